@@ -1,0 +1,14 @@
+"""perfci: is each Triton kernel still right, and still fast? A verdict on every merge request that can be trusted."""
+
+from perfci.spec import LAYOUTS, VALUES, Accuracy, Performance, case_id, grid
+
+__version__ = "0.1.0"
+
+__all__ = ["LAYOUTS", "VALUES", "Accuracy", "Performance", "__version__", "case_id", "grid", "main"]
+
+
+def main(suite: Accuracy | Performance) -> None:
+    """Check the op whose suite file is run by its path, that suite only; exits as `perfci check` does."""
+    from perfci.cli import run_file
+
+    run_file(suite)

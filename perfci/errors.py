@@ -1,0 +1,43 @@
+"""Everything that can go wrong, as values with a reason.
+
+    PerfciError               perfci cannot go on: printed as one sentence, exit code 1
+    ├── UsageError            the command line or a setting is off
+    ├── ContractError         an op breaks the four-file contract
+    ├── StoredFileError       a run, baseline or threshold file is damaged, foreign or too new
+    ├── DeviceError           the device or its timer cannot be used
+    └── MissingPackageError   an optional package is needed here and not installed
+
+What a *kernel* does wrong is never an exception of perfci: it becomes a `Reason` in the run.
+"""
+
+from __future__ import annotations
+
+from perfci.model import Reason
+
+
+class PerfciError(Exception):
+    """perfci cannot go on; carries the reason that the command line words for the user."""
+
+    def __init__(self, kind: str, **facts: str | int | float | bool | None) -> None:
+        super().__init__(kind, facts)
+        self.reason = Reason(kind, facts)
+
+
+class UsageError(PerfciError):
+    """The command line or a setting in `[tool.perfci]` is off."""
+
+
+class ContractError(PerfciError):
+    """An op breaks the four-file contract."""
+
+
+class StoredFileError(PerfciError):
+    """A stored file is damaged, foreign or of a newer format; it is never overwritten."""
+
+
+class DeviceError(PerfciError):
+    """The device, or the timer asked for, cannot be used."""
+
+
+class MissingPackageError(PerfciError):
+    """An optional package is needed for this step and is not installed."""

@@ -1,0 +1,102 @@
+"""What an op's files declare: its cases, its accuracy suite and its performance suite. Imports no torch."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Params = Mapping[str, Any]
+"""One case's parameters by name, as given to `make_inputs`."""
+
+VALUES = ("normal", "zeros", "ones", "tiny", "large", "subnormal", "nan", "inf", "cancellation")
+"""Kinds of values that the accuracy suite fills floating-point inputs with."""
+
+LAYOUTS = ("contiguous", "strided", "expanded")
+"""Memory layouts of inputs: dense; every second element of a larger buffer; stride 0 along the first axis."""
+
+
+def grid(**axes: Iterable[Any]) -> tuple[dict[str, Any], ...]:
+    """Every combination of the axes, the last one varying fastest.
+
+    >>> [case_id(c) for c in grid(rows=[1, 2], cols=[8])]
+    ['rows=1,cols=8', 'rows=2,cols=8']
+    """
+    lists = [list(values) for values in axes.values()]
+    return tuple(dict(zip(axes, point, strict=True)) for point in itertools.product(*lists))
+
+
+def case_id(params: Params) -> str:
+    """The one text that names a case everywhere.
+
+    >>> case_id({"rows": 4096, "dtype": "torch.float16"})
+    'rows=4096,dtype=float16'
+    """
+    return ",".join(f"{name}={_text(value)}" for name, value in params.items())
+
+
+def matches(case: str, pattern: str | None) -> bool:
+    """Whether a case id fits the --case pattern: a glob over the whole id, or over its `name=value` parts in any order.
+
+    >>> matches("rows=7,cols=9,dtype=float16", "dtype=float16,rows=*")
+    True
+    """
+    if pattern is None or fnmatch.fnmatchcase(case, pattern):
+        return True
+    parts = case.split(",")
+    return all(any(fnmatch.fnmatchcase(part, want) for part in parts) for want in pattern.split(","))
+
+
+@dataclass(frozen=True)
+class Performance:
+    """An op's performance suite.
+
+    `kernel` and `reference` have one signature; `make_inputs(**case, device=..., seed=...)` returns their arguments by
+    name. `bytes_moved(**case)` is the least number of bytes that must cross device memory, `flops(**case)` the number
+    of floating-point operations; both are optional and give GB/s and TFLOP/s.
+    """
+
+    kernel: Callable[..., Any]
+    reference: Callable[..., Any]
+    make_inputs: Callable[..., Mapping[str, Any]]
+    cases: Sequence[Params]
+    bytes_moved: Callable[..., int] | None = None
+    flops: Callable[..., int] | None = None
+    reduces: Callable[..., int] | None = None
+    """number of terms that one output element sums; widens atol by its square root"""
+    tolerance: Mapping[str, tuple[float, float]] | None = None
+    """dtype -> (rtol, atol), where torch.testing's are not the right ones"""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """An op's accuracy suite.
+
+    Every case is checked with normal values and several seeds. The `probe_cases` are checked with every kind of
+    `values` and every one of `layouts` too.
+    """
+
+    kernel: Callable[..., Any]
+    reference: Callable[..., Any]
+    make_inputs: Callable[..., Mapping[str, Any]]
+    cases: Sequence[Params]
+    probe_cases: Sequence[Params] | None = None
+    """cases that get every kind of values and layouts; by default the largest case of each dtype"""
+    values: Sequence[str] = VALUES
+    layouts: Sequence[str] = LAYOUTS
+    reduces: Callable[..., int] | None = None
+    """number of terms that one output element sums; widens atol by its square root"""
+    tolerance: Mapping[str, tuple[float, float]] | None = None
+    """dtype -> (rtol, atol), where torch.testing's are not the right ones"""
+    rejects: Sequence[tuple[str, Callable[[str], Mapping[str, Any]]]] = ()
+    """(what is wrong, function of the device that makes such inputs): the kernel must raise TypeError or ValueError"""
+    deterministic: bool = True
+    """the same inputs give the same bits; say False for kernels that add atomically"""
+    uses_dot: bool = False
+    """multiplies matrices in the inputs' dtype: bfloat16 and float8 cases cannot run in Triton's interpreter"""
+
+
+def _text(value: Any) -> str:
+    return str(value).removeprefix("torch.").replace(",", ";").replace(" ", "")

@@ -1,0 +1,54 @@
+"""Sentences for reasons: kinds with numbers in, words out. One catalogue a language: `<language>.yaml` beside this.
+
+A template names the reason's facts: "{case} is {change:+%} slower". After the colon stands how a fact is written:
+`us` a time in microseconds, `+%` a signed and `%` a plain percentage of a ratio, `size` bytes, `n` three significant
+digits; without one the fact stands as it is, and a missing fact as "-".
+"""
+
+from __future__ import annotations
+
+import functools
+import string
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from perfci import units
+from perfci.model import Reason
+
+_WRITERS = {
+    "us": units.time,
+    "%": units.percent,
+    "+%": functools.partial(units.percent, signed=True),
+    "size": units.size,
+    "n": units.significant,
+}
+
+
+def sentence(reason: Reason, language: str = "en") -> str:
+    """The reason as one sentence; a kind unknown to the catalogue is shown as it is, with its facts."""
+    template = catalogue(language).get(reason.kind)
+    if template is None:
+        return f"{reason.kind}: " + ", ".join(f"{name}={value}" for name, value in reason.facts.items())
+    return _Formatter().vformat(template, (), _Facts(reason.facts))
+
+
+@functools.cache
+def catalogue(language: str = "en") -> dict[str, str]:
+    """All templates of a language by kind."""
+    text = resources.files(__name__).joinpath(f"{language}.yaml").read_text(encoding="utf-8")
+    return {kind: " ".join(str(template).split()) for kind, template in yaml.safe_load(text).items()}
+
+
+class _Facts(dict[str, Any]):
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+class _Formatter(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None:
+            return "-"
+        writer = _WRITERS.get(format_spec)
+        return writer(value) if writer else str(format(value, format_spec))
