@@ -41,3 +41,11 @@ class DeviceError(PerfciError):
 
 class MissingPackageError(PerfciError):
     """An optional package is needed for this step and is not installed."""
+
+
+class Stopped(BaseException):  # noqa: N818 - no error: the user or the runner said so
+    """SIGINT or SIGTERM arrived; like KeyboardInterrupt it passes through `except Exception`."""
+
+    def __init__(self, signal_name: str) -> None:
+        super().__init__(signal_name)
+        self.signal_name = signal_name

@@ -364,6 +364,8 @@ class BaselineBlock:
     shift: float
     """of kernel against reference, log"""
     span_us: float | None = None
+    activities: int | None = None
+    """kernels, copies and memsets a launch"""
 
 
 @dataclass(frozen=True)
@@ -442,6 +444,8 @@ class Comparison:
     case: str
     screens: tuple[Screen, ...] = ()
     """one a process, the first look first; empty where there is nothing to compare"""
+    spans: tuple[Screen, ...] = ()
+    """the same of the launch's span, with its wider margin; empty where a launch is one kernel or spans are unknown"""
     stale: Reason | None = None
     """why the stored baseline cannot speak"""
     known: bool = False
@@ -454,6 +458,9 @@ class Comparison:
     reference_us: float | None = None
     baseline_us: float | None = None
     """medians of block medians"""
+    activities: float | None = None
+    """kernels, copies and memsets a launch, median over blocks"""
+    baseline_activities: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,42 @@
+# What a newcomer types. Everything lives in .venv; a second call sets up nothing again.
+#
+#   OP=softmax           another op for `make check`
+#   PYTHON=python3.12    another interpreter; if it has torch already, its torch and Triton are used and left alone
+#   TORCH_INDEX=URL      where pip finds torch's CPU build, if not in its own sources
+
+PYTHON ?= python3
+OP ?= broadcast
+VENV := .venv
+BIN := $(VENV)/bin
+INPUTS := pyproject.toml requirements/cpu.txt requirements/setup.sh
+
+.DEFAULT_GOAL := help
+.PHONY: help check test lint setup clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+
+check: $(VENV)/.ready ## Check one op, OP=broadcast unless told otherwise
+	@$(BIN)/perfci check --op $(OP); status=$$?; \
+	echo "To go on: source $(BIN)/activate, then perfci --help or perfci check --op $(OP)"; exit $$status
+
+test: $(VENV)/.ready-dev ## Run the tests
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready-dev ## Check style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+setup: $(VENV)/.ready ## Only set up .venv
+
+clean: ## Remove .venv
+	rm -rf $(VENV)
+
+$(VENV)/.ready: $(INPUTS)
+	@PYTHON=$(PYTHON) VENV=$(VENV) TORCH_INDEX=$(TORCH_INDEX) sh requirements/setup.sh .
+	@touch $@
+
+$(VENV)/.ready-dev: $(INPUTS)
+	@PYTHON=$(PYTHON) VENV=$(VENV) TORCH_INDEX=$(TORCH_INDEX) sh requirements/setup.sh '.[dev]'
+	@touch $(VENV)/.ready $@

@@ -1,0 +1,204 @@
+"""What ops share between their arguments and their launch: checks of tensors, limits of the device, tuned configs.
+
+Needs torch alone, so that an op can be lifted out together with this file. What a wrapper asks on
+each call is cached: kernels of a few microseconds are launched from here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+"""The dtypes that the ops take."""
+
+_DEVICES = Path(__file__).parent / "_devices"
+_AS_DEVICE = "KERNELS_AS_DEVICE"
+"""Environment variable: key of the device to launch for, where it is not the one at hand (compiling offline)."""
+
+
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity, as there is one a device: a cheap key of caches
+class Limits:
+    """What bounds a launch on one device."""
+
+    key: str
+    """file in `_devices` that the limits come from, and name of the op's tuned file"""
+    processors: int
+    """streaming multiprocessors, or vector cores"""
+    grid: tuple[int, int, int]
+    """most programs along each axis"""
+    programs: int
+    """most programs in one launch"""
+    shared_bytes: int
+    """most shared memory of one program"""
+    tile_elements: int
+    """most float32 values that one program holds in registers"""
+
+
+# --- the device -------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def limits(device: torch.device) -> Limits:
+    """The limits of a device: of its file in `_devices`, with what the running device itself says put in.
+
+    A device that has no file, the CPU of Triton's interpreter among them, gets `generic.json`.
+    """
+    forced = os.environ.get(_AS_DEVICE)
+    running = {} if forced else _running(device)
+    fields = _read(forced or _known(_slug(running.pop("name", ""))))
+    return Limits(**(fields | running))
+
+
+@functools.cache
+def _read(key: str) -> Mapping[str, Any]:
+    path = _DEVICES / f"{key}.json"
+    if not path.is_file():
+        raise ValueError(f"{_AS_DEVICE}={key}: there is no {path}. Known are {', '.join(_keys())}.")
+    fields = {name: field["value"] for name, field in json.loads(path.read_text(encoding="utf-8")).items()}
+    return fields | {"key": key, "grid": tuple(fields["grid"])}
+
+
+def _keys() -> list[str]:
+    return sorted(path.stem for path in _DEVICES.glob("*.json"))
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _known(slug: str) -> str:
+    """The longest key that the device's name begins with, word by word: `nvidia-h100` of `nvidia-h100-80gb-hbm3`."""
+    fitting = [key for key in _keys() if f"{slug}-".startswith(f"{key}-")]
+    return max(fitting, key=len, default="generic")
+
+
+def _running(device: torch.device) -> dict[str, Any]:
+    """Name and limits as the device's own runtime gives them; nothing for a device without one."""
+    module = getattr(torch, device.type, None)
+    if not hasattr(module, "get_device_properties"):
+        return {}
+    properties = module.get_device_properties(device)
+    said = {
+        "name": properties.name,
+        "processors": getattr(properties, "multi_processor_count", None),
+        "shared_bytes": getattr(properties, "shared_memory_per_block_optin", None),
+    }
+    return {field: value for field, value in said.items() if value}
+
+
+def on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Makes the device current while a kernel is launched, since Triton launches on the current one."""
+    switch = _switch(device.type)
+    return switch(device) if switch else _NOTHING
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+@functools.cache
+def _switch(kind: str) -> Callable[[torch.device], contextlib.AbstractContextManager[Any]] | None:
+    module = getattr(torch, kind, None)
+    return module.device if hasattr(module, "device") and module.device_count() > 1 else None
+
+
+# --- the grid ---------------------------------------------------------------------------------------------------------
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is n or more.
+
+    >>> power_of_two(1000), power_of_two(1), power_of_two(0)
+    (1024, 1, 1)
+    """
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def grid(row_tiles: int, col_tiles: int, limits: Limits) -> tuple[int, int]:
+    """Programs along x, which the rows share, and along y, one for each tile of columns.
+
+    Rows beyond the device's limits are left to the kernel's loop over `num_programs(0)`.
+    """
+    return min(row_tiles, limits.grid[0], limits.programs // col_tiles), col_tiles
+
+
+@functools.cache
+def tuned(folder: Path, key: str) -> tuple[Mapping[str, Any], ...]:
+    """The configs of `<folder>/<device key>.json` in the file's order; none where the device has no file."""
+    path = folder / f"{key}.json"
+    if not path.is_file():
+        return ()
+    try:
+        return tuple(json.loads(path.read_text(encoding="utf-8"))["configs"])
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a tuned file: {error!r}. Restore it from git.") from error
+
+
+# --- the tensors ------------------------------------------------------------------------------------------------------
+
+
+def check_tensors(op: str, **tensors: torch.Tensor) -> None:
+    """Raises TypeError unless all are tensors of a dtype in FLOATS, ValueError unless they share one device."""
+    device = None
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{op}: {name} is a {type(tensor).__name__}, but has to be a torch.Tensor")
+        if tensor.dtype not in FLOATS:
+            raise TypeError(f"{op}: {name} has dtype {tensor.dtype}, but only {_names(FLOATS)} are supported")
+        if device is not None and tensor.device != device:
+            where = ", ".join(f"{name} on {tensor.device}" for name, tensor in tensors.items())
+            raise ValueError(f"{op}: all tensors have to lie on one device, but {where}")
+        device = tensor.device
+
+
+def check_same_dtype(op: str, **tensors: torch.Tensor) -> None:
+    """Raises TypeError unless all have one dtype."""
+    if len({tensor.dtype for tensor in tensors.values()}) > 1:
+        given = ", ".join(f"{name} has {tensor.dtype}" for name, tensor in tensors.items())
+        raise TypeError(f"{op}: all tensors have to have one dtype, but {given}")
+
+
+def check_bias(op: str, x: torch.Tensor, bias: torch.Tensor) -> None:
+    """Raises ValueError unless x has a last dimension and bias is one value for each of its places."""
+    if x.ndim == 0:
+        raise ValueError(f"{op}: x is 0-dimensional, but needs at least one dimension")
+    if bias.ndim != 1 or bias.shape[0] != x.shape[-1]:
+        raise ValueError(
+            f"{op}: bias has shape {tuple(bias.shape)}, but x of shape {tuple(x.shape)} needs ({x.shape[-1]},)"
+        )
+
+
+def as_rows(op: str, x: torch.Tensor) -> tuple[int, int, int, int]:
+    """Rows, columns, row stride and column stride (in elements) of x seen as a matrix, without a copy.
+
+    Raises ValueError where the leading dimensions cannot be walked by a single stride.
+    """
+    cols = x.shape[-1]
+    if x.is_contiguous():
+        return x.numel() // cols, cols, cols, 1
+    rows, row_stride = 1, cols
+    for size, stride in zip(reversed(x.shape[:-1]), reversed(x.stride()[:-1]), strict=True):
+        if size == 1:
+            continue
+        if rows == 1:
+            row_stride = stride
+        elif stride != rows * row_stride:
+            raise ValueError(
+                f"{op}: x of shape {tuple(x.shape)} has strides {x.stride()}, whose leading dimensions no single row "
+                "stride walks. Call it with x.contiguous()"
+            )
+        rows *= size
+    return rows, cols, row_stride, x.stride(-1)
+
+
+def _names(dtypes: tuple[torch.dtype, ...]) -> str:
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)

@@ -1,0 +1,37 @@
+"""Accuracy of broadcast: a copy, hence exact; shapes around the edges of its tiles, and every rank."""
+
+import perfci
+import torch
+from broadcast_baseline import broadcast as reference, make_inputs
+from broadcast_triton import broadcast as kernel
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def tensors(device, x_shape, bias_shape, dtype=torch.float32):
+    return {"x": torch.zeros(x_shape, dtype=dtype, device=device), "bias": torch.zeros(bias_shape, device=device)}
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], dtype=[torch.float32]),
+        *perfci.grid(rows=[257], cols=[129], dtype=DTYPES),
+        *perfci.grid(rows=[(), (2, 3), (2, 1, 5)], cols=[100], dtype=[torch.float16, torch.bfloat16]),
+        *perfci.grid(rows=[0], cols=[64], dtype=[torch.bfloat16]),
+        *perfci.grid(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32]),
+    ),
+    probe_cases=perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
+    tolerance={"float32": (0.0, 0.0), "float16": (0.0, 0.0), "bfloat16": (0.0, 0.0)},
+    rejects=(
+        ("bias of another length", lambda device: tensors(device, (4, 8), 7)),
+        ("bias with two dimensions", lambda device: tensors(device, (4, 8), (1, 8))),
+        ("x without a dimension", lambda device: tensors(device, (), 1)),
+        ("x of integers", lambda device: tensors(device, (4, 8), 8, dtype=torch.int32)),
+        ("x that is no tensor", lambda device: {"x": (4, 8), "bias": torch.zeros(8, device=device)}),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

@@ -1,0 +1,75 @@
+"""broadcast: one row, written to every row of the output. Nothing is read but the row; the rest is writing."""
+
+import functools
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+import _launch
+
+
+class Tile(NamedTuple):
+    rows: int
+    cols: int
+    warps: int
+
+
+# Bytes that each processor has to write, at most -> bytes and warps of one tile. Small outputs get small tiles, so that
+# every processor has one; large ones get tiles that pay for starting a program.
+TILES = (
+    (8 * 1024, 2 * 1024, 4),
+    (64 * 1024, 8 * 1024, 4),
+    (None, 16 * 1024, 4),
+)
+ROW_BYTES = 2 * 1024
+"""Widest row of a tile: 16 bytes a thread, so that one vector of the bias in registers serves all rows of the tile."""
+
+
+@functools.lru_cache(maxsize=4096)
+def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> Tile:
+    """The tile for a shape; always of powers of two, so that there are few of them to compile."""
+    share = rows * cols * itemsize / limits.processors
+    tile_bytes, warps = next((size, warps) for most, size, warps in TILES if most is None or share <= most)
+    tile_cols = min(_launch.power_of_two(cols), ROW_BYTES // itemsize)
+    while -(-cols // tile_cols) > min(limits.grid[1], limits.programs):
+        tile_cols *= 2
+    return Tile(max(tile_bytes // (tile_cols * itemsize), 1), tile_cols, warps)
+
+
+def broadcast(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor of x's shape and dtype whose rows all are `bias`: out[p, d] = bias[d].
+
+    x gives its shape, dtype and device and is never read; it may have any rank from 1 on, and any strides. `bias` has
+    shape (x.shape[-1],) and any stride. Both are float32, float16 or bfloat16; a bias of another dtype is rounded to
+    x's. Raises TypeError for another dtype, ValueError for shapes or devices that do not go together.
+    """
+    _launch.check_tensors("broadcast", x=x, bias=bias)
+    _launch.check_bias("broadcast", x, bias)
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if out.numel() == 0:
+        return out
+    cols = x.shape[-1]
+    rows = out.numel() // cols
+    limits = _launch.limits(x.device)
+    tile = choose_tile(rows, cols, out.element_size(), limits)
+    grid = _launch.grid(triton.cdiv(rows, tile.rows), triton.cdiv(cols, tile.cols), limits)
+    with _launch.on(x.device):
+        _broadcast_kernel[grid](
+            bias, out, rows, cols, bias.stride(0), ROWS=tile.rows, COLS=tile.cols, num_warps=tile.warps
+        )
+    return out
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _broadcast_kernel(bias_ptr, out_ptr, rows, cols, bias_stride, ROWS: tl.constexpr, COLS: tl.constexpr):
+    # 64 bits from the start, as an output may have more than 2**31 elements.
+    col = tl.program_id(1).to(tl.int64) * COLS + tl.arange(0, COLS)
+    step = tl.num_programs(0).to(tl.int64) * ROWS
+    value = tl.load(bias_ptr + col * bias_stride, mask=col < cols).to(out_ptr.dtype.element_ty)
+    tile = tl.broadcast_to(value[None, :], (ROWS, COLS))
+    for first in range(tl.program_id(0).to(tl.int64) * ROWS, rows, step):
+        row = first + tl.arange(0, ROWS)
+        mask = (row < rows)[:, None] & (col < cols)[None, :]
+        tl.store(out_ptr + row[:, None] * cols + col[None, :], tile, mask=mask)

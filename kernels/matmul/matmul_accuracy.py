@@ -1,0 +1,43 @@
+"""Accuracy of matmul: sides that no block divides, sides smaller than a block, and several groups of tiles."""
+
+import perfci
+import torch
+from matmul_baseline import make_inputs, matmul as reference
+from matmul_triton import matmul as kernel
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def tensors(device, a_shape, b_shape, dtype=torch.float32):
+    return {"a": torch.zeros(a_shape, dtype=dtype, device=device), "b": torch.zeros(b_shape, device=device)}
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *perfci.grid(m=[128], n=[128], k=[128], dtype=DTYPES),
+        *perfci.grid(m=[131], n=[67], k=[101], dtype=DTYPES),
+        *perfci.grid(m=[1, 65], n=[1, 63], k=[1, 127], dtype=[torch.float16]),
+        *perfci.grid(m=[7], n=[16], k=[1023, 1024, 1025], dtype=[torch.float16]),
+        *perfci.grid(m=[600], n=[70], k=[33], dtype=[torch.float32]),
+        *perfci.grid(m=[1100], n=[80], k=[48], dtype=[torch.float16, torch.bfloat16]),
+        *perfci.grid(m=[131], n=[1040], k=[80], dtype=[torch.float16]),
+        *perfci.grid(m=[0], n=[8], k=[8], dtype=[torch.bfloat16]),
+        *perfci.grid(m=[8], n=[0], k=[8], dtype=[torch.float32]),
+        *perfci.grid(m=[5], n=[8], k=[0], dtype=[torch.float32]),
+    ),
+    probe_cases=perfci.grid(m=[33], n=[48], k=[65], dtype=DTYPES),
+    reduces=lambda m, n, k, dtype: k,
+    uses_dot=True,
+    rejects=(
+        ("inner sides that differ", lambda device: tensors(device, (4, 8), (7, 4))),
+        ("a with three dimensions", lambda device: tensors(device, (2, 4, 8), (8, 4))),
+        ("b with one dimension", lambda device: tensors(device, (4, 8), 8)),
+        ("dtypes that differ", lambda device: tensors(device, (4, 8), (8, 4), dtype=torch.float16)),
+        ("a of integers", lambda device: tensors(device, (4, 8), (8, 4), dtype=torch.int32)),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

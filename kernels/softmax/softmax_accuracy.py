@@ -1,0 +1,41 @@
+"""Accuracy of softmax: row lengths around powers of two, rows too long for one tile, every rank.
+
+No `reduces`: an output's error is relative to it and does not grow with the row, since the float32 sum is of positive
+terms added up as a tree.
+"""
+
+import perfci
+import torch
+from softmax_baseline import make_inputs, softmax as reference
+from softmax_triton import softmax as kernel
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+BEYOND_ONE_TILE = 40009
+"""Columns; more than any device's `tile_elements`, and a prime."""
+
+
+def transposed_batch(device):
+    return {"x": torch.zeros(4, 3, 8, device=device).transpose(0, 1)}
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], dtype=[torch.float32]),
+        *perfci.grid(rows=[131], cols=[61], dtype=DTYPES),
+        *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=DTYPES),
+        *perfci.grid(rows=[(), (2, 3), (2, 1, 5)], cols=[100], dtype=[torch.float16, torch.bfloat16]),
+        *perfci.grid(rows=[0], cols=[64], dtype=[torch.bfloat16]),
+        *perfci.grid(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32]),
+    ),
+    probe_cases=perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
+    rejects=(
+        ("x without a dimension", lambda device: {"x": torch.zeros((), device=device)}),
+        ("x of integers", lambda device: {"x": torch.zeros(4, 8, dtype=torch.int32, device=device)}),
+        ("x with transposed leading dimensions", transposed_batch),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

@@ -1,0 +1,204 @@
+"""From runs that people looked at to the baseline that later runs are held against: pure, and picky."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfci.errors import UsageError
+from perfci.model import (
+    Baseline,
+    BaselineBlock,
+    BaselineCase,
+    BaselineRun,
+    Block,
+    Judgement,
+    Judgements,
+    OpRun,
+    PerformanceCase,
+    Reason,
+    Run,
+    Suite,
+    Verdict,
+)
+
+REFUSED = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE})
+"""Verdicts whose numbers are not to be trusted, and so never become a baseline."""
+
+NO_BASELINES = frozenset({"cpu"})
+"""Kinds of device whose times say nothing about kernels."""
+
+KERNEL, REFERENCE = "kernel", "reference"
+PAIR = f"{KERNEL}/{REFERENCE}"
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What became of the runs' cases of one op."""
+
+    op: str
+    baseline: Baseline | None
+    """to be stored; None where nothing could be accepted"""
+    accepted: tuple[str, ...] = ()
+    """case ids whose blocks are new in it"""
+    refused: tuple[Reason, ...] = ()
+    """a reason for each case that was not accepted"""
+
+
+Evidence = tuple[Run, Judgements]
+"""A run with the verdicts about it."""
+
+
+def accept(
+    op: str, evidence: Sequence[Evidence], existing: Baseline | None = None, *, add: bool = False, dirty: bool = False
+) -> Acceptance:
+    """The baseline of an op from the first looks (process 0) of one or more runs of it.
+
+    A case is refused where any of the runs judged it WRONG, ERROR, SUSPECT or INCONCLUSIVE, or the op's accuracy WRONG.
+    `add` puts the new blocks beside those of the `existing` baseline instead of in their place; cases that these runs
+    did not plan to measure, or that are refused now, stay as they were. `dirty` allows runs with uncommitted changes.
+
+    Raises UsageError for runs of different device models or timers, of a device that keeps no baselines, of a dirty
+    working tree, and for a run that is in the baseline already.
+    """
+    runs = [run for run, _ in evidence]
+    _check(op, runs, dirty=dirty)
+    if existing and add:
+        _check_addable(op, runs[0], runs, existing)
+    refused = _refused(op, evidence)
+    fresh = {case: blocks for case, blocks in _blocks(op, runs).items() if case not in refused and blocks}
+    refused |= {
+        case: _unmeasured(op, case) for case in _measured(op, runs) if case not in fresh and case not in refused
+    }
+    kept = _kept(op, runs, existing, fresh, add=add)
+    baseline = _baseline(op, runs, existing, {**kept, **_joined(kept if add else {}, fresh)})
+    return Acceptance(op, baseline if fresh else None, tuple(fresh), tuple(refused.values()))
+
+
+def _check(op: str, runs: Sequence[Run], *, dirty: bool) -> None:
+    first = runs[0]
+    for run in runs:
+        device = run.environment.device
+        if device.kind in NO_BASELINES:
+            raise UsageError("accept_no_baselines", run=run.id, device=device.name)
+        if run.environment.dirty and not dirty:
+            raise UsageError("accept_dirty", run=run.id, commit=run.environment.commit)
+        if not any(each.op == op for each in run.ops):
+            raise UsageError("accept_op_not_run", run=run.id, op=op, ops=", ".join(each.op for each in run.ops))
+        if _place(run) != _place(first):
+            raise UsageError("accept_mixed", run=run.id, first=first.id, **_two_places(_place(run), _place(first)))
+    twice = next((run.id for at, run in enumerate(runs) if run.id in {other.id for other in runs[:at]}), None)
+    if twice:
+        raise UsageError("accept_twice", run=twice, op=op)
+
+
+def _check_addable(op: str, first: Run, runs: Sequence[Run], existing: Baseline) -> None:
+    there = (existing.device, existing.timer)
+    if _place(first) != there:
+        raise UsageError("accept_other_baseline", op=op, run=first.id, **_two_places(_place(first), there))
+    known = {run.id for run in existing.runs}
+    twice = next((run.id for run in runs if run.id in known), None)
+    if twice:
+        raise UsageError("accept_twice", run=twice, op=op)
+
+
+def _place(run: Run) -> tuple[str, str]:
+    """What a baseline is keyed by: numbers of different device models or timers are never mixed."""
+    return run.environment.device.key, run.environment.timer or "no timer"
+
+
+def _two_places(ours: tuple[str, str], theirs: tuple[str, str]) -> dict[str, str]:
+    return {"device": ours[0], "timer": ours[1], "other_device": theirs[0], "other_timer": theirs[1]}
+
+
+def _refused(op: str, evidence: Sequence[Evidence]) -> dict[str, Reason]:
+    """Case id -> why it is refused, the first run's reason first."""
+    found: dict[str, Reason] = {}
+    for run, judgements in evidence:
+        rows = [row for row in judgements.rows if row.op == op and row.verdict in REFUSED]
+        for row in rows:
+            for case in _touched(op, run, row):
+                found.setdefault(case, _refusal(row, case, run))
+    return found
+
+
+def _touched(op: str, run: Run, row: Judgement) -> Iterable[str]:
+    """The performance cases that a verdict speaks about: a wrong kernel's speed means nothing in any case."""
+    if row.suite is Suite.PERFORMANCE and row.case is not None:
+        return [row.case]
+    return _measured(op, [run]) if row.verdict is not Verdict.INCONCLUSIVE else []
+
+
+def _refusal(row: Judgement, case: str, run: Run) -> Reason:
+    facts = {"op": row.op, "case": case, "verdict": row.verdict.value, "run": run.id, "judged": row.case or row.op}
+    return Reason("accept_refused", facts)
+
+
+def _unmeasured(op: str, case: str) -> Reason:
+    return Reason("accept_unmeasured", {"op": op, "case": case})
+
+
+def _measured(op: str, runs: Sequence[Run]) -> list[str]:
+    """Ids of the runs' performance cases, each once, in order."""
+    return list(dict.fromkeys(case.case for run in runs for case in _op(run, op).performance))
+
+
+def _op(run: Run, op: str) -> OpRun:
+    return next(each for each in run.ops if each.op == op)
+
+
+def _blocks(op: str, runs: Sequence[Run]) -> dict[str, tuple[BaselineBlock, ...]]:
+    """Case id -> the first looks of all runs, in the order of the runs."""
+    found: dict[str, tuple[BaselineBlock, ...]] = {}
+    for run in runs:
+        for case in _op(run, op).performance:
+            found[case.case] = found.get(case.case, ()) + tuple(_first_look(run, case))
+    return found
+
+
+def _first_look(run: Run, case: PerformanceCase) -> Iterator[BaselineBlock]:
+    """Re-measured blocks are left out: only suspects get them, so that they would bias the baseline."""
+    return (_baseline_block(run, block) for block in case.blocks if block.process == 0 and _is_paired(block))
+
+
+def _is_paired(block: Block) -> bool:
+    return KERNEL in block.arms and REFERENCE in block.arms and PAIR in block.shifts
+
+
+def _baseline_block(run: Run, block: Block) -> BaselineBlock:
+    kernel, reference = block.arms[KERNEL], block.arms[REFERENCE]
+    return BaselineBlock(
+        run.id, kernel.time.median_us, reference.time.median_us, block.shifts[PAIR], span_us=kernel.span_us
+    )
+
+
+Blocks = Mapping[str, tuple[BaselineBlock, ...]]
+"""Case id -> its blocks."""
+
+
+def _kept(op: str, runs: Sequence[Run], existing: Baseline | None, fresh: Blocks, *, add: bool) -> Blocks:
+    """Blocks of the existing baseline that stay. Those of another timer never do."""
+    if existing is None or (existing.device, existing.timer) != _place(runs[0]):
+        return {}
+    filtered = any(run.plan.filter is not None for run in runs)
+    planned = {case for run in runs for each in run.plan.ops if each.op == op for case in each.performance}
+    stays = {case.case for case in existing.cases if add or filtered or case.case in planned}
+    return {case.case: case.blocks for case in existing.cases if case.case in stays and (add or case.case not in fresh)}
+
+
+def _joined(kept: Blocks, fresh: Blocks) -> Blocks:
+    return {case: kept.get(case, ()) + blocks for case, blocks in fresh.items()}
+
+
+def _baseline(op: str, runs: Sequence[Run], existing: Baseline | None, cases: Blocks) -> Baseline:
+    device, timer = _place(runs[0])
+    used = {block.run for blocks in cases.values() for block in blocks}
+    sources = {source.id: source for source in existing.runs} if existing else {}
+    sources |= {run.id: BaselineRun(run.id, run.created, run.environment) for run in runs}
+    return Baseline(
+        op=op,
+        device=device,
+        timer=timer,
+        runs=tuple(source for source in sources.values() if source.id in used),
+        cases=tuple(BaselineCase(case, blocks) for case, blocks in cases.items()),
+    )

@@ -1,0 +1,177 @@
+"""What the commands do: ask the pipeline, print the answer, give the exit code."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from perfci import pipeline, settings, store
+from perfci.cli import tables
+from perfci.cli.main import Exit, exit_code
+from perfci.cli.progress import Progress
+from perfci.codec import encode
+from perfci.errors import UsageError
+from perfci.model import Device, DeviceState, Judgements, PlannedOp, Run, Suite
+from perfci.plan import Request
+from perfci.report import data
+from perfci.settings import Settings
+from perfci.spec import matches
+from perfci.wording import sentence
+
+_SUITES = {
+    "both": (Suite.ACCURACY, Suite.PERFORMANCE),
+    "accuracy": (Suite.ACCURACY,),
+    "performance": (Suite.PERFORMANCE,),
+}
+
+
+def request(  # noqa: PLR0913, PLR0917 - one argument an option
+    ops: Sequence[str], case: str | None, device: str, budget: float, seed: int | None, suite: str, timer: str
+) -> Request:
+    """The options as one record."""
+    return Request(tuple(ops), case, str(device), budget, seed, str(timer), _SUITES[str(suite)])
+
+
+def check(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
+    """The whole flow, with the report."""
+    where = settings.load(project)
+    with Progress() as progress:
+        found, judgements = pipeline.check(where, wanted, _command(), progress)
+    path = _write_report(found, judgements, where.reports)
+    if json:
+        _print_json(data.to_json(judgements, found))
+    else:
+        _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
+        _plain(f"Report: {_relative(path)}")
+    return exit_code(judgements.gate, strict=strict)
+
+
+def run(wanted: Request, project: Path, *, json: bool) -> int:
+    """Measure without judging."""
+    where = settings.load(project)
+    with Progress() as progress:
+        pipeline.measure(where, wanted, _command(), progress)
+    path = where.reports / "run.json"
+    if json:
+        _plain(path.read_text(encoding="utf-8"))
+    else:
+        _plain(f"Run: {_relative(path)}", "Next: `perfci compare` judges it, `perfci report` renders it.")
+    return Exit.OK
+
+
+def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, json: bool) -> int:
+    """Judge a stored run."""
+    where, found = settings.load(project), store.read_run(path)
+    judgements = pipeline.decide(found, where, baseline)
+    if json:
+        _print_json(data.to_json(judgements, found))
+    else:
+        _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
+    return exit_code(judgements.gate, strict=strict)
+
+
+def report(path: Path, out: Path | None, project: Path) -> int:
+    """Render a stored run."""
+    where, found = settings.load(project), store.read_run(path)
+    folder = out or (path if path.is_dir() else path.parent)
+    written = _write_report(found, pipeline.decide(found, where), folder, path)
+    _plain(f"Report: {_relative(written)}")
+    return Exit.OK
+
+
+def accept(  # noqa: PLR0913 - one argument an option
+    paths: Sequence[Path], ops: Sequence[str], project: Path, *, add: bool, dirty: bool, json: bool
+) -> int:
+    """Make baselines of stored runs; exit 2 if anything was refused."""
+    where = settings.load(project)
+    runs = [store.read_run(path) for path in paths]
+    accepted = pipeline.accept_runs(runs, where, ops, add=add, dirty=dirty)
+    if json:
+        sys.stdout.buffer.write(encode([_acceptance_json(one) for one in accepted]) + b"\n")
+    else:
+        _print(*tables.acceptances(accepted))
+    return Exit.GATE_FAILED if any(one.refused for one in accepted) else Exit.OK
+
+
+def list_ops(ops: Sequence[str], case: str | None, project: Path, *, json: bool) -> int:
+    """List ops and cases; needs torch, since ops import it."""
+    where = settings.load(project)
+    with Progress() as progress:
+        plan, _ = pipeline.describe(where, Request(tuple(ops), case, "auto"), progress)
+    if json:
+        sys.stdout.buffer.write(encode(plan.ops) + b"\n")
+    else:
+        _print(tables.ops(plan))
+    return Exit.PERFCI_FAILED if any(op.failure for op in plan.ops) else Exit.OK
+
+
+def show(path: Path, ops: Sequence[str], case: str | None, project: Path, *, json: bool) -> int:
+    """Details of a stored run's cases."""
+    where, found = settings.load(project), store.read_run(path)
+    _known_ops(found, ops)
+    judgements = pipeline.decide(found, where)
+    chosen = [op for op in found.ops if not ops or op.op in ops]
+    if json:
+        sys.stdout.buffer.write(encode(chosen) + b"\n")
+        return Exit.OK
+    rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
+    for op in chosen:
+        cases = [one for one in op.performance if matches(one.case, case)]
+        _print(*tables.show(op, cases, rows, found))
+    return Exit.OK
+
+
+def doctor(project: Path, *, json: bool) -> int:
+    """Findings about this machine; exit 3 if any is a problem."""
+    from perfci import doctor as examination
+
+    where = settings.load(project)
+    findings = examination.examine(pipeline.facts(where))
+    if json:
+        sys.stdout.buffer.write(encode([{"level": f.level, "reason": f.reason, "sentence": sentence(f.reason)} for f in findings]) + b"\n")
+    else:
+        _print(*tables.findings(findings))
+    return Exit.WARNINGS if any(f.level is examination.Level.PROBLEM for f in findings) else Exit.OK
+
+
+def _known_ops(run: Run, ops: Sequence[str]) -> None:
+    known = [op.op for op in run.ops]
+    for op in ops:
+        if op not in known:
+            raise UsageError("op_not_in_run", op=op, known=", ".join(known))
+
+
+def _write_report(run: Run, judgements: Judgements, folder: Path, launches: Path | None = None) -> Path:
+    from perfci import report
+
+    source = launches or folder
+    return report.write(run, judgements, folder, source)
+
+
+def _print(*parts: RenderableType) -> None:
+    console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+    for part in parts:
+        console.print(part)
+
+
+def _plain(*lines: str) -> None:
+    for line in lines:
+        print(line)
+
+
+def _print_json(answer: Any) -> None:
+    sys.stdout.buffer.write(encode(answer) + b"\n")
+
+
+def _command() -> str:
+    return shlex.join(["perfci", *sys.argv[1:]])
+
+
+def _relative(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

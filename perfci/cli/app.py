@@ -1,0 +1,223 @@
+"""The commands and their options; what they do stands in `answers`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import perfci
+
+app = typer.Typer(
+    name="perfci",
+    help="Is each Triton kernel still right, and still fast? A verdict that can be trusted, with its reason.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 ok, 1 perfci itself failed, 2 the gate failed, 3 only warnings, 130 and 143 stopped.",
+)
+
+
+class DeviceKind(StrEnum):
+    """Where kernels run."""
+
+    AUTO = "auto"
+    CUDA = "cuda"
+    CPU = "cpu"
+    FAKE = "fake"
+
+
+class TimerKind(StrEnum):
+    """How launches are timed."""
+
+    AUTO = "auto"
+    ACTIVITY = "activity"
+    EVENT = "event"
+
+
+class SuiteKind(StrEnum):
+    """Which suites run."""
+
+    BOTH = "both"
+    ACCURACY = "accuracy"
+    PERFORMANCE = "performance"
+
+
+class Format(StrEnum):
+    """Who reads the answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Ops = Annotated[list[str], typer.Option("--op", metavar="OP", help="Op to look at; repeat for several. All by default.")]
+Case = Annotated[
+    str | None, typer.Option("--case", metavar="GLOB", help="Only cases whose id fits, such as 'rows=4096,dtype=float*'.")
+]
+DeviceOption = Annotated[DeviceKind, typer.Option("--device", help="Where kernels run; auto takes a GPU if there is one.")]
+Budget = Annotated[
+    float, typer.Option("--budget", metavar="S", min=0.01, help="Device time a case for the first looks, seconds.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, show_default="drawn afresh", help="Repeat a run's inputs; its report names the seed."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Warnings fail the gate too.")]
+Timer = Annotated[
+    TimerKind, typer.Option("--timer", help="Device activity records or event pairs; auto takes records if it can.")
+]
+SuiteOption = Annotated[SuiteKind, typer.Option("--suite", help="Which of an op's two suites run.")]
+Output = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
+Project = Annotated[
+    Path, typer.Option("--project", metavar="DIR", help="A folder of the project, the current one by default.")
+]
+RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run.json, or the folder that holds one.")]
+HERE = Path()
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> int | None:
+    """Hold the options that stand before any command."""
+    if version:
+        typer.echo(f"perfci {perfci.__version__}")
+        raise typer.Exit
+    return None
+
+
+@app.command()
+def check(
+    op: Ops = [],  # noqa: B006 - typer reads the default, nobody changes it
+    case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    budget: Budget = 1.0,
+    seed: Seed = None,
+    strict: Strict = False,
+    suite: SuiteOption = SuiteKind.BOTH,
+    timer: Timer = TimerKind.AUTO,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+) -> int:
+    """Verify, measure, compare with the baselines, judge, and write reports/."""
+    from perfci.cli import answers
+
+    request = answers.request(op, case, device, budget, seed, suite, timer)
+    return answers.check(request, project, strict=strict, json=output is Format.JSON)
+
+
+@app.command()
+def run(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    budget: Budget = 1.0,
+    seed: Seed = None,
+    suite: SuiteOption = SuiteKind.BOTH,
+    timer: Timer = TimerKind.AUTO,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+) -> int:
+    """Verify and measure only: write reports/run.json and judge nothing."""
+    from perfci.cli import answers
+
+    request = answers.request(op, case, device, budget, seed, suite, timer)
+    return answers.run(request, project, json=output is Format.JSON)
+
+
+@app.command()
+def compare(
+    run: RunFile,
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", metavar="RUN_OR_DIR", help="Another run, or a folder of baselines. Default: baselines/."),
+    ] = None,
+    strict: Strict = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+) -> int:
+    """Judge a run against stored baselines or another run; needs no device and no torch."""
+    from perfci.cli import answers
+
+    return answers.compare(run, baseline, project, strict=strict, json=output is Format.JSON)
+
+
+@app.command()
+def report(
+    run: RunFile,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where to write it; beside the run by default.")
+    ] = None,
+    project: Project = HERE,
+) -> int:
+    """Render a run as Markdown and pictures; needs no device and no torch."""
+    from perfci.cli import answers
+
+    return answers.report(run, out, project)
+
+
+@app.command()
+def accept(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One or more runs of the same device and timer.")],
+    op: Ops = [],  # noqa: B006
+    add: Annotated[bool, typer.Option("--add", help="Keep the blocks stored so far, and put these beside them.")] = False,
+    dirty: Annotated[
+        bool, typer.Option("--dirty", help="Accept runs of a work tree with uncommitted changes too.")
+    ] = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+) -> int:
+    """Store runs as the baselines that later runs are held against."""
+    from perfci.cli import answers
+
+    return answers.accept(runs, op, project, add=add, dirty=dirty, json=output is Format.JSON)
+
+
+@app.command("list")
+def list_(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+) -> int:
+    """List the ops and their cases."""
+    from perfci.cli import answers
+
+    return answers.list_ops(op, case, project, json=output is Format.JSON)
+
+
+@app.command()
+def show(
+    run: RunFile,
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+) -> int:
+    """Show a run in detail: every case's times, blocks, compiled kernels and errors."""
+    from perfci.cli import answers
+
+    return answers.show(run, op, case, project, json=output is Format.JSON)
+
+
+@app.command()
+def doctor(output: Output = Format.TEXT, project: Project = HERE) -> int:
+    """Look at this machine: what is installed, the device, its timer and state, and known traps."""
+    from perfci.cli import answers
+
+    return answers.doctor(project, json=output is Format.JSON)
+
+
+@app.command()
+def demo(
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="DIR", help="Build the project there instead of in a temporary folder.")
+    ] = None,
+) -> int:
+    """See a red gate in ten seconds: a project on a fake device, one kernel made slower and one wrong. No torch needed."""
+    from perfci.cli import demo as demonstration
+
+    return demonstration.demo(keep)

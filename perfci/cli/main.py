@@ -1,0 +1,95 @@
+"""Entry point: run a command, turn whatever it raised into one sentence and an exit code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from enum import IntEnum
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from perfci.errors import PerfciError, Stopped
+from perfci.model import Gate
+from perfci.spec import Accuracy, Performance
+
+
+class Exit(IntEnum):
+    """Exit codes; perfci's own failure is Python's crash code, so that a broken tool never reads as a failed gate."""
+
+    OK = 0
+    PERFCI_FAILED = 1
+    GATE_FAILED = 2
+    WARNINGS = 3
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+def exit_code(gate: Gate, *, strict: bool) -> Exit:
+    """The exit code of a gate; in strict mode warnings fail."""
+    if gate is Gate.FAILS or (gate is Gate.WARNS and strict):
+        return Exit.GATE_FAILED
+    return Exit.WARNINGS if gate is Gate.WARNS else Exit.OK
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run perfci and exit."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command; gives its exit code."""
+    from perfci.cli.app import app
+    _stop_on_sigterm()
+    try:
+        result = app(arguments, prog_name="perfci", standalone_mode=False)
+    except click.ClickException as error:
+        # click's own code for a usage error is 2, which would read as a failed gate
+        error.show()
+        return Exit.PERFCI_FAILED
+    except click.exceptions.Abort:
+        return Exit.INTERRUPTED
+    except PerfciError as error:
+        _tell(error)
+        return Exit.PERFCI_FAILED
+    except KeyboardInterrupt:
+        _tell_stopped("SIGINT")
+        return Exit.INTERRUPTED
+    except Stopped as stop:
+        _tell_stopped(stop.signal_name)
+        return Exit.INTERRUPTED if stop.signal_name == "SIGINT" else Exit.TERMINATED
+    except BrokenPipeError:
+        # whoever read the output has gone, as `head` does
+        sys.stderr.close()
+        return Exit.OK
+    return result if isinstance(result, int) else Exit.OK
+
+
+def run_file(suite: Accuracy | Performance) -> None:
+    """Check one suite of the op whose file is being run, as `perfci check --op OP --suite SUITE` would; exits."""
+    path = Path(sys.argv[0]).resolve()
+    name = "accuracy" if isinstance(suite, Accuracy) else "performance"
+    op = path.stem.removesuffix(f"_{name}")
+    main(["check", "--op", op, "--suite", name, "--project", str(path.parent), *sys.argv[1:]])
+
+
+def _stop_on_sigterm() -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(signal.Signals(number).name)
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def _tell(error: PerfciError) -> None:
+    from perfci.wording import sentence
+
+    print(f"perfci: {sentence(error.reason)}", file=sys.stderr)
+
+
+def _tell_stopped(name: str) -> None:
+    from perfci.model import Reason
+    from perfci.wording import sentence
+
+    print(f"\nperfci: {sentence(Reason('stopped_by_signal', {'signal': name}))}", file=sys.stderr)

@@ -1,0 +1,70 @@
+"""What is shown while a run is under way: a moving line on a terminal, one plain line a stage elsewhere. On stderr."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.status import Status
+
+from perfci.model import Reason
+from perfci.wording import sentence
+from perfci.worker.protocol import Checked, Failed, Message, Ready, Step, Waiting
+
+_STAGES = {
+    "import": "importing",
+    "accuracy": "accuracy",
+    "prepare": "preparing",
+    "smoke": "one launch of the performance suite",
+    "measure": "measuring",
+}
+
+
+class Progress:
+    """A listener for the pipeline; use it as a context."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._status: Status | None = None
+        self._last = ""
+        self._wrong = 0
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status = self._console.status("starting")
+            self._status.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._status:
+            self._status.stop()
+
+    def __call__(self, message: Message) -> None:
+        """Hear one message of a worker."""
+        match message:
+            case Ready(device, timer) if timer or device.kind == "cpu":
+                self._line(f"device: {device.name}" + (f", timed by {timer} records" if timer == "activity" else ""))
+            case Step():
+                self._step(message)
+            case Waiting(holder):
+                self._line(sentence(Reason("device_waiting", {"holder": holder})))
+            case Checked(case) if case.failure:
+                self._line(f"  {sentence(case.failure)}")
+            case Failed(reason):
+                self._line(f"  {sentence(reason)}")
+
+    def _step(self, step: Step) -> None:
+        stage = _STAGES.get(step.stage, step.stage)
+        if self._status:
+            count = f" {step.done + 1}/{step.total}" if step.total else ""
+            self._status.update(f"{step.op}: {stage}{count} {step.case or ''}")
+        elif step.stage not in {"import", "smoke"}:
+            total = f", {step.total} checks" if step.total else ""
+            self._line(f"{step.op}: {stage}{total}")
+
+    def _line(self, text: str) -> None:
+        """Print a line unless it is the one printed last."""
+        if text != self._last:
+            self._last = text
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)

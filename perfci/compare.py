@@ -1,0 +1,306 @@
+"""Hold every performance case of a run against its stored baseline: numbers only, no verdicts.
+
+One block is one observation. The screen corrects the kernel for what the reference shows of the device's clock,
+y = log t_kernel - beta (log t_reference - its baseline mean), and tests y against the baseline's with the margin inside
+the null hypothesis, each process of the run by itself.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfci import stats
+from perfci.model import (
+    ArmBlock,
+    Baseline,
+    BaselineBlock,
+    BaselineCase,
+    Block,
+    Comparison,
+    Environment,
+    Interval,
+    PerformanceCase,
+    PlannedOp,
+    Reason,
+    Run,
+    Screen,
+    Suite,
+)
+from perfci.stats import Floats
+from perfci.thresholds import CaseThresholds, Thresholds
+
+KERNEL, REFERENCE = "kernel", "reference"
+SPEEDUP = f"{KERNEL}/{REFERENCE}"
+
+REFERENCE_PACKAGES = ("torch", "torch_npu")
+"""Where references come from: with another version of these their times say nothing about the clock."""
+
+RANGE = (0.05, 0.95)
+"""Quantiles of the baseline's reference blocks between which the run shares its thermal regime."""
+
+NEAR = 0.01
+"""How far beyond that range, as a ratio, the reference may lie in the same regime: boards of a model differ by this."""
+
+LARGEST_REGIME = math.log(1980 / 1470)
+"""Largest thermal effect seen, log: from an H200's free clock to its lowest at the power cap. It bounds what another
+regime can do where the reference cannot tell, because it was itself replaced."""
+
+
+def compare(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -> tuple[Comparison, ...]:
+    """One comparison a performance case of the run's plan and of its ops' baselines, in that order.
+
+    baselines: op -> what is stored for it, of whatever device and timer; whether it can speak is found out here.
+    """
+    if Suite.PERFORMANCE not in run.plan.suites:
+        return ()
+    return tuple(
+        comparison for op in run.plan.ops for comparison in _compare_op(run, op, baselines.get(op.op), thresholds)
+    )
+
+
+def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: Thresholds) -> Iterator[Comparison]:
+    measured = {case.case: case for found in run.ops if found.op == op.op for case in found.performance}
+    stored = {case.case: case for case in baseline.cases} if baseline else {}
+    for case in dict.fromkeys((*op.performance, *measured, *stored)):
+        blocks = _timed(measured.get(case))
+        base = _speed(op.op, case, blocks, stored.get(case))
+        if baseline is None or not blocks:
+            yield base
+        elif stale := _another_device(run.environment, baseline) or _another_case(op, case, stored, run.plan.filter):
+            yield replace(base, stale=stale)
+        elif case not in stored:
+            yield base
+        else:
+            before = stored[case].blocks
+            vouches = _same_packages(run.environment, baseline, before)
+            yield _screened(base, blocks, before, vouches, thresholds.for_case(op.op, case))
+
+
+def _timed(case: PerformanceCase | None) -> tuple[Block, ...]:
+    """The blocks that count: those in which both arms were timed."""
+    return tuple(block for block in case.blocks if {KERNEL, REFERENCE} <= block.arms.keys()) if case else ()
+
+
+def _speed(op: str, case: str, blocks: Sequence[Block], stored: BaselineCase | None) -> Comparison:
+    """What needs no test: medians, and the speedup over the blocks of all processes, first look and later ones."""
+    shifts = [block.shifts[SPEEDUP] for block in blocks if SPEEDUP in block.shifts]
+    before = stored.blocks if stored else ()
+    return Comparison(
+        op=op,
+        case=case,
+        known=stored is not None,
+        measured=bool(blocks),
+        speedup=_speedup(shifts) if shifts else None,
+        kernel_us=_median(block.arms[KERNEL].time.median_us for block in blocks),
+        reference_us=_median(block.arms[REFERENCE].time.median_us for block in blocks),
+        baseline_us=_median(block.kernel_us for block in before),
+        activities=_median(block.arms[KERNEL].activities for block in blocks),
+        baseline_activities=_median(block.activities for block in before),
+    )
+
+
+def _speedup(shifts: Sequence[float]) -> Interval:
+    """Reference / kernel of the blocks' kernel/reference shifts: the ends change places."""
+    d = stats.location(shifts)
+    return Interval(math.exp(-d.value), math.exp(-d.high), math.exp(-d.low), d.confidence)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return statistics.median(numbers) if numbers else None
+
+
+# --- what a baseline cannot speak about -------------------------------------------------------------------------------
+
+
+def _another_device(environment: Environment, baseline: Baseline) -> Reason | None:
+    if baseline.device != environment.device.key:
+        return Reason("stale_device", {"stored": baseline.device, "device": environment.device.key})
+    if baseline.timer != environment.timer:
+        return Reason("stale_timer", {"stored": baseline.timer, "timer": environment.timer})
+    return None
+
+
+def _another_case(op: PlannedOp, case: str, stored: Mapping[str, BaselineCase], pattern: str | None) -> Reason | None:
+    """A case that the baseline has in other clothes: with a dtype that is no longer planned, or another case list."""
+    if case in stored or not stored:
+        return None
+    gone = [known for known in stored if known not in op.performance]
+    twin = next((known for known in gone if _without_dtype(known) == _without_dtype(case)), None)
+    if twin is not None and pattern is None:
+        return Reason("stale_dtype", {"case": case, "stored": twin})
+    if len(gone) == len(stored) and pattern is None:
+        return Reason("stale_cases", {"case": case, "stored": next(iter(stored)), "count": len(stored)})
+    return None
+
+
+def _without_dtype(case: str) -> tuple[str, ...]:
+    return tuple(part for part in case.split(",") if not part.startswith("dtype="))
+
+
+def _same_packages(now: Environment, baseline: Baseline, blocks: Sequence[BaselineBlock]) -> bool:
+    runs = {block.run for block in blocks}
+    then = {_reference_packages(run.environment) for run in baseline.runs if run.id in runs}
+    return then == {_reference_packages(now)}
+
+
+def _reference_packages(environment: Environment) -> tuple[str | None, ...]:
+    return tuple(environment.packages.get(name) for name in REFERENCE_PACKAGES)
+
+
+# --- the screen -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """One quantity of a case's baseline, ready to be held against; logarithms of block medians."""
+
+    kernel: Floats
+    reference: Floats
+    weight: stats.Weight
+    vouches: bool
+    """the reference's packages are those of now, so that its time tells of the clock"""
+
+    @classmethod
+    def of(cls, kernel_us: Sequence[float], blocks: Sequence[BaselineBlock], vouches: bool) -> _Stored:
+        kernel, reference = np.log(kernel_us), np.log([block.reference_us for block in blocks])
+        weight = stats.control_weight(kernel, reference, [block.run for block in blocks])
+        return cls(kernel, reference, weight if vouches else replace(weight, beta=0.0), vouches)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One process's blocks; logarithms of block medians."""
+
+    process: int
+    kernel: Floats
+    reference: Floats
+
+    def pairs(self, stored: _Stored, beta: float) -> stats.Pairs:
+        """Differences of y, now against before; the baseline's mean of the reference cancels out."""
+        return stats.pairs(self.kernel - beta * self.reference, stored.kernel - beta * stored.reference)
+
+
+@dataclass(frozen=True)
+class _Regime:
+    """What the reference says about the device's clock, and what follows for the test."""
+
+    same: bool
+    betas: tuple[float, ...]
+    """weights of the control variate under each of which a change must show"""
+    allowance: float
+    """added to the margin, log"""
+
+
+def _regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> _Regime:
+    """Whether the look's median reference lies in the baseline's range; beyond it only gross changes are visible.
+
+    A kernel follows the clock with a weight from 0 (bound by memory) to 1.5, and a baseline from another regime does
+    not know which. So there a change must show under both ends, and by more: the margin grows by `regime`.
+    """
+    low, high = np.quantile(stored.reference, RANGE)
+    reference = float(np.median(look.reference))
+    beyond = max(low - reference, reference - high, 0.0)
+    if beyond <= NEAR:
+        return _Regime(True, (stored.weight.beta,), stats.MAX_WEIGHT * beyond)
+    if stored.vouches:
+        return _Regime(False, (0.0, stats.MAX_WEIGHT), math.log1p(limits.regime))
+    return _Regime(False, (0.0,), math.log1p(limits.regime) + LARGEST_REGIME)
+
+
+def _screened(
+    base: Comparison, blocks: Sequence[Block], before: Sequence[BaselineBlock], vouches: bool, limits: CaseThresholds
+) -> Comparison:
+    stored = _Stored.of([block.kernel_us for block in before], before, vouches)
+    looks = _looks(blocks, lambda arm: arm.time.median_us)
+    regimes = [_regime(look, stored, limits) for look in looks]
+    screens = [_screen(look, stored, regime, limits.margin) for look, regime in zip(looks, regimes, strict=True)]
+    left = [screen for screen, regime in zip(screens, regimes, strict=True) if not regime.same]
+    return replace(
+        base,
+        screens=tuple(screens),
+        spans=_spans(blocks, before, vouches, regimes, limits),
+        stale=_left_range(left[0], base, stored) if left else None,
+    )
+
+
+def _spans(
+    blocks: Sequence[Block],
+    before: Sequence[BaselineBlock],
+    vouches: bool,
+    regimes: Sequence[_Regime],
+    limits: CaseThresholds,
+) -> tuple[Screen, ...]:
+    """The same test of the launches' spans, where they are known and are more than one kernel's own time."""
+    arms = [block.arms[KERNEL] for block in blocks]
+    spans = [block.span_us for block in before]
+    if any(arm.span_us is None for arm in arms) or None in spans or all(arm.activities == 1 for arm in arms):
+        return ()
+    stored = _Stored.of([span for span in spans if span is not None], before, vouches)
+    looks = _looks(blocks, lambda arm: arm.span_us or arm.time.median_us)
+    return tuple(
+        _screen(
+            look,
+            stored,
+            replace(regime, betas=regime.betas if not regime.same else (stored.weight.beta,)),
+            limits.span_margin,
+        )
+        for look, regime in zip(looks, regimes, strict=True)
+    )
+
+
+def _looks(blocks: Sequence[Block], quantity: Callable[[ArmBlock], float]) -> list[_Look]:
+    """The blocks by process, the first look first."""
+    by_process: dict[int, list[Block]] = {}
+    for block in blocks:
+        by_process.setdefault(block.process, []).append(block)
+    return [
+        _Look(
+            process,
+            np.log([quantity(block.arms[KERNEL]) for block in group]),
+            np.log([block.arms[REFERENCE].time.median_us for block in group]),
+        )
+        for process, group in sorted(by_process.items())
+    ]
+
+
+def _screen(look: _Look, stored: _Stored, regime: _Regime, margin: float) -> Screen:
+    """Test one process's blocks against the baseline's; both p values are the largest over the regime's weights."""
+    threshold = math.log1p(margin) + regime.allowance
+    tests = [look.pairs(stored, beta) for beta in regime.betas]
+    shown = tests[0] if regime.betas == (stored.weight.beta,) else look.pairs(stored, stored.weight.beta)
+    shift = shown.shift()
+    change = Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
+    before_us = math.exp(float(np.median(stored.kernel)))
+    return Screen(
+        process=look.process,
+        blocks=look.kernel.size,
+        baseline_blocks=stored.kernel.size,
+        change=change,
+        p_slower=max(test.p_above(threshold) for test in tests),
+        p_faster=max(test.p_below(-threshold) for test in tests),
+        beta=stored.weight.beta,
+        correlation=stored.weight.correlation,
+        margin=math.expm1(threshold),
+        difference_us=before_us * change.value,
+        reference_change=math.expm1(float(np.median(look.reference) - np.median(stored.reference))),
+        smallest_p=stats.smallest_p(look.kernel.size, stored.kernel.size),
+    )
+
+
+def _left_range(screen: Screen, base: Comparison, stored: _Stored) -> Reason:
+    low, high = np.exp(np.quantile(stored.reference, RANGE)).tolist()
+    facts = {
+        "reference_us": base.reference_us,
+        "low_us": low,
+        "high_us": high,
+        "margin": screen.margin,
+        "change": screen.change.value,
+        "reference_change": screen.reference_change,
+    }
+    return Reason("stale_regime" if stored.vouches else "stale_packages", facts)

@@ -1,0 +1,162 @@
+"""NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.profiler
+
+from perfci.device.activity import activity_session
+from perfci.device.compiled import recorded_kernels
+from perfci.device.events import event_session
+from perfci.device.flush import Flush
+from perfci.device.nvml import Board, device_key
+from perfci.device.seam import Session
+from perfci.device.tensors import TorchArrays
+from perfci.errors import DeviceError
+from perfci.model import CompiledKernel, Device, DeviceState, Limits, Reason
+
+COPY_BYTES = 1 << 30
+"""Size of the copy that measures bandwidth: many times any L2."""
+
+MATMUL_SIZE = 8192
+_PROBES = 10
+_PAD_STEP = 1 << 16
+_PAD_STEPS = 512
+"""Padding of up to 32 MiB: buffers of a block land elsewhere than those of the block before."""
+
+
+class CudaDevice:
+    """The first visible GPU."""
+
+    absent: Reason | None = None
+
+    def __init__(self, timer: str = "auto") -> None:
+        if not torch.cuda.is_available():
+            raise DeviceError("cuda_unavailable", torch=torch.__version__)
+        # Taken before an op's files are imported, so that a patched timing function shows.
+        self._originals = _timing_functions()
+        properties = torch.cuda.get_device_properties(0)
+        self._board = Board(f"GPU-{properties.uuid}" if getattr(properties, "uuid", None) else None)
+        self.info = Device(
+            kind="cuda",
+            name=properties.name,
+            key=device_key(properties.name),
+            uuid=self._board.uuid() or str(getattr(properties, "uuid", "")) or None,
+            driver=self._board.driver(),
+            runtime=f"CUDA {torch.version.cuda}",
+            processors=properties.multi_processor_count,
+            l2_bytes=properties.L2_cache_size,
+            memory_bytes=properties.total_memory,
+        )
+        self.arrays = TorchArrays("cuda")
+        self.timer: str | None = None
+        self._wanted_timer = timer
+        self._l2_bytes = properties.L2_cache_size
+        self._flush: Flush
+
+    def session(self) -> AbstractContextManager[Session]:
+        """Open a session of the timer in use."""
+        return activity_session(self._flush) if self.timer == "activity" else event_session(self._flush)
+
+    def start_timer(self) -> None:
+        """Make the flush, and start and stop the timer once; a profiler's first start takes seconds."""
+        self._flush = Flush(self._l2_bytes, "cuda")
+        self.timer = _choose_timer(self._wanted_timer, self._flush)
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished."""
+        torch.cuda.synchronize()
+
+    def pad(self, seed: int) -> object:
+        """Hold a random stretch of memory."""
+        steps = random.Random(seed).randint(1, _PAD_STEPS)
+        return torch.empty(steps * _PAD_STEP, dtype=torch.uint8, device="cuda")
+
+    def state(self) -> DeviceState:
+        """What the board says of itself."""
+        return self._board.state()
+
+    def limits(self, dtypes: Sequence[str]) -> Limits:
+        """Median bandwidth of a 1 GiB copy, and rate of an 8192-cubed product in each of the dtypes."""
+        source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
+        target = torch.empty_like(source)
+        copy_s = _median_s(lambda: target.copy_(source))
+        del source, target
+        rates = {name: _matmul_tflops(getattr(torch, name)) for name in dtypes}
+        torch.cuda.empty_cache()
+        return Limits(2 * COPY_BYTES / copy_s / 1e9, rates)
+
+    def window_s(self, call: Callable[[], Any], launches: int) -> float:
+        """Wall time of launches one behind the other."""
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(launches):
+            call()
+        torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
+        """Watch Triton's launches."""
+        return recorded_kernels()
+
+    def out_of_memory(self, error: BaseException) -> bool:
+        """Whether the device's memory ran out."""
+        return isinstance(error, torch.OutOfMemoryError)
+
+    def tampered(self) -> tuple[str, ...]:
+        """Timing functions that were replaced since the device was opened."""
+        now = _timing_functions()
+        return tuple(name for name, function in self._originals.items() if now[name] is not function)
+
+
+def _choose_timer(wanted: str, flush: Flush) -> str:
+    """Activity records where one trial session gives them, else events; a timer asked for by name must work."""
+    if wanted == "event":
+        return "event"
+    try:
+        with activity_session(flush) as session:
+            session.launch(flush)
+        # The launch under test is a flush itself, so two marks and the closing one are three flushes.
+        records = session.busy_s()
+    except (DeviceError, RuntimeError) as error:
+        if wanted == "activity":
+            raise DeviceError("activity_unavailable", error=str(error)) from error
+        return "event"
+    return "activity" if records > 0 else "event"
+
+
+def _matmul_tflops(dtype: torch.dtype) -> float:
+    left, right = (torch.randn(MATMUL_SIZE, MATMUL_SIZE, device="cuda").to(dtype) for _ in range(2))
+    return float(2 * MATMUL_SIZE**3 / _median_s(lambda: left @ right) / 1e12)
+
+
+def _median_s(call: Callable[[], Any]) -> float:
+    call()
+    times = []
+    for _ in range(_PROBES):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return statistics.median(times)
+
+
+def _timing_functions() -> dict[str, Any]:
+    return {
+        "torch.cuda.synchronize": torch.cuda.synchronize,
+        "torch.cuda.current_stream": torch.cuda.current_stream,
+        "torch.cuda.Event.record": torch.cuda.Event.record,
+        "torch.cuda.Event.elapsed_time": torch.cuda.Event.elapsed_time,
+        "torch.profiler.profile.__enter__": torch.profiler.profile.__enter__,
+        "torch.profiler.profile.__exit__": torch.profiler.profile.__exit__,
+        "time.perf_counter": time.perf_counter,
+    }

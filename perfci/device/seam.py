@@ -1,0 +1,182 @@
+"""What every device offers to verifying and measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from perfci.model import CompiledKernel, Device, DeviceState, Limits, Reason
+
+Inputs = Mapping[str, Any]
+"""A call's arguments by name."""
+
+
+@dataclass(frozen=True)
+class ArrayFacts:
+    """What must agree between a kernel's output and the reference's."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    dense: bool
+    """laid out row by row without gaps"""
+
+
+@dataclass(frozen=True)
+class DtypeFacts:
+    """Range of a floating-point type."""
+
+    name: str
+    largest: float
+    smallest_normal: float
+    smallest_subnormal: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Elements of an output that break the tolerance, counted on the device."""
+
+    count: int
+    worst_abs: float
+    worst_index: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One timed call."""
+
+    time_us: float
+    """all device activities summed"""
+    span_us: float | None = None
+    """from the first activity's start to the last one's end"""
+    host_us: float | None = None
+    """how long the call kept the host"""
+    activities: int | None = None
+
+
+class Arrays(Protocol):
+    """Inputs and outputs of kernels: torch tensors, or numpy arrays on the fake device."""
+
+    device: str
+    """what `make_inputs` gets as its device"""
+
+    def is_array(self, value: Any) -> bool:
+        """Whether the value is this seam's kind of array."""
+
+    def facts(self, array: Any) -> ArrayFacts:
+        """Shape, dtype, device and density."""
+
+    def dtype_facts(self, array: Any) -> DtypeFacts | None:
+        """Range of a floating-point array's type; None for any other type."""
+
+    def host(self, array: Any) -> np.ndarray[Any, Any]:
+        """A float64 (or integer) copy on the host."""
+
+    def rounded(self, values: np.ndarray[Any, Any], like: Any) -> np.ndarray[Any, Any]:
+        """float64 values rounded to an array's dtype, as float64 on the host."""
+
+    def like(self, values: np.ndarray[Any, Any], array: Any) -> Any:
+        """Host values as a new array of another's dtype and device."""
+
+    def upcast(self, inputs: Inputs) -> dict[str, Any]:
+        """Inputs with every floating-point array in float64."""
+
+    def placed(self, inputs: Inputs, layout: str) -> dict[str, Any]:
+        """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show.
+
+        contiguous lies between two zones of NaN; strided is every second element of a buffer of NaN; expanded repeats
+        the first row with stride 0.
+        """
+
+    def copies(self, inputs: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Copies to hold the inputs against later."""
+
+    def same_bits(self, left: Any, right: Any) -> bool:
+        """Whether two arrays hold the same bits."""
+
+    def overlap(self, left: Any, right: Any) -> bool:
+        """Whether two arrays share memory."""
+
+    def watch_allocations(self, filler: str) -> AbstractContextManager[AllocationWatch]:
+        """Hand out guard-zoned memory for every array allocated inside, filled with NaN (`nan`) or a number (`value`)."""
+
+    def is_filler(self, array: Any) -> np.ndarray[Any, Any]:
+        """Which elements hold the number that `value` fills with."""
+
+    def mismatch(self, actual: Any, expected: Any, rtol: float, atol: float) -> Mismatch:
+        """Hold an output against the float64 reference where it lies, without copying it to the host."""
+
+    def nbytes(self, value: Any) -> int:
+        """Bytes of an array; 0 for anything else."""
+
+    def memory_in_use(self) -> int | None:
+        """Bytes that the process holds on the device; None where that can't be told."""
+
+
+class AllocationWatch(Protocol):
+    """What `watch_allocations` saw."""
+
+    def damaged(self) -> int:
+        """Number of guard zones that were written into."""
+
+
+class Session(Protocol):
+    """A stretch of timed launches; their times are known when it has ended."""
+
+    def launch(self, call: Callable[[], Any]) -> Any:
+        """Flush the cache and time one call; gives the call's result."""
+
+    def pause(self) -> None:
+        """What follows, up to the next `launch`, belongs to no launch."""
+
+    def launches(self) -> Sequence[Launch]:
+        """Every launch in order; only after the session has ended. Raises `DeviceError` if the records do not add up."""
+
+    def busy_s(self) -> float:
+        """Seconds in which the device was at work in the session."""
+
+
+class Accelerator(Protocol):
+    """A device that kernels run on."""
+
+    info: Device
+    arrays: Arrays
+    timer: str | None
+    """name of the timer in use, known from `start_timer` on; None where nothing can be timed"""
+    absent: Reason | None
+    """why speed can't be measured here"""
+
+    def session(self) -> AbstractContextManager[Session]:
+        """Open a timing session."""
+
+    def start_timer(self) -> None:
+        """Choose the timer and pay its first start, before anything is measured."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished."""
+
+    def pad(self, seed: int) -> object:
+        """Occupy a random stretch of memory as long as the result lives, so that buffers land elsewhere."""
+
+    def state(self) -> DeviceState:
+        """Clocks, temperature, power, throttling and foreign processes now."""
+
+    def limits(self, dtypes: Sequence[str]) -> Limits:
+        """Measure the ceilings: copy bandwidth, and matrix products in these dtypes."""
+
+    def window_s(self, call: Callable[[], Any], launches: int) -> float:
+        """Seconds that so many launches take one behind the other, the host included; for warming up only."""
+
+    def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
+        """Collect what the compiler made of every kernel launched inside; not while timing."""
+
+    def out_of_memory(self, error: BaseException) -> bool:
+        """Whether an exception says that device memory ran out."""
+
+    def tampered(self) -> tuple[str, ...]:
+        """Names of timing functions that are not the ones seen when the device was opened."""

@@ -1,0 +1,221 @@
+"""The array half of the seam for torch: inputs, guards and comparisons on any of its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from perfci.device.seam import ArrayFacts, DtypeFacts, Inputs, Mismatch
+
+Host = np.ndarray[Any, Any]
+
+GUARD_BYTES = 16384
+"""Guard zone on either side of an array; a multiple of every alignment that kernels specialise on."""
+
+GUARD_VALUE = 77
+"""Stands in the guard zones of outputs; no NaN, since a stray write often copies a stray read's NaN."""
+
+CHUNK = 1 << 24
+"""Elements compared at once, so that a large output needs little more memory."""
+
+
+class TorchArrays:
+    """Tensors on one device; see `seam.Arrays` for what each method is for."""
+
+    def __init__(self, device: str, reference_device: str | None = None) -> None:
+        self.device = device
+        self._reference_device = reference_device or device
+
+    def is_array(self, value: Any) -> bool:
+        """Whether it is a tensor."""
+        return isinstance(value, torch.Tensor)
+
+    def facts(self, array: torch.Tensor) -> ArrayFacts:
+        """Shape, dtype, device and density."""
+        return ArrayFacts(tuple(array.shape), _name(array.dtype), array.device.type, array.is_contiguous())
+
+    def dtype_facts(self, array: torch.Tensor) -> DtypeFacts | None:
+        """Range of a floating-point tensor's type."""
+        if not array.dtype.is_floating_point:
+            return None
+        info = torch.finfo(array.dtype)
+        return DtypeFacts(_name(array.dtype), info.max, info.smallest_normal, info.smallest_normal * info.eps, info.eps)
+
+    def host(self, array: torch.Tensor) -> Host:
+        """A float64 copy of floating-point tensors on the host; others as they are."""
+        plain = array.detach()
+        if plain.dtype.is_floating_point:
+            plain = _float64(plain)
+        result: Host = plain.cpu().contiguous().numpy().copy()
+        return result
+
+    def rounded(self, values: Host, like: torch.Tensor) -> Host:
+        """Values rounded to a tensor's dtype, as float64 on the host."""
+        result: Host = _float64(torch.from_numpy(values).to(like.dtype)).numpy()
+        return result
+
+    def like(self, values: Host, array: torch.Tensor) -> torch.Tensor:
+        """Host values as a new tensor of another's dtype and device."""
+        return torch.from_numpy(np.ascontiguousarray(values)).to(array.dtype).to(array.device)
+
+    def upcast(self, inputs: Inputs) -> dict[str, Any]:
+        """Floating-point tensors in float64, where the device can compute in it."""
+        return {name: self._upcast(value) if self.is_array(value) else value for name, value in inputs.items()}
+
+    def placed(self, inputs: Inputs, layout: str) -> dict[str, Any]:
+        """Copies in a memory layout, surrounded by NaN."""
+        return {name: _place(value, layout) if self.is_array(value) else value for name, value in inputs.items()}
+
+    def copies(self, inputs: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Dense copies."""
+        return {name: value.clone() if self.is_array(value) else value for name, value in inputs.items()}
+
+    def same_bits(self, left: torch.Tensor, right: torch.Tensor) -> bool:
+        """Whether both hold the same bits; NaN equals the same NaN."""
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return False
+        return bool(torch.equal(_bits(left), _bits(right)))
+
+    def overlap(self, left: torch.Tensor, right: torch.Tensor) -> bool:
+        """Whether both lie in one storage."""
+        if not left.numel() or not right.numel():
+            return False
+        return left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
+
+    @contextmanager
+    def watch_allocations(self, filler: str) -> Iterator[_GuardedAllocations]:
+        """Hand out filled memory between guard zones for every tensor made empty inside."""
+        with _GuardedAllocations(torch.device(self.device).type, filler) as watch:
+            yield watch
+
+    def is_filler(self, array: torch.Tensor) -> Host:
+        """Elements that hold the filler."""
+        result: Host = (array == GUARD_VALUE).cpu().numpy()
+        return result
+
+    def mismatch(self, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> Mismatch:
+        """Count elements beyond the tolerance, chunk by chunk where the output lies."""
+        left, right = actual.reshape(-1), expected.to(actual.device).reshape(-1)
+        count, worst, place = 0, -1.0, 0
+        for start in range(0, left.numel(), CHUNK):
+            found, error, index = _compare(left[start : start + CHUNK], right[start : start + CHUNK], rtol, atol)
+            count += found
+            if found and error > worst:
+                worst, place = error, start + index
+        if not count:
+            return Mismatch(0, 0.0, ())
+        return Mismatch(count, worst, tuple(int(i) for i in np.unravel_index(place, tuple(actual.shape))))
+
+    def nbytes(self, value: Any) -> int:
+        """Bytes of a tensor."""
+        return int(value.numel() * value.element_size()) if self.is_array(value) else 0
+
+    def memory_in_use(self) -> int | None:
+        """Bytes held by live tensors on an accelerator."""
+        module = torch.get_device_module(self.device)
+        return int(module.memory_allocated()) if hasattr(module, "memory_allocated") else None
+
+    def _upcast(self, tensor: torch.Tensor) -> torch.Tensor:
+        moved = tensor.to(self._reference_device)
+        return _float64(moved) if moved.dtype.is_floating_point else moved
+
+
+class _GuardedAllocations(TorchDispatchMode):
+    """Replaces every uninitialised allocation by the middle of a larger one.
+
+    The middle is NaN (the largest value for integers) or GUARD_VALUE, so that elements never written show by differing
+    between two calls; the zones around it hold GUARD_VALUE, so that writes past an end show.
+    """
+
+    _EMPTY = frozenset(
+        {
+            torch.ops.aten.empty.memory_format,
+            torch.ops.aten.empty_like.default,
+            torch.ops.aten.empty_strided.default,
+            torch.ops.aten.new_empty.default,
+            torch.ops.aten.new_empty_strided.default,
+        }
+    )
+
+    def __init__(self, device_type: str, filler: str) -> None:
+        super().__init__()
+        self._device_type = device_type
+        self._filler = filler
+        self._rooms: list[tuple[torch.Tensor, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in self._EMPTY and result.device.type == self._device_type and result.layout == torch.strided:
+            return self._guard(result)
+        return result
+
+    def damaged(self) -> int:
+        """Number of guard zones that were written into."""
+        zones = (zone for room, guard in self._rooms for zone in (room[:guard], room[-guard:]))
+        return sum(not bool((zone == GUARD_VALUE).all()) for zone in zones)
+
+    def _guard(self, plain: torch.Tensor) -> torch.Tensor:
+        guard = GUARD_BYTES // plain.element_size()
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(plain.shape, plain.stride(), strict=True))
+        length = extent if plain.numel() else 0
+        room = torch.full((length + 2 * guard,), GUARD_VALUE, dtype=plain.dtype, device=plain.device)
+        if self._filler == "nan":
+            room[guard : guard + length].fill_(_poison(plain.dtype))
+        if plain.dtype is not torch.bool:
+            self._rooms.append((room, guard))
+        return room.as_strided(plain.shape, plain.stride(), guard)
+
+
+def _place(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+    if layout == "expanded" and tensor.dim() and tensor.shape[0]:
+        return _place(tensor[:1].contiguous(), "contiguous").expand(tensor.shape)
+    step = 2 if layout == "strided" and tensor.dim() and tensor.numel() else 1
+    guard = GUARD_BYTES // tensor.element_size()
+    length = tensor.numel() * step
+    room = torch.full((length + 2 * guard,), _poison(tensor.dtype), dtype=tensor.dtype, device=tensor.device)
+    inner = room[guard : guard + length]
+    if step == 2:
+        inner = inner.view(*tensor.shape[:-1], tensor.shape[-1] * 2)[..., ::2]
+    else:
+        inner = inner.view(tensor.shape)
+    inner.copy_(tensor)
+    return inner
+
+
+def _compare(actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> tuple[int, float, int]:
+    left, right = _float64(actual), _float64(expected.to(actual.dtype))
+    error = (left - right).abs()
+    good = (error <= atol + rtol * right.abs()) | (left == right) | (left.isnan() & right.isnan())
+    count = int((~good).sum())
+    if not count:
+        return 0, 0.0, 0
+    error = torch.where(good, -torch.ones_like(error), error.nan_to_num(nan=float("inf")))
+    index = int(error.argmax())
+    return count, float(error[index]), index
+
+
+def _float64(tensor: torch.Tensor) -> torch.Tensor:
+    # float8 converts through float32 only
+    wide = tensor.to(torch.float32) if tensor.dtype.is_floating_point and tensor.element_size() == 1 else tensor
+    return wide.to(torch.float64)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    dense = tensor.contiguous()
+    return dense.view(sizes[dense.element_size()]) if dense.dtype.is_floating_point else dense
+
+
+def _poison(dtype: torch.dtype) -> Any:
+    if dtype.is_floating_point:
+        return float("nan")
+    return True if dtype is torch.bool else torch.iinfo(dtype).max
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

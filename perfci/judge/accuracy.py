@@ -1,0 +1,128 @@
+"""Verdicts about right and wrong: one row an op, and one a case that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from perfci.model import AccuracyCase, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
+
+
+def rows(run: Run, op: PlannedOp, found: OpRun | None) -> tuple[Judgement, ...]:
+    """The op's accuracy as a whole, then each case that failed; nothing where the suite was not asked for.
+
+    An op that broke before all its cases were checked is one ERROR; one that the run did not reach is INCONCLUSIVE.
+    """
+    failure = op.failure or (found.failure if found else None)
+    checks = found.accuracy if found else ()
+    if failure and not complete(run, op, found):
+        return (_row(op, None, Verdict.ERROR, (failure, *_failed_so_far(checks))), *_failed_cases(op, checks))
+    if Suite.ACCURACY not in run.plan.suites:
+        return ()
+    if not complete(run, op, found):
+        return (_row(op, None, *_unfinished(run, op, checks)), *_failed_cases(op, checks))
+    return (_row(op, None, *_whole(checks, found)), *_failed_cases(op, checks))
+
+
+def complete(run: Run, op: PlannedOp, found: OpRun | None) -> bool:
+    """Whether every planned accuracy case was checked at least once, so that a later failure is about speed."""
+    if found is None or op.failure:
+        return False
+    wanted = op.accuracy if Suite.ACCURACY in run.plan.suites else ()
+    return set(wanted) <= {check.case for check in found.accuracy}
+
+
+def _row(op: PlannedOp, case: str | None, verdict: Verdict, reasons: Iterable[Reason]) -> Judgement:
+    return Judgement(op.op, Suite.ACCURACY, case, verdict, tuple(reasons))
+
+
+def _whole(checks: Sequence[AccuracyCase], found: OpRun | None) -> tuple[Verdict, tuple[Reason, ...]]:
+    """PASS with what was checked, or the first failure; either way with what this machine could not check."""
+    failed, unchecked = _failed(checks), [check for check in checks if check.unchecked]
+    if failed:
+        verdict, first = _verdict(failed), _failed_so_far(checks)
+    elif len(unchecked) == len(checks):
+        verdict, first = Verdict.INCONCLUSIVE, (Reason("accuracy_nothing_checked", {"checks": len(checks)}),)
+    else:
+        verdict, first = Verdict.PASS, (_passed(checks, len(unchecked)),)
+    unmeasured = (found.unmeasured,) if found and found.unmeasured else ()
+    return verdict, (*first, *unmeasured, *_unchecked(unchecked))
+
+
+def _passed(checks: Sequence[AccuracyCase], unchecked: int) -> Reason:
+    facts = {
+        "checks": len(checks) - unchecked,
+        "cases": len({check.case for check in checks if not check.unchecked}),
+        "seed": next((check.seed for check in checks if check.fresh), None),
+    }
+    return Reason("accuracy_passed" if facts["seed"] is not None else "accuracy_passed_no_fresh_seed", facts)
+
+
+def _unchecked(checks: Sequence[AccuracyCase]) -> Iterator[Reason]:
+    """How many checks were not made, which, then each cause once."""
+    if not checks:
+        return
+    cases = list(dict.fromkeys(check.case for check in checks))
+    yield Reason("accuracy_unchecked", {"checks": len(checks), "cases": len(cases), "names": _names(cases)})
+    seen: list[Reason] = []
+    for check in checks:
+        if check.unchecked and check.unchecked not in seen:
+            seen.append(check.unchecked)
+    yield from seen
+
+
+_NAMED = 3
+"""Cases that a sentence names before it says how many more there are."""
+
+
+def _names(cases: Sequence[str]) -> str:
+    more = len(cases) - _NAMED
+    return "; ".join(cases[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _unfinished(run: Run, op: PlannedOp, checks: Sequence[AccuracyCase]) -> tuple[Verdict, tuple[Reason, ...]]:
+    failed = _failed(checks)
+    missing = len(set(op.accuracy) - {check.case for check in checks})
+    facts = {"missing": missing, "cases": len(op.accuracy), "signal": run.stopped}
+    reason = Reason("accuracy_stopped" if run.stopped else "accuracy_missing", facts)
+    if failed:
+        return _verdict(failed), (*_failed_so_far(checks), reason)
+    return Verdict.INCONCLUSIVE, (reason,)
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def _failed(checks: Sequence[AccuracyCase]) -> list[AccuracyCase]:
+    """Wrong answers before exceptions, since they outweigh them."""
+    return sorted((check for check in checks if check.failure), key=lambda check: check.raised)
+
+
+def _failures(checks: Sequence[AccuracyCase]) -> list[Reason]:
+    return [check.failure for check in checks if check.failure]
+
+
+def _verdict(failed: Sequence[AccuracyCase]) -> Verdict:
+    return Verdict.ERROR if all(check.raised for check in failed) else Verdict.WRONG
+
+
+def _failed_so_far(checks: Sequence[AccuracyCase]) -> tuple[Reason, ...]:
+    """How many checks failed, naming the first, then what it did."""
+    failed = _failed(checks)
+    if not failed:
+        return ()
+    first = failed[0]
+    made = sum(check.unchecked is None for check in checks)
+    facts = {"failed": len(failed), "checks": made, "case": first.case, **_how(first)}
+    return Reason("accuracy_failed", facts), *_failures([first])
+
+
+def _failed_cases(op: PlannedOp, checks: Sequence[AccuracyCase]) -> Iterator[Judgement]:
+    for case in dict.fromkeys(check.case for check in _failed(checks)):
+        own = [check for check in checks if check.case == case]
+        failed = _failed(own)
+        facts = {"failed": len(failed), "checks": len(own), **_how(failed[0])}
+        yield _row(op, case, _verdict(failed), (*_failures(failed[:1]), Reason("accuracy_case_failed", facts)))
+
+
+def _how(check: AccuracyCase) -> dict[str, str | int]:
+    return {"values": check.values, "layout": check.layout, "seed": check.seed}

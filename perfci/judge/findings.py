@@ -1,0 +1,223 @@
+"""The questions about one timed case, each answered by a finding: against its baseline, its span, its target."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from perfci import stats
+from perfci.model import Block, Comparison, Fact, Reason, Screen, Verdict
+from perfci.thresholds import CaseThresholds
+
+KERNEL, SPEEDUP = "kernel", "kernel/reference"
+
+PROCESSES = 2
+"""Fresh processes that must confirm what the first look suspects."""
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """Holm-adjusted p values of a case's first look, over the plan's family; 1 where nothing was tested."""
+
+    slower: float = 1.0
+    faster: float = 1.0
+    span: float = 1.0
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a case is judged by."""
+
+    limits: CaseThresholds
+    adjusted: Adjusted
+    alpha: float
+    family: int
+    timer: str | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer to one question about a case."""
+
+    verdict: Verdict
+    reasons: tuple[Reason, ...] = ()
+    unsettled: bool = False
+    """fresh processes would decide it"""
+
+
+# --- slower or faster than the baseline -------------------------------------------------------------------------------
+
+
+def slower_p(screen: Screen) -> float:
+    """The p of being slower by more than the margin."""
+    return screen.p_slower
+
+
+def faster_p(screen: Screen) -> float:
+    """The p of being faster by more than the margin."""
+    return screen.p_faster
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A change to look for, and the kinds of what can be said about it."""
+
+    verdict: Verdict
+    sign: int
+    p: Callable[[Screen], float]
+    suspected: str
+    confirmed: str
+    refuted: str
+    disputed: str
+
+    def seen(self, screen: Screen, p: float, alpha: float, floor_us: float) -> bool:
+        """Beyond the margin, which p has inside its null hypothesis, and beyond what the timer can tell."""
+        return p <= alpha and self.sign * screen.difference_us > floor_us
+
+
+_SLOWER = _Change(
+    Verdict.REGRESSED, 1, slower_p, "slower_suspected", "slower_confirmed", "slower_refuted", "slower_disputed"
+)
+_FASTER = _Change(
+    Verdict.IMPROVED, -1, faster_p, "faster_suspected", "faster_confirmed", "faster_refuted", "faster_disputed"
+)
+_SPAN = _Change(Verdict.REGRESSED, 1, slower_p, "span_suspected", "span_confirmed", "span_refuted", "span_disputed")
+
+
+def against_baseline(comparison: Comparison, context: Context) -> Finding:
+    """Slower, faster or neither; NEW without a baseline, STALE where it cannot speak."""
+    if not comparison.screens:
+        return _unscreened(comparison)
+    first, floor = comparison.screens[0], context.limits.floor(context.timer)
+    if first.smallest_p * context.family > context.alpha:
+        return Finding(Verdict.INCONCLUSIVE, (_too_few(first, context),))
+    for change, p in ((_SLOWER, context.adjusted.slower), (_FASTER, context.adjusted.faster)):
+        if change.seen(first, p, context.alpha, floor):
+            return _confirmation(change, comparison.screens, comparison, context, floor)
+    if comparison.stale:
+        return Finding(Verdict.STALE, (comparison.stale,))
+    return _no_change(comparison, floor)
+
+
+def span(comparison: Comparison, context: Context) -> Iterator[Finding]:
+    """Whether host work or further kernels stretched the launch; nothing where they did not."""
+    floor = context.limits.span_floor_us
+    if comparison.spans and _SPAN.seen(comparison.spans[0], context.adjusted.span, context.alpha, floor):
+        yield _confirmation(_SPAN, comparison.spans, comparison, context, floor)
+
+
+def _unscreened(comparison: Comparison) -> Finding:
+    if comparison.stale:
+        return Finding(Verdict.STALE, (comparison.stale,))
+    speedup = comparison.speedup.value if comparison.speedup else None
+    facts = {"op": comparison.op, "kernel_us": comparison.kernel_us, "speedup": speedup}
+    return Finding(Verdict.NEW, (Reason("new_case", facts),))
+
+
+def _confirmation(
+    change: _Change, screens: Sequence[Screen], comparison: Comparison, context: Context, floor_us: float
+) -> Finding:
+    """What the fresh processes say to a suspicion: all must agree to confirm it, and none to refute it."""
+    again = screens[1:]
+    agreed = sum(change.seen(screen, change.p(screen), context.alpha, floor_us) for screen in again)
+    facts = {**_facts(screens[0], comparison), **_again(again), "agreed": agreed}
+    if not again:
+        return Finding(Verdict.INCONCLUSIVE, (Reason(change.suspected, facts),), unsettled=True)
+    if len(again) >= PROCESSES and agreed == len(again):
+        return Finding(change.verdict, (Reason(change.confirmed, facts),))
+    if len(again) >= PROCESSES and agreed == 0:
+        refuted = Reason(change.refuted, facts)
+        stale = comparison.stale
+        return Finding(Verdict.STALE, (stale, refuted)) if stale else Finding(Verdict.PASS, (refuted,))
+    return Finding(Verdict.INCONCLUSIVE, (Reason(change.disputed, facts),))
+
+
+def _no_change(comparison: Comparison, floor_us: float) -> Finding:
+    """PASS, unless the centre lies beyond the margin and only noise keeps it from being a regression."""
+    screens = comparison.screens
+    facts = {**_facts(screens[0], comparison), **_again(screens[1:])}
+    beyond = [screen.change.value > screen.margin and screen.difference_us > floor_us for screen in screens]
+    if statistics.median_low(beyond):
+        return Finding(Verdict.INCONCLUSIVE, (Reason("too_noisy", facts),), unsettled=len(screens) == 1)
+    return Finding(Verdict.PASS, (Reason("no_change", facts),))
+
+
+def _too_few(screen: Screen, context: Context) -> Reason:
+    needed = stats.blocks_needed(context.family, context.alpha, screen.baseline_blocks)
+    facts = {
+        "blocks": screen.blocks,
+        "baseline_blocks": screen.baseline_blocks,
+        "needed": needed,
+        "family": context.family,
+        "alpha": context.alpha,
+    }
+    return Reason("too_few_blocks", facts)
+
+
+def _facts(screen: Screen, comparison: Comparison) -> dict[str, Fact]:
+    return {
+        "change": screen.change.value,
+        "low": screen.change.low,
+        "high": screen.change.high,
+        "margin": screen.margin,
+        "difference_us": screen.difference_us,
+        "kernel_us": comparison.kernel_us,
+        "baseline_us": comparison.baseline_us,
+        "blocks": screen.blocks,
+        "baseline_blocks": screen.baseline_blocks,
+        "reference_change": screen.reference_change,
+        "activities": comparison.activities,
+        "baseline_activities": comparison.baseline_activities,
+    }
+
+
+def _again(screens: Sequence[Screen]) -> dict[str, Fact]:
+    changes = [screen.change.value for screen in screens]
+    return {
+        "processes": len(changes),
+        "again_low": min(changes, default=None),
+        "again_high": max(changes, default=None),
+    }
+
+
+# --- speedup target ---------------------------------------------------------------------------------------------------
+
+
+def target(comparison: Comparison, blocks: Sequence[Block], limits: CaseThresholds) -> Iterator[Finding]:
+    """Whether the speedup reaches its target; nothing where there is none.
+
+    The lower end of the interval must reach it to pass. The upper end must miss it to fail, and every fresh process's
+    own median too.
+    """
+    wanted, speedup = limits.speedup, comparison.speedup
+    if wanted is None or speedup is None:
+        return
+    again = _speedups_again(blocks)
+    facts = {
+        "speedup": speedup.value,
+        "low": speedup.low,
+        "high": speedup.high,
+        "target": wanted,
+        "blocks": len(blocks),
+    }
+    if speedup.confidence < stats.CONFIDENCE:
+        yield Finding(Verdict.INCONCLUSIVE, (Reason("speedup_too_few_blocks", facts),), unsettled=not again)
+    elif speedup.low >= wanted:
+        yield Finding(Verdict.PASS, (Reason("speedup_reached", facts),))
+    elif speedup.high >= wanted:
+        yield Finding(Verdict.INCONCLUSIVE, (Reason("speedup_undecided", facts),), unsettled=not again)
+    elif len(again) >= PROCESSES and max(again) < wanted:
+        yield Finding(Verdict.TOO_SLOW, (Reason("too_slow", {**facts, "processes": len(again)}),))
+    else:
+        yield Finding(Verdict.INCONCLUSIVE, (Reason("too_slow_suspected", facts),), unsettled=not again)
+
+
+def _speedups_again(blocks: Sequence[Block]) -> list[float]:
+    """Median speedup of each fresh process."""
+    shifts: dict[int, list[float]] = {}
+    for block in blocks:
+        if block.process > 0 and SPEEDUP in block.shifts:
+            shifts.setdefault(block.process, []).append(block.shifts[SPEEDUP])
+    return [math.exp(-statistics.median(own)) for own in shifts.values()]

@@ -1,0 +1,145 @@
+"""The tables behind the report, and the one home of pandas: one row a block and arm, and what is pooled from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from perfci.model import ArmBlock, Block, DeviceState, Run, Summary
+from perfci.store import LaunchRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+P99_LAUNCHES = 500
+"""Fewest launches whose 99th percentile is shown: below, it rests on fewer than five of them."""
+
+QUANTILES = (0.0, 0.05, 0.5, 0.95, 0.99)
+
+_KEYS = ("op", "case", "dtype", "arm", "process", "block", "started_s")
+_ARM = ("span_us", "host_us", "activities")
+COLUMNS = (*_KEYS, *(f.name for f in fields(Summary)), *_ARM, *(f.name for f in fields(DeviceState)))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One arm of a case over all its blocks; times in microseconds."""
+
+    op: str
+    case: str
+    arm: str
+    blocks: int
+    launches: int
+    min_us: float
+    p05_us: float
+    p50_us: float
+    p95_us: float
+    p99_us: float | None
+    """None where there are too few launches, or only the blocks' summaries"""
+    rsd: float
+    outliers: int
+    span_us: float | None
+    host_us: float | None
+    activities: float | None
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Least and greatest of what the device reported beside the blocks; None where it reported nothing."""
+
+    sm_clock_mhz: tuple[float, float] | None
+    memory_clock_mhz: tuple[float, float] | None
+    temperature_c: tuple[float, float] | None
+    power_w: tuple[float, float] | None
+    foreign_processes: tuple[float, float] | None
+    blocks: int
+    throttle: tuple[tuple[str, int], ...]
+    """(reason, blocks in which it held the clock down), the most frequent first"""
+
+
+def blocks(run: Run) -> pd.DataFrame:
+    """One row a block and arm, in the order of measuring within a case, with the columns COLUMNS."""
+    import pandas as pd
+
+    return pd.DataFrame.from_records(list(_records(run)), columns=list(COLUMNS))
+
+
+def launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
+    """Raw launches with the columns op, case, process, block, arm, us: one row a launch, in time order."""
+    import pandas as pd
+
+    records = [(row.op, row.case, row.process, row.block, row.arm, row.us) for row in rows]
+    table = pd.DataFrame.from_records(records, columns=["op", "case", "process", "block", "arm", "us"])
+    return table.explode("us", ignore_index=True).astype({"us": "float64"}).dropna(subset=["us"])
+
+
+def spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[Spread, ...]:
+    """Every arm of every case pooled over its blocks.
+
+    With the raw launches quantiles and RSD are those of all launches together. Without, they are the medians over
+    the blocks of the blocks' own, the least time excepted.
+    """
+    keys = ["op", "case", "arm"]
+    pooled = table.groupby(keys, sort=False).agg(
+        blocks=("median_us", "size"),
+        launches=("launches", "sum"),
+        min_us=("min_us", "min"),
+        p05_us=("p05_us", "median"),
+        p50_us=("median_us", "median"),
+        p95_us=("p95_us", "median"),
+        rsd=("rsd", "median"),
+        outliers=("outliers", "sum"),
+        span_us=("span_us", "median"),
+        host_us=("host_us", "median"),
+        activities=("activities", "max"),
+    )
+    pooled["p99_us"] = float("nan")
+    if raw is not None:
+        pooled.update(_quantiles(raw, keys))
+    return tuple(_spread(row) for row in pooled.reset_index().to_dict("records"))
+
+
+def clocks(table: pd.DataFrame) -> Clocks:
+    """What the device reported over all blocks of the run."""
+    once = table.drop_duplicates(["op", "case", "process", "block"])
+    counts = once["throttle"].explode().dropna().value_counts()
+    ranges = {name: _range(once[name]) for name in (f.name for f in fields(DeviceState)) if name != "throttle"}
+    throttle = tuple((str(reason), int(count)) for reason, count in counts.items())
+    return Clocks(**ranges, blocks=len(once), throttle=throttle)
+
+
+def _records(run: Run) -> Iterator[tuple[Any, ...]]:
+    for op in run.ops:
+        for case in op.performance:
+            for block in case.blocks:
+                for arm, timed in block.arms.items():
+                    yield (op.op, case.case, case.dtype, arm, *_row(block, timed))
+
+
+def _row(block: Block, timed: ArmBlock) -> tuple[Any, ...]:
+    times, state = asdict(timed.time).values(), asdict(block.state).values()
+    return (block.process, block.index, block.started_s, *times, *(getattr(timed, name) for name in _ARM), *state)
+
+
+def _quantiles(raw: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    grouped = raw.groupby(keys, sort=False)["us"]
+    found = grouped.quantile(list(QUANTILES)).unstack()
+    found.columns = ["min_us", "p05_us", "p50_us", "p95_us", "p99_us"]
+    found["p99_us"] = found["p99_us"].where(grouped.size() >= P99_LAUNCHES)
+    found["rsd"] = grouped.std() / grouped.mean()
+    return found
+
+
+def _spread(row: dict[Any, Any]) -> Spread:
+    return Spread(**{f.name: _known(row[f.name]) for f in fields(Spread)})
+
+
+def _known(value: Any) -> Any:
+    """None for pandas' missing value, which is the one value that differs from itself."""
+    return None if value != value else value  # noqa: PLR0124
+
+
+def _range(column: pd.Series[Any]) -> tuple[float, float] | None:
+    seen = column.dropna()
+    return (float(seen.min()), float(seen.max())) if len(seen) else None

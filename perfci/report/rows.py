@@ -1,0 +1,174 @@
+"""The verdict table as plain text, for Markdown and terminal alike: what failed first, accuracy gathered by op."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perfci import units, wording
+from perfci.model import Gate, Interval, Judgement, Judgements, Suite, Verdict
+
+EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}
+"""What a run ends with unless it is strict."""
+
+GATE_WORDS = {Gate.OK: "OK", Gate.WARNS: "WARNS", Gate.FAILS: "FAILS"}
+
+ACCURACY_ROWS = 10
+"""Most rows of one op's accuracy shown one by one for each verdict; the others are gathered in one row."""
+
+_QUIET = frozenset({Verdict.PASS, Verdict.UNCHANGED})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the verdict table; texts are as they come, not yet escaped."""
+
+    verdict: Verdict
+    op: str
+    case: str | None
+    """None for the op as a whole"""
+    suite: Suite
+    change: str
+    change_range: str
+    speedup: str
+    speedup_range: str
+    kernel: str
+    reference: str
+    sentence: str
+    gathered: int = 1
+    """verdicts that this line stands for"""
+
+    @property
+    def where(self) -> str:
+        """What the verdict is about within the op, in words."""
+        if self.case is not None:
+            return self.case if self.suite is Suite.PERFORMANCE else f"accuracy {self.case}"
+        if self.gathered > 1:
+            return f"accuracy of {self.gathered} cases"
+        if self.verdict is Verdict.ERROR:
+            return "whole op"
+        return "accuracy" if self.suite is Suite.ACCURACY else "speed"
+
+    @property
+    def quiet(self) -> bool:
+        """Whether there is nothing to say about it."""
+        return self.verdict in _QUIET
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many verdicts there are, the gravest first."""
+
+    ops: int
+    rows: int
+    """judgements: of cases, of an op's accuracy, of an op that failed as a whole"""
+    verdicts: tuple[tuple[Verdict, int], ...]
+    gate: Gate
+
+
+def rows(judgements: Judgements, language: str = "en") -> tuple[Row, ...]:
+    """The lines of the verdict table: what fails, what warns, what is fine but worth saying, the rest."""
+    shown = [row for group in _groups(judgements.rows) for row in _lines(group, language)]
+    return tuple(sorted(shown, key=lambda row: rank(row.verdict)))
+
+
+def counts(judgements: Judgements) -> Counts:
+    """What the summary line says."""
+    found = Counter(row.verdict for row in judgements.rows)
+    ranked = sorted(found.items(), key=lambda item: (rank(item[0]), list(Verdict).index(item[0])))
+    return Counts(len({row.op for row in judgements.rows}), len(judgements.rows), tuple(ranked), judgements.gate)
+
+
+def tally(found: Iterable[tuple[Verdict, int]]) -> str:
+    """Counts in words: 1 REGRESSED, 28 PASS."""
+    return ", ".join(f"{count} {verdict}" for verdict, count in found)
+
+
+def summary(judgements: Judgements, exit_code: int | None = None) -> str:
+    """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2)."""
+    found = counts(judgements)
+    ended = EXIT_CODES[found.gate] if exit_code is None else exit_code
+    return f"{counted(found)} -> {found.gate} (exit {ended})"
+
+
+def counted(found: Counts) -> str:
+    """Ops and verdicts in words."""
+    verdicts = f": {tally(found.verdicts)}" if found.verdicts else ""
+    return f"{number(found.ops, 'op')}, {number(found.rows, 'verdict')}{verdicts}"
+
+
+def number(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> number(1, "case"), number(2, "case")
+    ('1 case', '2 cases')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def latest_change(row: Judgement) -> Interval | None:
+    """The change that the last process saw: re-measured, it is free of the first look's luck."""
+    screens = row.comparison.screens if row.comparison else ()
+    return screens[-1].change if screens else None
+
+
+def ratio(value: float | None) -> str:
+    """A speedup.
+
+    >>> ratio(1.6234), ratio(None)
+    ('1.62x', '-')
+    """
+    return "-" if value is None else f"{units.significant(value)}x"
+
+
+def rank(verdict: Verdict) -> int:
+    """0 what fails, 1 what warns, 2 what is fine and worth saying, 3 the rest."""
+    if verdict.gate is not Gate.OK:
+        return [Gate.FAILS, Gate.WARNS].index(verdict.gate)
+    return 3 if verdict in _QUIET else 2
+
+
+def _groups(judged: Iterable[Judgement]) -> list[list[Judgement]]:
+    """Performance and whole ops one by one, accuracy by op and verdict, each at its first one's place."""
+    groups: dict[object, list[Judgement]] = {}
+    for index, row in enumerate(judged):
+        alone = row.suite is not Suite.ACCURACY or row.case is None
+        groups.setdefault(index if alone else (row.op, row.verdict), []).append(row)
+    return list(groups.values())
+
+
+def _lines(group: list[Judgement], language: str) -> list[Row]:
+    first = group[0]
+    if len(group) == 1:
+        return [_row(first, language)]
+    if first.verdict.gate is Gate.OK:
+        return [_gathered(group, f"{len(group)} accuracy cases are right.")]
+    rest = group[ACCURACY_ROWS:]
+    more = [_gathered(rest, f"{len(rest)} more accuracy cases are {first.verdict}.")] if rest else []
+    return [*(_row(row, language) for row in group[:ACCURACY_ROWS]), *more]
+
+
+def _gathered(group: list[Judgement], sentence: str) -> Row:
+    first = group[0]
+    return Row(first.verdict, first.op, None, first.suite, "-", "", "-", "", "-", "-", sentence, len(group))
+
+
+def _row(row: Judgement, language: str) -> Row:
+    seen, change = row.comparison, latest_change(row)
+    speedup = seen.speedup if seen else None
+    return Row(
+        verdict=row.verdict,
+        op=row.op,
+        case=row.case,
+        suite=row.suite,
+        change=units.percent(change.value if change else None, signed=True),
+        change_range=f"{units.percent(change.low, signed=True)} to {units.percent(change.high, signed=True)}"
+        if change
+        else "",
+        speedup=ratio(speedup.value if speedup else None),
+        speedup_range=f"{ratio(speedup.low)} to {ratio(speedup.high)}" if speedup else "",
+        kernel=units.time(seen.kernel_us if seen else None),
+        reference=units.time(seen.reference_us if seen else None),
+        sentence=wording.sentence(row.reasons[0], language) if row.reasons else "",
+    )

@@ -1,0 +1,95 @@
+"""Everything that the report's template shows, as finished Markdown text: no arithmetic is left to the template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FOLD_ROWS = 15
+"""Rows above which a table that reports no failure is folded."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells are escaped Markdown; `right` names the columns that hold numbers."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: frozenset[str] = frozenset()
+
+    @property
+    def folded(self) -> bool:
+        """Whether it is too long to stand open."""
+        return len(self.rows) > FOLD_ROWS
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG beside the report."""
+
+    file: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A titled table of an op's section with what one must know to read it."""
+
+    title: str
+    note: str
+    table: Table
+
+
+@dataclass(frozen=True)
+class Message:
+    """A long message in full: a traceback, a compiler's output."""
+
+    title: str
+    block: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One op."""
+
+    name: str
+    tally: str
+    problems: tuple[str, ...]
+    """sentences about what failed or could not be measured, then notes"""
+    messages: tuple[Message, ...]
+    speedups: tuple[Picture, ...]
+    traces: tuple[Picture, ...]
+    traces_note: str
+    distributions: tuple[Picture, ...]
+    parts: tuple[Part, ...]
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to type next where a verdict is not what one hoped for."""
+
+    verdict: str
+    advice: str
+    command: str
+    """a fenced block"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole page."""
+
+    gate: str
+    headline: str
+    ran: Table
+    verdicts: Table
+    """what fails, what warns, and what is fine too where that is short"""
+    fine: Table | None
+    """what is fine, folded away"""
+    fine_title: str
+    notes: tuple[str, ...]
+    ops: tuple[Section, ...]
+    environment: Table
+    clocks: Table
+    repeat: str
+    """a fenced block with the command that repeats the run"""
+    steps: tuple[Step, ...]

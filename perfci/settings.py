@@ -1,0 +1,143 @@
+"""Where a project keeps its things: the project's root, and the `[tool.perfci]` table of its pyproject.toml."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perfci.errors import UsageError
+
+FILE = "pyproject.toml"
+
+SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE")
+SECRET_ENDING = "_KEY"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A project's settings; all paths are absolute."""
+
+    root: Path
+    kernels: Path
+    """folder of op folders"""
+    baselines: Path
+    thresholds: Path
+    reports: Path
+    lock_folder: Path | None = None
+    """where the device's lock lies; None for the system's folder of temporary files. In a container: a mounted one"""
+    time_limit_s: float = 120.0
+    """how long a worker may take over one step before it counts as hung"""
+    environment: tuple[str, ...] = ()
+    """names of further variables that workers may see"""
+    fake: Mapping[str, Any] = field(default_factory=dict)
+    """`[tool.perfci.fake]`: what the fake device is told to do"""
+
+
+FOLDERS = ("kernels", "baselines", "thresholds", "reports")
+KEYS = (*FOLDERS, "lock_folder", "time_limit_s", "environment", "fake")
+
+
+def load(start: Path) -> Settings:
+    """Settings of the project around a folder.
+
+    Its root is the nearest folder from `start` upwards whose pyproject.toml has a `[tool.perfci]` table, or that has a
+    `kernels` folder. Raises UsageError where there is none, and for a table with unknown keys or wrong types.
+    """
+    for folder in (start.resolve(), *start.resolve().parents):
+        table = _table(folder / FILE)
+        if table is not None or (folder / "kernels").is_dir():
+            return _settings(folder, table or {})
+    raise UsageError("no_project", folder=str(start.resolve()))
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable of this name may hold a secret: such a one never reaches a worker.
+
+    >>> is_secret("CI_JOB_TOKEN"), is_secret("api_key"), is_secret("PYTHONPATH")
+    (True, True, False)
+    """
+    upper = name.upper()
+    return upper.endswith(SECRET_ENDING) or any(word in upper for word in SECRET_WORDS)
+
+
+def _table(path: Path) -> dict[str, Any] | None:
+    """The `[tool.perfci]` table; None where the file has none, or does not exist."""
+    try:
+        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UsageError("settings_unreadable", path=str(path), why=error.strerror or str(error)) from error
+    except ValueError as error:  # no TOML, or no UTF-8
+        raise UsageError("settings_damaged", path=str(path), why=str(error)) from error
+    table = tool.get("perfci") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise UsageError("setting_type", path=str(path), key="tool.perfci", wanted="a table", found=_found(table))
+    return table
+
+
+def _settings(root: Path, table: Mapping[str, Any]) -> Settings:
+    path = root / FILE
+    _refuse_unknown(path, table)
+    reader = _Reader(path, table)
+    folders = {name: root / reader.text(name, name) for name in FOLDERS}
+    lock = reader.text("lock_folder", "")
+    return Settings(
+        root=root,
+        **folders,
+        lock_folder=root / lock if lock else None,
+        time_limit_s=reader.seconds("time_limit_s", Settings.time_limit_s),
+        environment=reader.names("environment"),
+        fake=reader.table("fake"),
+    )
+
+
+def _refuse_unknown(path: Path, table: Mapping[str, Any]) -> None:
+    unknown = next((key for key in table if key not in KEYS), None)
+    if unknown is None:
+        return
+    close = difflib.get_close_matches(unknown, KEYS, n=1)
+    if close:
+        raise UsageError("setting_misspelt", path=str(path), key=unknown, guess=close[0])
+    raise UsageError("setting_not_known", path=str(path), key=unknown, known=", ".join(KEYS))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Typed look-ups in the table; each raises UsageError naming file and key for a value of another type."""
+
+    path: Path
+    values: Mapping[str, Any]
+
+    def text(self, key: str, default: str) -> str:
+        value = self.values.get(key, default)
+        return value if isinstance(value, str) else self._refuse(key, "a path in quotes")
+
+    def seconds(self, key: str, default: float) -> float:
+        value = self.values.get(key, default)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number and value > 0 else self._refuse(key, "a number of seconds above 0")
+
+    def names(self, key: str) -> tuple[str, ...]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            self._refuse(key, "a list of variable names in quotes")
+        secret = next((name for name in value if is_secret(name)), None)
+        if secret:
+            raise UsageError("setting_secret", path=str(self.path), key=key, name=secret)
+        return tuple(value)
+
+    def table(self, key: str) -> Mapping[str, Any]:
+        value = self.values.get(key, {})
+        return value if isinstance(value, dict) else self._refuse(key, f"a table [tool.perfci.{key}]")
+
+    def _refuse(self, key: str, wanted: str) -> Any:
+        raise UsageError("setting_type", path=str(self.path), key=key, wanted=wanted, found=_found(self.values[key]))
+
+
+def _found(value: Any) -> str:
+    return f"{value!r} ({type(value).__name__})"

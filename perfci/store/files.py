@@ -1,0 +1,126 @@
+"""Decoding with the place of every fault, encoding in perfci's own layout, and writing whole files only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from perfci.errors import StoredFileError
+from perfci.model import FORMAT
+from perfci.store.layout import text
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The part of every stored file that tells whether this perfci can read the rest."""
+
+    format: int
+
+
+def decode(path: Path, kind: type[Record]) -> Record:
+    """The record in a file. Raises StoredFileError naming the file and the line and column, or the JSON path."""
+    data = _bytes(path)
+    _check_format(path, data)
+    return _parse(path, data, kind)
+
+
+def encode(record: object, path: Path) -> bytes:
+    """The record as perfci lays it out, checked to read back. Raises StoredFileError where a needed number is missing.
+
+    `path` is where it will be written, for the error's sake.
+    """
+    data = text(record).encode()
+    try:
+        msgspec.json.decode(data, type=type(record))
+    except msgspec.ValidationError as error:
+        raise StoredFileError("value_unstorable", path=str(path), **_place_in_json(error)) from error
+    return data
+
+
+def refuse_to_overwrite_unreadable(path: Path) -> None:
+    """Raise StoredFileError if a file stands at `path` that is no file of this perfci."""
+    if path.exists():
+        _check_format(path, _bytes(path))
+
+
+def write_atomically(path: Path, data: bytes) -> Path:
+    """Write the file beside its place, then move it there, so that a crash or a full disk leaves the old one whole.
+
+    Raises StoredFileError where that fails.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+    return path
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise StoredFileError("file_missing", path=str(path)) from error
+    except OSError as error:
+        raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
+
+
+def _check_format(path: Path, data: bytes) -> None:
+    try:
+        found = _parse(path, data, _Head).format
+    except StoredFileError as error:
+        raise (_foreign(path) if error.reason.kind == "file_unexpected" else error) from error
+    if found > FORMAT:
+        raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
+    if found < 1:
+        raise _foreign(path)
+
+
+def _foreign(path: Path) -> StoredFileError:
+    return StoredFileError("file_foreign", path=str(path))
+
+
+def _parse(path: Path, data: bytes, kind: type[Record]) -> Record:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:  # JSON, but not of this shape
+        raise StoredFileError("file_unexpected", path=str(path), **_place_in_json(error)) from error
+    except msgspec.DecodeError as error:  # no JSON
+        line, column = _place_in_text(data, str(error))
+        raise StoredFileError("file_damaged", path=str(path), line=line, column=column) from error
+    except UnicodeDecodeError as error:
+        line, column = _line_and_column(data, error.start)
+        raise StoredFileError("file_damaged", path=str(path), line=line, column=column) from error
+
+
+def _place_in_json(error: msgspec.ValidationError) -> dict[str, str]:
+    """What msgspec found, and where: "Expected `int`, got `str` - at `$.format`"."""
+    found, _, place = str(error).partition(" - at ")
+    return {"found": found, "place": place.strip("`") or "$"}
+
+
+def _place_in_text(data: bytes, message: str) -> tuple[int, int]:
+    """Line and column of a fault; a truncated file is at fault where it ends."""
+    byte = re.search(r"\(byte (\d+)\)", message)
+    return _line_and_column(data, int(byte[1]) if byte else len(data))
+
+
+def _line_and_column(data: bytes, offset: int) -> tuple[int, int]:
+    before = data[:offset]
+    return before.count(b"\n") + 1, offset - before.rfind(b"\n")

@@ -1,0 +1,104 @@
+"""Raw launch times in `launches.jsonl.gz`: one JSON object a line, appended block by block, read only for plots."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from perfci.errors import StoredFileError
+from perfci.model import Reason
+
+LAUNCHES_FILE = "launches.jsonl.gz"
+"""Beside run.json in the reports folder."""
+
+DECIMALS = 3
+"""Launch times are kept to the nanosecond; timers tick at 32 ns."""
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class LaunchRow:
+    """One arm's launches in one block, microseconds, in time order, untrimmed."""
+
+    op: str
+    case: str
+    process: int
+    block: int
+    arm: str
+    us: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Launches:
+    """All that could be read of a launches file."""
+
+    rows: tuple[LaunchRow, ...] = ()
+    note: Reason | None = None
+    """what could not be read: the tail that a killed run left torn"""
+
+
+def append_launches(  # noqa: PLR0913, PLR0917  the five that name a block, then its launches
+    folder: Path, op: str, case: str, process: int, block: int, arms: Mapping[str, Sequence[float]]
+) -> None:
+    """Append one block's launches by arm. Raises StoredFileError where they can't be written, the file as it was."""
+    rows = [LaunchRow(op, case, process, block, arm, _rounded(us)) for arm, us in arms.items()]
+    lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    _append(folder / LAUNCHES_FILE, gzip.compress(lines, mtime=0))
+
+
+def clear_launches(folder: Path) -> None:
+    """Remove what an earlier run left, so that a new one starts its own file. Raises StoredFileError."""
+    path = folder / LAUNCHES_FILE
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
+
+
+def read_launches(folder: Path) -> Launches:
+    """Every whole row; no rows where there is no file. A torn tail or line becomes a note, never an error."""
+    path = folder / LAUNCHES_FILE
+    if not path.exists():
+        return Launches()
+    rows: list[LaunchRow] = []
+    try:
+        for line in _lines(path):
+            rows.append(msgspec.json.decode(line, type=LaunchRow))
+    except (OSError, EOFError, zlib.error, msgspec.DecodeError, UnicodeDecodeError):
+        return Launches(tuple(rows), Reason("launches_torn", {"path": str(path), "rows": len(rows)}))
+    return Launches(tuple(rows))
+
+
+def _append(path: Path, data: bytes) -> None:
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(data)
+    except OSError as error:  # a full disk: drop the half member, so that what was there can still be read
+        with contextlib.suppress(OSError):
+            os.truncate(path, size)
+        raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Whole lines, as far as the compressed data goes: what stands before a tear is given first."""
+    rest = b""
+    with gzip.open(path) as file:
+        while chunk := file.read1(_CHUNK):
+            *whole, rest = (rest + chunk).split(b"\n")
+            yield from whole
+    if rest:
+        yield rest
+
+
+def _rounded(us: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(float(value), DECIMALS) for value in us)

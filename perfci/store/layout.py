@@ -1,0 +1,75 @@
+"""perfci's JSON: keys sorted, one case a line, six significant digits, what is missing left out.
+
+So the same record gives the same bytes, and a merge request that changes one case's baseline changes one line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+DIGITS = 6
+"""Significant digits of stored numbers: 1 part in a million, far below any timer's noise."""
+
+ROWS = frozenset({"accuracy", "cases", "ops", "performance", "runs"})
+"""Keys whose lists are written one element a line."""
+
+_ABSENT: tuple[Any, ...] = (None, (), {})
+
+
+def text(record: Any) -> str:
+    """A record of `perfci.model` as the text of its file."""
+    return _object(plain(record), "") + "\n"
+
+
+def plain(value: Any) -> Any:
+    """Records as dictionaries, sequences as lists, numbers rounded; a number that is none (NaN, infinity) as None."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _record(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _record(value: Any) -> dict[str, Any]:
+    kind: type = type(value)
+    fields = ((name, optional, getattr(value, name)) for name, optional in _fields(kind))
+    return {name: plain(item) for name, optional, item in fields if not (optional and item in _ABSENT)}
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
+    """Names of a record's fields, and whether reading gives the empty value back where the field is left out."""
+    return tuple((each.name, _default(each) in _ABSENT) for each in dataclasses.fields(kind))
+
+
+def _default(each: dataclasses.Field[Any]) -> Any:
+    if each.default_factory is not dataclasses.MISSING:
+        return each.default_factory()
+    return each.default
+
+
+def _object(value: Mapping[str, Any], indent: str) -> str:
+    """One member a line."""
+    inner = indent + " "
+    return _block("{}", [f"{json.dumps(key)}: {_value(value[key], inner, key)}" for key in sorted(value)], indent)
+
+
+def _value(value: Any, indent: str, key: str | None = None) -> str:
+    """One line, but for rows and for what holds rows."""
+    if key in ROWS and isinstance(value, list) and value:
+        return _block("[]", [_value(item, indent + " ") for item in value], indent)
+    if isinstance(value, dict) and not ROWS.isdisjoint(value):
+        return _object(value, indent)
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _block(brackets: str, items: list[str], indent: str) -> str:
+    body = ",\n".join(f"{indent} {item}" for item in items)
+    return f"{brackets[0]}\n{body}\n{indent}{brackets[1]}"

@@ -1,0 +1,109 @@
+"""Import an op's two suite files and hold them to the contract. Runs in the worker only."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfci.errors import ContractError
+from perfci.model import Fact, Reason
+from perfci.spec import Accuracy, Performance, case_id
+
+_MESSAGE_LIMIT = 600
+
+
+@dataclass(frozen=True)
+class LoadedOp:
+    """An op's declarations, imported."""
+
+    accuracy: Accuracy
+    performance: Performance
+
+
+def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
+    """Import both suites; raises ContractError that names file and line for whatever the files do wrong."""
+    with _importing_from(folder, shared):
+        accuracy = _suite(folder / f"{op}_accuracy.py", "accuracy", Accuracy)
+        performance = _suite(folder / f"{op}_performance.py", "performance", Performance)
+    for suite, name in ((accuracy, "accuracy"), (performance, "performance")):
+        _check_signatures(suite, folder / f"{op}_{name}.py")
+    return LoadedOp(accuracy, performance)
+
+
+def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
+    """Type, message, and the last line of the op's own files that the exception passed through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
+    frame = own[-1] if own else (frames[-1] if frames else None)
+    text = " ".join(str(error).split())
+    return {
+        "error": type(error).__name__,
+        "message": text[:_MESSAGE_LIMIT] or "no message",
+        "file": Path(frame.filename).name if frame else None,
+        "line": frame.lineno if frame else None,
+    }
+
+
+def call_reason(kind: str, error: BaseException, folder: Path, **facts: Fact) -> Reason:
+    """A reason for an exception that user code raised."""
+    return Reason(kind, {**facts, **describe_exception(error, folder)})
+
+
+@contextmanager
+def _importing_from(folder: Path, shared: Path) -> Iterator[None]:
+    """The op's folder first, then the folder of all ops, as when a suite is run by its path."""
+    before = list(sys.path)
+    sys.path[:0] = [str(folder), str(shared)]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _suite(path: Path, name: str, kind: type[Any]) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ContractError("file_missing", file=path.name)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ContractError("import_failed", suite=path.name, **describe_exception(error, path.parent)) from error
+    found = getattr(module, name, None)
+    if not isinstance(found, kind):
+        raise ContractError("suite_missing", file=path.name, name=name, kind=kind.__name__)
+    return found
+
+
+def _check_signatures(suite: Accuracy | Performance, path: Path) -> None:
+    if not suite.cases:
+        raise ContractError("no_cases", file=path.name)
+    kernel, reference = (_parameters(function) for function in (suite.kernel, suite.reference))
+    if kernel != reference:
+        raise ContractError(
+            "signatures_differ", file=path.name, kernel=", ".join(kernel), reference=", ".join(reference)
+        )
+    for params in suite.cases:
+        wanted = {**params, "device": None, "seed": None}
+        try:
+            inspect.signature(suite.make_inputs).bind(**wanted)
+        except TypeError as error:
+            raise ContractError(
+                "make_inputs_mismatch",
+                file=path.name,
+                case=case_id(params),
+                takes=", ".join(_parameters(suite.make_inputs)),
+                message=str(error),
+            ) from error
+
+
+def _parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)

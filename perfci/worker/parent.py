@@ -1,0 +1,171 @@
+"""The parent's side of a worker: start it, listen, watch its time, and say how it died if it died."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfci.codec import encode
+from perfci.errors import PerfciError
+from perfci.model import Reason
+from perfci.worker.protocol import Failed, Job, Message, OpDone, Step, unpack
+
+LAST_WORDS = 400
+"""Characters of a dead worker's output that its reason quotes."""
+
+_CHUNK = 1 << 16
+_EXIT_S = 10.0
+
+
+class WorkerHungError(Exception):
+    """No message came within the limit."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a worker runs in."""
+
+    environment: Mapping[str, str]
+    folder: Path
+    """working directory: the project's root"""
+    log: Path
+    """where its output goes"""
+    limit_s: float
+    """longest silence; a worker that says nothing for so long hangs"""
+
+
+def run_worker(job: Job, around: Surroundings, heard: Callable[[Message], None]) -> Reason | None:
+    """Run one worker to its end; gives why it failed as a whole, None if it did not.
+
+    Whatever interrupts this call (Ctrl-C, SIGTERM's exception) kills the worker with all its children first.
+    """
+    reading, writing = os.pipe()
+    try:
+        process = _start(job, around, writing)
+    finally:
+        os.close(writing)
+    try:
+        return _listen(process, reading, job, around, heard)
+    finally:
+        os.close(reading)
+        _kill(process)
+
+
+def _start(job: Job, around: Surroundings, writing: int) -> subprocess.Popen[bytes]:
+    around.log.parent.mkdir(parents=True, exist_ok=True)
+    with around.log.open("ab") as log:
+        process = subprocess.Popen(
+            # Fault handler: the log then holds the stack of a segmentation fault.
+            [sys.executable, "-X", "faulthandler", "-m", "perfci.worker.child"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=[writing],
+            env=dict(around.environment),
+            cwd=around.folder,
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    # The pipe stays open: its end tells the worker that the parent is gone.
+    process.stdin.write(encode(dataclasses.replace(job, events_fd=writing)) + b"\n")
+    process.stdin.flush()
+    return process
+
+
+def _listen(
+    process: subprocess.Popen[bytes], reading: int, job: Job, around: Surroundings, heard: Callable[[Message], None]
+) -> Reason | None:
+    step, ended = Step("start", job.ops[0].op), False
+    try:
+        for line in _lines(reading, around.limit_s):
+            message = _message(line)
+            if message is None:
+                continue
+            if isinstance(message, Failed):
+                return message.reason
+            step = message if isinstance(message, Step) else step
+            ended = ended or isinstance(message, OpDone)
+            heard(message)
+    except WorkerHungError:
+        return None if ended else _reason("worker_hung", step, around, limit_s=around.limit_s)
+    status = _wait(process)
+    if status == 0 or ended:
+        return None
+    return _cause_of_death(status, step, around)
+
+
+def _lines(reading: int, limit_s: float) -> Iterator[bytes]:
+    rest = b""
+    last = time.monotonic()
+    while True:
+        ready, _, _ = select.select([reading], [], [], max(limit_s - (time.monotonic() - last), 0))
+        if not ready:
+            raise WorkerHungError
+        data = os.read(reading, _CHUNK)
+        if not data:
+            return
+        last = time.monotonic()
+        *whole, rest = (rest + data).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+
+
+def _message(line: bytes) -> Message | None:
+    """None for a line that a crash cut off, or that user code wrote into the pipe."""
+    try:
+        return unpack(line)
+    except (ValueError, PerfciError):
+        return None
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(_EXIT_S)
+    except subprocess.TimeoutExpired:
+        return 0
+
+
+def _cause_of_death(status: int, step: Step, around: Surroundings) -> Reason:
+    if status < 0:
+        name = signal.Signals(-status).name
+        kind = "worker_killed" if name == "SIGKILL" else "worker_died"
+        return _reason(kind, step, around, signal=name)
+    return _reason("worker_exited", step, around, status=status)
+
+
+def _reason(kind: str, step: Step, around: Surroundings, **facts: str | int | float) -> Reason:
+    where = f"{step.stage} of {step.case}" if step.case else step.stage
+    return Reason(
+        kind, {"op": step.op, "where": where, "log": _shown(around), "words": _last_words(around.log), **facts}
+    )
+
+
+def _shown(around: Surroundings) -> str:
+    log = around.log
+    return str(log.relative_to(around.folder)) if log.is_relative_to(around.folder) else str(log)
+
+
+def _last_words(log: Path) -> str:
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return ""
+    return " ".join(text[-LAST_WORDS:].split())
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the worker and whatever it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    process.wait()
+    if process.stdin:
+        process.stdin.close()

@@ -1,0 +1,176 @@
+"""What a worker is asked, and what it says while it works: one line of JSON a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfci.codec import decode, encode
+from perfci.model import (
+    AccuracyCase,
+    Block,
+    Device,
+    Fact,
+    Limits,
+    PerformanceCase,
+    PlannedOp,
+    Reason,
+    Suite,
+)
+
+
+@dataclass(frozen=True)
+class OpFiles:
+    """Where an op lives."""
+
+    op: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a worker needs to know; the first and only line on its standard input."""
+
+    task: str
+    """describe or measure"""
+    ops: tuple[OpFiles, ...]
+    shared_folder: str
+    """the folder of all ops, whose `_*.py` files they share"""
+    device: str
+    """auto (describe only), cuda, cpu or fake"""
+    seed: int
+    events_fd: int = -1
+    """file descriptor that messages are written to"""
+    suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
+    pattern: str | None = None
+    """the --case pattern"""
+    cases: tuple[str, ...] | None = None
+    """performance cases to measure; None for all that fit the pattern"""
+    process: int = 0
+    """0 the first look; 1, 2, ... re-measurements"""
+    budget_s: float = 1.0
+    run_started: float = 0.0
+    """seconds since the epoch"""
+    timer: str = "auto"
+    lock_folder: str | None = None
+    fake: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The device is open."""
+
+    device: Device
+    timer: str | None = None
+
+
+@dataclass(frozen=True)
+class Described:
+    """One op's cases are known, or why they are not."""
+
+    planned: PlannedOp
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is being done now; if the worker dies, this is where."""
+
+    stage: str
+    """import, accuracy, prepare, measure, ..."""
+    op: str
+    case: str | None = None
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Another process holds the device."""
+
+    holder: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One accuracy check is done."""
+
+    case: AccuracyCase
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A performance case is ready to be timed, or has failed before."""
+
+    case: PerformanceCase
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One block of a case, with its raw launches in order of time, microseconds."""
+
+    case: str
+    block: Block
+    launches_us: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A performance case will get no more blocks."""
+
+    case: PerformanceCase
+    """without blocks"""
+
+
+@dataclass(frozen=True)
+class OpDone:
+    """The op's worker has nothing more to do."""
+
+    unmeasured: Reason | None = None
+    notes: tuple[Reason, ...] = ()
+    tuned: str | None = None
+    verify_s: float | None = None
+    measure_s: float | None = None
+    busy_share: float | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The op as a whole broke."""
+
+    reason: Reason
+
+
+Message = Ready | Described | Step | Waiting | Checked | Prepared | Measured | Finished | OpDone | Failed
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Ready, Described, Step, Waiting, Checked, Prepared, Measured, Finished, OpDone, Failed)
+}
+
+
+@dataclass(frozen=True)
+class _Envelope:
+    kind: str
+    body: Any
+
+
+def pack(message: Message) -> bytes:
+    """One line, newline included."""
+    return encode(_Envelope(type(message).__name__, message)) + b"\n"
+
+
+def unpack(line: bytes) -> Message:
+    """The message on one line; raises ValueError for a line that is none, such as one cut off by a crash."""
+    kind, _, body = line.partition(b'","body":')
+    name = kind.removeprefix(b'{"kind":"').decode(errors="replace")
+    if name not in _KINDS or not body.endswith(b"}\n"):
+        raise ValueError(f"no message: {line[:80]!r}")
+    message: Message = decode(body[:-2], _KINDS[name])
+    return message
+
+
+def fact(value: object) -> Fact:
+    """Anything as a fact of a reason."""
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
