@@ -1,4 +1,6 @@
-"""How often the screen cries wolf, and what it sees, on recorded H200 launches: `python benchmarks/screen_on_traces.py`.
+"""How often the screen cries wolf on recorded H200 launches, and what it sees.
+
+    python benchmarks/screen_on_traces.py
 
 Every check is a whole one: a baseline of three processes, a first look in another and, where that is suspicious, two
 fresh processes more, through `perfci.compare` and `perfci.judge`. Slow-downs are planted exactly, by scaling launches.
@@ -6,17 +8,20 @@ fresh processes more, through `perfci.compare` and `perfci.judge`. Slow-downs ar
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from perfci import compare as compare_module
 from perfci import stats
 from perfci.compare import compare
 from perfci.judge import judge
@@ -29,6 +34,7 @@ from perfci.model import (
     Block,
     Device,
     Environment,
+    Judgements,
     OpRun,
     PerformanceCase,
     Plan,
@@ -43,9 +49,15 @@ TRACES = Path(__file__).parent / "traces"
 FAMILY = 30
 """Cases of the plan that each check pretends to be one of."""
 
-ENVIRONMENT = Environment(
-    Device("cuda", "NVIDIA H200", "nvidia-h200"), "event", "3.11", {"torch": "2.11"}, "runner", "Linux"
-)
+LAUNCHES = 30
+"""As many as in a block."""
+
+TORCH = "2.11"
+
+
+def environment(torch: str = TORCH) -> Environment:
+    device = Device("cuda", "NVIDIA H200", "nvidia-h200")
+    return Environment(device, "event", "3.11", {"torch": torch}, "runner", "Linux")
 
 
 @dataclass(frozen=True)
@@ -64,55 +76,71 @@ class TraceBlock:
     reference: ArmBlock
 
 
+Look = Sequence[TraceBlock]
+Check = tuple[Baseline, Sequence[Look]]
+
+
 def traces() -> tuple[TraceBlock, ...]:
     """The blocks of h200-blocks.jsonl.gz, in time order."""
-    with gzip.open(TRACES / "h200-blocks.jsonl.gz", "rt") as lines:
-        rows = sorted(map(json.loads, lines), key=lambda row: row["t"])
-    return tuple(_trace_block(row) for row in rows)
+    return tuple(_trace_block(row) for row in sorted(_rows("h200-blocks.jsonl.gz"), key=lambda row: row["t"]))
 
 
-def _trace_block(row) -> TraceBlock:
+def _rows(name: str) -> list[dict[str, Any]]:
+    with gzip.open(TRACES / name, "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _trace_block(row: dict[str, Any]) -> TraceBlock:
     arms = [ArmBlock(stats.summary(np.multiply(row["ev"][arm], 1000))) for arm in ("a1", "a2", "b1.02", "ref")]
     return TraceBlock(row["case"], row["proc"], min(state["sm"] for state in row["nv"]), *arms)
 
 
-def baseline(groups: Sequence[Sequence[TraceBlock]]) -> Baseline:
+def baseline(groups: Sequence[Look]) -> Baseline:
     """A baseline of one run a group."""
     blocks = [
-        BaselineBlock(str(run), _us(block.kernel), _us(block.reference), math.log(_us(block.kernel) / _us(block.reference)))
+        BaselineBlock(
+            str(run), _us(block.kernel), _us(block.reference), math.log(_us(block.kernel) / _us(block.reference))
+        )
         for run, group in enumerate(groups)
         for block in group
     ]
-    runs = tuple(BaselineRun(str(run), "2026-01-01T00:00:00Z", ENVIRONMENT) for run in range(len(groups)))
+    runs = tuple(BaselineRun(str(run), "2026-01-01T00:00:00Z", environment()) for run in range(len(groups)))
     return Baseline("op", "nvidia-h200", "event", runs, (BaselineCase("case", tuple(blocks)),))
 
 
-def check(stored: Baseline, looks: Sequence[Sequence[TraceBlock]], factor: float = 1.0, arm: str = "twin"):
-    """One check with a slow-down planted: the verdict of the first look, and after the fresh processes it asks for."""
-    first = _judged(stored, looks[:1], factor, arm)
-    return _judged(stored, looks, factor, arm) if first.needs else first
+def check(
+    stored: Baseline, looks: Sequence[Look], factor: float = 1.0, arm: str = "kernel", torch: str = TORCH
+) -> Verdict:
+    """One check with a slow-down planted; the later looks are the fresh processes, used only where asked for."""
+    first = _judged(stored, looks[:1], factor, arm, torch)
+    last = _judged(stored, looks, factor, arm, torch) if first.needs else first
+    return next(row.verdict for row in last.rows if row.case == "case")
 
 
-def _judged(stored: Baseline, looks: Sequence[Sequence[TraceBlock]], factor: float, arm: str):
-    blocks = [_block(block, process, factor, arm) for process, group in enumerate(looks) for block in group]
+def _judged(stored: Baseline, looks: Sequence[Look], factor: float, arm: str, torch: str) -> Judgements:
+    blocks = [block for process, look in enumerate(looks) for block in planted(look, process, factor, arm)]
     others = tuple(f"other{number}" for number in range(FAMILY - 1))
     plan = Plan((PlannedOp("op", performance=("case", *others)),), 0, 1.0, "cuda", (Suite.PERFORMANCE,))
     op = OpRun("op", performance=(PerformanceCase("case", blocks=tuple(blocks)),))
-    run = Run("run", "2026-01-02T00:00:00Z", "0", "perfci check", ENVIRONMENT, plan, (op,))
+    run = Run("run", "2026-01-02T00:00:00Z", "0", "perfci check", environment(torch), plan, (op,))
     thresholds = Thresholds()
     return judge(run, compare(run, {"op": stored}, thresholds), thresholds)
 
 
-def verdict(judgements) -> Verdict:
-    return next(row.verdict for row in judgements.rows if row.case == "case")
+def planted(look: Look, process: int, factor: float, arm: str = "kernel") -> tuple[Block, ...]:
+    """A look's blocks with every launch of the kernel made longer."""
+    return tuple(_block(block, process, factor, arm) for block in look)
 
 
 def _block(block: TraceBlock, process: int, factor: float, arm: str) -> Block:
     kernel = getattr(block, arm)
-    us = _us(kernel) * factor
-    planted = ArmBlock(stats.summary([us]))
-    shift = math.log(us / _us(block.reference))
+    planted = ArmBlock(stats.summary([_us(kernel) * factor]))
+    shift = _log_ratio(planted, block.reference)
     return Block(0, process, 0.0, {"kernel": planted, "reference": block.reference}, {"kernel/reference": shift})
+
+
+def _log_ratio(arm: ArmBlock, other: ArmBlock) -> float:
+    return math.log(_us(arm) / _us(other))
 
 
 def _us(arm: ArmBlock) -> float:
@@ -130,7 +158,7 @@ def by_process(blocks: Iterable[TraceBlock], case: str) -> list[list[TraceBlock]
     return list(found.values())
 
 
-def mixed(groups: Sequence[Sequence[TraceBlock]], runs: int = 3) -> Iterator[tuple[Baseline, list[Sequence[TraceBlock]]]]:
+def same_regime(groups: Sequence[Look], runs: int = 3) -> Iterator[Check]:
     """Every baseline of so many processes, with three looks from the others, each taking its turn as the first."""
     for chosen in itertools.combinations(range(len(groups)), runs):
         stored = baseline([groups[number] for number in chosen])
@@ -139,38 +167,92 @@ def mixed(groups: Sequence[Sequence[TraceBlock]], runs: int = 3) -> Iterator[tup
             yield stored, [rest[(turn + step) % len(rest)] for step in range(3)]
 
 
-def regimes(groups: Sequence[Sequence[TraceBlock]], seed: int = 0, checks: int = 60):
-    """Cool baselines with hot runs and the reverse, by the reference's time, by the kernel's and by the clock read."""
+def another_regime(groups: Sequence[Look], seed: int = 0, checks: int = 60) -> Iterator[Check]:
+    """The coolest third of blocks as baseline of the hottest, and the reverse; by the reference, by the clock."""
     rng = np.random.default_rng(seed)
     blocks = [block for group in groups for block in group]
-    for key in (lambda b: _us(b.reference), lambda b: _us(b.twin), lambda b: -b.clock_mhz):
+    keys: tuple[Callable[[TraceBlock], float], ...] = (lambda b: _us(b.reference), lambda b: -b.clock_mhz)
+    for key in keys:
         ordered = sorted(blocks, key=key)
         third = len(ordered) // 3
         cool, hot = ordered[:third], ordered[-third:]
-        for _ in range(checks):
-            for before, now in ((cool, hot), (hot, cool)):
-                stored = rng.permutation(len(before))[:24]
-                runs = [[before[i] for i in part] for part in np.array_split(stored, 3)]
-                looks = [[now[i] for i in rng.permutation(len(now))[:10]] for _ in range(3)]
-                yield baseline(runs), looks
+        for before, now in [(cool, hot), (hot, cool)] * checks:
+            parts = np.array_split(rng.permutation(len(before))[:24], 3)
+            looks = [[now[i] for i in rng.permutation(len(now))[:10]] for _ in range(3)]
+            yield baseline([[before[i] for i in part] for part in parts]), looks
+
+
+def another_board(groups: Sequence[Look], seed: int = 0, checks: int = 100) -> Iterator[Check]:
+    """Runs on another board with buffers that stay, each block one process's first launches.
+
+    That recording has no reference: its time is drawn from the baseline's, and torch is said to differ, so that nothing
+    is corrected and every look counts as the same regime: the hardest that the screen can be put to.
+    """
+    rng = np.random.default_rng(seed)
+    case = groups[0][0].case
+    cells = [row for row in _rows("h200-sequential.jsonl.gz") if row["case"] == case and row["factor"] == 1.0]
+    arms = [ArmBlock(stats.summary(np.multiply(row["ev"][:LAUNCHES], 1000))) for row in cells]
+    blocks = [block for group in groups for block in group]
+    for _ in range(checks):
+        stored = baseline([groups[i] for i in rng.permutation(len(groups))[:3]])
+        order = rng.permutation(len(arms))
+        looks = [
+            [replace(blocks[rng.integers(len(blocks))], kernel=arms[i]) for i in part]
+            for part in np.split(order[:30], 3)
+        ]
+        yield stored, looks
+
+
+EXPERIMENTS: dict[str, Callable[[Sequence[Look]], Iterator[Check]]] = {
+    "baseline of 3 processes, run in another": same_regime,
+    "baseline of 1 process, run in another": lambda groups: same_regime(groups, 1),
+    "cool baseline and hot run, and the reverse": another_regime,
+}
+FACTORS = (1.0, 1.03, 1.05, 1.10, 1.15, 1.20, 1.30)
 
 
 def main() -> None:
     blocks = traces()
-    cases = sorted({block.case for block in blocks}, key=lambda case: _us(next(b for b in blocks if b.case == case).kernel))
-    experiments = {
-        "baseline of 3 processes, run in the same regime": mixed,
-        "baseline of 1 process": lambda groups: mixed(groups, 1),
-        "cool against hot": regimes,
-    }
-    for title, experiment in experiments.items():
-        print(f"\n{title}")
-        for case in cases:
-            checks = list(experiment(by_process(blocks, case)))
-            print(f"  {case}: {len(checks)} checks each")
-            for factor in (1.0, 1.02, 1.03, 1.05, 1.10, 1.15, 1.20, 1.30):
-                seen = Counter(verdict(check(stored, looks, factor)) for stored, looks in checks)
-                print(f"    x{factor:.2f} ", ", ".join(f"{name} {count}" for name, count in seen.most_common()))
+    groups = {case: by_process(blocks, case) for case in by_length(blocks)}
+    for title, experiment in EXPERIMENTS.items():
+        checks = {case: list(experiment(own)) for case, own in groups.items()}
+        _report(f"{title}, A/A on other buffers", checks, arm="twin")
+        for factor in FACTORS:
+            _report(f"{title}, kernel times {factor:.2f}", checks, factor)
+    boards = {case: list(another_board(own)) for case, own in groups.items()}
+    _report("another board, nothing corrected, A/A", boards, torch="2.12")
+    regimes = {case: list(another_regime(own)) for case, own in groups.items()}
+    with without_range():
+        _report("cool baseline and hot run, and the reverse, had the range been ignored, A/A", regimes)
+
+
+@contextlib.contextmanager
+def without_range() -> Iterator[None]:
+    """What the screen would say if every regime counted as the baseline's own."""
+    rule = compare_module._regime
+    compare_module._regime = lambda *_: compare_module._Regime(same=True, allowance=0.0)
+    try:
+        yield
+    finally:
+        compare_module._regime = rule
+
+
+def by_length(blocks: Sequence[TraceBlock]) -> list[str]:
+    """The cases, the shortest kernel first."""
+    lengths = {block.case: _us(block.kernel) for block in blocks}
+    return sorted(lengths, key=lambda case: lengths[case])
+
+
+def _report(
+    title: str, checks: Mapping[str, Sequence[Check]], factor: float = 1.0, arm: str = "kernel", torch: str = TORCH
+) -> None:
+    print(f"\n{title}")
+    total: Counter[str] = Counter()
+    for case, own in checks.items():
+        seen = Counter(check(stored, looks, factor, arm, torch).value for stored, looks in own)
+        total += seen
+        print(f"  {case:28}", ", ".join(f"{name} {count}" for name, count in sorted(seen.items())))
+    print(f"  {'all':28}", ", ".join(f"{name} {count}" for name, count in sorted(total.items())))
 
 
 if __name__ == "__main__":

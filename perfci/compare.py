@@ -191,8 +191,6 @@ class _Regime:
     """What the reference says about the device's clock, and what follows for the test."""
 
     same: bool
-    betas: tuple[float, ...]
-    """weights of the control variate under each of which a change must show"""
     allowance: float
     """added to the margin, log"""
 
@@ -207,10 +205,10 @@ def _regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> _Regime:
     reference = float(np.median(look.reference))
     beyond = max(low - reference, reference - high, 0.0)
     if beyond <= NEAR:
-        return _Regime(True, (stored.weight.beta,), stats.MAX_WEIGHT * beyond)
+        return _Regime(True, stats.MAX_WEIGHT * beyond)
     if stored.vouches:
-        return _Regime(False, (0.0, stats.MAX_WEIGHT), math.log1p(limits.regime))
-    return _Regime(False, (0.0,), math.log1p(limits.regime) + LARGEST_REGIME)
+        return _Regime(False, math.log1p(limits.regime))
+    return _Regime(False, math.log1p(limits.regime) + LARGEST_REGIME)
 
 
 def _screened(
@@ -225,7 +223,7 @@ def _screened(
         base,
         screens=tuple(screens),
         spans=_spans(blocks, before, vouches, regimes, limits),
-        stale=_left_range(left[0], base, stored) if left else None,
+        stale=_left_range(left[0], stored) if left else None,
     )
 
 
@@ -243,15 +241,7 @@ def _spans(
         return ()
     stored = _Stored.of([span for span in spans if span is not None], before, vouches)
     looks = _looks(blocks, lambda arm: arm.span_us or arm.time.median_us)
-    return tuple(
-        _screen(
-            look,
-            stored,
-            replace(regime, betas=regime.betas if not regime.same else (stored.weight.beta,)),
-            limits.span_margin,
-        )
-        for look, regime in zip(looks, regimes, strict=True)
-    )
+    return tuple(_screen(look, stored, regime, limits.span_margin) for look, regime in zip(looks, regimes, strict=True))
 
 
 def _looks(blocks: Sequence[Block], quantity: Callable[[ArmBlock], float]) -> list[_Look]:
@@ -270,10 +260,11 @@ def _looks(blocks: Sequence[Block], quantity: Callable[[ArmBlock], float]) -> li
 
 
 def _screen(look: _Look, stored: _Stored, regime: _Regime, margin: float) -> Screen:
-    """Test one process's blocks against the baseline's; both p values are the largest over the regime's weights."""
+    """Test one process's blocks against the baseline's; in another regime a change must show under both weights."""
     threshold = math.log1p(margin) + regime.allowance
-    tests = [look.pairs(stored, beta) for beta in regime.betas]
-    shown = tests[0] if regime.betas == (stored.weight.beta,) else look.pairs(stored, stored.weight.beta)
+    shown = look.pairs(stored, stored.weight.beta)
+    blind = stored.vouches and not regime.same
+    tests = [look.pairs(stored, beta) for beta in (0.0, stats.MAX_WEIGHT)] if blind else [shown]
     shift = shown.shift()
     change = Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
     before_us = math.exp(float(np.median(stored.kernel)))
@@ -293,14 +284,14 @@ def _screen(look: _Look, stored: _Stored, regime: _Regime, margin: float) -> Scr
     )
 
 
-def _left_range(screen: Screen, base: Comparison, stored: _Stored) -> Reason:
+def _left_range(screen: Screen, stored: _Stored) -> Reason:
     low, high = np.exp(np.quantile(stored.reference, RANGE)).tolist()
+    reference_us = math.exp(float(np.median(stored.reference))) * (1 + screen.reference_change)
     facts = {
-        "reference_us": base.reference_us,
+        "reference_us": reference_us,
         "low_us": low,
         "high_us": high,
         "margin": screen.margin,
         "change": screen.change.value,
-        "reference_change": screen.reference_change,
     }
     return Reason("stale_regime" if stored.vouches else "stale_packages", facts)

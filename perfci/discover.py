@@ -157,7 +157,7 @@ def _check_same_parameters(op: str, triton: _File, baseline: _File) -> Iterator[
     ours, theirs = _parameters(kernels[-1]), _parameters(references[-1])
     if ours != theirs:
         facts = {"op": op, "kernel": ", ".join(ours), "reference": ", ".join(theirs), "other": baseline.path.name}
-        yield triton.reason("signatures_differ", kernels[-1].lineno, **facts)
+        yield triton.reason("parameters_differ", kernels[-1].lineno, **facts)
 
 
 def _check_make_inputs(op: str, baseline: _File) -> Iterator[Reason]:

@@ -43,7 +43,7 @@ class MissingPackageError(PerfciError):
     """An optional package is needed for this step and is not installed."""
 
 
-class Stopped(BaseException):  # noqa: N818 - no error: the user or the runner said so
+class Stopped(BaseException):
     """SIGINT or SIGTERM arrived; like KeyboardInterrupt it passes through `except Exception`."""
 
     def __init__(self, signal_name: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,12 +29,23 @@ def bound_inputs(suite: Accuracy | Performance, params: Params, device: str, see
     return dict(inputs)
 
 
-def filled(inputs: Inputs, arrays: Arrays, values: str, seed: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Filling:
+    """What inputs are filled with."""
+
+    values: str
+    """one of `spec.VALUES`"""
+    seed: int
+    products: int = 0
+    """of how many products of two inputs an output element is the sum; 0 where inputs are not multiplied"""
+
+
+def filled(inputs: Inputs, arrays: Arrays, filling: Filling) -> dict[str, Any]:
     """Inputs with every floating-point array filled anew; `normal` keeps what make_inputs made."""
-    if values == "normal":
+    if filling.values == "normal":
         return dict(inputs)
-    rng = np.random.default_rng(seed)
-    return {name: _fill(value, arrays, values, rng) for name, value in inputs.items()}
+    rng = np.random.default_rng(filling.seed)
+    return {name: _fill(value, arrays, filling, rng) for name, value in inputs.items()}
 
 
 def flat(output: Any) -> list[Any]:
@@ -43,14 +57,17 @@ def flat(output: Any) -> list[Any]:
     return [output]
 
 
-def _fill(value: Any, arrays: Arrays, values: str, rng: np.random.Generator) -> Any:
+def _fill(value: Any, arrays: Arrays, filling: Filling, rng: np.random.Generator) -> Any:
     facts = arrays.dtype_facts(value) if arrays.is_array(value) else None
     if facts is None:
         return value
-    return arrays.like(_draw(values, arrays.host(value), facts, rng), value)
+    if filling.products:
+        # Past the largest number the answer depends on the order of summation, even for PyTorch.
+        facts = dataclasses.replace(facts, largest=math.sqrt(facts.largest / filling.products))
+    return arrays.like(_draw(filling.values, arrays.host(value), facts, rng), value)
 
 
-def _draw(values: str, normal: Host, facts: DtypeFacts, rng: np.random.Generator) -> Host:
+def _draw(values: str, normal: Host, facts: DtypeFacts, rng: np.random.Generator) -> Host:  # noqa: PLR0911 - one a kind
     """float64 values that are representable in the dtype but for rounding."""
     shape = normal.shape
     sign = rng.choice([-1.0, 1.0], shape)

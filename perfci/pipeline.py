@@ -16,18 +16,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import perfci
-from perfci import environment, store, thresholds
+from perfci import doctor, environment, store, thresholds
+from perfci.accept import Acceptance, accept
 from perfci.compare import compare
 from perfci.discover import OpFolder, check_contract, check_files, ops, select
 from perfci.errors import PerfciError, Stopped
 from perfci.judge import judge
-from perfci.model import Device, Environment, Judgements, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run
+from perfci.model import Baseline, Device, Environment, Judgements, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run
 from perfci.plan import Request, draw_seed, make_plan
 from perfci.settings import Settings
 from perfci.store import launches
 from perfci.worker.gather import Gathered
 from perfci.worker.parent import Surroundings, run_worker
-from perfci.worker.protocol import Described, Job, Measured, Message, OpFiles, Ready, Step
+from perfci.worker.protocol import Described, Examined, Job, Measured, Message, OpFiles, Ready, Step
 
 Listener = Callable[[Message], None]
 
@@ -86,12 +87,43 @@ def measure(settings: Settings, request: Request, command: str, listener: Listen
     return _Recorder(settings, request, run, listener).record()
 
 
-def decide(run: Run, settings: Settings, baselines: Path | None = None) -> Judgements:
-    """Hold a run against the stored baselines and thresholds; pure but for reading them."""
-    known = [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
-    limits = thresholds.load(settings.thresholds, known)
-    stored = store.read_baselines(baselines or settings.baselines, run.environment.device.key)
-    return judge(run, compare(run, stored, limits), limits)
+def decide(run: Run, settings: Settings, against: Path | None = None) -> Judgements:
+    """Hold a run against stored baselines and thresholds; pure but for reading them.
+
+    `against` is a folder of baselines, or another run (its file, or the folder that holds it); None takes the project's.
+    """
+    limits = thresholds.load(settings.thresholds, _known_ops(settings))
+    return judge(run, compare(run, _baselines(run, settings, against), limits), limits)
+
+
+def accept_runs(
+    runs: Sequence[Run], settings: Settings, names: Sequence[str], *, add: bool, dirty: bool
+) -> list[Acceptance]:
+    """Make baselines of runs and store them, op by op; what is refused is said in each answer."""
+    evidence = [(run, decide(run, settings)) for run in runs]
+    measured = dict.fromkeys(op.op for run in runs for op in run.ops)
+    answers = []
+    for op in names or measured:
+        path = store.baseline_path(settings.baselines, runs[0].environment.device.key, op)
+        existing = store.read_baseline(path) if path.exists() else None
+        answer = accept(op, evidence, existing, add=add, dirty=dirty)
+        if answer.baseline:
+            store.write_baseline(answer.baseline, settings.baselines)
+        answers.append(answer)
+    return answers
+
+
+def examine(settings: Settings, kind: str, listener: Listener) -> doctor.Facts:
+    """What the doctor looks at: the device is opened and its timer started in a worker."""
+    heard: list[Message] = []
+    with tempfile.TemporaryDirectory(prefix="perfci-") as cache:
+        bench = Bench(settings, Path(cache), listener)
+        job = _describing(settings, Request(device=kind), ())
+        job = dataclasses.replace(job, task="examine")
+        failure = run_worker(job, _surroundings(bench, kind, "doctor"), _both(heard.append, listener))
+    seen = next((m for m in heard if isinstance(m, Examined)), None)
+    device = next((m.device for m in heard if isinstance(m, Ready)), None)
+    return doctor.gather(settings, device, seen.state if seen else None, seen.timer if seen else None, failure)
 
 
 def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
@@ -203,6 +235,25 @@ class _Recorder:
         store.write_run(self._run, self._settings.reports)
 
 
+def _known_ops(settings: Settings) -> list[str] | None:
+    return [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
+
+
+def _baselines(run: Run, settings: Settings, against: Path | None) -> Mapping[str, Baseline]:
+    folder = against or settings.baselines
+    if folder.is_file() or (folder / store.RUN_FILE).is_file():
+        return _as_baselines(store.read_run(folder), settings)
+    return store.read_baselines(folder, run.environment.device.key)
+
+
+def _as_baselines(other: Run, settings: Settings) -> Mapping[str, Baseline]:
+    """Another run in the place of the stored baselines; its refused cases are left out."""
+    limits = thresholds.load(settings.thresholds, _known_ops(settings))
+    evidence = [(other, judge(other, compare(other, {}, limits), limits))]
+    answers = [accept(op.op, evidence, dirty=True) for op in other.ops]
+    return {answer.op: answer.baseline for answer in answers if answer.baseline}
+
+
 def _described(bench: Bench, request: Request, sound: Sequence[OpFolder]) -> Found:
     """Import all sound ops in one worker; one that kills it is named, and the rest are imported by another."""
     device: Device | None = None
@@ -264,4 +315,3 @@ def _both(first: Listener, second: Listener) -> Listener:
         second(message)
 
     return heard
-

@@ -115,9 +115,9 @@ def load(folder: Path, ops: Collection[str] | None = None) -> Thresholds:
 
 def _op(path: Path, default: CaseThresholds, ops: Collection[str] | None) -> OpThresholds:
     if ops is not None and path.stem not in ops:
-        raise StoredFileError(
-            "thresholds_of_no_op", file=str(path), op=path.stem, meant=_meant(path.stem, {*ops, DEFAULT})
-        )
+        meant = _meant(path.stem, {*ops, DEFAULT})
+        kind = "thresholds_of_other_op" if meant else "thresholds_of_no_op"
+        raise StoredFileError(kind, file=str(path), op=path.stem, meant=meant)
     fields = _read(path, _OP_KEYS)
     cases = fields.pop("cases", ())
     return OpThresholds(replace(default, **fields), cases)
@@ -137,7 +137,7 @@ class _Place:
 
     @property
     def value(self) -> Any:
-        return yaml.safe_load(yaml.serialize(self.node)) if isinstance(self.node, yaml.ScalarNode) else None
+        return yaml.constructor.SafeConstructor().construct_document(self.node)
 
     def error(self, kind: str, **facts: str | float | None) -> StoredFileError:
         return StoredFileError(kind, file=str(self.file), line=self.line, key=self.key, **facts)
@@ -178,17 +178,19 @@ def _fields(place: _Place, keys: Mapping[str, _Parser]) -> dict[str, Any]:
 
 
 def _parser(entry: _Place, keys: Mapping[str, _Parser]) -> _Parser:
-    if entry.key not in keys:
-        where = "default.yaml" if entry.key in _DEFAULT_KEYS else "<op>.yaml" if entry.key in _OP_KEYS else None
-        if where:
-            raise entry.error("threshold_key_elsewhere", where=where)
-        raise entry.error("threshold_key", meant=_meant(entry.key, keys), keys=", ".join(sorted(keys)))
-    return keys[entry.key]
+    if entry.key in keys:
+        return keys[entry.key]
+    where = "default.yaml" if entry.key in _DEFAULT_KEYS else "<op>.yaml" if entry.key in _OP_KEYS else None
+    if where:
+        raise entry.error("threshold_key_elsewhere", where=where)
+    meant = _meant(entry.key, keys)
+    kind = "threshold_key_misspelt" if meant else "threshold_key_unknown"
+    raise entry.error(kind, meant=meant, keys=", ".join(sorted(keys)))
 
 
-def _meant(word: str, words: Collection[str]) -> str:
-    close = difflib.get_close_matches(word, sorted(words), n=1)
-    return f", did you mean {close[0]}?" if close else "."
+def _meant(word: str, words: Collection[str]) -> str | None:
+    """The known word that is closest, if any is close."""
+    return next(iter(difflib.get_close_matches(word, sorted(words), n=1)), None)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

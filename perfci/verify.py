@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from perfci.closeness import beyond, error_stats, finiteness, first_index, tolerance, within_ratio
 from perfci.device.seam import Accelerator, Arrays, Inputs
-from perfci.inputs import bound_inputs, filled, flat
+from perfci.inputs import Filling, bound_inputs, filled, flat
 from perfci.model import AccuracyCase, ErrorStats, Reason
 from perfci.spec import Accuracy, Params, case_id, matches
 
@@ -131,7 +132,22 @@ def _probes(suite: Accuracy, chosen: Sequence[Params], pattern: str | None) -> S
 
 def _inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any]:
     made = bound_inputs(suite, check.params, arrays.device, check.seed)
-    return arrays.placed(filled(made, arrays, check.values, check.seed), check.layout)
+    products = _terms(suite, check.params) if suite.uses_dot else 0
+    return arrays.placed(filled(made, arrays, Filling(check.values, check.seed, products)), check.layout)
+
+
+def _term_size(suite: Accuracy, arrays: Arrays, inputs: Inputs) -> float:
+    """How large one term of a sum is, where an output sums: its rounding errors are in proportion, and so is atol."""
+    if not suite.reduces:
+        return 1.0
+    given = [arrays.host(value) for value in inputs.values() if arrays.is_array(value)]
+    sizes = [float(np.abs(values[np.isfinite(values)]).mean()) for values in given if np.isfinite(values).any()]
+    size = math.prod(sizes) if suite.uses_dot else max(sizes, default=1.0)
+    return max(size, 1.0)
+
+
+def _terms(suite: Accuracy, params: Params) -> int:
+    return suite.reduces(**params) if suite.reduces else 1
 
 
 def _references(suite: Accuracy, arrays: Arrays, inputs: Inputs) -> tuple[list[Any], list[Any]]:
@@ -171,10 +187,10 @@ def _judged(
     failure = _form(arrays, check, outcome, plain) or _memory(suite, arrays, check, inputs, outcome)
     if failure:
         return check.result(failure=failure)
-    terms = suite.reduces(**check.params) if suite.reduces else 1
+    terms, size = _terms(suite, check.params), _term_size(suite, arrays, inputs)
     result = check.result()
     for actual, wanted, usual in zip(outcome.first, expected, plain, strict=True):
-        result = _worse(result, _numbers(suite, arrays, check, actual, wanted, usual, terms))
+        result = _worse(result, _numbers(suite, arrays, check, actual, wanted, usual, (terms, size)))
     return result
 
 
@@ -221,11 +237,12 @@ def _memory(suite: Accuracy, arrays: Arrays, check: Check, inputs: Inputs, outco
 
 
 def _numbers(
-    suite: Accuracy, arrays: Arrays, check: Check, actual: Any, wanted: Any, usual: Any, terms: int
+    suite: Accuracy, arrays: Arrays, check: Check, actual: Any, wanted: Any, usual: Any, terms: tuple[int, float]
 ) -> AccuracyCase:
     """One output's numbers against the float64 reference."""
     dtype = arrays.facts(actual).dtype
-    rtol, atol = tolerance(dtype, suite.tolerance, terms)
+    rtol, atol = tolerance(dtype, suite.tolerance, terms[0])
+    atol *= terms[1]
     got, right, common = arrays.host(actual), arrays.host(wanted), arrays.host(usual)
     if got.dtype.kind != "f":
         same = got == common

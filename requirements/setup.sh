@@ -59,10 +59,10 @@ for name in ("torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend"):
 END
     extra=""
     [ -e /proc/driver/nvidia/version ] && extra="nvidia-ml-py>=12"
-    $pip install --quiet --constraint "$venv/held.txt" $extra --editable "$what"
+    $pip install --quiet --quiet --constraint "$venv/held.txt" $extra --editable "$what"
 else
     echo "Setting up $venv with torch's CPU build (once; about a minute)."
-    $pip install --quiet ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
+    $pip install --quiet --quiet ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
         --requirement requirements/cpu.txt --editable "$what" ||
         fail "The set-up failed, see above. If pip found no torch of that version, name an index that has the CPU build:
 TORCH_INDEX=https://download.pytorch.org/whl/cpu make check"

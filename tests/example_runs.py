@@ -92,11 +92,17 @@ def summary(median_us: float, rng: random.Random, noise: float = 0.01, launches:
     )  # fmt: skip
 
 
-def block(index: int, arms: dict[str, float], rng: random.Random, process: int = 0, started_s: float | None = None) -> Block:
+def block(
+    index: int, arms: dict[str, float], rng: random.Random, process: int = 0, started_s: float | None = None
+) -> Block:
     """`arms` are medians in microseconds; the whole block runs a little fast or slow."""
     pace = math.exp(rng.gauss(0, 0.006))
     timed = {name: ArmBlock(summary(us * pace, rng), us * 1.08, 21.0, 1) for name, us in arms.items()}
-    shifts = {"kernel/reference": math.log(arms["kernel"] / arms["reference"])} if {"kernel", "reference"} <= arms.keys() else {}
+    shifts = (
+        {"kernel/reference": math.log(arms["kernel"] / arms["reference"])}
+        if {"kernel", "reference"} <= arms.keys()
+        else {}
+    )
     state = DeviceState(
         sm_clock_mhz=rng.choice((1980, 1965, 1755)), memory_clock_mhz=3201, temperature_c=rng.randint(41, 58),
         power_w=round(rng.uniform(180, 610), 1), throttle=("power_cap",) if rng.random() > 0.7 else (), foreign_processes=0,
@@ -106,7 +112,14 @@ def block(index: int, arms: dict[str, float], rng: random.Random, process: int =
 
 
 def performance_case(
-    case: str, kernel_us: float, speedup: float = 1.5, *, blocks: int = 8, processes: int = 1, base: bool = False, seed: int = 1
+    case: str,
+    kernel_us: float,
+    speedup: float = 1.5,
+    *,
+    blocks: int = 8,
+    processes: int = 1,
+    base: bool = False,
+    seed: int = 1,
 ) -> PerformanceCase:
     rng = random.Random(f"{case} {seed}")
     arms = {"kernel": kernel_us, "reference": kernel_us * speedup}
@@ -151,7 +164,9 @@ def comparison(op: str, measured: PerformanceCase, change: float | None = 0.001,
     )  # fmt: skip
 
 
-def judgement(op: str, case: str | None, verdict: Verdict, reason: Reason, seen: Comparison | None = None, **changes) -> Judgement:
+def judgement(
+    op: str, case: str | None, verdict: Verdict, reason: Reason, seen: Comparison | None = None, **changes
+) -> Judgement:
     suite = changes.pop("suite", Suite.PERFORMANCE)
     return Judgement(op, suite, case, verdict, (reason, *changes.pop("more", ())), seen, **changes)
 
@@ -159,7 +174,8 @@ def judgement(op: str, case: str | None, verdict: Verdict, reason: Reason, seen:
 def run(ops, environment=None, **changes) -> Run:
     environment = environment or globals()["environment"]()
     planned = tuple(
-        PlannedOp(op.op, tuple({a.case: None for a in op.accuracy}), tuple(p.case for p in op.performance)) for op in ops
+        PlannedOp(op.op, tuple({a.case: None for a in op.accuracy}), tuple(p.case for p in op.performance))
+        for op in ops
     )
     known = dict(
         id="20260102-030405-ab12", created="2026-01-02T03:04:05Z", perfci="0.1.0", command="perfci check",
@@ -201,7 +217,11 @@ def _softmax():
     names = [case_id(c) for c in grid(rows=[4096], cols=[512, 1024, 4096, 32768], dtype=DTYPES)]
     cases = [performance_case(name, 4.2 * 1.45**i, 1.62, processes=1 + (i in {4, 7})) for i, name in enumerate(names)]
     changes = {4: 0.041, 7: 0.024}
-    told = {4: (Verdict.REGRESSED, "example_slower"), 7: (Verdict.INCONCLUSIVE, "example_disagreed"), 9: (Verdict.IMPROVED, "example_faster")}
+    told = {
+        4: (Verdict.REGRESSED, "example_slower"),
+        7: (Verdict.INCONCLUSIVE, "example_disagreed"),
+        9: (Verdict.IMPROVED, "example_faster"),
+    }
     rows = [
         judgement(
             "softmax", case.case, told.get(i, (Verdict.PASS,))[0],
@@ -210,44 +230,93 @@ def _softmax():
         )
         for i, case in enumerate(cases)
     ]  # fmt: skip
-    checks = [accuracy_case(f"rows=7,cols={n},dtype={d}", v) for d in DTYPES for n in (1, 1023) for v in ("normal", "nan", "inf")]
-    rows.insert(0, judgement("softmax", None, Verdict.PASS, reason("example_right", checks=len(checks)), suite=Suite.ACCURACY))
-    return OpRun("softmax", tuple(checks), tuple(cases), tuned="sha256:5f2c", verify_s=11.8, measure_s=14.2, busy_share=0.71), rows
+    checks = [
+        accuracy_case(f"rows=7,cols={n},dtype={d}", v)
+        for d in DTYPES
+        for n in (1, 1023)
+        for v in ("normal", "nan", "inf")
+    ]
+    rows.insert(
+        0, judgement("softmax", None, Verdict.PASS, reason("example_right", checks=len(checks)), suite=Suite.ACCURACY)
+    )
+    return OpRun(
+        "softmax", tuple(checks), tuple(cases), tuned="sha256:5f2c", verify_s=11.8, measure_s=14.2, busy_share=0.71
+    ), rows
 
 
 def _matmul():
     names = [case_id({"m": n, "n": n, "k": n, "dtype": d}) for n in (1024, 4096, 8192) for d in ("float16", "bfloat16")]
     cases = [performance_case(name, 14.0 * 5**i, 0.93) for i, name in enumerate(names[:4])]
-    wrong = PerformanceCase(case=names[4], dtype="float16", failure=reason("example_timed_output_wrong", max_abs=3.2, atol=0.01))
+    wrong = PerformanceCase(
+        case=names[4], dtype="float16", failure=reason("example_timed_output_wrong", max_abs=3.2, atol=0.01)
+    )
     cases = [*cases, wrong]
     failed = reason("example_wrong", max_abs=3.2, atol=0.01, index="(4095, 17)")
     checks = [
         accuracy_case("m=1023,n=1024,k=1025,dtype=float16", "normal", failure=failed, fresh=True),
         accuracy_case("m=1023,n=1024,k=1025,dtype=float32", "normal"),
-        accuracy_case("m=128,n=128,k=128,dtype=bfloat16", errors=None, unchecked=reason("example_unchecked", dtype="bfloat16")),
+        accuracy_case(
+            "m=128,n=128,k=128,dtype=bfloat16", errors=None, unchecked=reason("example_unchecked", dtype="bfloat16")
+        ),
     ]
     rows = [
         judgement("matmul", None, Verdict.WRONG, failed, suite=Suite.ACCURACY),
         judgement("matmul", checks[0].case, Verdict.WRONG, failed, suite=Suite.ACCURACY),
         judgement("matmul", wrong.case, Verdict.WRONG, wrong.failure),
-        judgement("matmul", names[0], Verdict.TOO_SLOW, reason("example_too_slow", target=1.0, high=0.944), comparison("matmul", cases[0], speedup=0.93)),
-        *(judgement("matmul", c.case, Verdict.PASS, reason("example_same", change=0.001), comparison("matmul", c, speedup=0.93),
-            more=(reason("example_noisy", count=6, blocks=8, limit=0.05),)) for c in cases[1:4]),
+        judgement(
+            "matmul",
+            names[0],
+            Verdict.TOO_SLOW,
+            reason("example_too_slow", target=1.0, high=0.944),
+            comparison("matmul", cases[0], speedup=0.93),
+        ),
+        *(
+            judgement(
+                "matmul",
+                c.case,
+                Verdict.PASS,
+                reason("example_same", change=0.001),
+                comparison("matmul", c, speedup=0.93),
+                more=(reason("example_noisy", count=6, blocks=8, limit=0.05),),
+            )
+            for c in cases[1:4]
+        ),
         judgement("matmul", names[5], Verdict.REMOVED, reason("example_removed", case=names[5])),
     ]
     return OpRun("matmul", tuple(checks), tuple(cases), verify_s=20.5, measure_s=9.9, busy_share=0.83), rows
 
 
 def _broadcast():
-    cases = [performance_case(case_id({"rows": 2**n, "cols": 4096, "dtype": "float16"}), 2.0**n / 512, 1.21) for n in (10, 13, 16)]
-    rows = [judgement("broadcast", c.case, Verdict.NEW, reason("example_new"), comparison("broadcast", c, None, speedup=1.21)) for c in cases]
+    cases = [
+        performance_case(case_id({"rows": 2**n, "cols": 4096, "dtype": "float16"}), 2.0**n / 512, 1.21)
+        for n in (10, 13, 16)
+    ]
+    rows = [
+        judgement(
+            "broadcast", c.case, Verdict.NEW, reason("example_new"), comparison("broadcast", c, None, speedup=1.21)
+        )
+        for c in cases
+    ]
     rows.append(judgement("broadcast", None, Verdict.PASS, reason("example_right", checks=212), suite=Suite.ACCURACY))
-    return OpRun("broadcast", (accuracy_case("rows=1,cols=1,dtype=float16"),), tuple(cases), verify_s=4.0, measure_s=3.3, busy_share=0.64), rows
+    return OpRun(
+        "broadcast",
+        (accuracy_case("rows=1,cols=1,dtype=float16"),),
+        tuple(cases),
+        verify_s=4.0,
+        measure_s=3.3,
+        busy_share=0.64,
+    ), rows
 
 
 def _bias_relu():
-    broken = reason("example_raised", error="RuntimeError", message="CUDA error: an illegal memory access was encountered\n" + "  at bias_relu.py:31\n" * 12)
-    return OpRun("bias_relu", failure=broken), [judgement("bias_relu", None, Verdict.ERROR, broken, suite=Suite.ACCURACY)]
+    broken = reason(
+        "example_raised",
+        error="RuntimeError",
+        message="CUDA error: an illegal memory access was encountered\n" + "  at bias_relu.py:31\n" * 12,
+    )
+    return OpRun("bias_relu", failure=broken), [
+        judgement("bias_relu", None, Verdict.ERROR, broken, suite=Suite.ACCURACY)
+    ]
 
 
 def without_baseline() -> tuple[Run, Judgements]:
@@ -266,7 +335,11 @@ def on_cpu() -> tuple[Run, Judgements]:
 
 def stopped() -> tuple[Run, Judgements]:
     case = performance_case("rows=4096,cols=512,dtype=float16", 4.93, blocks=2)
-    rows = (judgement("softmax", case.case, Verdict.INCONCLUSIVE, reason("example_stopped", blocks=2), comparison("softmax", case)),)
+    rows = (
+        judgement(
+            "softmax", case.case, Verdict.INCONCLUSIVE, reason("example_stopped", blocks=2), comparison("softmax", case)
+        ),
+    )
     return run([OpRun("softmax", performance=(case,))], stopped="SIGINT", wall_s=None), Judgements(rows)
 
 
@@ -292,10 +365,18 @@ def hostile() -> tuple[Run, Judgements]:
 def large(ops: int = 10, cases: int = 50) -> tuple[Run, Judgements]:
     runs, rows = [], []
     for o in range(ops):
-        measured = [performance_case(f"rows={2 ** (c % 14)},cols={c},dtype=float16", 5.0 + c, seed=o) for c in range(cases)]
+        measured = [
+            performance_case(f"rows={2 ** (c % 14)},cols={c},dtype=float16", 5.0 + c, seed=o) for c in range(cases)
+        ]
         runs.append(OpRun(f"op{o}", performance=tuple(measured)))
         rows += [
-            judgement(f"op{o}", m.case, Verdict.REGRESSED if c == 7 else Verdict.PASS, reason("example_same", change=0.001), comparison(f"op{o}", m))
+            judgement(
+                f"op{o}",
+                m.case,
+                Verdict.REGRESSED if c == 7 else Verdict.PASS,
+                reason("example_same", change=0.001),
+                comparison(f"op{o}", m),
+            )
             for c, m in enumerate(measured)
         ]
     return run(runs), Judgements(tuple(rows))
@@ -305,9 +386,15 @@ def long_names() -> tuple[Run, Judgements]:
     """Case ids of 60, 120 and 300 characters, one arm missing, a base arm, and a case that was never timed."""
     names = ["batch=16,heads=32,sequence=4096,head_dim=128,causal=True,dtype=bfloat16", ",".join(f"axis{i}={10**i}" for i in range(11)),
              "note=" + "x" * 300, "rows=1"]  # fmt: skip
-    cases = [performance_case(name, 9.0 * (i + 1), base=i == 0, processes=1 + 2 * (i == 1)) for i, name in enumerate(names[:3])]
+    cases = [
+        performance_case(name, 9.0 * (i + 1), base=i == 0, processes=1 + 2 * (i == 1))
+        for i, name in enumerate(names[:3])
+    ]
     kernel_only = tuple(block(i, {"kernel": 12.0}, random.Random(i)) for i in range(6))
     cases.append(PerformanceCase(case="arm=alone", blocks=kernel_only))
-    rows = [judgement("attention", c.case, Verdict.PASS, reason("example_same", change=0.001), comparison("attention", c)) for c in cases[:3]]
+    rows = [
+        judgement("attention", c.case, Verdict.PASS, reason("example_same", change=0.001), comparison("attention", c))
+        for c in cases[:3]
+    ]
     rows.append(judgement("attention", "arm=alone", Verdict.SUSPECT, reason("example_stopped", blocks=6)))
     return run([OpRun("attention", performance=(*cases, PerformanceCase(case="rows=1")))]), Judgements(tuple(rows))

@@ -26,7 +26,7 @@ class Config(NamedTuple):
 
 
 # For devices without a tuned file, and for shapes that theirs leaves out: bytes of an element -> config.
-FALLBACK = {2: Config(64, 64, 32, 8, 4, 3), 4: Config(64, 64, 16, 8, 4, 2)}
+FALLBACK = {2: Config(64, 64, 32, 8, 4, 3), 4: Config(64, 32, 16, 8, 4, 2)}
 VECTOR = 16
 """Triton loads vectors where sizes and strides are multiples of this; elements one by one make large tiles spill."""
 

@@ -1,11 +1,11 @@
 """The command line: the one place that prints and exits.
 
-    main        entry point: runs a command, turns what it raised into one sentence and an exit code
-    app         the commands and their options
-    answers     what the commands do, in terms of the pipeline
-    progress    what is shown while a run is under way
-    tables      what is shown of its result
-    demo        a project with planted mistakes
+main        entry point: runs a command, turns what it raised into one sentence and an exit code
+app         the commands and their options
+answers     what the commands do, in terms of the pipeline
+progress    what is shown while a run is under way
+tables      what is shown of its result
+demo        a project with planted mistakes
 """
 
 from perfci.cli.main import main, run_file

@@ -11,12 +11,13 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from perfci import pipeline, settings, store
-from perfci.cli import tables
+from perfci.cli import details, tables
 from perfci.cli.main import Exit, exit_code
 from perfci.cli.progress import Progress
 from perfci.codec import encode
+from perfci.doctor import Facts
 from perfci.errors import UsageError
-from perfci.model import Device, DeviceState, Judgements, PlannedOp, Run, Suite
+from perfci.model import Judgements, Run, Suite
 from perfci.plan import Request
 from perfci.report import data
 from perfci.settings import Settings
@@ -44,7 +45,7 @@ def check(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
         found, judgements = pipeline.check(where, wanted, _command(), progress)
     path = _write_report(found, judgements, where.reports)
     if json:
-        _print_json(data.to_json(judgements, found))
+        _print_json(data.to_json(judgements))
     else:
         _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
         _plain(f"Report: {_relative(path)}")
@@ -69,7 +70,7 @@ def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, j
     where, found = settings.load(project), store.read_run(path)
     judgements = pipeline.decide(found, where, baseline)
     if json:
-        _print_json(data.to_json(judgements, found))
+        _print_json(data.to_json(judgements))
     else:
         _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
     return exit_code(judgements.gate, strict=strict)
@@ -92,7 +93,7 @@ def accept(  # noqa: PLR0913 - one argument an option
     runs = [store.read_run(path) for path in paths]
     accepted = pipeline.accept_runs(runs, where, ops, add=add, dirty=dirty)
     if json:
-        sys.stdout.buffer.write(encode([_acceptance_json(one) for one in accepted]) + b"\n")
+        _print_json([{"op": one.op, "accepted": one.accepted, "refused": one.refused} for one in accepted])
     else:
         _print(*tables.acceptances(accepted))
     return Exit.GATE_FAILED if any(one.refused for one in accepted) else Exit.OK
@@ -104,7 +105,7 @@ def list_ops(ops: Sequence[str], case: str | None, project: Path, *, json: bool)
     with Progress() as progress:
         plan, _ = pipeline.describe(where, Request(tuple(ops), case, "auto"), progress)
     if json:
-        sys.stdout.buffer.write(encode(plan.ops) + b"\n")
+        _print_json(plan.ops)
     else:
         _print(tables.ops(plan))
     return Exit.PERFCI_FAILED if any(op.failure for op in plan.ops) else Exit.OK
@@ -117,12 +118,12 @@ def show(path: Path, ops: Sequence[str], case: str | None, project: Path, *, jso
     judgements = pipeline.decide(found, where)
     chosen = [op for op in found.ops if not ops or op.op in ops]
     if json:
-        sys.stdout.buffer.write(encode(chosen) + b"\n")
+        _print_json(chosen)
         return Exit.OK
     rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
     for op in chosen:
         cases = [one for one in op.performance if matches(one.case, case)]
-        _print(*tables.show(op, cases, rows, found))
+        _print(*details.show(op, cases, rows, found))
     return Exit.OK
 
 
@@ -131,12 +132,17 @@ def doctor(project: Path, *, json: bool) -> int:
     from perfci import doctor as examination
 
     where = settings.load(project)
-    findings = examination.examine(pipeline.facts(where))
+    findings = examination.examine(_facts(where))
     if json:
-        sys.stdout.buffer.write(encode([{"level": f.level, "reason": f.reason, "sentence": sentence(f.reason)} for f in findings]) + b"\n")
+        _print_json([{"level": one.level, "reason": one.reason, "sentence": sentence(one.reason)} for one in findings])
     else:
         _print(*tables.findings(findings))
     return Exit.WARNINGS if any(f.level is examination.Level.PROBLEM for f in findings) else Exit.OK
+
+
+def _facts(where: Settings) -> Facts:
+    with Progress() as progress:
+        return pipeline.examine(where, "auto", progress)
 
 
 def _known_ops(run: Run, ops: Sequence[str]) -> None:

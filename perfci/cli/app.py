@@ -52,17 +52,24 @@ class Format(StrEnum):
     JSON = "json"
 
 
-Ops = Annotated[list[str], typer.Option("--op", metavar="OP", help="Op to look at; repeat for several. All by default.")]
-Case = Annotated[
-    str | None, typer.Option("--case", metavar="GLOB", help="Only cases whose id fits, such as 'rows=4096,dtype=float*'.")
+Ops = Annotated[
+    list[str], typer.Option("--op", metavar="OP", help="Op to look at; repeat for several. All by default.")
 ]
-DeviceOption = Annotated[DeviceKind, typer.Option("--device", help="Where kernels run; auto takes a GPU if there is one.")]
+Case = Annotated[
+    str | None,
+    typer.Option("--case", metavar="GLOB", help="Only cases whose id fits, such as 'rows=4096,dtype=float*'."),
+]
+DeviceOption = Annotated[
+    DeviceKind, typer.Option("--device", help="Where kernels run; auto takes a GPU if there is one.")
+]
 Budget = Annotated[
     float, typer.Option("--budget", metavar="S", min=0.01, help="Device time a case for the first looks, seconds.")
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, show_default="drawn afresh", help="Repeat a run's inputs; its report names the seed."),
+    typer.Option(
+        "--seed", min=0, show_default="drawn afresh", help="Repeat a run's inputs; its report names the seed."
+    ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings fail the gate too.")]
 Timer = Annotated[
@@ -133,7 +140,9 @@ def compare(
     run: RunFile,
     baseline: Annotated[
         Path | None,
-        typer.Option("--baseline", metavar="RUN_OR_DIR", help="Another run, or a folder of baselines. Default: baselines/."),
+        typer.Option(
+            "--baseline", metavar="RUN_OR_DIR", help="Another run, or a folder of baselines. Default: baselines/."
+        ),
     ] = None,
     strict: Strict = False,
     output: Output = Format.TEXT,
@@ -161,9 +170,13 @@ def report(
 
 @app.command()
 def accept(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One or more runs of the same device and timer.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="One or more runs of the same device and timer.")
+    ],
     op: Ops = [],  # noqa: B006
-    add: Annotated[bool, typer.Option("--add", help="Keep the blocks stored so far, and put these beside them.")] = False,
+    add: Annotated[
+        bool, typer.Option("--add", help="Keep the blocks stored so far, and put these beside them.")
+    ] = False,
     dirty: Annotated[
         bool, typer.Option("--dirty", help="Accept runs of a work tree with uncommitted changes too.")
     ] = False,
@@ -214,7 +227,8 @@ def doctor(output: Output = Format.TEXT, project: Project = HERE) -> int:
 @app.command()
 def demo(
     keep: Annotated[
-        Path | None, typer.Option("--keep", metavar="DIR", help="Build the project there instead of in a temporary folder.")
+        Path | None,
+        typer.Option("--keep", metavar="DIR", help="Build the project there instead of in a temporary folder."),
     ] = None,
 ) -> int:
     """See a red gate in ten seconds: a project on a fake device, one kernel made slower and one wrong. No torch needed."""

@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run a command; gives its exit code."""
     from perfci.cli.app import app
+
     _stop_on_sigterm()
     try:
         result = app(arguments, prog_name="perfci", standalone_mode=False)

@@ -1,12 +1,14 @@
 """Timer of the first tier: the device's own activity records (CUPTI, through torch.profiler).
 
-A launch is what stands between two of perfci's flushes. An event pair adds about 3 us to a short kernel on an H200; these
-records do not. A profiler's first start in a process takes seconds, a later session some 15 ms, so one spans many blocks.
+A launch is what stands between two of perfci's flushes. An event pair adds about 3 us to a short kernel on an H200,
+these records do not. A profiler's first start in a process takes seconds, a later session some 15 ms, so one session
+spans many blocks.
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,9 @@ from torch.profiler import ProfilerActivity, profile
 from perfci.device.flush import NAME, Flush
 from perfci.device.seam import Launch
 from perfci.errors import DeviceError
+
+# torch says that only the last cycle is kept; a session has only one.
+warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def activity_session(flush: Flush) -> Iterator[ActivitySession]:
     """Run one profiler session."""
     session = ActivitySession(flush)
     # The profiler's own start is not the device's work, so it waits before anything is queued.
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         torch.cuda.synchronize()
         yield session
         session.pause()

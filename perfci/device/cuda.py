@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import statistics
 import time
@@ -87,7 +88,7 @@ class CudaDevice:
         """Median bandwidth of a 1 GiB copy, and rate of an 8192-cubed product in each of the dtypes."""
         source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
         target = torch.empty_like(source)
-        copy_s = _median_s(lambda: target.copy_(source))
+        copy_s = _median_s(functools.partial(target.copy_, source))
         del source, target
         rates = {name: _matmul_tflops(getattr(torch, name)) for name in dtypes}
         torch.cuda.empty_cache()
@@ -134,7 +135,7 @@ def _choose_timer(wanted: str, flush: Flush) -> str:
 
 def _matmul_tflops(dtype: torch.dtype) -> float:
     left, right = (torch.randn(MATMUL_SIZE, MATMUL_SIZE, device="cuda").to(dtype) for _ in range(2))
-    return float(2 * MATMUL_SIZE**3 / _median_s(lambda: left @ right) / 1e12)
+    return float(2 * MATMUL_SIZE**3 / _median_s(functools.partial(torch.matmul, left, right)) / 1e12)
 
 
 def _median_s(call: Callable[[], Any]) -> float:

@@ -30,7 +30,7 @@ class Board:
             pynvml.nvmlInit()
             self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(index)
             self._nvml = pynvml
-        except Exception:  # noqa: BLE001 - no library, no driver, no board: all mean that nothing is known
+        except Exception:
             self._nvml = None
 
     @property
@@ -84,7 +84,7 @@ class Board:
         try:
             handle = (self._handle,) if of_board else ()
             return getattr(self._nvml, function)(*handle, *arguments)
-        except Exception:  # noqa: BLE001 - a reading that the board does not give is None
+        except Exception:
             return None
 
 

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 REPORT = "report.md"
 
 
-def write(
-    run: Run, judgements: Judgements, folder: Path, launches: Path | None = None, language: str = "en"
-) -> Path:
+def write(run: Run, judgements: Judgements, folder: Path, launches: Path | None = None, language: str = "en") -> Path:
     """Write `report.md` and its pictures into the folder, replacing those of an earlier report; the report's path.
 
     `launches` is the folder that holds the raw launches (or that file). With them percentiles are those of all launches
     and their distribution is drawn; without, they come from the blocks' summaries.
     """
     from perfci.report import build, frame, markdown, plots
+    from perfci.report.sections import Material
 
     folder.mkdir(parents=True, exist_ok=True)
     table = frame.blocks(run)
     stored = _stored(launches)
     raw = _raw(stored)
     pictures = plots.write(run, judgements, folder, raw)
-    page = build.report(run, judgements, frame.spreads(table, raw), frame.clocks(table), pictures, language)
+    spreads, clocks = frame.spreads(table, raw), frame.clocks(table)
+    page = build.report(Material(run, judgements, spreads, clocks, pictures, language))
     if stored.note:
         page = replace(page, notes=(*page.notes, inline(sentence(stored.note, language))))
     path = folder / REPORT

@@ -13,7 +13,19 @@ from perfci.report.view import Part, Table
 FAILURES = 10
 """Most failing checks told one by one."""
 
-_COLUMNS = ("dtype", "cases", "checks", "failed", "not checked", "max abs error", "reference's", "p99 abs error", "max rel error", "RMSE", "tolerance (rtol, atol)")  # fmt: skip
+_COLUMNS = (
+    "dtype",
+    "cases",
+    "checks",
+    "failed",
+    "not checked",
+    "max abs error",
+    "reference's",
+    "p99 abs error",
+    "max rel error",
+    "RMSE",
+    "tolerance (rtol, atol)",
+)
 
 
 def failures(op: OpRun, language: str) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from perfci import units, wording
-from perfci.model import Environment, Gate, Judgements, Run, Suite, Verdict
-from perfci.report import rows, sections
-from perfci.report.frame import Clocks, Spread
-from perfci.report.sections import Pictures
+from perfci.model import Environment, Gate, Judgement, Judgements, Run, Suite, Verdict
+from perfci.report import rows, sections, speed
+from perfci.report.frame import Clocks
+from perfci.report.sections import Material
 from perfci.report.text import block, code, inline, plain
 from perfci.report.view import FOLD_ROWS, Report, Step, Table
 
@@ -26,31 +26,27 @@ _GATES = {
 
 _SHOW = "perfci show {run} --op {op} --case {case}"
 _AGAIN = "perfci check --op {op} --case {case}"
+_SAME = f"{_AGAIN} --seed {{seed}}"
+_QUIETER = f"perfci doctor\n{_AGAIN} --budget {{budget}}"
 _ACCEPT = "perfci accept {run} --op {op}"
 
 _STEPS: Mapping[Verdict, tuple[str, str]] = {
-    Verdict.REGRESSED: ("see every look and its interval, then measure that case again after a change.", _SHOW),
-    Verdict.WRONG: ("see which values, layout and seed it was, and repeat exactly those inputs.", _AGAIN + " --seed {seed}"),
-    Verdict.TOO_SLOW: ("see how far the speedup's lower end is from its target in `thresholds/`.", _SHOW),
-    Verdict.ERROR: ("read the message in the op's section above, then repeat it alone.", "perfci check --op {op} --seed {seed}"),
-    Verdict.INCONCLUSIVE: ("look for throttling and foreign processes, then give it more time.", "perfci doctor\n" + _AGAIN + " --budget {budget}"),
-    Verdict.DRIFTED: ("driver, board or reference moved; if that is meant, accept the new numbers.", _ACCEPT),
-    Verdict.STALE: ("the stored baseline cannot speak here; record one that can.", _ACCEPT),
+    Verdict.REGRESSED: ("see every look at it; after a change, `perfci check` the same case again.", _SHOW),
+    Verdict.WRONG: ("its sentence names values, layout and seed; this repeats exactly those inputs.", _SAME),
+    Verdict.TOO_SLOW: ("see how far its speedup is from the target in `thresholds/`.", _SHOW),
+    Verdict.ERROR: ("read the message in the op's section above; this repeats it alone.", _SAME),
+    Verdict.INCONCLUSIVE: ("look for throttling and other processes, then give it more time.", _QUIETER),
+    Verdict.DRIFTED: ("driver, board or reference moved; if that was meant, store the new numbers.", _ACCEPT),
+    Verdict.STALE: ("the stored baseline cannot speak here; this stores one that can.", _ACCEPT),
     Verdict.SUSPECT: ("read what was seen before believing the time.", _SHOW),
-    Verdict.REMOVED: ("if the case went on purpose, accept the run without it.", _ACCEPT),
-    Verdict.NEW: ("keep its numbers as the baseline once they are what you want.", _ACCEPT),
-}  # fmt: skip
+    Verdict.REMOVED: ("if the case went on purpose, store the run without it.", _ACCEPT),
+    Verdict.NEW: ("once its numbers are what you want, store them as the baseline.", _ACCEPT),
+}
 
 
-def report(
-    run: Run,
-    judgements: Judgements,
-    spreads: Iterable[Spread],
-    clocks: Clocks,
-    pictures: Mapping[str, Pictures],
-    language: str = "en",
-) -> Report:
+def report(material: Material) -> Report:
     """The page, every text in it escaped."""
+    run, judgements, language = material.run, material.judgements, material.language
     shown = rows.rows(judgements, language)
     fine = tuple(row for row in shown if row.verdict.gate is Gate.OK)
     grave = shown[: len(shown) - len(fine)]
@@ -63,9 +59,9 @@ def report(
         fine=_verdicts(fine) if fold else None,
         fine_title=f"{len(fine)} rows that are fine: {rows.tally(_verdict_counts(fine))}",
         notes=tuple(inline(wording.sentence(note, language)) for note in judgements.notes),
-        ops=sections.sections(run, judgements, tuple(spreads), pictures, language),
+        ops=sections.sections(material),
         environment=_environment(run),
-        clocks=_clocks(clocks),
+        clocks=_clocks(material.clocks),
         repeat=block(_repeat(run)),
         steps=_steps(run, judgements),
     )
@@ -122,7 +118,7 @@ def _ran(run: Run) -> Table:
 
 
 def _started(run: Run) -> str:
-    took = f", took {sections.seconds(run.wall_s)}" if run.wall_s is not None else ""
+    took = f", took {speed.seconds(run.wall_s)}" if run.wall_s is not None else ""
     return f"{inline(run.created)}{took}"
 
 
@@ -144,6 +140,7 @@ def _commit(environment: Environment) -> str:
 
 def _environment(run: Run) -> Table:
     where_ran, device = run.environment, run.environment.device
+    products = sorted(run.limits.matmul_tflops.items())
     facts = [
         ("device", inline(device.name)),
         ("device key", code(device.key)),
@@ -154,7 +151,7 @@ def _environment(run: Run) -> Table:
         ("L2 cache", units.size(device.l2_bytes)),
         ("memory", units.size(device.memory_bytes)),
         ("measured copy limit", _limit(run.limits.copy_gbps, "GB/s")),
-        *((f"measured matmul limit, {inline(d)}", _limit(v, "TFLOP/s")) for d, v in sorted(run.limits.matmul_tflops.items())),
+        *((f"measured matmul limit, {inline(d)}", _limit(v, "TFLOP/s")) for d, v in products),
         ("timer", inline(where_ran.timer or "none: nothing was timed")),
         ("Python", inline(where_ran.python)),
         ("packages", ", ".join(f"{inline(name)} {inline(v)}" for name, v in sorted(where_ran.packages.items())) or "-"),
@@ -163,7 +160,7 @@ def _environment(run: Run) -> Table:
         ("variables", ", ".join(code(f"{name}={v}") for name, v in sorted(where_ran.variables.items())) or "-"),
         ("seed", str(run.plan.seed)),
         ("budget", f"{units.significant(run.plan.budget_s)} s of device time a case for the first looks"),
-    ]  # fmt: skip
+    ]
     return Table(("environment", "value"), tuple(fact for fact in facts if fact[1] != "-"))
 
 
@@ -196,13 +193,14 @@ def quoted(text: str) -> str:
 
 
 def _steps(run: Run, judgements: Judgements) -> tuple[Step, ...]:
-    """One a verdict that came up, its command filled in for the first such row."""
-    found = {verdict for verdict, _ in rows.counts(judgements).verdicts}
-    first = {verdict: next(row for row in judgements.rows if row.verdict is verdict) for verdict in found}
+    """One a verdict that came up, its command filled in for the first such row, of a case if there is one."""
+    first: dict[Verdict, Judgement] = {}
+    for row in sorted(judgements.rows, key=lambda row: row.case is None):
+        first.setdefault(row.verdict, row)
     return tuple(
         Step(str(verdict), advice, block(_filled(command, first[verdict].op, first[verdict].case, run)))
         for verdict, (advice, command) in _STEPS.items()
-        if verdict in found
+        if verdict in first
     )
 
 

@@ -6,7 +6,7 @@ nothing is cut or overlaps.
 
 from __future__ import annotations
 
-import textwrap
+import functools
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,17 +17,15 @@ import numpy as np
 
 from perfci.model import Block, Gate, Interval, Verdict
 from perfci.report import rows
-from perfci.report.text import glyphs
+from perfci.report.text import glyphs, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from PIL.Image import Image
 
 DPI = 120
 WIDTH = 7.5
-COLOURS_KEPT = 48
-"""Colours of a picture: a dozen and their blends at the edges of lines and letters."""
-
 LABEL = 44
 """Characters of a case id a line; longer ids take two lines, then lose their middle."""
 
@@ -41,7 +39,12 @@ GRAVE = {Gate.FAILS: "#D55E00", Gate.WARNS: "#E69F00", Gate.OK: COLOURS["kernel"
 MARKERS = {"kernel": "o", "reference": "s", "base": "^"}
 OTHER = "#CC79A7"
 INK = "#333333"
+EDGE = "#999999"
 FAINT = "#DDDDDD"
+GROUND = "#F0E9D8"
+
+_BLENDS = 16
+"""Shades of each colour towards white that a picture keeps, for the edges of lines and letters."""
 
 _FONT = 7.5
 _MONO = "DejaVu Sans Mono"
@@ -51,7 +54,7 @@ _CHARACTER = _FONT * 0.602 / 72
 _STYLE = {
     "font.family": ["DejaVu Sans"],
     "font.size": _FONT,
-    "axes.edgecolor": "#999999",
+    "axes.edgecolor": EDGE,
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -90,7 +93,8 @@ def style() -> AbstractContextManager[Any]:
     """Fonts and lines of all pictures, whatever the user's matplotlibrc says."""
     import matplotlib as mpl
 
-    return mpl.rc_context({**mpl.rcParamsDefault, **_STYLE, "backend": mpl.rcParams["backend"]})
+    wanted: Any = {**mpl.rcParamsDefault, **_STYLE}
+    return mpl.rc_context({name: value for name, value in wanted.items() if not name.startswith("backend")})
 
 
 def save(figure: Figure, file: Path) -> None:
@@ -99,10 +103,26 @@ def save(figure: Figure, file: Path) -> None:
     from PIL import Image
 
     figure.set_dpi(DPI)
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()
     drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    drawn.quantize(COLOURS_KEPT, dither=Image.Dither.NONE).save(file, format="PNG", optimize=True, dpi=(DPI, DPI))
+    indexed = drawn.quantize(palette=_palette(), dither=Image.Dither.NONE)
+    indexed.save(file, format="PNG", dpi=(DPI, DPI))
+
+
+@functools.cache
+def _palette() -> Image:
+    """Our colours, each in steps from itself to white: a picture with few of some colour keeps that colour too."""
+    from PIL import Image, ImageColor
+
+    names = dict.fromkeys([*COLOURS.values(), *GRAVE.values(), OTHER, INK, EDGE, "#000000"])
+    pure = np.array([ImageColor.getrgb(name)[:3] for name in names], dtype=float)
+    steps = np.linspace(0, 1, _BLENDS)[:, None, None]
+    blends = (pure * (1 - steps) + 255 * steps).round().astype("uint8").tobytes()
+    flat = bytes(part for name in (FAINT, GROUND) for part in ImageColor.getrgb(name)[:3])
+    found = Image.new("P", (1, 1))
+    found.putpalette(blends + flat)
+    return found
 
 
 def label(case: str) -> str:
@@ -111,11 +131,12 @@ def label(case: str) -> str:
     >>> label("rows=4096,cols=1024")
     'rows=4096,cols=1024'
     """
-    name = glyphs(case, 2 * LABEL - 4)
+    name = glyphs(case, 4 * LABEL)
     if len(name) <= LABEL:
         return name
-    lines = textwrap.wrap(name.replace(",", ", "), LABEL, break_on_hyphens=False)
-    return "\n".join(line.replace(", ", ",") for line in lines[:2])
+    breaks = [i + 1 for i, mark in enumerate(name) if mark == ","]
+    middle = min(breaks or [len(name) // 2], key=lambda place: abs(place - len(name) / 2))
+    return f"{shorten(name[:middle], LABEL)}\n{shorten(name[middle:], LABEL)}"
 
 
 def speedup(bars: Sequence[Bar], title: str) -> Figure:
@@ -129,7 +150,9 @@ def speedup(bars: Sequence[Bar], title: str) -> Figure:
     values = np.array([bar.speedup.value for bar in bars])
     ends = np.array([[b.speedup.value - b.speedup.low, b.speedup.high - b.speedup.value] for b in bars]).T
     axes.barh(places, values, height=0.62, color=[GRAVE[bar.verdict.gate] for bar in bars], zorder=2)
-    axes.errorbar(values, places, xerr=np.maximum(ends, 0), fmt="none", ecolor="black", elinewidth=1, capsize=2.5, zorder=3)
+    axes.errorbar(
+        values, places, xerr=np.maximum(ends, 0), fmt="none", ecolor="black", elinewidth=1, capsize=2.5, zorder=3
+    )
     axes.set_xlim(0, 1.06 * max(1.0, *(max(bar.speedup.high, bar.target or 0) for bar in bars)))
     axes.axvline(1, color=INK, linewidth=0.9, linestyle="--", zorder=4)
     for place, bar, note in zip(places, bars, notes, strict=True):
@@ -175,7 +198,12 @@ def traces(cases: Sequence[Trace], title: str) -> Figure:
 def _case_title(axes: Axes, case: Trace) -> None:
     grave = case.verdict is not None and case.verdict.gate is not Gate.OK
     text = f"{case.label}  {case.verdict}" if grave else case.label
-    axes.set_title(text, loc="left", size=_FONT, family=_MONO, pad=4, color=INK, weight="bold" if grave else "normal")
+    _title(axes, text, "bold" if grave else "normal")
+
+
+def _title(axes: Axes, text: str, weight: str = "normal") -> None:
+    """Above the axes; a text of its own, since matplotlib searches long for a title's best height."""
+    axes.annotate(text, (0, 1), (0, 4), "axes fraction", "offset points", family=_MONO, color=INK, weight=weight)
 
 
 def _panel(axes: Axes, case: Trace, arms: Sequence[str]) -> None:
@@ -222,7 +250,7 @@ def _points(axes: Axes, points: Sequence[tuple[float, float]], arm: str, *, fres
 def _shade(axes: Axes, case: Trace) -> None:
     for process in sorted({block.process for block in case.blocks} - {0}):
         times = [block.started_s for block in case.blocks if block.process == process]
-        axes.axvspan(min(times), max(times), color="#F0E9D8", linewidth=3, zorder=0)
+        axes.axvspan(min(times), max(times), color=GROUND, linewidth=3, zorder=0)
 
 
 def _arms(cases: Sequence[Trace]) -> list[str]:
@@ -252,7 +280,7 @@ def _legend(figure: Figure, arms: Sequence[str], cases: Sequence[Trace], top: fl
 
 
 def distributions(cases: Mapping[str, Mapping[str, np.ndarray[Any, Any]]], title: str) -> Figure:
-    """The share of launches that took at most so long, every arm of a case in one panel: case -> arm -> microseconds."""
+    """The share of launches that took at most so long, a panel a case: case -> arm -> microseconds."""
     from matplotlib.figure import Figure
 
     across = min(2, len(cases))
@@ -265,7 +293,7 @@ def distributions(cases: Mapping[str, Mapping[str, np.ndarray[Any, Any]]], title
     for axes, (case, arms) in zip(grid.flat, cases.items(), strict=False):
         for arm, times in arms.items():
             axes.ecdf(times, color=COLOURS.get(arm, OTHER), linewidth=1.1)
-        axes.set_title(case, loc="left", size=_FONT, family=_MONO, pad=4, color=INK)
+        _title(axes, case)
         axes.set_ylabel("share of launches", labelpad=2)
         axes.grid(color=FAINT, linewidth=0.5)
     for axes in grid.flat[len(cases) :]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfci.model import ArmBlock, Block, DeviceState, Run, Summary
 from perfci.store import LaunchRow
 
@@ -124,7 +126,7 @@ def _row(block: Block, timed: ArmBlock) -> tuple[Any, ...]:
 
 def _quantiles(raw: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     grouped = raw.groupby(keys, sort=False)["us"]
-    found = grouped.quantile(list(QUANTILES)).unstack()
+    found = grouped.quantile(np.array(QUANTILES)).unstack()
     found.columns = ["min_us", "p05_us", "p50_us", "p95_us", "p99_us"]
     found["p99_us"] = found["p99_us"].where(grouped.size() >= P99_LAUNCHES)
     found["rsd"] = grouped.std() / grouped.mean()

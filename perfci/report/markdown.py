@@ -15,7 +15,7 @@ def render(report: Report) -> str:
     """The whole page; every text in it is escaped already."""
     import jinja2
 
-    environment = jinja2.Environment(  # noqa: S701  Markdown is escaped by perfci.report.text, HTML escaping would spoil it
+    environment = jinja2.Environment(  # not autoescaped: perfci.report.text escapes for Markdown, HTML's would spoil it
         loader=jinja2.PackageLoader("perfci.report"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

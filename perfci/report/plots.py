@@ -23,11 +23,13 @@ BARS = 32
 TRACES = 8
 """Most cases in a figure of block medians, or of launches."""
 
-TRACE_FIGURES = 2
-"""Most figures of block medians an op; beyond them the gravest cases are drawn."""
+MOST_TRACES = 16
+"""Most cases of an op whose block medians are drawn; beyond them the gravest are."""
+
+MOST_TRACES_OF_MANY = 4
+"""The same in a run of more than MANY_CASES, so that its report stays quick to make and to read."""
 
 MANY_CASES = 100
-"""Cases in a run above which an op gets one such figure, so that a large report stays quick to make and to read."""
 
 PATTERNS = ("speedup-*.png", "blocks-*.png", "launches-*.png")
 
@@ -42,7 +44,7 @@ def write(run: Run, judgements: Judgements, folder: Path, raw: pd.DataFrame | No
             old.unlink()
     judged = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
     timed = sum(bool(case.blocks) for op in run.ops for case in op.performance)
-    most = TRACES * (1 if timed > MANY_CASES else TRACE_FIGURES)
+    most = MOST_TRACES_OF_MANY if timed > MANY_CASES else MOST_TRACES
     with figures.style():
         return {
             op.op: _op(op, judged, folder / name, most, raw)
@@ -54,15 +56,19 @@ def _op(op: OpRun, judged: _Judged, stem: Path, most: int, raw: pd.DataFrame | N
     bars = [bar for case in op.performance if (bar := _bar(judged.get((op.op, case.case)), case.case))]
     drawn = _worth_drawing(op, judged, most)
     title, alt = glyphs(op.op, 40), inline(op.op, 40)
-    speedups = tuple(
-        _saved(figures.speedup(chunk, f"{title}: speedup over the reference{part}"), stem, "speedup", part, f"Speedup of {alt}")
-        for chunk, part in _chunks(bars, BARS)
-    )  # fmt: skip
-    traces = tuple(
-        _saved(figures.traces(chunk, f"{title}: block medians over time{part}"), stem, "blocks", part, f"Block medians of {alt}")
-        for chunk, part in _chunks([_trace(op, case, judged) for case in drawn], TRACES)
-    )  # fmt: skip
-    return Pictures(speedups, traces, _distributions(op, drawn[:TRACES], stem, raw), len(drawn))
+    speedups, traces = f"{title}: speedup over the reference", f"{title}: block medians over time"
+    return Pictures(
+        tuple(
+            _saved(figures.speedup(chunk, speedups + part), stem, "speedup", part, f"Speedup of {alt}")
+            for chunk, part in _chunks(bars, BARS)
+        ),
+        tuple(
+            _saved(figures.traces(chunk, traces + part), stem, "blocks", part, f"Block medians of {alt}")
+            for chunk, part in _chunks([_trace(op, case, judged) for case in drawn], TRACES)
+        ),
+        _distributions(op, drawn[:TRACES], stem, raw),
+        len(drawn),
+    )
 
 
 def _worth_drawing(op: OpRun, judged: _Judged, most: int) -> list[str]:
@@ -98,7 +104,7 @@ def _distributions(op: OpRun, cases: Sequence[str], stem: Path, raw: pd.DataFram
         return ()
     mine = raw[raw["op"] == op.op]
     found = {
-        glyphs(case, figures.LABEL): {str(arm): times.to_numpy() for arm, times in group.groupby("arm")["us"]}
+        glyphs(str(case), figures.LABEL): {str(arm): times.to_numpy() for arm, times in group.groupby("arm")["us"]}
         for case, group in mine[mine["case"].isin(cases)].groupby("case", sort=False)
     }
     if not found:
@@ -116,7 +122,7 @@ def _chunks(items: Sequence[_Item], size: int) -> Iterator[tuple[Sequence[_Item]
 
 
 def _saved(figure: Figure, stem: Path, kind: str, part: str, alt: str) -> Picture:
-    suffix = f"-{part.split()[0].strip('(')}" if part else ""
+    suffix = f"-{part.split(maxsplit=1)[0].strip('(')}" if part else ""
     file = stem.with_name(f"{kind}-{stem.name}{suffix}.png")
     figures.save(figure, file)
     return Picture(file.name, f"{alt}{part}")

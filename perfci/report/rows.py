@@ -122,6 +122,15 @@ def ratio(value: float | None) -> str:
     return "-" if value is None else f"{units.significant(value)}x"
 
 
+def speedup(interval: Interval | None) -> str:
+    """A speedup with its interval.
+
+    >>> speedup(Interval(1.62, 1.58, 1.66))
+    '1.62x (1.58x to 1.66x)'
+    """
+    return f"{ratio(interval.value)} ({ratio(interval.low)} to {ratio(interval.high)})" if interval else "-"
+
+
 def rank(verdict: Verdict) -> int:
     """0 what fails, 1 what warns, 2 what is fine and worth saying, 3 the rest."""
     if verdict.gate is not Gate.OK:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from perfci import units, wording
-from perfci.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, PerformanceCase, Reason, Run
-from perfci.report import accuracy, rows
-from perfci.report.frame import Spread
+from perfci.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, Reason, Run
+from perfci.report import accuracy, rows, speed
+from perfci.report.frame import Clocks, Spread
 from perfci.report.text import block, code, inline
 from perfci.report.view import Message, Part, Picture, Section, Table
-
-RSD_WARNS = 0.05
-"""Relative standard deviation above which launches scatter enough to be pointed out."""
 
 LONG_FACT = 200
 """Characters above which a reason's fact is shown in full in a block of its own."""
@@ -31,69 +28,95 @@ class Pictures:
     """cases whose blocks are drawn"""
 
 
-def sections(
-    run: Run, judgements: Judgements, spreads: Sequence[Spread], pictures: Mapping[str, Pictures], language: str
-) -> tuple[Section, ...]:
+@dataclass(frozen=True)
+class Material:
+    """All that a report is made of."""
+
+    run: Run
+    judgements: Judgements
+    spreads: tuple[Spread, ...]
+    clocks: Clocks
+    pictures: Mapping[str, Pictures]
+    """by op"""
+    language: str = "en"
+
+
+@dataclass(frozen=True)
+class _Op:
+    """What belongs to one op."""
+
+    op: OpRun
+    judged: list[Judgement]
+    spreads: list[Spread]
+    pictures: Pictures
+    limits: Limits
+    language: str
+
+
+def sections(material: Material) -> tuple[Section, ...]:
     """A section for every op that ran or was judged, in the order of the run."""
-    ran = {op.op: op for op in run.ops}
+    return tuple(_section(one) for one in _ops(material))
+
+
+def _ops(material: Material) -> Iterator[_Op]:
+    ran = {op.op: op for op in material.run.ops}
     judged: dict[str, list[Judgement]] = {}
-    for row in judgements.rows:
+    for row in material.judgements.rows:
         judged.setdefault(row.op, []).append(row)
-    by_op: dict[str, list[Spread]] = {}
-    for spread in spreads:
-        by_op.setdefault(spread.op, []).append(spread)
-    return tuple(
-        _section(
-            ran.get(name, OpRun(name)),
-            judged.get(name, []),
-            by_op.get(name, []),
-            pictures.get(name, Pictures()),
-            run.limits,
-            language,
+    spreads: dict[str, list[Spread]] = {}
+    for spread in material.spreads:
+        spreads.setdefault(spread.op, []).append(spread)
+    for name in dict.fromkeys([*ran, *judged]):
+        yield _Op(
+            op=ran.get(name, OpRun(name)),
+            judged=judged.get(name, []),
+            spreads=spreads.get(name, []),
+            pictures=material.pictures.get(name, Pictures()),
+            limits=material.run.limits,
+            language=material.language,
         )
-        for name in dict.fromkeys([*ran, *judged])
-    )
 
 
-def _section(
-    op: OpRun, judged: list[Judgement], spreads: list[Spread], pictures: Pictures, limits: Limits, language: str
-) -> Section:
+def _section(one: _Op) -> Section:
     return Section(
-        name=inline(op.op, 80),
-        tally=_tally(judged),
-        problems=_problems(op, language),
-        messages=_messages(op, judged),
-        speedups=pictures.speedups,
-        traces=pictures.traces,
-        traces_note=_traces_note(op, pictures),
-        distributions=pictures.distributions,
-        parts=tuple(part for part in _parts(op, judged, spreads, limits, language) if part.table.rows),
-        facts=_facts(op),
+        name=inline(one.op.op, 80),
+        tally=_tally(one.judged),
+        problems=_problems(one.op, one.language),
+        messages=_messages(one.op, one.judged),
+        speedups=one.pictures.speedups,
+        traces=one.pictures.traces,
+        traces_note=_traces_note(one.op, one.pictures),
+        distributions=one.pictures.distributions,
+        parts=tuple(part for part in _parts(one) if part.table.rows),
+        facts=_facts(one.op),
     )
 
 
-def _parts(
-    op: OpRun, judged: list[Judgement], spreads: list[Spread], limits: Limits, language: str
-) -> list[Part]:
-    name = inline(op.op, 80)
+def _parts(one: _Op) -> list[Part]:
+    name, op = inline(one.op.op, 80), one.op
     return [
-        Part(f"{name}: launches of each arm", _spread_note(spreads), _percentiles(spreads)),
-        Part(f"{name}: achieved rates", _rate_note(limits), _rates(op, spreads, limits)),
-        Part(f"{name}: one call", _CALL_NOTE, _calls(op, spreads)),
-        Part(f"{name}: compiled kernels", "", _compiled(op)),
-        *accuracy.parts(op, language),
-        Part(f"{name}: also worth knowing", "", _asides(judged, language)),
+        *speed.parts(op, one.spreads, one.limits),
+        *accuracy.parts(op, one.language),
+        Part(f"{name}: also worth knowing", "", _asides(one.judged, one.language)),
     ]
 
 
 def _asides(judged: list[Judgement], language: str) -> Table:
     """Reasons beside the one that decided, which stands in the verdict table."""
     shown = tuple(
-        (code(row.case) if row.case is not None else row.suite.value, str(row.verdict), inline(wording.sentence(reason, language)))
+        (
+            code(row.case) if row.case is not None else row.suite.value,
+            str(row.verdict),
+            inline(wording.sentence(reason, language)),
+        )
         for row in judged
         for reason in row.reasons[1:]
     )
     return Table(("case", "verdict", "beside the reason above"), shown)
+
+
+def _about(row: Judgement) -> str:
+    return str(row.suite) if row.case is None else code(row.case)
 
 
 def _tally(judged: list[Judgement]) -> str:
@@ -113,7 +136,7 @@ def _problems(op: OpRun, language: str) -> tuple[str, ...]:
 def _messages(op: OpRun, judged: list[Judgement]) -> tuple[Message, ...]:
     """Long facts of failures in full, each text once."""
     failing = [reason for row in judged if row.verdict.gate is not Gate.OK for reason in row.reasons]
-    cases = [case.failure for case in (*op.accuracy, *op.performance)]
+    cases = [*(check.failure for check in op.accuracy), *(case.failure for case in op.performance)]
     reasons: list[Reason] = [reason for reason in (op.failure, *cases, *failing) if reason]
     seen: dict[str, str] = {}
     for reason in reasons:
@@ -135,166 +158,14 @@ def _traces_note(op: OpRun, pictures: Pictures) -> str:
     return f"Blocks of {pictures.traced} of {timed} cases are drawn, the gravest verdicts first."
 
 
-def _spread_note(spreads: list[Spread]) -> str:
-    raw = any(spread.p99_us is not None for spread in spreads)
-    source = "all launches together" if raw else "medians over the blocks of each block's own; least time excepted"
-    return f"Percentiles and RSD: {source}. RSD above {units.percent(RSD_WARNS)} in bold."
-
-
-_PERCENTILES = ("case", "arm", "blocks", "launches", "min", "p05", "p50", "p95", "p99", "RSD", "outliers")
-
-
-def _percentiles(spreads: list[Spread]) -> Table:
-    return _without_empty(Table(_PERCENTILES, tuple(_percentile_row(s) for s in spreads), frozenset(_PERCENTILES[2:])))
-
-
-def _percentile_row(spread: Spread) -> tuple[str, ...]:
-    times = (spread.min_us, spread.p05_us, spread.p50_us, spread.p95_us, spread.p99_us)
-    rsd = units.percent(spread.rsd)
-    return (
-        code(spread.case),
-        inline(spread.arm),
-        str(spread.blocks),
-        str(spread.launches),
-        *(units.time(us) for us in times),
-        f"**{rsd}**" if spread.rsd > RSD_WARNS else rsd,
-        units.percent(spread.outliers / spread.launches if spread.launches else None),
-    )
-
-
-_RATES = ("case", "moved", "kernel GB/s", "of copy limit", "reference GB/s", "kernel TFLOP/s", "of matmul limit", "reference TFLOP/s")  # fmt: skip
-
-
-def _rates(op: OpRun, spreads: list[Spread], limits: Limits) -> Table:
-    medians = {(spread.case, spread.arm): spread.p50_us for spread in spreads}
-    declared = [case for case in op.performance if case.blocks and (case.bytes_moved or case.flops)]
-    shown = tuple(
-        _rate_row(case, medians.get((case.case, "kernel")), medians.get((case.case, "reference")), limits)
-        for case in declared
-    )
-    return _without_empty(Table(_RATES, shown, frozenset(_RATES[1:])))
-
-
-def _rate_row(case: PerformanceCase, kernel: float | None, reference: float | None, limits: Limits) -> tuple[str, ...]:
-    moved, product = gbps(case.bytes_moved, kernel), tflops(case.flops, kernel)
-    return (
-        code(case.case),
-        units.size(case.bytes_moved),
-        _number(moved),
-        units.percent(_share(moved, limits.copy_gbps)),
-        _number(gbps(case.bytes_moved, reference)),
-        _number(product),
-        units.percent(_share(product, limits.matmul_tflops.get(case.dtype or ""))),
-        _number(tflops(case.flops, reference)),
-    )
-
-
-def gbps(bytes_moved: int | None, us: float | None) -> float | None:
-    """Gigabytes (1e9) a second."""
-    return None if not bytes_moved or not us else bytes_moved / us / 1e3
-
-
-def tflops(flops: int | None, us: float | None) -> float | None:
-    """Tera floating-point operations a second."""
-    return None if not flops or not us else flops / us / 1e6
-
-
-def _share(value: float | None, limit: float | None) -> float | None:
-    return value / limit if value is not None and limit else None
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else units.significant(value)
-
-
-def _rate_note(limits: Limits) -> str:
-    parts = [f"copy {units.significant(limits.copy_gbps)} GB/s"] if limits.copy_gbps else []
-    parts += [f"{inline(d)} matmul {units.significant(v)} TFLOP/s" for d, v in sorted(limits.matmul_tflops.items())]
-    return f"Limits measured on this device in this run: {', '.join(parts)}." if parts else "No limit was measured."
-
-
-_CALL_NOTE = (
-    "Device time sums a launch's kernels, copies and memsets; the span runs from its first start to its last end; "
-    "the host time is how long the call kept the host busy. First call: compilation included, cold cache."
-)
-
-_CALLS = ("case", "kernel device", "kernel span", "kernel host", "kernels a call", "reference device", "reference span", "reference host", "first call", "warm-up calls", "memory", "max abs error")  # fmt: skip
-
-
-def _calls(op: OpRun, spreads: list[Spread]) -> Table:
-    arms = {(spread.case, spread.arm): spread for spread in spreads}
-    shown = tuple(
-        _call_row(case, arms.get((case.case, "kernel")), arms.get((case.case, "reference")))
-        for case in op.performance
-        if case.blocks
-    )
-    return _without_empty(Table(_CALLS, shown, frozenset(_CALLS[1:])))
-
-
-def _call_row(case: PerformanceCase, kernel: Spread | None, reference: Spread | None) -> tuple[str, ...]:
-    def of(spread: Spread | None) -> tuple[str, str, str]:
-        if spread is None:
-            return ("-", "-", "-")
-        return (units.time(spread.p50_us), units.time(spread.span_us), units.time(spread.host_us))
-
-    activities = kernel.activities if kernel else None
-    return (
-        code(case.case),
-        *of(kernel),
-        "-" if activities is None else f"{activities:.0f}",
-        *of(reference),
-        seconds(case.compile_s),
-        "-" if case.warmup_launches is None else str(case.warmup_launches),
-        units.size(case.footprint_bytes),
-        _number(case.errors.max_abs if case.errors else None),
-    )
-
-
-_COMPILED = ("case", "kernel", "registers", "spills", "shared memory", "warps", "stages", "configuration")
-
-
-def _compiled(op: OpRun) -> Table:
-    shown = tuple(
-        (
-            code(case.case),
-            code(kernel.name),
-            _whole(kernel.registers),
-            _whole(kernel.spills),
-            units.size(kernel.shared_bytes),
-            _whole(kernel.warps),
-            _whole(kernel.stages),
-            code(kernel.constants) if kernel.constants else "-",
-        )
-        for case in op.performance
-        for kernel in case.compiled
-    )
-    return _without_empty(Table(_COMPILED, shown, frozenset(_COMPILED[2:7])))
-
-
-def _whole(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
 def _facts(op: OpRun) -> tuple[str, ...]:
     first_calls = [case.compile_s for case in op.performance if case.compile_s is not None]
+    busy = units.percent(op.busy_share)
     told = [
-        (op.busy_share, f"The device was at work for {units.percent(op.busy_share)} of the measuring phase, flushes included."),
-        (op.verify_s, f"Verifying took {seconds(op.verify_s)}."),
-        (op.measure_s, f"Measuring took {seconds(op.measure_s)}."),
-        (first_calls or None, f"First calls, compilation included, took {seconds(sum(first_calls))} in all."),
+        (op.busy_share, f"The device was at work for {busy} of the measuring phase, flushes included."),
+        (op.verify_s, f"Verifying took {speed.seconds(op.verify_s)}."),
+        (op.measure_s, f"Measuring took {speed.seconds(op.measure_s)}."),
+        (first_calls or None, f"First calls, compilation included, took {speed.seconds(sum(first_calls))} in all."),
         (op.tuned, f"Tuned configurations in force: {code(op.tuned or '')}."),
-    ]  # fmt: skip
+    ]
     return tuple(text for value, text in told if value is not None)
-
-
-def seconds(value: float | None) -> str:
-    """Seconds in the unit that fits."""
-    return units.time(None if value is None else value * 1e6)
-
-
-def _without_empty(table: Table) -> Table:
-    """The table without columns that hold nothing but dashes."""
-    kept = [i for i in range(len(table.columns)) if i == 0 or any(row[i] != "-" for row in table.rows)]
-    return Table(
-        tuple(table.columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in table.rows), table.right
-    )

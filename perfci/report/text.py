@@ -53,10 +53,10 @@ def inline(text: str, limit: int = SENTENCE_LIMIT) -> str:
 
 
 def code(text: str, limit: int = NAME_LIMIT) -> str:
-    """A name as a code span; as escaped text where it holds what a code span in a table cannot.
+    r"""A name as a code span; as escaped text where it holds what a code span in a table cannot.
 
-    >>> code("rows=7,dtype=float16"), code("a|b")
-    ('`rows=7,dtype=float16`', 'a\\\\|b')
+    >>> print(code("rows=7,dtype=float16"), code("a|b"))
+    `rows=7,dtype=float16` a\|b
     """
     name = plain(text, limit)
     return inline(text, limit) if not name or "`" in name or "|" in name or "\\" in name else f"`{name}`"

@@ -76,7 +76,7 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise StoredFileError("file_missing", path=str(path)) from error
+        raise StoredFileError("stored_file_missing", path=str(path)) from error
     except OSError as error:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
 
@@ -105,7 +105,7 @@ def _parse(path: Path, data: bytes, kind: type[Record]) -> Record:
         line, column = _place_in_text(data, str(error))
         raise StoredFileError("file_damaged", path=str(path), line=line, column=column) from error
     except UnicodeDecodeError as error:
-        line, column = _line_and_column(data, error.start)
+        line, column = _line_and_column(data, _first_undecodable(data))
         raise StoredFileError("file_damaged", path=str(path), line=line, column=column) from error
 
 
@@ -119,6 +119,15 @@ def _place_in_text(data: bytes, message: str) -> tuple[int, int]:
     """Line and column of a fault; a truncated file is at fault where it ends."""
     byte = re.search(r"\(byte (\d+)\)", message)
     return _line_and_column(data, int(byte[1]) if byte else len(data))
+
+
+def _first_undecodable(data: bytes) -> int:
+    """Where the first byte stands that is no UTF-8; msgspec counts from the beginning of the string it is in."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(data)
 
 
 def _line_and_column(data: bytes, offset: int) -> tuple[int, int]:

@@ -22,12 +22,13 @@ from perfci.device.lock import device_lock
 from perfci.errors import PerfciError
 from perfci.inputs import bound_inputs
 from perfci.measure import Settings, Subject, measure, prepare, suspicions
-from perfci.model import AccuracyCase, Limits, PerformanceCase, PlannedOp, Reason, Suite
+from perfci.model import AccuracyCase, Limits, PerformanceCase, PlannedOp, Suite
 from perfci.spec import Params, Performance, case_id, matches
 from perfci.worker.load import LoadedOp, call_reason, describe_exception, load_op
 from perfci.worker.protocol import (
     Checked,
     Described,
+    Examined,
     Failed,
     Finished,
     Job,
@@ -65,10 +66,7 @@ def main() -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     mouth = Mouth(job.events_fd)
     try:
-        if job.task == "describe":
-            _describe(job, mouth)
-        else:
-            _run(job, mouth)
+        _TASKS[job.task](job, mouth)
     except PerfciError as error:
         mouth.say(Failed(error.reason))
 
@@ -85,6 +83,15 @@ def _describe(job: Job, mouth: Mouth) -> None:
     for files in job.ops:
         mouth.say(Step("import", files.op))
         mouth.say(Described(_planned(files, job)))
+
+
+def _examine(job: Job, mouth: Mouth) -> None:
+    """Say what the device is doing and which timer works on it."""
+    device = open_device(detect() if job.device == "auto" else job.device, seed=job.seed, fake=job.fake)
+    mouth.say(Ready(device.info))
+    if device.absent is None:
+        device.start_timer()
+    mouth.say(Examined(device.state(), device.timer))
 
 
 def _planned(files: OpFiles, job: Job) -> PlannedOp:
@@ -245,6 +252,9 @@ class _Worker:
         """Digest of the op's tuned file for this device."""
         path = self._folder / "tuned" / f"{self._device.info.key}.json"
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else None
+
+
+_TASKS = {"describe": _describe, "measure": _run, "examine": _examine}
 
 
 if __name__ == "__main__":

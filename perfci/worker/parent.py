@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import select
@@ -83,7 +84,7 @@ def _start(job: Job, around: Surroundings, writing: int) -> subprocess.Popen[byt
 def _listen(
     process: subprocess.Popen[bytes], reading: int, job: Job, around: Surroundings, heard: Callable[[Message], None]
 ) -> Reason | None:
-    step, ended = Step("start", job.ops[0].op), False
+    step, ended = Step("start", job.ops[0].op if job.ops else job.task), False
     try:
         for line in _lines(reading, around.limit_s):
             message = _message(line)
@@ -162,10 +163,8 @@ def _last_words(log: Path) -> str:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """End the worker and whatever it started."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     process.wait()
     if process.stdin:
         process.stdin.close()

@@ -11,7 +11,7 @@ from perfci.model import (
     AccuracyCase,
     Block,
     Device,
-    Fact,
+    DeviceState,
     Limits,
     PerformanceCase,
     PlannedOp,
@@ -33,7 +33,7 @@ class Job:
     """Everything that a worker needs to know; the first and only line on its standard input."""
 
     task: str
-    """describe or measure"""
+    """describe, measure or examine"""
     ops: tuple[OpFiles, ...]
     shared_folder: str
     """the folder of all ops, whose `_*.py` files they share"""
@@ -63,6 +63,14 @@ class Ready:
 
     device: Device
     timer: str | None = None
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What the device is doing, and which timer works on it."""
+
+    state: DeviceState
+    timer: str | None
 
 
 @dataclass(frozen=True)
@@ -142,11 +150,11 @@ class Failed:
     reason: Reason
 
 
-Message = Ready | Described | Step | Waiting | Checked | Prepared | Measured | Finished | OpDone | Failed
+Message = Ready | Examined | Described | Step | Waiting | Checked | Prepared | Measured | Finished | OpDone | Failed
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Ready, Described, Step, Waiting, Checked, Prepared, Measured, Finished, OpDone, Failed)
+    for kind in (Ready, Examined, Described, Step, Waiting, Checked, Prepared, Measured, Finished, OpDone, Failed)
 }
 
 
@@ -169,8 +177,3 @@ def unpack(line: bytes) -> Message:
         raise ValueError(f"no message: {line[:80]!r}")
     message: Message = decode(body[:-2], _KINDS[name])
     return message
-
-
-def fact(value: object) -> Fact:
-    """Anything as a fact of a reason."""
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

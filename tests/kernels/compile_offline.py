@@ -19,9 +19,9 @@ os.environ["KERNELS_AS_DEVICE"] = "nvidia-h200"
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 DTYPES = ("float32", "float16", "bfloat16")
 SHAPES = {
-    "broadcast": ((256, 256), (4096, 1024), (32768, 4096), (262144, 768)),
-    "bias_relu": ((256, 256), (4096, 1024), (32768, 4096), (262144, 768)),
-    "softmax": ((4096, 512), (4096, 1024), (16384, 4096), (4096, 32768), (1024, 131072)),
+    "broadcast": ((256, 256), (4096, 1024), (4001, 1024), (32768, 4096), (262144, 768)),
+    "bias_relu": ((256, 256), (4096, 1024), (4001, 1024), (32768, 4096), (262144, 768)),
+    "softmax": ((4096, 512), (4096, 1024), (4001, 1024), (16384, 4096), (4096, 32768), (1024, 131072)),
     "matmul": ((16, 8192, 8192), (64, 8192, 8192), (8192, 64, 1024), (1024, 1024, 1024), (512, 4096, 4096),
                (4096, 4096, 4096), (4095, 4096, 4100)),
 }  # fmt: skip
@@ -104,6 +104,7 @@ def _facts(kernel, grid):
     usage = _resource_usage(kernel.asm["cubin"])
     return {
         "kernel": kernel.metadata.name,
+        "binary": kernel.hash,
         "grid": list(grid),
         "warps": kernel.metadata.num_warps,
         "shared": kernel.metadata.shared,

@@ -1,0 +1,229 @@
+"""What the commands show of a result: renderables for a terminal, plain lines of at most PLAIN columns elsewhere.
+
+Nothing here prints. All text is cleaned of terminal escapes, and no verdict is told by its colour alone.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.cells import set_cell_size
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.text import Text
+
+from perfci.cli.details import show
+from perfci.model import Gate, Judgements, Plan, PlannedOp, Reason, Run, Verdict
+from perfci.report import rows
+from perfci.report.rows import Row
+from perfci.report.text import NAME_LIMIT, plain
+from perfci.wording import sentence
+
+if TYPE_CHECKING:
+    from perfci.accept import Acceptance
+    from perfci.doctor import Finding
+
+__all__ = ["Shown", "acceptances", "findings", "ops", "show", "summary", "verdicts"]
+
+PLAIN = 160
+"""Columns where there is no terminal, as in a pipeline's log."""
+
+WIDE = 140
+"""Columns from which a terminal gets the intervals too."""
+
+FINE_ROWS = 40
+"""Most rows shown of what is fine; the report has all."""
+
+INDENT = 14
+"""Where sentences stand under their row."""
+
+STYLES = {Gate.FAILS: "bold red", Gate.WARNS: "bold yellow", Gate.OK: "green"}
+
+_GAP = 2
+_VERDICT, _TIME = 12, 9
+_CHANGE, _CHANGE_RANGED = 9, 27
+_SPEEDUP, _SPEEDUP_RANGED = 8, 24
+_LONGEST_NAME = 64
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One thing in two forms; which of them is seen depends on where it is printed."""
+
+    terminal: Callable[[int], Iterable[RenderableType]]
+    """of the width in columns"""
+    lines: Callable[[], Iterable[str]]
+    """where there is no terminal"""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if console.is_terminal:
+            yield from self.terminal(options.max_width)
+        else:
+            yield from (Text(line, no_wrap=True, overflow="ignore") for line in self.lines())
+
+
+def verdicts(judgements: Judgements, run: Run | None = None, language: str = "en") -> RenderableType:
+    """The verdict table, what failed first; each reason stands under its row."""
+    shown, hidden = _few(rows.rows(judgements, language))
+    notes = [*([_about(run)] if run else []), *(plain(sentence(note, language)) for note in judgements.notes)]
+
+    def terminal(width: int) -> Iterator[RenderableType]:
+        layout = _Layout.of(width)
+        yield Text(layout.line("verdict", "op and case", "change", "speedup", "kernel", "reference"), style="dim")
+        for row, told in shown:
+            yield from _terminal_row(row, told, layout)
+        yield from (Text(line, style="dim") for line in (*hidden, *notes))
+
+    def lines() -> Iterator[str]:
+        layout = _Layout.plain([row for row, _ in shown])
+        for row, told in shown:
+            yield from layout.cells(row)
+            yield from _wrapped(told, "    ")
+        for line in (*hidden, *notes):
+            yield from _wrapped(line, "")
+
+    return Shown(terminal, lines)
+
+
+def summary(judgements: Judgements, *, strict: bool = False) -> Text:
+    """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2)."""
+    failed_by_warning = strict and judgements.gate is Gate.WARNS
+    text = f"{rows.summary(judgements, 2)}, as --strict asks" if failed_by_warning else rows.summary(judgements)
+    return Text(text, style=STYLES[Gate.FAILS if failed_by_warning else judgements.gate])
+
+
+def ops(plan: Plan) -> RenderableType:
+    """Every op with its cases."""
+    text = Text("\n").join(_op_lines(op) for op in plan.ops)
+    return text if plan.ops else Text("There are no ops here.")
+
+
+def acceptances(accepted: Sequence[Acceptance], language: str = "en") -> Iterator[RenderableType]:
+    """What went into the baselines, and what did not and why."""
+    for one in accepted:
+        head = f"{plain(one.op, NAME_LIMIT)}: {rows.number(len(one.accepted), 'case')} accepted"
+        refused = f", {len(one.refused)} refused" if one.refused else ""
+        yield Text(f"{head}{refused}", style=STYLES[Gate.FAILS if one.refused else Gate.OK])
+        yield from (_sentence(reason, language) for reason in one.refused)
+
+
+def findings(found: Sequence[Finding], language: str = "en") -> Iterator[RenderableType]:
+    """What stands in the way of a trustworthy run, problems first."""
+    styles = {"problem": STYLES[Gate.FAILS], "note": STYLES[Gate.WARNS], "ok": STYLES[Gate.OK]}
+    for finding in sorted(found, key=lambda one: list(styles).index(one.level.value)):
+        level = finding.level.value
+        yield Text.assemble((f"{level:<8}", styles[level]), "  ", plain(sentence(finding.reason, language)))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Widths of the columns, and whether intervals are shown."""
+
+    name: int
+    ranged: bool
+    reference: bool = True
+
+    @classmethod
+    def of(cls, width: int) -> _Layout:
+        """What fits a terminal: below WIDE no intervals, below 100 no reference time either."""
+        ranged, reference = width >= WIDE, width >= 100
+        fixed = _VERDICT + (_CHANGE_RANGED + _SPEEDUP_RANGED if ranged else _CHANGE + _SPEEDUP)
+        fixed += (_TIME + _GAP) * (1 + reference) + 3 * _GAP
+        return cls(max(20, width - fixed - 1), ranged, reference)
+
+    @classmethod
+    def plain(cls, shown: Sequence[Row]) -> _Layout:
+        """For lines of at most PLAIN columns: as wide as the longest name needs."""
+        return cls(min(_LONGEST_NAME, max((len(_name(row)) for row in shown), default=0)), ranged=True)
+
+    def cells(self, row: Row) -> Iterator[str]:
+        """The row's lines: a long name goes on below."""
+        change, speedup = row.change, row.speedup
+        if self.ranged:
+            change, speedup = _ranged(change, row.change_range), _ranged(speedup, row.speedup_range)
+        first, *rest = _folded(_name(row), self.name)
+        yield self.line(str(row.verdict), first, change, speedup, row.kernel, row.reference)
+        yield from (" " * INDENT + line for line in rest)
+
+    def line(self, verdict: str, name: str, change: str, speedup: str, kernel: str, reference: str) -> str:  # noqa: PLR0913, PLR0917  one a column
+        """One line with its columns aligned."""
+        widths = (_CHANGE_RANGED, _SPEEDUP_RANGED) if self.ranged else (_CHANGE, _SPEEDUP)
+        texts = [
+            f"{verdict:<{_VERDICT}}",
+            set_cell_size(name, self.name),
+            f"{change:<{widths[0]}}",
+            f"{speedup:<{widths[1]}}",
+            f"{kernel:>{_TIME}}",
+            *([f"{reference:>{_TIME}}"] if self.reference else []),
+        ]
+        return (" " * _GAP).join(texts).rstrip()
+
+
+def _terminal_row(row: Row, told: str, layout: _Layout) -> Iterator[RenderableType]:
+    first, *rest = layout.cells(row)
+    text = Text(first)
+    text.stylize(STYLES[row.verdict.gate], 0, len(row.verdict))
+    yield text
+    yield from (Text(line) for line in rest)
+    if told:
+        yield Padding(Text(told, style="" if row.verdict.gate is not Gate.OK else "dim"), (0, 0, 0, INDENT))
+
+
+def _about(run: Run) -> str:
+    """Where the numbers come from."""
+    where = run.environment
+    timer = f", timed by {where.timer} records" if where.timer == "activity" else ""
+    commit = f", commit {where.commit[:12]}{' with uncommitted changes' if where.dirty else ''}" if where.commit else ""
+    return plain(f"On {where.device.name}{timer}{commit}, seed {run.plan.seed}.")
+
+
+def _few(found: Sequence[Row]) -> tuple[list[tuple[Row, str]], list[str]]:
+    """The rows to show, each with the sentence to tell under it, and a line about those left out.
+
+    Nothing is told about rows that are as they should be, nor the same sentence twice in a row of what is fine.
+    """
+    grave = [row for row in found if row.verdict.gate is not Gate.OK]
+    fine = [row for row in found if row.verdict.gate is Gate.OK]
+    kept = [*grave, *fine[:FINE_ROWS]]
+    told = ["" if row.quiet else plain(row.sentence) for row in kept]
+    once = ["" if i > len(grave) and text == told[i - 1] else text for i, text in enumerate(told)]
+    left = Counter[Verdict]()
+    for row in fine[FINE_ROWS:]:
+        left[row.verdict] += row.gathered
+    hidden = [f"... and {rows.tally(left.items())} more; the report lists them all."] if left else []
+    return list(zip(kept, once, strict=True)), hidden
+
+
+def _name(row: Row) -> str:
+    return plain(f"{row.op} {row.where}", NAME_LIMIT)
+
+
+def _ranged(value: str, interval: str) -> str:
+    return f"{value} ({interval})" if interval else value
+
+
+def _folded(name: str, width: int) -> list[str]:
+    """Lines of at most `width`, broken after spaces and commas where that can be."""
+    lines = textwrap.wrap(name.replace(",", ",\t"), width, expand_tabs=False, replace_whitespace=False)
+    return [line.replace(",\t", ",").replace("\t", "") for line in lines] or [""]
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, PLAIN, initial_indent=indent, subsequent_indent=indent) if text else []
+
+
+def _op_lines(op: PlannedOp, language: str = "en") -> Text:
+    counts = f"{rows.number(len(op.performance), 'performance case')}, {rows.number(len(op.accuracy), 'accuracy case')}"
+    head = Text.assemble((plain(op.op, NAME_LIMIT), "bold"), "  ", "cannot run" if op.failure else counts)
+    if op.failure:
+        return Text("\n").join([head, Text(f"  {plain(sentence(op.failure, language))}", style=STYLES[Gate.FAILS])])
+    return Text("\n").join([head, *(Text(f"  {plain(case, NAME_LIMIT)}") for case in op.performance)])
+
+
+def _sentence(reason: Reason, language: str) -> RenderableType:
+    text = plain(sentence(reason, language))
+    return Shown(lambda _: [Padding(Text(text), (0, 0, 0, 2))], lambda: _wrapped(text, "  "))

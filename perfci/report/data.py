@@ -1,0 +1,81 @@
+"""The judgements as plain data, for programs: what `--format json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfci import wording
+from perfci.model import Interval, Judgement, Judgements, Reason, Run
+from perfci.report import rows
+
+FORMAT = 1
+"""1: the first."""
+
+
+def to_json(judgements: Judgements, run: Run | None = None, language: str = "en") -> dict[str, Any]:
+    """The gate, the counts and every verdict with its reasons and numbers; times in microseconds.
+
+    `change` is current / baseline - 1, `speedup` reference / kernel; a number that is not known is null. `exit_code`
+    is that of a run that is not strict.
+    """
+    found = rows.counts(judgements)
+    return {
+        "format": FORMAT,
+        "gate": str(found.gate),
+        "exit_code": rows.EXIT_CODES[found.gate],
+        "summary": rows.summary(judgements),
+        "ops": found.ops,
+        "counts": {str(verdict): count for verdict, count in found.verdicts},
+        "run": _run(run) if run else None,
+        "verdicts": [_row(row, language) for row in judgements.rows],
+        "notes": [_reason(note, language) for note in judgements.notes],
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "created": run.created,
+        "perfci": run.perfci,
+        "commit": run.environment.commit,
+        "dirty": run.environment.dirty,
+        "device": run.environment.device.key,
+        "timer": run.environment.timer,
+        "seed": run.plan.seed,
+        "stopped": run.stopped,
+    }
+
+
+def _row(row: Judgement, language: str) -> dict[str, Any]:
+    seen = row.comparison
+    return {
+        "op": row.op,
+        "suite": str(row.suite),
+        "case": row.case,
+        "verdict": str(row.verdict),
+        "gate": str(row.verdict.gate),
+        "reason": _reason(row.reasons[0], language) if row.reasons else None,
+        "also": [_reason(reason, language) for reason in row.reasons[1:]],
+        "change": _interval(rows.latest_change(row)),
+        "speedup": _interval(seen.speedup if seen else None),
+        "kernel_us": seen.kernel_us if seen else None,
+        "reference_us": seen.reference_us if seen else None,
+        "baseline_us": seen.baseline_us if seen else None,
+        "p_adjusted": row.p_adjusted,
+    }
+
+
+def _reason(reason: Reason, language: str) -> Mapping[str, Any]:
+    return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": wording.sentence(reason, language)}
+
+
+def _interval(interval: Interval | None) -> Mapping[str, float] | None:
+    if interval is None:
+        return None
+    return {
+        "value": interval.value,
+        "low": interval.low,
+        "high": interval.high,
+        "confidence": interval.confidence,
+    }

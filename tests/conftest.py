@@ -1,0 +1,47 @@
+"""What the markers promise: a machine with the device never passes by skipping."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+
+import pytest
+
+DEVICES = ("cuda", "npu")
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("torch") is not None and (missing := missing_packages()):
+        sentence = f"{' and '.join(missing)} not installed"
+        if os.environ.get("CI"):
+            pytest.fail(f"{sentence}: in CI that is a failure", pytrace=False)
+        pytest.skip(sentence)
+    for name in DEVICES:
+        if item.get_closest_marker(name) is not None and not has_device(name):
+            pytest.skip(f"no {name} device here")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    present = [name for name in DEVICES if item.get_closest_marker(name) is not None and has_device(name)]
+    if present and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped on a machine with {present[0]}, where a skip is a failure: {report.longrepr}"
+    return report
+
+
+def missing_packages() -> list[str]:
+    return [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+
+
+@functools.cache
+def has_device(name: str) -> bool:
+    """Whether torch sees such a device; torch is only imported where a marked test asks."""
+    try:
+        import torch
+    except (ImportError, RuntimeError):  # RuntimeError: an accelerator's plugin without its driver
+        return False
+    module = getattr(torch, name, None)
+    return bool(module is not None and module.is_available())

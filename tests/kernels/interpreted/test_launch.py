@@ -1,0 +1,169 @@
+import json
+from typing import NamedTuple
+
+import _launch
+import pytest
+import torch
+
+
+class Device(NamedTuple):
+    type: str
+    index: int = 0
+
+
+@pytest.fixture
+def running(monkeypatch):
+    """Stands for a device whose runtime gives these properties."""
+
+    def stand_in(count=1, **properties):
+        class Properties:
+            pass
+
+        class Switched:
+            def __init__(self, device):
+                self.device = device
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                return None
+
+        class Runtime:
+            device = Switched
+
+            @staticmethod
+            def get_device_properties(device):
+                return Properties
+
+            @staticmethod
+            def device_count():
+                return count
+
+        for name, value in properties.items():
+            setattr(Properties, name, value)
+        monkeypatch.setattr(torch, "standin", Runtime, raising=False)
+        _launch.limits.cache_clear()
+        _launch._switch.cache_clear()
+        return Device("standin")
+
+    return stand_in
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA H200", "nvidia-h200"),
+        ("NVIDIA H100 80GB HBM3", "nvidia-h100"),
+        ("NVIDIA A100-SXM4-80GB", "nvidia-a100"),
+        ("NVIDIA H2000", "generic"),
+        ("NVIDIA H20", "generic"),
+        ("Ascend910B3", "generic"),
+    ],
+)
+def test_a_devices_file_is_found_by_the_words_of_its_name(name, key, running):
+    assert _launch.limits(running(name=name)).key == key
+
+
+def test_the_running_device_knows_better_than_its_file(running):
+    limits = _launch.limits(running(name="NVIDIA H100 PCIe", multi_processor_count=114))
+
+    assert (limits.key, limits.processors, limits.shared_bytes) == ("nvidia-h100", 114, 232448)
+
+
+def test_a_device_without_a_runtime_gets_generic_limits():
+    assert _launch.limits(torch.device("cpu")).key == "generic"
+    assert _launch.limits(torch.device("meta")).key == "generic"
+
+
+def test_limits_are_looked_up_once_a_device():
+    assert _launch.limits(torch.device("cpu")) is _launch.limits(torch.device("cpu"))
+
+
+def test_a_variable_names_the_device_to_compile_for(monkeypatch):
+    _launch.limits.cache_clear()
+    monkeypatch.setenv("KERNELS_AS_DEVICE", "nvidia-h200")
+
+    assert _launch.limits(torch.device("meta")).processors == 132
+    _launch.limits.cache_clear()
+
+
+def test_a_variable_that_names_no_device_is_an_error_that_lists_them(monkeypatch):
+    _launch.limits.cache_clear()
+    monkeypatch.setenv("KERNELS_AS_DEVICE", "nvidia-h2oo")
+
+    with pytest.raises(ValueError, match=r"KERNELS_AS_DEVICE=nvidia-h2oo.*generic, nvidia-a100"):
+        _launch.limits(torch.device("meta"))
+
+
+def test_every_field_of_every_device_names_its_source():
+    for key in _launch._keys():
+        fields = json.loads((_launch._DEVICES / f"{key}.json").read_text())
+        assert set(fields) == set(_launch.Limits.__dataclass_fields__) - {"key"}
+        assert all(field["source"] for field in fields.values())
+
+
+def test_the_device_is_switched_only_where_there_are_several(running):
+    device = running(count=2, name="NVIDIA H200")
+    assert _launch.on(device).device is device
+
+    assert _launch.on(running(count=1, name="NVIDIA H200")) is _launch._NOTHING
+    assert _launch.on(torch.device("cpu")) is _launch._NOTHING
+
+
+@pytest.mark.parametrize(("n", "power"), [(0, 1), (1, 1), (2, 2), (3, 4), (1023, 1024), (1024, 1024), (1025, 2048)])
+def test_powers_of_two(n, power):
+    assert _launch.power_of_two(n) == power
+
+
+def test_the_grid_stays_within_the_devices_limits():
+    limits = _launch.limits(torch.device("cpu"))
+
+    assert _launch.grid(10, 3, limits) == (10, 3)
+    assert _launch.grid(10**9, 1, limits) == (65535, 1)
+    assert _launch.grid(10**9, 1000, limits) == (65, 1000)
+
+
+@pytest.mark.parametrize(
+    ("x", "rows"),
+    [
+        (torch.zeros(3, 4), (3, 4, 4, 1)),
+        (torch.zeros(5), (1, 5, 5, 1)),
+        (torch.zeros(2, 3, 4), (6, 4, 4, 1)),
+        (torch.zeros(3, 8)[:, ::2], (3, 4, 8, 2)),
+        (torch.zeros(3, 4).t(), (4, 3, 1, 4)),
+        (torch.zeros(1, 4).expand(3, 4), (3, 4, 0, 1)),
+        (torch.zeros(2, 1, 3, 8)[..., :4], (6, 4, 8, 1)),
+        (torch.zeros(1, 8)[:, ::2], (1, 4, 4, 2)),
+        (torch.zeros(1, 1, 4).expand(2, 3, 4), (6, 4, 0, 1)),
+    ],
+)
+def test_views_are_walked_as_rows(x, rows):
+    assert _launch.as_rows("op", x) == rows
+
+
+@pytest.mark.parametrize(
+    "x",
+    [torch.zeros(4, 3, 8).transpose(0, 1), torch.zeros(1, 3, 8).expand(2, 3, 8), torch.zeros(4, 6, 8)[:, ::2][:, :2]],
+)
+def test_views_without_a_single_row_stride_are_refused(x):
+    with pytest.raises(ValueError, match=r"op: x of shape .* has strides .* Call it with x\.contiguous\(\)"):
+        _launch.as_rows("op", x)
+
+
+def test_tensors_on_two_devices_are_refused_by_name():
+    with pytest.raises(ValueError, match="x on cpu, bias on meta"):
+        _launch.check_tensors("op", x=torch.zeros(1), bias=torch.zeros(1, device="meta"))
+
+
+def test_a_damaged_tuned_file_is_named(tmp_path):
+    (tmp_path / "torn.json").write_text('{"configs": [')
+    (tmp_path / "foreign.json").write_text("{}")
+
+    for key in ("torn", "foreign"):
+        with pytest.raises(ValueError, match=rf"{key}\.json is not a tuned file: .* Restore it from git"):
+            _launch.tuned(tmp_path, key)
+
+
+def test_a_device_without_a_tuned_file_has_no_configs(tmp_path):
+    assert _launch.tuned(tmp_path, "nowhere") == ()

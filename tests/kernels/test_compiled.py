@@ -1,0 +1,73 @@
+"""What the compiler makes of the ops for an H200: no GPU is needed to see spills and narrow memory accesses."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
+    script = Path(__file__).with_name("compile_offline.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_call_launches_exactly_one_kernel(compiled):
+    calls = [(launch["op"], tuple(launch["shape"]), launch["dtype"]) for launch in compiled]
+
+    assert len(calls) == len(set(calls)) > 60
+
+
+def test_no_register_is_spilled(compiled):
+    assert [launch for launch in compiled if launch["spilled"]] == []
+
+
+def test_outputs_are_written_16_bytes_a_thread(compiled):
+    assert [launch for launch in compiled if launch["stores"] != [16]] == []
+
+
+def test_inputs_are_read_16_bytes_a_thread(compiled):
+    """But for the bias of narrow tiles, which all their rows share."""
+    read = [launch for launch in compiled if launch["op"] in {"bias_relu", "softmax"}]
+    assert [launch for launch in read if 16 not in launch["loads"] and launch["copies"] != ["0x10"]] == []
+
+    wide = [launch for launch in read if launch["shape"][1] > 256]
+    assert [launch for launch in wide if launch["loads"] not in ([16], [])] == []
+
+
+def test_matrices_are_copied_16_bytes_a_thread_where_rows_are_whole_vectors(compiled):
+    whole = [launch for launch in compiled if launch["op"] == "matmul" and launch["shape"][2] % 16 == 0]
+
+    assert [launch for launch in whole if launch["copies"] != ["0x10"] or launch["loads"]] == []
+
+
+def test_tensor_cores_do_16_bit_products_and_never_round_float32(compiled):
+    for launch in compiled:
+        assert launch["tensor_cores"] == (launch["op"] == "matmul" and launch["dtype"] != "float32")
+
+
+def test_launches_stay_within_the_devices_limits(compiled):
+    for launch in compiled:
+        grid = [*launch["grid"], 1, 1]
+        assert grid[1] <= 65535 and grid[2] <= 65535
+        assert launch["shared"] <= 232448
+        assert launch["warps"] <= 32
+
+
+@pytest.mark.parametrize("op", ["broadcast", "bias_relu", "softmax"])
+def test_another_number_of_rows_needs_no_other_binary(op, compiled):
+    binaries = {
+        launch["binary"]
+        for launch in compiled
+        if launch["op"] == op and launch["dtype"] == "float16" and launch["shape"] in ([4096, 1024], [4001, 1024])
+    }
+
+    assert len(binaries) == 1

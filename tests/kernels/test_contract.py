@@ -1,0 +1,82 @@
+import ast
+from pathlib import Path
+
+import pytest
+
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+OPS = sorted(path.name for path in KERNELS.iterdir() if path.is_dir() and not path.name.startswith(("_", ".")))
+PARTS = ("triton", "baseline", "accuracy", "performance")
+
+
+def tree(op, part):
+    return ast.parse((KERNELS / op / f"{op}_{part}.py").read_text(encoding="utf-8"))
+
+
+def function(op, part, name):
+    return next(node for node in tree(op, part).body if isinstance(node, ast.FunctionDef) and node.name == name)
+
+
+def imported(op, part):
+    for node in ast.walk(tree(op, part)):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        if isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+def test_the_ops_that_the_project_promises_are_there():
+    assert {"broadcast", "bias_relu", "softmax", "matmul"} <= set(OPS)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_kernel_and_reference_have_one_signature(op):
+    kernel, reference = (ast.dump(function(op, part, op).args) for part in PARTS[:2])
+
+    assert kernel == reference
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_kernel_and_reference_can_be_lifted_out(op):
+    assert set(imported(op, "triton")) <= {
+        "functools",
+        "pathlib",
+        "typing",
+        "_launch",
+        "torch",
+        "triton",
+        "triton.language",
+    }
+    assert set(imported(op, "baseline")) <= {"torch"}
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_inputs_end_with_device_and_seed(op):
+    assert [argument.arg for argument in function(op, "baseline", "make_inputs").args.args][-2:] == ["device", "seed"]
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("part", PARTS[2:])
+def test_suites_build_one_object_and_run_by_path(op, part):
+    *_, assignment, guard = tree(op, part).body
+
+    assert ast.unparse(assignment).startswith(f"{part} = perfci.{part.title()}(")
+    assert ast.unparse(guard) == f"if __name__ == '__main__':\n    perfci.main({part})"
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("part", PARTS)
+def test_no_op_names_a_device(op, part):
+    names = {str(node.value) for node in ast.walk(tree(op, part)) if isinstance(node, ast.Constant)}
+
+    assert not names & {"cuda", "npu", "cpu"}
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_jitted_kernel_has_a_name_of_its_own(op):
+    jitted = [
+        node.name
+        for node in tree(op, "triton").body
+        if isinstance(node, ast.FunctionDef) and any("triton.jit" in ast.unparse(mark) for mark in node.decorator_list)
+    ]
+
+    assert jitted and op not in jitted

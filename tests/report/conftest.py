@@ -1,0 +1,47 @@
+"""The runs of `tests/example_runs.py`, their sentences, and golden files."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci import wording
+
+TESTS = Path(__file__).parents[1]
+
+
+def load_examples():
+    """The helper module by its path, since tests are no package; the same module for every test."""
+    name = "perfci_example_runs"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, TESTS / "example_runs.py")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def examples():
+    return load_examples()
+
+
+@pytest.fixture(autouse=True)
+def sentences(examples, monkeypatch):
+    """The examples' own catalogue, so that rewording the real one touches no golden file."""
+    monkeypatch.setattr(wording, "catalogue", lambda language="en": examples.SENTENCES)
+
+
+@pytest.fixture
+def golden():
+    """Compare with a file of `tests/golden/`; PERFCI_UPDATE_GOLDEN=1 writes it anew, to be read in the diff."""
+
+    def check(name: str, text: str) -> None:
+        path = TESTS / "golden" / name
+        if os.environ.get("PERFCI_UPDATE_GOLDEN"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+        assert text == path.read_text(encoding="utf-8")
+
+    return check

@@ -1,0 +1,44 @@
+import json
+
+from perfci.codec import encode
+from perfci.report import data
+
+
+def test_every_verdict_is_there_with_its_reason_and_numbers(examples):
+    run, judgements = examples.small()
+
+    answer = data.to_json(judgements, run)
+
+    row = answer["verdicts"][-1]
+    assert (row["verdict"], row["gate"], row["case"]) == ("REGRESSED", "fails", "rows=4096,cols=32768,dtype=float16")
+    assert row["reason"]["kind"] == "example_slower"
+    assert row["reason"]["facts"] == {"change": 0.041, "margin": 0.02}
+    assert row["reason"]["sentence"].startswith("It is +4.1 % slower")
+    assert row["change"]["value"] == 0.041
+    assert row["kernel_us"] == judgements.rows[-1].comparison.kernel_us
+
+
+def test_what_is_not_known_is_null(examples):
+    _, judgements = examples.full()
+
+    row = next(row for row in data.to_json(judgements)["verdicts"] if row["verdict"] == "REMOVED")
+
+    assert (row["change"], row["speedup"], row["kernel_us"]) == (None, None, None)
+
+
+def test_the_counts_and_the_gate_agree_with_the_rows(examples):
+    run, judgements = examples.full()
+
+    answer = data.to_json(judgements, run)
+
+    assert answer["exit_code"] == 2
+    assert sum(answer["counts"].values()) == len(answer["verdicts"]) == 26
+    assert answer["run"]["seed"] == run.plan.seed
+
+
+def test_it_is_plain_json(examples):
+    run, judgements = examples.hostile()
+
+    answer = data.to_json(judgements, run)
+
+    assert json.loads(encode(answer)) == answer

@@ -1,0 +1,146 @@
+"""The files that machines read: the pipeline's, make's, the project's own check."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PIPELINE = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())
+SETUP = ROOT / "requirements" / "setup.sh"
+
+
+def test_the_pipeline_fits_gitlabs_schema():
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci", ".gitlab-ci.yml"]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_check_runs_on_a_gpu_and_keeps_its_report_whatever_comes():
+    job = PIPELINE["check"]
+
+    assert job["tags"] == ["gpu"]
+    assert job["artifacts"]["when"] == "always"
+    assert job["artifacts"]["paths"] == ["reports/"]
+    assert job["artifacts"]["expose_as"]
+
+
+def test_only_warnings_may_fail_without_stopping_the_merge_request():
+    assert PIPELINE["check"]["allow_failure"] == {"exit_codes": [3]}
+    assert not any("allow_failure" in PIPELINE[job] for job in ("lint", "test"))
+
+
+def test_lint_and_test_run_anywhere_by_the_same_commands_as_at_home():
+    assert (PIPELINE["lint"]["script"], PIPELINE["test"]["script"]) == ("make lint", "make test")
+    assert not any("tags" in PIPELINE[job] for job in ("lint", "test"))
+
+
+def test_the_history_is_there_to_find_the_base():
+    assert PIPELINE["variables"]["GIT_DEPTH"] == 0
+
+
+def test_the_cpu_build_of_torch_is_pinned():
+    lines = (ROOT / "requirements" / "cpu.txt").read_text().splitlines()
+    pins = [line.split(";")[0].strip() for line in lines if line and not line.startswith("#")]
+
+    assert pins == ["torch==2.13.0+cpu", "torch==2.13.0", "triton==3.7.1"]
+
+
+def test_neither_torch_nor_triton_is_a_hard_dependency():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert not [each for each in project["dependencies"] if re.match(r"torch|triton", each)]
+
+
+def test_make_help_lists_every_target():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {line.split()[1] for line in done.stdout.splitlines()} == targets
+
+
+@pytest.mark.parametrize("script", [SETUP, ROOT / ".ci" / "run"])
+def test_the_shell_scripts_parse(script):
+    shell = "bash" if script.name == "run" else "sh"
+
+    assert subprocess.run([shell, "-n", script], check=False).returncode == 0
+
+
+def test_the_projects_own_check_is_executable_and_lints_and_tests():
+    script = ROOT / ".ci" / "run"
+
+    assert os.access(script, os.X_OK)
+    assert {"make lint", "make test"} <= set(script.read_text().splitlines())
+
+
+def set_up(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "PYTHON": python, "VENV": str(folder / "venv")}
+    return subprocess.run(["sh", SETUP], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def stand_in(folder: Path, refuses: str) -> str:
+    """An interpreter whose checks that mention a word fail."""
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\ncase "$*" in *"{refuses}"*) exit 1;; *--version*) echo Python 3.9.2;; esac\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_missing_interpreter_is_one_clear_sentence(tmp_path):
+    done = set_up(tmp_path, "no-such-python")
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "no-such-python was not found: install Python 3.11 or newer (Debian: apt install python3), "
+        "or name one with PYTHON=.\n"
+    )
+
+
+def test_an_old_interpreter_is_one_clear_sentence(tmp_path):
+    python = stand_in(tmp_path, "version_info")
+
+    done = set_up(tmp_path, python)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"{python} is Python 3.9.2, and perfci needs 3.11 or newer: install one, or name one with PYTHON=.\n"
+    )
+
+
+def test_a_missing_venv_module_names_debians_package(tmp_path):
+    done = set_up(tmp_path, stand_in(tmp_path, "ensurepip"))
+
+    assert done.returncode == 1
+    assert "apt install python3-venv" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def make_check(folder: Path, status: int) -> subprocess.CompletedProcess[str]:
+    """`make check` where everything is set up and perfci ends with a status."""
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "requirements", folder / "requirements")
+    program = folder / ".venv" / "bin" / "perfci"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\necho "$@"\nexit {status}\n')
+    program.chmod(0o755)
+    (folder / ".venv" / ".ready").touch()
+    return subprocess.run(["make", "check", "OP=softmax"], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("status", [0, 2, 3])
+def test_make_check_ends_by_saying_how_to_go_on_even_when_it_fails(tmp_path, status):
+    done = make_check(tmp_path, status)
+
+    assert done.stdout.splitlines() == [
+        "check --op softmax",
+        "To go on: source .venv/bin/activate, then perfci --help or perfci check --op softmax",
+    ]
+    assert (done.returncode == 0) == (status == 0)
+    assert status == 0 or f"Error {status}" in done.stderr

@@ -1,0 +1,267 @@
+import importlib.util
+import math
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from perfci import compare as compare_module
+from perfci.compare import compare
+from perfci.model import BaselineCase, PerformanceCase, Suite, Verdict
+from perfci.thresholds import CaseThresholds, Thresholds
+from tests.decision_examples import CASE, baseline, blocks, environment, plan, run
+
+
+def _compare(measured, stored=None, **limits):
+    found = compare(measured, {"op": stored} if stored else {}, Thresholds(CaseThresholds(**limits)))
+    return {comparison.case: comparison for comparison in found}
+
+
+def _one(measured, stored=None, **limits):
+    return _compare(measured, stored, **limits)[CASE]
+
+
+def test_a_planted_slow_down_is_estimated_with_an_interval_and_a_small_p():
+    (screen,) = _one(run(blocks(1.05)), baseline()).screens
+
+    assert screen.change.value == pytest.approx(0.05, abs=0.004)
+    assert screen.change.low < 0.05 < screen.change.high
+    assert screen.p_slower == pytest.approx(screen.smallest_p)
+    assert screen.p_faster == 1.0
+    assert screen.difference_us == pytest.approx(2.5, abs=0.2)
+    assert (screen.blocks, screen.baseline_blocks, screen.margin) == (10, 30, pytest.approx(0.02))
+
+
+def test_a_change_within_the_margin_is_no_change():
+    (screen,) = _one(run(blocks(1.01)), baseline()).screens
+
+    assert screen.p_slower == pytest.approx(1.0)
+
+
+def test_faster_is_the_mirror_image():
+    (screen,) = _one(run(blocks(1 / 1.05)), baseline()).screens
+
+    assert screen.p_faster == pytest.approx(screen.smallest_p)
+    assert screen.difference_us < 0
+
+
+def test_every_process_is_screened_by_itself_and_the_speedup_pools_them():
+    measured = run(blocks(1.05) + blocks(1.0, process=1) + blocks(1.0, process=2))
+
+    found = _one(measured, baseline())
+
+    assert [screen.process for screen in found.screens] == [0, 1, 2]
+    assert [round(screen.change.value, 2) for screen in found.screens] == [0.05, 0.0, 0.0]
+    assert found.speedup.value == pytest.approx(1.5, abs=0.03)
+    assert found.speedup.low < found.speedup.value < found.speedup.high
+
+
+def test_the_control_variate_takes_a_slow_clock_out():
+    hot_and_cool = [baseline(clock=clock, runs=3).cases[0].blocks for clock in (1.0, 1.1)]
+    mixed = replace(baseline(), cases=(BaselineCase(CASE, hot_and_cool[0] + hot_and_cool[1]),))
+
+    found = _one(run(blocks(1.05, clock=1.1)), mixed)
+
+    assert found.stale is None
+    assert found.screens[0].beta == pytest.approx(1.0, abs=0.05)
+    assert found.screens[0].change.value == pytest.approx(0.05, abs=0.006)
+    assert found.screens[0].p_slower < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("measured", "stored", "kind"),
+    [
+        (run(blocks(), now=environment(timer="event")), baseline(), "stale_timer"),
+        (run(blocks(), now=environment(key="nvidia-a100")), baseline(), "stale_device"),
+        (run(blocks()), baseline("rows=4096,dtype=float32"), "stale_dtype"),
+        (run(blocks()), baseline("rows=1,dtype=float16", "rows=2,dtype=float16"), "stale_cases"),
+    ],
+    ids=["timer", "device", "dtype", "cases"],
+)
+def test_a_baseline_of_something_else_is_stale_and_never_compared(measured, stored, kind):
+    found = _one(measured, stored)
+
+    assert found.stale.kind == kind
+    assert found.screens == ()
+    assert found.speedup is not None
+
+
+def test_a_filter_does_not_make_a_baseline_look_foreign():
+    measured = run(blocks(), planned=plan(CASE, filter="rows=4096,*"))
+
+    assert _one(measured, baseline("rows=1,dtype=float16")).stale is None
+
+
+def test_a_case_that_joins_the_list_is_unknown_not_stale():
+    stored = baseline("rows=1,dtype=float16")
+    other = PerformanceCase("rows=1,dtype=float16", blocks=blocks())
+
+    found = _compare(run(blocks(), other, planned=plan(CASE, other.case)), stored)
+
+    assert (found[CASE].known, found[CASE].stale) == (False, None)
+    assert found[other.case].screens
+
+
+def test_cases_of_the_plan_and_of_the_baseline_are_all_there():
+    found = _compare(run(planned=plan(CASE)), baseline(CASE, "rows=9,dtype=float16"))
+
+    assert [(case, one.measured, one.known) for case, one in found.items()] == [
+        (CASE, False, True),
+        ("rows=9,dtype=float16", False, True),
+    ]
+
+
+def test_an_accuracy_run_compares_nothing():
+    assert _compare(run(planned=plan(suites=(Suite.ACCURACY,))), baseline()) == {}
+
+
+def test_blocks_without_a_reference_do_not_count():
+    lone = tuple(replace(block, arms={"kernel": block.arms["kernel"]}) for block in blocks())
+
+    assert _one(run(lone), baseline()).measured is False
+
+
+# --- another thermal regime -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clock", [0.95, 1.05])
+def test_in_another_regime_the_screen_abstains_from_small_changes(clock):
+    found = _one(run(blocks(1.04, clock=clock)), baseline())
+
+    assert found.stale.kind == "stale_regime"
+    assert found.screens[0].p_slower > 0.9
+
+
+@pytest.mark.parametrize("clock", [0.95, 1.0, 1.05])
+def test_a_gross_slow_down_shows_in_any_regime(clock):
+    found = _one(run(blocks(1.2, clock=clock)), baseline())
+
+    assert found.screens[0].p_slower == pytest.approx(found.screens[0].smallest_p)
+
+
+def test_a_reference_just_beyond_its_range_widens_the_margin_a_little():
+    found = _one(run(blocks(1.05, clock=1.012)), baseline())
+
+    assert found.stale is None
+    assert 0.02 < found.screens[0].margin <= 1.02 * math.exp(1.5 * compare_module.NEAR) - 1
+    assert found.screens[0].p_slower < 1e-4
+
+
+def test_another_torch_takes_the_correction_away_but_does_not_silence_the_baseline():
+    hot_and_cool = [baseline(clock=clock, runs=3).cases[0].blocks for clock in (1.0, 1.1)]
+    mixed = replace(baseline(), cases=(BaselineCase(CASE, hot_and_cool[0] + hot_and_cool[1]),))
+
+    found = _one(run(blocks(1.05), now=environment(torch="2.13")), mixed)
+
+    assert found.stale is None
+    assert found.screens[0].beta == 0.0
+
+
+def test_a_reference_that_was_replaced_cannot_vouch_for_the_clock():
+    found = _one(run(blocks(1.2, clock=0.8), now=environment(torch="2.13")), baseline())
+
+    assert found.stale.kind == "stale_packages"
+    assert found.screens[0].p_slower == pytest.approx(1.0)
+    assert found.screens[0].p_faster == pytest.approx(1.0)
+
+
+# --- the span ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_span_is_held_against_its_own_margin():
+    found = _one(run(blocks(span=1.3, activities=2)), baseline(span=1.1, activities=1))
+
+    assert found.spans[0].change.value == pytest.approx(1.3 / 1.1 - 1, abs=0.01)
+    assert found.spans[0].margin == pytest.approx(0.10)
+    assert found.spans[0].p_slower < 1e-6
+    assert found.screens[0].p_slower == pytest.approx(1.0)
+    assert (found.activities, found.baseline_activities) == (2, 1)
+
+
+def test_a_launch_of_one_kernel_has_no_span_of_its_own():
+    assert _one(run(blocks(span=1.0)), baseline(span=1.0)).spans == ()
+    assert _one(run(blocks(span=1.0, activities=2)), baseline(span=None)).spans == ()
+
+
+# --- recorded launches ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def recorded(pytestconfig):
+    path = pytestconfig.rootpath / "benchmarks" / "screen_on_traces.py"
+    spec = importlib.util.spec_from_file_location("screen_on_traces", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def by_case(recorded):
+    found = recorded.traces()
+    return {case: recorded.by_process(found, case) for case in recorded.by_length(found)}
+
+
+def _verdicts(recorded, checks, factor=1.0, **options):
+    return Counter(recorded.check(*one, factor, **options) for one in checks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", ["kernel", "twin"])
+def test_unchanged_kernels_on_an_h200_are_never_regressed_or_improved(recorded, by_case, arm):
+    seen = Counter()
+    for groups in by_case.values():
+        checks = [
+            *recorded.same_regime(groups),
+            *recorded.same_regime(groups, 1),
+            *recorded.another_regime(groups, checks=20),
+        ]
+        seen += _verdicts(recorded, checks, arm=arm)
+
+    assert seen[Verdict.REGRESSED] == seen[Verdict.IMPROVED] == 0
+    assert seen.total() == 6 * (280 + 56 + 80)
+
+
+@pytest.mark.slow
+def test_unchanged_kernels_on_another_board_are_never_regressed_or_improved(recorded, by_case):
+    checks = [one for groups in by_case.values() for one in recorded.another_board(groups, checks=50)]
+
+    seen = _verdicts(recorded, checks, torch="2.12")
+
+    assert seen[Verdict.REGRESSED] == seen[Verdict.IMPROVED] == 0
+    assert seen[Verdict.PASS] > 0.9 * seen.total()
+
+
+@pytest.mark.slow
+def test_five_per_cent_is_seen_on_kernels_over_40_us(recorded, by_case):
+    long = [case for case in by_case if not case.startswith(("bcast_4096", "softmax_8192"))]
+
+    for case in long:
+        seen = _verdicts(recorded, list(recorded.same_regime(by_case[case]))[::3], 1.05)
+        assert seen[Verdict.REGRESSED] >= 0.97 * seen.total(), case
+
+
+@pytest.mark.slow
+def test_ten_per_cent_is_seen_on_every_kernel(recorded, by_case):
+    for case, groups in by_case.items():
+        seen = _verdicts(recorded, list(recorded.same_regime(groups))[::3], 1.10)
+        assert seen[Verdict.REGRESSED] >= 0.90 * seen.total(), case
+
+
+def test_more_slow_down_is_never_less_suspicious(recorded, by_case):
+    for groups in by_case.values():
+        stored, looks = next(recorded.same_regime(groups))
+        p = [_p_slower(recorded, stored, looks[0], factor) for factor in (1.0, 1.02, 1.04, 1.08, 1.16)]
+        assert p == sorted(p, reverse=True)
+
+
+def _p_slower(recorded, stored, look, factor):
+    measured = run(
+        PerformanceCase("case", blocks=recorded.planted(look, 0, factor)),
+        planned=plan("case"),
+        now=recorded.environment(),
+    )
+    (found,) = compare(measured, {"op": stored}, Thresholds())
+    return found.screens[0].p_slower

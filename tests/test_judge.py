@@ -1,0 +1,397 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from perfci.compare import compare
+from perfci.judge import judge
+from perfci.model import Gate, Need, OpRun, PerformanceCase, PlannedOp, Reason, Suite, Verdict
+from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.wording import catalogue, sentence
+from tests.decision_examples import CASE, again, baseline, blocks, check, environment, plan, run
+
+BOOM = Reason("boom", {"what": "it broke"})
+
+
+def _judge(measured, stored=None, **limits):
+    thresholds = Thresholds(CaseThresholds(**limits))
+    found = judge(measured, compare(measured, {"op": stored} if stored else {}, thresholds), thresholds)
+    _worded(found)
+    return found
+
+
+def _worded(judgements):
+    """Every reason that is given has its sentence, and all the numbers that it names."""
+    for reason in (*judgements.notes, *(reason for row in judgements.rows for reason in row.reasons)):
+        if reason.kind != BOOM.kind:
+            named = set(re.findall(r"{(\w+)", catalogue()[reason.kind]))
+            assert named <= set(reason.facts), reason
+            assert all(reason.facts[name] is not None for name in named), reason
+
+
+def _row(judgements, case=CASE, suite=Suite.PERFORMANCE):
+    (row,) = [row for row in judgements.rows if row.case == case and row.suite is suite]
+    return row
+
+
+def _speed(measured, stored=None, **limits):
+    found = _judge(measured, stored, **limits)
+    row = _row(found)
+    return row.verdict, row.reasons[0].kind, found.needs
+
+
+NEED = (Need("op", CASE, 2),)
+
+
+# --- against the baseline ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("measured", "stored", "expected"),
+    [
+        (blocks(), None, (Verdict.NEW, "new_case", ())),
+        (blocks(), baseline(), (Verdict.PASS, "no_change", ())),
+        (blocks(1.05), baseline(), (Verdict.INCONCLUSIVE, "slower_suspected", NEED)),
+        (again(1.05), baseline(), (Verdict.REGRESSED, "slower_confirmed", ())),
+        (blocks(1.05) + again(1.0)[10:], baseline(), (Verdict.PASS, "slower_refuted", ())),
+        (again(1.05, 1.0), baseline(), (Verdict.INCONCLUSIVE, "slower_disputed", ())),
+        (again(1.05)[:20], baseline(), (Verdict.INCONCLUSIVE, "slower_disputed", ())),
+        (blocks(0.95), baseline(), (Verdict.INCONCLUSIVE, "faster_suspected", NEED)),
+        (again(0.95), baseline(), (Verdict.IMPROVED, "faster_confirmed", ())),
+        (blocks(0.95) + again(1.0)[10:], baseline(), (Verdict.PASS, "faster_refuted", ())),
+        (again(0.95, 1.0), baseline(), (Verdict.INCONCLUSIVE, "faster_disputed", ())),
+        (blocks(1.0, clock=1.05), baseline(), (Verdict.STALE, "stale_regime", ())),
+        (again(1.25, clock=1.05), baseline(), (Verdict.REGRESSED, "slower_confirmed", ())),
+        (blocks(1.25, clock=1.05) + again(1.0, clock=1.05)[10:], baseline(), (Verdict.STALE, "stale_regime", ())),
+        (blocks(), baseline(timer="event"), (Verdict.STALE, "stale_timer", ())),
+        (blocks(1.05, count=2), baseline(runs=1), (Verdict.INCONCLUSIVE, "too_few_blocks", ())),
+    ],
+    ids=[
+        "no baseline", "same", "slower once", "slower thrice", "slower only at first", "one of two agrees",
+        "one re-measurement is missing", "faster once", "faster thrice", "faster only at first", "one of two is faster",
+        "another regime", "gross in another regime", "gross only at first, elsewhere", "another timer", "too few",
+    ],
+)  # fmt: skip
+def test_a_case_is_judged_against_its_baseline(measured, stored, expected):
+    assert _speed(run(measured), stored) == expected
+
+
+def test_a_regression_tells_its_numbers():
+    row = _row(_judge(run(again(1.05)), baseline()))
+
+    words = sentence(row.reasons[0])
+
+    assert re.match(r"\+(4\.9|5\.[01]) % against the baseline \(52\.\d us, was (49\.9|50\.\d) us\)", words)
+    assert "2 fresh processes; 2.0 % is allowed" in words
+    assert row.p_adjusted < 0.01
+    assert row.comparison.case == CASE
+
+
+def test_a_difference_below_the_timers_floor_never_matters():
+    assert _speed(run(again(1.05)), baseline(), floor_us={"activity": 10.0})[0] is Verdict.PASS
+
+
+def test_noise_that_hides_a_slow_down_asks_once_and_then_warns():
+    (look,) = _row(_judge(run(blocks(1.03)), baseline())).comparison.screens
+    hazy = {"margin": look.change.value - 1e-4}
+
+    assert _speed(run(blocks(1.03)), baseline(), **hazy) == (Verdict.INCONCLUSIVE, "too_noisy", NEED)
+    assert _speed(run(again(1.04)), baseline(), margin=0.04)[2] == ()
+
+
+def test_noise_that_fresh_processes_do_not_see_is_a_pass():
+    (look,) = _row(_judge(run(blocks(1.03)), baseline())).comparison.screens
+    hazy = {"margin": look.change.value - 1e-4}
+
+    assert _speed(run(blocks(1.03) + again(1.0)[10:]), baseline(), **hazy) == (Verdict.PASS, "no_change", ())
+
+
+def test_a_family_too_large_for_the_blocks_says_how_many_are_needed():
+    names = (CASE, *(f"rows={number}" for number in range(400)))
+    measured = run(blocks(1.2, count=3), planned=plan(*names))
+
+    reason = _row(_judge(measured, baseline())).reasons[0]
+
+    assert reason.kind == "too_few_blocks"
+    assert (reason.facts["needed"], reason.facts["family"]) == (4, 401)
+
+
+def test_holm_needs_more_of_a_case_in_a_larger_family():
+    small, large = (
+        _row(_judge(run(blocks(1.05), planned=plan(CASE, *(f"rows={n}" for n in range(count)))), baseline()))
+        for count in (1, 300)
+    )
+
+    assert large.p_adjusted == pytest.approx(small.p_adjusted * 301 / 2)
+
+
+# --- span and target --------------------------------------------------------------------------------------------------
+
+
+def test_a_stretched_span_is_a_regression_of_its_own():
+    measured = run(again(span=1.5, activities=2, factor=1.0))
+
+    row = _row(_judge(measured, baseline(span=1.1)))
+
+    assert (row.verdict, row.reasons[0].kind) == (Verdict.REGRESSED, "span_confirmed")
+    assert row.reasons[1].kind == "no_change"
+
+
+def test_a_span_that_grew_once_is_looked_at_again():
+    measured = run(blocks(span=1.5, activities=2))
+
+    assert _speed(measured, baseline(span=1.1)) == (Verdict.INCONCLUSIVE, "span_suspected", NEED)
+
+
+def test_a_span_that_grew_by_less_than_another_host_may_cost_is_none():
+    assert _speed(run(again(1.0, span=1.5, activities=2)), baseline(span=1.1), span_floor_us=25.0)[0] is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("measured", "target", "expected"),
+    [
+        (blocks(), 1.2, (Verdict.PASS, ())),
+        (blocks(), 1.8, (Verdict.INCONCLUSIVE, NEED)),
+        (again(1.0), 1.8, (Verdict.TOO_SLOW, ())),
+        (blocks(), 1.5, (Verdict.INCONCLUSIVE, NEED)),
+        (again(1.0), 1.5, (Verdict.INCONCLUSIVE, ())),
+        (again(1.0, 0.6), 1.8, (Verdict.INCONCLUSIVE, ())),
+        (blocks(count=4), 1.4, (Verdict.INCONCLUSIVE, NEED)),
+    ],
+    ids=["reached", "missed once", "missed thrice", "inside", "still inside", "one process reaches it", "few blocks"],
+)
+def test_a_target_is_gated_by_the_lower_end_of_the_speedup(measured, target, expected):
+    row_verdict, _, needs = _speed(run(measured), baseline(), speedup=target, span_margin=0.99)
+
+    assert (row_verdict, needs) == expected
+
+
+def test_a_case_without_baseline_can_be_too_slow():
+    row = _row(_judge(run(again(1.0)), speedup=2.0))
+
+    assert row.verdict is Verdict.TOO_SLOW
+    assert [reason.kind for reason in row.reasons] == ["too_slow", "new_case"]
+
+
+# --- what hides an answer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "state", [{"throttle": ("thermal",)}, {"throttle": ("power_brake",)}, {"foreign_processes": 1}]
+)
+@pytest.mark.parametrize("factor", [1.05, 0.95])
+def test_throttling_and_foreign_processes_hide_what_was_beyond_doubt(state, factor):
+    verdict, kind, needs = _speed(run(again(factor, **state)), baseline())
+
+    assert (verdict, needs) == (Verdict.INCONCLUSIVE, ())
+    assert kind in ("throttled", "foreign_processes")
+
+
+def test_they_are_only_told_where_nothing_would_fail():
+    row = _row(_judge(run(blocks(throttle=("thermal",))), baseline()))
+
+    assert row.verdict is Verdict.PASS
+    assert [reason.kind for reason in row.reasons] == ["no_change", "throttled"]
+
+
+def test_the_ordinary_power_cap_hides_nothing():
+    assert _speed(run(again(1.05, throttle=("power_cap",))), baseline())[0] is Verdict.REGRESSED
+
+
+def test_noisy_launches_are_told_and_gate_nothing():
+    row = _row(_judge(run(blocks(rsd=0.2)), baseline()))
+
+    assert row.verdict is Verdict.PASS
+    assert row.reasons[-1].kind == "noisy_blocks"
+    assert row.reasons[-1].facts["count"] == 10
+
+
+def test_a_suspicious_measurement_decides_before_anything_else():
+    case = PerformanceCase(CASE, blocks=blocks(1.2), suspicion=(BOOM,))
+
+    found = _judge(run(case), baseline())
+
+    assert _row(found).verdict is Verdict.SUSPECT
+    assert _row(found).reasons[0] == BOOM
+    assert found.needs == ()
+
+
+# --- cases without a time ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("raised", "verdict"), [(False, Verdict.WRONG), (True, Verdict.ERROR)])
+def test_a_failure_while_measuring_is_wrong_or_an_error(raised, verdict):
+    row = _row(_judge(run(PerformanceCase(CASE, failure=BOOM, raised=raised)), baseline()))
+
+    assert (row.verdict, row.reasons) == (verdict, (BOOM,))
+
+
+def test_a_case_that_came_back_without_blocks_is_inconclusive():
+    assert _speed(run(PerformanceCase(CASE)), baseline())[:2] == (Verdict.INCONCLUSIVE, "case_missing")
+
+
+def test_a_stopped_run_leaves_its_cases_inconclusive_and_says_so():
+    measured = run(stopped="SIGINT")
+
+    found = _judge(measured, baseline())
+
+    assert _row(found).reasons == (Reason("case_stopped", {"signal": "SIGINT"}),)
+    assert [note.kind for note in found.notes] == ["run_stopped"]
+
+
+def test_an_op_that_the_run_never_reached_is_inconclusive_in_both_suites():
+    measured = replace(run(stopped="SIGTERM"), ops=())
+
+    rows = _judge(measured, baseline()).rows
+
+    assert [(row.suite, row.case, row.verdict, row.reasons[0].kind) for row in rows] == [
+        (Suite.ACCURACY, None, Verdict.INCONCLUSIVE, "accuracy_stopped"),
+        (Suite.PERFORMANCE, CASE, Verdict.INCONCLUSIVE, "case_stopped"),
+    ]
+
+
+def test_a_case_that_only_the_baseline_knows_is_removed():
+    found = _judge(run(blocks()), baseline(CASE, "rows=9,dtype=float16"))
+
+    assert _row(found, "rows=9,dtype=float16").verdict is Verdict.REMOVED
+
+
+def test_with_a_filter_nothing_is_removed():
+    found = _judge(run(blocks(), planned=plan(filter="rows=4096*")), baseline(CASE, "rows=9,dtype=float16"))
+
+    assert {row.verdict for row in found.rows} == {Verdict.PASS}
+
+
+# --- ops that broke ---------------------------------------------------------------------------------------------------
+
+
+def test_an_op_that_breaks_before_its_accuracy_is_done_is_one_error():
+    found = _judge(run(accuracy=(), op={"failure": BOOM}), baseline(CASE, "rows=9,dtype=float16"))
+
+    assert [(row.suite, row.case, row.verdict, row.reasons) for row in found.rows] == [
+        (Suite.ACCURACY, None, Verdict.ERROR, (BOOM,))
+    ]
+
+
+def test_an_op_that_does_not_load_is_one_error():
+    measured = replace(run(planned=replace(plan(), ops=(PlannedOp("op", failure=BOOM),))), ops=())
+
+    assert [(row.case, row.verdict, row.reasons) for row in _judge(measured).rows] == [(None, Verdict.ERROR, (BOOM,))]
+
+
+def test_an_op_that_breaks_while_measuring_keeps_what_it_has():
+    found = _judge(run(blocks(), op={"failure": BOOM}, planned=plan(CASE, "rows=9")), baseline())
+
+    assert [(row.suite, row.case, row.verdict) for row in found.rows] == [
+        (Suite.ACCURACY, None, Verdict.PASS),
+        (Suite.PERFORMANCE, None, Verdict.ERROR),
+        (Suite.PERFORMANCE, CASE, Verdict.PASS),
+    ]
+
+
+def test_other_ops_are_judged_as_ever():
+    broken = replace(plan().ops[0], op="broken")
+    measured = run(blocks(), planned=replace(plan(), ops=(broken, *plan().ops)))
+    measured = replace(measured, ops=(OpRun("broken", failure=BOOM), *measured.ops))
+
+    rows = _judge(measured, baseline()).rows
+
+    assert [(row.op, row.verdict) for row in rows] == [
+        ("broken", Verdict.ERROR),
+        ("op", Verdict.PASS),
+        ("op", Verdict.PASS),
+    ]
+
+
+# --- accuracy ---------------------------------------------------------------------------------------------------------
+
+
+def test_right_kernels_pass_with_their_counts_and_the_fresh_seed():
+    row = _row(_judge(run(blocks(), accuracy=(check(), check(seed=77, fresh=True)))), None, Suite.ACCURACY)
+
+    assert row.verdict is Verdict.PASS
+    assert row.reasons == (Reason("accuracy_passed", {"checks": 2, "cases": 1, "seed": 77}),)
+
+
+def test_a_wrong_kernel_is_wrong_as_a_whole_and_by_case_and_is_not_timed():
+    other = "rows=9,dtype=float16"
+    checks = (check(), check(failure=BOOM, seed=5), check(other))
+
+    rows = _judge(run(accuracy=checks, planned=plan(CASE, "rows=1", accuracy=(CASE, other))), baseline()).rows
+
+    assert [(row.suite, row.case, row.verdict) for row in rows] == [
+        (Suite.ACCURACY, None, Verdict.WRONG),
+        (Suite.ACCURACY, CASE, Verdict.WRONG),
+        (Suite.PERFORMANCE, None, Verdict.WRONG),
+    ]
+    assert sentence(rows[0].reasons[0]).startswith(f"1 of 3 checks failed, first {CASE} with values normal")
+    assert rows[0].reasons[1] == rows[1].reasons[0] == BOOM
+    assert rows[2].reasons[0].facts == {"count": 2, "case": CASE}
+
+
+def test_a_wrong_answer_outweighs_an_exception():
+    both = (check(failure=BOOM, raised=True), check(failure=Reason("no_change", {}), seed=8))
+
+    assert _verdict_of(both[:1]) is Verdict.ERROR
+    assert _verdict_of(both) is Verdict.WRONG
+
+
+def _verdict_of(checks):
+    rows = judge(run(accuracy=checks), (), Thresholds()).rows
+    assert rows[0].verdict is rows[1].verdict
+    return rows[0].verdict
+
+
+def test_unchecked_cases_are_counted_and_named():
+    checks = (check(), *(check(f"rows={n}", unchecked=BOOM) for n in range(5)))
+
+    row = _row(_judge(run(accuracy=checks)), None, Suite.ACCURACY)
+
+    assert row.verdict is Verdict.PASS
+    assert row.reasons[1].facts == {"checks": 5, "cases": 5, "names": "rows=0; rows=1; rows=2 and 2 more"}
+    assert row.reasons[2:] == (BOOM,)
+
+
+def test_nothing_checked_is_not_a_pass():
+    row = _row(_judge(run(accuracy=(check(unchecked=BOOM),))), None, Suite.ACCURACY)
+
+    assert (row.verdict, row.reasons[0].kind) == (Verdict.INCONCLUSIVE, "accuracy_nothing_checked")
+
+
+def test_without_an_accelerator_right_kernels_are_ok_and_speed_is_said_to_be_unknown():
+    found = _judge(run(op={"unmeasured": BOOM}, now=environment(timer=None, key="cpu")), baseline())
+
+    assert [(row.suite, row.verdict) for row in found.rows] == [(Suite.ACCURACY, Verdict.PASS)]
+    assert BOOM in found.rows[0].reasons
+    assert found.notes == (BOOM,)
+    assert found.gate is Gate.OK
+
+
+@pytest.mark.parametrize(
+    ("measured", "gate"),
+    [(blocks(), Gate.OK), (blocks(1.05), Gate.WARNS), (again(1.05), Gate.FAILS)],
+    ids=["same", "suspected", "confirmed"],
+)
+def test_the_worst_verdict_is_the_gate(measured, gate):
+    assert _judge(run(measured), baseline()).gate is gate
+
+
+def test_every_planned_case_is_accounted_for():
+    names = tuple(f"rows={number}" for number in range(6))
+    timed = (
+        PerformanceCase(names[0], blocks=blocks()),
+        PerformanceCase(names[1], failure=BOOM),
+        PerformanceCase(names[2], failure=BOOM, raised=True),
+        PerformanceCase(names[3], blocks=blocks(), suspicion=(BOOM,)),
+        PerformanceCase(names[4]),
+    )
+
+    rows = _judge(run(*timed, planned=plan(*names)), baseline(*names)).rows
+
+    assert {row.case: row.verdict for row in rows if row.suite is Suite.PERFORMANCE} == dict(
+        zip(
+            names,
+            [Verdict.PASS, Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE],
+            strict=True,
+        )
+    )

@@ -1,0 +1,234 @@
+"""The house's rules, held by reading the source: imports point down, packages have homes, only cli speaks."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import perfci
+from perfci.wording import catalogue
+
+ROOT = Path(perfci.__file__).parent
+
+# Top to bottom. A module imports only from rows below its own; within a row nobody imports a neighbour. A new module
+# has to be given its row here, which is the point: say where it stands.
+ROWS = (
+    ("perfci",),
+    ("cli",),
+    ("pipeline",),
+    ("worker",),
+    ("discover", "plan", "verify", "measure", "compare", "judge", "report", "accept", "doctor"),
+    ("inputs", "closeness"),
+    ("device",),
+    ("environment",),
+    ("store",),
+    ("thresholds", "stats", "compile", "revision"),
+    ("settings",),
+    ("spec", "codec", "wording"),
+    ("units", "errors"),
+    ("model",),
+)
+RANKS = {name: rank for rank, row in enumerate(ROWS) for name in row}
+
+HOMES = {
+    "click": ("cli",),
+    "rich": ("cli",),
+    "typer": ("cli",),
+    "jinja2": ("report.markdown",),
+    "matplotlib": ("report.figures", "report.plots"),
+    "PIL": ("report.figures",),  # a part of matplotlib, as it were: it writes the PNGs
+    "msgspec": ("codec", "store"),  # what is said between processes, and files, whose faults need their places
+    "pandas": ("report.frame",),
+    "pynvml": ("device.nvml",),
+    "scipy": ("stats",),
+    "torch": ("device",),
+    "triton": ("device",),
+    "yaml": ("thresholds", "wording"),  # the files that people write by hand
+    "numpy": ("",),  # arrays are everywhere's language
+}
+
+# The package's face: perfci/__init__.py forwards to what a suite file needs.
+FACE = {"perfci": {"cli", "report", "spec", "store"}}
+
+SPEAKERS = ("cli", "worker.child")  # the worker's own entry may end its process; it prints nothing either
+HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
+
+
+def modules() -> dict[str, ast.Module]:
+    """Every module by its name below perfci; the demo project's files are an op's, and no part of the house."""
+    paths = [path for path in sorted(ROOT.rglob("*.py")) if "demo_project" not in path.parts]
+    return {_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "perfci"
+
+
+MODULES = modules()
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Dotted names that a module imports when it runs; what only the type checker reads does not count."""
+    skipped = {id(inner) for node in ast.walk(tree) if _for_types_only(node) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def unit(module: str) -> str:
+    return module.split(".", maxsplit=1)[0]
+
+
+def targets(tree: ast.Module) -> set[str]:
+    """Units of perfci that a module imports: store for perfci.store.read_run."""
+    ours = [name.split(".") for name in imports(tree) if name.split(".")[0] == "perfci"]
+    return {parts[1] if len(parts) > 1 and parts[1] in RANKS else "perfci" for parts in ours}
+
+
+def within(module: str, homes: tuple[str, ...]) -> bool:
+    return any(home == "" or f"{module}.".startswith(f"{home}.") for home in homes)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_has_its_row(module):
+    assert unit(module) in RANKS, f"say in which row perfci.{unit(module)} stands"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_down(module):
+    own = unit(module)
+    reached = targets(MODULES[module]) - {own} - FACE.get(own, set())
+
+    upward = {name for name in reached if name != "perfci" and RANKS[name] <= RANKS[own]}
+    assert not upward
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_package_is_imported_at_home_only(module):
+    packages = {name.split(".")[0] for name in imports(MODULES[module])} - {"perfci"} - sys.stdlib_module_names
+
+    assert packages <= HOMES.keys(), "give the new package one home"
+    assert not [name for name in packages if not within(module, HOMES[name])]
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not within(name, SPEAKERS)])
+def test_only_the_command_line_prints_and_exits(module):
+    names = {_dotted(node.func) for node in ast.walk(MODULES[module]) if isinstance(node, ast.Call)}
+    raised = {_dotted(node.exc) for node in ast.walk(MODULES[module]) if isinstance(node, ast.Raise) and node.exc}
+
+    spoken = names & {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"}
+    assert not spoken
+    assert "SystemExit" not in names | raised
+
+
+def _dotted(node: ast.expr) -> str:
+    return ast.unparse(node.func if isinstance(node, ast.Call) else node)
+
+
+def test_the_command_line_starts_without_heavy_packages():
+    code = f"import sys, perfci.cli; print([name for name in {HEAVY} if name in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# --- every reason has its sentence, and every sentence its facts ------------------------------------------------------
+
+
+def _errors() -> set[str]:
+    classes = [node for node in MODULES["errors"].body if isinstance(node, ast.ClassDef)]
+    return {node.name for node in classes}
+
+
+MAKERS = {"Reason"} | _errors()
+
+
+def _called(node: ast.Call) -> str:
+    return _dotted(node.func).split(".")[-1]
+
+
+def forwarders(tree: ast.Module) -> dict[str, int]:
+    """Functions that hand one of their own parameters on as a reason's kind, and which one: _problem(kind, **facts)."""
+    found = {}
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        names = [argument.arg for argument in function.args.args if argument.arg not in {"self", "cls"}]
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args):
+            first = call.args[0]
+            if _called(call) in MAKERS and isinstance(first, ast.Name) and first.id in names:
+                found[function.name] = names.index(first.id)
+    return found
+
+
+def reasons() -> Iterator[tuple[str, str, ast.Call, bool]]:
+    """(module, kind, call, whether the call itself makes the reason) wherever a kind is written out."""
+    for module, tree in MODULES.items():
+        positions = forwarders(tree) | dict.fromkeys(MAKERS, 0)
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            position = positions.get(_called(call))
+            if position is not None and position < len(call.args):
+                for kind in _texts(call.args[position]):
+                    yield module, kind, call, _called(call) in MAKERS
+
+
+def _texts(node: ast.expr) -> list[str]:
+    """The text, or both where it is chosen by a condition."""
+    if isinstance(node, ast.IfExp):
+        return _texts(node.body) + _texts(node.orelse)
+    return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+
+
+def given(call: ast.Call) -> set[str] | None:
+    """Names of the facts that a call gives, where they are written out; None where they come from elsewhere."""
+    if len(call.args) > 2 or any(keyword.arg is None for keyword in call.keywords):
+        return None
+    names = {keyword.arg for keyword in call.keywords if keyword.arg != "facts"}
+    table = call.args[1] if len(call.args) == 2 else next((k.value for k in call.keywords if k.arg == "facts"), None)
+    if table is None:
+        return names
+    if not isinstance(table, ast.Dict) or not all(isinstance(key, ast.Constant) for key in table.keys):
+        return None
+    return names | {key.value for key in table.keys}
+
+
+REASONS = list(reasons())
+
+
+def test_every_reason_has_a_sentence():
+    missing = sorted({f"{kind} ({module})" for module, kind, _, _ in REASONS if kind not in catalogue()})
+
+    assert not missing
+
+
+def test_every_sentence_is_given_its_facts():
+    short = []
+    for module, kind, call, direct in REASONS:
+        names = given(call) if direct else None
+        if names is not None and kind in catalogue() and (lacking := _fields(catalogue()[kind]) - names):
+            short.append(f"{kind} ({module}): {sorted(lacking)}")
+
+    assert not short
+
+
+def test_no_sentence_is_left_over():
+    written = {node.value for tree in MODULES.values() for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+
+    assert sorted(catalogue().keys() - written) == []
+
+
+def _fields(template: str) -> set[str]:
+    from string import Formatter
+
+    return {name for _, name, _, _ in Formatter().parse(template) if name}

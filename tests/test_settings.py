@@ -1,0 +1,162 @@
+from pathlib import Path
+
+import pytest
+
+from perfci.errors import UsageError
+from perfci.model import Reason
+from perfci.settings import KEYS, is_secret, load
+from perfci.wording import sentence
+
+
+def project(root: Path, table: str = "") -> Path:
+    (root / "kernels").mkdir()
+    if table:
+        (root / "pyproject.toml").write_text(table)
+    return root
+
+
+def refusal(root: Path) -> Reason:
+    with pytest.raises(UsageError) as caught:
+        load(root)
+    return caught.value.reason
+
+
+def test_a_folder_with_kernels_is_a_project_with_every_default(tmp_path):
+    settings = load(project(tmp_path))
+
+    assert settings.root == tmp_path
+    assert settings.kernels == tmp_path / "kernels"
+    assert settings.baselines == tmp_path / "baselines"
+    assert settings.thresholds == tmp_path / "thresholds"
+    assert settings.reports == tmp_path / "reports"
+    assert (settings.lock_folder, settings.time_limit_s, settings.environment, settings.fake) == (None, 120.0, (), {})
+
+
+def test_the_root_is_found_from_deep_inside(tmp_path):
+    deep = project(tmp_path) / "kernels" / "softmax" / "tuned"
+    deep.mkdir(parents=True)
+
+    assert load(deep).root == tmp_path
+
+
+def test_the_nearest_project_wins(tmp_path):
+    project(tmp_path)
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    project(inner)
+
+    assert load(inner).root == inner
+
+
+def test_a_table_marks_the_root_where_the_kernels_lie_elsewhere(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.perfci]\nkernels = "src/ops"\nreports = "/var/reports"\n')
+    (tmp_path / "src").mkdir()
+
+    settings = load(tmp_path / "src")
+
+    assert settings.root == tmp_path
+    assert settings.kernels == tmp_path / "src" / "ops"
+    assert settings.reports == Path("/var/reports")
+
+
+def test_every_key_can_be_set(tmp_path):
+    table = """[tool.perfci]
+kernels = "k"
+baselines = "b"
+thresholds = "t"
+reports = "r"
+lock_folder = "locks"
+time_limit_s = 30
+environment = ["MY_FLAG"]
+[tool.perfci.fake]
+seed = 3
+"""
+    settings = load(project(tmp_path, table))
+
+    assert (settings.kernels.name, settings.baselines.name) == ("k", "b")
+    assert (settings.thresholds.name, settings.reports.name) == ("t", "r")
+    assert settings.lock_folder == tmp_path / "locks"
+    assert settings.time_limit_s == 30.0
+    assert settings.environment == ("MY_FLAG",)
+    assert settings.fake == {"seed": 3}
+    assert all(f"{key} =" in table or f".{key}]" in table for key in KEYS)
+
+
+def test_outside_any_project_the_user_is_told_what_to_do(tmp_path):
+    reason = refusal(tmp_path)
+
+    assert reason == Reason("no_project", {"folder": str(tmp_path)})
+    assert "kernels/" in sentence(reason)
+
+
+def test_a_pyproject_without_our_table_makes_no_project(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.other]\nx = 1\n")
+
+    assert refusal(tmp_path).kind == "no_project"
+
+
+def test_a_misspelt_key_is_met_with_a_guess(tmp_path):
+    reason = refusal(project(tmp_path, '[tool.perfci]\nkernel = "k"\n'))
+
+    assert reason.kind == "setting_misspelt"
+    assert reason.facts["guess"] == "kernels"
+
+
+def test_an_unknown_key_is_met_with_the_known_ones(tmp_path):
+    reason = refusal(project(tmp_path, "[tool.perfci]\nzzz = 1\n"))
+
+    assert reason.kind == "setting_not_known"
+    assert reason.facts["known"] == ", ".join(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("kernels = 3", "kernels"),
+        ('time_limit_s = "long"', "time_limit_s"),
+        ("time_limit_s = 0", "time_limit_s"),
+        ("time_limit_s = true", "time_limit_s"),
+        ('environment = "PATH"', "environment"),
+        ("environment = [1]", "environment"),
+        ("fake = 1", "fake"),
+    ],
+)
+def test_a_wrong_type_is_named_with_file_and_key(tmp_path, line, key):
+    reason = refusal(project(tmp_path, f"[tool.perfci]\n{line}\n"))
+
+    assert reason.kind == "setting_type"
+    assert (reason.facts["path"], reason.facts["key"]) == (str(tmp_path / "pyproject.toml"), key)
+
+
+def test_a_table_that_is_none_is_named(tmp_path):
+    assert refusal(project(tmp_path, "[tool]\nperfci = 3\n")).kind == "setting_type"
+
+
+@pytest.mark.parametrize("content", [b"[tool.perfci\n", b'x = "\xff"'])
+def test_what_is_no_toml_is_named(tmp_path, content):
+    project(tmp_path)
+    (tmp_path / "pyproject.toml").write_bytes(content)
+
+    reason = refusal(tmp_path)
+
+    assert reason.kind == "settings_damaged"
+    assert reason.facts["path"] == str(tmp_path / "pyproject.toml")
+
+
+def test_a_secret_cannot_be_let_through_to_workers(tmp_path):
+    reason = refusal(project(tmp_path, '[tool.perfci]\nenvironment = ["HF_TOKEN"]\n'))
+
+    assert reason.kind == "setting_secret"
+    assert reason.facts["name"] == "HF_TOKEN"
+
+
+@pytest.mark.parametrize(
+    "name", ["CI_JOB_TOKEN", "DB_PASSWORD", "my_secret", "AWS_SECRET_ACCESS_KEY", "SSH_PRIVATE", "API_KEY", "PGPASSWD"]
+)
+def test_names_of_secrets_are_known(name):
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize("name", ["PATH", "CUDA_VISIBLE_DEVICES", "KEYBOARD", "TRITON_KEYS"])
+def test_other_names_are_no_secrets(name):
+    assert not is_secret(name)

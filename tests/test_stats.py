@@ -1,0 +1,293 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, mannwhitneyu, wilcoxon
+
+from perfci import stats
+
+
+def test_a_summary_matches_numpy_and_counts_what_lies_beyond_the_fence():
+    times = [10.0, 11.0, 12.0, 13.0, 14.0, 40.0]
+
+    found = stats.summary(times)
+
+    assert found.launches == 6
+    assert found.median_us == 12.5
+    assert (found.min_us, found.max_us) == (10.0, 40.0)
+    assert (found.p25_us, found.p75_us) == (11.25, 13.75)
+    assert found.mean_us == pytest.approx(100 / 6)
+    assert found.rsd == pytest.approx(np.std(times, ddof=1) / np.mean(times))
+    assert found.outliers == 1
+
+
+def test_a_single_launch_has_no_spread():
+    found = stats.summary([7.0])
+
+    assert (found.median_us, found.rsd, found.outliers) == (7.0, 0.0, 0)
+
+
+@pytest.mark.parametrize("bad", [[], [1.0, 0.0], [1.0, math.nan], [math.inf], [-1.0]])
+def test_times_that_cannot_be_are_refused(bad):
+    with pytest.raises(ValueError, match="positive finite"):
+        stats.summary(bad)
+    with pytest.raises(ValueError, match="positive finite"):
+        stats.launch_shift([1.0], bad)
+
+
+def test_the_launch_shift_is_the_log_ratio_of_scaled_launches():
+    times = np.random.default_rng(1).lognormal(3, 0.1, 31)
+
+    assert stats.launch_shift(times * 1.03, times) == pytest.approx(math.log(1.03))
+
+
+def test_the_launch_shift_hardly_feels_a_clock_that_switches_within_the_block():
+    rng = np.random.default_rng(2)
+    shifts, ratios = [], []
+    for _ in range(200):
+        clock = np.where(np.arange(31) < rng.integers(13, 19), 1.0, 1.25)
+        a, b = (clock * rng.lognormal(0, 0.002, 31) for _ in range(2))
+        flip = rng.random(31) < 0.05
+        a = np.where(flip, a[::-1], a)
+        shifts.append(stats.launch_shift(a, b))
+        ratios.append(math.log(np.median(a) / np.median(b)))
+
+    assert np.std(shifts) < np.std(ratios) / 5
+
+
+# --- signed rank ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 6, 11])
+def test_the_signed_rank_distribution_is_that_of_every_combination_of_signs(blocks):
+    sums = [
+        sum(rank for rank, sign in enumerate(signs, 1) if sign) for signs in itertools.product((0, 1), repeat=blocks)
+    ]
+    expected = [np.mean(np.array(sums) >= w) for w in range(blocks * (blocks + 1) // 2 + 1)]
+
+    assert stats.signed_rank_tail(blocks) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.01])
+def test_the_signed_rank_p_is_scipys(tau):
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        d = rng.normal(0.01, 0.02, 12)
+        expected = wilcoxon(d - tau, alternative="greater", method="exact").pvalue
+        assert stats.signed_rank_p(d, tau) == pytest.approx(expected)
+
+
+def test_blocks_on_the_threshold_never_speak_for_a_slow_down():
+    assert stats.signed_rank_p([0.25] * 8, tau=0.25) == 1.0
+    assert stats.signed_rank_p([0.5, -0.5]) == 0.75
+
+
+def test_the_signed_rank_p_falls_as_the_shifts_grow():
+    d = np.random.default_rng(4).normal(0, 0.02, 10)
+
+    p = [stats.signed_rank_p(d + more) for more in np.linspace(-0.05, 0.05, 41)]
+
+    assert p == sorted(p, reverse=True)
+
+
+def test_the_signed_rank_interval_ends_where_the_test_turns():
+    d = np.random.default_rng(5).normal(0.03, 0.02, 12)
+
+    found = stats.location(d)
+
+    assert stats.signed_rank_p(d, found.low - 1e-9) <= 0.025 < stats.signed_rank_p(d, found.low + 1e-9)
+    assert found.low < found.value < found.high
+    assert found.confidence == 0.95
+
+
+def test_the_centre_of_blocks_is_the_median_of_their_walsh_averages():
+    assert stats.location([0.0, 1.0, 5.0]).value == pytest.approx(np.median([0, 0.5, 2.5, 1, 3, 5]))
+
+
+def test_too_few_blocks_say_what_confidence_they_have():
+    found = stats.location([0.01, 0.02, 0.03, 0.04])
+
+    assert (found.low, found.high) == (0.01, 0.04)
+    assert found.confidence == pytest.approx(1 - 2 / 2**4)
+    assert stats.location([0.01]).confidence == 0.0
+
+
+def test_six_blocks_are_enough_for_95_per_cent():
+    assert stats.location(range(6)).confidence == 0.95
+    assert stats.location(range(5)).confidence == pytest.approx(0.9375)
+
+
+# --- rank sum ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("blocks", "others"), [(1, 1), (2, 3), (4, 4), (3, 6)])
+def test_the_rank_sum_distribution_is_that_of_every_order(blocks, others):
+    counts = [
+        sum(place - rank for rank, place in enumerate(places))
+        for places in itertools.combinations(range(blocks + others), blocks)
+    ]
+    expected = [np.mean(np.array(counts) >= u) for u in range(blocks * others + 1)]
+
+    assert stats.rank_sum_tail(blocks, others) == pytest.approx(expected)
+
+
+def test_the_rank_sum_p_is_scipys_with_the_margin_inside_the_null():
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        x, y = rng.normal(0.03, 0.02, 9), rng.normal(0, 0.02, 25)
+        above = mannwhitneyu(x - 0.02, y, alternative="greater", method="exact").pvalue
+        below = mannwhitneyu(x + 0.02, y, alternative="less", method="exact").pvalue
+        assert stats.pairs(x, y).p_above(0.02) == pytest.approx(above)
+        assert stats.pairs(x, y).p_below(-0.02) == pytest.approx(below)
+
+
+def test_tied_blocks_never_speak_for_a_change():
+    same = stats.pairs([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
+
+    assert same.p_above(0.0) == 1.0
+    assert same.p_below(0.0) == 1.0
+
+
+def test_p_rises_with_the_margin_and_falls_with_the_shift():
+    rng = np.random.default_rng(7)
+    x, y = rng.normal(0.02, 0.02, 10), rng.normal(0, 0.02, 30)
+    pairs = stats.pairs(x, y)
+
+    by_margin = [pairs.p_above(margin) for margin in np.linspace(-0.1, 0.1, 41)]
+    by_shift = [stats.pairs(x + more, y).p_above(0.02) for more in np.linspace(-0.1, 0.1, 41)]
+
+    assert by_margin == sorted(by_margin)
+    assert by_shift == sorted(by_shift, reverse=True)
+
+
+def test_the_least_p_is_reached_when_every_block_is_slower():
+    assert stats.pairs([5.0, 6.0, 7.0, 8.0], [1.0, 2.0, 3.0, 4.0, 4.5]).p_above(0.0) == pytest.approx(1 / 126)
+    assert stats.smallest_p(4, 5) == pytest.approx(1 / 126)
+
+
+def test_large_designs_keep_their_tails():
+    tail = stats.rank_sum_tail(24, 300)
+
+    assert tail[-1] == pytest.approx(stats.smallest_p(24, 300), rel=1e-6)
+    assert tail[24 * 300 // 2] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("family", "alpha", "baseline"), [(1, 0.01, 30), (30, 0.01, 30), (500, 0.01, 12), (9, 0.05, 3)]
+)
+def test_the_blocks_needed_are_the_fewest_that_can_pass(family, alpha, baseline):
+    needed = stats.blocks_needed(family, alpha, baseline)
+
+    assert family * stats.smallest_p(needed, baseline) <= alpha
+    assert needed == 1 or family * stats.smallest_p(needed - 1, baseline) > alpha
+
+
+def test_without_a_baseline_no_block_is_needed():
+    assert stats.blocks_needed(10, 0.01, 0) == 0
+
+
+def test_the_two_sample_shift_is_the_median_difference_with_the_tests_own_interval():
+    rng = np.random.default_rng(8)
+    x, y = rng.normal(0.05, 0.02, 8), rng.normal(0, 0.02, 20)
+    pairs = stats.pairs(x, y)
+
+    found = pairs.shift()
+
+    assert found.value == pytest.approx(np.median(np.subtract.outer(x, y)))
+    assert pairs.p_above(found.low - 1e-9) <= 0.025 < pairs.p_above(found.low + 1e-9)
+    assert pairs.p_below(found.high + 1e-9) <= 0.025 < pairs.p_below(found.high - 1e-9)
+
+
+# --- simulation: error rates within what chance allows ----------------------------------------------------------------
+
+
+def test_under_the_null_p_is_below_alpha_no_more_often_than_alpha():
+    rng = np.random.default_rng(9)
+    rank_sum = sum(
+        stats.pairs(rng.gumbel(0.02, 0.01, 8), rng.gumbel(0, 0.01, 24)).p_above(0.02) <= 0.05 for _ in range(2000)
+    )
+    signed = sum(stats.signed_rank_p(rng.laplace(0.02, 0.01, 12), 0.02) <= 0.05 for _ in range(2000))
+
+    assert binomtest(rank_sum, 2000, 0.05, alternative="greater").pvalue > 1e-3
+    assert binomtest(signed, 2000, 0.05, alternative="greater").pvalue > 1e-3
+    assert min(rank_sum, signed) > 50
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    rng = np.random.default_rng(10)
+    held = {"pairs": 0, "location": 0}
+    for _ in range(1000):
+        two = stats.pairs(rng.normal(0.03, 0.02, 8), rng.normal(0, 0.02, 24)).shift()
+        one = stats.location(rng.normal(0.03, 0.02, 12))
+        held["pairs"] += two.low <= 0.03 <= two.high
+        held["location"] += one.low <= 0.03 <= one.high
+
+    for count in held.values():
+        assert binomtest(count, 1000, 0.95, alternative="less").pvalue > 1e-3
+        assert count < 1000
+
+
+# --- control variate and Holm -----------------------------------------------------------------------------------------
+
+
+def _clocked(blocks, follow, noise=0.002, seed=11):
+    rng = np.random.default_rng(seed)
+    clock = rng.normal(0, 0.05, blocks)
+    return follow * clock + rng.normal(0, noise, blocks), clock + rng.normal(0, noise, blocks)
+
+
+def test_the_weight_is_what_the_kernel_follows_its_reference_by():
+    weight = stats.control_weight(*_clocked(30, 1.2), runs=[1, 2, 3] * 10)
+
+    assert weight.beta == pytest.approx(1.2, abs=0.03)
+    assert weight.correlation > 0.99
+
+
+@pytest.mark.parametrize(
+    ("blocks", "follow", "noise", "runs"),
+    [(18, 1.0, 0.002, 3), (30, 1.0, 0.002, 2), (30, 0.0, 0.002, 3), (30, 1.0, 0.08, 3), (30, -1.0, 0.002, 3)],
+    ids=["too few blocks", "too few runs", "does not follow", "too noisy", "runs against it"],
+)
+def test_the_weight_is_zero_unless_the_reference_is_known_to_help(blocks, follow, noise, runs):
+    kernel, reference = _clocked(blocks, follow, noise)
+
+    assert stats.control_weight(kernel, reference, [number % runs for number in range(blocks)]).beta == 0.0
+
+
+def test_the_weight_is_capped():
+    assert stats.control_weight(*_clocked(30, 2.5), runs=[1, 2, 3] * 10).beta == stats.MAX_WEIGHT
+
+
+def test_a_reference_that_never_moves_has_no_correlation():
+    weight = stats.control_weight(np.arange(30.0), np.zeros(30), [1, 2, 3] * 10)
+
+    assert weight == stats.Weight(0.0, None)
+
+
+def test_the_weight_takes_the_clock_out():
+    kernel, reference = _clocked(60, 1.2)
+    weight = stats.control_weight(kernel[:30], reference[:30], [1, 2, 3] * 10)
+
+    assert np.std(kernel[30:] - weight.beta * reference[30:]) < np.std(kernel[30:]) / 10
+
+
+def test_holm_gives_the_textbook_answer():
+    assert stats.holm([0.01, 0.04, 0.03, 0.005], family=4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_holm_counts_the_cases_that_are_not_at_hand():
+    assert stats.holm([0.001, 0.2], family=100) == pytest.approx([0.1, 1.0])
+    assert stats.holm([], family=5) == []
+
+
+def test_a_family_smaller_than_its_p_values_is_refused():
+    with pytest.raises(ValueError, match="cannot hold 2"):
+        stats.holm([0.1, 0.2], family=1)
+
+
+def test_holm_keeps_the_family_wise_error():
+    rng = np.random.default_rng(12)
+    alarms = sum(min(stats.holm(list(rng.random(20)), family=20)) <= 0.05 for _ in range(2000))
+
+    assert binomtest(alarms, 2000, 0.05, alternative="greater").pvalue > 1e-3
