@@ -22,7 +22,9 @@ def main(ops: int = 10, cases: int = 50) -> None:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         pictures = [file.stat().st_size for file in Path(folder).glob("*.png")]
         print(f"{ops * cases} cases in {ops} ops: {wall:.1f} s ({cpu:.1f} s of CPU)")
-        print(f"{path.stat().st_size / 1024:.0f} KiB of Markdown, {len(pictures)} pictures, largest {max(pictures) / 1024:.0f} KiB")
+        print(
+            f"{path.stat().st_size / 1024:.0f} KiB of Markdown, {len(pictures)} pictures, largest {max(pictures) / 1024:.0f} KiB"
+        )
 
 
 if __name__ == "__main__":

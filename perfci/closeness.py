@@ -74,7 +74,8 @@ def within_ratio(errors: ErrorStats, usual: ErrorStats) -> bool:
 
 def finiteness(values: Host) -> Host:
     """0 finite, 1 NaN, 2 plus infinity, 3 minus infinity."""
-    return np.isnan(values) * 1 + np.isposinf(values) * 2 + np.isneginf(values) * 3
+    kinds: Host = np.isnan(values) * 1 + np.isposinf(values) * 2 + np.isneginf(values) * 3
+    return kinds
 
 
 def first_index(mask: Host) -> tuple[int, ...]:

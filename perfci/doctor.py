@@ -66,7 +66,7 @@ class Facts:
     reports_writable: bool = True
 
 
-def gather(  # noqa: PLR0913, PLR0917  each is a fact of its own that only the caller has
+def gather(
     settings: Settings,
     device: Device | None,
     state: DeviceState | None,

@@ -18,7 +18,7 @@ from perfci.model import Reason
 class PerfciError(Exception):
     """perfci cannot go on; carries the reason that the command line words for the user."""
 
-    def __init__(self, kind: str, **facts: str | int | float | bool | None) -> None:
+    def __init__(self, kind: str, /, **facts: str | int | float | bool | None) -> None:
         super().__init__(kind, facts)
         self.reason = Reason(kind, facts)
 

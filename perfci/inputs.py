@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,9 @@ Host = np.ndarray[Any, Any]
 
 _SPECIALS = 7
 """Every seventh element or so is NaN or infinite: some rows have none, some have several."""
+
+_STEPS = 1 << 20
+"""Subnormal numbers are drawn from so many of the smallest."""
 
 
 def bound_inputs(suite: Accuracy | Performance, params: Params, device: str, seed: int) -> dict[str, Any]:
@@ -67,28 +70,23 @@ def _fill(value: Any, arrays: Arrays, filling: Filling, rng: np.random.Generator
     return arrays.like(_draw(filling.values, arrays.host(value), facts, rng), value)
 
 
-def _draw(values: str, normal: Host, facts: DtypeFacts, rng: np.random.Generator) -> Host:  # noqa: PLR0911 - one a kind
+def _draw(values: str, normal: Host, facts: DtypeFacts, rng: np.random.Generator) -> Host:
     """float64 values that are representable in the dtype but for rounding."""
     shape = normal.shape
-    sign = rng.choice([-1.0, 1.0], shape)
-    if values == "zeros":
-        return np.zeros(shape)
-    if values == "ones":
-        return np.ones(shape)
-    if values == "tiny":
-        return sign * facts.smallest_normal * rng.uniform(1, 4, shape)
-    if values == "large":
-        return sign * facts.largest * rng.uniform(0.125, 0.25, shape)
-    if values == "subnormal":
-        steps = max(int(facts.smallest_normal / facts.smallest_subnormal) - 1, 1)
-        return sign * facts.smallest_subnormal * rng.integers(1, min(steps, 1 << 20) + 1, shape)
-    if values == "nan":
-        return np.where(rng.integers(0, _SPECIALS, shape) == 0, np.nan, normal)
-    if values == "inf":
-        return np.where(rng.integers(0, _SPECIALS, shape) == 0, sign * np.inf, normal)
-    if values == "cancellation":
-        return _cancelling(shape, rng)
-    raise ValueError(f"unknown kind of values: {values}")
+    sign: Host = rng.choice([-1.0, 1.0], shape)
+    special = rng.integers(0, _SPECIALS, shape) == 0
+    steps = max(int(facts.smallest_normal / facts.smallest_subnormal) - 1, 1)
+    draws: dict[str, Callable[[], Host]] = {
+        "zeros": lambda: np.zeros(shape),
+        "ones": lambda: np.ones(shape),
+        "tiny": lambda: sign * facts.smallest_normal * rng.uniform(1, 4, shape),
+        "large": lambda: sign * facts.largest * rng.uniform(0.125, 0.25, shape),
+        "subnormal": lambda: sign * facts.smallest_subnormal * rng.integers(1, min(steps, _STEPS) + 1, shape),
+        "nan": lambda: np.where(special, np.nan, normal),
+        "inf": lambda: np.where(special, sign * np.inf, normal),
+        "cancellation": lambda: _cancelling(shape, rng),
+    }
+    return draws[values]()
 
 
 def _cancelling(shape: tuple[int, ...], rng: np.random.Generator) -> Host:

@@ -1,8 +1,8 @@
 """Speed: blocks of interleaved launches, spread over time and over an op's cases.
 
 A block is one observation: fresh buffers, a short warm-up, then rounds in which every arm is launched once in random
-order behind a cache flush. What a block needs is decided by the length of the kernel, how many blocks a case gets by the
-width of its interval and by the budget; never by which arm looks faster.
+order behind a cache flush. How many rounds a block has follows from the length of the kernel, how many blocks a case
+gets from the width of its interval and the budget; never from which arm looks faster.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 from perfci import stats
 from perfci.closeness import tolerance
-from perfci.device.seam import Accelerator, Inputs, Launch
+from perfci.device.seam import Accelerator, Inputs, Launch, Session
 from perfci.inputs import bound_inputs, flat
-from perfci.model import ArmBlock, Block, ErrorStats, PerformanceCase, Reason
+from perfci.model import ArmBlock, Block, DeviceState, Fact, PerformanceCase, Reason
 from perfci.spec import Params, Performance, case_id
 
-Describe = Callable[[BaseException], Mapping[str, Any]]
+Describe = Callable[[BaseException], Mapping[str, Fact]]
 
 FIRST_BLOCKS = 8
 """Blocks of a case before its interval is looked at."""
@@ -92,7 +92,7 @@ class Taken:
     index: int
     started_s: float
     order: tuple[str, ...]
-    state: Any
+    state: DeviceState
 
 
 @dataclass(frozen=True)
@@ -108,32 +108,44 @@ class Settings:
 Heard = Callable[[str, Block, Mapping[str, tuple[float, ...]]], None]
 
 
-def prepare(suite: Performance, device: Accelerator, params: Params, settings: Settings, describe: Describe) -> Subject:
+@dataclass(frozen=True)
+class Bench:
+    """What is measured, on what, how."""
+
+    suite: Performance
+    device: Accelerator
+    settings: Settings
+    order: random.Random
+    """draws the order of everything"""
+
+
+def bench(suite: Performance, device: Accelerator, settings: Settings) -> Bench:
+    """A bench whose order of everything follows from the seed."""
+    return Bench(suite, device, settings, random.Random(settings.seed + settings.process))
+
+
+def prepare(bench: Bench, params: Params, describe: Describe) -> Subject:
     """Compile, verify the first output and warm up; a case that fails here is not timed."""
-    facts = _declared(suite, device, params)
+    facts = _declared(bench.suite, params)
     try:
-        inputs = bound_inputs(suite, params, device.arrays.device, _seed(settings, facts.case, "prepare"))
-        facts, output = _first_call(suite, device, facts, inputs)
-        facts = _verified(suite, device, facts, params, inputs, output)
-        if facts.failure:
-            return Subject(params, facts, 0)
-        warm, us = _warm_up(device, Arm("kernel", suite.kernel, inputs))
+        inputs = bound_inputs(bench.suite, params, bench.device.arrays.device, _seed(bench, facts.case, "prepare"))
+        facts, output = _first_call(bench, facts, inputs)
+        if failure := _wrong(bench, params, inputs, output):
+            return Subject(params, dataclasses.replace(facts, failure=failure), 0)
+        warm, us = _warm_up(bench.device, Arm("kernel", bench.suite.kernel, inputs))
         return Subject(params, dataclasses.replace(facts, warmup_launches=warm), rounds(us))
     except Exception as error:
-        kind = "out_of_memory" if device.out_of_memory(error) else "kernel_raised"
+        kind = "out_of_memory" if bench.device.out_of_memory(error) else "kernel_raised"
         failure = Reason(kind, {"case": facts.case, **describe(error)})
         return Subject(params, dataclasses.replace(facts, failure=failure, raised=True), 0)
 
 
-def measure(
-    suite: Performance, device: Accelerator, subjects: Sequence[Subject], settings: Settings, heard: Heard
-) -> float:
+def measure(bench: Bench, subjects: Sequence[Subject], heard: Heard) -> float:
     """Measure all subjects in turn; gives the seconds in which the device was at work."""
-    order = random.Random(settings.seed + settings.process)
     busy_s, sweep = 0.0, 0
-    while waiting := [subject for subject in subjects if _wants_more(subject, settings)]:
-        plan = [(subject, sweep + i) for i in range(SWEEPS_A_SESSION) for subject in _shuffled(waiting, order)]
-        busy_s += _session(suite, device, plan, settings, order, heard)
+    while waiting := [subject for subject in subjects if _wants_more(subject, bench.settings)]:
+        plan = [(subject, sweep + i) for i in range(SWEEPS_A_SESSION) for subject in _shuffled(waiting, bench.order)]
+        busy_s += _session(bench, plan, heard)
         sweep += SWEEPS_A_SESSION
     return busy_s
 
@@ -161,7 +173,7 @@ def suspicions(case: PerformanceCase, device: Accelerator, copy_gbps: float | No
     return tuple(found)
 
 
-def _declared(suite: Performance, device: Accelerator, params: Params) -> PerformanceCase:
+def _declared(suite: Performance, params: Params) -> PerformanceCase:
     dtype = params.get("dtype")
     return PerformanceCase(
         case=case_id(params),
@@ -171,38 +183,31 @@ def _declared(suite: Performance, device: Accelerator, params: Params) -> Perfor
     )
 
 
-def _first_call(
-    suite: Performance, device: Accelerator, facts: PerformanceCase, inputs: Inputs
-) -> tuple[PerformanceCase, Any]:
-    with device.recorded() as kernels:
+def _first_call(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[PerformanceCase, Any]:
+    with bench.device.recorded() as kernels:
         began = time.perf_counter()
-        output = suite.kernel(**inputs)
-        device.synchronize()
+        output = bench.suite.kernel(**inputs)
+        bench.device.synchronize()
         seconds = time.perf_counter() - began
-    held = sum(device.arrays.nbytes(value) for value in [*inputs.values(), *flat(output)])
+    held = sum(bench.device.arrays.nbytes(value) for value in [*inputs.values(), *flat(output)])
     compiled = tuple(kernels[name] for name in sorted(kernels))
     return dataclasses.replace(facts, compile_s=seconds, footprint_bytes=held, compiled=compiled), output
 
 
-def _verified(
-    suite: Performance, device: Accelerator, facts: PerformanceCase, params: Params, inputs: Inputs, output: Any
-) -> PerformanceCase:
-    """The facts with the output's verdict: the float64 reference on the device, compared where the output lies."""
-    expected = flat(suite.reference(**device.arrays.upcast(inputs)))
+def _wrong(bench: Bench, params: Params, inputs: Inputs, output: Any) -> Reason | None:
+    """What is wrong with an output: held against the float64 reference on the device, where it lies."""
+    suite, arrays, case = bench.suite, bench.device.arrays, case_id(params)
     terms = suite.reduces(**params) if suite.reduces else 1
-    for actual, wanted in zip(flat(output), expected, strict=True):
-        seen, right = device.arrays.facts(actual), device.arrays.facts(wanted)
+    for actual, wanted in zip(flat(output), flat(suite.reference(**arrays.upcast(inputs))), strict=True):
+        seen, right = arrays.facts(actual), arrays.facts(wanted)
         if seen.shape != right.shape:
-            shapes = {"case": facts.case, "got": str(seen.shape), "expected": str(right.shape)}
-            return dataclasses.replace(facts, failure=Reason("wrong_shape", shapes))
+            return Reason("wrong_shape", {"case": case, "got": str(seen.shape), "expected": str(right.shape)})
         rtol, atol = tolerance(seen.dtype, suite.tolerance, terms)
-        found = device.arrays.mismatch(actual, wanted, rtol, atol)
+        found = arrays.mismatch(actual, wanted, rtol, atol)
         if found.count:
-            wrong = {"case": facts.case, "count": found.count, "index": str(found.worst_index)}
-            numbers = {"error": found.worst_abs, "rtol": rtol, "atol": atol}
-            return dataclasses.replace(facts, failure=Reason("timed_output_wrong", {**wrong, **numbers}))
-        facts = dataclasses.replace(facts, errors=ErrorStats(count=math.prod(seen.shape)))
-    return facts
+            where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}
+            return Reason("timed_output_wrong", {**where, "error": found.worst_abs, "rtol": rtol, "atol": atol})
+    return None
 
 
 def _warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
@@ -230,62 +235,47 @@ def _wants_more(subject: Subject, settings: Settings) -> bool:
     return interval.high - interval.low > ENOUGH_WIDTH
 
 
-def _session(
-    suite: Performance,
-    device: Accelerator,
-    plan: Sequence[tuple[Subject, int]],
-    settings: Settings,
-    order: random.Random,
-    heard: Heard,
-) -> float:
-    with device.session() as session:
-        taken = [
-            block
-            for subject, index in plan
-            if (block := _block(suite, device, session, subject, index, settings, order)) is not None
-        ]
+def _session(bench: Bench, plan: Sequence[tuple[Subject, int]], heard: Heard) -> float:
+    with bench.device.session() as session:
+        queued = [_block(bench, session, subject, index) for subject, index in plan if not subject.failure]
     launches = iter(session.launches())
-    for block in taken:
-        _read(block, launches, settings, heard)
+    for block in queued:
+        _read(block, launches, bench.settings, heard)
     return session.busy_s()
 
 
-def _block(
-    suite: Performance,
-    device: Accelerator,
-    session: Any,
-    subject: Subject,
-    index: int,
-    settings: Settings,
-    order: random.Random,
-) -> Taken | None:
-    """Queue one block; None once its case has failed."""
-    if subject.failure:
-        return None
-    seed = _seed(settings, subject.case, index)
-    started_s = time.time() - settings.run_started
-    padding = device.pad(seed)
-    inputs = bound_inputs(suite, subject.params, device.arrays.device, seed)
-    arms = [Arm("kernel", suite.kernel, inputs), Arm("reference", suite.reference, inputs)]
-    for arm in arms:
-        for _ in range(BLOCK_WARMUP):
-            arm()
-    kept_round = _kept_round(subject, index, order)
+def _block(bench: Bench, session: Session, subject: Subject, index: int) -> Taken:
+    """Queue one block: fresh buffers, warm-up, rounds."""
+    seed = _seed(bench, subject.case, index)
+    started_s = time.time() - bench.settings.run_started
+    padding = bench.device.pad(seed)
+    inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
+    arms = [Arm("kernel", bench.suite.kernel, inputs), Arm("reference", bench.suite.reference, inputs)]
+    for arm in arms * BLOCK_WARMUP:
+        arm()
+    sequence, kept = _rounds(session, arms, subject.rounds, bench.order, _kept_round(subject, index, bench.order))
+    session.pause()
+    if kept is not None:
+        subject.failure = _wrong(bench, subject.params, inputs, kept)
+    del padding
+    return Taken(subject, index, started_s, sequence, bench.device.state())
+
+
+def _rounds(
+    session: Session, arms: list[Arm], count: int, order: random.Random, kept_round: int | None
+) -> tuple[tuple[str, ...], Any]:
+    """Names of the arms as launched, and the kernel's output of the round that is to be verified."""
     sequence: list[str] = []
     kept = None
-    for turn in range(subject.rounds):
+    for turn in range(count):
         for arm in order.sample(arms, len(arms)):
             output = session.launch(arm)
             sequence.append(arm.arm)
             if turn == kept_round and arm.arm == "kernel":
                 kept = output
+            # Freed before the next launch, so that every launch draws its output from the same pool.
             del output
-    session.pause()
-    if kept is not None:
-        facts = _verified(suite, device, subject.facts, subject.params, inputs, kept)
-        subject.failure = facts.failure
-    del padding
-    return Taken(subject, index, started_s, tuple(sequence), device.state())
+    return tuple(sequence), kept
 
 
 def _kept_round(subject: Subject, index: int, order: random.Random) -> int | None:
@@ -339,6 +329,7 @@ def _shuffled(subjects: Sequence[Subject], order: random.Random) -> list[Subject
     return order.sample(list(subjects), len(subjects))
 
 
-def _seed(settings: Settings, case: str, index: object) -> int:
+def _seed(bench: Bench, case: str, index: object) -> int:
     """A seed of its own for every block: inputs never repeat, and --seed repeats them all."""
+    settings = bench.settings
     return random.Random(f"{settings.seed}/{settings.process}/{case}/{index}").getrandbits(31)

@@ -90,7 +90,7 @@ def measure(settings: Settings, request: Request, command: str, listener: Listen
 def decide(run: Run, settings: Settings, against: Path | None = None) -> Judgements:
     """Hold a run against stored baselines and thresholds; pure but for reading them.
 
-    `against` is a folder of baselines, or another run (its file, or the folder that holds it); None takes the project's.
+    `against` is a folder of baselines, or another run (its file, or its folder); None takes the project's baselines.
     """
     limits = thresholds.load(settings.thresholds, _known_ops(settings))
     return judge(run, compare(run, _baselines(run, settings, against), limits), limits)

@@ -13,11 +13,11 @@ import numpy as np
 from perfci.closeness import beyond, error_stats, finiteness, first_index, tolerance, within_ratio
 from perfci.device.seam import Accelerator, Arrays, Inputs
 from perfci.inputs import Filling, bound_inputs, filled, flat
-from perfci.model import AccuracyCase, ErrorStats, Reason
+from perfci.model import AccuracyCase, Fact, Reason
 from perfci.spec import Accuracy, Params, case_id, matches
 
 Host = np.ndarray[Any, Any]
-Describe = Callable[[BaseException], Mapping[str, Any]]
+Describe = Callable[[BaseException], Mapping[str, Fact]]
 
 FIXED_SEEDS = (0, 1)
 """Seeds of every run; one more is drawn afresh."""
@@ -68,16 +68,15 @@ def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describ
     if device.info.kind == "cpu" and suite.uses_dot and any(name in check.case for name in _LOW_PRECISION):
         return check.result(unchecked=Reason("interpreter_dot", {"case": check.case}))
     try:
-        inputs = _inputs(suite, device.arrays, check)
-        expected, plain = _references(suite, device.arrays, inputs)
+        made = _make(suite, device.arrays, check)
     except Exception as error:
         return check.result(failure=Reason("reference_raised", {"case": check.case, **describe(error)}), raised=True)
     try:
-        outcome = _call_twice(suite, device, inputs)
+        outcome = _call_twice(suite, device, made.inputs)
     except Exception as error:
         kind = "out_of_memory" if device.out_of_memory(error) else "kernel_raised"
         return check.result(failure=Reason(kind, {"case": check.case, **describe(error)}), raised=True)
-    return _judged(suite, device.arrays, check, inputs, outcome, expected, plain)
+    return _judged(made, outcome)
 
 
 def verify_rejections(suite: Accuracy, device: Accelerator, describe: Describe) -> Iterator[AccuracyCase]:
@@ -108,6 +107,20 @@ def verify_memory(suite: Accuracy, device: Accelerator, seed: int) -> AccuracyCa
     grown = (device.arrays.memory_in_use() or 0) - before
     leak = Reason("leaks", {"case": check.case, "bytes": grown, "calls": LEAK_CALLS})
     return check.result(failure=leak if grown > 0 else None)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A check's inputs and what is right for them."""
+
+    suite: Accuracy
+    arrays: Arrays
+    check: Check
+    inputs: Inputs
+    expected: list[Any]
+    """the reference's outputs in float64"""
+    plain: list[Any]
+    """the reference's outputs in the case's own dtype"""
 
 
 @dataclass(frozen=True)
@@ -150,8 +163,10 @@ def _terms(suite: Accuracy, params: Params) -> int:
     return suite.reduces(**params) if suite.reduces else 1
 
 
-def _references(suite: Accuracy, arrays: Arrays, inputs: Inputs) -> tuple[list[Any], list[Any]]:
-    return flat(suite.reference(**arrays.upcast(inputs))), flat(suite.reference(**arrays.copies(inputs)))
+def _make(suite: Accuracy, arrays: Arrays, check: Check) -> _Made:
+    inputs = _inputs(suite, arrays, check)
+    expected = flat(suite.reference(**arrays.upcast(inputs)))
+    return _Made(suite, arrays, check, inputs, expected, flat(suite.reference(**arrays.copies(inputs))))
 
 
 def _call_twice(suite: Accuracy, device: Accelerator, inputs: Inputs) -> _Outcome:
@@ -175,30 +190,21 @@ def _call_twice(suite: Accuracy, device: Accelerator, inputs: Inputs) -> _Outcom
     return _Outcome(copies, second, damaged, changed, reused)
 
 
-def _judged(
-    suite: Accuracy,
-    arrays: Arrays,
-    check: Check,
-    inputs: Inputs,
-    outcome: _Outcome,
-    expected: list[Any],
-    plain: list[Any],
-) -> AccuracyCase:
-    failure = _form(arrays, check, outcome, plain) or _memory(suite, arrays, check, inputs, outcome)
+def _judged(made: _Made, outcome: _Outcome) -> AccuracyCase:
+    failure = _form(made, outcome) or _memory(made, outcome)
     if failure:
-        return check.result(failure=failure)
-    terms, size = _terms(suite, check.params), _term_size(suite, arrays, inputs)
-    result = check.result()
-    for actual, wanted, usual in zip(outcome.first, expected, plain, strict=True):
-        result = _worse(result, _numbers(suite, arrays, check, actual, wanted, usual, (terms, size)))
+        return made.check.result(failure=failure)
+    result = made.check.result()
+    for actual, wanted, usual in zip(outcome.first, made.expected, made.plain, strict=True):
+        result = _worse(result, _numbers(made, actual, wanted, usual))
     return result
 
 
-def _form(arrays: Arrays, check: Check, outcome: _Outcome, plain: list[Any]) -> Reason | None:
+def _form(made: _Made, outcome: _Outcome) -> Reason | None:
     """Number, type, shape, dtype, device and density of the outputs."""
+    arrays, check, plain = made.arrays, made.check, made.plain
     if len(outcome.first) != len(plain):
-        facts = {"case": check.case, "got": len(outcome.first), "expected": len(plain)}
-        return Reason("wrong_count", facts)
+        return Reason("wrong_count", {"case": check.case, "got": len(outcome.first), "expected": len(plain)})
     for got, wanted in zip(outcome.first, plain, strict=True):
         if not arrays.is_array(got):
             return Reason("wrong_type", {"case": check.case, "got": type(got).__name__})
@@ -212,86 +218,92 @@ def _form(arrays: Arrays, check: Check, outcome: _Outcome, plain: list[Any]) -> 
     return None
 
 
-def _memory(suite: Accuracy, arrays: Arrays, check: Check, inputs: Inputs, outcome: _Outcome) -> Reason | None:
+def _memory(made: _Made, outcome: _Outcome) -> Reason | None:
     """What the calls did to memory that is not their output, and whether they wrote all of it."""
+    case, arrays = made.check.case, made.arrays
     if outcome.changed:
-        return Reason("input_changed", {"case": check.case, "inputs": ", ".join(outcome.changed)})
+        return Reason("input_changed", {"case": case, "inputs": ", ".join(outcome.changed)})
     if outcome.reused:
-        return Reason("output_reused", {"case": check.case})
-    given = [value for value in inputs.values() if arrays.is_array(value)]
+        return Reason("output_reused", {"case": case})
+    given = [value for value in made.inputs.values() if arrays.is_array(value)]
     for first, second in zip(outcome.first, outcome.second, strict=True):
         if any(arrays.overlap(second, value) for value in given):
-            return Reason("output_aliases_input", {"case": check.case})
-        left, right = arrays.host(first), arrays.host(second)
-        unwritten = np.isnan(left) & arrays.is_filler(second) if left.dtype.kind == "f" else np.zeros(0, bool)
-        if unwritten.any():
-            facts = {"case": check.case, "count": int(unwritten.sum()), "index": str(first_index(unwritten))}
-            return Reason("not_written", facts)
-        if suite.deterministic and not arrays.same_bits(first, second):
-            differing = (left != right) & ~(np.isnan(left) & np.isnan(right))
-            facts = {"case": check.case, "count": int(differing.sum()), "index": str(first_index(differing))}
-            return Reason("differs_from_itself", facts)
+            return Reason("output_aliases_input", {"case": case})
+        if found := _difference(made, first, second):
+            return found
     if outcome.damaged:
-        return Reason("wrote_outside", {"case": check.case, "zones": outcome.damaged})
+        return Reason("wrote_outside", {"case": case, "zones": outcome.damaged})
     return None
 
 
-def _numbers(
-    suite: Accuracy, arrays: Arrays, check: Check, actual: Any, wanted: Any, usual: Any, terms: tuple[int, float]
-) -> AccuracyCase:
-    """One output's numbers against the float64 reference."""
-    dtype = arrays.facts(actual).dtype
-    rtol, atol = tolerance(dtype, suite.tolerance, terms[0])
-    atol *= terms[1]
+def _difference(made: _Made, first: Any, second: Any) -> Reason | None:
+    """Where two calls on the same inputs differ.
+
+    Elements that still hold what each call's memory was filled with were never written; others come from a race.
+    """
+    arrays = made.arrays
+    if arrays.same_bits(first, second):
+        return None
+    left, right = arrays.host(first), arrays.host(second)
+    unwritten = np.isnan(left) & arrays.is_filler(second)
+    if unwritten.any():
+        return Reason("not_written", _places(made.check, unwritten))
+    differing = (left != right) & ~(np.isnan(left) & np.isnan(right))
+    return Reason("differs_from_itself", _places(made.check, differing)) if made.suite.deterministic else None
+
+
+def _places(check: Check, mask: Host) -> dict[str, Fact]:
+    index = str(first_index(mask)) if mask.any() else "-"
+    return {"case": check.case, "count": int(mask.sum()), "index": index}
+
+
+def _numbers(made: _Made, actual: Any, wanted: Any, usual: Any) -> AccuracyCase:
+    """One output's numbers against the float64 reference, and against the reference in the case's own dtype."""
+    arrays, check = made.arrays, made.check
     got, right, common = arrays.host(actual), arrays.host(wanted), arrays.host(usual)
     if got.dtype.kind != "f":
-        same = got == common
-        failure = None if same.all() else Reason("wrong_values", _exact(check, got, common, same))
-        return check.result(failure=failure, rtol=0.0, atol=0.0)
-    rounded = arrays.rounded(right, actual)
-    kinds = finiteness(got)
-    misplaced = (kinds != finiteness(rounded)) & (kinds != finiteness(common))
+        return _exact(check, got, common)
+    rtol, atol = tolerance(arrays.facts(actual).dtype, made.suite.tolerance, _terms(made.suite, check.params))
+    atol *= _term_size(made.suite, arrays, made.inputs)
     errors, usual_errors = error_stats(got, right), error_stats(common, right)
     result = check.result(errors=errors, reference_errors=usual_errors, rtol=rtol, atol=atol)
-    if misplaced.any():
-        where = first_index(misplaced)
-        facts = {"count": int(misplaced.sum()), "got": str(got[where]), "expected": str(rounded[where])}
-        return dataclasses.replace(
-            result, failure=Reason("not_finite", {"case": check.case, "index": str(where), **facts})
-        )
-    if beyond(got, right, rtol, atol) == 0 or within_ratio(errors, usual_errors):
+    if misplaced := _misplaced(check, got, common, arrays.rounded(right, actual)):
+        return dataclasses.replace(result, failure=misplaced)
+    count = beyond(got, right, rtol, atol)
+    if count == 0 or within_ratio(errors, usual_errors):
         return result
-    return dataclasses.replace(result, failure=_too_far(check, got, right, rtol, atol, errors, usual_errors))
+    return dataclasses.replace(result, failure=_too_far(result, got, right, count))
 
 
-def _too_far(
-    check: Check, got: Host, right: Host, rtol: float, atol: float, errors: ErrorStats, usual: ErrorStats
-) -> Reason:
-    where = errors.worst_index
-    facts = {
-        "case": check.case,
-        "count": beyond(got, right, rtol, atol),
-        "size": int(got.size),
-        "index": str(where),
-        "got": float(got[where]),
-        "expected": float(right[where]),
-        "error": errors.max_abs,
-        "usual_error": usual.max_abs,
-        "rtol": rtol,
-        "atol": atol,
-    }
-    return Reason("wrong_values", facts)
+def _misplaced(check: Check, got: Host, common: Host, rounded: Host) -> Reason | None:
+    """NaN or an infinity where neither the rounded float64 answer nor the reference has it, or the other way round."""
+    wrong = (finiteness(got) != finiteness(rounded)) & (finiteness(got) != finiteness(common))
+    if not wrong.any():
+        return None
+    where = first_index(wrong)
+    return Reason("not_finite", {**_places(check, wrong), "got": str(got[where]), "expected": str(rounded[where])})
 
 
-def _exact(check: Check, got: Host, right: Host, same: Host) -> dict[str, Any]:
-    where = first_index(~same)
-    count = int((~same).sum())
+def _too_far(result: AccuracyCase, got: Host, right: Host, count: int) -> Reason:
+    assert result.errors is not None
+    assert result.reference_errors is not None
+    where = result.errors.worst_index
+    facts: dict[str, Fact] = {"case": result.case, "count": count, "size": int(got.size), "index": str(where)}
+    values = {"got": float(got[where]), "expected": float(right[where]), "error": result.errors.max_abs}
+    allowed = {"usual_error": result.reference_errors.max_abs, "rtol": result.rtol, "atol": result.atol}
+    return Reason("wrong_values", {**facts, **values, **allowed})
+
+
+def _exact(check: Check, got: Host, right: Host) -> AccuracyCase:
+    """Integers and booleans have no tolerance."""
+    wrong = got != right
+    if not wrong.any():
+        return check.result(rtol=0.0, atol=0.0)
+    where = first_index(wrong)
     values = {"got": float(got[where]), "expected": float(right[where])}
-    error = abs(values["got"] - values["expected"])
-    return {
-        "case": check.case, "count": count, "size": int(got.size), "index": str(where), **values,
-        "error": error, "usual_error": 0.0, "rtol": 0.0, "atol": 0.0,
-    }  # fmt: skip
+    numbers = {"error": abs(values["got"] - values["expected"]), "usual_error": 0.0, "rtol": 0.0, "atol": 0.0}
+    facts = {**_places(check, wrong), "size": int(got.size), **values, **numbers}
+    return check.result(failure=Reason("wrong_values", facts), rtol=0.0, atol=0.0)
 
 
 def _worse(left: AccuracyCase, right: AccuracyCase) -> AccuracyCase:

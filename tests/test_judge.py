@@ -88,7 +88,9 @@ def test_a_regression_tells_its_numbers():
 
 
 def test_a_difference_below_the_timers_floor_never_matters():
-    assert _speed(run(again(1.05)), baseline(), floor_us={"activity": 10.0})[0] is Verdict.PASS
+    found = _speed(run(again(1.05)), baseline(), floor_us={"activity": 10.0})
+
+    assert found == (Verdict.PASS, "below_floor", ())
 
 
 def test_noise_that_hides_a_slow_down_asks_once_and_then_warns():

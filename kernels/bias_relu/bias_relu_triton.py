@@ -71,7 +71,7 @@ def _bias_relu_kernel(
     step = tl.num_programs(0).to(tl.int64) * ROWS
     bias = tl.load(bias_ptr + col * bias_stride, mask=col < cols, other=0.0).to(tl.float32)
     for first in range(tl.program_id(0).to(tl.int64) * ROWS, rows, step):
-        row = first + tl.arange(0, ROWS)
+        row = first + tl.arange(0, ROWS).to(tl.int64)
         mask = (row < rows)[:, None] & (col < cols)[None, :]
         x = tl.load(x_ptr + row[:, None] * row_stride + col[None, :] * col_stride, mask=mask, other=0.0)
         y = x.to(tl.float32) + bias[None, :]

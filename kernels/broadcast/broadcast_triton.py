@@ -70,6 +70,6 @@ def _broadcast_kernel(bias_ptr, out_ptr, rows, cols, bias_stride, ROWS: tl.const
     value = tl.load(bias_ptr + col * bias_stride, mask=col < cols).to(out_ptr.dtype.element_ty)
     tile = tl.broadcast_to(value[None, :], (ROWS, COLS))
     for first in range(tl.program_id(0).to(tl.int64) * ROWS, rows, step):
-        row = first + tl.arange(0, ROWS)
+        row = first + tl.arange(0, ROWS).to(tl.int64)
         mask = (row < rows)[:, None] & (col < cols)[None, :]
         tl.store(out_ptr + row[:, None] * cols + col[None, :], tile, mask=mask)

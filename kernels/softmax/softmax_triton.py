@@ -85,7 +85,7 @@ def _rows_kernel(
     col = tl.arange(0, COLS)
     step = tl.num_programs(0).to(tl.int64) * ROWS  # 64 bits, as x may have more than 2**31 elements
     for first in tl.range(tl.program_id(0).to(tl.int64) * ROWS, rows, step, num_stages=STAGES):
-        row = first + tl.arange(0, ROWS)
+        row = first + tl.arange(0, ROWS).to(tl.int64)
         mask = (row < rows)[:, None] & (col < cols)[None, :]
         source = x_ptr + row[:, None] * row_stride + col[None, :].to(tl.int64) * col_stride
         x = tl.load(source, mask=mask, other=-float("inf")).to(tl.float32)
@@ -102,7 +102,8 @@ def _long_rows_kernel(
     """One row a time in chunks: a walk for maximum and sum together, and one to write. The second mostly finds L2."""
     tl.static_assert(ROWS == 1 and STAGES == 1)
     chunk = tl.arange(0, COLS)
-    for row in range(tl.program_id(0).to(tl.int64), rows, tl.num_programs(0)):
+    for index in range(tl.program_id(0), rows, tl.num_programs(0)):
+        row = tl.cast(index, tl.int64)
         source = x_ptr + row * row_stride
         # Online softmax (Milakov and Gimelshein, 2018): the sum so far is rescaled whenever the maximum grows.
         top = -float("inf")

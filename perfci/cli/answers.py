@@ -31,7 +31,7 @@ _SUITES = {
 }
 
 
-def request(  # noqa: PLR0913, PLR0917 - one argument an option
+def request(
     ops: Sequence[str], case: str | None, device: str, budget: float, seed: int | None, suite: str, timer: str
 ) -> Request:
     """The options as one record."""
@@ -85,7 +85,7 @@ def report(path: Path, out: Path | None, project: Path) -> int:
     return Exit.OK
 
 
-def accept(  # noqa: PLR0913 - one argument an option
+def accept(
     paths: Sequence[Path], ops: Sequence[str], project: Path, *, add: bool, dirty: bool, json: bool
 ) -> int:
     """Make baselines of stored runs; exit 2 if anything was refused."""

@@ -86,7 +86,6 @@ HERE = Path()
 
 @app.callback(invoke_without_command=True)
 def root(
-    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> int | None:
     """Hold the options that stand before any command."""
@@ -231,7 +230,7 @@ def demo(
         typer.Option("--keep", metavar="DIR", help="Build the project there instead of in a temporary folder."),
     ] = None,
 ) -> int:
-    """See a red gate in ten seconds: a project on a fake device, one kernel made slower and one wrong. No torch needed."""
+    """See a red gate in ten seconds: a fake device, one kernel made slower and one wrong. No torch needed."""
     from perfci.cli import demo as demonstration
 
     return demonstration.demo(keep)

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one a way to end
     """Run a command; gives its exit code."""
     from perfci.cli.app import app
 
@@ -77,7 +77,7 @@ def run_file(suite: Accuracy | Performance) -> None:
 
 
 def _stop_on_sigterm() -> None:
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number: int, _: FrameType | None) -> None:
         raise Stopped(signal.Signals(number).name)
 
     signal.signal(signal.SIGTERM, stop)

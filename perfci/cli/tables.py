@@ -149,7 +149,7 @@ class _Layout:
         yield self.line(str(row.verdict), first, change, speedup, row.kernel, row.reference)
         yield from (" " * INDENT + line for line in rest)
 
-    def line(self, verdict: str, name: str, change: str, speedup: str, kernel: str, reference: str) -> str:  # noqa: PLR0913, PLR0917  one a column
+    def line(self, verdict: str, name: str, change: str, speedup: str, kernel: str, reference: str) -> str:
         """One line with its columns aligned."""
         widths = (_CHANGE_RANGED, _SPEEDUP_RANGED) if self.ranged else (_CHANGE, _SPEEDUP)
         texts = [

@@ -52,8 +52,11 @@ class FakeSpec:
         known = {f.name for f in fields(cls)}
         for key in table:
             if key not in known:
-                raise UsageError("unknown_setting", key=f"fake.{key}", known=", ".join(sorted(known)))
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in table.items()})
+                raise UsageError("fake_setting_unknown", key=key, known=", ".join(sorted(known)))
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
+        }
+        return cls(**values)
 
 
 class _Clock:

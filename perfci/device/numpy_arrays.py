@@ -92,12 +92,13 @@ class NumpyArrays:
         """Fill what `numpy.empty` and `numpy.empty_like` give; guard nothing."""
         value = np.nan if filler == "nan" else FILLER
         empty, empty_like = np.empty, np.empty_like
-        np.empty = lambda *args, **kwargs: _full(empty(*args, **kwargs), value)  # type: ignore[assignment]
-        np.empty_like = lambda *args, **kwargs: _full(empty_like(*args, **kwargs), value)  # type: ignore[assignment]
+        module: Any = np
+        module.empty = lambda *args, **kwargs: _full(empty(*args, **kwargs), value)
+        module.empty_like = lambda *args, **kwargs: _full(empty_like(*args, **kwargs), value)
         try:
             yield _NoWatch()
         finally:
-            np.empty, np.empty_like = empty, empty_like
+            module.empty, module.empty_like = empty, empty_like
 
     def is_filler(self, array: Array) -> Array:
         """Elements that hold the filler."""

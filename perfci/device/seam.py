@@ -103,7 +103,7 @@ class Arrays(Protocol):
         """Whether two arrays share memory."""
 
     def watch_allocations(self, filler: str) -> AbstractContextManager[AllocationWatch]:
-        """Hand out guard-zoned memory for every array allocated inside, filled with NaN (`nan`) or a number (`value`)."""
+        """Hand out guard-zoned memory for arrays made empty inside, filled with NaN (`nan`) or a number (`value`)."""
 
     def is_filler(self, array: Any) -> np.ndarray[Any, Any]:
         """Which elements hold the number that `value` fills with."""
@@ -135,7 +135,7 @@ class Session(Protocol):
         """What follows, up to the next `launch`, belongs to no launch."""
 
     def launches(self) -> Sequence[Launch]:
-        """Every launch in order; only after the session has ended. Raises `DeviceError` if the records do not add up."""
+        """Every launch in order, once the session has ended; raises `DeviceError` if the records do not add up."""
 
     def busy_s(self) -> float:
         """Seconds in which the device was at work in the session."""
@@ -145,11 +145,14 @@ class Accelerator(Protocol):
     """A device that kernels run on."""
 
     info: Device
-    arrays: Arrays
     timer: str | None
     """name of the timer in use, known from `start_timer` on; None where nothing can be timed"""
     absent: Reason | None
     """why speed can't be measured here"""
+
+    @property
+    def arrays(self) -> Arrays:
+        """Its inputs and outputs."""
 
     def session(self) -> AbstractContextManager[Session]:
         """Open a timing session."""

@@ -179,10 +179,8 @@ def _place(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     length = tensor.numel() * step
     room = torch.full((length + 2 * guard,), _poison(tensor.dtype), dtype=tensor.dtype, device=tensor.device)
     inner = room[guard : guard + length]
-    if step == 2:
-        inner = inner.view(*tensor.shape[:-1], tensor.shape[-1] * 2)[..., ::2]
-    else:
-        inner = inner.view(tensor.shape)
+    shape = (*tensor.shape[:-1], tensor.shape[-1] * 2) if step == 2 else tensor.shape
+    inner = inner.view(shape)[..., ::step] if tensor.dim() else inner.view(shape)
     inner.copy_(tensor)
     return inner
 

@@ -141,6 +141,8 @@ def _no_change(comparison: Comparison, floor_us: float) -> Finding:
     beyond = [screen.change.value > screen.margin and screen.difference_us > floor_us for screen in screens]
     if statistics.median_low(beyond):
         return Finding(Verdict.INCONCLUSIVE, (Reason("too_noisy", facts),), unsettled=len(screens) == 1)
+    if abs(screens[0].change.value) > screens[0].margin and abs(screens[0].difference_us) <= floor_us:
+        return Finding(Verdict.PASS, (Reason("below_floor", {**facts, "floor_us": floor_us}),))
     return Finding(Verdict.PASS, (Reason("no_change", facts),))
 
 

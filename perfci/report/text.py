@@ -25,6 +25,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 """Unicode categories that show nothing or reorder text: control, format, surrogate, private, unassigned."""
 
+_CODE = re.compile(r"(?<![`$])(`[^`|\\]+`)(?![`$])")
 _MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _REFERENCE = re.compile(r"(\\?[@#!%~$^]|&amp;)(?=\w)")
 _LINK = re.compile(r"(?i)(?<=:)(?=//)|(?<=\bwww)(?=\.)|(?<=\bmailto)(?=:)|(?<=\bxmpp)(?=:)")
@@ -43,13 +44,20 @@ def plain(text: str, limit: int = SENTENCE_LIMIT) -> str:
 def inline(text: str, limit: int = SENTENCE_LIMIT) -> str:
     r"""Foreign text as Markdown that shows it as it is, in a paragraph, list item or table cell.
 
+    Words between single backticks stay code, in which nothing else has a meaning.
+
     >>> inline("<b> *x* | @all ![y](http://z)")
     '&lt;b&gt; \\*x\\* \\| @&#8203;all !\\[y\\](http:&#8203;//z)'
     """
-    safe = plain(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    parts = _CODE.split(plain(text, limit))
+    return "".join(part if index % 2 else _escaped(part, first=not index) for index, part in enumerate(parts))
+
+
+def _escaped(text: str, *, first: bool) -> str:
+    safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     safe = _MARKUP.sub(lambda found: "\\" + found.group(), safe)
     safe = _LINK.sub(BREAK, _REFERENCE.sub(rf"\1{BREAK}", safe))
-    return _OPENING.sub(_defused, safe)
+    return _OPENING.sub(_defused, safe) if first else safe
 
 
 def code(text: str, limit: int = NAME_LIMIT) -> str:

@@ -45,7 +45,7 @@ class Launches:
     """what could not be read: the tail that a killed run left torn"""
 
 
-def append_launches(  # noqa: PLR0913, PLR0917  the five that name a block, then its launches
+def append_launches(
     folder: Path, op: str, case: str, process: int, block: int, arms: Mapping[str, Sequence[float]]
 ) -> None:
     """Append one block's launches by arm. Raises StoredFileError where they can't be written, the file as it was."""

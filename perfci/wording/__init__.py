@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import string
+from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
@@ -17,12 +18,12 @@ import yaml
 from perfci import units
 from perfci.model import Reason
 
-_WRITERS = {
+_WRITERS: dict[str, Callable[[float | None], str]] = {
     "us": units.time,
     "%": units.percent,
     "+%": functools.partial(units.percent, signed=True),
     "size": units.size,
-    "n": units.significant,
+    "n": lambda value: "-" if value is None else units.significant(value),
 }
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from perfci.device import Accelerator, detect, open_device
 from perfci.device.lock import device_lock
 from perfci.errors import PerfciError
 from perfci.inputs import bound_inputs
-from perfci.measure import Settings, Subject, measure, prepare, suspicions
-from perfci.model import AccuracyCase, Limits, PerformanceCase, PlannedOp, Suite
+from perfci.measure import Bench, Settings, Subject, bench, measure, prepare, suspicions
+from perfci.model import AccuracyCase, Block, Fact, Limits, PerformanceCase, PlannedOp, Suite
 from perfci.spec import Params, Performance, case_id, matches
 from perfci.worker.load import LoadedOp, call_reason, describe_exception, load_op
 from perfci.worker.protocol import (
@@ -186,24 +186,25 @@ class _Worker:
         self._mouth.say(Ready(self._device.info, self._device.timer))
         settings = Settings(self._job.seed, self._job.process, self._job.budget_s, self._job.run_started)
         limits = self._limits(suite, chosen)
-        subjects = [self._prepare(suite, params, settings) for params in chosen]
+        on = bench(suite, self._device, settings)
+        subjects = [self._prepare(on, params) for params in chosen]
         began = time.monotonic()
-        busy_s = measure(suite, self._device, subjects, settings, self._heard)
+        busy_s = measure(on, subjects, self._heard)
         seconds = time.monotonic() - began
         for subject in subjects:
             self._finish(subject, limits)
         share = busy_s / seconds if seconds and self._device.info.kind != "fake" else None
         self._mouth.say(OpDone(None, (), self._tuned(), self._verify_s, seconds, share, limits))
 
-    def _prepare(self, suite: Performance, params: Params, settings: Settings) -> Subject:
+    def _prepare(self, on: Bench, params: Params) -> Subject:
         self._mouth.say(Step("prepare", self._op, case_id(params)))
-        subject = prepare(suite, self._device, params, settings, self._describe)
+        subject = prepare(on, params, self._describe)
         self._mouth.say(Prepared(subject.facts))
         return subject
 
-    def _heard(self, case: str, block: object, launches_us: object) -> None:
+    def _heard(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
         self._mouth.say(Step("measure", self._op, case))
-        self._mouth.say(Measured(case, block, launches_us))  # type: ignore[arg-type]
+        self._mouth.say(Measured(case, block, launches_us))
 
     def _finish(self, subject: Subject, limits: Limits) -> None:
         facts = subject.facts
@@ -245,8 +246,8 @@ class _Worker:
         self._mouth.say(Checked(result))
         return result.failure is None
 
-    def _describe(self, error: BaseException) -> dict[str, object]:
-        return dict(describe_exception(error, self._folder))
+    def _describe(self, error: BaseException) -> dict[str, Fact]:
+        return describe_exception(error, self._folder)
 
     def _tuned(self) -> str | None:
         """Digest of the op's tuned file for this device."""

@@ -69,8 +69,7 @@ def _importing_from(folder: Path, shared: Path) -> Iterator[None]:
 
 def _suite(path: Path, name: str, kind: type[Any]) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ContractError("file_missing", file=path.name)
+    assert spec is not None and spec.loader is not None  # noqa: PT018 - a path that ends in .py has both
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:
@@ -79,7 +78,7 @@ def _suite(path: Path, name: str, kind: type[Any]) -> Any:
         raise ContractError("import_failed", suite=path.name, **describe_exception(error, path.parent)) from error
     found = getattr(module, name, None)
     if not isinstance(found, kind):
-        raise ContractError("suite_missing", file=path.name, name=name, kind=kind.__name__)
+        raise ContractError("suite_not_built", file=path.name, name=name, kind=kind.__name__)
     return found
 
 

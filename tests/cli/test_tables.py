@@ -73,8 +73,10 @@ def test_at_80_columns_the_whole_case_and_sentence_can_be_read(examples):
 
     words = printed(tables.verdicts(judgements, run), width=80).split()
 
-    assert "rows=4096,cols=32768,dtype=float16" in " ".join(words).replace(", dtype", ",dtype")
-    assert "It is +4.1 % slower than its baseline, beyond the allowed 2.0 %, in both fresh processes." in " ".join(words)
+    assert {"rows=4096,cols=32768,", "dtype=float16", "212"} <= set(words)
+    assert "It is +4.1 % slower than its baseline, beyond the allowed 2.0 %, in both fresh processes." in " ".join(
+        words
+    )
 
 
 def test_verdicts_are_words_in_colour_not_colour_alone(examples):
@@ -147,7 +149,7 @@ def test_show_fits_the_terminal(examples, width):
     lines = printed(*tables.show(run.ops[0], run.ops[0].performance, rows, run), width=width).splitlines()
 
     assert max(map(len, lines)) <= width
-    assert all(len(line.split()) > 8 for line in lines if line.strip().startswith("kernel  "))
+    assert all(len(line.split()) > 8 for line in lines if line.startswith("  kernel  ") and " us " in line)
 
 
 def test_list_names_every_case_and_what_is_broken(examples):

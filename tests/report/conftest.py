@@ -1,5 +1,6 @@
 """The runs of `tests/example_runs.py`, their sentences, and golden files."""
 
+import functools
 import importlib.util
 import os
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci import wording
+from perfci import report, wording
 
 TESTS = Path(__file__).parents[1]
 
@@ -27,10 +28,24 @@ def examples():
     return load_examples()
 
 
-@pytest.fixture(autouse=True)
-def sentences(examples, monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def sentences(examples):
     """The examples' own catalogue, so that rewording the real one touches no golden file."""
-    monkeypatch.setattr(wording, "catalogue", lambda language="en": examples.SENTENCES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wording, "catalogue", lambda language="en": examples.SENTENCES)
+        yield
+
+
+@pytest.fixture(scope="module")
+def rendered(examples, sentences, tmp_path_factory):
+    """The folder of an example's report by name, rendered once a module."""
+
+    @functools.cache
+    def render(name: str) -> Path:
+        run, judgements = getattr(examples, name)()
+        return report.write(run, judgements, tmp_path_factory.mktemp(name)).parent
+
+    return render
 
 
 @pytest.fixture

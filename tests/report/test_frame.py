@@ -54,7 +54,9 @@ def test_spreads_without_launches_are_medians_over_the_blocks(examples):
 def test_spreads_with_launches_pool_them_all(examples):
     run, _ = examples.small()
     case = run.ops[0].performance[0].case
-    rows = [LaunchRow("softmax", case, 0, b, "kernel", tuple(float(100 * b + i) for i in range(1, 101))) for b in range(5)]
+    rows = [
+        LaunchRow("softmax", case, 0, b, "kernel", tuple(float(100 * b + i) for i in range(1, 101))) for b in range(5)
+    ]
 
     spread = frame.spreads(frame.blocks(run), frame.launches(rows))[0]
 

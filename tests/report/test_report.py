@@ -9,8 +9,9 @@ from perfci.model import Judgements
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 
 
-def page(folder, run, judgements, **options):
-    return report.write(run, judgements, folder, **options).read_text(encoding="utf-8")
+@pytest.fixture
+def page(rendered):
+    return lambda name: (rendered(name) / report.REPORT).read_text(encoding="utf-8")
 
 
 def section(text, heading):
@@ -19,37 +20,37 @@ def section(text, heading):
 
 
 @pytest.mark.parametrize("name", ["small", "full"])
-def test_the_report_reads_as_the_golden_file(examples, golden, tmp_path, name):
-    golden(f"report-{name}.md", page(tmp_path, *getattr(examples, name)()))
+def test_the_report_reads_as_the_golden_file(page, golden, name):
+    golden(f"report-{name}.md", page(name))
 
 
 @pytest.mark.parametrize("name", ["small", "full", "long_names", "stopped", "failed_op", "on_cpu", "without_baseline"])
-def test_every_picture_of_the_report_lies_beside_it_and_no_other(examples, tmp_path, name):
-    text = page(tmp_path, *getattr(examples, name)())
+def test_every_picture_of_the_report_lies_beside_it_and_no_other(page, rendered, name):
+    linked = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page(name))
 
-    linked = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
-    assert sorted(linked) == sorted(file.name for file in tmp_path.glob("*.png"))
+    assert sorted(linked) == sorted(file.name for file in rendered(name).glob("*.png"))
 
 
 def test_an_earlier_reports_pictures_are_gone_and_other_files_stay(examples, tmp_path):
-    page(tmp_path, *examples.full())
+    report.write(*examples.small(), tmp_path)
     (tmp_path / "mine.png").write_bytes(b"kept")
 
-    page(tmp_path, *examples.failed_op())
+    report.write(*examples.failed_op(), tmp_path)
 
     assert [file.name for file in tmp_path.glob("*.png")] == ["mine.png"]
 
 
-def test_rendering_twice_gives_the_same_bytes(examples, tmp_path):
-    page(tmp_path / "a", *examples.full())
-    page(tmp_path / "b", *examples.full())
+def test_rendering_twice_gives_the_same_bytes(examples, rendered, tmp_path):
+    report.write(*examples.full(), tmp_path)
 
-    first, second = ({f.name: f.read_bytes() for f in (tmp_path / n).iterdir()} for n in "ab")
+    first, second = (
+        {file.name: file.read_bytes() for file in folder.iterdir()} for folder in (rendered("full"), tmp_path)
+    )
     assert first == second
 
 
-def test_verdicts_stand_first_and_the_gravest_on_top(examples, tmp_path):
-    text = page(tmp_path, *examples.full())
+def test_verdicts_stand_first_and_the_gravest_on_top(page):
+    text = page("full")
 
     assert text.index("## Verdicts") < text.index("## Notes") < text.index("## softmax")
     verdicts = re.findall(r"\*\*(REGRESSED|WRONG|TOO\\_SLOW|TOO_SLOW|ERROR|INCONCLUSIVE|REMOVED)\*\* *\|", text)
@@ -57,28 +58,28 @@ def test_verdicts_stand_first_and_the_gravest_on_top(examples, tmp_path):
     assert set(verdicts[:-2]) == {"REGRESSED", "WRONG", "TOO_SLOW", "ERROR"}
 
 
-def test_many_rows_that_are_fine_are_folded_and_counted(examples, tmp_path):
-    verdicts = section(page(tmp_path, *examples.full()), "Verdicts")
+def test_many_rows_that_are_fine_are_folded_and_counted(page):
+    verdicts = section(page("full"), "Verdicts")
 
     assert "<summary>18 rows that are fine: 1 IMPROVED, 3 NEW, 14 PASS</summary>" in verdicts
     assert verdicts.index("REGRESSED") < verdicts.index("<details>") < verdicts.index("| PASS ")
 
 
-def test_a_case_that_was_not_timed_shows_dashes(examples, tmp_path):
-    text = page(tmp_path, *examples.full())
+def test_a_case_that_was_not_timed_shows_dashes(page):
+    text = page("full")
 
     row = next(line for line in text.splitlines() if "m=8192,n=8192,k=8192,dtype=float16" in line and "WRONG" in line)
     assert [cell.strip() for cell in row.split("|")][4:8] == ["-", "-", "-", "-"]
 
 
-def test_without_a_baseline_there_is_a_speedup_and_no_change(examples, tmp_path):
-    verdicts = section(page(tmp_path, *examples.without_baseline()), "Verdicts")
+def test_without_a_baseline_there_is_a_speedup_and_no_change(page):
+    verdicts = section(page("without_baseline"), "Verdicts")
 
     assert "| NEW     | -      | 1.50x (1.48x to 1.52x) |" in verdicts
 
 
-def test_on_a_cpu_the_report_says_that_speed_was_not_measured(examples, tmp_path):
-    text = page(tmp_path, *examples.on_cpu())
+def test_on_a_cpu_the_report_says_that_speed_was_not_measured(page):
+    text = page("on_cpu")
 
     assert "Speed was not measured: there is no accelerator here." in section(text, "Notes")
     assert "### softmax: accuracy" in text
@@ -86,27 +87,27 @@ def test_on_a_cpu_the_report_says_that_speed_was_not_measured(examples, tmp_path
     assert "none: nothing was timed" in text
 
 
-def test_a_stopped_run_says_so_at_its_head(examples, tmp_path):
-    head = page(tmp_path, *examples.stopped()).partition("## Verdicts")[0]
+def test_a_stopped_run_says_so_at_its_head(page):
+    head = page("stopped").partition("## Verdicts")[0]
 
     assert "| stopped | early, by SIGINT: only what was measured until then is judged |" in head
 
 
-def test_an_op_that_failed_as_a_whole_shows_its_message_in_full(examples, tmp_path):
-    text = page(tmp_path, *examples.failed_op())
+def test_an_op_that_failed_as_a_whole_shows_its_message_in_full(page):
+    text = page("failed_op")
 
     assert "| `bias_relu` | whole op | **ERROR** |" in text
     assert text.count("  at bias_relu.py:31\n") == 12
 
 
 def test_an_empty_run_says_that_nothing_was_judged(examples, tmp_path):
-    text = page(tmp_path, examples.run([]), Judgements(()))
+    text = report.write(examples.run([]), Judgements(()), tmp_path).read_text(encoding="utf-8")
 
     assert "**Nothing was judged.** 0 ops, 0 verdicts (exit code 0)." in text
 
 
-def test_the_report_says_how_to_repeat_the_run(examples, tmp_path):
-    text = page(tmp_path, *examples.small())
+def test_the_report_says_how_to_repeat_the_run(page):
+    text = page("small")
 
     assert "perfci check --op softmax --seed 20260102" in section(text, "Environment")
 
@@ -120,14 +121,14 @@ def test_the_report_says_how_to_repeat_the_run(examples, tmp_path):
         ("ERROR", "perfci check --op bias_relu --seed 20260102"),
     ],
 )
-def test_every_failing_verdict_names_the_next_command(examples, tmp_path, verdict, command):
-    steps = section(page(tmp_path, *examples.full()), "How to read this report")
+def test_every_failing_verdict_names_the_next_command(page, verdict, command):
+    steps = section(page("full"), "How to read this report")
 
     assert re.search(rf"\*\*{verdict}\*\*: [^\n]+\n\n```text\n{re.escape(command)}\n```", steps)
 
 
-def test_achieved_rates_are_shares_of_the_limits_measured_in_the_run(examples, tmp_path):
-    text = page(tmp_path, *examples.small())
+def test_achieved_rates_are_shares_of_the_limits_measured_in_the_run(page):
+    text = page("small")
 
     row = next(line for line in text.splitlines() if "18.3 MiB" in line)
     cells = [cell.strip() for cell in row.split("|")]
@@ -143,7 +144,7 @@ def test_with_raw_launches_percentiles_are_exact_and_launches_are_drawn(examples
         us = [float(n) for n in range(index * 100 + 1, index * 100 + 101)]
         store.append_launches(tmp_path, "softmax", case, 0, index, {"kernel": us})
 
-    text = page(tmp_path, run, judgements, launches=tmp_path)
+    text = report.write(run, judgements, tmp_path, launches=tmp_path).read_text(encoding="utf-8")
 
     row = next(line for line in text.splitlines() if line.startswith(f"| `{case}`") and "| kernel " in line)
     cells = [cell.strip() for cell in row.split("|")]
@@ -157,7 +158,7 @@ def test_torn_launches_become_a_note_and_the_rest_is_used(examples, tmp_path):
     with (tmp_path / "launches.jsonl.gz").open("ab") as file:
         file.write(b"\x1f\x8b torn")
 
-    text = page(tmp_path, run, judgements, launches=tmp_path)
+    text = report.write(run, judgements, tmp_path, launches=tmp_path).read_text(encoding="utf-8")
 
     assert "launches" in section(text, "Notes")
     assert "launches-softmax.png" in text
@@ -170,19 +171,19 @@ def tokens(text):
     return [token for block in MARKDOWN.parse(text) for token in (block, *(block.children or ()))]
 
 
-def test_hostile_text_adds_no_html_link_or_picture(examples, tmp_path):
-    found = tokens(page(tmp_path, *examples.hostile()))
+def test_hostile_text_adds_no_html_link_or_picture(rendered, page):
+    found = tokens(page("hostile"))
 
     html = {token.content.strip() for token in found if token.type in {"html_block", "html_inline"}}
     assert all(re.fullmatch(r"(</?details>|<summary>[\w ]+</summary>|\n)+", part) for part in html)
     assert not [token for token in found if token.type == "link_open"]
     pictures = [token.attrs["src"] for token in found if token.type == "image"]
     assert pictures
-    assert all((tmp_path / name).is_file() for name in pictures)
+    assert all((rendered("hostile") / name).is_file() for name in pictures)
 
 
-def test_hostile_text_leaves_every_table_with_its_columns(examples, tmp_path):
-    text = page(tmp_path, *examples.hostile())
+def test_hostile_text_leaves_every_table_with_its_columns(page):
+    text = page("hostile")
 
     columns = len(re.split(r"(?<!\\)\|", next(line for line in text.splitlines() if line.startswith("| op "))))
     rows = [line for line in section(text, "Verdicts").splitlines() if line.startswith("|")]
@@ -190,29 +191,29 @@ def test_hostile_text_leaves_every_table_with_its_columns(examples, tmp_path):
     assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {columns}
 
 
-def test_hostile_text_keeps_the_reports_headings(examples, tmp_path):
-    found = tokens(page(tmp_path, *examples.hostile()))
+def test_hostile_text_keeps_the_reports_headings(page):
+    found = tokens(page("hostile"))
 
     levels = [token.tag for token in found if token.type == "heading_open"]
     assert levels.count("h1") == 1
     assert levels.count("h2") == 5
 
 
-def test_hostile_text_calls_nobody_outside_code(examples, tmp_path):
-    found = tokens(page(tmp_path, *examples.hostile()))
+def test_hostile_text_calls_nobody_outside_code(page):
+    found = tokens(page("hostile"))
 
     shown = [token.content for token in found if token.type == "text"]
     assert any("all" in text for text in shown)
     assert not [text for text in shown if re.search(r"[@#!~]\w|://\w", text)]
 
 
-def test_hostile_text_leaves_no_control_or_reordering_character(examples, tmp_path):
-    text = page(tmp_path, *examples.hostile())
+def test_hostile_text_leaves_no_control_or_reordering_character(page):
+    text = page("hostile")
 
     assert not re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", text)
 
 
-def test_a_very_long_message_is_cut_in_the_middle(examples, tmp_path):
-    text = page(tmp_path, *examples.hostile())
+def test_a_very_long_message_is_cut_in_the_middle(page):
+    text = page("hostile")
 
     assert len(max(text.splitlines(), key=len)) < 4500

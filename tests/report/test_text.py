@@ -10,13 +10,19 @@ def shown(markdown):
     """What a reader sees of one table cell."""
     rendered = HTML.render(f"| a | b |\n| - | - |\n| x | {markdown} |")
     cell = rendered.split("<td>")[2].split("</td>")[0]
-    return cell.replace("\u200b", "").replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&")
+    return (
+        cell.replace("\u200b", "")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", '"')
+        .replace("&amp;", "&")
+    )
 
 
 @pytest.mark.parametrize(
     "hostile",
     [
-        "a|b", "a\\|b", "`code` ``", "**bold** _it_ __init__", "<script>alert(1)</script>", "![x](http://evil)", "[y](z)",
+        "a|b", "a\\|b", "`` a`", "**bold** _it_ __init__", "<script>alert(1)</script>", "![x](http://evil)", "[y](z)",
         "[y][z]", "<http://evil>", "@all", "#1 !2 ~bug $x$ %3", "~~gone~~", "&lt; &#64;all", "\\", "- item", "1. item", "1) x",
         "# heading", "+ x", "====", "---", "<!-- x -->", "$`x`$", "a\\", "www.evil.example", "x@y.example", "http://a.b/c_d_e",
     ],
@@ -26,7 +32,15 @@ def test_escaped_text_is_shown_as_it_is(hostile):
 
 
 def test_snake_case_names_stay_readable():
-    assert text.inline("head_dim=128, my_kernel") == "head\\_dim=128, my\\_kernel".replace("\\", "")
+    assert text.inline("head_dim=128, my_kernel") == "head_dim=128, my_kernel"
+
+
+def test_commands_between_backticks_stay_code():
+    assert text.inline("Run `perfci list --op '*'` now.") == "Run `perfci list --op '*'` now."
+
+
+def test_code_holds_nothing_that_could_break_out():
+    assert shown(text.inline("`<b>` ``x`y` `a|b` `c\\`")) == "<code><b></code> ``x<code>y</code> `a|b` `c\\`"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,10 @@ def test_takes_every_view_whose_rows_lie_evenly(view, agrees):
     agrees({"x": view(torch.randn(4, 5, 40))})
 
 
-def test_offsets_reach_beyond_32_bits(module):
+@pytest.mark.parametrize("long", [False, True])
+def test_offsets_reach_beyond_32_bits(long, module, monkeypatch):
+    if long:
+        monkeypatch.setattr(module, "choose_tile", lambda *_: module.LONG_ROWS._replace(cols=4))
     far = 2**29 + 64  # itself within 32 bits
     x = torch.empty(4 * far + 8, dtype=torch.float16).as_strided((5, 8), (far, 1))  # 4 GiB, five pages of it touched
     x.copy_(torch.arange(40.0).view(5, 8) % 5)

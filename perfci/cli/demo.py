@@ -1,0 +1,67 @@
+"""A red gate in ten seconds: a project on the fake device whose head makes one kernel slower and one wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+from perfci.cli.main import Exit
+
+_PLANTED = (
+    ("scale", "4 % slower", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.7"),
+    ("row_sum", "the last column left out", "x.sum(axis=1)", "x[:, :-1].sum(axis=1)"),
+)
+"""op, what is planted, and the edit of its `_triton` file that plants it"""
+
+_EXPLANATION = """\
+perfci ends with exit code 2 here: the gate failed, as it would on a merge request. {slow} was found slower than its
+baseline allows, and measured again in two fresh processes before perfci said so. {wrong} gives wrong answers, so its
+speed was not even looked at. Exit 0 would be ok, 3 only warnings, 1 that perfci itself failed."""
+
+
+def demo(keep: Path | None) -> int:
+    """Build the project, record its baselines, plant the mistakes, and check it; gives the check's exit code."""
+    from perfci.cli.main import run
+
+    folder = Path(keep or tempfile.mkdtemp(prefix="perfci-demo-"))
+    _build(folder)
+    device = ["--device", "fake", "--project", str(folder)]
+    _say(f"A project on a fake device: {folder}", "", "$ perfci run && perfci accept reports")
+    _quietly(lambda: run(["run", *device]))
+    _quietly(lambda: run(["accept", str(folder / "reports"), "--project", str(folder)]))
+    for op, what, before, after in _PLANTED:
+        _plant(folder / "kernels" / op / f"{op}_triton.py", before, after)
+        _say(f"planted in {op}: {what}")
+    _say("", "$ perfci check")
+    status = run(["check", *device])
+    if status == Exit.GATE_FAILED:
+        _say("", _EXPLANATION.format(slow=_PLANTED[0][0], wrong=_PLANTED[1][0]))
+    return status
+
+
+def _build(folder: Path) -> None:
+    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
+        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _plant(path: Path, before: str, after: str) -> None:
+    path.write_text(path.read_text(encoding="utf-8").replace(before, after), encoding="utf-8")
+
+
+def _quietly(step: Callable[[], int]) -> None:
+    with (
+        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        step()
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        print(line, flush=True)
