@@ -225,7 +225,7 @@ def _pointwise(module: Any, case: Mapping[str, Any]) -> Iterator[Any]:
     for tile, row, warps in itertools.product((2, 4, 8, 16, 32), (1, 2, 4, 8), (2, 4, 8)):
         cols = min(width, row * 1024 // size)
         if cols == row * 1024 // size and cols * size <= tile * 1024 and tile * 1024 >= warps * 512:
-            yield module.Tile(tile * 1024 // (cols * size), cols, warps)
+            yield module._launch.Tile(tile * 1024 // (cols * size), cols, warps)
 
 
 def _softmax(module: Any, case: Mapping[str, Any]) -> Iterator[Any]:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -98,7 +98,7 @@ def _running(device: torch.device) -> dict[str, Any]:
 
 def on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Makes the device current while a kernel is launched, since Triton launches on the current one."""
-    switch = _switch(device.type)
+    switch = _switch(device)
     return switch(device) if switch else _NOTHING
 
 
@@ -106,8 +106,8 @@ _NOTHING = contextlib.nullcontext()
 
 
 @functools.cache
-def _switch(kind: str) -> Callable[[torch.device], contextlib.AbstractContextManager[Any]] | None:
-    module = getattr(torch, kind, None)
+def _switch(device: torch.device) -> Callable[[torch.device], contextlib.AbstractContextManager[Any]] | None:
+    module = getattr(torch, device.type, None)
     return module.device if hasattr(module, "device") and module.device_count() > 1 else None
 
 
@@ -123,12 +123,41 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
+def tiles(size: int, block: int) -> int:
+    """How many blocks cover a size; triton.cdiv takes microseconds on the host."""
+    return -(-size // block)
+
+
 def grid(row_tiles: int, col_tiles: int, limits: Limits) -> tuple[int, int]:
     """Programs along x, which the rows share, and along y, one for each tile of columns.
 
     Rows beyond the device's limits are left to the kernel's loop over `num_programs(0)`.
     """
     return min(row_tiles, limits.grid[0], limits.programs // col_tiles), col_tiles
+
+
+class Tile(NamedTuple):
+    """Rows and columns of one program of a pointwise op, and its warps."""
+
+    rows: int
+    cols: int
+    warps: int
+
+
+def pointwise_tile(
+    rows: int, cols: int, itemsize: int, limits: Limits, sizes: tuple[tuple[int | None, int, int], ...], row_bytes: int
+) -> Tile:
+    """The tile of a pointwise op; always of powers of two, so that there are few of them to compile.
+
+    `sizes` lists (bytes that each processor handles, at most; bytes of a tile; its warps), the last without a limit.
+    `row_bytes` is the widest row of a tile, unless the grid allows too few tiles along a row.
+    """
+    share = rows * cols * itemsize / limits.processors
+    tile_bytes, warps = next((size, warps) for most, size, warps in sizes if most is None or share <= most)
+    tile_cols = min(power_of_two(cols), row_bytes // itemsize)
+    while tiles(cols, tile_cols) > min(limits.grid[1], limits.programs):
+        tile_cols *= 2
+    return Tile(max(tile_bytes // (tile_cols * itemsize), 1), tile_cols, warps)
 
 
 @functools.cache

@@ -1,5 +1,8 @@
 """perfci: is each Triton kernel still right, and still fast? A verdict on every merge request that can be trusted."""
 
+import sys
+from pathlib import Path
+
 from perfci.spec import LAYOUTS, VALUES, Accuracy, Performance, case_id, grid
 
 __version__ = "0.1.0"
@@ -12,3 +15,13 @@ def main(suite: Accuracy | Performance) -> None:
     from perfci.cli import run_file
 
     run_file(suite)
+
+
+def _reach_shared_files() -> None:
+    """When a suite runs by its path, Python finds the op's own folder only: add the one with what ops share."""
+    script = Path(sys.argv[0])
+    if script.name.endswith(("_accuracy.py", "_performance.py")):
+        sys.path.append(str(script.resolve().parents[1]))
+
+
+_reach_shared_files()

@@ -168,7 +168,12 @@ def _is_paired(block: Block) -> bool:
 def _baseline_block(run: Run, block: Block) -> BaselineBlock:
     kernel, reference = block.arms[KERNEL], block.arms[REFERENCE]
     return BaselineBlock(
-        run.id, kernel.time.median_us, reference.time.median_us, block.shifts[PAIR], span_us=kernel.span_us
+        run=run.id,
+        kernel_us=kernel.time.median_us,
+        reference_us=reference.time.median_us,
+        shift=block.shifts[PAIR],
+        span_us=kernel.span_us,
+        activities=kernel.activities,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfci import stats
-from perfci.closeness import tolerance
+from perfci.closeness import RATIO, tolerance
 from perfci.device.seam import Accelerator, Inputs, Launch, Session
 from perfci.inputs import bound_inputs, flat
 from perfci.model import ArmBlock, Block, DeviceState, Fact, PerformanceCase, Reason
@@ -198,16 +198,23 @@ def _wrong(bench: Bench, params: Params, inputs: Inputs, output: Any) -> Reason 
     """What is wrong with an output: held against the float64 reference on the device, where it lies."""
     suite, arrays, case = bench.suite, bench.device.arrays, case_id(params)
     terms = suite.reduces(**params) if suite.reduces else 1
-    for actual, wanted in zip(flat(output), flat(suite.reference(**arrays.upcast(inputs))), strict=True):
+    expected = flat(suite.reference(**arrays.upcast(inputs)))
+    for position, (actual, wanted) in enumerate(zip(flat(output), expected, strict=True)):
         seen, right = arrays.facts(actual), arrays.facts(wanted)
         if seen.shape != right.shape:
             return Reason("wrong_shape", {"case": case, "got": str(seen.shape), "expected": str(right.shape)})
         rtol, atol = tolerance(seen.dtype, suite.tolerance, terms)
         found = arrays.mismatch(actual, wanted, rtol, atol)
-        if found.count:
+        if found.count and found.worst_abs > RATIO * _usual_error(bench, inputs, position, wanted):
             where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}
             return Reason("timed_output_wrong", {**where, "error": found.worst_abs, "rtol": rtol, "atol": atol})
     return None
+
+
+def _usual_error(bench: Bench, inputs: Inputs, position: int, wanted: Any) -> float:
+    """Largest error of the reference in the case's own dtype."""
+    plain = flat(bench.suite.reference(**inputs))[position]
+    return bench.device.arrays.mismatch(plain, wanted, 0.0, 0.0).worst_abs
 
 
 def _warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:

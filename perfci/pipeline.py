@@ -206,9 +206,8 @@ class _Recorder:
 
         try:
             failure = run_worker(job, _surroundings(bench, self._run.plan.device, start.op), heard)
-        except (Stopped, KeyboardInterrupt) as stop:
-            name = stop.signal_name if isinstance(stop, Stopped) else "SIGINT"
-            self._run = dataclasses.replace(self._run, stopped=name)
+        except Stopped as stop:
+            self._run = dataclasses.replace(self._run, stopped=stop.signal_name)
             self._keep(gathered.op_run(), gathered.limits)
             raise
         self._keep(gathered.op_run(failure), gathered.limits)

@@ -65,9 +65,8 @@ class Performance:
     bytes_moved: Callable[..., int] | None = None
     flops: Callable[..., int] | None = None
     reduces: Callable[..., int] | None = None
-    """number of terms that one output element sums; widens atol by its square root"""
     tolerance: Mapping[str, tuple[float, float]] | None = None
-    """dtype -> (rtol, atol), where torch.testing's are not the right ones"""
+    """both as in `Accuracy`, whose values hold where these are None"""
 
 
 @dataclass(frozen=True)

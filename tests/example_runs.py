@@ -38,18 +38,17 @@ HOSTILE = (
 
 SENTENCES = {
     "example_right": "All {checks} accuracy checks are within tolerance.",
-    "example_same": "It takes {change:+%} of the baseline's time, within the allowed 2.0 %.",
-    "example_slower": "It is {change:+%} slower than its baseline, beyond the allowed {margin:%}, in both fresh processes.",
-    "example_faster": "It is {change:+%} faster than its baseline, beyond doubt.",
-    "example_disagreed": "It looked {change:+%} slower at first, and only one of two fresh processes agrees.",
-    "example_judged_by_screen": "Judged against stored baselines with a margin of {margin:%} inside the null hypothesis.",
+    "example_same": "Its time changed by {change:+%}, within the allowed 2.0 %.",
+    "example_slower": "It is {change:%} slower than its baseline, beyond the allowed {margin:%}, both times anew.",
+    "example_faster": "Its time changed by {change:+%}, beyond doubt.",
+    "example_disagreed": "It looked {change:%} slower at first, and only one of two fresh processes agrees.",
+    "example_judged_by_screen": "Judged against stored baselines, a margin of {margin:%} inside the null hypothesis.",
     "example_power_cap": "The power cap held the clock down in {blocks} blocks.",
     "example_wrong": "The largest error is {max_abs:n} at {index}, beyond the tolerance of {atol:n}.",
     "example_timed_output_wrong": "An output of the timed launches is off by {max_abs:n}, beyond {atol:n}.",
     "example_unchecked": "Triton's interpreter computes {dtype} matrix products wrongly, so it is left to a GPU.",
     "example_too_slow": "Its speedup is at most {high:n} with certainty, below the target of {target:n}.",
     "example_noisy": "{count} of {blocks} blocks scatter by more than {limit:%}.",
-    "example_not_timed": "{count} cases were not timed, since {case} is wrong.",
     "example_removed": "The baseline has {case}, this revision has not.",
     "example_new": "Nothing is stored to compare it with; `perfci accept` stores it.",
     "example_raised": "It raised {error}: {message}",
@@ -63,13 +62,26 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 def environment(**changes) -> Environment:
     device = Device(
-        kind="cuda", name="NVIDIA H200", key="nvidia-h200", uuid="GPU-0000", driver="580.65.06", runtime="CUDA 13.0",
-        processors=132, l2_bytes=60 * 2**20, memory_bytes=141 * 2**30,
-    )  # fmt: skip
-    known = dict(
-        device=device, timer="activity", python="3.11.7", packages={"torch": "2.13.0", "triton": "3.7.1"},
-        host="runner-1", system="Linux 6.8", commit="0123456789abcdef0123456789abcdef01234567", branch="main",
-    )  # fmt: skip
+        kind="cuda",
+        name="NVIDIA H200",
+        key="nvidia-h200",
+        uuid="GPU-0000",
+        driver="580.65.06",
+        runtime="CUDA 13.0",
+        processors=132,
+        l2_bytes=60 * 2**20,
+        memory_bytes=141 * 2**30,
+    )
+    known = {
+        "device": device,
+        "timer": "activity",
+        "python": "3.11.7",
+        "packages": {"torch": "2.13.0", "triton": "3.7.1"},
+        "host": "runner-1",
+        "system": "Linux 6.8",
+        "commit": "0123456789abcdef0123456789abcdef01234567",
+        "branch": "main",
+    }
     return Environment(**(known | changes))
 
 
@@ -86,10 +98,18 @@ def summary(median_us: float, rng: random.Random, noise: float = 0.01, launches:
     spread = (sum((u - mean) ** 2 for u in us) / (launches - 1)) ** 0.5
     fence = 1.5 * (at(0.75) - at(0.25))
     return Summary(
-        launches=launches, median_us=at(0.5), min_us=us[0], p05_us=at(0.05), p25_us=at(0.25), p75_us=at(0.75),
-        p95_us=at(0.95), max_us=us[-1], mean_us=mean, rsd=spread / mean,
+        launches=launches,
+        median_us=at(0.5),
+        min_us=us[0],
+        p05_us=at(0.05),
+        p25_us=at(0.25),
+        p75_us=at(0.75),
+        p95_us=at(0.95),
+        max_us=us[-1],
+        mean_us=mean,
+        rsd=spread / mean,
         outliers=sum(u > at(0.75) + fence or u < at(0.25) - fence for u in us),
-    )  # fmt: skip
+    )
 
 
 def block(
@@ -104,9 +124,13 @@ def block(
         else {}
     )
     state = DeviceState(
-        sm_clock_mhz=rng.choice((1980, 1965, 1755)), memory_clock_mhz=3201, temperature_c=rng.randint(41, 58),
-        power_w=round(rng.uniform(180, 610), 1), throttle=("power_cap",) if rng.random() > 0.7 else (), foreign_processes=0,
-    )  # fmt: skip
+        sm_clock_mhz=rng.choice((1980, 1965, 1755)),
+        memory_clock_mhz=3201,
+        temperature_c=rng.randint(41, 58),
+        power_w=round(rng.uniform(180, 610), 1),
+        throttle=("power_cap",) if rng.random() > 0.7 else (),
+        foreign_processes=0,
+    )
     started = 2.5 + 0.4 * index + 9.0 * process + rng.random() * 0.2 if started_s is None else started_s
     return Block(index, process, started, timed, shifts, state)
 
@@ -126,22 +150,34 @@ def performance_case(
     arms |= {"base": kernel_us * 0.99} if base else {}
     dtype = case.rpartition("dtype=")[2] or "float16"
     return PerformanceCase(
-        case=case, bytes_moved=round(kernel_us * 3.9e6) if not case.startswith("m=") else None, flops=round(kernel_us * 4e8) if case.startswith("m=") else None, dtype=dtype, compile_s=0.82,
-        warmup_launches=40, footprint_bytes=round(kernel_us * 4e6),
+        case=case,
+        bytes_moved=round(kernel_us * 3.9e6) if not case.startswith("m=") else None,
+        flops=round(kernel_us * 4e8) if case.startswith("m=") else None,
+        dtype=dtype,
+        compile_s=0.82,
+        warmup_launches=40,
+        footprint_bytes=round(kernel_us * 4e6),
         compiled=(CompiledKernel("softmax_kernel", 32, 0, 4096, 4, 3, "BLOCK=1024"),),
         errors=ErrorStats(1000, 4.9e-4, 1.1e-5, 9.1e-4, 2.2e-4, 6e-6, 2e-5, 1.2e-4, 3e-5, (7, 100)),
         blocks=tuple(block(i, arms, rng, process) for process in range(processes) for i in range(blocks)),
-    )  # fmt: skip
+    )
 
 
 def accuracy_case(case: str, values: str = "normal", **changes) -> AccuracyCase:
     dtype = case.rpartition("dtype=")[2]
     step = {"float32": 1.2e-7, "float16": 9.8e-4}.get(dtype, 7.8e-3)
-    known = dict(
-        layout="contiguous", seed=1234, rtol=2 * step, atol=step / 10,
-        errors=ErrorStats(7161, step / 2, step / 40, step, step / 9, step / 60, step / 20, step / 4, step / 15, (3, 17)),
-        reference_errors=ErrorStats(7161, step / 2.1, step / 41, step, step / 9, step / 60, step / 20, step / 4, step / 16, (5, 9)),
-    )  # fmt: skip
+    known = {
+        "layout": "contiguous",
+        "seed": 1234,
+        "rtol": 2 * step,
+        "atol": step / 10,
+        "errors": ErrorStats(
+            7161, step / 2, step / 40, step, step / 9, step / 60, step / 20, step / 4, step / 15, (3, 17)
+        ),
+        "reference_errors": ErrorStats(
+            7161, step / 2.1, step / 41, step, step / 9, step / 60, step / 20, step / 4, step / 16, (5, 9)
+        ),
+    }
     return AccuracyCase(case=case, values=values, **(known | changes))
 
 
@@ -151,17 +187,31 @@ def comparison(op: str, measured: PerformanceCase, change: float | None = 0.001,
     processes = sorted({b.process for b in measured.blocks}) if change is not None else []
     screens = tuple(
         Screen(
-            process=p, blocks=8, baseline_blocks=24, change=Interval(change or 0, (change or 0) - 0.006, (change or 0) + 0.006),
-            p_slower=0.0004 if (change or 0) > 0.02 else 0.62, p_faster=0.0004 if (change or 0) < -0.02 else 0.71, beta=0.84,
-            correlation=0.91, margin=0.02, difference_us=kernel * (change or 0), reference_change=0.002, smallest_p=9.5e-8,
+            process=p,
+            blocks=8,
+            baseline_blocks=24,
+            change=Interval(change or 0, (change or 0) - 0.006, (change or 0) + 0.006),
+            p_slower=0.0004 if (change or 0) > 0.02 else 0.62,
+            p_faster=0.0004 if (change or 0) < -0.02 else 0.71,
+            beta=0.84,
+            correlation=0.91,
+            margin=0.02,
+            difference_us=kernel * (change or 0),
+            reference_change=0.002,
+            smallest_p=9.5e-8,
         )
         for p in processes
-    )  # fmt: skip
+    )
     return Comparison(
-        op=op, case=measured.case, screens=screens, known=change is not None,
-        speedup=Interval(speedup, speedup * 0.985, speedup * 1.015), kernel_us=kernel, reference_us=kernel * speedup,
+        op=op,
+        case=measured.case,
+        screens=screens,
+        known=change is not None,
+        speedup=Interval(speedup, speedup * 0.985, speedup * 1.015),
+        kernel_us=kernel,
+        reference_us=kernel * speedup,
         baseline_us=None if change is None else kernel / (1 + change),
-    )  # fmt: skip
+    )
 
 
 def judgement(
@@ -177,11 +227,15 @@ def run(ops, environment=None, **changes) -> Run:
         PlannedOp(op.op, tuple({a.case: None for a in op.accuracy}), tuple(p.case for p in op.performance))
         for op in ops
     )
-    known = dict(
-        id="20260102-030405-ab12", created="2026-01-02T03:04:05Z", perfci="0.1.0", command="perfci check",
-        plan=Plan(planned, seed=20260102, budget_s=1.0, device=environment.device.kind), wall_s=48.2,
-        limits=Limits(4180.0, {"float16": 741.0, "bfloat16": 760.0}) if environment.timer else Limits(),
-    )  # fmt: skip
+    known = {
+        "id": "20260102-030405-ab12",
+        "created": "2026-01-02T03:04:05Z",
+        "perfci": "0.1.0",
+        "command": "perfci check",
+        "plan": Plan(planned, seed=20260102, budget_s=1.0, device=environment.device.kind),
+        "wall_s": 48.2,
+        "limits": Limits(4180.0, {"float16": 741.0, "bfloat16": 760.0}) if environment.timer else Limits(),
+    }
     return Run(environment=environment, ops=tuple(ops), **(known | changes))
 
 
@@ -197,12 +251,22 @@ def small() -> tuple[Run, Judgements]:
     op = OpRun("softmax", checks, (fine, slow), verify_s=3.1, measure_s=4.2, busy_share=0.71)
     rows = (
         judgement("softmax", None, Verdict.PASS, reason("example_right", checks=len(checks)), suite=Suite.ACCURACY),
-        judgement("softmax", fine.case, Verdict.PASS, reason("example_same", change=0.001), comparison("softmax", fine, speedup=1.62)),
         judgement(
-            "softmax", slow.case, Verdict.REGRESSED, reason("example_slower", change=0.041, margin=0.02),
-            comparison("softmax", slow, 0.041, speedup=1.1), p_adjusted=0.0008,
+            "softmax",
+            fine.case,
+            Verdict.PASS,
+            reason("example_same", change=0.001),
+            comparison("softmax", fine, speedup=1.62),
         ),
-    )  # fmt: skip
+        judgement(
+            "softmax",
+            slow.case,
+            Verdict.REGRESSED,
+            reason("example_slower", change=0.041, margin=0.02),
+            comparison("softmax", slow, 0.041, speedup=1.1),
+            p_adjusted=0.0008,
+        ),
+    )
     return run([op]), Judgements(rows, notes=(reason("example_judged_by_screen", margin=0.02),))
 
 
@@ -224,12 +288,16 @@ def _softmax():
     }
     rows = [
         judgement(
-            "softmax", case.case, told.get(i, (Verdict.PASS,))[0],
-            reason(told.get(i, (0, "example_same"))[1], change=changes.get(i, -0.062 if i == 9 else 0.001), margin=0.02),
+            "softmax",
+            case.case,
+            told.get(i, (Verdict.PASS,))[0],
+            reason(
+                told.get(i, (0, "example_same"))[1], change=changes.get(i, -0.062 if i == 9 else 0.001), margin=0.02
+            ),
             comparison("softmax", case, changes.get(i, -0.062 if i == 9 else 0.001), speedup=1.62),
         )
         for i, case in enumerate(cases)
-    ]  # fmt: skip
+    ]
     checks = [
         accuracy_case(f"rows=7,cols={n},dtype={d}", v)
         for d in DTYPES
@@ -384,8 +452,12 @@ def large(ops: int = 10, cases: int = 50) -> tuple[Run, Judgements]:
 
 def long_names() -> tuple[Run, Judgements]:
     """Case ids of 60, 120 and 300 characters, one arm missing, a base arm, and a case that was never timed."""
-    names = ["batch=16,heads=32,sequence=4096,head_dim=128,causal=True,dtype=bfloat16", ",".join(f"axis{i}={10**i}" for i in range(11)),
-             "note=" + "x" * 300, "rows=1"]  # fmt: skip
+    names = [
+        "batch=16,heads=32,sequence=4096,head_dim=128,causal=True,dtype=bfloat16",
+        ",".join(f"axis{i}={10**i}" for i in range(11)),
+        "note=" + "x" * 300,
+        "rows=1",
+    ]
     cases = [
         performance_case(name, 9.0 * (i + 1), base=i == 0, processes=1 + 2 * (i == 1))
         for i, name in enumerate(names[:3])

@@ -205,7 +205,8 @@ def by_case(recorded):
 
 
 def _verdicts(recorded, checks, factor=1.0, **options):
-    return Counter(recorded.check(*one, factor, **options) for one in checks)
+    setting = recorded.Setting(factor, **options)
+    return Counter(recorded.check(*one, setting) for one in checks)
 
 
 @pytest.mark.slow
@@ -222,6 +223,26 @@ def test_unchanged_kernels_on_an_h200_are_never_regressed_or_improved(recorded, 
 
     assert seen[Verdict.REGRESSED] == seen[Verdict.IMPROVED] == 0
     assert seen.total() == 6 * (280 + 56 + 80)
+
+
+@pytest.mark.slow
+def test_a_short_unchanged_kernel_is_never_regressed_or_improved_even_without_the_timers_floor(recorded, by_case):
+    groups = next(iter(by_case.values()))
+
+    seen = _verdicts(recorded, recorded.same_regime(groups), thresholds=recorded.WITHOUT_FLOOR)
+
+    assert seen[Verdict.REGRESSED] == seen[Verdict.IMPROVED] == 0
+    assert seen[Verdict.PASS] >= 0.98 * seen.total()
+
+
+@pytest.mark.slow
+def test_without_the_range_another_regime_would_cry_wolf(recorded, by_case):
+    checks = [one for groups in by_case.values() for one in recorded.another_regime(groups, checks=10)]
+
+    with recorded.without_range():
+        seen = _verdicts(recorded, checks)
+
+    assert seen[Verdict.REGRESSED] > 0.05 * seen.total()
 
 
 @pytest.mark.slow

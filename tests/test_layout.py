@@ -16,7 +16,7 @@ ROOT = Path(perfci.__file__).parent
 # Top to bottom. A module imports only from rows below its own; within a row nobody imports a neighbour. A new module
 # has to be given its row here, which is the point: say where it stands.
 ROWS = (
-    ("perfci",),
+    ("perfci", "__main__"),
     ("cli",),
     ("pipeline",),
     ("worker",),
@@ -223,9 +223,16 @@ def test_every_sentence_is_given_its_facts():
 
 
 def test_no_sentence_is_left_over():
-    written = {node.value for tree in MODULES.values() for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    nodes = [node for tree in MODULES.values() for node in ast.walk(tree)]
+    written = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    beginnings = tuple(_texts(node.values[0])[0] for node in nodes if isinstance(node, ast.JoinedStr) and _begins(node))
 
-    assert sorted(catalogue().keys() - written) == []
+    assert sorted(kind for kind in catalogue().keys() - written if not kind.startswith(beginnings)) == []
+
+
+def _begins(node: ast.JoinedStr) -> bool:
+    """A kind put together from its beginning and a name: f"wrong_{what}"."""
+    return any(text.isidentifier() and text.endswith("_") for text in _texts(node.values[0]))
 
 
 def _fields(template: str) -> set[str]:

@@ -1,20 +1,12 @@
 """broadcast: one row, written to every row of the output. Nothing is read but the row; the rest is writing."""
 
 import functools
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 import _launch
-
-
-class Tile(NamedTuple):
-    rows: int
-    cols: int
-    warps: int
-
 
 # Bytes that each processor has to write, at most -> bytes and warps of one tile. Small outputs get small tiles, so that
 # every processor has one; large ones get tiles that pay for starting a program.
@@ -28,14 +20,9 @@ ROW_BYTES = 2 * 1024
 
 
 @functools.lru_cache(maxsize=4096)
-def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> Tile:
-    """The tile for a shape; always of powers of two, so that there are few of them to compile."""
-    share = rows * cols * itemsize / limits.processors
-    tile_bytes, warps = next((size, warps) for most, size, warps in TILES if most is None or share <= most)
-    tile_cols = min(_launch.power_of_two(cols), ROW_BYTES // itemsize)
-    while -(-cols // tile_cols) > min(limits.grid[1], limits.programs):
-        tile_cols *= 2
-    return Tile(max(tile_bytes // (tile_cols * itemsize), 1), tile_cols, warps)
+def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> _launch.Tile:
+    """The tile for a shape."""
+    return _launch.pointwise_tile(rows, cols, itemsize, limits, TILES, ROW_BYTES)
 
 
 def broadcast(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -54,7 +41,7 @@ def broadcast(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     rows = out.numel() // cols
     limits = _launch.limits(x.device)
     tile = choose_tile(rows, cols, out.element_size(), limits)
-    grid = _launch.grid(triton.cdiv(rows, tile.rows), triton.cdiv(cols, tile.cols), limits)
+    grid = _launch.grid(_launch.tiles(rows, tile.rows), _launch.tiles(cols, tile.cols), limits)
     with _launch.on(x.device):
         _broadcast_kernel[grid](
             bias, out, rows, cols, bias.stride(0), ROWS=tile.rows, COLS=tile.cols, num_warps=tile.warps

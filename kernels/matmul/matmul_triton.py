@@ -62,7 +62,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return out
     limits = _launch.limits(a.device)
     config = choose_config(m, n, k, a.element_size(), limits)
-    tiles = triton.cdiv(m, config.block_m) * triton.cdiv(n, config.block_n)
+    tiles = _launch.tiles(m, config.block_m) * _launch.tiles(n, config.block_n)
     programs = min(tiles, limits.programs, limits.grid[0], limits.processors if config.persistent else tiles)
     with _launch.on(a.device):
         _matmul_kernel[(programs,)](

@@ -41,7 +41,9 @@ def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> 
     width = _launch.power_of_two(cols)
     for most, elements, warps, stages, programs in WHOLE_ROWS:
         if width <= min(most, limits.tile_elements):
-            share = _launch.power_of_two(-(-rows // limits.processors))  # so that no processor goes without a row
+            share = _launch.power_of_two(
+                _launch.tiles(rows, limits.processors)
+            )  # so that no processor goes without a row
             ahead = limits.shared_bytes // (width * itemsize)  # rows loaded ahead wait in shared memory
             tile_rows = max(min(elements // width, share), 1)
             return Tile(tile_rows, width, warps, False, min(stages, ahead + 1), programs)
@@ -66,7 +68,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     limits = _launch.limits(x.device)
     tile = choose_tile(rows, cols, out.element_size(), limits)
     kernel = _long_rows_kernel if tile.long else _rows_kernel
-    tiles = triton.cdiv(rows, tile.rows)
+    tiles = _launch.tiles(rows, tile.rows)
     grid = _launch.grid(min(tiles, limits.processors * tile.programs) if tile.programs else tiles, 1, limits)
     with _launch.on(x.device):
         kernel[grid](

@@ -45,7 +45,7 @@ def check(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
         found, judgements = pipeline.check(where, wanted, _command(), progress)
     path = _write_report(found, judgements, where.reports)
     if json:
-        _print_json(data.to_json(judgements))
+        _print_json(data.to_json(judgements, found))
     else:
         _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
         _plain(f"Report: {_relative(path)}")
@@ -70,7 +70,7 @@ def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, j
     where, found = settings.load(project), store.read_run(path)
     judgements = pipeline.decide(found, where, baseline)
     if json:
-        _print_json(data.to_json(judgements))
+        _print_json(data.to_json(judgements, found))
     else:
         _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
     return exit_code(judgements.gate, strict=strict)
@@ -85,9 +85,7 @@ def report(path: Path, out: Path | None, project: Path) -> int:
     return Exit.OK
 
 
-def accept(
-    paths: Sequence[Path], ops: Sequence[str], project: Path, *, add: bool, dirty: bool, json: bool
-) -> int:
+def accept(paths: Sequence[Path], ops: Sequence[str], project: Path, *, add: bool, dirty: bool, json: bool) -> int:
     """Make baselines of stored runs; exit 2 if anything was refused."""
     where = settings.load(project)
     runs = [store.read_run(path) for path in paths]
@@ -99,11 +97,11 @@ def accept(
     return Exit.GATE_FAILED if any(one.refused for one in accepted) else Exit.OK
 
 
-def list_ops(ops: Sequence[str], case: str | None, project: Path, *, json: bool) -> int:
+def list_ops(ops: Sequence[str], case: str | None, device: str, project: Path, *, json: bool) -> int:
     """List ops and cases; needs torch, since ops import it."""
     where = settings.load(project)
     with Progress() as progress:
-        plan, _ = pipeline.describe(where, Request(tuple(ops), case, "auto"), progress)
+        plan, _ = pipeline.describe(where, Request(tuple(ops), case, str(device)), progress)
     if json:
         _print_json(plan.ops)
     else:

@@ -192,13 +192,14 @@ def accept(
 def list_(
     op: Ops = [],  # noqa: B006
     case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
     output: Output = Format.TEXT,
     project: Project = HERE,
 ) -> int:
     """List the ops and their cases."""
     from perfci.cli import answers
 
-    return answers.list_ops(op, case, project, json=output is Format.JSON)
+    return answers.list_ops(op, case, device, project, json=output is Format.JSON)
 
 
 @app.command()

@@ -59,8 +59,8 @@ def show(
 ) -> Iterator[RenderableType]:
     """Details of an op's chosen cases; `judged` has the performance rows by op and case."""
     name, where_ran = plain(op.op, NAME_LIMIT), run.environment
-    timer = f", timed by {plain(where_ran.timer)} records" if where_ran.timer else ""
-    yield Text(f"{name} on {plain(where_ran.device.name)}{timer}", style="bold")
+    where = plain(f"{where_ran.device.name}{rows.timed_by(where_ran.timer)}")
+    yield Text(f"{name} on {where}", style="bold")
     for reason in (op.failure, op.unmeasured, *op.notes):
         if reason:
             yield Text(plain(sentence(reason, language)))

@@ -9,8 +9,6 @@ from enum import IntEnum
 from pathlib import Path
 from types import FrameType
 
-import click
-
 from perfci.errors import PerfciError, Stopped
 from perfci.model import Gate
 from perfci.spec import Accuracy, Performance
@@ -39,25 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
-def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one a way to end
+def run(arguments: list[str]) -> int:
     """Run a command; gives its exit code."""
     from perfci.cli.app import app
 
-    _stop_on_sigterm()
+    _stop_on_signals()
     try:
         result = app(arguments, prog_name="perfci", standalone_mode=False)
-    except click.ClickException as error:
-        # click's own code for a usage error is 2, which would read as a failed gate
-        error.show()
-        return Exit.PERFCI_FAILED
-    except click.exceptions.Abort:
-        return Exit.INTERRUPTED
     except PerfciError as error:
         _tell(error)
         return Exit.PERFCI_FAILED
-    except KeyboardInterrupt:
-        _tell_stopped("SIGINT")
-        return Exit.INTERRUPTED
     except Stopped as stop:
         _tell_stopped(stop.signal_name)
         return Exit.INTERRUPTED if stop.signal_name == "SIGINT" else Exit.TERMINATED
@@ -65,6 +54,13 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one a way to end
         # whoever read the output has gone, as `head` does
         sys.stderr.close()
         return Exit.OK
+    except Exception as error:
+        # typer brings a click of its own, or uses the installed one: known by what it can do. Its code for a usage
+        # error is 2, which would read as a failed gate.
+        if not hasattr(error, "show") or not hasattr(error, "exit_code"):
+            raise
+        error.show()
+        return Exit.PERFCI_FAILED
     return result if isinstance(result, int) else Exit.OK
 
 
@@ -76,11 +72,13 @@ def run_file(suite: Accuracy | Performance) -> None:
     main(["check", "--op", op, "--suite", name, "--project", str(path.parent), *sys.argv[1:]])
 
 
-def _stop_on_sigterm() -> None:
+def _stop_on_signals() -> None:
     def stop(number: int, _: FrameType | None) -> None:
         raise Stopped(signal.Signals(number).name)
 
-    signal.signal(signal.SIGTERM, stop)
+    # SIGINT too: typer would end the program itself on KeyboardInterrupt, without a word about what was saved.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
 
 
 def _tell(error: PerfciError) -> None:

@@ -28,7 +28,8 @@ class Progress:
         self._console = console or Console(stderr=True)
         self._status: Status | None = None
         self._last = ""
-        self._wrong = 0
+        self._told: set[tuple[str, str]] = set()
+        self._failed = 0
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -43,23 +44,29 @@ class Progress:
     def __call__(self, message: Message) -> None:
         """Hear one message of a worker."""
         match message:
-            case Ready(device, timer) if timer or device.kind == "cpu":
-                self._line(f"device: {device.name}" + (f", timed by {timer} records" if timer == "activity" else ""))
+            case Ready(device, None) if ("", "device") not in self._told:
+                self._told.add(("", "device"))
+                self._line(f"device: {device.name}")
             case Step():
                 self._step(message)
             case Waiting(holder):
                 self._line(sentence(Reason("device_waiting", {"holder": holder})))
             case Checked(case) if case.failure:
-                self._line(f"  {sentence(case.failure)}")
+                self._failed += 1
+                if self._failed == 1:
+                    self._line(f"  {sentence(case.failure)}")
             case Failed(reason):
                 self._line(f"  {sentence(reason)}")
 
     def _step(self, step: Step) -> None:
+        if step.stage == "import":
+            self._failed = 0
         stage = _STAGES.get(step.stage, step.stage)
         if self._status:
             count = f" {step.done + 1}/{step.total}" if step.total else ""
             self._status.update(f"{step.op}: {stage}{count} {step.case or ''}")
-        elif step.stage not in {"import", "smoke"}:
+        elif step.stage not in {"import", "smoke"} and (step.op, stage) not in self._told:
+            self._told.add((step.op, stage))
             total = f", {step.total} checks" if step.total else ""
             self._line(f"{step.op}: {stage}{total}")
 

@@ -5,6 +5,7 @@ Nothing here prints. All text is cleaned of terminal escapes, and no verdict is 
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -176,9 +177,8 @@ def _terminal_row(row: Row, told: str, layout: _Layout) -> Iterator[RenderableTy
 def _about(run: Run) -> str:
     """Where the numbers come from."""
     where = run.environment
-    timer = f", timed by {where.timer} records" if where.timer == "activity" else ""
     commit = f", commit {where.commit[:12]}{' with uncommitted changes' if where.dirty else ''}" if where.commit else ""
-    return plain(f"On {where.device.name}{timer}{commit}, seed {run.plan.seed}.")
+    return plain(f"On {where.device.name}{rows.timed_by(where.timer)}{commit}, seed {run.plan.seed}.")
 
 
 def _few(found: Sequence[Row]) -> tuple[list[tuple[Row, str]], list[str]]:
@@ -207,9 +207,15 @@ def _ranged(value: str, interval: str) -> str:
 
 
 def _folded(name: str, width: int) -> list[str]:
-    """Lines of at most `width`, broken after spaces and commas where that can be."""
-    lines = textwrap.wrap(name.replace(",", ",\t"), width, expand_tabs=False, replace_whitespace=False)
-    return [line.replace(",\t", ",").replace("\t", "") for line in lines] or [""]
+    """Lines of at most `width`, broken after spaces and commas, in a word only where it alone is longer."""
+    lines = [""]
+    for word in re.findall(r"[^ ,]*[ ,]?", name):
+        if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
+            lines.append("")
+        lines[-1] += word
+        while len(lines[-1].rstrip()) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return [line.rstrip() for line in lines]
 
 
 def _wrapped(text: str, indent: str) -> list[str]:

@@ -101,9 +101,8 @@ class FakeSession:
         """Run the call and note the time that it claims, noise added."""
         _clock.spent.clear()
         result = call()
-        claimed = sum(_clock.spent)
-        us = claimed * self._factor(call)
-        self._launches.append(Launch(_ticks(us), _ticks(us), None, len(_clock.spent)))
+        us = _ticks(sum(_clock.spent) * self._factor(call)) if _clock.spent else 0.0
+        self._launches.append(Launch(us, us, None, len(_clock.spent)))
         return result
 
     def pause(self) -> None:

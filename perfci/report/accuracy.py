@@ -11,7 +11,7 @@ from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
 
 FAILURES = 10
-"""Most failing checks told one by one."""
+"""Most failing cases told one by one."""
 
 _COLUMNS = (
     "dtype",
@@ -29,11 +29,12 @@ _COLUMNS = (
 
 
 def failures(op: OpRun, language: str) -> tuple[str, ...]:
-    """A sentence a failing check, with its inputs; beyond FAILURES only their number."""
-    failed = [(case, case.failure) for case in op.accuracy if case.failure]
-    told = [_failure(case, reason, language) for case, reason in failed[:FAILURES]]
-    rest = len(failed) - FAILURES
-    return (*told, f"{rest} more accuracy checks failed; run.json holds them all.") if rest > 0 else tuple(told)
+    """A sentence a failing case, with the inputs of its first failing check; the others are counted."""
+    failed = [(check, check.failure) for check in op.accuracy if check.failure]
+    first = list({check.case: (check, reason) for check, reason in reversed(failed)}.values())[::-1][:FAILURES]
+    told = [_failure(check, reason, language) for check, reason in first]
+    rest = len(failed) - len(first)
+    return (*told, f"{rest} more accuracy checks failed; run.json holds them all.") if rest else tuple(told)
 
 
 def parts(op: OpRun, language: str) -> tuple[Part, ...]:

@@ -237,7 +237,7 @@ def _panel(axes: Axes, case: Trace, arms: Sequence[str]) -> None:
 
 
 def _points(axes: Axes, points: Sequence[tuple[float, float]], arm: str, *, fresh: bool) -> None:
-    colour = COLOURS.get(arm, OTHER)
+    colour = _colour(arm)
     if points:
         times, medians = zip(*points, strict=True)
         face = "white" if fresh else colour
@@ -262,21 +262,36 @@ def _arms(cases: Sequence[Trace]) -> list[str]:
 def _legend(figure: Figure, arms: Sequence[str], cases: Sequence[Trace], top: float) -> None:
     from matplotlib.lines import Line2D
 
-    entries: list[Any] = [
-        Line2D([], [], color=COLOURS.get(arm, OTHER), marker=MARKERS.get(arm, "D"), linestyle="none", markersize=4)
+    found: dict[str, Any] = {
+        glyphs(arm, 20): Line2D(
+            [], [], color=_colour(arm), marker=MARKERS.get(arm, "D"), linestyle="none", markersize=4
+        )
         for arm in arms
-    ]
-    names = [glyphs(arm, 20) for arm in arms]
+    }
     if any(block.process for case in cases for block in case.blocks):
-        entries.append(Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="none", markersize=4))
-        names.append("measured again in a fresh process")
+        hollow = Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="none", markersize=4)
+        found["measured again in a fresh process"] = hollow
     if any(case.baseline_us for case in cases):
-        entries.append(Line2D([], [], color="black", linestyle=":", linewidth=0.9))
-        names.append("kernel's baseline")
+        found["kernel's baseline"] = Line2D([], [], color="black", linestyle=":", linewidth=0.9)
+    _write_legend(figure, found, top)
+
+
+def _write_legend(figure: Figure, found: Mapping[str, Any], top: float) -> None:
+    """In one line under the title."""
     figure.legend(
-        entries, names, loc="center left", bbox_to_anchor=(0.0, top), ncols=len(names), frameon=False,
-        handletextpad=0.4, columnspacing=1.4,
-    )  # fmt: skip
+        list(found.values()),
+        list(found),
+        loc="center left",
+        bbox_to_anchor=(0.0, top),
+        ncols=len(found),
+        frameon=False,
+        handletextpad=0.4,
+        columnspacing=1.4,
+    )
+
+
+def _colour(arm: str) -> str:
+    return COLOURS.get(arm, OTHER)
 
 
 def distributions(cases: Mapping[str, Mapping[str, np.ndarray[Any, Any]]], title: str) -> Figure:
@@ -292,7 +307,7 @@ def distributions(cases: Mapping[str, Mapping[str, np.ndarray[Any, Any]]], title
     figure.text(0.012, 1 - 0.16 / height, title, size=9.5, weight="bold", va="center")
     for axes, (case, arms) in zip(grid.flat, cases.items(), strict=False):
         for arm, times in arms.items():
-            axes.ecdf(times, color=COLOURS.get(arm, OTHER), linewidth=1.1)
+            axes.ecdf(times, color=_colour(arm), linewidth=1.1, label=glyphs(arm, 20))
         _title(axes, case)
         axes.set_ylabel("share of launches", labelpad=2)
         axes.grid(color=FAINT, linewidth=0.5)
@@ -300,8 +315,8 @@ def distributions(cases: Mapping[str, Mapping[str, np.ndarray[Any, Any]]], title
         axes.set_visible(False)
     for axes in grid[-1]:
         axes.set_xlabel("device time of a launch, us")
-    arms_seen = list(dict.fromkeys(arm for arms in cases.values() for arm in arms))
-    _legend(figure, arms_seen, (), 1 - 0.36 / height)
+    lines = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
+    _write_legend(figure, lines, 1 - 0.36 / height)
     return figure
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 P99_LAUNCHES = 500
 """Fewest launches whose 99th percentile is shown: below, it rests on fewer than five of them."""
 
+ARMS = ("kernel", "base", "reference")
+"""The order in which arms are shown; others follow."""
+
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 0.99)
 
 _KEYS = ("op", "case", "dtype", "arm", "process", "block", "started_s")
@@ -44,6 +47,8 @@ class Spread:
     span_us: float | None
     host_us: float | None
     activities: float | None
+    exact: bool
+    """of all launches together, not of the blocks' summaries"""
 
 
 @dataclass(frozen=True)
@@ -96,10 +101,14 @@ def spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[Sprea
         host_us=("host_us", "median"),
         activities=("activities", "max"),
     )
-    pooled["p99_us"] = float("nan")
+    pooled = pooled.assign(p99_us=float("nan"), exact=False)
     if raw is not None:
-        pooled.update(_quantiles(raw, keys))
-    return tuple(_spread(row) for row in pooled.reset_index().to_dict("records"))
+        exact = _quantiles(raw, keys)
+        pooled.update(exact)
+        pooled["exact"] = pooled.index.isin(exact.index)
+    found = [_spread(row) for row in pooled.reset_index().to_dict("records")]
+    places = {key: place for place, key in enumerate(dict.fromkeys((one.op, one.case) for one in found))}
+    return tuple(sorted(found, key=lambda one: (places[one.op, one.case], _arm_place(one.arm))))
 
 
 def clocks(table: pd.DataFrame) -> Clocks:
@@ -135,6 +144,10 @@ def _quantiles(raw: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 def _spread(row: dict[Any, Any]) -> Spread:
     return Spread(**{f.name: _known(row[f.name]) for f in fields(Spread)})
+
+
+def _arm_place(arm: str) -> int:
+    return ARMS.index(arm) if arm in ARMS else len(ARMS)
 
 
 def _known(value: Any) -> Any:

@@ -14,9 +14,10 @@ EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}
 
 GATE_WORDS = {Gate.OK: "OK", Gate.WARNS: "WARNS", Gate.FAILS: "FAILS"}
 
-ACCURACY_ROWS = 10
+ACCURACY_ROWS = 3
 """Most rows of one op's accuracy shown one by one for each verdict; the others are gathered in one row."""
 
+_TIMERS = {"activity": "the device's activity records", "event": "event pairs", "virtual": "a virtual clock"}
 _QUIET = frozenset({Verdict.PASS, Verdict.UNCHANGED})
 
 
@@ -107,6 +108,15 @@ def number(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def timed_by(timer: str | None) -> str:
+    """How launches were timed, as the end of a sentence.
+
+    >>> timed_by("event"), timed_by(None)
+    (', timed by event pairs', '')
+    """
+    return f", timed by {_TIMERS.get(timer, timer)}" if timer else ""
+
+
 def latest_change(row: Judgement) -> Interval | None:
     """The change that the last process saw: re-measured, it is free of the first look's luck."""
     screens = row.comparison.screens if row.comparison else ()
@@ -154,7 +164,15 @@ def _lines(group: list[Judgement], language: str) -> list[Row]:
     if first.verdict.gate is Gate.OK:
         return [_gathered(group, f"{len(group)} accuracy cases are right.")]
     rest = group[ACCURACY_ROWS:]
-    more = [_gathered(rest, f"{len(rest)} more accuracy cases are {first.verdict}.")] if rest else []
+    more = (
+        [
+            _gathered(
+                rest, f"{len(rest)} more accuracy cases are {first.verdict}; the report and `perfci show` have them."
+            )
+        ]
+        if rest
+        else []
+    )
     return [*(_row(row, language) for row in group[:ACCURACY_ROWS]), *more]
 
 

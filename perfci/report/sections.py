@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from perfci import units, wording
-from perfci.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, Reason, Run
+from perfci.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, Reason, Run, Suite
 from perfci.report import accuracy, rows, speed
 from perfci.report.frame import Clocks, Spread
 from perfci.report.text import block, code, inline
 from perfci.report.view import Message, Part, Picture, Section, Table
+
+MESSAGES = 10
+"""Most messages shown in full."""
 
 LONG_FACT = 200
 """Characters above which a reason's fact is shown in full in a block of its own."""
@@ -102,7 +105,7 @@ def _parts(one: _Op) -> list[Part]:
 
 
 def _asides(judged: list[Judgement], language: str) -> Table:
-    """Reasons beside the one that decided, which stands in the verdict table."""
+    """Reasons beside the one that decided, which stands in the verdict table; accuracy has tables of its own."""
     shown = tuple(
         (
             code(row.case) if row.case is not None else row.suite.value,
@@ -110,6 +113,7 @@ def _asides(judged: list[Judgement], language: str) -> Table:
             inline(wording.sentence(reason, language)),
         )
         for row in judged
+        if row.suite is Suite.PERFORMANCE
         for reason in row.reasons[1:]
     )
     return Table(("case", "verdict", "beside the reason above"), shown)
@@ -143,7 +147,7 @@ def _messages(op: OpRun, judged: list[Judgement]) -> tuple[Message, ...]:
         for name, value in reason.facts.items():
             if _is_long(value):
                 seen.setdefault(str(value), name)
-    shown = list(seen.items())[: rows.ACCURACY_ROWS]
+    shown = list(seen.items())[:MESSAGES]
     return tuple(Message(f"{inline(name, 40)} in full", block(value)) for value, name in shown)
 
 

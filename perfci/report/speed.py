@@ -31,8 +31,8 @@ def seconds(value: float | None) -> str:
 
 
 def _spread_note(spreads: Sequence[Spread]) -> str:
-    raw = any(spread.p99_us is not None for spread in spreads)
-    source = "all launches together" if raw else "medians over the blocks of each block's own; least time excepted"
+    pooled = any(spread.exact for spread in spreads)
+    source = "all launches together" if pooled else "medians over the blocks of each block's own; least time excepted"
     return f"Percentiles and RSD: {source}. RSD above {units.percent(RSD_WARNS)} in bold."
 
 

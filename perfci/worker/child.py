@@ -169,6 +169,11 @@ class _Worker:
     def measure(self, *, right: bool) -> None:
         """Time the performance cases; only of a kernel that is right, and only on an accelerator."""
         suite = self._loaded.performance
+        accurate = self._loaded.accuracy
+        # What the accuracy suite allows holds for timed outputs too.
+        suite = dataclasses.replace(
+            suite, reduces=suite.reduces or accurate.reduces, tolerance=suite.tolerance or accurate.tolerance
+        )
         chosen = [params for params in suite.cases if self._chosen(case_id(params))]
         if Suite.PERFORMANCE not in self._job.suites or not chosen or not right:
             self._mouth.say(OpDone(verify_s=self._verify_s, tuned=self._tuned()))

@@ -13,7 +13,7 @@ def test_every_verdict_is_there_with_its_reason_and_numbers(examples):
     assert (row["verdict"], row["gate"], row["case"]) == ("REGRESSED", "fails", "rows=4096,cols=32768,dtype=float16")
     assert row["reason"]["kind"] == "example_slower"
     assert row["reason"]["facts"] == {"change": 0.041, "margin": 0.02}
-    assert row["reason"]["sentence"].startswith("It is +4.1 % slower")
+    assert row["reason"]["sentence"].startswith("It is 4.1 % slower")
     assert row["change"]["value"] == 0.041
     assert row["kernel_us"] == judgements.rows[-1].comparison.kernel_us
 

@@ -51,6 +51,15 @@ def test_spreads_without_launches_are_medians_over_the_blocks(examples):
     assert spread.p99_us is None
 
 
+def test_arms_are_shown_in_one_order_however_they_were_stored(examples):
+    arms = {"reference": 9.0, "base": 5.0, "kernel": 5.0}
+    blocks = tuple(examples.block(i, arms, examples.random.Random(i)) for i in range(3))
+    case = examples.PerformanceCase(case="n=1", blocks=blocks)
+    run = examples.run([examples.OpRun("softmax", performance=(case,))])
+
+    assert [spread.arm for spread in frame.spreads(frame.blocks(run))] == ["kernel", "base", "reference"]
+
+
 def test_spreads_with_launches_pool_them_all(examples):
     run, _ = examples.small()
     case = run.ops[0].performance[0].case
@@ -62,6 +71,7 @@ def test_spreads_with_launches_pool_them_all(examples):
 
     assert (spread.min_us, spread.p50_us) == (1.0, 250.5)
     assert spread.p99_us == pytest.approx(1 + 0.99 * 499)
+    assert spread.exact
     assert spread.rsd == pytest.approx(144.48 / 250.5, rel=1e-3)
 
 

@@ -4,7 +4,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfci import report, store
-from perfci.model import Judgements
+from perfci.model import Judgements, OpRun, Suite, Verdict
 
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 
@@ -98,6 +98,21 @@ def test_an_op_that_failed_as_a_whole_shows_its_message_in_full(page):
 
     assert "| `bias_relu` | whole op | **ERROR** |" in text
     assert text.count("  at bias_relu.py:31\n") == 12
+
+
+def test_of_a_case_that_fails_often_the_first_check_is_told_and_all_are_counted(examples, tmp_path):
+    failed = examples.reason("example_wrong", max_abs=3.2, atol=0.01, index="(1, 2)")
+    checks = tuple(examples.accuracy_case(f"n={n}", failure=failed, seed=seed) for n in (1, 2) for seed in (7, 8, 9))
+    rows = (examples.judgement("softmax", None, Verdict.WRONG, failed, suite=Suite.ACCURACY),)
+
+    text = report.write(examples.run([OpRun("softmax", checks)]), Judgements(rows), tmp_path).read_text(
+        encoding="utf-8"
+    )
+
+    told = [line for line in section(text, "softmax").splitlines() if line.startswith("- ")]
+    assert told[0].startswith("- `n=1` (normal values, contiguous, seed 7): The largest error is 3.20 at (1, 2)")
+    assert told[1].startswith("- `n=2` (normal values, contiguous, seed 7)")
+    assert told[2] == "- 4 more accuracy checks failed; run.json holds them all."
 
 
 def test_an_empty_run_says_that_nothing_was_judged(examples, tmp_path):

@@ -29,7 +29,7 @@ def test_accuracy_cases_that_are_wrong_are_told_one_by_one_up_to_a_limit(example
     shown = rows.rows(judged(examples, *[Verdict.WRONG] * 40, suite=Suite.ACCURACY))
 
     assert len(shown) == rows.ACCURACY_ROWS + 1
-    assert shown[-1].sentence == "30 more accuracy cases are WRONG."
+    assert shown[-1].sentence == "37 more accuracy cases are WRONG; the report and `perfci show` have them."
 
 
 def test_the_summary_counts_every_verdict_and_names_the_exit_code(examples):

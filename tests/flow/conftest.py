@@ -1,0 +1,89 @@
+"""A throw-away project on the fake device, and perfci run on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from perfci import store
+from perfci.cli.main import run
+from perfci.model import Run
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> dict[tuple[str, str, str | None], dict]:
+        """Rows of a JSON answer by op, suite and case."""
+        return {(row["op"], row["suite"], row["case"]): row for row in json.loads(self.out)["verdicts"]}
+
+    def verdicts(self, op: str) -> set[str]:
+        """All verdicts about one op."""
+        return {row["verdict"] for (name, _, _), row in self.rows.items() if name == op}
+
+
+class Project:
+    """A project folder with three sound ops."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self._capsys = capsys
+
+    def op_file(self, op: str, part: str) -> Path:
+        return self.root / "kernels" / op / f"{op}_{part}.py"
+
+    def edit(self, op: str, part: str, before: str, after: str) -> None:
+        """Replace text in one of an op's files; the text must be there."""
+        path = self.op_file(op, part)
+        text = path.read_text()
+        assert before in text
+        path.write_text(text.replace(before, after))
+
+    def perfci(self, *arguments: str) -> Answer:
+        """Run a command in this process, on the fake device where it takes one."""
+        self._capsys.readouterr()
+        code = run([*arguments, "--project", str(self.root)])
+        seen = self._capsys.readouterr()
+        return Answer(code, seen.out, seen.err)
+
+    def check(self, *arguments: str) -> Answer:
+        """`perfci check` on the fake device, answered in JSON."""
+        return self.perfci("check", "--device", "fake", "--format", "json", "--seed", "7", *arguments)
+
+    def accept(self) -> Answer:
+        return self.perfci("accept", str(self.root / "reports"))
+
+    def run_record(self) -> Run:
+        return store.read_run(self.root / "reports")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """A command as a process of its own, for signals."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "perfci", *arguments, "--project", str(self.root)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+
+
+@pytest.fixture
+def project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Project:
+    root = tmp_path / "project"
+    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
+        shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    return Project(root, capsys)

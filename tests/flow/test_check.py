@@ -1,0 +1,173 @@
+"""The whole flow on the fake device: from files to verdicts, exit codes and what is left on disk."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def test_a_first_check_of_sound_ops_says_new_and_exits_0(project):
+    answer = project.check()
+
+    assert answer.code == 0
+    assert answer.verdicts("relu") == {"PASS", "NEW"}
+    assert (project.root / "reports" / "report.md").is_file()
+
+
+def test_an_unchanged_project_passes_against_its_own_baselines(project):
+    project.check()
+    assert project.accept().code == 0
+
+    answer = project.check()
+
+    assert answer.code == 0
+    assert {verdict for op in ("relu", "scale", "row_sum") for verdict in answer.verdicts(op)} == {"PASS"}
+
+
+def test_a_slower_kernel_is_regressed_after_two_fresh_processes_and_exits_2(project):
+    project.check()
+    project.accept()
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.7")
+
+    answer = project.check()
+
+    assert answer.code == 2
+    assert answer.verdicts("scale") == {"PASS", "REGRESSED"}
+    assert answer.verdicts("relu") == {"PASS"}
+    case = next(op for op in project.run_record().ops if op.op == "scale").performance[0]
+    assert {block.process for block in case.blocks} == {0, 1, 2}
+
+
+def test_a_wrong_kernel_is_wrong_and_not_timed(project):
+    project.edit("row_sum", "triton", "x.sum(axis=1)", "x[:, :-1].sum(axis=1)")
+
+    answer = project.check()
+
+    assert answer.code == 2
+    assert "WRONG" in answer.verdicts("row_sum")
+    assert next(op for op in project.run_record().ops if op.op == "row_sum").performance == ()
+    assert answer.verdicts("scale") == {"PASS", "NEW"}
+
+
+def test_a_faster_kernel_is_improved_and_exits_0(project):
+    project.check()
+    project.accept()
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 36.0")
+
+    answer = project.check("--op", "scale")
+
+    assert answer.code == 0
+    assert answer.verdicts("scale") == {"PASS", "IMPROVED"}
+
+
+def test_the_seed_of_a_run_repeats_its_inputs_and_its_fake_times(project):
+    first = project.check("--op", "relu").out
+    again = project.check("--op", "relu").out
+
+    times = [[row["kernel_us"] for row in json.loads(out)["verdicts"]] for out in (first, again)]
+    assert times[0] == times[1]
+
+
+def test_strict_mode_fails_on_warnings(project):
+    project.check()
+    project.accept()
+    (project.root / "pyproject.toml").write_text('[tool.perfci.fake]\nthrottle = ["thermal"]\n')
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 50.0")
+
+    relaxed, strict = project.check("--op", "scale"), project.check("--op", "scale", "--strict")
+
+    assert (relaxed.code, strict.code) == (3, 2)
+    assert "INCONCLUSIVE" in relaxed.verdicts("scale")
+
+
+def test_a_case_pattern_chooses_cases_of_both_suites(project):
+    answer = project.check("--case", "rows=256,cols=*")
+
+    measured = {case for _, suite, case in answer.rows if suite == "performance"}
+    assert measured == {"rows=256,cols=1024,dtype=float32"}
+
+
+def test_a_run_is_judged_and_rendered_again_from_its_file_alone(project):
+    project.perfci("run", "--device", "fake")
+    reports = str(project.root / "reports")
+
+    judged = project.perfci("compare", reports, "--format", "json")
+    rendered = project.perfci("report", reports)
+
+    assert judged.code == 0
+    assert judged.verdicts("relu") == {"PASS", "NEW"}
+    assert rendered.code == 0
+    assert "# " in (project.root / "reports" / "report.md").read_text()
+
+
+def test_a_run_can_be_held_against_another_run(project, tmp_path):
+    project.check()
+    before = tmp_path / "before.json"
+    before.write_bytes((project.root / "reports" / "run.json").read_bytes())
+    project.edit("relu", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 44.0")
+    project.perfci("run", "--device", "fake")
+
+    answer = project.perfci("compare", str(project.root / "reports"), "--baseline", str(before), "--format", "json")
+
+    # Slower, but a stored run cannot be measured again, so the suspicion stays one.
+    assert answer.verdicts("relu") == {"PASS", "INCONCLUSIVE"}
+    assert answer.code == 3
+
+
+def test_every_block_keeps_its_raw_launches(project):
+    from perfci.store import launches
+
+    project.check("--op", "relu")
+
+    kept = launches.read_launches(project.root / "reports").rows
+    case = project.run_record().ops[0].performance[0]
+    mine = [row for row in kept if row.case == case.case and row.arm == "kernel"]
+    assert len(mine) == len(case.blocks)
+    assert all(len(row.us) == case.blocks[0].arms["kernel"].time.launches for row in mine)
+
+
+def test_foreign_processes_withhold_a_verdict_that_would_fail(project):
+    project.check()
+    project.accept()
+    (project.root / "pyproject.toml").write_text("[tool.perfci.fake]\nforeign_processes = 1\n")
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 50.0")
+
+    answer = project.check("--op", "scale")
+
+    assert "INCONCLUSIVE" in answer.verdicts("scale")
+    assert "REGRESSED" not in answer.verdicts("scale")
+
+
+@pytest.mark.parametrize("part", ["accuracy", "performance"])
+def test_a_suite_runs_by_its_path(project, part):
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, str(project.op_file("relu", part)), "--device", "fake"], capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    run = project.run_record()
+    assert [op.op for op in run.ops] == ["relu"]
+    assert bool(run.ops[0].performance) == (part == "performance")
+    assert bool(run.ops[0].accuracy) == (part == "accuracy")
+
+
+def test_show_tells_the_numbers_of_a_case(project):
+    project.check("--op", "relu")
+
+    answer = project.perfci("show", str(project.root / "reports"), "--op", "relu", "--case", "rows=256,*")
+
+    assert answer.code == 0
+    assert "rows=256,cols=1024,dtype=float32" in answer.out
+    assert "rows=512" not in answer.out
+
+
+def test_list_names_every_op_and_case(project, monkeypatch):
+    answer = project.perfci("list", "--device", "fake")
+
+    assert answer.code == 0
+    assert all(op in answer.out for op in ("relu", "row_sum", "scale"))
+    assert "rows=512,cols=1024,dtype=float32" in answer.out

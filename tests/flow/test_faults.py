@@ -1,0 +1,273 @@
+"""Whatever an op does wrong costs that op, is said in one sentence, and leaves nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from perfci import store
+
+KERNEL_FAULTS = {
+    "raises": ("np.maximum(x, 0, out=out)", "raise RuntimeError('no such stream')", "ERROR", "no such stream"),
+    "wrong shape": ("return out", "return out[:, :1]", "WRONG", "has shape"),
+    "wrong dtype": ("return out", "return out.astype(np.float64)", "WRONG", "has dtype float64"),
+    "not an array": ("return out", "return 3", "WRONG", "not a tensor"),
+    "partly unwritten": (
+        "np.maximum(x, 0, out=out)",
+        "np.maximum(x[:, 1:], 0, out=out[:, 1:])",
+        "WRONG",
+        "never written",
+    ),
+    "changes its input": (
+        "np.maximum(x, 0, out=out)",
+        "np.maximum(x, 0, out=out); x += 1",
+        "WRONG",
+        "changed its input x",
+    ),
+    "gives NaN": ("np.maximum(x, 0, out=out)", "out[:] = np.nan", "WRONG", "nan where"),
+    "gives its input back": ("return out", "return np.maximum(x, 0, out=x)", "WRONG", "changed its input"),
+    "leaves the process": ("fake.work(", "import os; os._exit(5); fake.work(", "ERROR", "status 5"),
+    "crashes": ("fake.work(", "fake.crash(); fake.work(", "ERROR", "SIGSEGV"),
+    "runs out of memory": ("np.maximum(x, 0, out=out)", "raise MemoryError('32 GiB')", "ERROR", "Out of memory"),
+}
+
+
+@pytest.mark.parametrize("fault", KERNEL_FAULTS)
+def test_a_kernel_that_goes_wrong_is_named_and_harms_no_other_op(project, fault):
+    before, after, verdict, words = KERNEL_FAULTS[fault]
+    project.edit("relu", "triton", before, after)
+
+    answer = project.check("--op", "relu", "--op", "scale")
+
+    assert answer.code == 2
+    assert verdict in answer.verdicts("relu")
+    sentences = [row["reason"]["sentence"] for (op, _, _), row in answer.rows.items() if op == "relu"]
+    assert any(words in sentence for sentence in sentences), sentences
+    assert answer.verdicts("scale") == {"PASS", "NEW"}
+
+
+def test_a_kernel_that_keeps_its_output_buffer_is_wrong(project):
+    project.edit("relu", "triton", "def relu(x):", "_kept = {}\n\n\ndef relu(x):")
+    project.edit(
+        "relu",
+        "triton",
+        "out = np.empty(x.shape, x.dtype)",
+        "out = _kept.setdefault(x.shape, np.empty(x.shape, x.dtype))",
+    )
+
+    answer = project.check("--op", "relu")
+
+    assert "WRONG" in answer.verdicts("relu")
+    assert "keeps its output" in answer.out
+
+
+def test_a_kernel_that_hangs_is_stopped_at_the_limit(project):
+    (project.root / "pyproject.toml").write_text("[tool.perfci]\ntime_limit_s = 2.0\n")
+    project.edit("relu", "triton", "fake.work(", "fake.hang(); fake.work(")
+
+    answer = project.check("--op", "relu", "--op", "scale")
+
+    assert answer.verdicts("relu") == {"ERROR"}
+    assert "hung" in answer.out
+    assert "time_limit_s" in answer.out
+    assert answer.verdicts("scale") == {"PASS", "NEW"}
+
+
+def test_a_wrong_timed_output_is_wrong_though_the_accuracy_suite_passes(project):
+    project.edit("relu", "triton", "return out", "out[x.shape[0] > 300 and -1] += x.shape[0] > 300; return out")
+
+    answer = project.check("--op", "relu")
+
+    rows = {case: row["verdict"] for (_, suite, case), row in answer.rows.items() if suite == "performance"}
+    assert rows == {"rows=256,cols=1024,dtype=float32": "NEW", "rows=512,cols=1024,dtype=float32": "WRONG"}
+
+
+def test_a_kernel_that_does_no_work_on_the_device_is_not_timed(project):
+    project.edit("relu", "triton", "fake.work(2.0 + US_PER_MEGABYTE * x.nbytes / 1e6)", "pass")
+
+    answer = project.check("--op", "relu")
+
+    assert answer.code == 2
+    assert "launched nothing" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("part", "before", "after", "words"),
+    [
+        ("triton", "def relu(x):", "raise ImportError('no libdevice')\n\n\ndef relu(x):", "no libdevice"),
+        ("baseline", "def make_inputs(rows, cols,", "def make_inputs(rows, columns,", "make_inputs"),
+        ("performance", "performance = perfci.Performance(", "speed = perfci.Performance(", "performance"),
+        ("performance", "rows=[256, 512]", "rows=[]", "no cases"),
+        ("triton", "def relu(x):", "def relu(x", "relu_triton.py"),
+    ],
+)
+def test_an_op_that_breaks_the_contract_is_an_error_of_that_op(project, part, before, after, words):
+    project.edit("relu", part, before, after)
+
+    answer = project.check("--op", "relu", "--op", "scale")
+
+    assert answer.code == 2
+    assert answer.verdicts("relu") == {"ERROR"}
+    assert words in answer.out
+    assert answer.verdicts("scale") == {"PASS", "NEW"}
+
+
+def test_a_missing_file_of_the_four_is_named(project):
+    project.op_file("relu", "accuracy").unlink()
+
+    answer = project.check("--op", "relu", "--op", "scale")
+
+    assert answer.verdicts("relu") == {"ERROR"}
+    assert "relu_accuracy.py" in answer.out
+
+
+def test_a_file_that_kills_the_importing_process_costs_only_its_op(project):
+    project.edit("relu", "triton", "def relu(x):", "import os\nos._exit(9)\n\n\ndef relu(x):")
+
+    answer = project.check("--op", "relu", "--op", "scale")
+
+    assert answer.verdicts("relu") == {"ERROR"}
+    assert answer.verdicts("scale") == {"PASS", "NEW"}
+
+
+def test_an_unknown_op_is_a_usage_error_with_the_nearest_name(project):
+    answer = project.check("--op", "sclae")
+
+    assert answer.code == 1
+    assert "scale" in answer.err
+    assert answer.out == ""
+
+
+def test_a_pattern_that_fits_nothing_is_a_usage_error(project):
+    answer = project.check("--case", "rows=9999")
+
+    assert answer.code == 1
+    assert "rows=9999" in answer.err
+
+
+def test_an_unknown_option_exits_1_and_not_2(project):
+    answer = project.perfci("check", "--devise", "fake")
+
+    assert answer.code == 1
+    assert "--device" in answer.err
+
+
+def test_a_torn_run_is_named_and_left_as_it_is(project):
+    project.check("--op", "relu")
+    path = project.root / "reports" / "run.json"
+    torn = path.read_bytes()[:5000]
+    path.write_bytes(torn)
+
+    answer = project.perfci("compare", str(path))
+
+    assert answer.code == 1
+    assert "run.json" in answer.err
+    assert path.read_bytes() == torn
+
+
+def test_a_foreign_json_is_no_run(project, tmp_path):
+    path = tmp_path / "package.json"
+    path.write_text('{"name": "left-pad"}')
+
+    answer = project.perfci("report", str(path))
+
+    assert answer.code == 1
+    assert "package.json" in answer.err
+
+
+def test_a_torn_baseline_stops_the_verdict_and_survives(project):
+    project.check("--op", "relu")
+    project.accept()
+    path = project.root / "baselines" / "fake-one" / "relu.json"
+    path.write_bytes(path.read_bytes()[:400])
+
+    answer = project.check("--op", "relu")
+
+    assert answer.code == 1
+    assert "relu.json" in answer.err
+    assert path.stat().st_size == 400
+
+
+@pytest.mark.parametrize(("field", "value", "words"), [("timer", "event", "event"), ("device", "fake-two", "fake-two")])
+def test_a_baseline_of_another_timer_or_device_cannot_speak(project, field, value, words):
+    project.check("--op", "relu")
+    project.accept()
+    path = project.root / "baselines" / "fake-one" / "relu.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({**stored, field: value}))
+
+    answer = project.check("--op", "relu")
+
+    assert (answer.code, words in answer.out + answer.err) in {(3, True), (1, True)}
+    assert "REGRESSED" not in answer.out
+
+
+def test_accept_refuses_a_wrong_kernel(project):
+    project.edit("relu", "triton", "np.maximum(x, 0, out=out)", "np.maximum(x, 0.1, out=out)")
+    project.edit("relu", "accuracy", "values", "values") if False else None
+    project.check("--op", "relu")
+
+    answer = project.accept()
+
+    assert not (project.root / "baselines" / "fake-one" / "relu.json").exists()
+    assert answer.code in {0, 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_in_the_middle_keeps_what_was_measured(project, number, code):
+    project.edit("scale", "triton", "fake.work(", "fake.hang(); fake.work(")
+    process = project.start("check", "--device", "fake")
+    reports = project.root / "reports"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (reports / "run.json").exists() and len(store.read_run(reports).ops) >= 2:
+            break
+        time.sleep(0.05)
+
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+
+    assert process.returncode == code, out + err
+    run = store.read_run(reports)
+    assert run.stopped == signal.Signals(number).name
+    assert {op.op for op in run.ops if op.performance} == {"relu", "row_sum"}
+    assert "perfci compare" in err
+    judged = project.perfci("compare", str(reports), "--format", "json")
+    assert judged.verdicts("relu") == {"PASS", "NEW"}
+
+
+@pytest.mark.slow
+def test_a_worker_ends_when_its_parent_is_killed(project):
+    project.edit("relu", "triton", "import numpy as np", "import os\n\nimport numpy as np")
+    project.edit(
+        "relu",
+        "triton",
+        "fake.work(",
+        f"open({str(project.root / 'pid')!r}, 'w').write(str(os.getpid())); fake.hang(); fake.work(",
+    )
+    process = project.start("check", "--device", "fake", "--op", "relu")
+    deadline = time.monotonic() + 60
+    pid = project.root / "pid"
+    while time.monotonic() < deadline and not (pid.exists() and pid.read_text()):
+        time.sleep(0.05)
+
+    process.kill()
+    process.communicate(timeout=30)
+
+    worker = int(pid.read_text())
+    while time.monotonic() < deadline and _alive(worker):
+        time.sleep(0.05)
+    assert not _alive(worker)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return status != "Z"
