@@ -29,7 +29,7 @@ WHOLE_ROWS = (
     (4096, 4096, 4, 1, None),
     (8192, 8192, 8, 1, None),
     (16384, 16384, 16, 1, None),
-    (32768, 32768, 16, 2, 1),
+    (32768, 32768, 32, 3, 2),
 )
 LONG_ROWS = Tile(rows=1, cols=8192, warps=16, long=True)
 """For rows wider than all of these, or than the device's `tile_elements`."""
@@ -102,7 +102,7 @@ def _long_rows_kernel(
     ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """One row a time in chunks: a walk for maximum and sum together, and one to write. The second mostly finds L2."""
-    tl.static_assert(ROWS == 1 and STAGES == 1)
+    tl.static_assert(ROWS == 1)
     chunk = tl.arange(0, COLS)
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(index, tl.int64)
@@ -110,7 +110,7 @@ def _long_rows_kernel(
         # Online softmax (Milakov and Gimelshein, 2018): the sum so far is rescaled whenever the maximum grows.
         top = -float("inf")
         total = 0.0
-        for start in range(0, cols, COLS):
+        for start in tl.range(0, cols, COLS, num_stages=STAGES):
             col = start + chunk
             x = tl.load(source + col.to(tl.int64) * col_stride, mask=col < cols, other=-float("inf")).to(tl.float32)
             new_top = tl.maximum(top, tl.max(x, axis=0))
@@ -119,7 +119,7 @@ def _long_rows_kernel(
             top = new_top
         shift = tl.where(top == -float("inf"), 0.0, top)
         scale = 1.0 / total
-        for start in range(0, cols, COLS):
+        for start in tl.range(0, cols, COLS, num_stages=STAGES):
             col = start + chunk
             x = tl.load(source + col.to(tl.int64) * col_stride, mask=col < cols, other=-float("inf")).to(tl.float32)
             y = tl.exp(x - shift) * scale
