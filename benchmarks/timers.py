@@ -30,7 +30,9 @@ def main() -> None:
     devices = {name: open_device("cuda", seed=0, timer=name) for name in ("activity", "event")}
     for device in devices.values():
         device.start_timer()
-    print(f"{devices['event'].info.name}, torch {torch.__version__}: {SESSIONS} sessions of {LAUNCHES} launches a timer")
+    print(
+        f"{devices['event'].info.name}, torch {torch.__version__}: {SESSIONS} sessions of {LAUNCHES} launches a timer"
+    )
     print(f"{'kernel':8} {'timer':10} {'median us':>10} {'least us':>10} {'spread of sessions':>20}")
     for label, (rows, cols) in SIZES.items():
         x = torch.empty(rows, cols, dtype=torch.float32, device="cuda")

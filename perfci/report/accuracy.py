@@ -21,8 +21,12 @@ _COLUMNS = (
     "not checked",
     "max abs error",
     "reference's",
-    "p99 abs error",
-    "max rel error",
+    "mean abs",
+    "p50 abs",
+    "p90 abs",
+    "p99 abs",
+    "max rel",
+    "mean rel",
     "RMSE",
     "tolerance (rtol, atol)",
 )
@@ -41,8 +45,8 @@ def parts(op: OpRun, language: str) -> tuple[Part, ...]:
     """The table by dtype and the table of what was left unchecked."""
     name = inline(op.op, 80)
     note = (
-        "Worst of all checks against the float64 reference. *reference's*: the largest error of the reference itself, "
-        "computed in the same dtype."
+        "Errors against the float64 reference, the worst of all checks with ordinary values. *reference's*: the "
+        "largest error of the reference itself, computed in the same dtype."
     )
     return (
         Part(f"{name}: accuracy", note, _by_dtype(op.accuracy)),
@@ -53,9 +57,11 @@ def parts(op: OpRun, language: str) -> tuple[Part, ...]:
 def dtype_of(case: str) -> str:
     """The dtype that a case id names.
 
-    >>> dtype_of("rows=7,dtype=float16"), dtype_of("n=1")
-    ('float16', '-')
+    >>> dtype_of("rows=7,dtype=float16"), dtype_of("n=1"), dtype_of("rejects=an integer")
+    ('float16', '-', 'bad input')
     """
+    if case.startswith("rejects="):
+        return "bad input"
     return next((part.removeprefix("dtype=") for part in case.split(",") if part.startswith("dtype=")), "-")
 
 
@@ -73,8 +79,10 @@ def _by_dtype(checks: Sequence[AccuracyCase]) -> Table:
 
 
 def _row(dtype: str, group: list[AccuracyCase]) -> tuple[str, ...]:
-    errors = [check.errors for check in group if check.errors]
-    references = [check.reference_errors for check in group if check.reference_errors]
+    # Beside the largest and smallest numbers that a dtype holds, ordinary errors would not be seen.
+    ordinary = [check for check in group if check.values == "normal"]
+    errors = [check.errors for check in ordinary if check.errors]
+    references = [check.reference_errors for check in ordinary if check.reference_errors]
     return (
         inline(dtype),
         str(len({check.case for check in group})),
@@ -83,10 +91,14 @@ def _row(dtype: str, group: list[AccuracyCase]) -> tuple[str, ...]:
         str(sum(check.unchecked is not None for check in group)),
         _worst(errors, "max_abs"),
         _worst(references, "max_abs"),
+        _worst(errors, "mean_abs"),
+        _worst(errors, "p50_abs"),
+        _worst(errors, "p90_abs"),
         _worst(errors, "p99_abs"),
         _worst(errors, "max_rel"),
+        _worst(errors, "mean_rel"),
         _worst(errors, "rmse"),
-        _tolerance(group),
+        _tolerance(ordinary),
     )
 
 
