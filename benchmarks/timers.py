@@ -2,8 +2,8 @@
 
     python benchmarks/timers.py
 
-Kernels of about 1, 5 and 100 us: a Triton broadcast of three sizes. Each timer gets sessions of its own, in turns, on the
-same buffers, L2 flushed before each launch. Medians over all launches, and the spread of the sessions' medians.
+Kernels of about 1, 5 and 100 us: a Triton broadcast of three sizes. Each timer gets sessions of its own, in turns, on
+the same buffers, L2 flushed before each launch. Medians over all launches, and the spread of the sessions' medians.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import statistics
 import sys
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "kernels" / "broadcast"), str(ROOT / "kernels")]
+sys.path[:0] = [str(ROOT), str(ROOT / "kernels" / "broadcast"), str(ROOT / "kernels")]
 
 SIZES = {"1 us": (256, 256), "5 us": (4096, 1024), "100 us": (27648, 4096)}
 SESSIONS = 10
@@ -48,7 +49,7 @@ def main() -> None:
                 times[name].append([launch.time_us for launch in session.launches()])
         for name, sessions in times.items():
             medians = [statistics.median(one) for one in sessions]
-            median, least = statistics.median(sum(sessions, [])), min(map(min, sessions))
+            median, least = statistics.median(chain.from_iterable(sessions)), min(map(min, sessions))
             spread = 100 * (max(medians) / min(medians) - 1)
             print(f"{label:8} {name:10} {median:10.2f} {least:10.2f} {spread:18.1f} %")
 

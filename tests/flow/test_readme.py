@@ -1,0 +1,51 @@
+"""What the README promises is what happens."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from perfci.cli.main import run
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_demo_prints_what_the_readme_shows(capsys, tmp_path):
+    shown = README.split("$ perfci demo\n")[1].split("```")[0]
+
+    code = run(["demo", "--keep", str(tmp_path / "demo")])
+
+    assert code == 2
+    out = capsys.readouterr().out
+    assert [_scrubbed(line) for line in shown.splitlines()] == [_scrubbed(line) for line in out.splitlines()]
+
+
+def test_every_link_of_the_readme_leads_somewhere():
+    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in target]
+
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_every_command_of_the_readme_exists(capsys):
+    named = set(re.findall(r"`perfci ([a-z]+)", README))
+
+    assert named >= {"check", "run", "compare", "report", "accept", "list", "show", "doctor", "demo"}
+    for command in sorted(named):
+        assert run([command, "--help"]) == 0
+        assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["check", "test"])
+def test_the_two_commands_are_targets_of_the_makefile(target):
+    assert f"make {target}" in README
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def _scrubbed(line: str) -> str:
+    """Numbers, paths and padding differ from run to run; words do not."""
+    line = re.sub(r"/\S+", "PATH", line)
+    return " ".join(re.sub(r"[-+]?\d[\d.]*(e[-+]\d+)?", "N", line).split())
