@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfci.closeness import beyond, error_stats, finiteness, first_index, tolerance, within_ratio
-from perfci.device.seam import Accelerator, Arrays, Inputs
+from perfci.device.seam import Accelerator, Arrays, Inputs, Race
 from perfci.inputs import Filling, bound_inputs, filled, flat
 from perfci.model import AccuracyCase, Fact, Reason
 from perfci.spec import Accuracy, Params, case_id, matches
@@ -134,6 +134,7 @@ class _Outcome:
     """inputs that no longer hold what they held"""
     reused: bool
     """the second call gave out memory that the first call's output still holds"""
+    races: tuple[Race, ...]
 
 
 def _probes(suite: Accuracy, chosen: Sequence[Params], pattern: str | None) -> Sequence[Params]:
@@ -172,7 +173,7 @@ def _make(suite: Accuracy, arrays: Arrays, check: Check) -> _Made:
 def _call_twice(suite: Accuracy, device: Accelerator, inputs: Inputs) -> _Outcome:
     arrays = device.arrays
     kept = arrays.copies(inputs)
-    with arrays.watch_allocations("nan") as watch:
+    with arrays.watch_allocations("nan") as watch, device.watch_races() as races:
         first = flat(suite.kernel(**inputs))
         device.synchronize()
     copies = list(arrays.copies(dict(enumerate(first))).values())
@@ -187,7 +188,7 @@ def _call_twice(suite: Accuracy, device: Accelerator, inputs: Inputs) -> _Outcom
         arrays.is_array(left) and arrays.is_array(right) and arrays.overlap(left, right)
         for left, right in zip(first, second, strict=False)
     )
-    return _Outcome(copies, second, damaged, changed, reused)
+    return _Outcome(copies, second, damaged, changed, reused, tuple(races))
 
 
 def _judged(made: _Made, outcome: _Outcome) -> AccuracyCase:
@@ -233,6 +234,10 @@ def _memory(made: _Made, outcome: _Outcome) -> Reason | None:
             return found
     if outcome.damaged:
         return Reason("wrote_outside", {"case": case, "zones": outcome.damaged})
+    if outcome.races:
+        race = outcome.races[0]
+        pair = {"first": race.programs[0], "second": race.programs[1]}
+        return Reason("race", {"case": case, "kind": race.kind, "count": race.addresses, **pair})
     return None
 
 

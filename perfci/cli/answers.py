@@ -158,9 +158,10 @@ def _write_report(run: Run, judgements: Judgements, folder: Path, launches: Path
 
 
 def _print(*parts: RenderableType) -> None:
-    console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+    console = Console(highlight=False)
     for part in parts:
-        console.print(part)
+        # In a log a line is a line: nothing is cut to a width that nobody has.
+        console.print(part, soft_wrap=not console.is_terminal)
 
 
 def _plain(*lines: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from perfci.device.seam import Session
+from perfci.device.races import watched_races
+from perfci.device.seam import Race, Session
 from perfci.device.tensors import TorchArrays
 from perfci.errors import DeviceError
 from perfci.model import CompiledKernel, Device, DeviceState, Limits, Reason
@@ -59,6 +60,10 @@ class CpuDevice:
     def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         """Compile nothing."""
         return nullcontext({})
+
+    def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
+        """Watch the interpreter's memory."""
+        return watched_races()
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether the host's memory ran out."""

@@ -7,7 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from perfci.device.compiled import recorded_kernels
 from perfci.device.events import event_session
 from perfci.device.flush import Flush
 from perfci.device.nvml import Board, device_key
-from perfci.device.seam import Session
+from perfci.device.seam import Race, Session
 from perfci.device.tensors import TorchArrays
 from perfci.errors import DeviceError
 from perfci.model import CompiledKernel, Device, DeviceState, Limits, Reason
@@ -106,6 +106,10 @@ class CudaDevice:
     def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         """Watch Triton's launches."""
         return recorded_kernels()
+
+    def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
+        """See none: a race shows in answers that differ from call to call."""
+        return nullcontext(())
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether the device's memory ran out."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.device.seam import Launch
+from perfci.device.seam import Launch, Race
 from perfci.errors import UsageError
 from perfci.model import CompiledKernel, Device, DeviceState, Limits, Reason
 
@@ -183,6 +183,10 @@ class FakeDevice:
     def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         """Compile nothing."""
         return nullcontext({})
+
+    def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
+        """Have no programs that could race."""
+        return nullcontext(())
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether numpy could not allocate."""

@@ -59,6 +59,18 @@ class Launch:
     activities: int | None = None
 
 
+@dataclass(frozen=True)
+class Race:
+    """What two programs of one launch did to the same memory."""
+
+    kind: str
+    """two stores, or load and store"""
+    addresses: int
+    """number of elements concerned"""
+    programs: tuple[int, int]
+    """the pair that was seen first"""
+
+
 class Arrays(Protocol):
     """Inputs and outputs of kernels: torch tensors, or numpy arrays on the fake device."""
 
@@ -177,6 +189,9 @@ class Accelerator(Protocol):
 
     def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         """Collect what the compiler made of every kernel launched inside; not while timing."""
+
+    def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
+        """Collect data races of the launches inside, where the device can show them."""
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether an exception says that device memory ran out."""

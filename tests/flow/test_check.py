@@ -145,7 +145,10 @@ def test_a_suite_runs_by_its_path(project, part):
     import sys
 
     done = subprocess.run(
-        [sys.executable, str(project.op_file("relu", part)), "--device", "fake"], capture_output=True, text=True, check=False
+        [sys.executable, str(project.op_file("relu", part)), "--device", "fake"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 0, done.stderr

@@ -13,8 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_demo_prints_what_the_readme_shows(capsys, tmp_path):
+def test_the_demo_prints_what_the_readme_shows(capsys, tmp_path, monkeypatch):
     shown = README.split("$ perfci demo\n")[1].split("```")[0]
+
+    for name, value in {"COLUMNS": "104", "TTY_COMPATIBLE": "1", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
 
     code = run(["demo", "--keep", str(tmp_path / "demo")])
 
@@ -47,5 +50,6 @@ def test_the_two_commands_are_targets_of_the_makefile(target):
 
 def _scrubbed(line: str) -> str:
     """Numbers, paths and padding differ from run to run; words do not."""
+    line = re.sub(r"\x1b\[[0-9;]*m", "", line)
     line = re.sub(r"/\S+", "PATH", line)
     return " ".join(re.sub(r"[-+]?\d[\d.]*(e[-+]\d+)?", "N", line).split())

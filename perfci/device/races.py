@@ -1,0 +1,152 @@
+"""Data races, seen in Triton's interpreter: it runs programs one after the other, so a race would never show by itself.
+
+Every address that a program loads or stores is noted. Two programs of one launch race where both store different values
+to one address, or one loads an address to which another stores a value that differs from what was loaded. A launch with
+atomics may be synchronised by them and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfci.device.seam import Race
+
+Array = np.ndarray[Any, Any]
+
+MOST_ACCESSES = 4_000_000
+"""A launch with more is not looked at: noting it would take more memory than running it."""
+
+_WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+@dataclass(frozen=True)
+class _Accesses:
+    """Elements touched by one load or store of one program."""
+
+    addresses: Array
+    bits: Array
+    program: int
+
+
+class _Log:
+    """One launch's accesses."""
+
+    def __init__(self) -> None:
+        self.loads: list[_Accesses] = []
+        self.stores: list[_Accesses] = []
+        self.count = 0
+        self.program = -1
+        self.readable = True
+
+    def note(self, kept: list[_Accesses], pointers: Array, values: Array, mask: Array) -> None:
+        """Keep the accesses that the mask lets through."""
+        self.count += pointers.size
+        self.readable &= self.count <= MOST_ACCESSES
+        if self.readable:
+            chosen = np.broadcast_to(mask, pointers.shape).reshape(-1)
+            bits = np.ascontiguousarray(values).reshape(-1)
+            wide = bits.view(_WIDTHS[bits.dtype.itemsize]).astype(np.uint64)
+            kept.append(_Accesses(pointers.reshape(-1)[chosen], wide[chosen], self.program))
+
+    def race(self) -> Race | None:
+        """The launch's race, if it has one."""
+        if not self.readable or not self.stores:
+            return None
+        return _two_stores(_joined(self.stores)) or _load_and_store(_joined(self.loads), _joined(self.stores))
+
+
+class _Watched:
+    """Stands in for the interpreter's memory, notes every access, and passes it on."""
+
+    def __init__(self, memory: Any, log: _Log) -> None:
+        self._memory = memory
+        self._log = log
+
+    def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Any:
+        result = self._memory.load(pointers, mask, other, dtype)
+        self._log.note(self._log.loads, pointers, result, mask)
+        return result
+
+    def store(self, pointers: Array, values: Array, mask: Array) -> Any:
+        self._log.note(self._log.stores, pointers, values, mask)
+        return self._memory.store(pointers, values, mask)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("atomic"):
+            self._log.readable = False
+        return getattr(self._memory, name)
+
+
+@contextmanager
+def watched_races() -> Iterator[list[Race]]:
+    """Collect a race of every interpreted launch inside; needs a process that runs with TRITON_INTERPRET=1."""
+    from triton.runtime import interpreter
+
+    found: list[Race] = []
+    memory, run = interpreter._interpreter, interpreter.GridExecutor.__call__
+    place = interpreter.interpreter_builder.set_grid_idx
+
+    def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        log = _Log()
+
+        def start_program(*index: int) -> None:
+            log.program += 1
+            place(*index)
+
+        interpreter._interpreter = _Watched(memory, log)
+        interpreter.interpreter_builder.set_grid_idx = start_program
+        try:
+            return run(executor, *args, **kwargs)
+        finally:
+            interpreter._interpreter = memory
+            interpreter.interpreter_builder.set_grid_idx = place
+            if race := log.race():
+                found.append(race)
+
+    interpreter.GridExecutor.__call__ = launch
+    try:
+        yield found
+    finally:
+        interpreter.GridExecutor.__call__ = run
+
+
+def _joined(accesses: list[_Accesses]) -> tuple[Array, Array, Array]:
+    """Addresses, bits and programs of all accesses, sorted by address."""
+    if not accesses:
+        return np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64)
+    addresses = np.concatenate([one.addresses for one in accesses]).astype(np.uint64)
+    bits = np.concatenate([one.bits for one in accesses])
+    programs = np.concatenate([np.full(one.addresses.size, one.program) for one in accesses])
+    order = np.argsort(addresses, kind="stable")
+    return addresses[order], bits[order], programs[order]
+
+
+def _two_stores(stores: tuple[Array, Array, Array]) -> Race | None:
+    addresses, bits, programs = stores
+    clash = (addresses[1:] == addresses[:-1]) & (programs[1:] != programs[:-1]) & (bits[1:] != bits[:-1])
+    if not clash.any():
+        return None
+    first = int(clash.argmax())
+    count = np.unique(addresses[1:][clash]).size
+    return Race("two stores", count, (int(programs[first]), int(programs[first + 1])))
+
+
+def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Array, Array]) -> Race | None:
+    """Loads of an address that another program stores to; the first store to an address stands for all of them."""
+    addresses, bits, programs = loads
+    stored, stored_bits, stored_by = stores
+    if not stored.size:
+        return None
+    place = np.searchsorted(stored, addresses)
+    place[place == stored.size] = 0
+    clash = (stored[place] == addresses) & (stored_by[place] != programs) & (stored_bits[place] != bits)
+    if not clash.any():
+        return None
+    first = int(clash.argmax())
+    count = np.unique(addresses[clash]).size
+    return Race("load and store", count, (int(programs[first]), int(stored_by[place][first])))
