@@ -149,7 +149,8 @@ class _Recorder:
         self._request = request
         self._run = run
         self._listener = listener
-        self._began = time.time()
+        # A re-measurement goes on with the clock of its run.
+        self._began = time.time() - (run.wall_s or 0.0)
         self._files = {op.op: OpFiles(op.op, str(op.folder)) for op in ops(settings)}
 
     def record(self) -> Run:
@@ -229,7 +230,7 @@ class _Recorder:
             self._run,
             ops=tuple(sorted([*others, op], key=lambda known: known.op)),
             limits=merged,
-            wall_s=round(time.time() - self._began + (self._run.wall_s or 0 if op in others else 0), 3),
+            wall_s=round(time.time() - self._began, 3),
         )
         store.write_run(self._run, self._settings.reports)
 

@@ -203,42 +203,47 @@ def _judged(made: _Made, outcome: _Outcome) -> AccuracyCase:
 
 def _form(made: _Made, outcome: _Outcome) -> Reason | None:
     """Number, type, shape, dtype, device and density of the outputs."""
-    arrays, check, plain = made.arrays, made.check, made.plain
-    if len(outcome.first) != len(plain):
-        return Reason("wrong_count", {"case": check.case, "got": len(outcome.first), "expected": len(plain)})
-    for got, wanted in zip(outcome.first, plain, strict=True):
-        if not arrays.is_array(got):
-            return Reason("wrong_type", {"case": check.case, "got": type(got).__name__})
-        seen, right = arrays.facts(got), arrays.facts(wanted)
-        for name in ("shape", "dtype", "device"):
-            if getattr(seen, name) != getattr(right, name):
-                facts = {"case": check.case, "got": str(getattr(seen, name)), "expected": str(getattr(right, name))}
-                return Reason(f"wrong_{name}", facts)
-        if right.dense and not seen.dense:
-            return Reason("wrong_strides", {"case": check.case})
-    return None
+    got, wanted = outcome.first, made.plain
+    if len(got) != len(wanted):
+        return Reason("wrong_count", {"case": made.check.case, "got": len(got), "expected": len(wanted)})
+    found = (_form_of(made, one, other) for one, other in zip(got, wanted, strict=True))
+    return next((reason for reason in found if reason), None)
+
+
+def _form_of(made: _Made, got: Any, wanted: Any) -> Reason | None:
+    case, arrays = made.check.case, made.arrays
+    if not arrays.is_array(got):
+        return Reason("wrong_type", {"case": case, "got": type(got).__name__})
+    seen, right = arrays.facts(got), arrays.facts(wanted)
+    for name in ("shape", "dtype", "device"):
+        if getattr(seen, name) != getattr(right, name):
+            two = {"got": str(getattr(seen, name)), "expected": str(getattr(right, name))}
+            return Reason(f"wrong_{name}", {"case": case, **two})
+    return Reason("wrong_strides", {"case": case}) if right.dense and not seen.dense else None
 
 
 def _memory(made: _Made, outcome: _Outcome) -> Reason | None:
-    """What the calls did to memory that is not their output, and whether they wrote all of it."""
+    """What the calls did to memory that is not their output, and whether they wrote all of it; the gravest first."""
+    return next(_memory_findings(made, outcome), None)
+
+
+def _memory_findings(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
     case, arrays = made.check.case, made.arrays
     if outcome.changed:
-        return Reason("input_changed", {"case": case, "inputs": ", ".join(outcome.changed)})
+        yield Reason("input_changed", {"case": case, "inputs": ", ".join(outcome.changed)})
     if outcome.reused:
-        return Reason("output_reused", {"case": case})
+        yield Reason("output_reused", {"case": case})
     given = [value for value in made.inputs.values() if arrays.is_array(value)]
+    if any(arrays.overlap(output, value) for output in outcome.second for value in given):
+        yield Reason("output_aliases_input", {"case": case})
     for first, second in zip(outcome.first, outcome.second, strict=True):
-        if any(arrays.overlap(second, value) for value in given):
-            return Reason("output_aliases_input", {"case": case})
         if found := _difference(made, first, second):
-            return found
+            yield found
     if outcome.damaged:
-        return Reason("wrote_outside", {"case": case, "zones": outcome.damaged})
-    if outcome.races:
-        race = outcome.races[0]
+        yield Reason("wrote_outside", {"case": case, "zones": outcome.damaged})
+    for race in outcome.races:
         pair = {"first": race.programs[0], "second": race.programs[1]}
-        return Reason("race", {"case": case, "kind": race.kind, "count": race.addresses, **pair})
-    return None
+        yield Reason("race", {"case": case, "kind": race.kind, "count": race.addresses, **pair})
 
 
 def _difference(made: _Made, first: Any, second: Any) -> Reason | None:

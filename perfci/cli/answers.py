@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 
 from perfci import pipeline, settings, store
 from perfci.cli import details, tables
-from perfci.cli.main import Exit, exit_code
+from perfci.cli.exits import Exit, exit_code
 from perfci.cli.progress import Progress
 from perfci.codec import encode
 from perfci.doctor import Facts

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
-from perfci.cli.main import Exit
+from perfci.cli import answers
+from perfci.cli.exits import Exit
+from perfci.plan import Request
 
 _PLANTED = (
     ("scale", "4 % slower", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.7"),
@@ -26,19 +28,17 @@ speed was not even looked at. Exit 0 would be ok, 3 only warnings, 1 that perfci
 
 def demo(keep: Path | None) -> int:
     """Build the project, record its baselines, plant the mistakes, and check it; gives the check's exit code."""
-    from perfci.cli.main import run
-
     folder = Path(keep or tempfile.mkdtemp(prefix="perfci-demo-"))
     _build(folder)
-    device = ["--device", "fake", "--project", str(folder)]
+    fake = Request(device="fake")
     _say(f"A project on a fake device: {folder}", "", "$ perfci run && perfci accept reports")
-    _quietly(lambda: run(["run", *device]))
-    _quietly(lambda: run(["accept", str(folder / "reports"), "--project", str(folder)]))
+    _quietly(lambda: answers.run(fake, folder, json=False))
+    _quietly(lambda: answers.accept([folder / "reports"], (), folder, add=False, dirty=True, json=False))
     for op, what, before, after in _PLANTED:
         _plant(folder / "kernels" / op / f"{op}_triton.py", before, after)
         _say(f"planted in {op}: {what}")
     _say("", "$ perfci check")
-    status = run(["check", *device])
+    status = answers.check(fake, folder, strict=False, json=False)
     if status == Exit.GATE_FAILED:
         _say("", _EXPLANATION.format(slow=_PLANTED[0][0], wrong=_PLANTED[1][0]))
     return status

@@ -5,31 +5,12 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
-from enum import IntEnum
 from pathlib import Path
 from types import FrameType
 
+from perfci.cli.exits import Exit
 from perfci.errors import PerfciError, Stopped
-from perfci.model import Gate
 from perfci.spec import Accuracy, Performance
-
-
-class Exit(IntEnum):
-    """Exit codes; perfci's own failure is Python's crash code, so that a broken tool never reads as a failed gate."""
-
-    OK = 0
-    PERFCI_FAILED = 1
-    GATE_FAILED = 2
-    WARNINGS = 3
-    INTERRUPTED = 130
-    TERMINATED = 143
-
-
-def exit_code(gate: Gate, *, strict: bool) -> Exit:
-    """The exit code of a gate; in strict mode warnings fail."""
-    if gate is Gate.FAILS or (gate is Gate.WARNS and strict):
-        return Exit.GATE_FAILED
-    return Exit.WARNINGS if gate is Gate.WARNS else Exit.OK
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

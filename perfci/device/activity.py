@@ -51,10 +51,10 @@ class ActivitySession:
     def launch(self, call: Callable[[], Any]) -> Any:
         """Flush, then call; the records up to the next flush are this launch's."""
         self._flush()
+        self._marks += 1
         began = time.perf_counter()
         result = call()
-        self._timed.append((self._marks, 1e6 * (time.perf_counter() - began)))
-        self._marks += 1
+        self._timed.append((self._marks - 1, 1e6 * (time.perf_counter() - began)))
         return result
 
     def pause(self) -> None:

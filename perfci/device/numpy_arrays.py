@@ -65,7 +65,7 @@ class NumpyArrays:
     def like(self, values: Array, array: Array) -> Array:
         """Values as a new array of another's dtype."""
         with np.errstate(over="ignore"):
-            return values.astype(array.dtype)
+            return np.asarray(values, dtype=array.dtype)
 
     def upcast(self, inputs: Inputs) -> dict[str, Any]:
         """Floating-point arrays in float64."""
@@ -112,7 +112,8 @@ class NumpyArrays:
             good = (error <= atol + rtol * np.abs(right)) | (left == right) | (np.isnan(left) & np.isnan(right))
         if good.all():
             return Mismatch(0, 0.0, ())
-        worst = np.unravel_index(np.argmax(np.where(good, -1.0, np.nan_to_num(error, nan=np.inf))), error.shape)
+        error = np.where(good, -1.0, np.where(np.isnan(error), np.inf, error))
+        worst = np.unravel_index(np.argmax(error), error.shape)
         return Mismatch(int((~good).sum()), float(error[worst]), tuple(int(i) for i in worst))
 
     def nbytes(self, value: Any) -> int:

@@ -61,7 +61,7 @@ class TorchArrays:
 
     def like(self, values: Host, array: torch.Tensor) -> torch.Tensor:
         """Host values as a new tensor of another's dtype and device."""
-        return torch.from_numpy(np.ascontiguousarray(values)).to(array.dtype).to(array.device)
+        return torch.from_numpy(np.array(values, order="C")).to(array.dtype).to(array.device)
 
     def upcast(self, inputs: Inputs) -> dict[str, Any]:
         """Floating-point tensors in float64, where the device can compute in it."""
@@ -192,7 +192,7 @@ def _compare(actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: fl
     count = int((~good).sum())
     if not count:
         return 0, 0.0, 0
-    error = torch.where(good, -torch.ones_like(error), error.nan_to_num(nan=float("inf")))
+    error = torch.where(good, -torch.ones_like(error), error.nan_to_num(nan=float("inf"), posinf=float("inf")))
     index = int(error.argmax())
     return count, float(error[index]), index
 

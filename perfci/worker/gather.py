@@ -24,7 +24,7 @@ class Gathered:
         match message:
             case Checked(case):
                 self._accuracy.append(case)
-            case Prepared(case) if not self._again or case.failure:
+            case Prepared(case) if not self._again:
                 self._cases[case.case] = case
             case Measured(name, block, _):
                 self._blocks.setdefault(name, []).append(block)
@@ -47,7 +47,9 @@ class Gathered:
         if self._again:
             first = self._cases[case.case]
             suspicion = tuple(dict.fromkeys([*first.suspicion, *case.suspicion]))
-            case = dataclasses.replace(first, failure=first.failure or case.failure, suspicion=suspicion)
+            if not first.failure:
+                first = dataclasses.replace(first, failure=case.failure, raised=case.raised)
+            case = dataclasses.replace(first, suspicion=suspicion)
         self._cases[case.case] = case
 
     def _end(self, done: OpDone) -> None:

@@ -17,13 +17,15 @@ from pathlib import Path
 from perfci.codec import encode
 from perfci.errors import PerfciError
 from perfci.model import Reason
-from perfci.worker.protocol import Failed, Job, Message, OpDone, Step, unpack
+from perfci.worker.protocol import Failed, Job, Message, Step, ends, unpack
 
 LAST_WORDS = 400
 """Characters of a dead worker's output that its reason quotes."""
 
 _CHUNK = 1 << 16
 _EXIT_S = 10.0
+_GLANCE_S = 1.0
+"""How often a silent worker is looked at: a child of a dead one may hold the pipe open."""
 
 
 class WorkerHungError(Exception):
@@ -76,8 +78,10 @@ def _start(job: Job, around: Surroundings, writing: int) -> subprocess.Popen[byt
         )
     assert process.stdin is not None
     # The pipe stays open: its end tells the worker that the parent is gone.
-    process.stdin.write(encode(dataclasses.replace(job, events_fd=writing)) + b"\n")
-    process.stdin.flush()
+    # A worker that is dead by now is heard of when its pipe ends.
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(encode(dataclasses.replace(job, events_fd=writing)) + b"\n")
+        process.stdin.flush()
     return process
 
 
@@ -86,33 +90,35 @@ def _listen(
 ) -> Reason | None:
     step, ended = Step("start", job.ops[0].op if job.ops else job.task), False
     try:
-        for line in _lines(reading, around.limit_s):
+        for line in _lines(process, reading, around.limit_s):
             message = _message(line)
             if message is None:
                 continue
             if isinstance(message, Failed):
                 return message.reason
             step = message if isinstance(message, Step) else step
-            ended = ended or isinstance(message, OpDone)
+            ended = ended or ends(job, message)
             heard(message)
     except WorkerHungError:
         return None if ended else _reason("worker_hung", step, around, limit_s=around.limit_s)
-    status = _wait(process)
-    if status == 0 or ended:
-        return None
-    return _cause_of_death(status, step, around)
+    # Status 0 is no success by itself: a kernel may call sys.exit.
+    return None if ended else _cause_of_death(_wait(process), step, around)
 
 
-def _lines(reading: int, limit_s: float) -> Iterator[bytes]:
+def _lines(process: subprocess.Popen[bytes], reading: int, limit_s: float) -> Iterator[bytes]:
     rest = b""
     last = time.monotonic()
     while True:
-        ready, _, _ = select.select([reading], [], [], max(limit_s - (time.monotonic() - last), 0))
-        if not ready:
-            raise WorkerHungError
-        data = os.read(reading, _CHUNK)
+        dead = process.poll() is not None
+        left = max(last + limit_s - time.monotonic(), 0)
+        ready, _, _ = select.select([reading], [], [], 0 if dead else min(left, _GLANCE_S))
+        data = os.read(reading, _CHUNK) if ready else b""
         if not data:
-            return
+            if ready or dead:
+                return
+            if left == 0:
+                raise WorkerHungError
+            continue
         last = time.monotonic()
         *whole, rest = (rest + data).split(b"\n")
         yield from (line + b"\n" for line in whole)
@@ -127,10 +133,12 @@ def _message(line: bytes) -> Message | None:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
+    """The worker's exit status, negative for a signal; one that closed its pipe and lives on is killed."""
     try:
         return process.wait(_EXIT_S)
     except subprocess.TimeoutExpired:
-        return 0
+        process.kill()
+        return process.wait()
 
 
 def _cause_of_death(status: int, step: Step, around: Surroundings) -> Reason:

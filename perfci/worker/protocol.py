@@ -164,6 +164,19 @@ class _Envelope:
     body: Any
 
 
+def ends(job: Job, message: Message) -> bool:
+    """Whether a worker has done its job with this message; one that ends before has failed, whatever its status."""
+    match message:
+        case OpDone() | Examined():
+            return True
+        case Described(planned):
+            return planned.op == job.ops[-1].op
+        case Ready():
+            return job.task == "describe" and not job.ops
+        case _:
+            return False
+
+
 def pack(message: Message) -> bytes:
     """One line, newline included."""
     return encode(_Envelope(type(message).__name__, message)) + b"\n"

@@ -1,0 +1,25 @@
+"""Exit codes: what a shell, a CI job or a script learns from perfci."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from perfci.model import Gate
+
+
+class Exit(IntEnum):
+    """Exit codes; perfci's own failure is Python's crash code, so that a broken tool never reads as a failed gate."""
+
+    OK = 0
+    PERFCI_FAILED = 1
+    GATE_FAILED = 2
+    WARNINGS = 3
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+def exit_code(gate: Gate, *, strict: bool) -> Exit:
+    """The exit code of a gate; in strict mode warnings fail."""
+    if gate is Gate.FAILS or (gate is Gate.WARNS and strict):
+        return Exit.GATE_FAILED
+    return Exit.WARNINGS if gate is Gate.WARNS else Exit.OK
