@@ -18,10 +18,11 @@ def main(suite: Accuracy | Performance) -> None:
 
 
 def _reach_shared_files() -> None:
-    """When a suite runs by its path, Python finds the op's own folder only: add the one with what ops share."""
+    """When a suite runs by its path, Python finds the op's own folder only: add those with what ops share."""
     script = Path(sys.argv[0])
     if script.name.endswith(("_accuracy.py", "_performance.py")):
-        sys.path.append(str(script.resolve().parents[1]))
+        above = list(script.resolve().parents)[1:4]  # ops may lie in folders of folders
+        sys.path.extend(str(folder) for folder in above if any(folder.glob("_*.py")))
 
 
 _reach_shared_files()

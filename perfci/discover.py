@@ -74,7 +74,9 @@ def select(found: Sequence[OpFolder], names: Iterable[str]) -> tuple[OpFolder, .
 
 
 def check_files(op: OpFolder) -> Reason | None:
-    """The files of the four that are missing, if any."""
+    """The files of the four that are missing, if any; before that, a folder's name that cannot be an op's."""
+    if not op.op.isidentifier():
+        return Reason("op_name", {"op": op.op, "folder": str(op.folder)})
     missing = [path.name for path in op.files if not path.is_file()]
     facts: dict[str, Fact] = {"op": op.op, "files": ", ".join(missing), "folder": str(op.folder)}
     return Reason("file_of_four_missing", facts) if missing else None

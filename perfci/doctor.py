@@ -195,6 +195,8 @@ def _variables(facts: Facts) -> Iterator[Finding]:
 
 
 def _device(facts: Facts) -> Iterator[Finding]:
+    if facts.device_failure is not None and facts.device_failure.kind == "torch_missing":
+        return  # said of the packages already
     if facts.device_failure is not None:
         yield Finding(Level.PROBLEM, facts.device_failure)
     elif facts.device is None or facts.device.kind == "cpu":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any
 
 from perfci import stats
 from perfci.closeness import RATIO, tolerance
-from perfci.device.seam import Accelerator, Inputs, Launch, Session
+from perfci.device.seam import Accelerator, Arrays, Inputs, Launch, Session
 from perfci.inputs import bound_inputs, flat
 from perfci.model import ArmBlock, Block, DeviceState, Fact, PerformanceCase, Reason
 from perfci.spec import Params, Performance, case_id
@@ -77,6 +78,7 @@ class Subject:
     blocks: list[Block] = field(default_factory=list)
     spent_s: float = 0.0
     failure: Reason | None = None
+    raised: bool = False
 
     @property
     def case(self) -> str:
@@ -93,6 +95,8 @@ class Taken:
     started_s: float
     order: tuple[str, ...]
     state: DeviceState
+    whole: bool
+    """False where the kernel or the reference raised on the way"""
 
 
 @dataclass(frozen=True)
@@ -115,36 +119,47 @@ class Bench:
     suite: Performance
     device: Accelerator
     settings: Settings
+    describe: Describe
+    """facts about an exception that an op raised"""
     order: random.Random
     """draws the order of everything"""
 
+    def raised(self, case: str, error: Exception, kind: str = "kernel_raised") -> Reason:
+        """Why a case whose functions raised is not timed."""
+        kind = "out_of_memory" if self.device.out_of_memory(error) else kind
+        return Reason(kind, {"case": case, **self.describe(error)})
 
-def bench(suite: Performance, device: Accelerator, settings: Settings) -> Bench:
+
+def bench(suite: Performance, device: Accelerator, settings: Settings, describe: Describe) -> Bench:
     """A bench whose order of everything follows from the seed."""
-    return Bench(suite, device, settings, random.Random(settings.seed + settings.process))
+    return Bench(suite, device, settings, describe, random.Random(settings.seed + settings.process))
 
 
-def prepare(bench: Bench, params: Params, describe: Describe) -> Subject:
+def prepare(bench: Bench, params: Params) -> Subject:
     """Compile, verify the first output and warm up; a case that fails here is not timed."""
-    facts = _declared(bench.suite, params)
+    facts = PerformanceCase(case_id(params))
     try:
+        facts = _declared(bench.suite, params)
         inputs = bound_inputs(bench.suite, params, bench.device.arrays.device, _seed(bench, facts.case, "prepare"))
+    except Exception as error:
+        failure = bench.raised(facts.case, error, "reference_raised")
+        return Subject(params, dataclasses.replace(facts, failure=failure, raised=True), 0)
+    try:
         facts, output = _first_call(bench, facts, inputs)
-        if failure := _wrong(bench, params, inputs, output):
-            return Subject(params, dataclasses.replace(facts, failure=failure), 0)
+        if wrong := _wrong(bench, params, inputs, output):
+            return Subject(params, dataclasses.replace(facts, failure=wrong), 0)
         warm, us = _warm_up(bench.device, Arm("kernel", bench.suite.kernel, inputs))
         return Subject(params, dataclasses.replace(facts, warmup_launches=warm), rounds(us))
     except Exception as error:
-        kind = "out_of_memory" if bench.device.out_of_memory(error) else "kernel_raised"
-        failure = Reason(kind, {"case": facts.case, **describe(error)})
-        return Subject(params, dataclasses.replace(facts, failure=failure, raised=True), 0)
+        return Subject(params, dataclasses.replace(facts, failure=bench.raised(facts.case, error), raised=True), 0)
 
 
 def measure(bench: Bench, subjects: Sequence[Subject], heard: Heard) -> float:
     """Measure all subjects in turn; gives the seconds in which the device was at work."""
     busy_s, sweep = 0.0, 0
     while waiting := [subject for subject in subjects if _wants_more(subject, bench.settings)]:
-        plan = [(subject, sweep + i) for i in range(SWEEPS_A_SESSION) for subject in _shuffled(waiting, bench.order)]
+        sweeps = range(sweep, sweep + SWEEPS_A_SESSION)
+        plan = [(subject, index) for index in sweeps for subject in bench.order.sample(waiting, len(waiting))]
         busy_s += _session(bench, plan, heard)
         sweep += SWEEPS_A_SESSION
     return busy_s
@@ -195,26 +210,28 @@ def _first_call(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[P
 
 
 def _wrong(bench: Bench, params: Params, inputs: Inputs, output: Any) -> Reason | None:
-    """What is wrong with an output: held against the float64 reference on the device, where it lies."""
+    """What is wrong with an output, held against float64 and the reference's usual error where it lies."""
     suite, arrays, case = bench.suite, bench.device.arrays, case_id(params)
     terms = suite.reduces(**params) if suite.reduces else 1
-    expected = flat(suite.reference(**arrays.upcast(inputs)))
-    for position, (actual, wanted) in enumerate(zip(flat(output), expected, strict=True)):
-        seen, right = arrays.facts(actual), arrays.facts(wanted)
-        if seen.shape != right.shape:
-            return Reason("wrong_shape", {"case": case, "got": str(seen.shape), "expected": str(right.shape)})
-        rtol, atol = tolerance(seen.dtype, suite.tolerance, terms)
+    expected, plain = flat(suite.reference(**arrays.upcast(inputs))), flat(suite.reference(**inputs))
+    for actual, wanted, usual in zip(flat(output), expected, plain, strict=True):
+        if failure := _misshapen(arrays, case, actual, usual):
+            return failure
+        rtol, atol = tolerance(arrays.facts(actual).dtype, suite.tolerance, terms)
         found = arrays.mismatch(actual, wanted, rtol, atol)
-        if found.count and found.worst_abs > RATIO * _usual_error(bench, inputs, position, wanted):
+        if found.count and found.worst_abs > RATIO * arrays.mismatch(usual, wanted, 0.0, 0.0).worst_abs:
             where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}
             return Reason("timed_output_wrong", {**where, "error": found.worst_abs, "rtol": rtol, "atol": atol})
     return None
 
 
-def _usual_error(bench: Bench, inputs: Inputs, position: int, wanted: Any) -> float:
-    """Largest error of the reference in the case's own dtype."""
-    plain = flat(bench.suite.reference(**inputs))[position]
-    return bench.device.arrays.mismatch(plain, wanted, 0.0, 0.0).worst_abs
+def _misshapen(arrays: Arrays, case: str, actual: Any, usual: Any) -> Reason | None:
+    """Fewer elements or a narrower dtype than the reference gives would be less work."""
+    seen, right = arrays.facts(actual), arrays.facts(usual)
+    for name, got, wanted in (("shape", seen.shape, right.shape), ("dtype", seen.dtype, right.dtype)):
+        if got != wanted:
+            return Reason(f"wrong_{name}", {"case": case, "got": str(got), "expected": str(wanted)})
+    return None
 
 
 def _warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
@@ -253,36 +270,37 @@ def _session(bench: Bench, plan: Sequence[tuple[Subject, int]], heard: Heard) ->
 
 def _block(bench: Bench, session: Session, subject: Subject, index: int) -> Taken:
     """Queue one block: fresh buffers, warm-up, rounds."""
-    seed = _seed(bench, subject.case, index)
     started_s = time.time() - bench.settings.run_started
+    launched: list[str] = []
+    try:
+        _launch_all(bench, session, subject, index, launched)
+    except Exception as error:
+        subject.failure, subject.raised = bench.raised(subject.case, error), True
+        session.pause()
+    return Taken(subject, index, started_s, tuple(launched), bench.device.state(), not subject.raised)
+
+
+def _launch_all(bench: Bench, session: Session, subject: Subject, index: int, launched: list[str]) -> None:
+    """A block's launches; the arms' names are noted as they are launched."""
+    seed = _seed(bench, subject.case, index)
     padding = bench.device.pad(seed)
     inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
     arms = [Arm("kernel", bench.suite.kernel, inputs), Arm("reference", bench.suite.reference, inputs)]
     for arm in arms * BLOCK_WARMUP:
         arm()
-    sequence, kept = _rounds(session, arms, subject.rounds, bench.order, _kept_round(subject, index, bench.order))
-    session.pause()
-    if kept is not None:
-        subject.failure = _wrong(bench, subject.params, inputs, kept)
-    del padding
-    return Taken(subject, index, started_s, sequence, bench.device.state())
-
-
-def _rounds(
-    session: Session, arms: list[Arm], count: int, order: random.Random, kept_round: int | None
-) -> tuple[tuple[str, ...], Any]:
-    """Names of the arms as launched, and the kernel's output of the round that is to be verified."""
-    sequence: list[str] = []
-    kept = None
-    for turn in range(count):
-        for arm in order.sample(arms, len(arms)):
+    kept, kept_round = None, _kept_round(subject, index, bench.order)
+    for turn in range(subject.rounds):
+        for arm in bench.order.sample(arms, len(arms)):
             output = session.launch(arm)
-            sequence.append(arm.arm)
+            launched.append(arm.arm)
             if turn == kept_round and arm.arm == "kernel":
                 kept = output
             # Freed before the next launch, so that every launch draws its output from the same pool.
             del output
-    return tuple(sequence), kept
+    session.pause()
+    if kept_round is not None:
+        subject.failure = _wrong(bench, subject.params, inputs, kept)
+    del padding
 
 
 def _kept_round(subject: Subject, index: int, order: random.Random) -> int | None:
@@ -296,6 +314,8 @@ def _read(taken: Taken, launches: Iterator[Launch], settings: Settings, heard: H
     for arm in taken.order:
         by_arm.setdefault(arm, []).append(next(launches))
     subject = taken.subject
+    if not taken.whole:
+        return
     subject.spent_s += sum(launch.time_us + FLUSH_US for many in by_arm.values() for launch in many) / 1e6
     idle = next((arm for arm, many in by_arm.items() if not all(launch.time_us > 0 for launch in many)), None)
     if idle is not None:
@@ -315,28 +335,20 @@ def _read(taken: Taken, launches: Iterator[Launch], settings: Settings, heard: H
 
 
 def _arm_block(launches: Sequence[Launch]) -> ArmBlock:
-    counts = {launch.activities for launch in launches}
+    counts = [launch.activities for launch in launches if launch.activities is not None]
     return ArmBlock(
         time=stats.summary([launch.time_us for launch in launches]),
         span_us=_median([launch.span_us for launch in launches]),
         host_us=_median([launch.host_us for launch in launches]),
-        activities=max((count for count in counts if count is not None), default=None),
+        activities=max(counts, default=None),
     )
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = sorted(value for value in values if value is not None)
-    if not known:
-        return None
-    middle = len(known) // 2
-    return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
-
-
-def _shuffled(subjects: Sequence[Subject], order: random.Random) -> list[Subject]:
-    return order.sample(list(subjects), len(subjects))
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _seed(bench: Bench, case: str, index: object) -> int:
     """A seed of its own for every block: inputs never repeat, and --seed repeats them all."""
-    settings = bench.settings
-    return random.Random(f"{settings.seed}/{settings.process}/{case}/{index}").getrandbits(31)
+    return random.Random(f"{bench.settings.seed}/{bench.settings.process}/{case}/{index}").getrandbits(31)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,9 @@ from perfci.worker.parent import Surroundings, run_worker
 from perfci.worker.protocol import Described, Examined, Job, Measured, Message, OpFiles, Ready, Step
 
 Listener = Callable[[Message], None]
+
+LOGS = "logs"
+"""Folder in reports/ with what workers printed."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ def measure(settings: Settings, request: Request, command: str, listener: Listen
         plan=plan,
     )
     launches.clear_launches(settings.reports)
+    shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
     return _Recorder(settings, request, run, listener).record()
 
 
@@ -296,7 +301,7 @@ def _as_error(failure: Reason | None) -> PerfciError:
 def _surroundings(bench: Bench, device: str, name: str) -> Surroundings:
     settings = bench.settings
     variables = environment.worker_environment(os.environ, settings.environment, device == "cpu", bench.cache)
-    return Surroundings(variables, settings.root, settings.reports / "logs" / f"{name}.log", settings.time_limit_s)
+    return Surroundings(variables, settings.root, settings.reports / LOGS / f"{name}.log", settings.time_limit_s)
 
 
 def _environment(settings: Settings, device: Device, timer: str | None) -> Environment:

@@ -62,8 +62,11 @@ END
     $pip install --quiet --quiet --constraint "$venv/held.txt" $extra --editable "$what"
 else
     echo "Setting up $venv with torch's CPU build (once; about a minute)."
-    $pip install --quiet --quiet ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
-        --requirement requirements/cpu.txt --editable "$what" ||
+    install() {
+        $pip install --quiet --quiet ${1:+--extra-index-url "$1"} --requirement requirements/cpu.txt --editable "$what"
+    }
+    # Where pip's own sources have no CPU build, PyTorch's index does.
+    install "${TORCH_INDEX:-}" || { [ -z "${TORCH_INDEX:-}" ] && install https://download.pytorch.org/whl/cpu; } ||
         fail "The set-up failed, see above. If pip found no torch of that version, name an index that has the CPU build:
 TORCH_INDEX=https://download.pytorch.org/whl/cpu make check"
 fi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from perfci.cli.progress import Progress
 from perfci.codec import encode
 from perfci.doctor import Facts
 from perfci.errors import UsageError
-from perfci.model import Judgements, Run, Suite
+from perfci.model import Judgements, OpRun, Run, Suite
 from perfci.plan import Request
 from perfci.report import data
 from perfci.settings import Settings
@@ -43,11 +44,13 @@ def check(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
     where = settings.load(project)
     with Progress() as progress:
         found, judgements = pipeline.check(where, wanted, _command(), progress)
-    path = _write_report(found, judgements, where.reports)
+    # The verdicts first: they are known even where the report cannot be written.
     if json:
         _print_json(data.to_json(judgements, found))
     else:
         _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
+    path = _write_report(found, judgements, where.reports)
+    if not json:
         _plain(f"Report: {_relative(path)}")
     return exit_code(judgements.gate, strict=strict)
 
@@ -68,6 +71,9 @@ def run(wanted: Request, project: Path, *, json: bool) -> int:
 def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, json: bool) -> int:
     """Judge a stored run."""
     where, found = settings.load(project), store.read_run(path)
+    # A mistyped folder would make every case NEW, and open the gate.
+    if baseline and not baseline.is_file() and not any(baseline.glob("**/*.json")):
+        raise UsageError("nothing_to_compare_with", path=str(baseline))
     judgements = pipeline.decide(found, where, baseline)
     if json:
         _print_json(data.to_json(judgements, found))
@@ -115,14 +121,25 @@ def show(path: Path, ops: Sequence[str], case: str | None, project: Path, *, jso
     _known_ops(found, ops)
     judgements = pipeline.decide(found, where)
     chosen = [op for op in found.ops if not ops or op.op in ops]
+    ids = {one.case for op in chosen for one in op.performance} | {one.case for op in chosen for one in op.accuracy}
+    if not any(matches(each, case) for each in ids) and case:
+        raise UsageError("no_case_fits", ops=", ".join(op.op for op in chosen), pattern=case)
     if json:
-        _print_json(chosen)
+        _print_json([_only(op, case) for op in chosen])
         return Exit.OK
     rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
     for op in chosen:
         cases = [one for one in op.performance if matches(one.case, case)]
         _print(*details.show(op, cases, rows, found))
     return Exit.OK
+
+
+def _only(op: OpRun, pattern: str | None) -> OpRun:
+    """The op with the cases that fit a pattern."""
+    accuracy = tuple(one for one in op.accuracy if matches(one.case, pattern))
+    return dataclasses.replace(
+        op, accuracy=accuracy, performance=tuple(one for one in op.performance if matches(one.case, pattern))
+    )
 
 
 def doctor(project: Path, *, json: bool) -> int:

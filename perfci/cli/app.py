@@ -63,12 +63,17 @@ DeviceOption = Annotated[
     DeviceKind, typer.Option("--device", help="Where kernels run; auto takes a GPU if there is one.")
 ]
 Budget = Annotated[
-    float, typer.Option("--budget", metavar="S", min=0.01, help="Device time a case for the first looks, seconds.")
+    float,
+    typer.Option("--budget", metavar="S", min=0.01, max=3600, help="Device time a case for the first looks, seconds."),
 ]
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed", min=0, show_default="drawn afresh", help="Repeat a run's inputs; its report names the seed."
+        "--seed",
+        min=0,
+        max=2**31 - 1,
+        show_default="drawn afresh",
+        help="Repeat a run's inputs; its report names the seed.",
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings fail the gate too.")]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perfci.cli import answers
 from perfci.cli.exits import Exit
+from perfci.errors import UsageError
 from perfci.plan import Request
 
 _PLANTED = (
@@ -28,6 +29,8 @@ speed was not even looked at. Exit 0 would be ok, 3 only warnings, 1 that perfci
 
 def demo(keep: Path | None) -> int:
     """Build the project, record its baselines, plant the mistakes, and check it; gives the check's exit code."""
+    if keep and keep.exists() and not (keep.is_dir() and not any(keep.iterdir())):
+        raise UsageError("demo_folder_taken", folder=str(keep))
     folder = Path(keep or tempfile.mkdtemp(prefix="perfci-demo-"))
     _build(folder)
     fake = Request(device="fake")

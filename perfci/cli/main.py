@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from perfci.cli.exits import Exit
-from perfci.errors import PerfciError, Stopped
+from perfci.errors import PerfciError, Stopped, StoredFileError
 from perfci.spec import Accuracy, Performance
 
 
@@ -32,9 +32,13 @@ def run(arguments: list[str]) -> int:
         _tell_stopped(stop.signal_name)
         return Exit.INTERRUPTED if stop.signal_name == "SIGINT" else Exit.TERMINATED
     except BrokenPipeError:
-        # whoever read the output has gone, as `head` does
+        # Whoever read the output has gone, as `head` does. Not 0: the gate may have failed.
         sys.stderr.close()
-        return Exit.OK
+        return Exit.PERFCI_FAILED
+    except OSError as error:
+        why = error.strerror or str(error)
+        _tell(StoredFileError("file_unusable", why=f"{why}: {error.filename}" if error.filename else why))
+        return Exit.PERFCI_FAILED
     except Exception as error:
         # typer brings a click of its own, or uses the installed one: known by what it can do. Its code for a usage
         # error is 2, which would read as a failed gate.

@@ -81,6 +81,7 @@ def verdicts(judgements: Judgements, run: Run | None = None, language: str = "en
 
     def lines() -> Iterator[str]:
         layout = _Layout.plain([row for row, _ in shown])
+        yield layout.line("verdict", "op and case", "change", "speedup", "kernel", "reference")
         for row, told in shown:
             yield from layout.cells(row)
             yield from _wrapped(told, "    ")

@@ -40,7 +40,7 @@ class CudaDevice:
 
     def __init__(self, timer: str = "auto") -> None:
         if not torch.cuda.is_available():
-            raise DeviceError("cuda_unavailable", torch=torch.__version__)
+            raise DeviceError("cuda_unavailable", torch=str(torch.__version__))
         # Taken before an op's files are imported, so that a patched timing function shows.
         self._originals = _timing_functions()
         properties = torch.cuda.get_device_properties(0)

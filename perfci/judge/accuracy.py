@@ -8,7 +8,7 @@ from perfci.model import AccuracyCase, Judgement, OpRun, PlannedOp, Reason, Run,
 
 
 def rows(run: Run, op: PlannedOp, found: OpRun | None) -> tuple[Judgement, ...]:
-    """The op's accuracy as a whole, then each case that failed; nothing where the suite was not asked for.
+    """The op's accuracy as a whole, then each case that failed; nothing where none was asked for.
 
     An op that broke before all its cases were checked is one ERROR; one that the run did not reach is INCONCLUSIVE.
     """
@@ -16,11 +16,17 @@ def rows(run: Run, op: PlannedOp, found: OpRun | None) -> tuple[Judgement, ...]:
     checks = found.accuracy if found else ()
     if failure and not complete(run, op, found):
         return (_row(op, None, Verdict.ERROR, (failure, *_failed_so_far(checks))), *_failed_cases(op, checks))
-    if Suite.ACCURACY not in run.plan.suites:
-        return ()
+    if Suite.ACCURACY not in run.plan.suites or not (op.accuracy or checks):
+        return _nothing_else(op, found)
     if not complete(run, op, found):
         return (_row(op, None, *_unfinished(run, op, checks)), *_failed_cases(op, checks))
     return (_row(op, None, *_whole(checks, found)), *_failed_cases(op, checks))
+
+
+def _nothing_else(op: PlannedOp, found: OpRun | None) -> tuple[Judgement, ...]:
+    """Without accuracy to judge, an op whose speed cannot be measured has not been checked at all."""
+    unmeasured = found.unmeasured if found else None
+    return (_row(op, None, Verdict.INCONCLUSIVE, (unmeasured,)),) if unmeasured and op.performance else ()
 
 
 def complete(run: Run, op: PlannedOp, found: OpRun | None) -> bool:

@@ -191,7 +191,7 @@ class _Worker:
         self._mouth.say(Ready(self._device.info, self._device.timer))
         settings = Settings(self._job.seed, self._job.process, self._job.budget_s, self._job.run_started)
         limits = self._limits(suite, chosen)
-        on = bench(suite, self._device, settings)
+        on = bench(suite, self._device, settings, self._describe)
         subjects = [self._prepare(on, params) for params in chosen]
         began = time.monotonic()
         busy_s = measure(on, subjects, self._heard)
@@ -203,7 +203,7 @@ class _Worker:
 
     def _prepare(self, on: Bench, params: Params) -> Subject:
         self._mouth.say(Step("prepare", self._op, case_id(params)))
-        subject = prepare(on, params, self._describe)
+        subject = prepare(on, params)
         self._mouth.say(Prepared(subject.facts))
         return subject
 
@@ -213,7 +213,8 @@ class _Worker:
 
     def _finish(self, subject: Subject, limits: Limits) -> None:
         facts = subject.facts
-        whole = dataclasses.replace(facts, blocks=tuple(subject.blocks), failure=facts.failure or subject.failure)
+        failure, raised = facts.failure or subject.failure, facts.raised or subject.raised
+        whole = dataclasses.replace(facts, blocks=tuple(subject.blocks), failure=failure, raised=raised)
         found = suspicions(whole, self._device, limits.copy_gbps)
         self._mouth.say(Finished(dataclasses.replace(whole, blocks=(), suspicion=found)))
 

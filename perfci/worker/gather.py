@@ -28,7 +28,7 @@ class Gathered:
                 self._cases[case.case] = case
             case Measured(name, block, _):
                 self._blocks.setdefault(name, []).append(block)
-            case Finished(case):
+            case Prepared(case) | Finished(case):
                 self._finish(case)
             case OpDone():
                 self._end(message)
@@ -46,10 +46,10 @@ class Gathered:
         """A re-measurement only adds its failure and its suspicions: the first look's facts stand."""
         if self._again:
             first = self._cases[case.case]
-            suspicion = tuple(dict.fromkeys([*first.suspicion, *case.suspicion]))
+            added = tuple(reason for reason in case.suspicion if reason not in first.suspicion)
             if not first.failure:
                 first = dataclasses.replace(first, failure=case.failure, raised=case.raised)
-            case = dataclasses.replace(first, suspicion=suspicion)
+            case = dataclasses.replace(first, suspicion=(*first.suspicion, *added))
         self._cases[case.case] = case
 
     def _end(self, done: OpDone) -> None:

@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
         accuracy = _suite(folder / f"{op}_accuracy.py", "accuracy", Accuracy)
         performance = _suite(folder / f"{op}_performance.py", "performance", Performance)
     for suite, name in ((accuracy, "accuracy"), (performance, "performance")):
+        _check_fields(suite, folder / f"{op}_{name}.py")
         _check_signatures(suite, folder / f"{op}_{name}.py")
     return LoadedOp(accuracy, performance)
 
@@ -82,9 +83,28 @@ def _suite(path: Path, name: str, kind: type[Any]) -> Any:
     return found
 
 
-def _check_signatures(suite: Accuracy | Performance, path: Path) -> None:
+def _check_fields(suite: Accuracy | Performance, path: Path) -> None:
+    for field in ("kernel", "reference", "make_inputs"):
+        if not _has_signature(found := getattr(suite, field)):
+            raise _misfit(path, field, "a Python function", found)
+    if not isinstance(suite.cases, Sequence):
+        raise _misfit(path, "cases", "a list or tuple", suite.cases)
     if not suite.cases:
         raise ContractError("no_cases", file=path.name)
+    for params in suite.cases:
+        if not isinstance(params, Mapping):
+            raise _misfit(path, "every case", "a mapping of names to values", params)
+
+
+def _misfit(path: Path, field: str, wanted: str, found: Any) -> ContractError:
+    return ContractError("suite_field", file=path.name, field=field, wanted=wanted, found=type(found).__name__)
+
+
+def _check_signatures(suite: Accuracy | Performance, path: Path) -> None:
+    ids = [case_id(params) for params in suite.cases]
+    twice = next((case for case in ids if ids.count(case) > 1), None)
+    if twice:
+        raise ContractError("case_twice", file=path.name, case=twice)
     kernel, reference = (_parameters(function) for function in (suite.kernel, suite.reference))
     if kernel != reference:
         raise ContractError(
@@ -102,6 +122,14 @@ def _check_signatures(suite: Accuracy | Performance, path: Path) -> None:
                 takes=", ".join(_parameters(suite.make_inputs)),
                 message=str(error),
             ) from error
+
+
+def _has_signature(function: Any) -> bool:
+    try:
+        inspect.signature(function)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _parameters(function: Any) -> list[str]:

@@ -17,10 +17,14 @@ from pathlib import Path
 from perfci.codec import encode
 from perfci.errors import PerfciError
 from perfci.model import Reason
+from perfci.worker.log import CappedLog
 from perfci.worker.protocol import Failed, Job, Message, Step, ends, unpack
 
 LAST_WORDS = 400
-"""Characters of a dead worker's output that its reason quotes."""
+"""Characters of a dead worker's output that its reason quotes at most."""
+
+LAST_LINES = 3
+"""Lines of it."""
 
 _CHUNK = 1 << 16
 _EXIT_S = 10.0
@@ -55,27 +59,29 @@ def run_worker(job: Job, around: Surroundings, heard: Callable[[Message], None])
         process = _start(job, around, writing)
     finally:
         os.close(writing)
+    assert process.stdout is not None
+    log = CappedLog(process.stdout, around.log)
     try:
-        return _listen(process, reading, job, around, heard)
+        return _listen(process, reading, job, around, heard, log)
     finally:
         os.close(reading)
         _kill(process)
+        log.finish()
 
 
 def _start(job: Job, around: Surroundings, writing: int) -> subprocess.Popen[bytes]:
     around.log.parent.mkdir(parents=True, exist_ok=True)
-    with around.log.open("ab") as log:
-        process = subprocess.Popen(
-            # Fault handler: the log then holds the stack of a segmentation fault.
-            [sys.executable, "-X", "faulthandler", "-m", "perfci.worker.child"],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            pass_fds=[writing],
-            env=dict(around.environment),
-            cwd=around.folder,
-            start_new_session=True,
-        )
+    process = subprocess.Popen(
+        # Fault handler: the log then holds the stack of a segmentation fault.
+        [sys.executable, "-X", "faulthandler", "-m", "perfci.worker.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=[writing],
+        env=dict(around.environment),
+        cwd=around.folder,
+        start_new_session=True,
+    )
     assert process.stdin is not None
     # The pipe stays open: its end tells the worker that the parent is gone.
     # A worker that is dead by now is heard of when its pipe ends.
@@ -86,7 +92,12 @@ def _start(job: Job, around: Surroundings, writing: int) -> subprocess.Popen[byt
 
 
 def _listen(
-    process: subprocess.Popen[bytes], reading: int, job: Job, around: Surroundings, heard: Callable[[Message], None]
+    process: subprocess.Popen[bytes],
+    reading: int,
+    job: Job,
+    around: Surroundings,
+    heard: Callable[[Message], None],
+    log: CappedLog,
 ) -> Reason | None:
     step, ended = Step("start", job.ops[0].op if job.ops else job.task), False
     try:
@@ -101,8 +112,13 @@ def _listen(
             heard(message)
     except WorkerHungError:
         return None if ended else _reason("worker_hung", step, around, limit_s=around.limit_s)
+    if ended:
+        return None
     # Status 0 is no success by itself: a kernel may call sys.exit.
-    return None if ended else _cause_of_death(_wait(process), step, around)
+    status = _wait(process)
+    _kill(process)  # with whatever it started, which may still hold the log open
+    log.finish()
+    return _cause_of_death(status, step, around)
 
 
 def _lines(process: subprocess.Popen[bytes], reading: int, limit_s: float) -> Iterator[bytes]:
@@ -143,10 +159,17 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 def _cause_of_death(status: int, step: Step, around: Surroundings) -> Reason:
     if status < 0:
-        name = signal.Signals(-status).name
+        name = _signal_name(-status)
         kind = "worker_killed" if name == "SIGKILL" else "worker_died"
         return _reason(kind, step, around, signal=name)
     return _reason("worker_exited", step, around, status=status)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have none
+        return f"signal {number}"
 
 
 def _reason(kind: str, step: Step, around: Surroundings, **facts: str | int | float) -> Reason:
@@ -166,7 +189,8 @@ def _last_words(log: Path) -> str:
         text = log.read_text(errors="replace")
     except OSError:
         return ""
-    return " ".join(text[-LAST_WORDS:].split())
+    lines = [" ".join(line.split()) for line in text[-LAST_WORDS:].splitlines() if line.strip()]
+    return " / ".join(lines[-LAST_LINES:]) if lines else "nothing"
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -175,4 +199,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if process.stdin:
-        process.stdin.close()
+        # One that died before it read its job leaves some of it unsent.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()

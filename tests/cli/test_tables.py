@@ -64,8 +64,9 @@ def test_each_failing_row_is_followed_by_its_reason(examples):
 
     lines = printed(tables.verdicts(judgements, run), terminal=False).splitlines()
 
-    assert lines[0].split()[:3] == ["REGRESSED", "softmax", "rows=4096,cols=1024,dtype=float16"]
-    assert lines[1].strip().startswith("It is 4.1 % slower than its baseline, beyond the allowed 2.0 %")
+    assert lines[0].split()[:4] == ["verdict", "op", "and", "case"]
+    assert lines[1].split()[:3] == ["REGRESSED", "softmax", "rows=4096,cols=1024,dtype=float16"]
+    assert lines[2].strip().startswith("It is 4.1 % slower than its baseline, beyond the allowed 2.0 %")
 
 
 def test_at_80_columns_the_whole_case_and_sentence_can_be_read(examples):

@@ -1,0 +1,143 @@
+"""How records become launches; no device is needed for that."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+pytest.importorskip("triton")
+
+from perfci.device.activity import ActivitySession, Record, covered_ns, split_at_flushes  # noqa: E402 - torch first
+from perfci.device.flush import NAME, perfci_l2_flush  # noqa: E402
+from perfci.errors import DeviceError  # noqa: E402
+
+
+class Line:
+    """A device that executes one thing after the other and keeps records."""
+
+    def __init__(self):
+        self.now = 0
+        self.records = []
+
+    def run(self, name, duration, gap=100):
+        self.now += gap
+        self.records.append(Record(self.now, duration, name))
+        self.now += duration
+
+    def flush(self):
+        self.run(NAME, 35_000)
+
+    def kernels(self, *durations):
+        def call():
+            for duration in durations:
+                self.run("kernel", duration)
+            return durations
+
+        return call
+
+
+@pytest.fixture
+def line():
+    return Line()
+
+
+@pytest.fixture
+def session(line):
+    return ActivitySession(line.flush)
+
+
+def finished(session, line):
+    session.pause()
+    session.finish(line.records[::-1])
+    return session.launches()
+
+
+def test_the_flushs_name_in_the_records_is_its_kernels():
+    assert perfci_l2_flush.__name__ == NAME
+
+
+def test_all_kernels_between_two_flushes_are_one_launch(session, line):
+    assert session.launch(line.kernels(1000, 2500)) == (1000, 2500)
+    session.launch(line.kernels(4000))
+
+    first, second = finished(session, line)
+
+    assert (first.time_us, first.span_us, first.activities) == (3.5, 3.6, 2)
+    assert (second.time_us, second.span_us, second.activities) == (4.0, 4.0, 1)
+    assert first.host_us > 0
+
+
+def test_what_runs_after_a_pause_belongs_to_no_launch(session, line):
+    session.launch(line.kernels(1000))
+    session.pause()
+    line.run("verification", 900_000)
+    session.launch(line.kernels(2000))
+
+    assert [launch.time_us for launch in finished(session, line)] == [1.0, 2.0]
+
+
+def test_what_ran_before_the_first_flush_belongs_to_no_launch(session, line):
+    line.run("left over", 5000)
+    session.launch(line.kernels(1000))
+
+    assert [launch.time_us for launch in finished(session, line)] == [1.0]
+
+
+def test_a_call_that_launches_nothing_takes_no_time(session, line):
+    session.launch(line.kernels())
+
+    (launch,) = finished(session, line)
+
+    assert (launch.time_us, launch.span_us, launch.activities) == (0.0, 0.0, 0)
+
+
+def test_a_call_that_raises_costs_its_own_launch_only(session, line):
+    def broken():
+        line.run("half done", 700)
+        raise RuntimeError("no stream")
+
+    session.launch(line.kernels(1000))
+    with pytest.raises(RuntimeError, match="no stream"):
+        session.launch(broken)
+    session.launch(line.kernels(3000))
+
+    assert [launch.time_us for launch in finished(session, line)] == [1.0, 3.0]
+
+
+def test_overlapping_kernels_are_summed_in_time_but_span_only_their_union(session, line):
+    def two_streams():
+        line.records += [Record(line.now + 100, 1000, "a"), Record(line.now + 600, 2000, "b")]
+        line.now += 2600
+
+    session.launch(two_streams)
+
+    (launch,) = finished(session, line)
+    assert (launch.time_us, launch.span_us) == (3.0, 2.5)
+
+
+@pytest.mark.parametrize("change", ["lost", "added"])
+def test_a_missing_or_foreign_flush_is_an_error_and_no_wrong_time(session, line, change):
+    session.launch(line.kernels(1000))
+    session.launch(line.kernels(2000))
+    if change == "lost":
+        del line.records[2]
+    else:
+        line.flush()
+
+    with pytest.raises(DeviceError) as caught:
+        finished(session, line)
+
+    seen = {"lost": 2, "added": 4}[change]
+    assert caught.value.reason.facts == {"expected": 3, "seen": seen}
+
+
+def test_busy_time_counts_what_overlaps_once(session, line):
+    session.finish([Record(0, 100, "a"), Record(50, 100, "b"), Record(60, 10, "c"), Record(500, 20, "d")])
+
+    assert session.busy_s() == pytest.approx(170e-9)
+    assert covered_ns([]) == 0
+
+
+def test_no_records_are_no_groups():
+    assert split_at_flushes([], 0) == []

@@ -1,0 +1,232 @@
+"""Both timers and the device itself, on a real GPU."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.cuda]
+
+torch = pytest.importorskip("torch")
+
+LAUNCHES = 30
+
+
+@pytest.fixture(scope="module")
+def open_cuda():
+    from perfci.device.cuda import CudaDevice
+
+    opened = {}
+
+    def make(timer):
+        if timer not in opened:
+            opened[timer] = CudaDevice(timer)
+            opened[timer].start_timer()
+        return opened[timer]
+
+    yield make
+    opened.clear()
+    torch.cuda.empty_cache()
+
+
+@pytest.fixture
+def device(open_cuda):
+    return open_cuda("auto")
+
+
+def copy_of(count_bytes):
+    """A call that launches one copy kernel."""
+    source = torch.ones(count_bytes // 4, device="cuda")
+    target = torch.empty_like(source)
+    return lambda: torch.add(source, 1.0, out=target)
+
+
+def timed(device, call, launches=LAUNCHES):
+    for _ in range(3):
+        call()
+    with device.session() as session:
+        for _ in range(launches):
+            session.launch(call)
+        session.pause()
+    return session
+
+
+@pytest.mark.parametrize("timer", ["activity", "event"])
+def test_a_session_counts_every_launch(open_cuda, timer):
+    device = open_cuda(timer)
+    session = timed(device, copy_of(1 << 20))
+
+    assert device.timer == timer
+    assert len(session.launches()) == LAUNCHES
+    assert all(launch.time_us > 0 and launch.host_us > 0 for launch in session.launches())
+
+
+def test_activity_records_count_the_kernels_of_a_launch(open_cuda):
+    add = copy_of(1 << 20)
+
+    def thrice():
+        for _ in range(3):
+            add()
+
+    launches = timed(open_cuda("activity"), thrice).launches()
+
+    assert {launch.activities for launch in launches} == {3}
+    assert all(launch.span_us >= launch.time_us for launch in launches)
+
+
+def test_activity_records_leave_out_what_follows_a_pause(open_cuda):
+    device, add, large = open_cuda("activity"), copy_of(1 << 20), copy_of(1 << 28)
+    with device.session() as session:
+        for _ in range(5):
+            session.launch(add)
+            session.pause()
+            large()
+
+    assert all(launch.activities == 1 for launch in session.launches())
+    assert statistics.median(launch.time_us for launch in session.launches()) < 30
+
+
+def test_a_call_that_launches_nothing_has_no_activity(open_cuda):
+    launches = timed(open_cuda("activity"), lambda: None).launches()
+
+    assert {(launch.time_us, launch.activities) for launch in launches} == {(0.0, 0)}
+
+
+def test_a_call_that_raises_in_a_session_costs_its_own_launch_only(open_cuda):
+    add = copy_of(1 << 20)
+
+    def broken():
+        add()
+        raise RuntimeError("planted")
+
+    with open_cuda("activity").session() as session:
+        session.launch(add)
+        with pytest.raises(RuntimeError, match="planted"):
+            session.launch(broken)
+        session.launch(add)
+
+    assert [launch.activities for launch in session.launches()] == [1, 1]
+
+
+def test_both_timers_agree_on_a_kernel_of_100_us(open_cuda):
+    device = open_cuda("activity")
+    # Read and written once each; sized so that the copy takes some 100 us on this very board.
+    bandwidth = device.limits([]).copy_gbps * 1e9
+    call = copy_of(int(100e-6 * bandwidth / 2) // 4096 * 4096)
+
+    activity, event = (
+        statistics.median(launch.time_us for launch in timed(open_cuda(timer), call).launches())
+        for timer in ("activity", "event")
+    )
+
+    assert 60 < activity < 200
+    # An event pair adds some microseconds, and never takes any away.
+    assert -0.03 * activity < event - activity < 0.03 * activity + 8
+
+
+def test_the_flush_makes_a_small_kernel_read_memory_and_not_the_cache(open_cuda):
+    device = open_cuda("activity")
+    call = copy_of(device.info.l2_bytes // 4)
+    flushed = statistics.median(launch.time_us for launch in timed(device, call).launches())
+    with device.session() as session:
+        for _ in range(LAUNCHES):
+            session.launch(lambda: (call(), call()))
+    pair = statistics.median(launch.time_us for launch in session.launches())
+
+    # The second of two calls finds its operands in the cache.
+    assert pair - flushed < 0.95 * flushed
+
+
+def test_the_device_is_busy_for_most_of_a_session_of_long_launches(device):
+    call = copy_of(1 << 30)
+    began = time.perf_counter()
+    busy_s = timed(device, call).busy_s()
+
+    assert LAUNCHES * 200e-6 < busy_s < time.perf_counter() - began
+
+
+def test_limits_are_those_of_a_gpu(device):
+    limits = device.limits(["float16", "float32"])
+
+    assert 100 < limits.copy_gbps < 20_000
+    assert 1 < limits.matmul_tflops["float32"] < limits.matmul_tflops["float16"] < 10_000
+
+
+def test_the_device_says_what_it_is(device):
+    info = device.info
+
+    assert info.kind == "cuda"
+    assert info.name == torch.cuda.get_device_name(0)
+    assert info.key == "-".join(info.name.lower().split())
+    assert info.uuid and info.runtime == f"CUDA {torch.version.cuda}"
+    assert info.l2_bytes > 1 << 20 and info.memory_bytes > 1 << 30 and info.processors > 1
+
+
+def test_the_state_has_clocks_temperature_and_power(device):
+    pytest.importorskip("pynvml")
+    state = device.state()
+
+    assert 100 < state.sm_clock_mhz < 5000
+    assert 0 < state.temperature_c < 120
+    assert state.power_w is None or state.power_w > 1
+    assert state.foreign_processes is None or state.foreign_processes >= 0
+
+
+def test_recorded_kernels_name_registers_and_constants(device):
+    from perfci.device.flush import Flush
+
+    flush = Flush(1 << 20, "cuda")
+    with device.recorded() as kernels:
+        flush()
+
+    (kernel,) = kernels.values()
+    assert kernel.name == "perfci_l2_flush"
+    assert kernel.registers > 0 and kernel.spills == 0
+    assert kernel.warps == 8
+    assert "BLOCK=4096" in kernel.constants and "STEPS=4" in kernel.constants
+
+
+def test_running_out_of_memory_is_recognised(device):
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+
+    assert device.out_of_memory(caught.value)
+    assert not device.out_of_memory(RuntimeError("illegal memory access"))
+
+
+def test_a_replaced_timing_function_shows(device, monkeypatch):
+    assert device.tampered() == ()
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+
+    assert device.tampered() == ("torch.cuda.synchronize",)
+
+
+def test_padding_moves_what_is_allocated_behind_it(device):
+    places = set()
+    for seed in range(8):
+        torch.cuda.empty_cache()
+        padding = device.pad(seed)
+        places.add(torch.empty(1 << 20, device="cuda").data_ptr())
+        del padding
+
+    assert len(places) > 1
+
+
+def test_guard_zones_work_on_the_device(device):
+    with device.arrays.watch_allocations("nan") as watch:
+        out = torch.empty(100, device="cuda")
+        clean = watch.damaged()
+        out.as_strided((101,), (1,))[100] = 1.0
+
+    assert (clean, watch.damaged()) == (0, 1)
+    assert out.isnan().all()
+
+
+def test_memory_in_use_follows_live_tensors(device):
+    before = device.arrays.memory_in_use()
+    kept = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+
+    assert device.arrays.memory_in_use() - before >= kept.numel()

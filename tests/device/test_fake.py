@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+
+from perfci.device import detect, fake, open_device
+from perfci.device.fake import TICK_US, FakeDevice, FakeSpec
+from perfci.errors import UsageError
+
+QUIET = FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0)
+
+
+class Arm:
+    def __init__(self, us, arm="kernel"):
+        self.us, self.arm = us, arm
+
+    def __call__(self):
+        for us in np.atleast_1d(self.us):
+            fake.work(float(us))
+        return self.us
+
+
+def times(device, arms, blocks=1):
+    with device.session() as session:
+        for _ in range(blocks):
+            for arm in arms:
+                session.launch(arm)
+            session.pause()
+    return [launch.time_us for launch in session.launches()]
+
+
+def test_a_launch_takes_what_it_says_in_whole_ticks():
+    measured = times(FakeDevice(QUIET, 1), [Arm(10.0), Arm([3.0, 4.0]), Arm(0.001)])
+
+    assert measured == pytest.approx([312 * TICK_US, 219 * TICK_US, TICK_US])
+
+
+def test_every_work_is_an_activity_and_none_is_no_time():
+    with FakeDevice(QUIET, 1).session() as session:
+        session.launch(Arm([3.0, 4.0]))
+        session.launch(lambda: "cached")
+
+    assert [(launch.activities, launch.time_us > 0) for launch in session.launches()] == [(2, True), (0, False)]
+    assert session.busy_s() == pytest.approx(7.008e-6)
+
+
+def test_work_done_outside_a_launch_is_not_timed():
+    with FakeDevice(QUIET, 1).session() as session:
+        Arm(500.0)()
+        session.launch(Arm(3.2))
+
+    assert session.launches()[0].time_us == pytest.approx(3.2)
+
+
+def test_the_seed_repeats_every_time_and_another_seed_none():
+    arms = [Arm(50.0), Arm(80.0, "reference")] * 20
+
+    assert times(FakeDevice(FakeSpec(), 3), arms) == times(FakeDevice(FakeSpec(), 3), arms)
+    assert times(FakeDevice(FakeSpec(), 3), arms) != times(FakeDevice(FakeSpec(), 4), arms)
+
+
+def test_planted_drift_and_speed_show():
+    drifting = FakeSpec(**{**vars(QUIET), "drift_per_block": 0.01, "speed": 0.5})
+
+    measured = times(FakeDevice(drifting, 1), [Arm(1000.0)], blocks=3)
+
+    assert measured == pytest.approx([2000.0, 2000 * np.exp(0.01), 2000 * np.exp(0.02)], rel=1e-4)
+
+
+def test_planted_spikes_come_as_often_as_said():
+    spiky = FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.2, spike_factor=3.0)
+
+    measured = np.array(times(FakeDevice(spiky, 1), [Arm(100.0)] * 2000))
+
+    assert set(np.round(measured).tolist()) == {100.0, 300.0}
+    assert np.mean(measured > 200) == pytest.approx(0.2, abs=0.03)
+
+
+def test_a_process_effect_is_an_arms_own_and_lasts_the_whole_process():
+    biased = FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0, process_noise=0.05)
+    device = FakeDevice(biased, 1)
+
+    first = times(device, [Arm(1000.0), Arm(1000.0, "reference")])
+    again = times(device, [Arm(1000.0), Arm(1000.0, "reference")])
+
+    assert first == again
+    assert first[0] != first[1]
+
+
+def test_state_and_limits_are_what_is_planted():
+    spec = FakeSpec.read({"throttle": ["thermal"], "foreign_processes": 2, "speed": 0.9, "model": "Fake Two"})
+    device = open_device("fake", seed=1, fake={"model": "Fake Two"})
+
+    state = FakeDevice(spec, 1).state()
+
+    assert (state.throttle, state.foreign_processes) == (("thermal",), 2)
+    assert FakeDevice(spec, 1).limits(["float16"]).matmul_tflops == {"float16": pytest.approx(90.0)}
+    assert (device.info.key, device.absent, device.timer) == ("fake-two", None, "virtual")
+
+
+def test_a_window_is_free_of_noise():
+    assert FakeDevice(FakeSpec(), 1).window_s(Arm(10.0), 7) == pytest.approx(70e-6)
+
+
+def test_an_unknown_setting_or_device_is_a_usage_error():
+    with pytest.raises(UsageError) as setting:
+        FakeSpec.read({"nois": 1})
+    with pytest.raises(UsageError) as device:
+        open_device("tpu", seed=1)
+
+    assert setting.value.reason.facts["key"] == "nois"
+    assert "launch_noise" in setting.value.reason.facts["known"]
+    assert device.value.reason.kind == "unknown_device"
+
+
+def test_memory_errors_are_running_out_of_memory():
+    assert FakeDevice(QUIET, 1).out_of_memory(MemoryError())
+    assert not FakeDevice(QUIET, 1).out_of_memory(ValueError())
+
+
+@pytest.mark.torch
+def test_auto_is_the_gpu_or_else_the_cpu():
+    import torch
+
+    assert detect() == ("cuda" if torch.cuda.is_available() else "cpu")

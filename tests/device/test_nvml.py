@@ -1,0 +1,133 @@
+"""The management library is scripted: what perfci makes of its answers is the same everywhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+
+from perfci.device.nvml import Board, device_key, throttle_names
+from perfci.model import DeviceState
+
+
+class Library:
+    """Stands in for pynvml; answers by function name, an exception is raised."""
+
+    answers: ClassVar = {
+        "nvmlInit": None,
+        "nvmlDeviceGetHandleByUUID": "handle",
+        "nvmlDeviceGetHandleByIndex": "handle",
+        "nvmlSystemGetDriverVersion": "580.65",
+        "nvmlDeviceGetUUID": "GPU-1234",
+        "nvmlDeviceGetName": "NVIDIA H200",
+        "nvmlDeviceGetPowerUsage": 612_500,
+        "nvmlDeviceGetClockInfo": 1980,
+        "nvmlDeviceGetTemperature": 61,
+        "nvmlDeviceGetCurrentClocksEventReasons": 0x4 | 0x1,
+        "nvmlDeviceGetComputeRunningProcesses": [],
+    }
+
+    def __init__(self, **changes):
+        self.calls = []
+        self._answers = {**self.answers, **changes}
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            self.calls.append((name, *arguments))
+            answer = self._answers[name]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+
+@pytest.fixture
+def board(monkeypatch):
+    def make(uuid=None, **changes):
+        library = Library(**changes)
+        monkeypatch.setitem(sys.modules, "pynvml", library)
+        return Board(uuid), library
+
+    return make
+
+
+def processes(*pids):
+    return [SimpleNamespace(pid=pid) for pid in pids]
+
+
+def test_a_board_is_found_by_its_uuid_or_its_index(board):
+    _, by_uuid = board("GPU-1234")
+    _, by_index = board()
+
+    assert ("nvmlDeviceGetHandleByUUID", "GPU-1234") in by_uuid.calls
+    assert ("nvmlDeviceGetHandleByIndex", 0) in by_index.calls
+
+
+def test_a_boards_state_is_read_in_the_models_units(board):
+    found, _ = board()
+
+    assert found.state() == DeviceState(1980, 1980, 61, 612.5, ("power_cap",), 0)
+    assert found.describe().key == "nvidia-h200"
+    assert (found.describe().driver, found.describe().uuid) == ("580.65", "GPU-1234")
+
+
+def test_a_reading_that_fails_is_none_and_costs_no_other(board):
+    found, _ = board(nvmlDeviceGetPowerUsage=RuntimeError("not supported"), nvmlDeviceGetName=RuntimeError())
+
+    assert found.state().power_w is None
+    assert found.state().temperature_c == 61
+    assert found.describe() is None
+
+
+@pytest.mark.parametrize("missing", ["library", "driver"])
+def test_without_library_or_driver_nothing_is_known_and_nothing_raised(board, monkeypatch, missing):
+    found, _ = board(nvmlInit=RuntimeError("driver not loaded"))
+    if missing == "library":
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+        found = Board()
+
+    assert not found.present
+    assert found.state() == DeviceState()
+    assert (found.driver(), found.uuid(), found.describe()) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("pids", "own_context", "foreign"),
+    [
+        ((), True, 0),
+        ((os.getpid(),), True, 0),
+        ((os.getpid(), 1), True, 1),
+        ((999_999_999,), True, 0),  # this process, under its number on the host
+        ((999_999_999, 999_999_998), True, 1),
+        ((999_999_999,), False, 1),
+        ((), False, 0),
+    ],
+)
+def test_foreign_processes_are_all_but_this_one_even_in_a_container(board, pids, own_context, foreign):
+    found, _ = board(nvmlDeviceGetComputeRunningProcesses=processes(*pids))
+
+    assert found.state(own_context=own_context).foreign_processes == foreign
+
+
+@pytest.mark.parametrize(
+    ("bits", "names"),
+    [
+        (0, ()),
+        (0x1 | 0x2, ()),  # idle, application clocks
+        (0x4, ("power_cap",)),
+        (0x20 | 0x40, ("thermal",)),
+        (0x8 | 0x80, ("hw_slowdown", "power_brake")),
+        (0x10, ("sync_boost",)),
+    ],
+)
+def test_throttle_reasons_have_names(bits, names):
+    assert throttle_names(bits) == names
+
+
+def test_a_models_key_is_a_folder_name():
+    assert device_key("NVIDIA  H200") == "nvidia-h200"
+    assert device_key("Tesla V100-SXM2-16GB") == "tesla-v100-sxm2-16gb"

@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from perfci.spec import LAYOUTS
+
+pytestmark = pytest.mark.torch
+
+torch = pytest.importorskip("torch")
+
+from perfci.device import tensors  # noqa: E402 - torch first
+from perfci.device.tensors import GUARD_BYTES, TorchArrays  # noqa: E402
+
+arrays = TorchArrays("cpu")
+
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, *FLOAT8)
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+SHAPES = ((), (1,), (5,), (0,), (3, 4), (2, 0), (0, 3), (2, 3, 4), (2, 1, 3, 2))
+
+
+def counted(shape, dtype):
+    return torch.arange(math.prod(shape), dtype=torch.float32).remainder(16).reshape(shape).to(dtype)
+
+
+def room_of(tensor):
+    """All of the memory that a guarded tensor lies in."""
+    return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+
+
+# --- guards around what a kernel allocates ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize("filler", ["nan", "value"])
+@pytest.mark.parametrize("offset", ["before", "behind", "far behind"])
+def test_a_write_past_either_end_of_an_output_is_seen(dtype, filler, offset):
+    guard = GUARD_BYTES // dtype.itemsize
+    with arrays.watch_allocations(filler) as watch:
+        out = torch.empty(10, dtype=dtype)
+        out.copy_(counted((10,), dtype))
+    assert watch.damaged() == 0
+
+    room_of(out)[{"before": guard - 1, "behind": guard + 10, "far behind": 2 * guard + 9}[offset]] = 3
+
+    assert watch.damaged() == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
+def test_a_stray_nan_or_infinity_damages_a_guard_zone_too(value):
+    with arrays.watch_allocations("nan") as watch:
+        outputs = [torch.empty(3), torch.empty(4, dtype=torch.float16)]
+
+    room_of(outputs[0])[0] = value
+    room_of(outputs[1])[-1] = value
+
+    assert watch.damaged() == 2
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool])
+def test_an_element_that_nobody_writes_differs_between_two_calls(dtype):
+    outputs = []
+    for filler in ("nan", "value"):
+        with arrays.watch_allocations(filler):
+            out = torch.empty(4, dtype=dtype)
+            out[:3] = 1
+        outputs.append(out)
+
+    assert not arrays.same_bits(*outputs)
+    assert arrays.same_bits(*(out[:3].clone() for out in outputs))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_an_unwritten_float_is_nan_first_and_the_filler_then(dtype):
+    with arrays.watch_allocations("nan"):
+        first = torch.empty((2, 3), dtype=dtype)
+    with arrays.watch_allocations("value"):
+        second = torch.empty((2, 3), dtype=dtype)
+
+    assert np.isnan(arrays.host(first)).all()
+    assert arrays.is_filler(second).all()
+    assert not arrays.is_filler(counted((2, 3), dtype)).any()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        torch.empty_like,
+        lambda x: x.new_empty((3, 4)),
+        lambda x: torch.empty_strided((3, 4), (1, 3)),
+        lambda x: x.new_empty_strided((3, 4), (8, 2)),
+        lambda x: torch.empty((3, 4), memory_format=torch.contiguous_format),
+        lambda x: torch.empty_permuted((3, 4), (1, 0)),
+    ],
+)
+def test_every_way_to_make_a_tensor_empty_is_guarded(make):
+    x = torch.ones(3, 4)
+    plain = make(x)
+
+    with arrays.watch_allocations("nan") as watch:
+        out = make(x)
+    room_of(out)[0] = 1.0
+
+    assert out.isnan().all()
+    assert (out.shape, out.stride(), out.dtype) == (plain.shape, plain.stride(), plain.dtype)
+    assert watch.damaged() == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(3, 4),
+        lambda: torch.zeros_like(torch.ones(3, 4)),
+        lambda: torch.ones(3, 4),
+        lambda: torch.full((3, 4), 2.5),
+        lambda: torch.full_like(torch.ones(3, 4), 2.5),
+        lambda: torch.ones(3, 4).new_zeros(3, 4),
+    ],
+)
+def test_memory_that_torch_fills_is_guarded_and_keeps_its_values(make):
+    plain = make()
+
+    with arrays.watch_allocations("nan") as watch:
+        out = make()
+    assert arrays.same_bits(out, plain)
+    room_of(out)[0] = 1.0
+
+    assert watch.damaged() == 1
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_guarded_memory_has_the_shape_that_was_asked_for(shape):
+    with arrays.watch_allocations("nan") as watch:
+        out = torch.empty(shape)
+        out.copy_(counted(shape, torch.float32))
+
+    assert tuple(out.shape) == shape
+    assert out.is_contiguous()
+    assert watch.damaged() == 0
+
+
+def test_a_kernel_that_makes_complex_memory_does_not_break_the_guard():
+    with arrays.watch_allocations("nan") as watch:
+        out = torch.empty(3, dtype=torch.complex64)
+
+    assert out.isnan().all()
+    assert watch.damaged() == 0
+
+
+# --- inputs in every layout -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int32, torch.bool], ids=str)
+def test_placed_inputs_keep_their_values_in_every_layout(layout, shape, dtype):
+    x = counted(shape, dtype)
+
+    placed = arrays.placed({"x": x, "k": 3}, layout)
+
+    expected = x[:1].expand(shape) if layout == "expanded" and shape and shape[0] else x
+    assert arrays.same_bits(placed["x"], expected)
+    assert (tuple(placed["x"].shape), placed["k"]) == (shape, 3)
+    assert not arrays.overlap(placed["x"], x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", [(), (5,), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_everything_around_a_placed_input_is_nan(dtype, shape, layout):
+    placed = arrays.placed({"x": counted(shape, dtype)}, layout)["x"]
+
+    room = arrays.host(room_of(placed))
+    kept = math.prod(shape[1:] if layout == "expanded" and shape else shape)
+    guard = GUARD_BYTES // dtype.itemsize
+    assert np.isfinite(room).sum() == kept
+    assert np.isnan(room[:guard]).all() and np.isnan(room[-guard:]).all()
+
+
+def test_layouts_have_the_strides_that_their_names_promise():
+    x = counted((3, 4), torch.float32)
+
+    strides = [arrays.placed({"x": x}, layout)["x"].stride() for layout in LAYOUTS]
+
+    assert strides == [(4, 1), (8, 2), (0, 1)]
+
+
+# --- comparisons ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 7, 1000])
+def test_mismatches_are_counted_over_chunks_and_the_worst_is_named(monkeypatch, chunk):
+    monkeypatch.setattr(tensors, "CHUNK", chunk)
+    expected = torch.arange(60, dtype=torch.float64).reshape(3, 4, 5)
+    actual = expected.to(torch.float32)
+    actual[0, 1, 2] += 1
+    actual[2, 3, 1] -= 5
+    actual[1, 0, 0] += 2
+
+    found = arrays.mismatch(actual, expected, 0.0, 0.5)
+
+    assert (found.count, found.worst_abs, found.worst_index) == (3, 5.0, (2, 3, 1))
+    assert arrays.mismatch(actual, expected, 0.0, 1.0).count == 2
+    assert arrays.mismatch(actual.mT, expected.mT, 0.0, 0.5).worst_index == (2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "count"),
+    [
+        (math.nan, math.nan, 0),
+        (math.inf, math.inf, 0),
+        (math.inf, 1e300, 0),
+        (math.nan, 1.0, 1),
+        (1.0, math.nan, 1),
+        (math.inf, 1.0, 1),
+        (math.inf, -math.inf, 1),
+        (1.0, math.inf, 1),
+        (math.nan, math.inf, 1),
+    ],
+)
+def test_what_is_not_finite_must_agree_after_rounding_to_the_dtype(actual, expected, count):
+    found = arrays.mismatch(torch.tensor([actual]), torch.tensor([expected], dtype=torch.float64), 1.0, 1.0)
+
+    assert (found.count, found.worst_abs) == (count, math.inf if count else 0.0)
+
+
+def test_a_single_number_and_an_empty_tensor_can_be_compared():
+    assert arrays.mismatch(torch.tensor(1.0), torch.tensor(3.0), 0.0, 0.0).worst_index == ()
+    assert arrays.mismatch(torch.tensor(1.0), torch.tensor(3.0), 0.0, 0.0).count == 1
+    assert arrays.mismatch(torch.empty(0, 3), torch.empty(0, 3), 0.0, 0.0).count == 0
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+def test_an_output_that_is_the_rounded_reference_has_no_mismatch(dtype):
+    expected = torch.linspace(0, 100, 50, dtype=torch.float64)
+
+    assert arrays.mismatch(expected.to(dtype), expected, 0.0, 0.0).count == 0
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_same_bits_sees_the_sign_of_zero_and_takes_nan_for_itself(dtype):
+    nan = torch.tensor([math.nan, 1.0]).to(dtype)
+    zeros = torch.zeros(3).to(dtype)
+
+    assert arrays.same_bits(nan, nan.clone())
+    assert not arrays.same_bits(zeros, torch.full((3,), -0.0).to(dtype))
+    assert not arrays.same_bits(zeros, zeros.reshape(3, 1))
+    assert not arrays.same_bits(zeros, torch.zeros(3, dtype=torch.int32))
+
+
+def test_views_of_one_storage_overlap_and_empty_tensors_never_do():
+    x = torch.ones(4, 4)
+
+    assert arrays.overlap(x, x[1:]) and arrays.overlap(x.T, x)
+    assert not arrays.overlap(x, x.clone())
+    assert not arrays.overlap(x[:0], x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_host_gives_the_exact_values_as_float64(dtype):
+    values = [0.0, 1.0, -2.5, 0.0078125, math.inf if dtype is not torch.float8_e4m3fn else 448.0, math.nan]
+    given = torch.tensor(values, dtype=torch.float64).to(torch.float32).to(dtype).reshape(2, 3)
+
+    host = arrays.host(given.mT)
+
+    assert host.dtype == np.float64
+    np.testing.assert_array_equal(host, np.array(values).reshape(2, 3).T)
+
+
+def test_host_leaves_integers_as_they_are_and_copies():
+    given = torch.tensor([1, 2], dtype=torch.int16)
+
+    host = arrays.host(given)
+    host[0] = 9
+
+    assert host.dtype == np.int16
+    assert given.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        (torch.bfloat16, 1 + 2**-9, 1.0),
+        (torch.bfloat16, 1 + 2**-7, 1 + 2**-7),
+        (torch.float16, 1e5, math.inf),
+        (torch.float8_e5m2, 1.2, 1.25),
+        (torch.float8_e4m3fn, 1.05, 1.0),
+        (torch.float32, 1e-50, 0.0),
+    ],
+)
+def test_rounded_is_what_the_dtype_can_hold(dtype, value, expected):
+    assert arrays.rounded(np.array([value]), torch.ones(1).to(dtype)).tolist() == [expected]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_dtype_facts_bound_the_dtype(dtype):
+    facts = arrays.dtype_facts(torch.ones(1).to(dtype))
+
+    def survives(value):
+        return arrays.rounded(np.array([value]), torch.ones(1).to(dtype))[0]
+
+    assert facts.name == str(dtype).removeprefix("torch.")
+    assert survives(facts.largest) == facts.largest
+    assert survives(facts.smallest_normal) == facts.smallest_normal
+    assert survives(facts.smallest_subnormal) == facts.smallest_subnormal
+    assert survives(facts.smallest_subnormal / 4) == 0
+    assert arrays.dtype_facts(torch.ones(1, dtype=torch.int32)) is None
+
+
+@pytest.mark.parametrize("values", [np.float64(3.0), np.array(3.0)])
+def test_like_keeps_a_single_number_without_axes(values):
+    made = arrays.like(values, torch.tensor(1.0, dtype=torch.bfloat16))
+
+    assert (made.shape, made.dtype, made.item()) == ((), torch.bfloat16, 3.0)
+
+
+def test_upcast_widens_floats_only():
+    wide = arrays.upcast({"x": torch.ones(2).to(torch.float8_e5m2), "i": torch.ones(2, dtype=torch.int32), "k": 2})
+
+    assert (wide["x"].dtype, wide["i"].dtype, wide["k"]) == (torch.float64, torch.int32, 2)
+
+
+def test_copies_are_dense_and_no_longer_share_memory():
+    x = counted((3, 4), torch.float32)[:, ::2]
+
+    copies = arrays.copies({"x": x, "k": 2})
+
+    assert arrays.same_bits(copies["x"], x) and not arrays.overlap(copies["x"], x)
+    assert arrays.nbytes(copies["x"]) == 24
+    assert arrays.nbytes(copies["k"]) == 0
+
+
+def test_facts_name_dtype_device_and_density():
+    facts = arrays.facts(torch.ones(2, 3, dtype=torch.bfloat16).mT)
+
+    assert (facts.shape, facts.dtype, facts.device, facts.dense) == ((3, 2), "bfloat16", "cpu", False)

@@ -1,0 +1,169 @@
+"""Every way in which an op's suites can break the contract once they are imported."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci.errors import ContractError
+from perfci.wording import sentence
+from perfci.worker.load import describe_exception, load_op
+
+FILES = {
+    "triton": "def {op}(x):\n    return x\n",
+    "baseline": ("def {op}(x):\n    return x\n\n\ndef make_inputs(rows, device, seed):\n    return {{'x': rows}}\n"),
+    "accuracy": (
+        "import perfci\nfrom {op}_baseline import make_inputs, {op} as reference\nfrom {op}_triton import {op}\n"
+        "accuracy = perfci.Accuracy({op}, reference, make_inputs, cases=[{{'rows': 1}}])\n"
+    ),
+    "performance": (
+        "import perfci\nfrom {op}_baseline import make_inputs, {op} as reference\nfrom {op}_triton import {op}\n"
+        "performance = perfci.Performance({op}, reference, make_inputs, cases=[{{'rows': 1}}, {{'rows': 2}}])\n"
+    ),
+}
+
+
+class OpFolder:
+    """An op of its own name, so that no module of another test is found in its place."""
+
+    def __init__(self, root: Path, op: str):
+        self.op, self.folder = op, root / op
+        self.folder.mkdir()
+        for part, text in FILES.items():
+            self.path(part).write_text(text.format(op=op))
+
+    def path(self, part):
+        return self.folder / f"{self.op}_{part}.py"
+
+    def edit(self, part, before, after):
+        text = self.path(part).read_text()
+        before = before.format(op=self.op)
+        assert before in text
+        self.path(part).write_text(text.replace(before, after.format(op=self.op)))
+
+    def load(self):
+        return load_op(self.op, self.folder, self.folder.parent)
+
+
+@pytest.fixture
+def op(tmp_path, monkeypatch, request):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = dict(sys.modules)
+    yield OpFolder(tmp_path, f"op{abs(hash(request.node.name))}")
+    for name in set(sys.modules) - set(before):
+        if name.startswith(("op", "_shared_")):
+            del sys.modules[name]
+
+
+def test_a_sound_op_gives_both_suites(op):
+    loaded = op.load()
+
+    assert [case["rows"] for case in loaded.performance.cases] == [1, 2]
+    assert loaded.accuracy.kernel(5) == 5
+
+
+def test_imports_find_the_ops_folder_and_what_ops_share_and_leave_no_trace(op):
+    (op.folder.parent / f"_shared_{op.op}.py").write_text("LIMIT = 3\n")
+    op.edit("triton", "def {op}(x)", "from _shared_{op} import LIMIT\n\n\ndef {op}(x)")
+    before = list(sys.path)
+
+    assert op.load().accuracy.kernel(7) == 7
+    assert sys.path == before
+
+
+FAULTS = {
+    "does not import": ("triton", "def {op}(x):", "import no_such_module\n\n\ndef {op}(x):", "import_failed"),
+    "raises on import": ("baseline", "def make_inputs", "1 / 0\n\n\ndef make_inputs", "import_failed"),
+    "exits on import": ("triton", "def {op}(x):", "raise SystemExit(3)\n\n\ndef {op}(x):", "import_failed"),
+    "misses a name": ("accuracy", "make_inputs, {op} as", "make_input, {op} as", "import_failed"),
+    "an option that is none": ("accuracy", "cases=", "kases=", "import_failed"),
+    "names its suite otherwise": ("accuracy", "accuracy = ", "suite = ", "suite_not_built"),
+    "a suite of the other kind": ("performance", "perfci.Performance", "perfci.Accuracy", "suite_not_built"),
+    "no cases": ("accuracy", "[{{'rows': 1}}]", "[]", "no_cases"),
+    "cases that can be read only once": (
+        "accuracy",
+        "cases=[{{'rows': 1}}]",
+        "cases=iter([{{'rows': 1}}])",
+        "suite_field",
+    ),
+    "a case that is no mapping": ("performance", "'rows': 2", "2", "suite_field"),
+    "a kernel that is no function": ("accuracy", "Accuracy({op},", "Accuracy(3,", "suite_field"),
+    "a kernel without a signature": ("accuracy", "Accuracy({op},", "Accuracy(min,", "suite_field"),
+    "another argument": ("triton", "def {op}(x)", "def {op}(x, scale=1)", "signatures_differ"),
+    "another order": ("triton", "def {op}(x)", "def {op}(y)", "signatures_differ"),
+    "make_inputs lacks a parameter": (
+        "baseline",
+        "(rows, device, seed)",
+        "(cols, device, seed)",
+        "make_inputs_mismatch",
+    ),
+    "make_inputs lacks the seed": ("baseline", "(rows, device, seed)", "(rows, device)", "make_inputs_mismatch"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_breach_of_the_contract_is_named_with_its_file(op, fault):
+    part, before, after, kind = FAULTS[fault]
+    op.edit(part, before, after)
+
+    with pytest.raises(ContractError) as caught:
+        op.load()
+
+    assert caught.value.reason.kind == kind
+    words = sentence(caught.value.reason)
+    assert f"{op.op}_" in words and "{" not in words
+
+
+@pytest.mark.parametrize("fault", ["does not import", "raises on import", "another argument"])
+def test_the_search_path_is_put_back_after_a_breach(op, fault):
+    part, before, after, _ = FAULTS[fault]
+    op.edit(part, before, after)
+    path = list(sys.path)
+
+    with pytest.raises(ContractError):
+        op.load()
+
+    assert sys.path == path
+
+
+def test_an_import_error_names_file_and_line_of_the_op_that_raised(op):
+    op.edit("triton", "def {op}(x):", "import os\nraise RuntimeError('no   such\\ndevice')\n\n\ndef {op}(x):")
+
+    with pytest.raises(ContractError) as caught:
+        op.load()
+
+    facts = caught.value.reason.facts
+    assert (facts["file"], facts["line"]) == (f"{op.op}_triton.py", 2)
+    assert (facts["error"], facts["message"]) == ("RuntimeError", "no such device")
+    assert facts["suite"] == f"{op.op}_accuracy.py"
+
+
+def test_an_exception_is_placed_in_the_ops_own_file_where_it_passed_one(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("import json\n\n\ndef call():\n    json.loads('{')\n")
+    code = compile(path.read_text(), str(path), "exec")
+    names = {}
+    exec(code, names)
+
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - json's own
+        names["call"]()
+
+    described = describe_exception(caught.value, tmp_path)
+    elsewhere = describe_exception(caught.value, tmp_path / "other")
+    assert (described["error"], described["file"], described["line"]) == ("JSONDecodeError", "mine.py", 5)
+    assert elsewhere["file"] == "decoder.py"
+
+
+def test_an_exception_without_words_or_place_is_described_all_the_same():
+    assert describe_exception(KeyError(), Path("/")) == {
+        "error": "KeyError",
+        "message": "no message",
+        "file": None,
+        "line": None,
+    }
+
+
+def test_a_long_message_is_cut():
+    assert len(describe_exception(ValueError("x" * 10_000), Path("/"))["message"]) == 600

@@ -1,0 +1,308 @@
+"""A worker may do whatever it likes: the parent hears, waits, and says how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from perfci.errors import Stopped
+from perfci.model import Device, PlannedOp, Reason
+from perfci.wording import sentence
+from perfci.worker import parent
+from perfci.worker.parent import Surroundings, run_worker
+from perfci.worker.protocol import Described, Job, OpDone, OpFiles, Ready, Step
+
+HEAD = """
+import os, signal, subprocess, sys, threading, time
+from perfci.codec import decode
+from perfci.model import *
+from perfci.worker.protocol import *
+job = decode(sys.stdin.readline(), Job)
+def say(message, fd=job.events_fd):
+    os.write(fd, message if isinstance(message, bytes) else pack(message))
+say(Step("accuracy", "relu", "rows=1"))
+"""
+
+JOB = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1)
+DEADLINE_S = 20
+
+
+class Worker:
+    """Runs `run_worker` on a script in the place of the worker's own program."""
+
+    def __init__(self, folder: Path, monkeypatch):
+        self.folder = folder
+        self.heard = []
+        self._monkeypatch = monkeypatch
+
+    def run(self, script, job=JOB, limit_s=DEADLINE_S, listener=None):
+        path = self.folder / "worker.py"
+        path.write_text(HEAD + textwrap.dedent(script))
+        start = subprocess.Popen
+        self._monkeypatch.setattr(
+            parent.subprocess, "Popen", lambda command, **options: start([sys.executable, str(path)], **options)
+        )
+        around = Surroundings(dict(os.environ), self.folder, self.folder / "logs" / "relu.log", limit_s)
+        return run_worker(job, around, listener or self.heard.append)
+
+    @property
+    def pid(self):
+        return int((self.folder / "pid").read_text())
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    return Worker(tmp_path, monkeypatch)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pid):
+    deadline = time.monotonic() + DEADLINE_S
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+def wait_for(path):
+    deadline = time.monotonic() + DEADLINE_S
+    while not (path.exists() and path.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return int(path.read_text())
+
+
+def test_a_worker_that_ends_well_has_no_failure_and_every_message_is_heard(worker):
+    failure = worker.run("""
+        say(Ready(Device("fake", "Fake One", "fake-one")))
+        say(OpDone(tuned="x" * 300_000))
+    """)
+
+    assert failure is None
+    assert [type(message) for message in worker.heard] == [Step, Ready, OpDone]
+    assert len(worker.heard[-1].tuned) == 300_000
+
+
+def test_garbage_in_the_pipe_is_passed_over(worker):
+    failure = worker.run(r"""
+        say(b"Traceback (most recent call last):\n\n{}\n\xff\xfe\x00\n")
+        say(b'{"kind":"Step","body":}}\n{"kind":"OpDone","body":{"tuned":[]}}\n')
+        say(Step("measure", "relu"))
+        say(OpDone())
+        say(b"and half a line")
+    """)
+
+    assert failure is None
+    assert worker.heard == [Step("accuracy", "relu", "rows=1"), Step("measure", "relu"), OpDone()]
+
+
+def test_a_message_that_arrives_in_pieces_is_one_message(worker):
+    failure = worker.run("""
+        data = pack(OpDone(tuned="abc"))
+        for part in (data[:5], data[5:20], data[20:]):
+            say(part)
+            time.sleep(0.02)
+    """)
+
+    assert failure is None
+    assert worker.heard[-1] == OpDone(tuned="abc")
+
+
+def test_what_the_worker_says_of_its_failure_is_the_failure(worker):
+    assert worker.run('say(Failed(Reason("records_missing", {"seen": 2})))') == Reason("records_missing", {"seen": 2})
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "fact"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "worker_died", {"signal": "SIGSEGV"}),
+        ("os.kill(os.getpid(), signal.SIGABRT)", "worker_died", {"signal": "SIGABRT"}),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "worker_killed", {"signal": "SIGKILL"}),
+        ("os._exit(7)", "worker_exited", {"status": 7}),
+        ("sys.exit(0)", "worker_exited", {"status": 0}),
+        ("os._exit(0)", "worker_exited", {"status": 0}),
+        ("raise RuntimeError('unforeseen')", "worker_exited", {"status": 1}),
+    ],
+)
+def test_a_worker_that_ends_early_is_named_with_place_and_last_words(worker, script, kind, fact):
+    failure = worker.run(f"print('the   last\\nwords', flush=True)\n{script}")
+
+    assert failure.kind == kind
+    assert fact.items() <= failure.facts.items()
+    assert (failure.facts["op"], failure.facts["where"]) == ("relu", "accuracy of rows=1")
+    assert failure.facts["log"] == "logs/relu.log"
+    assert any(word in failure.facts["words"] for word in ("words", "unforeseen"))
+    assert "{" not in sentence(failure)
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(worker):
+    failure = worker.run("os.kill(os.getpid(), signal.SIGRTMIN + 3)")
+
+    assert failure.kind == "worker_died"
+    assert str(signal.SIGRTMIN + 3) in failure.facts["signal"]
+
+
+def test_a_worker_that_dies_with_its_work_done_has_done_it(worker):
+    assert worker.run("say(OpDone())\nos.kill(os.getpid(), signal.SIGSEGV)") is None
+
+
+def test_a_worker_that_hangs_with_its_work_done_has_done_it(worker):
+    assert worker.run("say(OpDone())\ntime.sleep(600)", limit_s=0.5) is None
+
+
+def test_a_worker_that_hangs_is_stopped_at_the_limit(worker):
+    began = time.monotonic()
+
+    failure = worker.run("open('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)", limit_s=1.5)
+
+    assert failure.kind == "worker_hung"
+    assert (failure.facts["limit_s"], failure.facts["where"]) == (1.5, "accuracy of rows=1")
+    assert time.monotonic() - began < DEADLINE_S
+    assert gone(worker.pid)
+
+
+def test_a_worker_that_keeps_talking_does_not_hang(worker):
+    failure = worker.run(
+        """
+        for done in range(12):
+            say(Step("measure", "relu", done=done))
+            time.sleep(0.2)
+        say(OpDone())
+        """,
+        limit_s=1.5,
+    )
+
+    assert failure is None
+    assert len(worker.heard) == 14
+
+
+def test_a_dead_worker_is_not_waited_for_though_its_child_holds_the_pipe(worker):
+    began = time.monotonic()
+
+    failure = worker.run("""
+        if os.fork() == 0:
+            open("pid", "w").write(str(os.getpid()))
+            time.sleep(600)
+        while not os.path.exists("pid"):
+            time.sleep(0.01)
+        say(Step("measure", "relu"))
+        os._exit(4)
+    """)
+
+    assert (failure.kind, failure.facts["where"]) == ("worker_exited", "measure")
+    assert time.monotonic() - began < DEADLINE_S / 2
+    assert gone(worker.pid)
+
+
+def test_a_worker_that_closes_its_pipe_and_lives_on_is_stopped(worker, monkeypatch):
+    monkeypatch.setattr(parent, "_EXIT_S", 0.2)
+
+    failure = worker.run("open('pid', 'w').write(str(os.getpid()))\nos.close(job.events_fd)\ntime.sleep(600)")
+
+    assert failure.kind == "worker_killed"
+    assert gone(worker.pid)
+
+
+@pytest.mark.parametrize("error", [Stopped("SIGTERM"), KeyboardInterrupt(), ValueError("listener")])
+def test_whatever_interrupts_the_parent_kills_the_worker_and_its_children(worker, error):
+    def listener(message):
+        if message == Step("measure", "relu"):
+            raise error
+
+    with pytest.raises(type(error)):
+        worker.run(
+            """
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            open("child", "w").write(str(child.pid))
+            open("pid", "w").write(str(os.getpid()))
+            say(Step("measure", "relu"))
+            time.sleep(600)
+            """,
+            listener=listener,
+        )
+
+    assert not alive(worker.pid)
+    assert gone(int((worker.folder / "child").read_text()))
+
+
+def test_children_that_a_worker_leaves_behind_are_ended(worker):
+    failure = worker.run("""
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        open("child", "w").write(str(child.pid))
+        say(OpDone())
+    """)
+
+    assert failure is None
+    assert gone(int((worker.folder / "child").read_text()))
+
+
+def test_what_a_worker_prints_goes_to_its_log_and_later_workers_append(worker):
+    worker.run("print('one')\nsay(OpDone())")
+    worker.run("print('two', file=sys.stderr)\nsay(OpDone())")
+
+    assert (worker.folder / "logs" / "relu.log").read_text() == "one\ntwo\n"
+
+
+def test_a_worker_that_never_reads_its_job_has_a_reason_and_no_traceback(worker, monkeypatch):
+    start = subprocess.Popen
+
+    def dead_on_arrival(command, **options):
+        process = start([sys.executable, "-c", "import os; os._exit(9)"], **options)
+        process.wait()
+        return process
+
+    path = worker.folder / "logs" / "relu.log"
+    monkeypatch.setattr(parent.subprocess, "Popen", dead_on_arrival)
+
+    failure = run_worker(JOB, Surroundings(dict(os.environ), worker.folder, path, DEADLINE_S), worker.heard.append)
+
+    assert (failure.kind, failure.facts["status"], failure.facts["where"]) == ("worker_exited", 9, "start")
+    assert failure.facts["op"] == "relu"
+
+
+def test_a_describing_worker_must_describe_every_op(worker):
+    job = Job("describe", (OpFiles("a", "/"), OpFiles("b", "/")), "/", "fake", 1)
+    ready = 'say(Ready(Device("fake", "Fake One", "fake-one")))\n'
+    first, second = ('say(Described(PlannedOp("a")))\n', 'say(Described(PlannedOp("b")))\n')
+
+    assert worker.run(ready + first + second, job) is None
+    assert worker.heard[-2:] == [Described(PlannedOp("a")), Described(PlannedOp("b"))]
+    assert worker.run(ready + first, job).kind == "worker_exited"
+    assert worker.heard[-2] == Ready(Device("fake", "Fake One", "fake-one"))
+
+
+def test_the_worker_runs_in_its_own_environment_and_folder(tmp_path, monkeypatch):
+    script = 'say(OpDone(tuned=os.environ.get("GIVEN", "") + os.environ.get("SECRET_TOKEN", "none") + os.getcwd()))'
+    worker = Worker(tmp_path, monkeypatch)
+    path = tmp_path / "worker.py"
+    path.write_text(HEAD + script)
+    start = subprocess.Popen
+    monkeypatch.setenv("SECRET_TOKEN", "hush")
+    monkeypatch.setattr(parent.subprocess, "Popen", lambda c, **options: start([sys.executable, str(path)], **options))
+    environment = {"GIVEN": "given ", "PATH": os.environ["PATH"]}
+
+    failure = run_worker(JOB, Surroundings(environment, tmp_path, tmp_path / "log", DEADLINE_S), worker.heard.append)
+
+    assert failure is None
+    assert worker.heard[-1].tuned == f"given none{tmp_path}"
+
+
+def test_the_real_worker_fails_with_a_reason_where_an_op_does_not_exist(tmp_path):
+    heard = []
+    around = Surroundings(dict(os.environ), tmp_path, tmp_path / "log", DEADLINE_S)
+
+    failure = run_worker(JOB, around, heard.append)
+
+    assert failure.kind == "import_failed"
+    assert heard == [Step("import", "relu")]

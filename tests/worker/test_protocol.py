@@ -1,0 +1,138 @@
+import math
+
+import pytest
+
+from perfci.codec import decode, encode
+from perfci.model import (
+    AccuracyCase,
+    ArmBlock,
+    Block,
+    CompiledKernel,
+    Device,
+    DeviceState,
+    ErrorStats,
+    Limits,
+    PerformanceCase,
+    PlannedOp,
+    Reason,
+    Suite,
+    Summary,
+)
+from perfci.worker.protocol import (
+    Checked,
+    Described,
+    Examined,
+    Failed,
+    Finished,
+    Job,
+    Measured,
+    OpDone,
+    OpFiles,
+    Prepared,
+    Ready,
+    Step,
+    Waiting,
+    ends,
+    pack,
+    unpack,
+)
+
+REASON = Reason("kernel_raised", {"case": "rows=1", "line": 3, "error": 'a\n"b"', "share": 0.5, "none": None})
+SUMMARY = Summary(30, 5.0, 4.9, 4.9, 4.95, 5.1, 5.2, 5.3, 5.01, 0.01, 1)
+BLOCK = Block(2, 1, 3.25, {"kernel": ArmBlock(SUMMARY, 5.5, 12.0, 1)}, {"kernel/reference": -0.01}, DeviceState(1980))
+ERRORS = ErrorStats(12, 0.1, 0.01, 0.2, 0.02, 0.0, 0.05, 0.09, 0.03, (1, 2))
+MESSAGES = [
+    Ready(Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580", "CUDA 13.0", 132, 1 << 25, 1 << 37), "activity"),
+    Ready(Device("fake", "Fake One", "fake-one")),
+    Examined(DeviceState(1980, 3200, 40, 300.5, ("thermal",), 1), None),
+    Described(PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"), REASON)),
+    Step("accuracy", "relu", "rows=1,note=\"body\":{}", 3, 7),
+    Step("import", "relu"),
+    Waiting("process 7"),
+    Checked(AccuracyCase("rows=1", "nan", "strided", 4, True, ERRORS, ERRORS, 1e-3, 1e-5, REASON, True, REASON)),
+    Prepared(PerformanceCase("rows=1", 8, 9, "float16", 1.5, 20, 64, (CompiledKernel("k", 32, 0, 1024, 4, 2, "B=1"),))),
+    Measured("rows=1", BLOCK, {"kernel": (5.0, 5.1), "reference": (6.0,)}),
+    Finished(PerformanceCase("rows=1", errors=ERRORS, failure=REASON, raised=True, suspicion=(REASON,))),
+    OpDone(REASON, (REASON,), "abc", 1.0, 2.0, 0.7, Limits(4000.0, {"float16": 700.0})),
+    OpDone(),
+    Failed(REASON),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_is_one_line_and_comes_back_equal(message):
+    line = pack(message)
+
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+    assert unpack(line) == message
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_that_a_crash_cut_off_is_a_value_error(message):
+    line = pack(message)
+
+    for length in {0, 1, 9, len(line) // 2, len(line) - 2}:
+        with pytest.raises(ValueError):  # noqa: PT011 - every kind of it will do
+            unpack(line[:length] + b"\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\n",
+        b"Traceback (most recent call last):\n",
+        b'{"kind":"Nonsense","body":{}}\n',
+        b'{"kind":"Step","body":{"stage":1,"op":"relu"}}\n',
+        b'{"kind":"Step","body":{}}\n',
+        b'{"kind":"Step","body":}}\n',
+        b'{"kind":"\xff\xfe","body":{}}\n',
+        b'{"kind":"Step","body":{"stage":"\xff","op":"relu"}}\n',
+        b'{"stage":"import","op":"relu"}\n',
+    ],
+)
+def test_a_line_that_is_no_message_is_a_value_error(line):
+    with pytest.raises(ValueError):  # noqa: PT011
+        unpack(line)
+
+
+def test_a_job_comes_back_equal():
+    job = Job(
+        "measure",
+        (OpFiles("relu", "/a b/relu"),),
+        "/a b",
+        "fake",
+        7,
+        5,
+        (Suite.ACCURACY,),
+        "rows=*",
+        ("rows=1",),
+        2,
+        0.5,
+        1e9,
+        "event",
+        "/locks",
+        {"speed": 0.5},
+    )
+
+    assert decode(encode(job), Job) == job
+
+
+def test_a_number_that_is_not_finite_becomes_null_and_stays_readable():
+    line = pack(Failed(Reason("wrong_values", {"got": math.nan, "expected": math.inf})))
+
+    assert unpack(line) == Failed(Reason("wrong_values", {"got": None, "expected": None}))
+
+
+def test_each_task_ends_with_its_own_last_message():
+    def job(task, *ops):
+        return Job(task, tuple(OpFiles(op, "/") for op in ops), "/", "fake", 1)
+
+    ready = Ready(Device("fake", "Fake One", "fake-one"))
+    assert ends(job("measure", "relu"), OpDone())
+    assert not ends(job("measure", "relu"), ready)
+    assert not ends(job("measure", "relu"), Step("accuracy", "relu"))
+    assert ends(job("examine"), Examined(DeviceState(), None))
+    assert not ends(job("describe", "a", "b"), Described(PlannedOp("a")))
+    assert ends(job("describe", "a", "b"), Described(PlannedOp("b")))
+    assert not ends(job("describe", "a"), ready)
+    assert ends(job("describe"), ready)
