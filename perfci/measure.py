@@ -121,6 +121,8 @@ class Bench:
     settings: Settings
     describe: Describe
     """facts about an exception that an op raised"""
+    step: Callable[[str], None]
+    """called with a case's id before each of its blocks: a sign of life, and the place to name if the process dies"""
     order: random.Random
     """draws the order of everything"""
 
@@ -130,9 +132,19 @@ class Bench:
         return Reason(kind, {"case": case, **self.describe(error)})
 
 
-def bench(suite: Performance, device: Accelerator, settings: Settings, describe: Describe) -> Bench:
+def _quiet(_: str) -> None:
+    """Say nothing."""
+
+
+def bench(
+    suite: Performance,
+    device: Accelerator,
+    settings: Settings,
+    describe: Describe,
+    step: Callable[[str], None] = _quiet,
+) -> Bench:
     """A bench whose order of everything follows from the seed."""
-    return Bench(suite, device, settings, describe, random.Random(settings.seed + settings.process))
+    return Bench(suite, device, settings, describe, step, random.Random(settings.seed + settings.process))
 
 
 def prepare(bench: Bench, params: Params) -> Subject:
@@ -214,7 +226,10 @@ def _wrong(bench: Bench, params: Params, inputs: Inputs, output: Any) -> Reason 
     suite, arrays, case = bench.suite, bench.device.arrays, case_id(params)
     terms = suite.reduces(**params) if suite.reduces else 1
     expected, plain = flat(suite.reference(**arrays.upcast(inputs))), flat(suite.reference(**inputs))
-    for actual, wanted, usual in zip(flat(output), expected, plain, strict=True):
+    given = flat(output)
+    if len(given) != len(plain):
+        return Reason("wrong_count", {"case": case, "got": len(given), "expected": len(plain)})
+    for actual, wanted, usual in zip(given, expected, plain, strict=True):
         if failure := _misshapen(arrays, case, actual, usual):
             return failure
         rtol, atol = tolerance(arrays.facts(actual).dtype, suite.tolerance, terms)
@@ -270,6 +285,7 @@ def _session(bench: Bench, plan: Sequence[tuple[Subject, int]], heard: Heard) ->
 
 def _block(bench: Bench, session: Session, subject: Subject, index: int) -> Taken:
     """Queue one block: fresh buffers, warm-up, rounds."""
+    bench.step(subject.case)
     started_s = time.time() - bench.settings.run_started
     launched: list[str] = []
     try:

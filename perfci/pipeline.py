@@ -11,7 +11,8 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -160,8 +161,7 @@ class _Recorder:
 
     def record(self) -> Run:
         """Every planned op once."""
-        with tempfile.TemporaryDirectory(prefix="perfci-") as cache:
-            bench = Bench(self._settings, Path(cache), self._listener)
+        with self._bench() as bench:
             for planned in self._run.plan.ops:
                 start = OpRun(planned.op, failure=planned.failure)
                 if planned.failure is None:
@@ -172,8 +172,7 @@ class _Recorder:
 
     def record_again(self, needs: Sequence[Need]) -> Run:
         """The cases that are needed, in fresh processes, op by op."""
-        with tempfile.TemporaryDirectory(prefix="perfci-") as cache:
-            bench = Bench(self._settings, Path(cache), self._listener)
+        with self._bench() as bench:
             for op in dict.fromkeys(need.op for need in needs):
                 mine = [need for need in needs if need.op == op]
                 for process in range(1, 1 + max(need.processes for need in mine)):
@@ -181,6 +180,17 @@ class _Recorder:
                     start = next(known for known in self._run.ops if known.op == op)
                     self._work(bench, start, self._job(op, process, cases))
         return self._run
+
+    @contextmanager
+    def _bench(self) -> Iterator[Bench]:
+        """A bench with a cache of its own; a signal is noted in the saved run, also one between two workers."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="perfci-") as cache:
+                yield Bench(self._settings, Path(cache), self._listener)
+        except Stopped as stop:
+            self._run = dataclasses.replace(self._run, stopped=stop.signal_name)
+            store.write_run(self._run, self._settings.reports)
+            raise
 
     def _job(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Job:
         plan, settings = self._run.plan, self._settings
@@ -210,13 +220,11 @@ class _Recorder:
             self._note(message, start.op, job)
             self._listener(message)
 
+        failure = None
         try:
             failure = run_worker(job, _surroundings(bench, self._run.plan.device, start.op), heard)
-        except Stopped as stop:
-            self._run = dataclasses.replace(self._run, stopped=stop.signal_name)
-            self._keep(gathered.op_run(), gathered.limits)
-            raise
-        self._keep(gathered.op_run(failure), gathered.limits)
+        finally:
+            self._keep(gathered.op_run(failure), gathered.limits)
 
     def _note(self, message: Message, op: str, job: Job) -> None:
         if isinstance(message, Ready):

@@ -53,5 +53,6 @@ def significant(value: float, digits: int = 3) -> str:
         return f"{value:g}"
     if not 1e-3 <= abs(value) < 1e6:
         return f"{value:.{digits - 1}e}"
-    places = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
+    # of the rounded value: 9.999 is 10.0
+    places = max(digits - 1 - int(f"{value:.{digits - 1}e}".partition("e")[2]), 0)
     return f"{value:.{places}f}"

@@ -104,10 +104,10 @@ def verify_memory(suite: Accuracy, device: Accelerator, seed: int) -> AccuracyCa
     params = suite.cases[-1]
     check = Check(params, "normal", "contiguous", seed, fresh=False)
     inputs = _inputs(suite, device.arrays, check)
-    suite.kernel(**inputs)
-    before = device.arrays.memory_in_use()
-    if before is None:
+    if device.arrays.memory_in_use() is None:
         return None
+    suite.kernel(**inputs)
+    before = device.arrays.memory_in_use() or 0
     for _ in range(LEAK_CALLS):
         suite.kernel(**inputs)
     device.synchronize()

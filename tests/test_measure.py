@@ -57,7 +57,8 @@ class Bench:
     def measure(self, seed=1, process=0, budget_s=1.0):
         """Prepare and measure all cases; gives the subjects by case."""
         suite = Performance(self.kernel, self.reference, self.make_inputs, self.cases, **self.fields)
-        on = bench(suite, self.device, Settings(seed, process, budget_s, 0.0), describe)
+        self.steps = []
+        on = bench(suite, self.device, Settings(seed, process, budget_s, 0.0), describe, self.steps.append)
         subjects = [prepare(on, params) for params in self.cases]
         self.heard = []
         self.busy_s = stage.measure(on, subjects, lambda case, block, times: self.heard.append((case, block, times)))
@@ -134,6 +135,12 @@ def test_the_order_of_the_arms_varies_from_round_to_round(scripted):
 
     assert sum(first.values()) == 3 * 8 * rounds(KERNEL_US)
     assert 0.35 < first["kernel"] / sum(first.values()) < 0.65
+
+
+def test_every_block_gives_a_sign_of_life_before_it_is_queued(scripted):
+    scripted.measure()
+
+    assert scripted.steps == [f"rows={rows},dtype=float32" for rows in block_order(scripted)]
 
 
 def test_every_block_ends_with_a_pause(scripted):
@@ -360,6 +367,7 @@ def test_a_case_whose_timed_output_is_wrong_gets_no_more_blocks(scripted):
         (lambda x: x * 3, "timed_output_wrong"),
         (lambda x: np.full_like(x, np.nan), "timed_output_wrong"),
         (lambda x: (x * 2)[:-1], "wrong_shape"),
+        (lambda x: (x * 2, x * 2), "wrong_count"),
         (lambda x: (x * 2).astype(np.float16), "wrong_dtype"),
     ],
 )

@@ -53,11 +53,17 @@ class Format(StrEnum):
 
 
 Ops = Annotated[
-    list[str], typer.Option("--op", metavar="OP", help="Op to look at; repeat for several. All by default.")
+    list[str],
+    typer.Option("--op", metavar="OP", show_default="all ops", help="Op to look at; repeat for several."),
 ]
 Case = Annotated[
     str | None,
-    typer.Option("--case", metavar="GLOB", help="Only cases whose id fits, such as 'rows=4096,dtype=float*'."),
+    typer.Option(
+        "--case",
+        metavar="GLOB",
+        show_default="all cases",
+        help="Only cases whose id fits, such as 'rows=4096,dtype=float*'.",
+    ),
 ]
 DeviceOption = Annotated[
     DeviceKind, typer.Option("--device", help="Where kernels run; auto takes a GPU if there is one.")
@@ -76,15 +82,13 @@ Seed = Annotated[
         help="Repeat a run's inputs; its report names the seed.",
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Warnings fail the gate too.")]
+Strict = Annotated[bool, typer.Option("--strict", show_default="off", help="Warnings fail the gate too.")]
 Timer = Annotated[
     TimerKind, typer.Option("--timer", help="Device activity records or event pairs; auto takes records if it can.")
 ]
 SuiteOption = Annotated[SuiteKind, typer.Option("--suite", help="Which of an op's two suites run.")]
 Output = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
-Project = Annotated[
-    Path, typer.Option("--project", metavar="DIR", help="A folder of the project, the current one by default.")
-]
+Project = Annotated[Path, typer.Option("--project", metavar="DIR", help="A folder of the project.")]
 RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run.json, or the folder that holds one.")]
 HERE = Path()
 
@@ -145,7 +149,10 @@ def compare(
     baseline: Annotated[
         Path | None,
         typer.Option(
-            "--baseline", metavar="RUN_OR_DIR", help="Another run, or a folder of baselines. Default: baselines/."
+            "--baseline",
+            metavar="RUN_OR_DIR",
+            show_default="the project's baselines/",
+            help="Another run, or a folder of baselines.",
         ),
     ] = None,
     strict: Strict = False,
@@ -162,7 +169,8 @@ def compare(
 def report(
     run: RunFile,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where to write it; beside the run by default.")
+        Path | None,
+        typer.Option("--out", metavar="DIR", show_default="beside the run", help="Where to write it."),
     ] = None,
     project: Project = HERE,
 ) -> int:
@@ -179,10 +187,12 @@ def accept(
     ],
     op: Ops = [],  # noqa: B006
     add: Annotated[
-        bool, typer.Option("--add", help="Keep the blocks stored so far, and put these beside them.")
+        bool,
+        typer.Option("--add", show_default="off", help="Keep the blocks stored so far, and put these beside them."),
     ] = False,
     dirty: Annotated[
-        bool, typer.Option("--dirty", help="Accept runs of a work tree with uncommitted changes too.")
+        bool,
+        typer.Option("--dirty", show_default="off", help="Accept runs of a work tree with uncommitted changes too."),
     ] = False,
     output: Output = Format.TEXT,
     project: Project = HERE,
@@ -233,7 +243,7 @@ def doctor(output: Output = Format.TEXT, project: Project = HERE) -> int:
 def demo(
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", help="Build the project there instead of in a temporary folder."),
+        typer.Option("--keep", metavar="DIR", show_default="a temporary folder", help="Where to build the project."),
     ] = None,
 ) -> int:
     """See a red gate in ten seconds: a fake device, one kernel made slower and one wrong. No torch needed."""

@@ -7,6 +7,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 from perfci.model import Reason
 from perfci.wording import sentence
@@ -64,7 +65,8 @@ class Progress:
         stage = _STAGES.get(step.stage, step.stage)
         if self._status:
             count = f" {step.done + 1}/{step.total}" if step.total else ""
-            self._status.update(f"{step.op}: {stage}{count} {step.case or ''}")
+            # As text, not as markup: a case's id may hold brackets.
+            self._status.update(Text(f"{step.op}: {stage}{count} {step.case or ''}"))
         elif step.stage not in {"import", "smoke"} and (step.op, stage) not in self._told:
             self._told.add((step.op, stage))
             total = f", {step.total} checks" if step.total else ""

@@ -22,7 +22,7 @@ from perfci.device.lock import device_lock
 from perfci.errors import PerfciError
 from perfci.inputs import bound_inputs
 from perfci.measure import Bench, Settings, Subject, bench, measure, prepare, suspicions
-from perfci.model import AccuracyCase, Block, Fact, Limits, PerformanceCase, PlannedOp, Suite
+from perfci.model import AccuracyCase, Block, Fact, Limits, PlannedOp, Reason, Suite
 from perfci.spec import Params, Performance, case_id, matches
 from perfci.worker.load import LoadedOp, call_reason, describe_exception, load_op
 from perfci.worker.protocol import (
@@ -179,9 +179,10 @@ class _Worker:
             self._mouth.say(OpDone(verify_s=self._verify_s, tuned=self._tuned()))
             return
         if self._device.absent:
-            self._smoke(suite)
-            done = OpDone(self._device.absent, verify_s=self._verify_s, tuned=self._tuned())
-            self._mouth.say(done)
+            failure = self._smoke(suite)
+            self._mouth.say(OpDone(self._device.absent, verify_s=self._verify_s, tuned=self._tuned()))
+            if failure:
+                self._mouth.say(Failed(failure))
             return
         self._time(suite, chosen)
 
@@ -191,7 +192,7 @@ class _Worker:
         self._mouth.say(Ready(self._device.info, self._device.timer))
         settings = Settings(self._job.seed, self._job.process, self._job.budget_s, self._job.run_started)
         limits = self._limits(suite, chosen)
-        on = bench(suite, self._device, settings, self._describe)
+        on = bench(suite, self._device, settings, self._describe, self._step)
         subjects = [self._prepare(on, params) for params in chosen]
         began = time.monotonic()
         busy_s = measure(on, subjects, self._heard)
@@ -207,8 +208,10 @@ class _Worker:
         self._mouth.say(Prepared(subject.facts))
         return subject
 
-    def _heard(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
+    def _step(self, case: str) -> None:
         self._mouth.say(Step("measure", self._op, case))
+
+    def _heard(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
         self._mouth.say(Measured(case, block, launches_us))
 
     def _finish(self, subject: Subject, limits: Limits) -> None:
@@ -226,24 +229,21 @@ class _Worker:
         dtypes = sorted({str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params})
         return self._device.limits(dtypes if suite.flops else [])
 
-    def _smoke(self, suite: Performance) -> None:
+    def _smoke(self, suite: Performance) -> Reason | None:
         """Where nothing can be timed, show at least that the performance suite's functions run: one small launch."""
-        for params in suite.cases:
-            for function in (suite.bytes_moved, suite.flops):
-                if function is not None:
-                    function(**params)
         keys = set(suite.cases[0])
-        small = next((params for params in self._loaded.accuracy.cases if set(params) == keys), None)
-        if small is None:
-            return
+        small = next((params for params in self._loaded.accuracy.cases if set(params) == keys), suite.cases[0])
         self._mouth.say(Step("smoke", self._op, case_id(small)))
         try:
-            suite.kernel(**bound_inputs(suite, small, self._device.arrays.device, self._job.seed))
+            for function in (suite.bytes_moved, suite.flops):
+                if function is not None:
+                    for params in suite.cases:
+                        function(**params)
+            if small is not suite.cases[0]:
+                suite.kernel(**bound_inputs(suite, small, self._device.arrays.device, self._job.seed))
         except Exception as error:
-            facts = PerformanceCase(case_id(small), raised=True)
-            self._mouth.say(
-                Prepared(dataclasses.replace(facts, failure=call_reason("kernel_raised", error, self._folder)))
-            )
+            return call_reason("performance_suite_raised", error, self._folder, case=case_id(small))
+        return None
 
     def _chosen(self, case: str) -> bool:
         return case in self._job.cases if self._job.cases is not None else matches(case, self._job.pattern)

@@ -10,6 +10,7 @@ from typing import IO
 HEAD_BYTES = 1 << 20
 TAIL_CHUNKS = 64
 _CHUNK = 1 << 14
+_CLOSE_S = 5.0
 
 
 class CappedLog:
@@ -22,8 +23,11 @@ class CappedLog:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until everything that was printed is in the file; the worker has ended."""
-        self._thread.join()
+        """Wait until everything that was printed is in the file; the worker has ended.
+
+        A process that fled from the worker's group may hold its output open for ever, and is not waited for.
+        """
+        self._thread.join(_CLOSE_S)
 
     def _copy(self) -> None:
         tail: deque[bytes] = deque(maxlen=TAIL_CHUNKS)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import statistics
 import time
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.cuda]
+from perfci.model import DeviceState
 
-torch = pytest.importorskip("torch")
+if "CI" not in os.environ:  # where a missing package is a failure
+    pytest.importorskip("torch")
+
+import torch
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.cuda,
+    # torch says that a session keeps its last cycle only, which is the one that it has.
+    pytest.mark.filterwarnings("ignore:.*Profiler clears events.*"),
+]
 
 LAUNCHES = 30
 
@@ -164,9 +176,11 @@ def test_the_device_says_what_it_is(device):
     assert info.l2_bytes > 1 << 20 and info.memory_bytes > 1 << 30 and info.processors > 1
 
 
-def test_the_state_has_clocks_temperature_and_power(device):
-    pytest.importorskip("pynvml")
+def test_the_state_has_clocks_temperature_and_power_where_the_library_is_installed(device):
     state = device.state()
+    if importlib.util.find_spec("pynvml") is None:
+        assert state == DeviceState()
+        return
 
     assert 100 < state.sm_clock_mhz < 5000
     assert 0 < state.temperature_c < 120

@@ -134,3 +134,20 @@ def write_column_sums(project: Path, kernel: str) -> None:
             f"cases=perfci.grid(rows=[2000 if {device()!r} == 'cuda' else 16], cols=[50])"
             f"{extra if suite == 'accuracy' else ''})\n"
         )
+
+
+def test_a_performance_suite_that_cannot_run_is_an_error_without_a_device_too(tmp_path, capsys):
+    if device() == "cuda":
+        pytest.skip("a GPU runs the suite itself")
+    project = copied("broadcast", tmp_path)
+    path = project / "kernels" / "broadcast" / "broadcast_performance.py"
+    text = path.read_text()
+    assert "bytes_moved=lambda" in text
+    path.write_text(
+        text.replace("bytes_moved=lambda", "flops=lambda rows, cols, dtype: 1 // 0,\n    bytes_moved=lambda", 1)
+    )
+
+    code = run(["check", "--device", "cpu", "--case", "rows=1*", "--format", "json", "--project", str(project)])
+
+    assert code == 2
+    assert "ZeroDivisionError" in capsys.readouterr().out

@@ -15,7 +15,7 @@ import pytest
 from perfci.errors import Stopped
 from perfci.model import Device, PlannedOp, Reason
 from perfci.wording import sentence
-from perfci.worker import parent
+from perfci.worker import log, parent
 from perfci.worker.parent import Surroundings, run_worker
 from perfci.worker.protocol import Described, Job, OpDone, OpFiles, Ready, Step
 
@@ -245,6 +245,39 @@ def test_children_that_a_worker_leaves_behind_are_ended(worker):
 
     assert failure is None
     assert gone(int((worker.folder / "child").read_text()))
+
+
+def test_a_child_that_fled_from_the_workers_group_is_not_waited_for(worker, monkeypatch):
+    monkeypatch.setattr(log, "_CLOSE_S", 0.2)
+
+    failure = worker.run("""
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        open("child", "w").write(str(child.pid))
+        print("said before", flush=True)
+        say(OpDone())
+    """)
+
+    child = int((worker.folder / "child").read_text())
+    assert alive(child)
+    os.kill(child, signal.SIGKILL)
+    assert failure is None
+    assert (worker.folder / "logs" / "relu.log").read_text() == "said before\n"
+
+
+def test_a_worker_that_prints_without_end_fills_no_disk(worker):
+    failure = worker.run("""
+        os.write(1, b"first\\n")
+        for _ in range(60):
+            os.write(1, b"x" * 99_999 + b"\\n")
+        os.write(1, b"last\\n")
+        os._exit(3)
+    """)
+
+    text = (worker.folder / "logs" / "relu.log").read_bytes()
+    assert text.startswith(b"first\n") and text.endswith(b"last\n")
+    assert b"bytes left out]" in text
+    assert len(text) < 3 << 20
+    assert "last" in failure.facts["words"]
 
 
 def test_what_a_worker_prints_goes_to_its_log_and_later_workers_append(worker):

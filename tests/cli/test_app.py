@@ -1,0 +1,150 @@
+"""Every option says its default, and every command reaches its answer with the options as given."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from perfci.cli import answers, demo
+from perfci.cli.app import DeviceKind, Format, SuiteKind, TimerKind, app
+from perfci.cli.main import run
+from perfci.device import KINDS
+from perfci.model import Suite
+from perfci.plan import DEFAULT_BUDGET_S, Request
+
+COMMANDS = typer.main.get_command(app).commands
+BOTH = (Suite.ACCURACY, Suite.PERFORMANCE)
+
+
+def options():
+    for name, command in COMMANDS.items():
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and "--help" not in parameter.opts:
+                yield name, parameter.opts[0]
+
+
+def help_of(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    assert run([command, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("command", "option"), list(options()))
+def test_every_options_default_stands_in_its_help(command, option, capsys, monkeypatch):
+    line = next(line for line in help_of(command, capsys, monkeypatch).splitlines() if f" {option} " in line)
+
+    assert re.search(r"\[default: .+\]", line), line
+
+
+def test_all_commands_are_there_with_a_sentence_each(capsys):
+    run(["--help"])
+    shown = capsys.readouterr().out
+
+    assert set(COMMANDS) == {"check", "run", "compare", "report", "accept", "list", "show", "doctor", "demo"}
+    assert all(name in shown and command.help for name, command in COMMANDS.items())
+    assert "2 the gate failed" in shown
+
+
+def test_devices_are_those_that_can_be_opened():
+    assert tuple(DeviceKind) == KINDS
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """What reaches the answers, with exit codes that nothing else gives."""
+    calls = []
+
+    def record(name, code):
+        def answer(*args, **kwargs):
+            calls.append((name, args, kwargs))
+            return code
+
+        return answer
+
+    for code, name in enumerate(["check", "run", "compare", "report", "accept", "list_ops", "show", "doctor"], 40):
+        monkeypatch.setattr(answers, name, record(name, code))
+    monkeypatch.setattr(demo, "demo", record("demo", 50))
+    return calls
+
+
+def test_check_without_options_takes_the_defaults_of_a_request(called):
+    assert run(["check"]) == 40
+
+    assert called == [("check", (Request(), Path()), {"strict": False, "json": False})]
+    assert called[0][1][0].budget_s == DEFAULT_BUDGET_S
+
+
+def test_checks_options_arrive(called):
+    common = "--op relu --op scale --case rows=* --device fake --budget 0.5 --seed 7 --suite accuracy --timer event"
+    run(["check", *common.split(), "--strict", "--format", "json", "--project", "/p"])
+
+    wanted = Request(("relu", "scale"), "rows=*", "fake", 0.5, 7, "event", (Suite.ACCURACY,))
+    assert called == [("check", (wanted, Path("/p")), {"strict": True, "json": True})]
+
+
+@pytest.mark.parametrize(
+    ("suite", "suites"),
+    [
+        (SuiteKind.BOTH, BOTH),
+        (SuiteKind.ACCURACY, (Suite.ACCURACY,)),
+        (SuiteKind.PERFORMANCE, (Suite.PERFORMANCE,)),
+    ],
+)
+def test_a_suite_is_chosen_by_name(called, suite, suites):
+    run(["run", "--suite", suite])
+
+    assert called[0][1][0].suites == suites
+
+
+@pytest.mark.parametrize("timer", list(TimerKind))
+def test_a_timer_is_chosen_by_name(called, timer):
+    run(["run", "--timer", timer])
+
+    assert called[0][1][0].timer == timer.value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call", "code"),
+    [
+        (["run"], ("run", (Request(), Path()), {"json": False}), 41),
+        (["compare", "r"], ("compare", (Path("r"), None, Path()), {"strict": False, "json": False}), 42),
+        (
+            ["compare", "r", "--baseline", "b", "--strict", "--format", Format.JSON],
+            ("compare", (Path("r"), Path("b"), Path()), {"strict": True, "json": True}),
+            42,
+        ),
+        (["report", "r", "--out", "o"], ("report", (Path("r"), Path("o"), Path()), {}), 43),
+        (
+            ["accept", "r", "s", "--op", "relu", "--add"],
+            ("accept", ([Path("r"), Path("s")], ["relu"], Path()), {"add": True, "dirty": False, "json": False}),
+            44,
+        ),
+        (
+            ["list", "--op", "relu", "--case", "c", "--device", "cpu"],
+            ("list_ops", (["relu"], "c", "cpu", Path()), {"json": False}),
+            45,
+        ),
+        (
+            ["show", "r", "--op", "relu", "--case", "c"],
+            ("show", (Path("r"), ["relu"], "c", Path()), {"json": False}),
+            46,
+        ),
+        (["doctor", "--format", "json"], ("doctor", (Path(),), {"json": True}), 47),
+        (["demo", "--keep", "k"], ("demo", (Path("k"),), {}), 50),
+        (["demo"], ("demo", (None,), {}), 50),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_every_command_reaches_its_answer_and_exits_with_its_code(called, arguments, call, code):
+    assert run(arguments) == code
+    assert called == [call]
+
+
+def test_one_calls_ops_do_not_stick_to_the_next(called):
+    run(["check", "--op", "relu"])
+    run(["check"])
+
+    assert called[1][1][0].ops == ()

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import perfci
+from perfci.cli import app as commands
+from perfci.cli.exits import Exit, exit_code
+from perfci.cli.main import main, run
+from perfci.errors import Stopped, UsageError
+from perfci.model import Gate
+
+HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
+
+
+@pytest.fixture(autouse=True)
+def _own_signal_handlers():
+    """`run` takes over the signals of a program; a test's process gets its own back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("gate", "strict", "code"),
+    [
+        (Gate.OK, False, 0),
+        (Gate.OK, True, 0),
+        (Gate.WARNS, False, 3),
+        (Gate.WARNS, True, 2),
+        (Gate.FAILS, False, 2),
+        (Gate.FAILS, True, 2),
+    ],
+)
+def test_the_exit_code_follows_the_gate(gate, strict, code):
+    assert exit_code(gate, strict=strict) == code
+
+
+def raising(monkeypatch, error):
+    def app(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(commands, "app", app)
+
+
+def test_what_perfci_cannot_do_is_one_sentence_and_exit_1(monkeypatch, capsys):
+    raising(monkeypatch, UsageError("no_case_fits", pattern="rows=9", ops="relu"))
+
+    assert run(["check"]) == Exit.PERFCI_FAILED
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err == ("perfci: No case of relu fits --case 'rows=9'; `perfci list` shows the case ids.\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_stopped_run_says_so_and_has_the_signals_exit_code(monkeypatch, capsys, name, code):
+    raising(monkeypatch, Stopped(name))
+
+    assert run(["check"]) == code
+    assert f"Stopped by {name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM")])
+def test_both_signals_stop_a_command(monkeypatch, number, name):
+    def app(*args, **kwargs):
+        os.kill(os.getpid(), number)
+        signal.pause()
+
+    monkeypatch.setattr(commands, "app", app)
+
+    assert run(["check"]) == {"SIGINT": 130, "SIGTERM": 143}[name]
+
+
+def test_a_fault_of_perfci_itself_is_not_swallowed(monkeypatch):
+    raising(monkeypatch, ZeroDivisionError())
+
+    with pytest.raises(ZeroDivisionError):
+        run(["check"])
+
+
+def test_main_exits_with_the_commands_code(monkeypatch):
+    monkeypatch.setattr(sys.modules["perfci.cli.main"], "run", len)
+
+    with pytest.raises(SystemExit) as caught:
+        main(["a", "b"])
+
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "--devise", "fake"],
+        ["check", "--device", "tpu"],
+        ["check", "--budget", "0"],
+        ["check", "--budget", "nan"],
+        ["check", "--budget", "inf"],
+        ["check", "--budget", "much"],
+        ["check", "--seed", "-1"],
+        ["check", "--seed", "99999999999"],
+        ["check", "relu"],
+        ["check", "--op"],
+        ["chek"],
+        ["compare"],
+        ["accept"],
+        ["report", "a", "b"],
+        ["run", "--strict"],
+        ["list", "--format", "yaml"],
+    ],
+    ids=" ".join,
+)
+def test_a_usage_error_exits_1_with_its_words_on_stderr(capsys, arguments):
+    assert run(arguments) == Exit.PERFCI_FAILED
+
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert "Error" in seen.err
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["-h"], ["check", "-h"]])
+def test_asking_for_help_or_the_version_exits_0(capsys, arguments):
+    assert run(arguments) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_version_is_the_packages(capsys):
+    run(["--version"])
+
+    assert capsys.readouterr().out == f"perfci {perfci.__version__}\n"
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom perfci.cli.main import run\nassert run(['check', '--help']) == 0\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_usage_error_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom perfci.cli.main import run\nassert run(['check', '--devise']) == 1\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_leaves_early_gets_no_trace_and_never_the_code_of_a_passed_gate():
+    """As with `perfci ... | head -0`: the pipe is closed before anything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "perfci", "--help"], stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    _, err = process.communicate(timeout=60)
+
+    assert (err, process.returncode) == ("", Exit.PERFCI_FAILED)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from perfci.cli.progress import Progress
+from perfci.model import AccuracyCase, Device, Reason
+from perfci.worker.protocol import Checked, Failed, OpDone, Ready, Step, Waiting
+
+READY = Ready(Device("fake", "Fake One", "fake-one"))
+
+
+def shown(*messages, terminal=False):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=60, legacy_windows=False)
+    with Progress(console) as progress:
+        for message in messages:
+            progress(message)
+    return console.file.getvalue()
+
+
+def failed(case, kind="kernel_raised"):
+    facts = {"case": case, "error": "E", "message": "m", "file": "f.py", "line": 1}
+    return Checked(AccuracyCase(case, "normal", "contiguous", 0, failure=Reason(kind, facts)))
+
+
+def test_in_a_log_each_stage_is_one_plain_line():
+    text = shown(
+        READY,
+        Step("import", "relu"),
+        *(Step("accuracy", "relu", f"rows={i}", i, 5) for i in range(5)),
+        Step("prepare", "relu", "rows=1"),
+        Ready(READY.device, "virtual"),
+        *(Step("measure", "relu", f"rows={i}") for i in range(4)),
+        OpDone(),
+        READY,
+        Step("import", "scale"),
+        Step("accuracy", "scale", "rows=1", 0, 2),
+    )
+
+    assert text.splitlines() == [
+        "device: Fake One",
+        "relu: accuracy, 5 checks",
+        "relu: preparing",
+        "relu: measuring",
+        "scale: accuracy, 2 checks",
+    ]
+
+
+def test_of_an_ops_failures_the_first_is_told():
+    text = shown(
+        Step("import", "relu"),
+        failed("rows=1"),
+        failed("rows=2"),
+        Step("import", "scale"),
+        failed("rows=3"),
+    )
+
+    assert [line.split(" for ")[1].split(":")[0] for line in text.splitlines()] == ["rows=1", "rows=3"]
+
+
+def test_a_check_that_passed_is_not_told():
+    assert shown(Checked(AccuracyCase("rows=1", "normal", "contiguous", 0))) == ""
+
+
+def test_whoever_waits_for_the_device_says_so_once():
+    text = shown(*(Waiting("process 7") for _ in range(20)))
+
+    assert text == "Another perfci run (process 7) holds the device; waiting for it.\n"
+
+
+def test_a_worker_that_breaks_is_told_in_its_sentence():
+    assert "torch is not installed" in shown(Failed(Reason("torch_missing")))
+
+
+def test_long_lines_stay_whole_and_brackets_are_no_markup():
+    text = shown(failed("mode=[bold]," + "x" * 200))
+
+    assert len(text.splitlines()) == 1
+    assert "[bold]" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("case", ["mode=[bold]", "path=[/red]", "rows=1"])
+def test_on_a_terminal_one_line_moves_whatever_a_case_is_called(case):
+    text = shown(Step("accuracy", "relu", case, 3, 37), Waiting("process 7"), terminal=True)
+
+    assert f"relu: accuracy 4/37 {case}" in text
+    assert "waiting for it." in text
+
+
+def test_on_a_terminal_the_line_is_gone_in_the_end_also_after_an_error():
+    console = Console(file=io.StringIO(), force_terminal=True, width=60)
+    progress = Progress(console)
+    with pytest.raises(KeyError), progress:
+        raise KeyError
+
+    assert console.file.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K")
