@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfci import stats
-from perfci.closeness import RATIO, tolerance
-from perfci.device.seam import Accelerator, Arrays, Inputs, Launch, Session
+from perfci.device.seam import Accelerator, Inputs, Launch, Session
 from perfci.inputs import bound_inputs, flat
 from perfci.model import ArmBlock, Block, DeviceState, Fact, PerformanceCase, Reason
+from perfci.outputs import wrong_output
 from perfci.spec import Params, Performance, case_id
 
 Describe = Callable[[BaseException], Mapping[str, Fact]]
@@ -158,7 +158,7 @@ def prepare(bench: Bench, params: Params) -> Subject:
         return Subject(params, dataclasses.replace(facts, failure=failure, raised=True), 0)
     try:
         facts, output = _first_call(bench, facts, inputs)
-        if wrong := _wrong(bench, params, inputs, output):
+        if wrong := wrong_output(bench.suite, bench.device.arrays, params, inputs, output):
             return Subject(params, dataclasses.replace(facts, failure=wrong), 0)
         warm, us = _warm_up(bench.device, Arm("kernel", bench.suite.kernel, inputs))
         return Subject(params, dataclasses.replace(facts, warmup_launches=warm), rounds(us))
@@ -219,34 +219,6 @@ def _first_call(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[P
     held = sum(bench.device.arrays.nbytes(value) for value in [*inputs.values(), *flat(output)])
     compiled = tuple(kernels[name] for name in sorted(kernels))
     return dataclasses.replace(facts, compile_s=seconds, footprint_bytes=held, compiled=compiled), output
-
-
-def _wrong(bench: Bench, params: Params, inputs: Inputs, output: Any) -> Reason | None:
-    """What is wrong with an output, held against float64 and the reference's usual error where it lies."""
-    suite, arrays, case = bench.suite, bench.device.arrays, case_id(params)
-    terms = suite.reduces(**params) if suite.reduces else 1
-    expected, plain = flat(suite.reference(**arrays.upcast(inputs))), flat(suite.reference(**inputs))
-    given = flat(output)
-    if len(given) != len(plain):
-        return Reason("wrong_count", {"case": case, "got": len(given), "expected": len(plain)})
-    for actual, wanted, usual in zip(given, expected, plain, strict=True):
-        if failure := _misshapen(arrays, case, actual, usual):
-            return failure
-        rtol, atol = tolerance(arrays.facts(actual).dtype, suite.tolerance, terms)
-        found = arrays.mismatch(actual, wanted, rtol, atol)
-        if found.count and found.worst_abs > RATIO * arrays.mismatch(usual, wanted, 0.0, 0.0).worst_abs:
-            where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}
-            return Reason("timed_output_wrong", {**where, "error": found.worst_abs, "rtol": rtol, "atol": atol})
-    return None
-
-
-def _misshapen(arrays: Arrays, case: str, actual: Any, usual: Any) -> Reason | None:
-    """Fewer elements or a narrower dtype than the reference gives would be less work."""
-    seen, right = arrays.facts(actual), arrays.facts(usual)
-    for name, got, wanted in (("shape", seen.shape, right.shape), ("dtype", seen.dtype, right.dtype)):
-        if got != wanted:
-            return Reason(f"wrong_{name}", {"case": case, "got": str(got), "expected": str(wanted)})
-    return None
 
 
 def _warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
@@ -315,7 +287,7 @@ def _launch_all(bench: Bench, session: Session, subject: Subject, index: int, la
             del output
     session.pause()
     if kept_round is not None:
-        subject.failure = _wrong(bench, subject.params, inputs, kept)
+        subject.failure = wrong_output(bench.suite, bench.device.arrays, subject.params, inputs, kept)
     del padding
 
 

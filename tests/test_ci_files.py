@@ -62,7 +62,7 @@ def test_neither_torch_nor_triton_is_a_hard_dependency():
 def test_make_help_lists_every_target():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
-    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(["make", "help"], cwd=ROOT, env=outside(), capture_output=True, text=True, check=True)
     assert {line.split()[1] for line in done.stdout.splitlines()} == targets
 
 
@@ -121,6 +121,11 @@ def test_a_missing_venv_module_names_debians_package(tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
+def outside() -> dict[str, str]:
+    """The environment without what an outer make, which may run these tests, tells its children."""
+    return {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
+
+
 def make_check(folder: Path, status: int) -> subprocess.CompletedProcess[str]:
     """`make check` where everything is set up and perfci ends with a status."""
     for name in ("Makefile", "pyproject.toml"):
@@ -131,10 +136,8 @@ def make_check(folder: Path, status: int) -> subprocess.CompletedProcess[str]:
     program.write_text(f'#!/bin/sh\necho "$@"\nexit {status}\n')
     program.chmod(0o755)
     (folder / ".venv" / ".ready").touch()
-    # Without what an outer make, which may run these tests, tells its children.
-    outside = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
     command = ["make", "check", "OP=softmax"]
-    return subprocess.run(command, cwd=folder, env=outside, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, env=outside(), capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("status", [0, 2, 3])

@@ -21,6 +21,7 @@ ROWS = (
     ("pipeline",),
     ("worker",),
     ("discover", "plan", "verify", "measure", "compare", "judge", "report", "accept", "doctor"),
+    ("outputs",),
     ("inputs", "closeness"),
     ("device",),
     ("environment",),
