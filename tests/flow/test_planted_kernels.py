@@ -33,6 +33,7 @@ PLANTED = {
         'total = (total + tl.dot(a, b, input_precision="ieee")).to(out_ptr.dtype.element_ty).to(tl.float32)',
     ),
     "no maximum subtracted": ("softmax", "tl.exp(x - tl.max(x, axis=1)[:, None])", "tl.exp(x)"),
+    "output on another device": ("broadcast", "        )\n    return out\n", "        )\n    return out.to('meta')\n"),
     "NaN swallowed": ("bias_relu", "tl.where(y < 0, 0.0, y)", "tl.where(y > 0, y, 0.0)"),
 }
 

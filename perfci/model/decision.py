@@ -1,0 +1,109 @@
+"""Comparisons, judgements, and what would make them firmer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfci.model.verdict import Gate, Reason, Suite, Verdict
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True)
+class Screen:
+    """One process's blocks of a case against its stored baseline."""
+
+    process: int
+    blocks: int
+    baseline_blocks: int
+    change: Interval
+    """ratio - 1 after the control variate; plus is slower"""
+    p_slower: float
+    """one-sided, the margin inside the null hypothesis"""
+    p_faster: float
+    beta: float
+    """weight of the control variate"""
+    correlation: float | None
+    margin: float
+    """allowed slow-down, ratio - 1"""
+    difference_us: float
+    """of the medians, microseconds; plus is slower"""
+    reference_change: float
+    """of the reference against its baseline, ratio - 1"""
+    smallest_p: float
+    """the least p that these numbers of blocks can give"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A performance case held against its baseline."""
+
+    op: str
+    case: str
+    screens: tuple[Screen, ...] = ()
+    """one a process, the first look first; empty where there is nothing to compare"""
+    spans: tuple[Screen, ...] = ()
+    """the same of the launch's span, with its wider margin; empty where a launch is one kernel or spans are unknown"""
+    stale: Reason | None = None
+    """why the stored baseline cannot speak"""
+    known: bool = False
+    """the baseline has the case"""
+    measured: bool = True
+    """this run has the case"""
+    speedup: Interval | None = None
+    """reference time / kernel time"""
+    kernel_us: float | None = None
+    reference_us: float | None = None
+    baseline_us: float | None = None
+    """medians of block medians"""
+    activities: float | None = None
+    """kernels, copies and memsets a launch, median over blocks"""
+    baseline_activities: float | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict about one case, or about an op as a whole where case is None."""
+
+    op: str
+    suite: Suite
+    case: str | None
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+    """the first one decided; the others are worth knowing"""
+    comparison: Comparison | None = None
+    p_adjusted: float | None = None
+
+
+@dataclass(frozen=True)
+class Need:
+    """Evidence that the judge lacks; the pipeline gets it."""
+
+    op: str
+    case: str
+    processes: int
+    """fresh processes in which to measure the case again"""
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """All verdicts of a run, and what would make them firmer."""
+
+    rows: tuple[Judgement, ...]
+    needs: tuple[Need, ...] = ()
+    notes: tuple[Reason, ...] = ()
+    """about the run as a whole: stopped early, foreign processes, throttling, how it is judged"""
+
+    @property
+    def gate(self) -> Gate:
+        """The worst gate of all verdicts."""
+        gates = {row.verdict.gate for row in self.rows}
+        return next((gate for gate in (Gate.FAILS, Gate.WARNS) if gate in gates), Gate.OK)

@@ -1,0 +1,160 @@
+"""What was verified and measured of one op's cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perfci.model.place import DeviceState
+from perfci.model.verdict import Reason
+
+
+@dataclass(frozen=True)
+class ErrorStats:
+    """Errors of an output against the float64 reference, over its finite elements."""
+
+    count: int
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    max_rel: float | None = None
+    mean_rel: float | None = None
+    p50_abs: float | None = None
+    p90_abs: float | None = None
+    p99_abs: float | None = None
+    rmse: float | None = None
+    worst_index: tuple[int, ...] = ()
+    """where max_abs stands in the output"""
+
+
+@dataclass(frozen=True)
+class AccuracyCase:
+    """One accuracy check: a case with one kind of values, layout and seed."""
+
+    case: str
+    """id: rows=7,cols=1023,dtype=float16"""
+    values: str
+    """normal, zeros, ones, tiny, large, subnormal, nan, inf, cancellation"""
+    layout: str
+    """contiguous, strided, expanded"""
+    seed: int
+    fresh: bool = False
+    """this seed was drawn for this run; `--seed` repeats it"""
+    errors: ErrorStats | None = None
+    reference_errors: ErrorStats | None = None
+    """errors of the reference in the case's own dtype"""
+    rtol: float | None = None
+    atol: float | None = None
+    failure: Reason | None = None
+    """why the kernel is wrong; None if it passed"""
+    raised: bool = False
+    """the failure is an exception, not a wrong answer: ERROR instead of WRONG"""
+    unchecked: Reason | None = None
+    """why this check could not be made on this machine"""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Launches of one arm in one block, microseconds; diagnostics but for the median."""
+
+    launches: int
+    median_us: float
+    min_us: float
+    p05_us: float
+    p25_us: float
+    p75_us: float
+    p95_us: float
+    max_us: float
+    mean_us: float
+    rsd: float
+    """sample standard deviation / mean"""
+    outliers: int
+    """launches beyond the quartiles by more than 1.5 times their distance (Tukey's fence)"""
+
+
+@dataclass(frozen=True)
+class ArmBlock:
+    """One arm in one block."""
+
+    time: Summary
+    """device time: all kernels, copies and memsets of a launch summed"""
+    span_us: float | None = None
+    """median time from a launch's first start to its last end"""
+    host_us: float | None = None
+    """median time that the call itself kept the host busy"""
+    activities: int | None = None
+    """kernels, copies and memsets a launch"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One observation: fresh buffers, then rounds in which every arm is launched once in random order."""
+
+    index: int
+    process: int
+    """0 is the run's first look; 1, 2, ... are re-measurements in fresh processes"""
+    started_s: float
+    """seconds since the start of the run"""
+    arms: Mapping[str, ArmBlock]
+    """kernel, reference, base"""
+    shifts: Mapping[str, float]
+    """'kernel/reference' -> Hodges-Lehmann shift of the launches' logarithms; positive: the first is slower"""
+    state: DeviceState = field(default_factory=DeviceState)
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """What the compiler made of one kernel of a launch."""
+
+    name: str
+    registers: int | None = None
+    spills: int | None = None
+    shared_bytes: int | None = None
+    warps: int | None = None
+    stages: int | None = None
+    constants: str | None = None
+    """values of the compile-time constants: the chosen configuration"""
+
+
+@dataclass(frozen=True)
+class PerformanceCase:
+    """One performance case as measured."""
+
+    case: str
+    bytes_moved: int | None = None
+    """declared by the op: fewest bytes that must move"""
+    flops: int | None = None
+    """declared by the op: floating-point operations"""
+    dtype: str | None = None
+    compile_s: float | None = None
+    """first call of the kernel, compilation included, cold cache"""
+    warmup_launches: int | None = None
+    footprint_bytes: int | None = None
+    """device memory held by inputs and output"""
+    compiled: tuple[CompiledKernel, ...] = ()
+    errors: ErrorStats | None = None
+    """of the timed outputs that were verified, the worst"""
+    blocks: tuple[Block, ...] = ()
+    failure: Reason | None = None
+    raised: bool = False
+    suspicion: tuple[Reason, ...] = ()
+    """what looks like cheating or a broken measurement"""
+
+
+@dataclass(frozen=True)
+class OpRun:
+    """Everything that one op's worker processes reported."""
+
+    op: str
+    accuracy: tuple[AccuracyCase, ...] = ()
+    performance: tuple[PerformanceCase, ...] = ()
+    failure: Reason | None = None
+    """the op as a whole broke: did not import, crashed, hung, ran out of memory"""
+    unmeasured: Reason | None = None
+    """why speed was not measured at all, such as no accelerator"""
+    notes: tuple[Reason, ...] = ()
+    tuned: str | None = None
+    """digest of the tuned file in force, if the op has one"""
+    verify_s: float | None = None
+    measure_s: float | None = None
+    busy_share: float | None = None
+    """share of the measuring phase's wall time in which the device was at work, flush included"""

@@ -1,0 +1,72 @@
+"""Where a run took place: device, environment, ceilings, and the state beside a block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Device:
+    """The accelerator of a run, or its stand-in."""
+
+    kind: str
+    """cuda, npu, cpu or fake"""
+    name: str
+    """the maker's model name: NVIDIA H200"""
+    key: str
+    """folder of its baselines: the model, not the board: nvidia-h200"""
+    uuid: str | None = None
+    """the board"""
+    driver: str | None = None
+    runtime: str | None = None
+    """CUDA or CANN version, with its name: CUDA 13.0"""
+    processors: int | None = None
+    """streaming multiprocessors, or vector cores"""
+    l2_bytes: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """All that may move a number without the kernel changing."""
+
+    device: Device
+    timer: str | None
+    """how launches were timed: activity, event, virtual; None where nothing was timed"""
+    python: str
+    packages: Mapping[str, str]
+    """installed versions of what matters: torch, triton, numpy, ..."""
+    host: str
+    system: str
+    commit: str | None = None
+    """HEAD of the project under test"""
+    dirty: bool = False
+    """tracked files differ from that commit"""
+    branch: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """environment variables that change timing or code, such as CUDA_LAUNCH_BLOCKING"""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Ceilings of this very device, measured in this very run."""
+
+    copy_gbps: float | None = None
+    """read plus written gigabytes (1e9) a second of a large device-to-device copy"""
+    matmul_tflops: Mapping[str, float] = field(default_factory=dict)
+    """dtype -> tera floating-point operations a second of a large library matrix product"""
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Read from the device beside a block."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    throttle: tuple[str, ...] = ()
+    """why the clock is held down: power_cap, thermal, power_brake, ..."""
+    foreign_processes: int | None = None
+    """processes of others on the device"""
