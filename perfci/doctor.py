@@ -249,7 +249,7 @@ def _repository(facts: Facts) -> Iterator[Finding]:
 def _folders(facts: Facts) -> Iterator[Finding]:
     if not facts.lock_writable:
         yield _problem("lock_unwritable", path=facts.lock_folder, error="permission denied, or no such folder")
-    elif not facts.lock_shared:
+    elif not facts.lock_shared and facts.device is not None and facts.device.kind != "cpu":
         yield _note("doctor_lock_in_container", folder=facts.lock_folder)
     if facts.reports_writable:
         yield _ok("doctor_reports", folder=facts.reports)
