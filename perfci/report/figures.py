@@ -7,6 +7,7 @@ nothing is cut or overlaps.
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from perfci.model import Block, Gate, Interval, Verdict
 from perfci.report import rows
 from perfci.report.text import glyphs, shorten
+from perfci.store.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,7 +109,10 @@ def save(figure: Figure, file: Path) -> None:
     canvas.draw()
     drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     indexed = drawn.quantize(palette=_palette(), dither=Image.Dither.NONE)
-    indexed.save(file, format="PNG", dpi=(DPI, DPI))
+    # Whole or not at all: a full disk leaves no torn picture.
+    whole = io.BytesIO()
+    indexed.save(whole, format="PNG", dpi=(DPI, DPI))
+    write_atomically(file, whole.getvalue())
 
 
 @functools.cache
