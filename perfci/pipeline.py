@@ -206,7 +206,8 @@ class _Recorder:
             process=process,
             budget_s=plan.budget_s,
             run_started=self._began,
-            timer=self._request.timer,
+            # One timer a run: once an op was timed, the others take the same one or say that they can't.
+            timer=self._run.environment.timer or self._request.timer,
             lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
             fake=settings.fake,
         )
@@ -228,7 +229,9 @@ class _Recorder:
 
     def _note(self, message: Message, op: str, job: Job) -> None:
         if isinstance(message, Ready):
-            found = _environment(self._settings, message.device, message.timer)
+            # An op that is not timed says nothing about the timer; what is known of it stays.
+            timer = message.timer or self._run.environment.timer
+            found = _environment(self._settings, message.device, timer)
             self._run = dataclasses.replace(self._run, environment=found)
         if isinstance(message, Measured):
             block = message.block

@@ -125,16 +125,22 @@ def _choose_timer(wanted: str, flush: Flush) -> str:
     """Activity records where one trial session gives them, else events; a timer asked for by name must work."""
     if wanted == "event":
         return "event"
+    trouble = _activity_trouble(flush)
+    if trouble is None:
+        return "activity"
+    if wanted == "activity":
+        raise DeviceError("activity_unavailable", error=trouble)
+    return "event"
+
+
+def _activity_trouble(flush: Flush) -> str | None:
+    """Why no activity records are to be had; None if they are."""
     try:
         with activity_session(flush) as session:
             session.launch(flush)
-        # The launch under test is a flush itself, so two marks and the closing one are three flushes.
-        records = session.busy_s()
-    except (DeviceError, RuntimeError) as error:
-        if wanted == "activity":
-            raise DeviceError("activity_unavailable", error=str(error)) from error
-        return "event"
-    return "activity" if records > 0 else "event"
+    except RuntimeError as error:
+        return str(error)
+    return None if session.busy_s() > 0 else "a session recorded nothing"
 
 
 def _matmul_tflops(dtype: torch.dtype) -> float:
