@@ -112,6 +112,8 @@ def worker_environment(
     own = {
         "TRITON_CACHE_DIR": str(cache_folder / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache_folder / "inductor"),
+        # A comment above a kernel must not change what it compiles to.
+        "TRITON_DISABLE_LINE_INFO": "1",
     }
     return passed | own | (_INTERPRETING if interpret else {})
 

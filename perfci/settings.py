@@ -35,10 +35,14 @@ class Settings:
     """names of further variables that workers may see"""
     fake: Mapping[str, Any] = field(default_factory=dict)
     """`[tool.perfci.fake]`: what the fake device is told to do"""
+    targets: tuple[str, ...] = ("sm_90",)
+    """what kernels are compiled for where there is no device"""
+    cache_folder: Path | None = None
+    """where compiled figures are kept; None for the user's folder of caches"""
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")
-KEYS = (*FOLDERS, "lock_folder", "time_limit_s", "environment", "fake")
+KEYS = (*FOLDERS, "lock_folder", "cache_folder", "time_limit_s", "environment", "targets", "fake")
 
 
 def load(start: Path) -> Settings:
@@ -85,7 +89,7 @@ def _settings(root: Path, table: Mapping[str, Any]) -> Settings:
     _refuse_unknown(path, table)
     reader = _Reader(path, table)
     folders = {name: root / reader.text(name, name) for name in FOLDERS}
-    lock = reader.text("lock_folder", "")
+    lock, cache = reader.text("lock_folder", ""), reader.text("cache_folder", "")
     return Settings(
         root=root,
         **folders,
@@ -93,6 +97,8 @@ def _settings(root: Path, table: Mapping[str, Any]) -> Settings:
         time_limit_s=reader.seconds("time_limit_s", Settings.time_limit_s),
         environment=reader.names("environment"),
         fake=reader.table("fake"),
+        targets=reader.targets("targets", Settings.targets),
+        cache_folder=root / cache if cache else None,
     )
 
 
@@ -129,6 +135,12 @@ class _Reader:
         secret = next((name for name in value if is_secret(name)), None)
         if secret:
             raise UsageError("setting_secret", path=str(self.path), key=key, name=secret)
+        return tuple(value)
+
+    def targets(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        value = self.values.get(key, list(default))
+        if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
+            self._refuse(key, 'a list of targets in quotes, such as ["sm_90"]')
         return tuple(value)
 
     def table(self, key: str) -> Mapping[str, Any]:

@@ -5,7 +5,8 @@ distributions, which the intervals need, nor ties broken against the alternative
 
 Sources: Hollander, Wolfe, Chicken, Nonparametric Statistical Methods (3rd ed. 2014), chapters 3 (signed rank) and
 4 (rank sum); Mann, Whitney, Ann. Math. Stat. 18 (1947) 50; Holm, Scand. J. Stat. 6 (1979) 65; Tukey, Exploratory
-Data Analysis (1977), for the fence.
+Data Analysis (1977), for the fence; Fisher, J. Am. Stat. Assoc. 53 (1958) 789, for the best two groups, and Ashman,
+Bird, Zepf, Astron. J. 108 (1994) 2348, for how far apart they are.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ MAX_WEIGHT = 1.5
 """Largest weight of the control variate: no kernel was seen to follow the clock more than 1.5 times its reference."""
 
 _FENCE = 1.5
+_APART, _SMALLEST_GROUP, _LEAST_STEP, _TICK_US = 4.5, 1 / 6, 0.01, 0.032
 _FIT_BLOCKS, _FIT_RUNS, _FIT_CORRELATION = 20, 3, 0.8
 
 
@@ -64,6 +66,43 @@ def launch_shift(launches_us: ArrayLike, others_us: ArrayLike) -> float:
     """
     differences = np.subtract.outer(np.log(_positive(launches_us)), np.log(_positive(others_us)))
     return float(np.median(differences))
+
+
+def modes(launches_us: ArrayLike) -> tuple[float, ...]:
+    """The levels that one block's launches fall into, ascending, microseconds: one, unless they clearly are several.
+
+    The two groups with the least squares within (Fisher 1958) are two levels where Ashman's D (1994), the distance of
+    their means over the root mean square of their spreads, is above 4.5, and above 4.5 sqrt(30 / n) for fewer than 30
+    launches: what normal noise exceeds in 1 of 1,000 blocks, and even noise, the hardest, in 1 of 20. A group holds a
+    sixth of the launches, so that spikes are none; levels lie 1 % apart, and no spread counts as less than a tick of
+    32 ns. Groups are split again by the same rule. Raises ValueError as `summary` does.
+    """
+    return tuple(float(np.median(group)) for group in _groups(np.sort(_positive(launches_us))))
+
+
+def _groups(times: Floats) -> list[Floats]:
+    """times: sorted."""
+    cut = _best_cut(times)
+    low, high = times[:cut], times[cut:]
+    if min(low.size, high.size) < max(3, _SMALLEST_GROUP * times.size):
+        return [times]
+    spread = max(math.sqrt((float(low.var(ddof=1)) + float(high.var(ddof=1))) / 2), _TICK_US)
+    apart = float(high.mean() - low.mean()) / spread
+    step = float(np.median(high) / np.median(low)) - 1
+    if apart < _APART * max(1.0, math.sqrt(30 / times.size)) or step < _LEAST_STEP:
+        return [times]
+    return [*_groups(low), *_groups(high)]
+
+
+def _best_cut(times: Floats) -> int:
+    """Size of the lower of the two groups with the least sum of squares within; 0 where there is but one launch."""
+    if times.size < 2:
+        return 0
+    left = np.arange(1, times.size)
+    centred = times - times.mean()
+    below = np.cumsum(centred)[:-1]
+    # The total is fixed: the least within is the most between, and the centred sums of both sides are opposite.
+    return int(np.argmax(below**2 * (1 / left + 1 / (times.size - left)))) + 1
 
 
 # --- paired blocks: signed rank ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ whole and stands in `default.yaml` only.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,15 @@ class CaseThresholds:
     """timer -> difference that never matters: what the timer cannot tell"""
     tau: Steps = ((0.0, 0.05), (3.0, 0.025), (10.0, 0.015), (40.0, 0.01))
     """(from this kernel length on, allowed slow-down against the base), ascending"""
+    registers: float | None = None
+    instructions: float | None = None
+    shared_memory: float | None = None
+    occupancy: float | None = None
+    """allowed growth of what the compiler made against the base's, ratio; of occupancy the allowed loss; None: any"""
+    spill_bytes: float | None = None
+    """allowed growth of a thread's spills against the base, bytes; None: any"""
+    peak_memory: float | None = None
+    """allowed growth of the device memory that a call holds at most against the base, ratio; None: any"""
 
     def floor(self, timer: str | None) -> float:
         """Least difference that matters with this timer, microseconds."""
@@ -64,6 +74,14 @@ class CaseThresholds:
         0.015
         """
         return next(tau for start, tau in reversed(self.tau) if kernel_us >= start)
+
+    def allowed(self, base_us: float, timer: str | None) -> float:
+        """Slow-down against a base of this length that is allowed, ratio: tau, or what the timer cannot tell.
+
+        >>> CaseThresholds().allowed(100.0, "activity"), CaseThresholds().allowed(4.0, "event")
+        (0.01, 0.125)
+        """
+        return max(self.tau_at(base_us), self.floor(timer) / base_us)
 
 
 @dataclass(frozen=True)
@@ -95,8 +113,14 @@ class Thresholds:
         found = own.common
         for pattern, overrides in own.cases:
             if matches(case, pattern):
-                found = replace(found, **overrides)
+                found = _overridden(found, overrides)
         return found
+
+
+def _overridden(limits: CaseThresholds, fields: Mapping[str, Any]) -> CaseThresholds:
+    """The limits with what a file says otherwise; a floor that it leaves out stays."""
+    merged = {**fields, "floor_us": {**limits.floor_us, **fields["floor_us"]}} if "floor_us" in fields else fields
+    return replace(limits, **merged)
 
 
 def load(folder: Path, ops: Collection[str] | None = None) -> Thresholds:
@@ -108,7 +132,7 @@ def load(folder: Path, ops: Collection[str] | None = None) -> Thresholds:
     default = CaseThresholds()
     path = folder / f"{DEFAULT}.yaml"
     if path.is_file():
-        default = replace(default, **_read(path, _DEFAULT_KEYS))
+        default = _overridden(default, _read(path, _DEFAULT_KEYS))
     files = {file.stem: file for file in sorted(folder.glob("*.yaml")) if file.stem != DEFAULT}
     return Thresholds(default, {op: _op(file, default, ops) for op, file in files.items()})
 
@@ -120,7 +144,7 @@ def _op(path: Path, default: CaseThresholds, ops: Collection[str] | None) -> OpT
         raise StoredFileError(kind, file=str(path), op=path.stem, meant=meant)
     fields = _read(path, _OP_KEYS)
     cases = fields.pop("cases", ())
-    return OpThresholds(replace(default, **fields), cases)
+    return OpThresholds(_overridden(default, fields), cases)
 
 
 # --- YAML with places -------------------------------------------------------------------------------------------------
@@ -205,6 +229,14 @@ def _ratio(place: _Place) -> float:
     return float(found[1]) / 100
 
 
+def _slowdown(place: _Place) -> float:
+    """An allowance of 0 % could never be met: no two times are ever equal."""
+    found = _ratio(place)
+    if found == 0:
+        raise place.unlike("a percentage above 0 %, since no two times are ever equal, such as 1 %")
+    return found
+
+
 def _chance(place: _Place) -> float:
     found = _ratio(place)
     if not 0 < found <= 0.5:
@@ -227,15 +259,17 @@ def _target(place: _Place) -> float:
 
 
 def _floors(place: _Place) -> Mapping[str, float]:
-    return {**CaseThresholds().floor_us, **_fields(place, dict.fromkeys(TIMERS, _number))}
+    return _fields(place, dict.fromkeys(TIMERS, _number))
 
 
 def _steps(place: _Place) -> Steps:
     starts = {entry.key: entry for entry in place.items()}
     try:
-        steps = sorted((float(start), _ratio(entry)) for start, entry in starts.items())
+        steps = sorted((float(start), _slowdown(entry)) for start, entry in starts.items())
     except ValueError as error:
         raise place.unlike("kernel lengths in microseconds as keys, such as 40: 1 %") from error
+    if not all(math.isfinite(start) for start, _ in steps):
+        raise place.unlike("kernel lengths in microseconds as keys, such as 40: 1 %")
     if not steps or steps[0][0] != 0:
         raise place.unlike("steps that begin at length 0, such as 0: 5 %")
     return tuple(steps)
@@ -249,11 +283,17 @@ _CASE_KEYS: Mapping[str, _Parser] = {
     "margin": _ratio,
     "speedup": _target,
     "rsd": _ratio,
-    "span_margin": _ratio,
+    "span_margin": _slowdown,
     "span_floor_us": _number,
     "regime": _ratio,
     "floor_us": _floors,
     "tau": _steps,
+    "registers": _ratio,
+    "instructions": _ratio,
+    "shared_memory": _ratio,
+    "occupancy": _ratio,
+    "spill_bytes": _number,
+    "peak_memory": _ratio,
 }
 _DEFAULT_KEYS: Mapping[str, _Parser] = {**_CASE_KEYS, "alpha": _chance}
 _OP_KEYS: Mapping[str, _Parser] = {**_CASE_KEYS, "cases": _cases}

@@ -50,6 +50,7 @@ def test_workers_see_what_is_allowed_and_nothing_else():
         "CI": "true",
         "TRITON_CACHE_DIR": "/cache/triton",
         "TORCHINDUCTOR_CACHE_DIR": "/cache/inductor",
+        "TRITON_DISABLE_LINE_INFO": "1",
     }
 
 
@@ -74,6 +75,15 @@ def test_an_exported_interpreter_never_reaches_a_worker_that_measures():
 
 def test_an_allowed_cache_is_still_the_workers_own():
     assert worker("TRITON_CACHE_DIR")["TRITON_CACHE_DIR"] == "/cache/triton"
+
+
+@pytest.mark.parametrize("interpret", [False, True])
+def test_workers_compile_without_line_information_whatever_the_shell_says(interpret):
+    found = worker_environment(
+        {"TRITON_DISABLE_LINE_INFO": "0"}, ["TRITON_DISABLE_LINE_INFO"], interpret, Path("/cache")
+    )
+
+    assert found["TRITON_DISABLE_LINE_INFO"] == "1"
 
 
 def test_recorded_variables_are_those_that_tell_something():

@@ -30,6 +30,7 @@ def test_a_folder_with_kernels_is_a_project_with_every_default(tmp_path):
     assert settings.thresholds == tmp_path / "thresholds"
     assert settings.reports == tmp_path / "reports"
     assert (settings.lock_folder, settings.time_limit_s, settings.environment, settings.fake) == (None, 120.0, (), {})
+    assert (settings.targets, settings.cache_folder) == (("sm_90",), None)
 
 
 def test_the_root_is_found_from_deep_inside(tmp_path):
@@ -66,6 +67,8 @@ baselines = "b"
 thresholds = "t"
 reports = "r"
 lock_folder = "locks"
+cache_folder = "cache"
+targets = ["sm_90", "gfx942"]
 time_limit_s = 30
 environment = ["MY_FLAG"]
 [tool.perfci.fake]
@@ -76,6 +79,8 @@ seed = 3
     assert (settings.kernels.name, settings.baselines.name) == ("k", "b")
     assert (settings.thresholds.name, settings.reports.name) == ("t", "r")
     assert settings.lock_folder == tmp_path / "locks"
+    assert settings.cache_folder == tmp_path / "cache"
+    assert settings.targets == ("sm_90", "gfx942")
     assert settings.time_limit_s == 30.0
     assert settings.environment == ("MY_FLAG",)
     assert settings.fake == {"seed": 3}
@@ -95,11 +100,21 @@ def test_a_pyproject_without_our_table_makes_no_project(tmp_path):
     assert refusal(tmp_path).kind == "no_project"
 
 
+def test_a_cache_may_lie_anywhere(tmp_path):
+    assert load(project(tmp_path, '[tool.perfci]\ncache_folder = "/var/cache"\n')).cache_folder == Path("/var/cache")
+
+
 def test_a_misspelt_key_is_met_with_a_guess(tmp_path):
     reason = refusal(project(tmp_path, '[tool.perfci]\nkernel = "k"\n'))
 
     assert reason.kind == "setting_misspelt"
     assert reason.facts["guess"] == "kernels"
+
+
+def test_targets_misspelt_are_met_with_a_guess_too(tmp_path):
+    reason = refusal(project(tmp_path, '[tool.perfci]\ntarget = ["sm_90"]\n'))
+
+    assert (reason.kind, reason.facts["guess"]) == ("setting_misspelt", "targets")
 
 
 def test_an_unknown_key_is_met_with_the_known_ones(tmp_path):
@@ -119,6 +134,10 @@ def test_an_unknown_key_is_met_with_the_known_ones(tmp_path):
         ('environment = "PATH"', "environment"),
         ("environment = [1]", "environment"),
         ("fake = 1", "fake"),
+        ('targets = "sm_90"', "targets"),
+        ("targets = [90]", "targets"),
+        ("targets = []", "targets"),
+        ("cache_folder = true", "cache_folder"),
     ],
 )
 def test_a_wrong_type_is_named_with_file_and_key(tmp_path, line, key):

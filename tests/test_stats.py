@@ -291,3 +291,81 @@ def test_holm_keeps_the_family_wise_error():
     alarms = sum(min(stats.holm(list(rng.random(20)), family=20)) <= 0.05 for _ in range(2000))
 
     assert binomtest(alarms, 2000, 0.05, alternative="greater").pvalue > 1e-3
+
+
+# --- levels of a block's launches -------------------------------------------------------------------------------------
+
+
+def _two_levels(rng, launches=30, apart=0.03, spread=0.005):
+    slower = rng.permutation(launches) < rng.integers(launches // 4, 3 * launches // 4)
+    return 100 * np.exp(np.log1p(apart) * slower + rng.normal(0, spread, launches))
+
+
+def test_two_levels_three_per_cent_apart_are_seen_and_stated():
+    rng = np.random.default_rng(13)
+    found = [stats.modes(_two_levels(rng)) for _ in range(400)]
+
+    assert sum(len(levels) == 2 for levels in found) >= 380
+    assert np.mean([levels for levels in found if len(levels) == 2], axis=0) == pytest.approx([100, 103], rel=0.002)
+
+
+UNIMODAL = {
+    "normal": (lambda rng: rng.normal(0, 0.01, 30), 0.005),
+    "quiet": (lambda rng: rng.normal(0, 0.001, 30), 0.0),
+    "heavy tails": (lambda rng: 0.01 * rng.standard_t(3, 30), 0.005),
+    "drift": (lambda rng: np.linspace(0, 0.03, 30) + rng.normal(0, 0.002, 30), 0.005),
+    "spikes": (lambda rng: rng.normal(0, 0.005, 30) + (rng.random(30) < 0.05) * rng.uniform(0.1, 1, 30), 0.01),
+    "uniform": (lambda rng: rng.uniform(-0.02, 0.02, 30), 0.07),
+    "skewed": (lambda rng: rng.exponential(0.02, 30), 0.05),
+}
+
+
+@pytest.mark.parametrize("noise", UNIMODAL)
+def test_noise_about_one_level_is_rarely_taken_for_several(noise):
+    rng = np.random.default_rng(14)
+    draw, most = UNIMODAL[noise]
+
+    several = sum(len(stats.modes(100 * np.exp(draw(rng)))) > 1 for _ in range(1000))
+
+    assert several <= most * 1000
+
+
+@pytest.mark.parametrize("launches", [8, 12, 20, 30])
+def test_fewer_launches_are_taken_for_several_levels_no_more_often(launches):
+    rng = np.random.default_rng(15)
+
+    several = sum(len(stats.modes(rng.normal(100, 2, launches))) > 1 for _ in range(1000))
+
+    assert several <= 8
+
+
+def test_eight_launches_show_a_clock_that_switches():
+    times = [700.1, 790.3, 700.4, 699.8, 789.9, 790.0, 700.2, 790.4]
+
+    assert stats.modes(times) == pytest.approx((700.15, 790.15))
+
+
+def test_three_clocks_are_three_levels():
+    rng = np.random.default_rng(16)
+    times = np.concatenate([rng.normal(level, 1, 10) for level in (700, 726, 790)])
+
+    assert stats.modes(rng.permutation(times)) == pytest.approx((700, 726, 790), rel=0.001)
+
+
+def test_neighbouring_ticks_of_the_timer_are_one_level():
+    assert len(stats.modes([1.28, 1.312] * 15)) == 1
+    assert len(stats.modes([1.28, 1.312, 1.344] * 10)) == 1
+
+
+def test_levels_that_hardly_differ_are_one():
+    assert stats.modes([1000.0] * 15 + [1005.0] * 15) == (1002.5,)
+
+
+@pytest.mark.parametrize("times", [[7.0], [7.0, 9.0], [7.0] * 30])
+def test_few_or_equal_launches_have_one_level(times):
+    assert len(stats.modes(times)) == 1
+
+
+def test_launches_without_time_have_no_levels():
+    with pytest.raises(ValueError, match="positive finite"):
+        stats.modes([])

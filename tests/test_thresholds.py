@@ -93,6 +93,16 @@ def test_tau_may_be_given_in_any_order(tmp_path):
         ("tau:\n  3: 1 %\n", 1, "begin at length 0"),
         ("tau:\n  0: 1 %\n  long: 2 %\n", 1, "kernel lengths in microseconds"),
         ("tau:\n  0: 1\n", 2, "where a percentage"),
+        ("tau:\n  0: 0 %\n", 2, "above 0 %, since no two times are ever equal"),
+        ("tau:\n  0: 1 %\n  .inf: 1 %\n", 1, "kernel lengths in microseconds"),
+        ("tau:\n  nan: 1 %\n", 1, "kernel lengths in microseconds"),
+        ("span_margin: 0 %\n", 1, "above 0 %"),
+        ("register: 5 %\n", 1, "did you mean registers?"),
+        ("spill_byte: 5\n", 1, "did you mean spill_bytes?"),
+        ("shared_memroy: 5 %\n", 1, "did you mean shared_memory?"),
+        ("registers: 5\n", 1, "where a percentage"),
+        ("peak_memory: none\n", 1, "where a percentage"),
+        ("spill_bytes: 5 %\n", 1, "a number, zero or more"),
         ("- margin\n", 1, "a mapping"),
         ("cases:\n  rows=1:\n    margin: 3 %\n", 1, "belongs in <op>.yaml"),
     ],
@@ -135,3 +145,70 @@ def test_a_file_of_an_unknown_op_is_an_error_with_a_guess(tmp_path):
 
 def test_ops_are_not_checked_unless_they_are_given(tmp_path):
     assert _load(tmp_path, anything="margin: 4 %\n").for_case("anything", "a=1").margin == 0.04
+
+
+def test_a_floor_that_a_file_leaves_out_is_the_one_of_the_file_above(tmp_path):
+    thresholds = _load(
+        tmp_path,
+        default="floor_us:\n  activity: 0.3\n  event: 0.8\n",
+        softmax="floor_us:\n  event: 0.9\ncases:\n  rows=1:\n    floor_us:\n      virtual: 0.4\n",
+    )
+
+    assert thresholds.for_case("softmax", "rows=1").floor_us == {"activity": 0.3, "event": 0.9, "virtual": 0.4}
+    assert thresholds.for_case("softmax", "rows=2").floor_us == {"activity": 0.3, "event": 0.9, "virtual": 0.0}
+
+
+# --- against a base ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("us", "timer", "allowed"),
+    [
+        (100.0, "activity", 0.01),
+        (100.0, "event", 0.01),
+        (40.0, "event", 0.0125),
+        (12.0, "activity", 0.015),
+        (4.0, "activity", 0.025),
+        (2.0, "activity", 0.05),
+        (2.0, "event", 0.25),
+        (2.0, "virtual", 0.05),
+        (0.4, "event", 1.25),
+        (2.0, None, 0.25),
+    ],
+)
+def test_allowed_is_tau_or_what_the_timer_cannot_tell(us, timer, allowed):
+    assert CaseThresholds().allowed(us, timer) == pytest.approx(allowed)
+
+
+GATES = ("registers", "instructions", "shared_memory", "occupancy", "spill_bytes", "peak_memory")
+
+
+def test_nothing_that_the_compiler_makes_is_gated_unless_a_file_says_so(pytestconfig):
+    for limits in (CaseThresholds(), load(pytestconfig.rootpath / "thresholds").default):
+        assert [getattr(limits, gate) for gate in GATES] == [None] * len(GATES)
+
+
+def test_every_gate_can_be_set_for_all_for_an_op_and_for_a_case(tmp_path):
+    thresholds = _load(
+        tmp_path,
+        default="registers: 10 %\nspill_bytes: 8\n",
+        softmax="instructions: 5 %\nshared_memory: 0 %\noccupancy: 20 %\n"
+        "cases:\n  rows=1:\n    registers: 0 %\n    peak_memory: 3 %\n",
+    )
+
+    found = thresholds.for_case("softmax", "rows=1")
+
+    assert [getattr(found, gate) for gate in GATES] == [0.0, 0.05, 0.0, 0.2, 8.0, 0.03]
+    assert thresholds.for_case("softmax", "rows=2").registers == 0.1
+    assert thresholds.for_case("matmul", "rows=1").instructions is None
+
+
+def test_the_committed_defaults_show_every_gate_and_how_to_set_it(pytestconfig, tmp_path):
+    text = (pytestconfig.rootpath / "thresholds" / "default.yaml").read_text(encoding="utf-8")
+    shown = [
+        line.removeprefix("# ") for line in text.splitlines() if line.removeprefix("# ").partition(":")[0] in GATES
+    ]
+
+    found = _load(tmp_path, default="\n".join(shown)).default
+
+    assert all(getattr(found, gate) is not None for gate in GATES)

@@ -9,13 +9,16 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
     run         plan and run
     baseline    what is stored
     decision    comparisons, judgements
+    identity    what a call does, and what compilers make of it
 """
 
 from perfci.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
-from perfci.model.decision import Comparison, Interval, Judgement, Judgements, Need, Screen
+from perfci.model.decision import Comparison, Interval, Judgement, Judgements, Look, Need, Screen
+from perfci.model.identity import Identity, KernelBinary, LaunchIdentity, Static, StaticCase, StaticOp
 from perfci.model.measured import (
     AccuracyCase,
     ArmBlock,
+    BaseArm,
     Block,
     CompiledKernel,
     ErrorStats,
@@ -24,13 +27,15 @@ from perfci.model.measured import (
     Summary,
 )
 from perfci.model.place import Device, DeviceState, Environment, Limits
-from perfci.model.run import FORMAT, Plan, PlannedOp, Run
+from perfci.model.run import FORMAT, Base, DuelWhat, Plan, PlannedBase, PlannedOp, Run
 from perfci.model.verdict import Fact, Gate, Reason, Suite, Verdict
 
 __all__ = [
     "FORMAT",
     "AccuracyCase",
     "ArmBlock",
+    "Base",
+    "BaseArm",
     "Baseline",
     "BaselineBlock",
     "BaselineCase",
@@ -40,22 +45,31 @@ __all__ = [
     "CompiledKernel",
     "Device",
     "DeviceState",
+    "DuelWhat",
     "Environment",
     "ErrorStats",
     "Fact",
     "Gate",
+    "Identity",
     "Interval",
     "Judgement",
     "Judgements",
+    "KernelBinary",
+    "LaunchIdentity",
     "Limits",
+    "Look",
     "Need",
     "OpRun",
     "PerformanceCase",
     "Plan",
+    "PlannedBase",
     "PlannedOp",
     "Reason",
     "Run",
     "Screen",
+    "Static",
+    "StaticCase",
+    "StaticOp",
     "Suite",
     "Summary",
     "Verdict",

@@ -43,6 +43,26 @@ class Screen:
 
 
 @dataclass(frozen=True)
+class Look:
+    """One case's duel as it stands: d is the shift of kernel against base in one block, log scale, plus is slower."""
+
+    blocks: int
+    processes: int
+    shift: Interval
+    """Hodges-Lehmann centre of d with its interval, log scale"""
+    p_slower: float
+    """exact signed-rank test of d > tau; 1 before the looks that may decide"""
+    p_faster: float
+    """of d < -tau"""
+    medians: tuple[float, ...]
+    """of d, one a process"""
+    tau: float
+    """allowed slow-down, log scale"""
+    p_differs: float = 1.0
+    """of |d| >= tau, the larger of two one-sided tests: small where kernel and base are as good as equal"""
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A performance case held against its baseline."""
 
@@ -67,6 +87,12 @@ class Comparison:
     activities: float | None = None
     """kernels, copies and memsets a launch, median over blocks"""
     baseline_activities: float | None = None
+    duel: Look | None = None
+    """kernel against base, where both were timed"""
+    duel_span: Look | None = None
+    """the same of the launch's span; None where a launch is one kernel or spans are unknown"""
+    base_us: float | None = None
+    """median of the base's block medians"""
 
 
 @dataclass(frozen=True)
@@ -81,6 +107,8 @@ class Judgement:
     """the first one decided; the others are worth knowing"""
     comparison: Comparison | None = None
     p_adjusted: float | None = None
+    target: str | None = None
+    """what a compiled kernel was compiled for"""
 
 
 @dataclass(frozen=True)
@@ -90,7 +118,7 @@ class Need:
     op: str
     case: str
     processes: int
-    """fresh processes in which to measure the case again"""
+    """fresh processes that the case should have been measured in, those so far included"""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from perfci.model.identity import Identity
 from perfci.model.place import DeviceState
 from perfci.model.verdict import Reason
 
@@ -83,6 +84,8 @@ class ArmBlock:
     """median time that the call itself kept the host busy"""
     activities: int | None = None
     """kernels, copies and memsets a launch"""
+    modes_us: tuple[float, ...] = ()
+    """the levels that the launches fall into, where they are several"""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,25 @@ class Block:
     shifts: Mapping[str, float]
     """'kernel/reference' -> Hodges-Lehmann shift of the launches' logarithms; positive: the first is slower"""
     state: DeviceState = field(default_factory=DeviceState)
+    board: str | None = None
+    """UUID, where the block was not measured on the run's own board"""
+
+
+@dataclass(frozen=True)
+class BaseArm:
+    """What the kernel as of the base revision has to do with a case."""
+
+    identity: Identity | None = None
+    same: bool | None = None
+    """it does the same device work as the kernel; None where that cannot be told"""
+    changes: tuple[Reason, ...] = ()
+    """what differs between the two identities"""
+    duelled: bool = False
+    """it is timed beside the kernel"""
+    failure: Reason | None = None
+    """why it cannot be: it raises, or is wrong itself"""
+    peak_bytes: int | None = None
+    """most device memory that the process held during its call, inputs included"""
 
 
 @dataclass(frozen=True)
@@ -138,6 +160,12 @@ class PerformanceCase:
     raised: bool = False
     suspicion: tuple[Reason, ...] = ()
     """what looks like cheating or a broken measurement"""
+    identity: Identity | None = None
+    """what the kernel's call does on the device"""
+    peak_bytes: int | None = None
+    """most device memory that the process held during a call, inputs included"""
+    base: BaseArm | None = None
+    """None where the case is not held against a base"""
 
 
 @dataclass(frozen=True)

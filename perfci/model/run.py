@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
+from perfci.model.identity import Static
 from perfci.model.measured import OpRun
 from perfci.model.place import Environment, Limits
 from perfci.model.verdict import Reason, Suite
 
 FORMAT = 1
 """Version of run.json and of the baseline files. 1: the first."""
+
+
+class DuelWhat(StrEnum):
+    """Which cases are timed side by side with the base revision."""
+
+    CHANGED = "changed"
+    """those whose identity changed or cannot be told"""
+    ALL = "all"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Base:
+    """The revision that a run is compared with."""
+
+    commit: str
+    how: str
+    """asked, first_parent, merge_base or baseline"""
+    name: str
+    """as it was found: origin/main, v1.2"""
+    python: str | None = None
+    """another interpreter that the base runs in"""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """versions in that interpreter"""
+    changed_rules: tuple[str, ...] = ()
+    """files that say how a merge request is judged, and that it changes"""
+    changed_pins: tuple[str, ...] = ()
+    """requirements of the toolchain that it changes"""
+
+
+@dataclass(frozen=True)
+class PlannedBase:
+    """What the base revision has of an op."""
+
+    same: bool = False
+    """its files are the same, so that nothing needs to be run to know it unchanged"""
+    changed: tuple[str, ...] = ()
+    """files that differ, relative to the project's root"""
+    performance: tuple[str, ...] = ()
+    """its performance cases"""
+    failure: Reason | None = None
+    """why it cannot be held against at all: no such op, another signature, a broken contract"""
+    apart: Reason | None = None
+    """why the two revisions need a process each"""
 
 
 @dataclass(frozen=True)
@@ -21,6 +68,12 @@ class PlannedOp:
     performance: tuple[str, ...] = ()
     failure: Reason | None = None
     """the op breaks the contract or does not import"""
+    signature: tuple[str, ...] = ()
+    """parameters of the kernel"""
+    base: PlannedBase | None = None
+    """None without a base revision"""
+    audit: tuple[str, ...] = ()
+    """cases that are duelled although they are unchanged: a control of the measurement"""
 
 
 @dataclass(frozen=True)
@@ -37,6 +90,18 @@ class Plan:
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     filter: str | None = None
     """the --case pattern; with one, missing cases are not REMOVED"""
+    base: Base | None = None
+    duel: DuelWhat = DuelWhat.NONE
+    skip_unchanged: bool = False
+    """what the base proves unchanged is not run at all"""
+    duel_family: int = 0
+    """number of cases that may be duelled, fixed beforehand"""
+    removed: tuple[str, ...] = ()
+    """ops that only the base has"""
+    base_note: Reason | None = None
+    """why there is no base, where one was looked for"""
+    devices: int = 1
+    """of this kind on the host: later looks are taken on another"""
 
     @property
     def family(self) -> int:
@@ -61,4 +126,6 @@ class Run:
     stopped: str | None = None
     """SIGINT or SIGTERM where the run was stopped early"""
     wall_s: float | None = None
+    static: Static | None = None
+    """what was compiled without a device"""
     format: int = FORMAT

@@ -57,7 +57,8 @@ _WARNS = frozenset({Verdict.INCONCLUSIVE, Verdict.DRIFTED, Verdict.STALE, Verdic
 
 
 class Suite(StrEnum):
-    """Which of an op's two suites a case belongs to."""
+    """Which of an op's two suites a case belongs to, or that it is about its compiled kernels."""
 
     ACCURACY = "accuracy"
     PERFORMANCE = "performance"
+    COMPILED = "compiled"
