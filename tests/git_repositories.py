@@ -1,0 +1,47 @@
+"""Repositories and clones to ask git about, made by git itself."""
+
+import subprocess
+from pathlib import Path
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", folder, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(folder: Path, text: str, file: str = "file") -> str:
+    """Commit one file with this text; the new commit's id."""
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text)
+    git(folder, "add", file)
+    git(folder, "commit", "-q", "-m", text)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def commit_all(folder: Path) -> str:
+    git(folder, "add", "--all")
+    git(folder, "commit", "-q", "-m", "all of it")
+    return git(folder, "rev-parse", "HEAD")
+
+
+def start(folder: Path) -> Path:
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    commit(folder, "first")
+    return folder
+
+
+def clone(source: Path, *options: str) -> Path:
+    """A clone over the file protocol, since a plain local one is never shallow."""
+    target = source.parent / "clone"
+    git(source.parent, "clone", "-q", *options, source.as_uri(), str(target))
+    return target
+
+
+def alone(monkeypatch, ceiling: Path) -> None:
+    """No settings of the user's, and no repository above this folder, reach the ones made here."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(ceiling))
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "A. Tester")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "tester@example.org")
