@@ -5,6 +5,9 @@ cuda cpu fake      the devices; the fake one ships, is deterministic and needs n
 tensors   torch's half of the seam: inputs, guards, comparisons
 activity events    timers of CUDA devices: CUPTI records first, event pairs as the fallback
 nvml lock          device state without torch; one perfci a device
+capture            what a call does: torch operations, launches (noted, launches, source beside it)
+offline            a device that is not there: compiles and launches nothing (stub, board, virtual, tuning, targets)
+artefacts          registers, spills, instructions, occupancy of a binary (disassembly, instructions, occupancy)
 """
 
 from __future__ import annotations

@@ -7,14 +7,15 @@ spans many blocks.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import torch
+from torch.cuda import synchronize
 from torch.profiler import ProfilerActivity, profile
 
 from perfci.device.flush import NAME, Flush
@@ -32,6 +33,7 @@ class Record:
     start_ns: int
     duration_ns: int
     name: str
+    stream: int = 0
 
     @property
     def end_ns(self) -> int:
@@ -52,15 +54,19 @@ class ActivitySession:
         """Flush, then call; the records up to the next flush are this launch's."""
         self._flush()
         self._marks += 1
-        began = time.perf_counter()
+        began = perf_counter()
         result = call()
-        self._timed.append((self._marks - 1, 1e6 * (time.perf_counter() - began)))
+        self._timed.append((self._marks - 1, 1e6 * (perf_counter() - began)))
         return result
 
     def pause(self) -> None:
         """Close the launch before with a flush, so that what follows is counted to none."""
         self._flush()
         self._marks += 1
+
+    def aside(self) -> None:
+        """Close the launch before, as `pause` does."""
+        self.pause()
 
     def finish(self, records: list[Record]) -> None:
         """Take the profiler's records."""
@@ -69,7 +75,8 @@ class ActivitySession:
     def launches(self) -> Sequence[Launch]:
         """Every launch in order; raises DeviceError where flushes are missing in the records."""
         groups = split_at_flushes(self._records, self._marks)
-        return [_launch(groups[mark], host_us) for mark, host_us in self._timed]
+        home = next((record.stream for record in self._records if record.name == NAME), 0)
+        return [_launch(groups[mark], host_us, home) for mark, host_us in self._timed]
 
     def busy_s(self) -> float:
         """Seconds covered by any record."""
@@ -82,10 +89,10 @@ def activity_session(flush: Flush) -> Iterator[ActivitySession]:
     session = ActivitySession(flush)
     # The profiler's own start is not the device's work, so it waits before anything is queued.
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        torch.cuda.synchronize()
+        synchronize()
         yield session
         session.pause()
-        torch.cuda.synchronize()
+        synchronize()
     session.finish(_records(profiler))
 
 
@@ -115,14 +122,15 @@ def _records(profiler: Any) -> list[Record]:
     events = profiler.profiler.kineto_results.events()
     device = torch.autograd.DeviceType.CUDA
     return [
-        Record(event.start_ns(), event.duration_ns(), event.name())
+        Record(event.start_ns(), event.duration_ns(), event.name(), event.device_resource_id())
         for event in events
         if event.device_type() == device and not event.is_user_annotation()
     ]
 
 
-def _launch(records: Sequence[Record], host_us: float) -> Launch:
+def _launch(records: Sequence[Record], host_us: float, home: int) -> Launch:
     if not records:
         return Launch(0.0, 0.0, host_us, 0)
     span = max(record.end_ns for record in records) - records[0].start_ns
-    return Launch(sum(record.duration_ns for record in records) / 1e3, span / 1e3, host_us, len(records))
+    elsewhere = any(record.stream != home for record in records)
+    return Launch(sum(record.duration_ns for record in records) / 1e3, span / 1e3, host_us, len(records), elsewhere)

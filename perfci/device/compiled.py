@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from triton.runtime.jit import JITFunction
-
+from perfci.device.launches import Launched, watched_launches
 from perfci.model import CompiledKernel
 
 
@@ -15,39 +14,32 @@ from perfci.model import CompiledKernel
 def recorded_kernels() -> Iterator[dict[str, CompiledKernel]]:
     """Note every compiled kernel that is launched inside, by name and constants; not for use while timing."""
     found: dict[str, CompiledKernel] = {}
-    run = JITFunction.run
 
-    def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kernel = run(self, *args, **kwargs)
-        if kernel is not None:
-            facts = _facts(self, kernel)
-            found[f"{facts.name} {facts.constants}"] = facts
-        return kernel
+    def heard(launch: Launched) -> None:
+        facts = _facts(launch)
+        found[f"{facts.name} {facts.constants}"] = facts
 
-    JITFunction.run = recording
-    try:
+    with watched_launches(heard):
         yield found
-    finally:
-        JITFunction.run = run
 
 
-def _facts(function: Any, kernel: Any) -> CompiledKernel:
-    metadata = kernel.metadata
+def _facts(launch: Launched) -> CompiledKernel:
+    kernel, metadata = launch.kernel, launch.kernel.metadata
     return CompiledKernel(
-        name=function.fn.__name__,
+        name=launch.name,
         registers=getattr(kernel, "n_regs", None),
         spills=getattr(kernel, "n_spills", None),
         shared_bytes=getattr(metadata, "shared", None),
         warps=getattr(metadata, "num_warps", None),
         stages=getattr(metadata, "num_stages", None),
-        constants=_constants(function, kernel),
+        constants=_constants(launch),
     )
 
 
-def _constants(function: Any, kernel: Any) -> str:
+def _constants(launch: Launched) -> str:
     """Named constants of the source; Triton keys them by position, nested for tuples."""
-    constants = getattr(getattr(kernel, "src", None), "constants", None) or {}
-    names = function.arg_names
+    constants = getattr(getattr(launch.kernel, "src", None), "constants", None) or {}
+    names = getattr(launch.function, "arg_names", [])
     named = {_argument(key, names): value for key, value in constants.items()}
     return ",".join(f"{name}={value}" for name, value in sorted(named.items()) if name)
 

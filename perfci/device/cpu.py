@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from perfci.device.races import watched_races
-from perfci.device.seam import Race, Session
-from perfci.device.tensors import TorchArrays
+from perfci.device.seam import Capture, PeakMemory, Race, Session
+from perfci.device.source import inputs_digest
+from perfci.device.tensors import TorchArrays, operator_namespaces
 from perfci.errors import DeviceError
-from perfci.model import CompiledKernel, Device, DeviceState, Limits, Reason
+from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 
 
 class CpuDevice:
@@ -28,6 +29,10 @@ class CpuDevice:
         name = platform.processor() or platform.machine()
         self.info = Device(kind="cpu", name=f"CPU {name}", key="cpu", runtime="Triton interpreter")
         self.arrays = TorchArrays("cpu")
+
+    def count(self) -> int:
+        """One."""
+        return 1
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -61,6 +66,18 @@ class CpuDevice:
         """Compile nothing."""
         return nullcontext({})
 
+    def captured(self) -> AbstractContextManager[Capture]:
+        """See nothing: the interpreter compiles nothing."""
+        return nullcontext(_Uncaptured())
+
+    def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
+        """Digest of the source."""
+        return inputs_digest(make_inputs)
+
+    def peak_memory(self) -> AbstractContextManager[PeakMemory]:
+        """Know nothing of the host's memory."""
+        return nullcontext(PeakMemory())
+
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
         """Watch the interpreter's memory."""
         return watched_races()
@@ -69,6 +86,20 @@ class CpuDevice:
         """Whether the host's memory ran out."""
         return isinstance(error, MemoryError) or "not enough memory" in str(error)
 
+    def registered(self) -> frozenset[str]:
+        """Namespaces of torch operators, torch's own among them."""
+        return operator_namespaces()
+
     def tampered(self) -> tuple[str, ...]:
         """Offer nothing to tamper with."""
         return ()
+
+
+class _Uncaptured:
+    """Calls in the interpreter: whether two revisions compile to the same code cannot be told."""
+
+    sources: tuple[str, ...] = ()
+
+    def identity(self, inputs: str) -> Identity:
+        """Unknown."""
+        return Identity(inputs=inputs, unknown=Reason("captured_interpreted"))

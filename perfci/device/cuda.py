@@ -6,20 +6,25 @@ import functools
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import perf_counter
 from typing import Any
 
 import torch
 import torch.profiler
+from torch.cuda import synchronize
+from triton.runtime.jit import JITFunction
 
+from perfci import stats
 from perfci.device.activity import activity_session
+from perfci.device.capture import captured, inputs_digest
 from perfci.device.compiled import recorded_kernels
 from perfci.device.events import event_session
 from perfci.device.flush import Flush
 from perfci.device.nvml import Board, device_key
-from perfci.device.seam import Race, Session
-from perfci.device.tensors import TorchArrays
+from perfci.device.seam import Capture, PeakMemory, Race, Session
+from perfci.device.tensors import TorchArrays, operator_namespaces
 from perfci.errors import DeviceError
 from perfci.model import CompiledKernel, Device, DeviceState, Limits, Reason
 
@@ -31,6 +36,9 @@ _PROBES = 10
 _PAD_STEP = 1 << 16
 _PAD_STEPS = 512
 """Padding of up to 32 MiB: buffers of a block land elsewhere than those of the block before."""
+
+
+# synchronize and perf_counter are bound here, before any op is imported: an op that replaces them is told, not obeyed.
 
 
 class CudaDevice:
@@ -62,6 +70,11 @@ class CudaDevice:
         self._l2_bytes = properties.L2_cache_size
         self._flush: Flush
 
+    def count(self) -> int:
+        """The visible GPUs, where they are all alike: times of another model are another question."""
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        return len(names) if len(set(names)) == 1 else 1
+
     def session(self) -> AbstractContextManager[Session]:
         """Open a session of the timer in use."""
         return activity_session(self._flush) if self.timer == "activity" else event_session(self._flush)
@@ -73,7 +86,7 @@ class CudaDevice:
 
     def synchronize(self) -> None:
         """Wait until the device has finished."""
-        torch.cuda.synchronize()
+        synchronize()
 
     def pad(self, seed: int) -> object:
         """Hold a random stretch of memory."""
@@ -96,16 +109,34 @@ class CudaDevice:
 
     def window_s(self, call: Callable[[], Any], launches: int) -> float:
         """Wall time of launches one behind the other."""
-        torch.cuda.synchronize()
-        began = time.perf_counter()
+        synchronize()
+        began = perf_counter()
         for _ in range(launches):
             call()
-        torch.cuda.synchronize()
-        return time.perf_counter() - began
+        synchronize()
+        return perf_counter() - began
 
     def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         """Watch Triton's launches."""
         return recorded_kernels()
+
+    def captured(self) -> AbstractContextManager[Capture]:
+        """Watch Triton's launches, torch's operations, and what waits for the device."""
+        return captured()
+
+    def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
+        """Digest of the source."""
+        return inputs_digest(make_inputs)
+
+    @contextmanager
+    def peak_memory(self) -> Iterator[PeakMemory]:
+        """Ask torch's allocator: other libraries' memory does not count."""
+        peak = PeakMemory()
+        synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        yield peak
+        synchronize()
+        peak.bytes = int(torch.cuda.max_memory_allocated())
 
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
         """See none: a race shows in answers that differ from call to call."""
@@ -114,6 +145,10 @@ class CudaDevice:
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether the device's memory ran out."""
         return isinstance(error, torch.OutOfMemoryError)
+
+    def registered(self) -> frozenset[str]:
+        """Namespaces of torch operators, torch's own among them."""
+        return operator_namespaces()
 
     def tampered(self) -> tuple[str, ...]:
         """Timing functions that were replaced since the device was opened."""
@@ -156,7 +191,7 @@ def _median_s(call: Callable[[], Any]) -> float:
         start.record()
         call()
         end.record()
-        torch.cuda.synchronize()
+        synchronize()
         times.append(start.elapsed_time(end) / 1e3)
     return statistics.median(times)
 
@@ -169,5 +204,14 @@ def _timing_functions() -> dict[str, Any]:
         "torch.cuda.Event.elapsed_time": torch.cuda.Event.elapsed_time,
         "torch.profiler.profile.__enter__": torch.profiler.profile.__enter__,
         "torch.profiler.profile.__exit__": torch.profiler.profile.__exit__,
+        "torch.cuda.Event": torch.cuda.Event,
+        "torch.cuda.Stream.synchronize": torch.cuda.Stream.synchronize,
+        "torch.profiler.profile": torch.profiler.profile,
+        "triton.runtime.jit.JITFunction.run": JITFunction.run,
         "time.perf_counter": time.perf_counter,
+        "time.time": time.time,
+        # What turns records into numbers and verdicts; a kernel shares the process with it.
+        "perfci.device.flush.Flush.__call__": Flush.__call__,
+        "perfci.stats.launch_shift": stats.launch_shift,
+        "perfci.stats.summary": stats.summary,
     }

@@ -5,12 +5,13 @@ Adds about 3 us to a launch on an H200, so its times are kept apart from activit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
 import torch
+from torch.cuda import synchronize
 
 from perfci.device.flush import Flush
 from perfci.device.seam import Launch
@@ -36,15 +37,18 @@ class EventSession:
         torch.cuda._sleep(_SPIN_CYCLES)
         self._flush()
         start.record()
-        began = time.perf_counter()
+        began = perf_counter()
         result = call()
-        host_us = 1e6 * (time.perf_counter() - began)
+        host_us = 1e6 * (perf_counter() - began)
         end.record()
         self._pairs.append((start, end, host_us))
         return result
 
     def pause(self) -> None:
         """Mark nothing: events delimit launches by themselves."""
+
+    def aside(self) -> None:
+        """Mark nothing."""
 
     def finish(self) -> None:
         """Read all pairs; the device has been waited for."""
@@ -66,7 +70,7 @@ def event_session(flush: Flush) -> Iterator[EventSession]:
     """Open a session; events are read when it ends."""
     session = EventSession(flush)
     yield session
-    torch.cuda.synchronize()
+    synchronize()
     session.finish()
 
 
@@ -76,5 +80,5 @@ def _flush_time_us(flush: Flush) -> float:
     for _ in range(_FLUSH_PROBES):
         flush()
     end.record()
-    torch.cuda.synchronize()
+    synchronize()
     return float(1e3 * start.elapsed_time(end) / _FLUSH_PROBES)

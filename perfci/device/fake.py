@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,9 +18,13 @@ from typing import Any
 import numpy as np
 
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.device.seam import Launch, Race
+from perfci.device.seam import Launch, PeakMemory, Race
+from perfci.device.source import inputs_digest
 from perfci.errors import UsageError
-from perfci.model import CompiledKernel, Device, DeviceState, Limits, Reason
+from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
+
+VISIBLE = "FAKE_VISIBLE_DEVICES"
+"""Variable that names the boards which a process may use."""
 
 TICK_US = 0.032
 """Times are whole ticks, as on an H200."""
@@ -45,6 +50,8 @@ class FakeSpec:
     throttle: tuple[str, ...] = ()
     foreign_processes: int = 0
     memory_bytes: int = 1 << 34
+    devices: int = 1
+    """boards of the host; a process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones"""
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> FakeSpec:
@@ -64,6 +71,8 @@ class _Clock:
 
     def __init__(self) -> None:
         self.spent: list[float] = []
+        self.heard: list[list[float]] = []
+        """of captures under way"""
 
 
 _clock = _Clock()
@@ -71,7 +80,8 @@ _clock = _Clock()
 
 def work(us: float) -> None:
     """Take so many microseconds of the fake device's time; each call counts as one activity."""
-    _clock.spent.append(us)
+    for spent in (_clock.spent, *_clock.heard):
+        spent.append(us)
 
 
 def crash() -> None:
@@ -110,6 +120,9 @@ class FakeSession:
         self._block_effect = self._rng.normal(0, self._spec.block_noise) + self._blocks * self._spec.drift_per_block
         self._blocks += 1
 
+    def aside(self) -> None:
+        """Go on with the block: its common effect stays."""
+
     def launches(self) -> Sequence[Launch]:
         """All launches so far."""
         return self._launches
@@ -128,6 +141,20 @@ class FakeSession:
         return float(np.exp(log)) * spike / spec.speed
 
 
+@dataclass(frozen=True)
+class FakeCapture:
+    """The work that calls claimed, microseconds."""
+
+    spent: list[float]
+    sources: tuple[str, ...] = ()
+    """none: fake kernels are launched by nobody"""
+
+    def identity(self, inputs: str) -> Identity:
+        """The amounts in order; unknown where a call claimed none."""
+        operations = tuple(f"work {us} us" for us in self.spent)
+        return Identity(operations, inputs=inputs, unknown=None if operations else Reason("captured_nothing"))
+
+
 class FakeDevice:
     """An accelerator made of numpy and a seeded generator."""
 
@@ -139,7 +166,7 @@ class FakeDevice:
             kind="fake",
             name=spec.model,
             key=spec.model.lower().replace(" ", "-"),
-            uuid=f"FAKE-{seed}",
+            uuid=f"FAKE-{os.environ.get(VISIBLE, '0').split(',')[0]}",
             runtime="virtual",
             processors=8,
             l2_bytes=1 << 20,
@@ -149,6 +176,10 @@ class FakeDevice:
         self._spec = spec
         self._rng = np.random.default_rng(seed)
         self._bias: dict[object, float] = {}
+
+    def count(self) -> int:
+        """As planted."""
+        return self._spec.devices
 
     @contextmanager
     def session(self) -> Iterator[FakeSession]:
@@ -184,6 +215,25 @@ class FakeDevice:
         """Compile nothing."""
         return nullcontext({})
 
+    @contextmanager
+    def captured(self) -> Iterator[FakeCapture]:
+        """Listen to what `work` claims: kernels that claim the same are the same."""
+        capture = FakeCapture([])
+        _clock.heard.append(capture.spent)
+        try:
+            yield capture
+        finally:
+            # By identity, as two captures that heard the same are equal lists.
+            _clock.heard = [spent for spent in _clock.heard if spent is not capture.spent]
+
+    def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
+        """Digest of the source."""
+        return inputs_digest(make_inputs)
+
+    def peak_memory(self) -> AbstractContextManager[PeakMemory]:
+        """Hold no memory that could be told."""
+        return nullcontext(PeakMemory())
+
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
         """Have no programs that could race."""
         return nullcontext(())
@@ -191,6 +241,12 @@ class FakeDevice:
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether numpy could not allocate."""
         return isinstance(error, MemoryError)
+
+    def registered(self) -> frozenset[str]:
+        """Namespaces of what an op defines by `torch.library.custom_op`, where it brings torch along."""
+        defined = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
+        theirs = (name for name, each in defined.items() if not each._init_fn.__module__.startswith("torch"))
+        return frozenset(name.partition("::")[0] for name in theirs)
 
     def tampered(self) -> tuple[str, ...]:
         """Offer nothing to tamper with."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.device.seam import ArrayFacts, DtypeFacts, Inputs, Mismatch
+from perfci.device.seam import ArrayFacts, DtypeFacts, Inputs, Mismatch, other_number, pairs_to_refill
 
 Array = np.ndarray[Any, Any]
 
@@ -79,6 +79,20 @@ class NumpyArrays:
         """Dense copies."""
         return {name: value.copy() if self.is_array(value) else value for name, value in inputs.items()}
 
+    def refill(self, inputs: Inputs, fresh: Inputs) -> None:
+        """All arrays or none: values of one call may depend on each other."""
+        pairs = pairs_to_refill(self, inputs, fresh)
+        if all(_can_overwrite(old, new) for old, new in pairs):
+            for old, new in pairs:
+                np.copyto(old, new)
+
+    def spoil(self, array: Array) -> None:
+        """Put another number there."""
+        if array.size:
+            place = (-1,) * array.ndim
+            with np.errstate(over="ignore"):
+                array[place] = other_number(array[place].item())
+
     def same_bits(self, left: Array, right: Array) -> bool:
         """Whether both hold the same bytes."""
         return left.shape == right.shape and left.dtype == right.dtype and left.tobytes() == right.tobytes()
@@ -140,6 +154,12 @@ class NumpyArrays:
 
 def _filler(dtype: np.dtype[Any]) -> Any:
     return np.nan if np.issubdtype(dtype, np.floating) else 0
+
+
+def _can_overwrite(old: Array, new: Array) -> bool:
+    """Same shape and dtype, and no element stands for several."""
+    apart = all(stride != 0 for size, stride in zip(old.shape, old.strides, strict=True) if size > 1)
+    return old.shape == new.shape and old.dtype == new.dtype and apart and bool(old.flags.writeable)
 
 
 def _full(array: Array, value: float) -> Array:

@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import cmath
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from perfci.model import CompiledKernel, Device, DeviceState, Limits, Reason
+from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 
 Inputs = Mapping[str, Any]
 """A call's arguments by name."""
+
+
+PLAIN = (int, float, str, type(None))
+"""Types of values beside arrays that say what a call is about."""
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Every single value of a call's arguments in order, those in lists and mappings too."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from leaves(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from leaves(inner)
+    else:
+        yield value
+
+
+def pairs_to_refill(arrays: Arrays, inputs: Inputs, fresh: Inputs) -> list[tuple[Any, Any]]:
+    """Arrays of two calls in pairs; none where the calls differ in what is no array, such as a length by the seed."""
+    pairs = list(itertools.zip_longest(leaves(inputs), leaves(fresh)))
+    for old, new in pairs:
+        if arrays.is_array(old) is not arrays.is_array(new) or (isinstance(old, PLAIN) and old != new):
+            return []
+    return [(old, new) for old, new in pairs if arrays.is_array(old)]
+
+
+def other_number(value: Any) -> Any:
+    """A number that no tolerance takes for this one.
+
+    >>> other_number(-1.0), other_number(100.0), other_number(float("nan")), other_number(255), other_number(False)
+    (1.0, 201.0, 0.0, 0, 1)
+    """
+    if isinstance(value, int):
+        return 0 if value else 1
+    return value + abs(value) + 1 if cmath.isfinite(value) else 0.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +95,8 @@ class Launch:
     host_us: float | None = None
     """how long the call kept the host"""
     activities: int | None = None
+    elsewhere: bool = False
+    """some of it ran on another stream than the one that is timed"""
 
 
 @dataclass(frozen=True)
@@ -108,6 +148,12 @@ class Arrays(Protocol):
     def copies(self, inputs: Mapping[Any, Any]) -> dict[Any, Any]:
         """Copies to hold the inputs against later."""
 
+    def refill(self, inputs: Inputs, fresh: Inputs) -> None:
+        """Other values into the same buffers, unseen by version counters; what cannot be overwritten stays."""
+
+    def spoil(self, array: Any) -> None:
+        """Make the last element of an array wrong."""
+
     def same_bits(self, left: Any, right: Any) -> bool:
         """Whether two arrays hold the same bits."""
 
@@ -144,13 +190,35 @@ class Session(Protocol):
         """Flush the cache and time one call; gives the call's result."""
 
     def pause(self) -> None:
-        """What follows, up to the next `launch`, belongs to no launch."""
+        """End a block: what follows, up to the next `launch`, belongs to no launch."""
+
+    def aside(self) -> None:
+        """What follows, up to the next `launch`, belongs to no launch; the block goes on."""
 
     def launches(self) -> Sequence[Launch]:
         """Every launch in order, once the session has ended; raises `DeviceError` if the records do not add up."""
 
     def busy_s(self) -> float:
         """Seconds in which the device was at work in the session."""
+
+
+class Capture(Protocol):
+    """What `captured` saw."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Files of the functions that were launched, in order, each once."""
+
+    def identity(self, inputs: str) -> Identity:
+        """What the calls did; `inputs` is the digest of `make_inputs`."""
+
+
+@dataclass
+class PeakMemory:
+    """What `peak_memory` saw, once its context has ended."""
+
+    bytes: int | None = None
+    """held on the device at most, inputs included; None where that can't be told"""
 
 
 class Accelerator(Protocol):
@@ -165,6 +233,9 @@ class Accelerator(Protocol):
     @property
     def arrays(self) -> Arrays:
         """Its inputs and outputs."""
+
+    def count(self) -> int:
+        """Devices of this model that the process could use, this one included."""
 
     def session(self) -> AbstractContextManager[Session]:
         """Open a timing session."""
@@ -190,11 +261,23 @@ class Accelerator(Protocol):
     def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         """Collect what the compiler made of every kernel launched inside; not while timing."""
 
+    def captured(self) -> AbstractContextManager[Capture]:
+        """Collect what the calls inside do on the device; not while timing, and after what they compile and tune."""
+
+    def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
+        """Digest of the source of `make_inputs` and of what it leads to, free of comments and places."""
+
+    def peak_memory(self) -> AbstractContextManager[PeakMemory]:
+        """Find out how much memory is held at most while the calls inside run."""
+
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
         """Collect data races of the launches inside, where the device can show them."""
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether an exception says that device memory ran out."""
+
+    def registered(self) -> frozenset[str]:
+        """Namespaces in which torch operators are registered in this process."""
 
     def tampered(self) -> tuple[str, ...]:
         """Names of timing functions that are not the ones seen when the device was opened."""

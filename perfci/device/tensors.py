@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfci.device.seam import ArrayFacts, DtypeFacts, Inputs, Mismatch
+from perfci.device.seam import ArrayFacts, DtypeFacts, Inputs, Mismatch, other_number, pairs_to_refill
 
 Host = np.ndarray[Any, Any]
 
@@ -74,6 +74,22 @@ class TorchArrays:
     def copies(self, inputs: Mapping[Any, Any]) -> dict[Any, Any]:
         """Dense copies."""
         return {name: value.clone() if self.is_array(value) else value for name, value in inputs.items()}
+
+    def refill(self, inputs: Inputs, fresh: Inputs) -> None:
+        """All tensors or none: values of one call may depend on each other, such as offsets and what they index."""
+        pairs = pairs_to_refill(self, inputs, fresh)
+        if not all(_can_overwrite(old, new) for old, new in pairs):
+            return
+        olds = tuple(old for old, _ in pairs)
+        with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(olds):
+            for old, new in pairs:
+                old.copy_(new)
+
+    def spoil(self, array: torch.Tensor) -> None:
+        """Put another number there."""
+        if array.numel():
+            last = array.detach()[(-1,) * array.ndim]
+            last.copy_(torch.tensor(other_number(last.item())))
 
     def same_bits(self, left: torch.Tensor, right: torch.Tensor) -> bool:
         """Whether both hold the same bits; NaN equals the same NaN."""
@@ -238,3 +254,30 @@ def _poison(dtype: torch.dtype) -> Any:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def _can_overwrite(old: torch.Tensor, new: torch.Tensor) -> bool:
+    """Same shape and dtype, and no element stands for several."""
+    apart = all(stride != 0 for size, stride in zip(old.shape, old.stride(), strict=True) if size > 1)
+    return old.shape == new.shape and old.dtype == new.dtype and apart
+
+
+LATER = frozenset(
+    {
+        "_inductor_test",
+        "c10d_functional",
+        "cplib",
+        "flex_lib",
+        "fsdp",
+        "onnx",
+        "onnx_symbolic",
+        "quantized_decomposed",
+        "streams",
+    }
+)
+"""Namespaces that torch itself registers when a part of it is first used, such as torch.compile."""
+
+
+def operator_namespaces() -> frozenset[str]:
+    """Namespaces of all torch operators that are registered in this process: torch's own, those of libraries."""
+    return LATER | {name.split("::")[0] for name in torch._C._dispatch_get_all_op_names()}

@@ -100,6 +100,54 @@ def test_a_window_is_free_of_noise():
     assert FakeDevice(FakeSpec(), 1).window_s(Arm(10.0), 7) == pytest.approx(70e-6)
 
 
+def claimed(device, *arms):
+    with device.captured() as capture:
+        for arm in arms:
+            arm()
+    return capture.identity("inputs")
+
+
+def test_a_kernels_identity_is_the_work_that_it_claims():
+    device = FakeDevice(QUIET, 1)
+
+    assert claimed(device, Arm([12.8, 3.0])).operations == ("work 12.8 us", "work 3.0 us")
+    assert claimed(device, Arm(5.0)) == claimed(FakeDevice(QUIET, 2), Arm(5.0)) != claimed(device, Arm(5.5))
+    assert claimed(device, Arm(5.0)).unknown is None
+
+
+def test_a_call_that_claims_no_work_is_unknown():
+    assert claimed(FakeDevice(QUIET, 1), lambda: "cached").unknown.kind == "captured_nothing"
+
+
+def test_captures_may_overlap_and_end():
+    device = FakeDevice(QUIET, 1)
+    with device.captured() as outer:
+        Arm(1.0)()
+        with device.captured() as inner:
+            Arm(2.0)()
+        Arm(3.0)()
+    Arm(4.0)()
+
+    assert outer.spent == [1.0, 2.0, 3.0]
+    assert inner.spent == [2.0]
+
+
+def test_capturing_takes_no_time_of_a_launch():
+    with FakeDevice(QUIET, 1).session() as session, FakeDevice(QUIET, 1).captured():
+        session.launch(Arm(3.2))
+
+    assert session.launches()[0].time_us == pytest.approx(3.2)
+
+
+def test_inputs_are_told_by_their_source_and_memory_is_not_told():
+    device = FakeDevice(QUIET, 1)
+
+    assert device.inputs_digest(times) == device.inputs_digest(times) != device.inputs_digest(claimed)
+    with device.peak_memory() as peak:
+        np.zeros(100)
+    assert peak.bytes is None
+
+
 def test_an_unknown_setting_or_device_is_a_usage_error():
     with pytest.raises(UsageError) as setting:
         FakeSpec.read({"nois": 1})
@@ -114,6 +162,17 @@ def test_an_unknown_setting_or_device_is_a_usage_error():
 def test_memory_errors_are_running_out_of_memory():
     assert FakeDevice(QUIET, 1).out_of_memory(MemoryError())
     assert not FakeDevice(QUIET, 1).out_of_memory(ValueError())
+
+
+@pytest.mark.torch
+def test_the_interpreter_shows_nothing_of_what_a_device_would_do():
+    device = open_device("cpu", seed=1)
+    with device.captured() as capture, device.peak_memory() as peak:
+        pass
+
+    assert capture.identity("inputs").unknown.kind == "captured_interpreted"
+    assert (capture.identity("inputs").inputs, capture.sources, peak.bytes) == ("inputs", (), None)
+    assert device.inputs_digest(times) == FakeDevice(QUIET, 1).inputs_digest(times)
 
 
 @pytest.mark.torch

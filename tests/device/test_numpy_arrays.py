@@ -121,3 +121,65 @@ def test_like_gives_an_array_even_of_a_single_number():
     made = arrays.like(np.float64(3), np.array(1.0, np.float32))
 
     assert isinstance(made, np.ndarray) and made.shape == () and made.dtype == np.float32
+
+
+def test_refilling_changes_the_values_and_neither_the_buffers_nor_their_layout():
+    strided = np.zeros((3, 8), np.float32)[:, ::2]
+    inputs = {"x": np.ones(4), "ys": [strided, 3], "k": 3}
+    places = [value.ctypes.data for value in (inputs["x"], strided)]
+
+    arrays.refill(inputs, {"x": np.full(4, 2.0), "ys": [np.full((3, 4), 5, np.float32), 3], "k": 3})
+
+    assert inputs["x"].tolist() == [2.0] * 4 and (strided == 5).all()
+    assert [value.ctypes.data for value in (inputs["x"], strided)] == places
+    assert strided.strides == (32, 8)
+
+
+@pytest.mark.parametrize(
+    "fresh",
+    [
+        {"x": np.full(4, 2.0), "y": np.full(3, 2.0), "k": 3},
+        {"x": np.full(4, 2.0), "y": np.full(2, 2.0, np.float32), "k": 3},
+        {"x": np.full(4, 2.0), "k": 3},
+        {"x": np.full(4, 2.0), "y": 7, "k": 3},
+        {"x": np.full(4, 2.0), "y": np.full(2, 2.0), "k": 4},
+    ],
+    ids=["another shape", "another dtype", "not there", "no array", "another length"],
+)
+def test_values_that_do_not_fit_change_nothing_since_values_of_one_call_belong_together(fresh):
+    inputs = {"x": np.ones(4), "y": np.ones(2), "k": 3}
+
+    arrays.refill(inputs, fresh)
+
+    assert inputs["x"].tolist() == [1.0] * 4 and inputs["y"].tolist() == [1.0] * 2
+
+
+def test_a_buffer_that_cannot_be_written_or_stands_for_several_elements_is_left_alone():
+    frozen, windows = np.ones((2, 3)), np.lib.stride_tricks.as_strided(np.ones(3), (2, 3), (0, 8))
+    frozen.flags.writeable = False
+    for left in (np.broadcast_to(np.ones(3), (2, 3)), frozen, windows):
+        inputs = {"x": np.ones(2), "y": left}
+
+        arrays.refill(inputs, {"x": np.full(2, 2.0), "y": np.full((2, 3), 2.0)})
+
+        assert inputs["x"].tolist() == [1.0] * 2 and (left == 1).all()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3)])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("value", [0, 1, 100, np.nan, np.inf])
+def test_spoiling_makes_one_element_wrong_beyond_every_tolerance(shape, dtype, value):
+    array = np.full(shape, value if dtype.startswith("float") or np.isfinite(value) else 255, np.float64).astype(dtype)
+    before = array.copy()
+
+    arrays.spoil(array)
+
+    assert arrays.mismatch(array, before, 0.1, 0.1).count == 1
+
+
+def test_nothing_can_be_spoiled_in_an_empty_array():
+    array = np.ones((0, 3))
+
+    arrays.spoil(array)
+
+    assert array.shape == (0, 3)

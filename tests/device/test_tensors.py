@@ -341,3 +341,77 @@ def test_facts_name_dtype_device_and_density():
     facts = arrays.facts(torch.ones(2, 3, dtype=torch.bfloat16).mT)
 
     assert (facts.shape, facts.dtype, facts.device, facts.dense) == ((3, 2), "bfloat16", "cpu", False)
+
+
+# --- other values in the same memory ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+def test_refilling_changes_the_values_and_neither_memory_nor_version(dtype):
+    strided = counted((3, 8), dtype)[:, ::2]
+    inputs = {"x": counted((5,), dtype), "ys": [strided, 3], "k": 3}
+    before = [(tensor.data_ptr(), tensor._version, tensor.stride()) for tensor in (inputs["x"], strided)]
+    fresh = {"x": counted((6,), dtype)[1:], "ys": [counted((3, 5), dtype)[:, 1:], 3], "k": 3}
+
+    arrays.refill(inputs, fresh)
+
+    assert arrays.same_bits(inputs["x"], fresh["x"]) and arrays.same_bits(strided, fresh["ys"][0])
+    assert [(tensor.data_ptr(), tensor._version, tensor.stride()) for tensor in (inputs["x"], strided)] == before
+
+
+def test_inputs_that_want_a_gradient_can_be_refilled():
+    inputs = {"x": torch.ones(3, requires_grad=True)}
+
+    arrays.refill(inputs, {"x": torch.full((3,), 2.0)})
+
+    assert inputs["x"].tolist() == [2.0] * 3 and inputs["x"].requires_grad
+
+
+@pytest.mark.parametrize(
+    "fresh",
+    [
+        {"x": torch.full((4,), 2.0), "y": torch.full((3,), 2.0), "k": 3},
+        {"x": torch.full((4,), 2.0), "y": torch.full((2,), 2.0, dtype=torch.float16), "k": 3},
+        {"x": torch.full((4,), 2.0), "k": 3},
+        {"x": torch.full((4,), 2.0), "y": None, "k": 3},
+        {"x": torch.full((4,), 2.0), "y": torch.full((2,), 2.0), "k": 4},
+    ],
+    ids=["another shape", "another dtype", "not there", "no tensor", "another length"],
+)
+def test_values_that_do_not_fit_change_nothing_since_values_of_one_call_belong_together(fresh):
+    inputs = {"x": torch.ones(4), "y": torch.ones(2), "k": 3}
+
+    arrays.refill(inputs, fresh)
+
+    assert inputs["x"].tolist() == [1.0] * 4 and inputs["y"].tolist() == [1.0] * 2
+
+
+def test_memory_that_stands_for_several_elements_is_left_alone():
+    inputs = {"x": torch.ones(2), "y": torch.ones(3).expand(2, 3)}
+
+    arrays.refill(inputs, {"x": torch.full((2,), 2.0), "y": torch.full((2, 3), 2.0)})
+
+    assert inputs["x"].tolist() == [1.0] * 2 and bool((inputs["y"] == 1).all())
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool], ids=str)
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+@pytest.mark.parametrize("value", [0.0, 1.0, 100.0, math.nan])
+def test_spoiling_makes_one_element_wrong_beyond_every_tolerance(dtype, shape, value):
+    if not dtype.is_floating_point and math.isnan(value):
+        value = 1.0
+    array = torch.full(shape, value, dtype=torch.float32).to(dtype)
+    before = array.clone()
+
+    arrays.spoil(array)
+
+    assert arrays.mismatch(array, before, 0.1, 0.1).count == 1
+
+
+def test_an_output_that_has_a_gradient_can_be_spoiled_and_an_empty_one_not():
+    output, empty = torch.ones(3, requires_grad=True) * 2, torch.ones(0, 3)
+
+    arrays.spoil(output)
+    arrays.spoil(empty)
+
+    assert output.tolist() == [2.0, 2.0, 5.0] and empty.shape == (0, 3)

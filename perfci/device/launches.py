@@ -1,0 +1,83 @@
+"""Triton's launches as they happen; whoever records kernels or identities listens here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from triton.compiler import CompiledKernel
+from triton.runtime.jit import JITFunction
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch."""
+
+    function: Any
+    """the jitted function; None where only its binary is known"""
+    kernel: Any
+    """Triton's CompiledKernel"""
+    grid: tuple[int, int, int]
+    arguments: Mapping[str, Any]
+    """by parameter, constants included"""
+
+    @property
+    def name(self) -> str:
+        """The kernel's name in its source."""
+        return str(self.kernel.name if self.function is None else self.function.fn.__name__)
+
+
+@contextmanager
+def watched_launches(heard: Callable[[Launched], None]) -> Iterator[None]:
+    """Tell `heard` of every launch inside, through a jitted function or a binary compiled before; not while timing."""
+    run, runner = JITFunction.run, CompiledKernel.__getitem__
+
+    def running(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if warmup:
+            return run(self, *args, grid=grid, warmup=warmup, **kwargs)
+        seen = _Grid(grid)
+        kernel = run(self, *args, grid=seen, warmup=warmup, **kwargs)
+        if seen.sides is not None and hasattr(kernel, "metadata"):  # else it was bound or compiled only
+            heard(Launched(self, kernel, seen.sides, seen.arguments))
+        return kernel
+
+    def started(self: Any, grid: Any) -> Any:
+        start = runner(self, grid)
+
+        def starting(*args: Any, **kwargs: Any) -> None:
+            start(*args, **kwargs)
+            function = getattr(self.src, "fn", None)
+            names = getattr(function, "arg_names", None) or [str(place) for place in range(len(args))]
+            heard(Launched(function, self, padded(grid), dict(zip(names, args, strict=False))))
+
+        return starting
+
+    JITFunction.run, CompiledKernel.__getitem__ = running, started
+    try:
+        yield
+    finally:
+        JITFunction.run, CompiledKernel.__getitem__ = run, runner
+
+
+def padded(grid: Any) -> tuple[int, int, int]:
+    """A grid of one to three sides with all three."""
+    sides = [int(side) for side in grid]
+    first, second, third = (*sides, 1, 1, 1)[:3]
+    return first, second, third
+
+
+class _Grid:
+    """Stands in a grid's place; Triton calls it with the bound arguments just before it launches."""
+
+    def __init__(self, grid: Any) -> None:
+        self._grid = grid
+        self.sides: tuple[int, int, int] | None = None
+        self.arguments: Mapping[str, Any] = {}
+
+    def __call__(self, arguments: Mapping[str, Any]) -> Any:
+        self.arguments = arguments
+        grid = self._grid(arguments) if callable(self._grid) else self._grid
+        self.sides = padded(grid)
+        return grid

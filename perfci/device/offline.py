@@ -1,0 +1,186 @@
+"""Kernels compiled for a target on a machine without it: the op's own wrapper runs, launches compile and do nothing.
+
+`install` turns the process into one that has the target's board. Triton's cache in memory does not tell targets apart
+and torch is patched for good, so a process serves one target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+import triton
+import triton.testing
+from triton.compiler import CompiledKernel
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction, get_jit_fn_file_line
+
+from perfci.device import artefacts, board, virtual
+from perfci.device.capture import Captured, captured
+from perfci.device.noted import note_unknown
+from perfci.device.source import plain_function
+from perfci.device.stub import StubDriver, no_benchmark
+from perfci.device.targets import Target
+from perfci.device.tuning import choose, trying_or
+from perfci.model import Reason
+
+DEVICE = "cuda"
+"""What `make_inputs` gets as its device, on AMD too."""
+
+MESSAGE_LIMIT = 300
+
+_MUTE = re.compile("PassManager|error encountered during parsing")
+"""Messages of Triton's compiler that do not say what is wrong."""
+
+
+@dataclass
+class _Process:
+    """What this process stands for."""
+
+    target: Target | None = None
+    failed: Any = None
+    """the jitted function whose compilation raised last"""
+    said: str | None = None
+    """what the compiler wrote about it, where its exception says nothing"""
+
+
+_process = _Process()
+
+
+def install(target: Target) -> None:
+    """Have this process see the target's board, for the rest of its life; raises RuntimeError for a second target."""
+    if _process.target is not None:
+        if _process.target is target:
+            return
+        raise RuntimeError(f"this process compiles for {_process.target.name}, not for {target.name}")
+    _process.target = target
+    triton.runtime.driver.set_active(StubDriver(target))
+    triton.testing.do_bench = triton.testing.do_bench_cudagraph = no_benchmark
+    Autotuner.run = choose
+    JITFunction.run = trying_or(_watched(JITFunction.run))
+    CompiledKernel.n_regs = property(lambda kernel: _usage(kernel, "registers"), _forget)
+    CompiledKernel.n_spills = property(lambda kernel: _usage(kernel, "local_bytes") // 4, _forget)
+    virtual.start()
+    board.pretend(target)
+    if target.backend == "cuda":
+        torch.version.cuda = torch.version.cuda or _cuda_version()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What became of a call."""
+
+    capture: Captured
+    value: Any = None
+    """what it returned"""
+    failure: Reason | None = None
+    """a kernel does not compile for the target"""
+    raised: BaseException | None = None
+    """what else went wrong; the call could not be captured"""
+
+
+def compiled(call: Callable[[], Any]) -> Seen:
+    """Capture a call; its kernels are compiled for the target."""
+    with captured(around=virtual.outside) as capture:
+        try:
+            return Seen(capture, call())
+        except Exception as error:
+            if _while_compiling(error.__traceback__):
+                return Seen(capture, failure=_compile_failure(error))
+            return Seen(capture, raised=error)
+
+
+def _usage(kernel: Any, field: str) -> int:
+    used = artefacts.usage(kernel)
+    if used is None:
+        note_unknown("captured_offline", "registers of a compiled kernel without cuobjdump")
+        raise AttributeError(field)
+    return int(getattr(used, field))
+
+
+def _forget(kernel: Any, value: Any) -> None:
+    """What load_binary gives in place of registers and spills."""
+
+
+def _cuda_version() -> str | None:
+    """The CUDA release that Triton's assembler belongs to."""
+    try:
+        return str(triton.knobs.nvidia.ptxas.version)
+    except (AttributeError, RuntimeError):
+        return None
+
+
+# --- what does not compile --------------------------------------------------------------------------------------------
+
+
+def _watched(run: Callable[..., Any]) -> Callable[..., Any]:
+    """JITFunction.run that remembers what did not compile."""
+
+    def running(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        try:
+            return run(self, *args, grid=grid, warmup=warmup, **kwargs)
+        except Exception as error:
+            _process.failed, _process.said = self, None
+            if _MUTE.search(str(error)):
+                _process.said = _diagnosis(run, self, args, kwargs | {"grid": grid, "warmup": warmup})
+            raise
+
+    return running
+
+
+def _while_compiling(trace: TracebackType | None) -> bool:
+    """Whether an exception came out of Triton's compiler, or out of loading what it made."""
+    files = {Path(frame.f_code.co_filename).parts[-3:] for frame, _ in traceback.walk_tb(trace)}
+    return ("triton", "compiler", "compiler.py") in files
+
+
+def _compile_failure(error: Exception) -> Reason:
+    function = plain_function(_process.failed)
+    first = get_jit_fn_file_line(_process.failed)[1] if function else None
+    line = getattr(getattr(error, "node", None), "lineno", 1)  # counted from the function's own first line
+    return Reason(
+        "compile_failed",
+        {
+            "kernel": function.__name__ if function else None,
+            "target": _process.target.name if _process.target else None,
+            "message": (_process.said or _sensible(error))[:MESSAGE_LIMIT],
+            "file": Path(function.__code__.co_filename).name if function else None,
+            "line": first + line - 1 if first else None,
+        },
+    )
+
+
+def _sensible(error: BaseException) -> str:
+    """The first line that says what is wrong: of the cause, of ptxas' own complaint, or of the exception."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    said = getattr(error, "error_message", None) or str(error)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    # ptxas names the temporary file first, which differs from time to time.
+    telling = [found[1] for line in lines if (found := re.search(r"\b(?:error|fatal)\s*:\s*(.+)", line))]
+    return (telling or lines or [type(error).__name__])[0]
+
+
+def _diagnosis(run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> str | None:
+    """The first error that the compiler writes to standard error when it compiles once more; None if it writes none."""
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            with contextlib.suppress(Exception):
+                run(function, *args, **kwargs)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        file.seek(0)
+        lines = file.read().decode(errors="replace").splitlines()
+    return next((line.split("error:", 1)[1].strip() for line in lines if "error:" in line), None)

@@ -1,0 +1,111 @@
+"""What perfci compiles for without a device: published facts of one board for each architecture. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfci.errors import UsageError
+
+LINE_FREE = {"TRITON_DISABLE_LINE_INFO": "1"}
+"""Environment that every worker needs before it imports Triton: with line information a comment above a kernel, or
+another folder, changes the digest of what it compiles to."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An architecture, and the board that stands for it; None is what no source gives."""
+
+    name: str
+    """as users write it: sm_90, gfx942"""
+    board: str
+    """name that the board's runtime reports"""
+    capability: tuple[int, int]
+    processors: int
+    """streaming multiprocessors, or compute units of what the runtime shows as one device"""
+    shared_block: int
+    """most bytes of shared memory (LDS) of one program"""
+    shared_processor: int
+    """bytes of shared memory that a processor shares out among its programs"""
+    warps: int
+    """most warps (waves) resident on a processor"""
+    blocks: int
+    """most programs resident on a processor"""
+    l2_bytes: int
+    memory_bytes: int | None = None
+    clock_khz: int | None = None
+    memory_clock_khz: int | None = None
+    bus_bits: int | None = None
+    tensor_columns: int = 0
+    """columns of tensor memory of a processor"""
+    shared_unit: int = 128
+    """bytes in which shared memory is handed out"""
+    shared_reserved: int = 1024
+    """bytes of shared memory that the system takes for each resident program"""
+
+    @property
+    def backend(self) -> str:
+        """Triton's name of the compiler: cuda or hip."""
+        return "cuda" if self.name.startswith("sm_") else "hip"
+
+    @property
+    def arch(self) -> int | str:
+        """Triton's name of the architecture: 90 for sm_90, gfx942 as it is."""
+        return int(self.name.removeprefix("sm_")) if self.backend == "cuda" else self.name
+
+    @property
+    def warp_size(self) -> int:
+        """Threads of a warp; every AMD target here has waves of 64."""
+        return 32 if self.backend == "cuda" else 64
+
+    @property
+    def registers(self) -> int:
+        """32-bit registers of a processor as the runtimes report them; of AMD's CUs half of what they have."""
+        return 65536
+
+    @property
+    def threads(self) -> int:
+        """Most threads resident on a processor."""
+        return self.warps * self.warp_size
+
+
+# Processors, L2, memory and clocks: NVIDIA's architecture whitepapers (A100, GA102, Ada, H100) and product briefs (A10,
+# L40S), what an H200 and a B200 report, AMD's GPU specifications at rocm.docs.amd.com and what an MI300X reports.
+# Warps, programs and shared memory of a processor: CUDA C++ Programming Guide, technical specifications per compute
+# capability; for AMD LLVM's AMDGPU backend (waves per SIMD, work groups, size and granularity of LDS).
+_ALL = (
+    Target(
+        "sm_80", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912, 167936, 64, 32, 40 << 20,
+        clock_khz=1_410_000, memory_clock_khz=1_593_000, bus_bits=5120,
+    ),
+    Target("sm_86", "NVIDIA A10", (8, 6), 72, 101376, 102400, 48, 16, 6 << 20),
+    Target("sm_89", "NVIDIA L40S", (8, 9), 142, 101376, 102400, 48, 24, 96 << 20),
+    Target(
+        "sm_90", "NVIDIA H200", (9, 0), 132, 232448, 233472, 64, 32, 60 << 20, memory_bytes=150_109_880_320,
+        clock_khz=1_980_000, memory_clock_khz=3_201_000, bus_bits=6016,
+    ),
+    Target(
+        "sm_100", "NVIDIA B200", (10, 0), 148, 232448, 233472, 64, 32, 132_644_864,
+        memory_clock_khz=3_996_000, bus_bits=7680, tensor_columns=512,
+    ),
+    Target(
+        "gfx90a", "AMD Instinct MI250X", (9, 0), 110, 65536, 65536, 32, 16, 8 << 20,
+        shared_unit=512, shared_reserved=0,
+    ),
+    Target(
+        "gfx942", "AMD Instinct MI300X", (9, 4), 304, 65536, 65536, 32, 16, 4 << 20,
+        memory_bytes=196_592 << 20, clock_khz=2_100_000, shared_unit=512, shared_reserved=0,
+    ),
+    Target(
+        "gfx950", "AMD Instinct MI355X", (9, 5), 256, 163840, 163840, 32, 16, 4 << 20,
+        shared_unit=1280, shared_reserved=0,
+    ),
+)  # fmt: skip
+
+TARGETS = {target.name: target for target in _ALL}
+
+
+def target_named(name: str) -> Target:
+    """The target that users call so; raises UsageError for one that perfci has no facts of."""
+    if name not in TARGETS:
+        raise UsageError("unknown_target", target=name, known=", ".join(TARGETS))
+    return TARGETS[name]

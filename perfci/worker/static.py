@@ -1,0 +1,125 @@
+"""The static task: an op's performance cases captured and compiled for one target, on a machine without a device."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfci.device.targets import LINE_FREE, Target, target_named
+from perfci.errors import DeviceError, PerfciError
+from perfci.inputs import bound_inputs
+from perfci.model import Identity, Reason, StaticCase, StaticOp
+from perfci.spec import Params, Performance, case_id, matches
+from perfci.worker.load import call_reason, load_op
+from perfci.worker.protocol import Compiled, Job, Message, OpFiles, Step
+
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+"""A device that the machine may have is none of the target's."""
+
+if TYPE_CHECKING:
+    from perfci.device.launches import Launched
+    from perfci.device.offline import Seen
+
+Say = Callable[[Message], None]
+
+
+def run(job: Job, say: Say) -> None:
+    """Say for every op of the job what its cases do on the target; the process is spent for any other target."""
+    target = target_named(job.target or "")
+    _install(target)
+    for files in job.ops:
+        say(Step("static", files.op))
+        with _paths(files, job):
+            say(Compiled(_op(files, job, target, say)))
+
+
+def _install(target: Target) -> None:
+    """Torch and Triton are imported here for the first time: what they read of the environment is set before."""
+    os.environ.update(LINE_FREE | HIDDEN)
+    os.environ.pop("TRITON_INTERPRET", None)
+    try:
+        from perfci.device import offline
+    except ImportError as error:
+        raise DeviceError("static_needs_triton", error=str(error)) from error
+    offline.install(target)
+
+
+def _op(files: OpFiles, job: Job, target: Target, say: Say) -> StaticOp:
+    from perfci.device import artefacts
+    from perfci.device.capture import inputs_digest
+
+    folder = Path(files.folder)
+    try:
+        suite = load_op(files.op, folder, Path(job.shared_folder)).performance
+    except PerfciError as error:
+        return StaticOp(files.op, target.name, failure=error.reason)
+    chosen = [params for params in suite.cases if _chosen(case_id(params), job)]
+    inputs, seen = inputs_digest(suite.make_inputs), []
+    for done, params in enumerate(chosen):
+        say(Step("static", files.op, case_id(params), done, len(chosen)))
+        seen.append(_case(_Subject(suite, folder, inputs), params, job.seed))
+    # All at once: the disassembler takes longer to start than to work.
+    artefacts.examine([launch for _, launches in seen for launch in launches], target)
+    cases = [replace(case, binaries=artefacts.binaries(launches, target)) for case, launches in seen]
+    return StaticOp(files.op, target.name, tuple(cases), unavailable=artefacts.unavailable(target))
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """An op whose cases are captured."""
+
+    suite: Performance
+    folder: Path
+    inputs: str
+    """digest of make_inputs"""
+
+
+def _case(subject: _Subject, params: Params, seed: int) -> tuple[StaticCase, Sequence[Launched]]:
+    """What a case does, and its launches."""
+    from perfci.device import offline
+
+    suite, case = subject.suite, case_id(params)
+    made = offline.compiled(partial(bound_inputs, suite, params, offline.DEVICE, seed))
+    if why := _trouble(made, subject, case):
+        return StaticCase(case, Identity(inputs=subject.inputs, unknown=why)), ()
+    seen = offline.compiled(partial(suite.kernel, **made.value))
+    identity = seen.capture.identity(subject.inputs)
+    why = _trouble(seen, subject, case) or identity.unknown
+    return StaticCase(case, replace(identity, unknown=why), failure=seen.failure), seen.capture.launched
+
+
+def _trouble(seen: Seen, subject: _Subject, case: str) -> Reason | None:
+    """Why a call was not captured: what it needed of a device, what does not compile, or what it raised."""
+    why = seen.failure or seen.capture.blind
+    if why is None and seen.raised is not None:
+        why = call_reason("captured_raised", seen.raised, subject.folder, case=case)
+    return why
+
+
+def _chosen(case: str, job: Job) -> bool:
+    return case in job.cases if job.cases is not None else matches(case, job.pattern)
+
+
+@contextmanager
+def _paths(files: OpFiles, job: Job) -> Iterator[None]:
+    """The op's folders, for imports that its functions make when they are called.
+
+    Afterwards its modules are forgotten, since another op may have modules of the same names.
+    """
+    before = list(sys.path)
+    sys.path[:0] = [files.folder, job.shared_folder]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+        folder = Path(files.folder)
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file and Path(file).is_relative_to(folder):
+                del sys.modules[name]

@@ -1,0 +1,263 @@
+"""Figures of compiled kernels, held against what the assembler, the disassembler and LLVM say by themselves."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from perfci.device import disassembly
+from perfci.device.disassembly import amd_usage, code_sections, nvidia_counts, nvidia_opcodes, nvidia_usage, tool
+from perfci.device.occupancy import occupancy
+from perfci.device.targets import TARGETS
+from tests.static_ops import HEADER, SCALE, compiled, edited, run, write
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+SUMS = (
+    HEADER
+    + """
+@triton.jit
+def _sums(x_ptr, out_ptr, SIZE: tl.constexpr):
+    offset = tl.arange(0, SIZE)
+    total = tl.zeros((SIZE,), tl.float32)
+    for turn in range(2):
+        x = tl.load(x_ptr + offset + turn * SIZE)
+        total += tl.exp(x) * tl.sum(x)
+    tl.store(out_ptr + offset, total)
+
+
+def {op}(x):
+    out = torch.empty(2048, device=x.device)
+    _sums[(1,)](x, out, SIZE=2048, num_warps=1)
+    return out
+"""
+)
+PRODUCT = (
+    HEADER
+    + """
+@triton.jit
+def _product(x_ptr, out_ptr, SIDE: tl.constexpr):
+    place = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
+    total = tl.zeros((SIDE, SIDE), tl.float32)
+    for turn in range(4):
+        x = tl.load(x_ptr + place).to(tl.float16)
+        total = tl.dot(x, x, total)
+    tl.store(out_ptr + place, total)
+
+
+def {op}(x):
+    out = torch.empty((64, 64), device=x.device)
+    _product[(1,)](x, out, SIDE=64)
+    return out
+"""
+)
+OPS = {
+    "scale": SCALE,
+    "sums": SUMS,
+    "spilling": edited(SUMS, ("_sums", "_spilling"), ("num_warps=1", "num_warps=1, maxnreg=32")),
+    "sines": edited(
+        SCALE,
+        ("_scale", "_sines"),
+        ("x * 2.0", "libdevice.sin(x)"),
+        ("language as tl\n", "language as tl\nfrom triton.language.extra import libdevice\n"),
+    ),
+    "calling": edited(
+        SCALE,
+        ("_scale", "_calling"),
+        ("x * 2.0", "x * _doubled(tl.program_id(0))"),
+        ("@triton.jit\n", "@triton.jit(noinline=True)\ndef _doubled(x):\n    return x * x + 2\n\n\n@triton.jit\n"),
+    ),
+    "product": PRODUCT,
+}
+KERNELS = {"scale": "_scale", "sums": "_sums", "spilling": "_spilling", "sines": "_sines", "calling": "_calling"}
+
+
+class Built:
+    """What was compiled for one target: figures by op, and the compiler's files in its cache."""
+
+    def __init__(self, folder: Path, target: str, ops: list[str]):
+        for op in ops:
+            write(folder / "ops", op, OPS[op])
+        self.cache = folder / "cache"
+        self.ops = compiled(run(folder / "ops", ops, target, self.cache))
+
+    def figures(self, op):
+        (case,) = self.ops[op]["cases"]
+        assert case["failure"] is None, case["failure"]
+        (binary,) = case["binaries"]
+        return binary
+
+    def file(self, kernel, kind):
+        (path,) = self.cache.glob(f"*/{kernel}.{kind}")
+        return path
+
+
+@pytest.fixture(scope="module")
+def hopper(tmp_path_factory):
+    return Built(tmp_path_factory.mktemp("hopper"), "sm_90", list(OPS))
+
+
+@pytest.fixture(scope="module")
+def instinct(tmp_path_factory):
+    return Built(tmp_path_factory.mktemp("instinct"), "gfx942", ["scale", "sums", "product"])
+
+
+def ptxas(path: Path) -> dict[str, int]:
+    """Registers and local memory as the assembler itself counts them."""
+    with tempfile.NamedTemporaryFile() as out:
+        command = [tool("ptxas"), "-v", "--regAllocOptLevel=2", "--gpu-name=sm_90a", path, "-o", out.name]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    # Functions that the kernel calls come first.
+    frame, stores, loads = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes", said)[-1]
+    registers = re.findall(r"Used (\d+) registers", said)[-1]
+    return {"registers": int(registers), "frame": int(frame), "stores": int(stores), "loads": int(loads)}
+
+
+@pytest.mark.parametrize("op", KERNELS)
+def test_registers_and_local_memory_are_what_the_assembler_says(op, hopper):
+    said, figures = ptxas(hopper.file(KERNELS[op], "ptx")), hopper.figures(op)
+
+    assert figures["registers"] == said["registers"]
+    assert figures["local_bytes"] == said["frame"]
+    assert (figures["spill_bytes"] > 0) == (said["stores"] > 0)
+
+
+def test_spills_are_told_from_local_memory_that_the_kernel_asks_for(hopper):
+    spilling, sines, plain = (hopper.figures(op) for op in ("spilling", "sines", "scale"))
+
+    assert spilling["spill_bytes"] == spilling["local_bytes"] > 0
+    assert (sines["spill_bytes"], sines["local_bytes"] > 0) == (0, True)
+    assert (plain["spill_bytes"], plain["local_bytes"]) == (0, 0)
+
+
+@pytest.mark.parametrize("op", KERNELS)
+def test_instructions_are_those_that_the_disassembler_lists(op, hopper):
+    """By another way than perfci's, which disassembles the code of many kernels at once: each cubin by itself."""
+    path = hopper.file(KERNELS[op], "cubin")
+    said = subprocess.run([tool("nvdisasm"), "-c", path], capture_output=True, text=True, check=True).stdout
+    sections = said.split(".section\t.text.")[1:]
+    listed = [re.findall(r"/\*[0-9a-f]{4}\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+)", section) for section in sections]
+    for opcodes in listed:
+        while opcodes[-1] == "NOP":
+            opcodes.pop()
+
+    figures = hopper.figures(op)
+    assert figures["instructions"] == sum(map(len, listed)) > 10
+    assert sum(figures["mix"].values()) == figures["instructions"]
+
+
+def test_the_mix_shows_what_a_kernel_does(hopper):
+    product, scale = hopper.figures("product")["mix"], hopper.figures("scale")["mix"]
+
+    assert product["tensor"] > 0
+    assert scale["tensor"] == 0
+    assert min(scale["memory"], scale["float"], scale["integer"], scale["control"]) > 0
+
+
+@pytest.mark.parametrize("op", [*KERNELS, "product"])
+def test_occupancy_follows_from_the_figures(op, hopper):
+    figures = hopper.figures(op)
+
+    expected = occupancy(
+        TARGETS["sm_90"], registers=figures["registers"], shared=figures["shared_bytes"], warps=figures["warps"]
+    )
+    assert figures["occupancy"] == expected > 0
+
+
+@pytest.mark.parametrize("op", ["scale", "sums", "product"])
+def test_amds_figures_are_those_that_llvm_notes_in_its_assembly(op, instinct):
+    text = instinct.file(f"_{op}", "amdgcn").read_text()
+    figures = instinct.figures(op)
+
+    noted = {name: int(value) for name, value in re.findall(r"^; (\w+): (\d+)", text, re.MULTILINE)}
+    assert figures["registers"] == noted["TotalNumVgprs"]
+    assert figures["local_bytes"] == noted["ScratchSize"]
+    alone = occupancy(TARGETS["gfx942"], registers=figures["registers"], shared=0, warps=4)
+    assert alone == noted["Occupancy"] / 8
+    assert figures["mix"]["memory"] > 0
+    assert (figures["mix"]["tensor"] > 0) == (op == "product")
+
+
+def test_amds_instructions_are_those_of_the_kernels_lines(instinct):
+    text = instinct.file("_scale", "amdgcn").read_text()
+    lines = text[text.index("_scale:") : text.index(".Lfunc_end0:")].splitlines()[1:]
+    instructions = [line for line in lines if re.match(r"\t[a-z]", line)]
+    while "s_nop" in instructions[-1]:
+        instructions.pop()
+
+    assert instinct.figures("scale")["instructions"] == len(instructions)
+
+
+def test_many_cubins_are_disassembled_at_once(hopper):
+    cubins = [hopper.file(kernel, "cubin").read_bytes() for kernel in KERNELS.values()]
+
+    together = nvidia_counts(cubins, "SM90a")
+    assert together == [nvidia_counts([cubin], "SM90a")[0] for cubin in cubins]
+    assert [sum(counts.values()) for counts in together] == [hopper.figures(op)["instructions"] for op in KERNELS]
+
+
+def test_without_its_tools_nothing_is_made_up(hopper, monkeypatch):
+    cubin = hopper.file("_scale", "cubin").read_bytes()
+    monkeypatch.setattr(disassembly, "tool", lambda name: None)
+
+    assert nvidia_counts([cubin, cubin], "SM90a") == [None, None]
+    assert nvidia_usage(cubin, "", "_scale") is None
+
+
+def test_a_tool_that_fails_gives_nothing(hopper, monkeypatch):
+    cubin = hopper.file("_scale", "cubin").read_bytes()
+    monkeypatch.setattr(disassembly, "tool", lambda name: "/bin/false")
+
+    assert nvidia_counts([cubin], "SM90a") == [None]
+    assert nvidia_usage(cubin, "", "_scale") is None
+    assert nvidia_counts([], "SM90a") == []
+
+
+def test_a_kernel_that_the_file_does_not_hold_has_no_figures(hopper):
+    cubin = hopper.file("_scale", "cubin").read_bytes()
+
+    assert nvidia_usage(cubin, "", "_other") is None
+    assert nvidia_usage(cubin, None, "_scale").spill_bytes is None
+    assert amd_usage("no metadata") is None
+
+
+def test_a_tool_can_be_named_by_tritons_variable(monkeypatch):
+    monkeypatch.setenv("TRITON_NVDISASM_PATH", "/bin/true")
+    assert tool("nvdisasm") == "/bin/true"
+
+    monkeypatch.setenv("TRITON_NVDISASM_PATH", "/nowhere/nvdisasm")
+    assert Path(tool("nvdisasm")).name == "nvdisasm"
+    assert os.access(tool("nvdisasm"), os.X_OK)
+
+
+def test_opcodes_are_read_without_predicates_and_modifiers():
+    text = """
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/               @P3 STG.E.128 desc[UR6][R16.64], R8 ;
+        /*0020*/              @!P0 BRA `(.L_x_0) ;
+        /*0030*/             @!UPT UIADD3 UR4, UR4, 0x1, URZ ;
+        /*10000*/                  NOP;
+    """
+
+    assert nvidia_opcodes(text) == ["LDC", "STG", "BRA", "UIADD3", "NOP"]
+
+
+def test_the_code_of_a_file_is_found_by_its_sections():
+    names = b"\0.shstrtab\0.text.kernel\0.nv.info\0.text.callee\0"
+    parts = {".text.kernel": b"k" * 32, ".nv.info": b"i" * 8, ".text.callee": b"c" * 16}
+    body, sections = b"\x7fELF" + bytes(60), [struct.pack("<IIQQQQIIQQ", *[0] * 10)]
+    for name, data in {".shstrtab": names, **parts}.items():
+        fields = (names.index(name.encode()), 1, 0, 0, len(body), len(data), 0, 0, 1, 0)
+        sections.append(struct.pack("<IIQQQQIIQQ", *fields))
+        body += data
+    head = bytearray(body)
+    struct.pack_into("<Q", head, 0x28, len(body))
+    struct.pack_into("<HH", head, 0x3C, len(sections), 1)
+
+    assert code_sections(bytes(head) + b"".join(sections)) == [b"k" * 32, b"c" * 16]

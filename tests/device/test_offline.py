@@ -1,0 +1,443 @@
+"""Wrappers as people write them, captured without a device; and what cannot be captured is said, never guessed."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfci.model import Reason
+from perfci.wording import sentence
+from tests.static_ops import AUTOTUNED, HEADER, SCALE, compiled, edited, run, write
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+PERSISTENT = (
+    HEADER
+    + """
+from triton.runtime import driver
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+PROCESSORS = driver.active.utils.get_device_properties(DEVICE.index)["multiprocessor_count"]
+
+
+@triton.jit
+def _copy(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
+        offset = start + tl.arange(0, BLOCK)
+        tl.store(out_ptr + offset, tl.load(x_ptr + offset, mask=offset < n), mask=offset < n)
+
+
+def {op}(x):
+    assert x.is_cuda and x.is_contiguous() and x.device == DEVICE and x.get_device() == 0
+    assert torch.cuda.is_available() and torch.cuda.current_device() == 0 and torch.cuda.device_count() == 1
+    properties = torch.cuda.get_device_properties("cuda")
+    assert properties.multi_processor_count == PROCESSORS
+    assert (properties.major, properties.minor) == torch.cuda.get_device_capability(x.device)
+    assert properties.name == torch.cuda.get_device_name()
+    out = torch.empty_like(x)
+    with torch.cuda.device(x.device):
+        block = triton.next_power_of_2(16)
+        grid = lambda meta: (min(PROCESSORS, triton.cdiv(x.numel(), meta["BLOCK"])),)
+        _copy[grid](x, out, x.numel(), BLOCK=block)
+    return out
+"""
+)
+
+# As in Triton's second tutorial: compiled first, then launched as often as its registers allow.
+BY_REGISTERS = (
+    HEADER
+    + """
+@triton.jit
+def _rows(out_ptr, x_ptr, rows, cols, BLOCK: tl.constexpr):
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
+        col = tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * cols + col, mask=col < cols, other=-float("inf"))
+        power = tl.exp(x - tl.max(x, axis=0))
+        tl.store(out_ptr + row * cols + col, power / tl.sum(power, axis=0), mask=col < cols)
+
+
+def {op}(x):
+    x = x.view(-1, 4)
+    out = torch.empty_like(x)
+    rows, cols = x.shape
+    kernel = _rows.warmup(out, x, rows, cols, BLOCK=4, num_warps=8, grid=(1,))
+    kernel._init_handles()
+    facts = triton.runtime.driver.active.utils.get_device_properties(x.device.index)
+    resident = facts["max_num_regs"] // (kernel.n_regs * facts["warpSize"] * kernel.metadata.num_warps)
+    assert kernel.n_spills == 0
+    kernel[(min(facts["multiprocessor_count"] * max(resident, 1), rows), 1, 1)](out, x, rows, cols, 4)
+    return out
+"""
+)
+
+TMA = (
+    HEADER
+    + """
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def _tiles(x, out, BLOCK: tl.constexpr):
+    first = tl.program_id(0) * BLOCK
+    out.store([first, 0], x.load([first, 0]) * 2)
+
+
+def {op}(x):
+    x = x.view(-1, 64)
+    out = torch.empty_like(x)
+    tile = [32, 64]
+    x, target = TensorDescriptor.from_tensor(x, tile), TensorDescriptor.from_tensor(out, tile)
+    _tiles[(out.shape[0] // 32,)](x, target, BLOCK=32)
+    return out
+"""
+)
+
+TMA_ON_DEVICE = (
+    HEADER
+    + """
+@triton.jit
+def _tiles(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
+    x = tl.make_tensor_descriptor(x_ptr, [rows, cols], [cols, 1], [BLOCK, 64])
+    out = tl.make_tensor_descriptor(out_ptr, [rows, cols], [cols, 1], [BLOCK, 64])
+    first = tl.program_id(0) * BLOCK
+    out.store([first, 0], x.load([first, 0]) * 2)
+
+
+def room(size: int, alignment: int, stream):
+    return torch.empty(size, device="cuda", dtype=torch.int8)
+
+
+def {op}(x):
+    x = x.view(-1, 64)
+    out = torch.empty_like(x)
+    triton.set_allocator(room)
+    _tiles[(x.shape[0] // 32,)](x, out, *x.shape, BLOCK=32)
+    return out
+"""
+)
+
+GREEDY = (
+    HEADER
+    + """
+@triton.jit
+def _scale(x_ptr, out_ptr, SIDE: tl.constexpr):
+    place = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
+    total = tl.zeros((SIDE, SIDE), tl.float32)
+    for turn in tl.range(0, 8, num_stages=6):
+        total = tl.dot(tl.load(x_ptr + turn * 64 + place), tl.load(x_ptr + turn * 128 + place), total)
+    tl.store(out_ptr + place, total)
+
+
+def {op}(x):
+    out = torch.empty((128, 128), device=x.device)
+    _scale[(1,)](x, out, SIDE=128, num_stages=6)
+    return out
+"""
+)
+
+DIFFERENTIATED = (
+    edited(SCALE, ("def {op}(x):", "def launch(x):\n    assert x.is_cuda"))
+    + """
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return launch(x)
+
+    @staticmethod
+    def backward(context, gradient):
+        return launch(gradient.contiguous())
+
+
+def {op}(x):
+    x = x.detach().requires_grad_(True)
+    Scale.apply(x).sum().backward()
+    return x.grad
+"""
+)
+
+FALLING_BACK = (
+    edited(
+        SCALE,
+        ("def {op}(x):", "@triton.jit\ndef _broken(x_ptr):\n    tl.no_such_thing(x_ptr)\n\n\ndef {op}(x):"),
+        ("    n = x.numel()\n", "    n = x.numel()\n    launch(x)\n"),
+    )
+    + "\n\ndef launch(x):\n    try:\n        _broken[(1,)](x)\n    except Exception:\n        pass\n"
+)
+
+REGISTERED_BY_HAND = """import torch
+
+library = torch.library.Library("perfci_by_hand", "DEF")
+library.define("twice(Tensor x) -> Tensor")
+library.impl("twice", lambda x: x * 2, "CUDA")
+library.impl("twice", lambda x: torch.empty_like(x), "Meta")
+
+
+def {op}(x):
+    return torch.ops.perfci_by_hand.twice(x)
+"""
+
+IN_TORCH = """import torch
+
+
+def {op}(x):
+    rows = x.view(-1, 64).half()
+    y = torch.softmax(rows, -1) @ rows.t()
+    y = torch.nn.functional.layer_norm(y, (64,))
+    y = torch.where(y > 0, y, torch.zeros_like(y)).sort(-1).values
+    y = torch.cat([y, torch.topk(y, 4, -1).values], -1)[:, 1::2].contiguous()
+    y = y + torch.arange(34, device=x.device, dtype=y.dtype) + torch.full((), 2.0, device="cuda:0")
+    return torch.stack([y, y.new_ones(64, 34)]).max(0).values.to(torch.float32), x.cuda(), x.to(0), x.shape.numel()
+"""
+
+
+def in_wrapper(line, *, before="    return out"):
+    return edited(SCALE, (before, f"    {line}\n{before}"))
+
+
+def only(line):
+    return f"import torch\n\n\ndef {{op}}(x):\n    {line}\n"
+
+
+def beside(name):
+    """An op that has imported a compiled module of such a name."""
+    return edited(
+        SCALE,
+        (
+            "import torch\n",
+            f"import sys\nimport types\nimport torch\n\nmodule = types.ModuleType({name!r})\n"
+            'module.__file__ = __file__.replace(".py", ".so")\nsys.modules[module.__name__] = module\n',
+        ),
+    )
+
+
+WORKING = {
+    "beside_tritons_launcher": beside("__triton_launcher"),
+    "persistent": PERSISTENT,
+    "by_registers": BY_REGISTERS,
+    "tma": TMA,
+    "tma_on_device": TMA_ON_DEVICE,
+    "differentiated": DIFFERENTIATED,
+    "in_torch": IN_TORCH,
+    "autotuned": AUTOTUNED,
+    "by_default_device": edited(SCALE, ("torch.empty_like(x)", "torch.empty(x.shape, device=torch.device('cuda'))")),
+    "values_of_the_host": only("return x * torch.tensor([1.0, 2.0, 4.0]).max().item()"),
+    "with_a_descriptor_of_none": edited(SCALE, ("n, BLOCK: tl.constexpr):", "n, BLOCK: tl.constexpr, extra=None):")),
+    "falls_back": FALLING_BACK,
+    "accelerated": in_wrapper(
+        "torch.accelerator.synchronize()\n    assert torch.accelerator.current_accelerator() == torch.device('cuda')"
+    ),
+    "recorded": in_wrapper("out.record_stream(torch.cuda.current_stream())\n    torch.cuda.nvtx.range_push('a')"),
+}
+UNCAPTURED = {
+    "item": (only("return x * x.max().item()"), "captured_offline", "torch.Tensor.item"),
+    "swallowed": (
+        only("try:\n        n = int(x.max())\n    except Exception:\n        n = 3\n    return x * n"),
+        "captured_offline",
+        "torch.Tensor.__int__",
+    ),
+    "truth": (only("return x + 1 if (x > 0).all() else x"), "captured_offline", "torch.Tensor.__bool__"),
+    "shape_of_data": (only("return x[x > 0]"), "captured_offline", "torch.Tensor.__getitem__"),
+    "nonzero": (only("return torch.nonzero(x)"), "captured_offline", "torch.nonzero"),
+    "to_the_host": (only("return x.cpu()"), "captured_offline", "torch.Tensor.cpu"),
+    "to_numpy": (only("return x.numpy()"), "captured_offline", "torch.Tensor.numpy"),
+    "equal": (only("return x + torch.equal(x, x)"), "captured_offline", "torch.equal"),
+    "free_memory": (only("return x * torch.cuda.mem_get_info()[0]"), "captured_offline", "torch.cuda.mem_get_info"),
+    "place_of_the_board": (
+        only("return x * torch.cuda.get_device_properties(0).pci_bus_id"),
+        "captured_offline",
+        "the property pci_bus_id of the device",
+    ),
+    "guessed_property": (
+        only("return x * getattr(torch.cuda.get_device_properties(0), 'pci_bus_id', 1)"),
+        "captured_offline",
+        "the property pci_bus_id of the device",
+    ),
+    "driver": (
+        only("import triton\n    return x * triton.runtime.driver.active.utils.no_such_thing()"),
+        "captured_offline",
+        "Triton's driver.utils.no_such_thing",
+    ),
+    "timed": (
+        edited(SCALE, ("    return out", "    triton.testing.do_bench(lambda: 0)\n    return out")),
+        "captured_offline",
+        "timing of kernels to choose one (triton.testing.do_bench)",
+    ),
+    "clocked": (
+        only(
+            "start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))\n    start.record()\n    y = x + 1\n"
+            "    end.record()\n    return y * start.elapsed_time(end)"
+        ),
+        "captured_offline",
+        "torch.cuda.Event.elapsed_time",
+    ),
+    "registered_by_hand": (REGISTERED_BY_HAND, "captured_opaque", "the operator perfci_by_hand.twice.default"),
+    "compiled": (
+        "import torch\n\nscale = torch.compile(lambda x: x * 2)\n\n\ndef {op}(x):\n    return scale(x)\n",
+        "captured_opaque",
+        "torch.compile",
+    ),
+    "with_its_own_binary": (beside("native"), "captured_package", "native"),
+    "with_cupy": (edited(SCALE, ("import torch\n", "import torch\nimport cupy\n")), "captured_package", "cupy"),
+    "type_error": (only("raise TypeError('x has to be something else')"), "captured_raised", None),
+    "missing_attribute": (only("return x * torch.cuda.no_such_thing(x)"), "captured_raised", None),
+    "nothing": (only("return x"), "captured_nothing", None),
+    "inputs_item": (SCALE, "captured_offline", "torch.Tensor.item"),
+    "inputs_raise": (SCALE, "captured_raised", None),
+}
+BASELINES = {
+    "inputs_item": "def {op}(x):\n    return x\n\n\ndef make_inputs(n, device, seed):\n    import torch\n    "
+    'return {{"x": torch.rand(n, device=device) * torch.rand(2, device=device).max().item()}}\n',
+    "inputs_raise": "def {op}(x):\n    return x\n\n\ndef make_inputs(n, device, seed):\n    raise KeyError(n)\n",
+}
+UNCOMPILED = {
+    "unknown_function": (edited(SCALE, ("x * 2.0", "tl.no_such_thing(x)")), "no_such_thing", 10),
+    "refused": (
+        edited(SCALE, ("    x = tl.load", '    tl.static_assert(BLOCK > 512, "BLOCK is too small")\n    x = tl.load')),
+        "BLOCK is too small",
+        9,
+    ),
+    "too_much_shared_memory": (GREEDY, "shared memory", None),
+    "unassembled": (
+        edited(SCALE, ("x * 2.0", 'tl.inline_asm_elementwise("nosuch $0, $1;", "=f,f", [x], tl.float32, True, 1)')),
+        "Not a name of any known instruction: 'nosuch'",
+        None,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def hopper(tmp_path_factory):
+    root = tmp_path_factory.mktemp("ops")
+    for op, text in WORKING.items():
+        write(root, op, text)
+    for op, (text, *_) in {**UNCAPTURED, **UNCOMPILED}.items():
+        write(root, op, text, **({"baseline": BASELINES[op]} if op in BASELINES else {}))
+    (root / "with_cupy" / "cupy.py").write_text("")
+    names = [*WORKING, *UNCAPTURED, *UNCOMPILED]
+    return {op: case(static) for op, static in compiled(run(root, names, "sm_90", root / "cache")).items()}
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """The working ones for targets that this machine surely has no device of."""
+    root = tmp_path_factory.mktemp("ops")
+    for op, text in WORKING.items():
+        write(root, op, text)
+    targets = ("sm_100", "gfx942")
+    return {target: compiled(run(root, list(WORKING), target, root / target)) for target in targets}
+
+
+def case(static):
+    assert static["failure"] is None, static["failure"]
+    (only_case,) = static["cases"]
+    return only_case
+
+
+def reason(found):
+    return Reason(found["kind"], found["facts"])
+
+
+@pytest.mark.parametrize("op", WORKING)
+def test_what_people_write_is_captured(op, hopper):
+    found = hopper[op]
+
+    assert found["failure"] is None, found["failure"]
+    assert found["identity"]["unknown"] is None, found["identity"]["unknown"]
+    assert bool(found["binaries"]) == (op not in {"in_torch", "values_of_the_host"})
+
+
+@pytest.mark.parametrize("target", ["sm_100", "gfx942"])
+@pytest.mark.parametrize("op", WORKING)
+def test_it_is_captured_for_other_targets_too(op, target, others):
+    found = case(others[target][op])
+
+    assert found["failure"] is None, found["failure"]
+    assert found["identity"]["unknown"] is None, found["identity"]["unknown"]
+
+
+def test_launches_are_the_ones_that_the_targets_board_would_get(hopper, others):
+    grids = {
+        "sm_90": hopper["persistent"]["identity"]["launches"][0]["grid"],
+        **{target: case(ops["persistent"])["identity"]["launches"][0]["grid"] for target, ops in others.items()},
+    }
+
+    assert grids == {"sm_90": [132, 1, 1], "sm_100": [148, 1, 1], "gfx942": [256, 1, 1]}
+
+
+def test_registers_that_a_wrapper_asks_for_are_the_kernels_own(hopper):
+    (launch,), (binary,) = hopper["by_registers"]["identity"]["launches"], hopper["by_registers"]["binaries"]
+
+    resident = 65536 // (binary["registers"] * 32 * 8)
+    assert launch["grid"] == [min(132 * resident, 1024), 1, 1]
+    assert launch["arguments"]["rows"] == "1024"
+
+
+def test_descriptors_are_told_by_what_they_describe(hopper):
+    (launch,) = hopper["tma"]["identity"]["launches"]
+
+    assert launch["arguments"]["x"].startswith("TensorDescriptor{'base': #0 float32[64,64](64,1)@16")
+    assert "'block_shape': [32, 64]" in launch["arguments"]["x"]
+
+
+def test_memory_that_a_kernel_needs_is_allocated_by_the_ops_own_function(hopper, others):
+    def allocated(found):
+        return [text for text in found["identity"]["operations"] if "torch.int8" in text]
+
+    assert len(allocated(hopper["tma_on_device"])) == 1
+    assert allocated(case(others["gfx942"]["tma_on_device"])) == []
+
+
+def test_backward_is_captured_with_forward(hopper):
+    operations = hopper["differentiated"]["identity"]["operations"]
+
+    assert operations.count("launch _scale") == 2
+    assert any(text.startswith("aten.clone") for text in operations)
+
+
+def test_a_fallback_is_what_is_captured(hopper):
+    assert [launch["kernel"] for launch in hopper["falls_back"]["identity"]["launches"]] == ["_scale"]
+
+
+def test_devices_have_one_name_in_operations(hopper):
+    texts = [text for found in hopper.values() for text in found["identity"]["operations"]]
+
+    assert any("device=cuda" in text for text in texts)
+    assert not any("meta" in text or "0x" in text for text in texts)
+
+
+@pytest.mark.parametrize("op", UNCAPTURED)
+def test_what_cannot_be_captured_is_unknown_and_says_why(op, hopper):
+    _, kind, what = UNCAPTURED[op]
+    found = hopper[op]["identity"]["unknown"]
+
+    assert found["kind"] == kind
+    assert hopper[op]["failure"] is None
+    if what is not None:
+        assert what in {found["facts"].get("what"), found["facts"].get("package")}
+    if kind not in {"captured_nothing", "captured_package"}:
+        part = "baseline" if op in BASELINES else "triton"
+        assert found["facts"]["file"] == f"{op}_{part}.py"
+        assert found["facts"]["line"] > 3
+    assert sentence(reason(found)).endswith(".")
+
+
+@pytest.mark.parametrize("op", UNCOMPILED)
+def test_what_does_not_compile_is_a_failure_with_the_compilers_own_words(op, hopper):
+    _, words, line = UNCOMPILED[op]
+    found = hopper[op]["failure"]
+
+    assert found["kind"] == "compile_failed"
+    assert words in found["facts"]["message"]
+    assert "/tmp" not in found["facts"]["message"]
+    assert (found["facts"]["kernel"], found["facts"]["target"]) == ("_scale", "sm_90")
+    assert found["facts"]["file"] == f"{op}_triton.py"
+    assert line is None or found["facts"]["line"] == line
+    assert hopper[op]["identity"]["unknown"] == found
+
+
+def test_a_reason_names_kernel_place_and_option(hopper):
+    assert sentence(reason(hopper["refused"]["failure"])) == (
+        "_scale does not compile for sm_90: BLOCK is too small (refused_triton.py, line 9). "
+        "Mend it, or leave sm_90 out of --target."
+    )

@@ -1,0 +1,54 @@
+import pytest
+
+from perfci.device.targets import TARGETS, target_named
+from perfci.errors import UsageError
+
+
+def test_targets_are_known_by_name():
+    assert {"sm_80", "sm_90", "sm_100", "gfx942"} <= TARGETS.keys()
+    assert (TARGETS["sm_90"].backend, TARGETS["sm_90"].arch, TARGETS["sm_90"].warp_size) == ("cuda", 90, 32)
+    assert (TARGETS["gfx942"].backend, TARGETS["gfx942"].arch, TARGETS["gfx942"].warp_size) == ("hip", "gfx942", 64)
+
+
+def test_an_unknown_target_is_a_usage_error():
+    with pytest.raises(UsageError) as caught:
+        target_named("sm_9")
+
+    assert caught.value.reason.facts["target"] == "sm_9"
+    assert "gfx942" in caught.value.reason.facts["known"]
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_facts_hang_together(target):
+    assert target.threads in {1536, 2048}
+    assert target.shared_block <= target.shared_processor
+    assert target.shared_block + target.shared_reserved <= target.shared_processor
+    if target.backend == "cuda":
+        assert target.name == "sm_{}{}".format(*target.capability)
+        assert target.shared_block + 1024 == target.shared_processor
+
+
+@pytest.mark.torch
+@pytest.mark.cuda
+def test_the_boards_own_runtime_agrees():
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    target = TARGETS.get(f"sm_{properties.major}{properties.minor}")
+    if target is None:
+        return  # an architecture without facts
+    assert properties.max_threads_per_multi_processor == target.threads
+    assert properties.regs_per_multiprocessor == target.registers
+    assert properties.shared_memory_per_multiprocessor == target.shared_processor
+    assert properties.shared_memory_per_block_optin == target.shared_block
+    if properties.name == target.board:
+        assert properties.multi_processor_count == target.processors
+        assert properties.L2_cache_size == target.l2_bytes
+        for name, value in (
+            ("total_memory", target.memory_bytes),
+            ("clock_rate", target.clock_khz),
+            ("memory_clock_rate", target.memory_clock_khz),
+            ("memory_bus_width", target.bus_bits),
+        ):
+            if value is not None and hasattr(properties, name):
+                assert getattr(properties, name) == value, name

@@ -1,0 +1,185 @@
+"""Ops to be captured without a device: one kernel in many revisions, wrappers as people write them, and broken ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from perfci.codec import encode
+from perfci.worker.protocol import Job, OpFiles
+
+HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n"
+
+BASELINE = """import torch
+
+
+def {op}(x):
+    return x * 2
+
+
+def make_inputs(n, device, seed):
+    generator = torch.Generator(device).manual_seed(seed)
+    return {{"x": torch.randn((n,), generator=generator, device=device)}}
+"""
+
+SUITE = """import perfci
+from {op}_baseline import make_inputs, {op} as reference
+from {op}_triton import {op} as kernel
+
+{name} = perfci.{kind}(kernel=kernel, reference=reference, make_inputs=make_inputs, cases=[{cases}])
+"""
+
+SCALE = (
+    HEADER
+    + """
+@triton.jit
+def _scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offset, mask=offset < n)
+    tl.store(out_ptr + offset, x * 2.0, mask=offset < n)
+
+
+def {op}(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    _scale[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+"""
+)
+"""The revision that all others are compared with."""
+
+LOOP = (
+    HEADER
+    + """
+@triton.jit(do_not_specialize=["turns"])
+def _loop(x_ptr, out_ptr, n, turns, BLOCK: tl.constexpr):
+    offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offset, mask=offset < n)
+    for _ in range(turns):
+        x = x * 1.5 + 1.0
+    tl.store(out_ptr + offset, x, mask=offset < n)
+
+
+def {op}(x):
+    out = torch.empty_like(x)
+    _loop[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), 4, BLOCK=256)
+    return out
+"""
+)
+
+AUTOTUNED = (
+    HEADER
+    + """
+FACTOR = tl.constexpr(2.0)
+
+
+@triton.jit
+def _scaled(x):
+    return x * FACTOR
+
+
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": 64}, num_warps=1), triton.Config({"BLOCK": 512}, num_warps=8)], key=["n"]
+)
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+@triton.jit
+def _tuned(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        x = tl.load(x_ptr + offset)
+    else:
+        x = tl.load(x_ptr + offset, mask=offset < n)
+    if BLOCK > 256:
+        x = x + 0.0
+    tl.store(out_ptr + offset, _scaled(x), mask=offset < n)
+
+
+def {op}(x):
+    out = torch.empty_like(x)
+    _tuned[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
+    return out
+"""
+)
+
+
+def edited(text: str, *changes: tuple[str, str]) -> str:
+    """A source with something changed; what is to be changed has to be there."""
+    for before, after in changes:
+        assert before in text, before
+        text = text.replace(before, after)
+    return text
+
+
+def write(root: Path, op: str, kernel: str, *, baseline: str = BASELINE, cases: str = '{"n": 4096}') -> None:
+    """An op's four files in a folder of its name."""
+    folder = root / op
+    folder.mkdir(parents=True)
+    (folder / f"{op}_triton.py").write_text(kernel.replace("{op}", op))
+    (folder / f"{op}_baseline.py").write_text(baseline.format(op=op))
+    for name in ("accuracy", "performance"):
+        text = SUITE.format(op=op, name=name, kind=name.capitalize(), cases=cases)
+        (folder / f"{op}_{name}.py").write_text(text)
+
+
+class Said(list):
+    """What a worker said, as plain data, and as the lines that it was read from."""
+
+    def __init__(self, lines: list[bytes]):
+        super().__init__(json.loads(line) for line in lines)
+        self.lines = lines
+
+
+def job(root: Path, ops: list[str], target: str, events_fd: int, **choice) -> Job:
+    """A job for ops below one folder; choice: pattern or cases."""
+    return Job(
+        task="static",
+        ops=tuple(OpFiles(op, str(root / op)) for op in ops),
+        shared_folder=str(root),
+        device="cuda",
+        seed=1,
+        target=target,
+        events_fd=events_fd,
+        **choice,
+    )
+
+
+def run(
+    root: Path, ops: list[str], target: str, cache: Path, *, program: str | None = None, pattern: str | None = None,
+    cases: tuple[str, ...] | None = None, **variables: str,
+) -> Said:  # fmt: skip
+    """What a worker says that compiles the ops for a target; program: in place of the worker's own."""
+    read, written = os.pipe()
+    environment = os.environ | {"TRITON_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"} | variables
+    command = [sys.executable, *(["-c", program] if program else ["-m", "perfci.worker.child"])]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[written],
+        env=environment,
+    ) as child:  # fmt: skip
+        os.close(written)
+        # Read beside the messages: Triton prints whole listings of what it cannot assemble.
+        output: list[bytes] = []
+        reader = threading.Thread(target=lambda: output.append(child.stdout.read()))
+        reader.start()
+        child.stdin.write(encode(job(root, ops, target, written, pattern=pattern, cases=cases)) + b"\n")
+        child.stdin.flush()
+        with os.fdopen(read, "rb") as pipe:
+            lines = pipe.read().splitlines()
+        child.stdin.close()
+        reader.join()
+        assert child.wait() == 0, output[0].decode(errors="replace")[-3000:]
+    return Said(lines)
+
+
+def compiled(messages: list[dict]) -> dict[str, dict]:
+    """Every op's result by its name."""
+    assert not bodies(messages, "Failed"), messages
+    return {body["static"]["op"]: body["static"] for body in bodies(messages, "Compiled")}
+
+
+def bodies(messages: list[dict], kind: str) -> list[dict]:
+    """The messages of a kind."""
+    return [message["body"] for message in messages if message["kind"] == kind]

@@ -1,0 +1,226 @@
+"""The static task from outside: what a worker says of ops that it compiles for a target."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from perfci.device.targets import TARGETS
+from perfci.model import Reason
+from perfci.wording import sentence
+from perfci.worker.protocol import ends, unpack
+from tests.static_ops import HEADER, SCALE, bodies, compiled, edited, job, run, write
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+OPS = ["broadcast", "bias_relu", "softmax", "matmul"]
+FOUR = ("sm_80", "sm_90", "sm_100", "gfx942")
+
+HELPED = edited(SCALE, ("import torch\n", "import torch\nfrom neighbour import FACTOR\n"), ("x * 2.0", "x * FACTOR"))
+CASES = '{"n": 4096}, {"n": 100}, {"n": 7}'
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """The project's own ops for four targets, two at a time."""
+    caches = {target: tmp_path_factory.mktemp(target) for target in FOUR}
+    with ThreadPoolExecutor(2) as two:
+        messages = dict(zip(FOUR, two.map(lambda target: run(KERNELS, OPS, target, caches[target]), FOUR), strict=True))
+    return {target: compiled(found) for target, found in messages.items()}
+
+
+@pytest.mark.parametrize("target", FOUR)
+def test_every_case_of_the_projects_ops_is_captured_and_compiles(target, own):
+    cases = {op: static["cases"] for op, static in own[target].items()}
+
+    assert {op: len(found) for op, found in cases.items()} == {
+        "broadcast": 7,
+        "bias_relu": 7,
+        "softmax": 7,
+        "matmul": 6,
+    }
+    for found in cases.values():
+        for case in found:
+            assert case["failure"] is None
+            assert case["identity"]["unknown"] is None
+            assert len(case["identity"]["launches"]) == len(case["binaries"]) == 1
+
+
+@pytest.mark.parametrize("target", FOUR)
+def test_every_figure_is_there_and_none_is_absurd(target, own):
+    for static in own[target].values():
+        assert static["unavailable"] is None
+        for case in static["cases"]:
+            (binary,) = case["binaries"]
+            assert 8 <= binary["registers"] <= 512
+            assert binary["spill_bytes"] == binary["local_bytes"] == 0
+            assert 20 < binary["instructions"] == sum(binary["mix"].values()) < 20_000
+            assert binary["shared_bytes"] <= TARGETS[target].shared_block
+            assert 0 < binary["occupancy"] <= 1
+            assert (binary["mix"]["tensor"] > 0) == (static["op"] == "matmul")
+
+
+def test_the_tuned_configs_of_the_targets_board_are_used(own):
+    def blocks(target):
+        case = own[target]["matmul"]["cases"][0]
+        return [case["identity"]["launches"][0]["arguments"][f"BLOCK_{side}"] for side in "MNK"]
+
+    assert blocks("sm_90") == ["128", "256", "64"]
+    assert blocks("sm_100") == ["64", "64", "32"]  # this board has no tuned file
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What a worker says of sound and broken ops, some of which have modules of the same name."""
+    root = tmp_path_factory.mktemp("ops")
+    write(root, "sound", SCALE, cases=CASES)
+    write(root, "unimportable", "import no_such_module\n")
+    write(root, "leaving", "raise SystemExit(3)\n")
+    write(root, "without_cases", SCALE, cases="")
+    write(
+        root, "half_broken", edited(SCALE, ("    n = x.numel()", "    n = x.numel()\n    assert n != 100")), cases=CASES
+    )
+    write(root, "doubling", HELPED)
+    (root / "doubling" / "neighbour.py").write_text("import triton.language as tl\n\nFACTOR = tl.constexpr(2.0)\n")
+    write(root, "tripling", HELPED)
+    (root / "tripling" / "neighbour.py").write_text("import triton.language as tl\n\nFACTOR = tl.constexpr(3.0)\n")
+    write(
+        root,
+        "late",
+        edited(SCALE, ("    out =", "    from late_helper import FACTOR\n    assert FACTOR == 2\n    out =")),
+    )
+    (root / "late" / "late_helper.py").write_text("FACTOR = 2\n")
+    ops = sorted(path.name for path in root.iterdir() if path.is_dir())
+    return run(root, ops, "sm_80", tmp_path_factory.mktemp("cache"), TRITON_INTERPRET="1")
+
+
+def test_every_op_is_answered_whatever_its_neighbours_do(said):
+    found = compiled(said)
+
+    assert [op for op, static in found.items() if static["failure"]] == ["leaving", "unimportable", "without_cases"]
+    assert found["unimportable"]["failure"]["facts"]["message"] == "No module named 'no_such_module'"
+    assert found["without_cases"]["failure"]["kind"] == "no_cases"
+    assert all(static["target"] == "sm_80" for static in found.values())
+
+
+def test_one_case_that_cannot_be_captured_costs_no_other(said):
+    cases = compiled(said)["half_broken"]["cases"]
+
+    unknown = [case["identity"]["unknown"] for case in cases]
+    assert [case["case"] for case in cases] == ["n=4096", "n=100", "n=7"]
+    assert (unknown[0], unknown[2]) == (None, None)
+    assert unknown[1]["facts"]["case"] == "n=100"
+    assert unknown[1]["facts"]["error"] == "AssertionError"
+
+
+def test_steps_say_which_case_is_under_way(said):
+    steps = [step for step in bodies(said, "Step") if step["op"] == "sound"]
+
+    assert [(step["stage"], step["case"], step["done"], step["total"]) for step in steps] == [
+        ("static", None, 0, 0),
+        ("static", "n=4096", 0, 3),
+        ("static", "n=100", 1, 3),
+        ("static", "n=7", 2, 3),
+    ]
+
+
+def test_cases_share_what_compiles_to_the_same(said):
+    cases = compiled(said)["sound"]["cases"]
+
+    artefacts = [case["binaries"][0]["artefact"] for case in cases]
+    assert artefacts[1] == artefacts[2] != artefacts[0]  # 4096 is a multiple of 16, which Triton makes use of
+    assert [case["identity"]["launches"][0]["grid"] for case in cases] == [[16, 1, 1], [1, 1, 1], [1, 1, 1]]
+
+
+def test_modules_of_the_same_name_are_each_ops_own(said):
+    found = compiled(said)
+    doubling, tripling, plain = (found[op]["cases"][0]["identity"] for op in ("doubling", "tripling", "sound"))
+
+    assert doubling["launches"] == plain["launches"]
+    assert tripling["launches"][0]["artefact"] != doubling["launches"][0]["artefact"]
+
+
+def test_imports_at_call_time_find_the_ops_folder(said):
+    assert compiled(said)["late"]["cases"][0]["identity"]["unknown"] is None
+
+
+def test_the_job_ends_with_its_last_op(said, tmp_path):
+    wanted = job(tmp_path, ["late", "sound"], "sm_80", -1)
+    messages = [unpack(line + b"\n") for line in said.lines]
+
+    assert [ends(wanted, message) for message in messages].count(True) == 1
+
+
+def test_patterns_and_lists_choose_cases(tmp_path):
+    write(tmp_path, "sound", SCALE, cases=CASES)
+    by_pattern = run(tmp_path, ["sound"], "sm_90", tmp_path / "cache", pattern="n=?")
+    by_list = run(tmp_path, ["sound"], "sm_90", tmp_path / "cache", cases=("n=100",))
+
+    assert [case["case"] for case in compiled(by_pattern)["sound"]["cases"]] == ["n=7"]
+    assert [case["case"] for case in compiled(by_list)["sound"]["cases"]] == ["n=100"]
+
+
+def test_an_unknown_target_is_named(tmp_path):
+    (failed,) = bodies(run(tmp_path, [], "sm_1", tmp_path / "cache"), "Failed")
+
+    assert failed["reason"]["facts"]["target"] == "sm_1"
+    assert "sm_90" in failed["reason"]["facts"]["known"]
+
+
+TOOLLESS = """
+import sys
+from perfci.device import disassembly
+disassembly.tool = lambda name: None
+from perfci.device import artefacts
+artefacts.tool = disassembly.tool
+from perfci.worker.child import main
+main()
+"""
+
+BY_REGISTERS = HEADER + edited(
+    SCALE,
+    (HEADER, ""),
+    (
+        "    _scale[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)\n",
+        "    kernel = _scale.warmup(x, out, n, BLOCK=256, grid=(1,))\n    kernel._init_handles()\n"
+        "    _scale[(kernel.n_regs,)](x, out, n, BLOCK=256)\n",
+    ),
+)
+
+
+def test_without_the_disassembler_figures_are_missing_and_said_to_be(tmp_path):
+    write(tmp_path, "sound", SCALE)
+    write(tmp_path, "by_registers", BY_REGISTERS)
+    found = compiled(run(tmp_path, ["sound", "by_registers"], "sm_90", tmp_path / "cache", program=TOOLLESS))
+
+    missing = found["sound"]["unavailable"]
+    assert sentence(Reason(missing["kind"], missing["facts"])) == (
+        "The programs cuobjdump, nvdisasm are not beside Triton, so registers, spills and occupancy and instructions "
+        "of compiled kernels are not known: put them on PATH, or install a Triton that bundles them."
+    )
+    (case,) = found["sound"]["cases"]
+    (binary,) = case["binaries"]
+    assert case["identity"]["unknown"] is None
+    assert [binary[name] for name in ("registers", "spill_bytes", "instructions", "occupancy")] == [None] * 4
+    assert (binary["shared_bytes"], binary["warps"], binary["mix"]) == (0, 4, {})
+    # A wrapper that launches by what the compiler made of its kernel cannot be followed then.
+    (case,) = found["by_registers"]["cases"]
+    assert case["identity"]["unknown"]["facts"]["what"] == "registers of a compiled kernel without cuobjdump"
+
+
+def test_a_machine_without_triton_is_told_so(tmp_path):
+    write(tmp_path, "sound", SCALE)
+    program = "import sys\nsys.modules['triton'] = None\nfrom perfci.worker.child import main\nmain()\n"
+
+    (failed,) = bodies(run(tmp_path, ["sound"], "sm_90", tmp_path / "cache", program=program), "Failed")
+    assert failed["reason"]["kind"] == "static_needs_triton"
+
+
+def test_the_process_that_runs_tests_stays_as_it_is():
+    assert "perfci.device.offline" not in sys.modules
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") != ""
