@@ -1,8 +1,9 @@
-"""Hold every performance case of a run against its stored baseline: numbers only, no verdicts.
+"""Hold every performance case of a run against its base and its stored baseline: numbers only, no verdicts.
 
-One block is one observation. The screen corrects the kernel for what the reference shows of the device's clock,
-y = log t_kernel - beta (log t_reference - its baseline mean), and tests y against the baseline's with the margin inside
-the null hypothesis, each process of the run by itself.
+One block is one observation. A duel is the shifts between kernel and base, block by block (`perfci.looks`). The screen
+corrects the kernel for what the reference shows of the device's clock, y = log t_kernel - beta (log t_reference - its
+baseline mean), and tests y against the baseline's with the margin inside the null hypothesis, each process of the run
+by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfci import stats
+from perfci import looks, stats
 from perfci.model import (
     ArmBlock,
     Baseline,
@@ -24,6 +25,7 @@ from perfci.model import (
     Comparison,
     Environment,
     Interval,
+    Look,
     PerformanceCase,
     PlannedOp,
     Reason,
@@ -34,8 +36,8 @@ from perfci.model import (
 from perfci.stats import Floats
 from perfci.thresholds import CaseThresholds, Thresholds
 
-KERNEL, REFERENCE = "kernel", "reference"
-SPEEDUP = f"{KERNEL}/{REFERENCE}"
+KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
+SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"
 
 REFERENCE_PACKAGES = ("torch", "torch_npu")
 """Where references come from: with another version of these their times say nothing about the clock."""
@@ -68,7 +70,8 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
     stored = {case.case: case for case in baseline.cases} if baseline else {}
     for case in dict.fromkeys((*op.performance, *measured, *stored)):
         blocks = _timed(measured.get(case))
-        base = _speed(op.op, case, blocks, stored.get(case))
+        limits = thresholds.for_case(op.op, case)
+        base = _dueled(_speed(op.op, case, blocks, stored.get(case)), blocks, limits, run.environment.timer)
         if baseline is None or not blocks:
             yield base
         elif stale := _another_device(run.environment, baseline) or _another_case(op, case, stored, run.plan.filter):
@@ -78,7 +81,7 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         else:
             before = stored[case].blocks
             vouches = _same_packages(run.environment, baseline, before)
-            yield _screened(base, blocks, before, vouches, thresholds.for_case(op.op, case))
+            yield _screened(base, blocks, before, vouches, limits)
 
 
 def _timed(case: PerformanceCase | None) -> tuple[Block, ...]:
@@ -102,6 +105,39 @@ def _speed(op: str, case: str, blocks: Sequence[Block], stored: BaselineCase | N
         activities=_median(block.arms[KERNEL].activities for block in blocks),
         baseline_activities=_median(block.activities for block in before),
     )
+
+
+def _dueled(seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, timer: str | None) -> Comparison:
+    """The duel of kernel and base, process by process, over the blocks in which both were timed."""
+    both = [block for block in blocks if DUEL in block.shifts]
+    base_us = _median(block.arms[BASE].time.median_us for block in both)
+    if base_us is None:
+        return seen
+    duel = looks.look(_by_process(both, lambda block: block.shifts[DUEL]), limits.allowed(base_us, timer))
+    return replace(seen, duel=duel, duel_span=_span_duel(both, limits), base_us=base_us)
+
+
+def _span_duel(blocks: Sequence[Block], limits: CaseThresholds) -> Look | None:
+    """The same of the spans, where a launch is more than one kernel's own time; the floor is part of its tau."""
+    arms = [(block.arms[KERNEL], block.arms[BASE]) for block in blocks]
+    spans = [(kernel.span_us, base.span_us) for kernel, base in arms]
+    single = all(arm.activities == 1 for pair in arms for arm in pair)
+    if single or any(not kernel or not base for kernel, base in spans):
+        return None
+    base_us = statistics.median(base for _, base in spans if base)
+    tau = max(limits.span_margin, limits.span_floor_us / base_us)
+    return looks.look(_by_process(blocks, _span_shift), tau)
+
+
+def _span_shift(block: Block) -> float:
+    return math.log((block.arms[KERNEL].span_us or 1.0) / (block.arms[BASE].span_us or 1.0))
+
+
+def _by_process(blocks: Sequence[Block], quantity: Callable[[Block], float]) -> list[list[float]]:
+    found: dict[int, list[float]] = {}
+    for block in blocks:
+        found.setdefault(block.process, []).append(quantity(block))
+    return [found[process] for process in sorted(found)]
 
 
 def _speedup(shifts: Sequence[float]) -> Interval:
@@ -215,9 +251,9 @@ def _screened(
     base: Comparison, blocks: Sequence[Block], before: Sequence[BaselineBlock], vouches: bool, limits: CaseThresholds
 ) -> Comparison:
     stored = _Stored.of([block.kernel_us for block in before], before, vouches)
-    looks = _looks(blocks, lambda arm: arm.time.median_us)
-    regimes = [_regime(look, stored, limits) for look in looks]
-    screens = [_screen(look, stored, regime, limits.margin) for look, regime in zip(looks, regimes, strict=True)]
+    taken = _looks(blocks, lambda arm: arm.time.median_us)
+    regimes = [_regime(look, stored, limits) for look in taken]
+    screens = [_screen(look, stored, regime, limits.margin) for look, regime in zip(taken, regimes, strict=True)]
     left = [screen for screen, regime in zip(screens, regimes, strict=True) if not regime.same]
     return replace(
         base,
@@ -240,8 +276,8 @@ def _spans(
     if any(arm.span_us is None for arm in arms) or None in spans or all(arm.activities == 1 for arm in arms):
         return ()
     stored = _Stored.of([span for span in spans if span is not None], before, vouches)
-    looks = _looks(blocks, lambda arm: arm.span_us or arm.time.median_us)
-    return tuple(_screen(look, stored, regime, limits.span_margin) for look, regime in zip(looks, regimes, strict=True))
+    taken = _looks(blocks, lambda arm: arm.span_us or arm.time.median_us)
+    return tuple(_screen(look, stored, regime, limits.span_margin) for look, regime in zip(taken, regimes, strict=True))
 
 
 def _looks(blocks: Sequence[Block], quantity: Callable[[ArmBlock], float]) -> list[_Look]:

@@ -33,6 +33,8 @@ def wrong_output(suite: Performance, arrays: Arrays, params: Params, inputs: Inp
 
 def _misshapen(arrays: Arrays, case: str, actual: Any, usual: Any) -> Reason | None:
     """Fewer elements or a narrower dtype than the reference gives would be less work."""
+    if type(actual) is not type(usual):
+        return Reason("wrong_type", {"case": case, "got": type(actual).__name__})
     seen, right = arrays.facts(actual), arrays.facts(usual)
     for name, got, wanted in (("shape", seen.shape, right.shape), ("dtype", seen.dtype, right.dtype)):
         if got != wanted:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from perfci import looks
 from perfci.errors import UsageError
-from perfci.model import Plan, PlannedOp, Suite
+from perfci.model import Base, DuelWhat, Plan, PlannedOp, Reason, Suite
 
 DEFAULT_BUDGET_S = 1.0
 """Seconds of device time a case for the first looks."""
@@ -29,21 +31,118 @@ class Request:
     """None draws a fresh one"""
     timer: str = "auto"
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
+    against: str | None = None
+    """--against: a git revision; None finds the base itself"""
+    duel: DuelWhat = DuelWhat.CHANGED
+    base_python: str | None = None
+    """--base-python"""
+    targets: tuple[str, ...] = ()
+    """--target: what to compile for without a device"""
 
 
-def make_plan(request: Request, described: Sequence[PlannedOp], device: str) -> Plan:
-    """The plan of a run; raises UsageError where the --case pattern fits no case of any sound op."""
-    sound = [op for op in described if op.failure is None]
-    if request.pattern is not None and sound and not any(op.accuracy or op.performance for op in sound):
-        raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
+@dataclass(frozen=True)
+class Against:
+    """The base revision as it bears on a plan."""
+
+    base: Base | None = None
+    duel: DuelWhat = DuelWhat.NONE
+    removed: tuple[str, ...] = ()
+    """ops that only the base has"""
+    note: Reason | None = None
+    """why there is no base"""
+
+    @property
+    def skips(self) -> bool:
+        """Whether what is proven unchanged is not run.
+
+        Not where the base is only the baseline's own commit, and not where the toolchain changes: what it makes of the
+        same files is the question then.
+        """
+        base = self.base
+        if base is None or self.duel is not DuelWhat.CHANGED:
+            return False
+        return base.how != "baseline" and base.python is None and not base.changed_pins
+
+
+NOT_AGAINST = Against()
+
+AUDIT_SHARE = 50
+"""One in so many unchanged cases is duelled all the same where any is: a control of the measurement itself."""
+
+UNTIMED = frozenset({"cpu", "offline"})
+"""Kinds of devices on which nothing is timed."""
+
+
+def make_plan(
+    request: Request,
+    described: Sequence[PlannedOp],
+    device: str,
+    against: Against = NOT_AGAINST,
+    alpha: float = 0.01,
+    devices: int = 1,
+) -> Plan:
+    """The plan of a run.
+
+    Raises UsageError where the --case pattern fits no case of any sound op, where an interpreter is given for a base
+    that nothing is duelled with, and where so many cases are duelled at so small an alpha that none of them could ever
+    be found slower.
+    """
+    _refuse_nothing(request, described)
+    seed = draw_seed() if request.seed is None else request.seed
+    timed = Suite.PERFORMANCE in request.suites and device not in UNTIMED
+    planned = _audited(described, against, seed) if timed else described
+    family = sum(len(duellable(op, against.duel)) for op in planned) if timed else 0
+    if family and not looks.can_decide(family, alpha):
+        raise UsageError("duel_cannot_fail", family=family, alpha=alpha, blocks=looks.FINAL[looks.PROCESSES])
     return Plan(
-        ops=tuple(described),
-        seed=draw_seed() if request.seed is None else request.seed,
+        ops=tuple(planned),
+        seed=seed,
         budget_s=request.budget_s,
         device=device,
         suites=request.suites,
         filter=request.pattern,
+        base=against.base,
+        duel=against.duel,
+        skip_unchanged=against.skips,
+        duel_family=family,
+        removed=against.removed,
+        base_note=against.note or _nobody_to_duel(request, against),
+        devices=devices,
     )
+
+
+def _refuse_nothing(request: Request, described: Sequence[PlannedOp]) -> None:
+    """A request that would come to nothing is refused."""
+    sound = [op for op in described if op.failure is None]
+    if request.pattern is not None and sound and not any(op.accuracy or op.performance for op in sound):
+        raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
+    if request.base_python and request.duel is DuelWhat.NONE:
+        raise UsageError("base_python_not_duelled", python=request.base_python)
+
+
+def _nobody_to_duel(request: Request, against: Against) -> Reason | None:
+    """Duels that were asked for by name and cannot be had are missed aloud."""
+    return Reason("nothing_to_duel") if request.duel is DuelWhat.ALL and against.base is None else None
+
+
+def duellable(op: PlannedOp, duel: DuelWhat) -> tuple[str, ...]:
+    """Cases of an op that may be duelled: those that the base has too, unless its files are the same."""
+    base = op.base
+    if base is None or base.failure or op.failure or duel is DuelWhat.NONE:
+        return ()
+    shared = tuple(case for case in op.performance if case in base.performance)
+    return op.audit if base.same and duel is DuelWhat.CHANGED else shared
+
+
+def _audited(described: Sequence[PlannedOp], against: Against, seed: int) -> list[PlannedOp]:
+    """The ops with the unchanged cases that are duelled as a control; none where nothing else is duelled."""
+    ops = list(described)
+    if against.duel is not DuelWhat.CHANGED or not any(duellable(op, against.duel) for op in ops):
+        return ops
+    unchanged = [(op.op, case) for op in ops if op.base and op.base.same for case in op.performance]
+    count = (len(unchanged) + AUDIT_SHARE // 2) // AUDIT_SHARE
+    chosen = set(random.Random(seed).sample(unchanged, count))
+    return [replace(op, audit=tuple(case for case in op.performance if (op.op, case) in chosen)) for op in ops]
 
 
 def draw_seed() -> int:

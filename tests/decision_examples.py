@@ -1,13 +1,18 @@
 """Small runs and baselines with exact effects, for the tests of comparing and judging."""
 
 import math
+import re
 
 import numpy as np
 
 from perfci import stats
+from perfci.compare import compare
+from perfci.judge import judge
 from perfci.model import (
     AccuracyCase,
     ArmBlock,
+    Base,
+    BaseArm,
     Baseline,
     BaselineBlock,
     BaselineCase,
@@ -19,9 +24,13 @@ from perfci.model import (
     OpRun,
     PerformanceCase,
     Plan,
+    PlannedBase,
     PlannedOp,
     Run,
+    Suite,
 )
+from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.wording import catalogue
 
 CASE = "rows=4096,dtype=float16"
 KERNEL_US, REFERENCE_US = 50.0, 75.0
@@ -50,6 +59,76 @@ def again(factor, other=None, **options):
     third = factor if other is None else other
     looks = [blocks(f, process=process, **options) for process, f in enumerate((factor, factor, third))]
     return tuple(block for look in looks for block in look)
+
+
+def duelled(*changes, count=12, level=1.0, clock=1.0, spread=0.001, us=KERNEL_US, spans=None, modes=(), **state):
+    """Blocks of one process a change: the kernel takes that much more than the base, d spreads by 0.1 %.
+
+    count: blocks of a process, or of each; level: slows kernel and base, clock: the reference; spans: longer than the
+    time by these factors, the kernel's and the base's, where a launch is of two activities.
+    """
+    counts = count if isinstance(count, tuple) else (count,) * len(changes)
+    made = []
+    for process, (change, many) in enumerate(zip(changes, counts, strict=True)):
+        rng = np.random.default_rng([7, process])
+        for index in range(many):
+            base, reference = np.array([us * level, 1.5 * us * clock]) * rng.lognormal(0, 0.003, 2)
+            d = math.log1p(change) + rng.normal(0, spread)
+            kernel = base * math.exp(d)
+            arms = {
+                "kernel": _arm(kernel, spans and spans[0], modes),
+                "base": _arm(base, spans and spans[1]),
+                "reference": ArmBlock(stats.summary([reference])),
+            }
+            shifts = {"kernel/reference": math.log(kernel / reference), "kernel/base": d}
+            made.append(Block(index, process, float(index), arms, shifts, DeviceState(**state)))
+    return tuple(made)
+
+
+def _arm(us, span=None, modes=()):
+    return ArmBlock(stats.summary([us]), span and span * us, None, 2 if span else 1, modes)
+
+
+CHANGED = BaseArm(same=False, duelled=True)
+
+
+def against(timed=(), base=CHANGED, **options):
+    """A case that the base has too."""
+    return PerformanceCase(options.pop("case", CASE), blocks=timed, base=base, **options)
+
+
+BASE = Base("0123456789abcdef", "merge_base", "origin/main")
+
+
+def duel_plan(*performance, same=False, base=BASE, family=None, skip_unchanged=True, **options):
+    """The plan of a merge request that changes the op, or leaves its files alone."""
+    cases = performance or (CASE,)
+    op = PlannedOp("op", (CASE,), cases, base=PlannedBase(same=same, performance=cases))
+    family = len(cases) if family is None else family
+    return Plan((op,), 1, 1.0, "cuda", base=base, duel_family=family, skip_unchanged=skip_unchanged, **options)
+
+
+def judged(measured, stored=None, **limits):
+    """The run's judgements, every reason of which has its sentence and all the numbers that it names."""
+    thresholds = Thresholds(CaseThresholds(**limits))
+    found = judge(measured, compare(measured, {"op": stored} if stored else {}, thresholds), thresholds)
+    for reason in (*found.notes, *(reason for row in found.rows for reason in row.reasons)):
+        assert_worded(reason)
+    return found
+
+
+def assert_worded(reason, given=("boom",)):
+    """The reason has its sentence, and all the numbers that the sentence names; those that a test gives need none."""
+    if reason.kind not in given:
+        named = set(re.findall(r"{(\w+)", catalogue()[reason.kind]))
+        assert named <= set(reason.facts), reason
+        assert all(reason.facts[name] is not None for name in named), reason
+
+
+def row_of(judgements, case=CASE, suite=Suite.PERFORMANCE):
+    """The one row about a case."""
+    (row,) = [row for row in judgements.rows if row.case == case and row.suite is suite]
+    return row
 
 
 def baseline(*cases, runs=3, timer="activity", key="nvidia-h200", torch="2.11", clock=1.0, span=None, activities=1):

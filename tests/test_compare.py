@@ -1,5 +1,6 @@
 import importlib.util
 import math
+import statistics
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -7,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from perfci import compare as compare_module
+from perfci import stats
 from perfci.compare import compare
 from perfci.model import BaselineCase, PerformanceCase, Suite, Verdict
 from perfci.thresholds import CaseThresholds, Thresholds
-from tests.decision_examples import CASE, baseline, blocks, environment, plan, run
+from tests.decision_examples import CASE, baseline, blocks, duelled, environment, plan, run
 
 
 def _compare(measured, stored=None, **limits):
@@ -182,6 +184,100 @@ def test_the_span_is_held_against_its_own_margin():
 def test_a_launch_of_one_kernel_has_no_span_of_its_own():
     assert _one(run(blocks(span=1.0)), baseline(span=1.0)).spans == ()
     assert _one(run(blocks(span=1.0, activities=2)), baseline(span=None)).spans == ()
+
+
+# --- the duel ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_duel_is_summed_up_process_by_process():
+    measured = duelled(0.01, 0.03, count=(4, 12))
+
+    found = _one(run(measured), baseline()).duel
+
+    d = [block.shifts["kernel/base"] for block in measured]
+    assert (found.blocks, found.processes) == (16, 2)
+    assert found.medians == (statistics.median(d[:4]), statistics.median(d[4:]))
+    assert found.shift.value == pytest.approx(stats.location(d).value)
+    assert found.p_slower == stats.signed_rank_p(d, math.log1p(0.01))
+
+
+def test_blocks_of_later_processes_are_told_apart_in_whatever_order_they_came():
+    measured = duelled(0.0, 0.01, 0.02)
+
+    mixed = _one(run(measured[::-1])).duel
+
+    assert mixed.medians == pytest.approx(_one(run(measured)).duel.medians)
+    assert mixed.medians[0] < mixed.medians[1] < mixed.medians[2]
+
+
+def test_what_is_allowed_is_taken_at_the_bases_length_not_the_kernels():
+    found = _one(run(duelled(0.2, us=35.0)))
+
+    assert found.base_us == pytest.approx(35.0, rel=0.01)
+    assert found.kernel_us == pytest.approx(42.0, rel=0.01)
+    assert found.duel.tau == pytest.approx(math.log1p(0.015))
+
+
+@pytest.mark.parametrize(("timer", "tau"), [("activity", 0.05), ("event", 0.25), (None, 0.25)])
+def test_the_timers_floor_widens_what_is_allowed_of_a_short_kernel(timer, tau):
+    found = _one(run(duelled(0.0, us=2.0), now=environment(timer)))
+
+    assert found.duel.tau == pytest.approx(math.log1p(tau), rel=0.02)
+
+
+def test_thresholds_of_the_case_decide_what_is_allowed():
+    assert _one(run(duelled(0.0)), tau=((0.0, 0.2),)).duel.tau == pytest.approx(math.log1p(0.2))
+
+
+def test_blocks_that_lack_the_base_take_no_part_in_the_duel_but_in_all_else():
+    alone = tuple(replace(block, index=99) for block in blocks(count=8))
+
+    found = _one(run(duelled(0.0, count=4) + alone), baseline())
+
+    assert found.duel.blocks == 4
+    assert found.screens[0].blocks == 12
+
+
+def test_without_the_base_there_is_no_duel():
+    found = _one(run(blocks()), baseline())
+
+    assert (found.duel, found.duel_span, found.base_us) == (None, None, None)
+
+
+def test_the_base_is_held_against_no_baseline():
+    found = _one(run(duelled(0.0, level=1.06)), baseline())
+
+    assert found.screens[0].change.value == pytest.approx(0.06, abs=0.005)
+    assert found.baseline_us == pytest.approx(50.0, rel=0.01)
+
+
+def test_the_span_is_duelled_with_its_own_margin_and_floor():
+    wide = _one(run(duelled(0.0, spans=(1.5, 1.2)))).duel_span
+    short = _one(run(duelled(0.0, spans=(1.5, 1.2), us=10.0))).duel_span
+    floorless = _one(run(duelled(0.0, spans=(1.5, 1.2), us=10.0)), span_floor_us=0.0).duel_span
+
+    assert wide.shift.value == pytest.approx(math.log(1.5 / 1.2), abs=0.002)
+    assert wide.tau == pytest.approx(math.log1p(0.10))
+    assert short.tau == pytest.approx(math.log1p(5 / 12), rel=0.01)
+    assert floorless.tau == pytest.approx(math.log1p(0.10))
+
+
+def test_a_launch_of_one_kernel_in_both_revisions_has_no_span_to_duel():
+    single = [
+        replace(block, arms={name: replace(arm, activities=1) for name, arm in block.arms.items()})
+        for block in duelled(0.0, spans=(1.5, 1.2))
+    ]
+    grown = [
+        replace(block, arms={**block.arms, "kernel": replace(block.arms["kernel"], activities=2)}) for block in single
+    ]
+    unknown = [
+        replace(block, arms={**block.arms, "base": replace(block.arms["base"], span_us=None)})
+        for block in duelled(0.0, spans=(1.5, 1.2))
+    ]
+
+    assert _one(run(tuple(single))).duel_span is None
+    assert _one(run(tuple(grown))).duel_span is not None
+    assert _one(run(tuple(unknown))).duel_span is None
 
 
 # --- recorded launches ------------------------------------------------------------------------------------------------

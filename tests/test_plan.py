@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from perfci.errors import UsageError
-from perfci.model import PlannedOp, Reason, Suite
-from perfci.plan import SEED_BITS, Request, draw_seed, make_plan
+from perfci.model import Base, DuelWhat, PlannedBase, PlannedOp, Reason, Suite
+from perfci.plan import AUDIT_SHARE, NOT_AGAINST, SEED_BITS, Against, Request, draw_seed, duellable, make_plan
+from perfci.wording import sentence
 
 RELU = PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"))
 SCALE = PlannedOp("scale", (), ("rows=2",))
@@ -49,3 +52,189 @@ def test_a_pattern_that_fits_one_op_or_finds_only_broken_ones_is_none(described)
 
 def test_ops_without_cases_need_no_pattern():
     assert make_plan(Request(), [PlannedOp("relu")], "fake").family == 0
+
+
+# --- against a base ---------------------------------------------------------------------------------------------------
+
+BASE = Base("0123456789abcdef", "merge_base", "origin/main")
+CHANGED = Against(BASE, DuelWhat.CHANGED)
+
+
+def _op(name, *cases, same=False, base=None, **options):
+    planned = PlannedBase(same=same, performance=cases if base is None else base)
+    return PlannedOp(name, performance=cases, base=planned, **options)
+
+
+def _many(count, same=True):
+    return _op("many", *(f"n={n}" for n in range(count)), same=same)
+
+
+EDITED = _op("edited", "rows=1", "rows=2")
+
+
+def test_a_plan_keeps_what_is_known_of_the_base():
+    note = Reason("no_base")
+    against = Against(BASE, DuelWhat.ALL, ("gelu",), note)
+
+    plan = make_plan(Request(duel=DuelWhat.ALL), [EDITED], "fake", against, devices=4)
+
+    assert (plan.base, plan.duel, plan.removed, plan.base_note, plan.devices) == (
+        BASE,
+        DuelWhat.ALL,
+        ("gelu",),
+        note,
+        4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "duel", "cases"),
+    [
+        (EDITED, DuelWhat.CHANGED, ("rows=1", "rows=2")),
+        (EDITED, DuelWhat.ALL, ("rows=1", "rows=2")),
+        (EDITED, DuelWhat.NONE, ()),
+        (_op("same", "rows=1", same=True), DuelWhat.CHANGED, ()),
+        (_op("same", "rows=1", same=True), DuelWhat.ALL, ("rows=1",)),
+        (_op("same", "rows=1", same=True), DuelWhat.NONE, ()),
+        (_op("same", "rows=1", "rows=2", same=True, audit=("rows=2",)), DuelWhat.CHANGED, ("rows=2",)),
+        (_op("grown", "rows=1", "rows=2", base=("rows=2", "rows=9")), DuelWhat.CHANGED, ("rows=2",)),
+        (PlannedOp("new", performance=("rows=1",)), DuelWhat.ALL, ()),
+        (replace(EDITED, base=PlannedBase(failure=Reason("base_lacks_op"))), DuelWhat.ALL, ()),
+        (replace(EDITED, failure=Reason("no_cases")), DuelWhat.ALL, ()),
+    ],
+    ids=[
+        "changed", "changed and all", "changed and none", "same files", "same files and all", "same files and none",
+        "a control", "what both have", "no base", "a base that fails", "an op that fails",
+    ],
+)  # fmt: skip
+def test_what_may_be_duelled(op, duel, cases):
+    assert duellable(op, duel) == cases
+
+
+def test_the_family_of_duels_is_every_case_that_may_be_duelled():
+    ops = [EDITED, _op("same", "rows=1", same=True), _op("other", "rows=1")]
+
+    assert make_plan(Request(), ops, "fake", CHANGED).duel_family == 3
+    assert make_plan(Request(), ops, "fake", Against(BASE, DuelWhat.ALL)).duel_family == 4
+    assert make_plan(Request(), ops, "fake").duel_family == 0
+
+
+@pytest.mark.parametrize(
+    ("base", "duel", "skips"),
+    [
+        (BASE, DuelWhat.CHANGED, True),
+        (BASE, DuelWhat.ALL, False),
+        (BASE, DuelWhat.NONE, False),
+        (None, DuelWhat.CHANGED, False),
+        (replace(BASE, how="baseline"), DuelWhat.CHANGED, False),
+        (replace(BASE, how="asked"), DuelWhat.CHANGED, True),
+        (replace(BASE, python="/opt/python"), DuelWhat.CHANGED, False),
+        (replace(BASE, changed_pins=("uv.lock: triton 3.7 -> 3.8",)), DuelWhat.CHANGED, False),
+    ],
+    ids=[
+        "changed",
+        "all",
+        "none",
+        "no base",
+        "the baseline's commit",
+        "asked for",
+        "another python",
+        "another toolchain",
+    ],
+)
+def test_what_is_proven_unchanged_is_skipped_only_where_that_proof_is_one(base, duel, skips):
+    assert make_plan(Request(), [EDITED], "fake", Against(base, duel)).skip_unchanged is skips
+
+
+# --- controls ---------------------------------------------------------------------------------------------------------
+
+
+def _audited(*ops, against=CHANGED, device="fake", **request):
+    plan = make_plan(Request(seed=3, **request), ops, device, against)
+    return [(op.op, case) for op in plan.ops for case in op.audit]
+
+
+@pytest.mark.parametrize(("unchanged", "controls"), [(10, 0), (25, 1), (50, 1), (74, 1), (75, 2), (1000, 20)])
+def test_one_in_fifty_unchanged_cases_is_duelled_as_a_control(unchanged, controls):
+    found = _audited(EDITED, _many(unchanged))
+
+    assert AUDIT_SHARE == 50
+    assert len(found) == len(set(found)) == controls
+    assert {op for op, _ in found} <= {"many"}
+
+
+def test_controls_count_in_the_family():
+    assert make_plan(Request(), [EDITED, _many(100)], "fake", CHANGED).duel_family == 2 + 2
+
+
+def test_controls_follow_from_the_seed():
+    first, second, other = (
+        [op.audit for op in make_plan(Request(seed=seed), [EDITED, _many(1000)], "fake", CHANGED).ops]
+        for seed in (1, 1, 2)
+    )
+
+    assert first == second != other
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        lambda: _audited(_many(1000)),
+        lambda: _audited(EDITED, _many(1000), against=Against(BASE, DuelWhat.ALL)),
+        lambda: _audited(EDITED, _many(1000), against=Against(BASE, DuelWhat.NONE)),
+        lambda: _audited(EDITED, _many(1000), against=NOT_AGAINST),
+        lambda: _audited(EDITED, _many(1000), device="cpu"),
+        lambda: _audited(EDITED, _many(1000), device="offline"),
+        lambda: _audited(EDITED, _many(1000), suites=(Suite.ACCURACY,)),
+    ],
+    ids=["nothing is duelled", "all is", "none is", "no base", "no accelerator", "compiling only", "accuracy only"],
+)
+def test_without_duels_there_are_no_controls(plan):
+    assert plan() == []
+
+
+@pytest.mark.parametrize(("device", "suites"), [("cpu", Request().suites), ("fake", (Suite.ACCURACY,))])
+def test_what_is_not_timed_makes_no_family_of_duels(device, suites):
+    assert make_plan(Request(suites=suites), [EDITED], device, CHANGED, alpha=1e-30).duel_family == 0
+
+
+# --- designs that come to nothing -------------------------------------------------------------------------------------
+
+
+def _refusal(request, *ops, **options):
+    with pytest.raises(UsageError) as caught:
+        make_plan(request, ops, "fake", CHANGED, **options)
+    return caught.value.reason.kind, sentence(caught.value.reason)
+
+
+def test_a_duel_that_could_never_fail_is_refused_with_what_to_change():
+    kind, words = _refusal(Request(), EDITED, alpha=1e-15)
+
+    assert kind == "duel_cannot_fail"
+    assert "2 cases" in words
+    assert "raise alpha in thresholds/default.yaml" in words
+
+
+def test_the_smallest_alpha_that_can_still_fail_is_accepted():
+    assert make_plan(Request(), [EDITED], "fake", CHANGED, alpha=4 * 0.5**48).duel_family == 2
+    assert _refusal(Request(), EDITED, alpha=3.99 * 0.5**48)[0] == "duel_cannot_fail"
+
+
+def test_without_duels_alpha_is_not_asked():
+    assert make_plan(Request(), [RELU], "fake", alpha=1e-30).duel_family == 0
+
+
+def test_an_interpreter_for_a_base_that_nothing_is_duelled_with_is_refused():
+    kind, words = _refusal(Request(base_python="/opt/python", duel=DuelWhat.NONE), EDITED)
+
+    assert kind == "base_python_not_duelled"
+    assert "--duel none" in words
+    assert "/opt/python" in words
+
+
+def test_duels_asked_for_where_there_is_no_base_are_missed_aloud():
+    plan = make_plan(Request(duel=DuelWhat.ALL), [RELU], "fake")
+
+    assert plan.base_note == Reason("nothing_to_duel")
+    assert "--against" in sentence(plan.base_note)
+    assert make_plan(Request(), [RELU], "fake").base_note is None

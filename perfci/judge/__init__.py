@@ -7,9 +7,9 @@ measured at all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from perfci.judge import accuracy, speed
+from perfci.judge import accuracy, duel, notes, speed, static
 from perfci.judge.findings import Adjusted, Context
 from perfci.model import (
     Comparison,
@@ -36,7 +36,7 @@ def judge(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
 
     Asks for fresh processes (`needs`) only where these would decide and were not had yet.
     """
-    adjusted = speed.adjust(comparisons, run.plan.family)
+    adjusted = speed.adjust(comparisons, run.plan.family, run.plan.duel_family)
     found = {op.op: op for op in run.ops}
     by_op: dict[str, dict[str, Comparison]] = {}
     for comparison in comparisons:
@@ -46,8 +46,10 @@ def judge(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
         for op in run.plan.ops
         for row in _Op(run, op, found.get(op.op), by_op.get(op.op, {}), adjusted, thresholds).rows()
     ]
+    rows += [(_removed_op(op, run), None) for op in run.plan.removed]
+    rows += [(row, None) for row in static.rows(run, thresholds)]
     needs = tuple(need for _, need in rows if need)
-    return Judgements(tuple(row for row, _ in rows), needs, tuple(_notes(run, comparisons, thresholds)))
+    return Judgements(tuple(row for row, _ in rows), needs, tuple(notes.notes(run, comparisons, thresholds)))
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,12 @@ class _Op:
     thresholds: Thresholds
 
     def rows(self) -> Iterator[Row]:
+        if self.run.plan.device == static.OFFLINE:
+            return
+        if self._untouched():
+            yield from self._unchanged()
+            yield from self._removed()
+            return
         checked = accuracy.rows(self.run, self.plan, self.found)
         yield from ((row, None) for row in checked)
         if Suite.PERFORMANCE not in self.run.plan.suites:
@@ -72,6 +80,27 @@ class _Op:
         else:
             yield from self._timed()
         yield from self._removed()
+
+    def _untouched(self) -> bool:
+        """Its files are the base's own, so that nothing of it was run but a control."""
+        return bool(self.run.plan.skip_unchanged and self.plan.base and self.plan.base.same)
+
+    def _unchanged(self) -> Iterator[Row]:
+        base = self.run.plan.base
+        same = Reason("unchanged_files", {"op": self.plan.op, "base": base.name if base else None})
+        measured = {case.case: case for case in self.found.performance} if self.found else {}
+        if self.found and self.found.failure:
+            yield self._row(None, Verdict.ERROR, self.found.failure)
+        if Suite.ACCURACY in self.run.plan.suites and self.plan.accuracy:
+            yield Judgement(self.plan.op, Suite.ACCURACY, None, Verdict.UNCHANGED, (same,)), None
+        if Suite.PERFORMANCE not in self.run.plan.suites:
+            return
+        for case in self.plan.performance:
+            control = measured.get(case)
+            if control and (control.blocks or control.failure):
+                yield from self._case(case, control)
+            else:
+                yield self._row(case, Verdict.UNCHANGED, same)
 
     def _not_timed(self, broken: Judgement) -> Iterator[Row]:
         """One row for all cases of a kernel that is wrong: its speed means nothing."""
@@ -91,11 +120,19 @@ class _Op:
         comparison = self.comparisons.get(case)
         if measured and measured.failure:
             yield self._row(case, Verdict.ERROR if measured.raised else Verdict.WRONG, measured.failure)
+        elif measured and self.run.plan.skip_unchanged and _proven(measured):
+            yield self._proven(case, measured)
         elif measured and comparison and comparison.measured:
             yield speed.judge_case(measured, comparison, self._context(case))
         elif not self._covered():
             kind = "case_stopped" if self.run.stopped else "case_missing"
             yield self._row(case, Verdict.INCONCLUSIVE, Reason(kind, {"signal": self.run.stopped}))
+
+    def _proven(self, case: str, measured: PerformanceCase) -> Row:
+        """A case that does the base's own device work and was not timed; what looks like cheating is told still."""
+        verdict = Verdict.SUSPECT if measured.suspicion else Verdict.UNCHANGED
+        row, _ = self._row(case, verdict, duel.unchanged(measured.identity))
+        return replace(row, reasons=(*measured.suspicion, *row.reasons)), None
 
     def _covered(self) -> bool:
         """Whether the op's own row, or a note, already says why cases of it were not timed."""
@@ -109,14 +146,23 @@ class _Op:
             alpha=self.thresholds.alpha,
             family=self.run.plan.family,
             timer=self.run.environment.timer,
+            duel_family=self.run.plan.duel_family,
+            same_files=bool(self.plan.base and self.plan.base.same),
+            identity_counts=notes.identity_counts(self.run.plan.base),
         )
 
     def _removed(self) -> Iterator[Row]:
-        """Cases that only the baseline knows; with a --case filter, or an op that did not load, that says nothing."""
-        if self.run.plan.filter is not None or self._covered():
+        """Cases that only base or baseline know; a --case filter, or an op that did not load, says nothing of them."""
+        if self.run.plan.filter is not None or self.plan.failure:
+            return
+        before = self.plan.base.performance if self.plan.base else ()
+        gone = [case for case in before if case not in self.plan.performance]
+        for case in gone:
+            yield self._row(case, Verdict.REMOVED, Reason("removed_since_base", {"op": self.plan.op}))
+        if self._covered():
             return
         for case, comparison in self.comparisons.items():
-            if comparison.known and case not in self.plan.performance:
+            if comparison.known and case not in self.plan.performance and case not in gone:
                 facts = {"op": self.plan.op, "baseline_us": comparison.baseline_us}
                 yield self._row(case, Verdict.REMOVED, Reason("removed", facts))
 
@@ -127,20 +173,12 @@ class _Op:
         return self.comparisons.get(case) if case is not None else None
 
 
-def _notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -> Iterator[Reason]:
-    """About the run as a whole."""
-    if run.stopped:
-        yield Reason("run_stopped", {"signal": run.stopped})
-    yield from _once(op.unmeasured for op in run.ops)
-    if any(comparison.screens for comparison in comparisons):
-        facts = {"family": run.plan.family, "alpha": thresholds.alpha, "margin": thresholds.default.margin}
-        yield Reason("how_judged", facts)
+def _proven(case: PerformanceCase) -> bool:
+    """Whether its identity alone decides: it was not timed, and was not to be."""
+    base = case.base
+    return not case.blocks and base is not None and base.same is True and not base.duelled
 
 
-def _once(reasons: Iterator[Reason | None]) -> list[Reason]:
-    """Each reason but once; facts are mappings, so that reasons cannot be hashed."""
-    seen: list[Reason] = []
-    for reason in reasons:
-        if reason and reason not in seen:
-            seen.append(reason)
-    return seen
+def _removed_op(op: str, run: Run) -> Judgement:
+    facts = {"op": op, "base": run.plan.base.name if run.plan.base else None}
+    return Judgement(op, Suite.PERFORMANCE, None, Verdict.REMOVED, (Reason("op_removed", facts),))

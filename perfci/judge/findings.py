@@ -1,4 +1,4 @@
-"""The questions about one timed case, each answered by a finding: against its baseline, its span, its target."""
+"""The questions about one timed case, each answered by a finding: its baseline, its span, its memory, its target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from perfci import stats
-from perfci.model import Block, Comparison, Fact, Reason, Screen, Verdict
+from perfci.model import Block, Comparison, Fact, PerformanceCase, Reason, Screen, Verdict
 from perfci.thresholds import CaseThresholds
 
 KERNEL, SPEEDUP = "kernel", "kernel/reference"
@@ -24,6 +24,10 @@ class Adjusted:
     slower: float = 1.0
     faster: float = 1.0
     span: float = 1.0
+    duel_slower: float = 1.0
+    duel_faster: float = 1.0
+    duel_span: float = 1.0
+    """of the duel as it stands, over the cases duelled"""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,12 @@ class Context:
     alpha: float
     family: int
     timer: str | None
+    duel_family: int = 0
+    """cases that may be duelled"""
+    same_files: bool = False
+    """the op's files are the base's own"""
+    identity_counts: bool = True
+    """False where the change alters the toolchain: that both revisions do the same with this one proves nothing"""
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,10 @@ class Finding:
     reasons: tuple[Reason, ...] = ()
     unsettled: bool = False
     """fresh processes would decide it"""
+    processes: int = PROCESSES
+    """how many, those at hand included"""
+    exact: bool = False
+    """not a matter of time: neither noise nor a hot device hides it"""
 
 
 # --- slower or faster than the baseline -------------------------------------------------------------------------------
@@ -123,11 +137,11 @@ def _confirmation(
     again = screens[1:]
     agreed = sum(change.seen(screen, change.p(screen), context.alpha, floor_us) for screen in again)
     facts = {**_facts(screens[0], comparison), **_again(again), "agreed": agreed}
-    if not again:
+    if len(again) < PROCESSES:
         return Finding(Verdict.INCONCLUSIVE, (Reason(change.suspected, facts),), unsettled=True)
-    if len(again) >= PROCESSES and agreed == len(again):
+    if agreed == len(again):
         return Finding(change.verdict, (Reason(change.confirmed, facts),))
-    if len(again) >= PROCESSES and agreed == 0:
+    if agreed == 0:
         refuted = Reason(change.refuted, facts)
         stale = comparison.stale
         return Finding(Verdict.STALE, (stale, refuted)) if stale else Finding(Verdict.PASS, (refuted,))
@@ -184,6 +198,23 @@ def _again(screens: Sequence[Screen]) -> dict[str, Fact]:
     }
 
 
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def memory(case: PerformanceCase, limits: CaseThresholds) -> Iterator[Finding]:
+    """Whether a call holds more device memory than is allowed beside the base's; nothing where that is not gated."""
+    allowed, now = limits.peak_memory, case.peak_bytes
+    before = case.base.peak_bytes if case.base and not case.base.failure else None
+    if allowed is None or case.base is None or case.base.failure:
+        return
+    facts: dict[str, Fact] = {"before": before, "after": now, "allowed": allowed}
+    if now is None or not before:
+        yield Finding(Verdict.INCONCLUSIVE, (Reason("peak_memory_unknown", facts),))
+    elif now > before * (1 + allowed):
+        facts["change"] = now / before - 1
+        yield Finding(Verdict.REGRESSED, (Reason("peak_memory_grew", facts),), exact=True)
+
+
 # --- speedup target ---------------------------------------------------------------------------------------------------
 
 
@@ -191,12 +222,13 @@ def target(comparison: Comparison, blocks: Sequence[Block], limits: CaseThreshol
     """Whether the speedup reaches its target; nothing where there is none.
 
     The lower end of the interval must reach it to pass. The upper end must miss it to fail, and every fresh process's
-    own median too.
+    own median too; a duel may have had one of these already.
     """
     wanted, speedup = limits.speedup, comparison.speedup
     if wanted is None or speedup is None:
         return
     again = _speedups_again(blocks)
+    more = len(again) < PROCESSES
     facts = {
         "speedup": speedup.value,
         "low": speedup.low,
@@ -205,15 +237,15 @@ def target(comparison: Comparison, blocks: Sequence[Block], limits: CaseThreshol
         "blocks": len(blocks),
     }
     if speedup.confidence < stats.CONFIDENCE:
-        yield Finding(Verdict.INCONCLUSIVE, (Reason("speedup_too_few_blocks", facts),), unsettled=not again)
+        yield Finding(Verdict.INCONCLUSIVE, (Reason("speedup_too_few_blocks", facts),), unsettled=more)
     elif speedup.low >= wanted:
         yield Finding(Verdict.PASS, (Reason("speedup_reached", facts),))
     elif speedup.high >= wanted:
-        yield Finding(Verdict.INCONCLUSIVE, (Reason("speedup_undecided", facts),), unsettled=not again)
-    elif len(again) >= PROCESSES and max(again) < wanted:
+        yield Finding(Verdict.INCONCLUSIVE, (Reason("speedup_undecided", facts),), unsettled=more)
+    elif not more and max(again) < wanted:
         yield Finding(Verdict.TOO_SLOW, (Reason("too_slow", {**facts, "processes": len(again)}),))
     else:
-        yield Finding(Verdict.INCONCLUSIVE, (Reason("too_slow_suspected", facts),), unsettled=not again)
+        yield Finding(Verdict.INCONCLUSIVE, (Reason("too_slow_suspected", facts),), unsettled=more)
 
 
 def _speedups_again(blocks: Sequence[Block]) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from perfci import stats
-from perfci.judge import findings
+from perfci.judge import duel, findings
 from perfci.judge.findings import Adjusted, Context, Finding
 from perfci.model import Block, Comparison, Judgement, Need, PerformanceCase, Reason, Screen, Suite, Verdict
 from perfci.thresholds import CaseThresholds
@@ -14,9 +14,11 @@ GRAVITY = (
     Verdict.REGRESSED,
     Verdict.TOO_SLOW,
     Verdict.INCONCLUSIVE,
+    Verdict.DRIFTED,
     Verdict.STALE,
     Verdict.IMPROVED,
     Verdict.NEW,
+    Verdict.UNCHANGED,
     Verdict.PASS,
 )
 """Which of several findings decides."""
@@ -24,15 +26,19 @@ GRAVITY = (
 THROTTLING = frozenset({"thermal", "power_brake"})
 """Why nothing is beyond doubt; the ordinary power cap is not among them."""
 
-_BEYOND_DOUBT = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED})
+_BEYOND_DOUBT = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.DRIFTED})
+_IN_DOUBT = frozenset({Verdict.INCONCLUSIVE, Verdict.PASS})
 
 
-def adjust(comparisons: Sequence[Comparison], family: int) -> Mapping[tuple[str, str], Adjusted]:
-    """Holm over the plan's family of first looks: slower, faster and span are a family each, with its own alpha."""
+def adjust(comparisons: Sequence[Comparison], family: int, duels: int = 0) -> Mapping[tuple[str, str], Adjusted]:
+    """Holm over the plan's families: first looks at the baseline, and duels, each question with an alpha of its own."""
     columns = (
         _holm([_first_p(comparison.screens, findings.slower_p) for comparison in comparisons], family),
         _holm([_first_p(comparison.screens, findings.faster_p) for comparison in comparisons], family),
         _holm([_first_p(comparison.spans, findings.slower_p) for comparison in comparisons], family),
+        _holm([each.duel.p_slower if each.duel else None for each in comparisons], duels),
+        _holm([each.duel.p_faster if each.duel else None for each in comparisons], duels),
+        _holm([each.duel_span.p_slower if each.duel_span else None for each in comparisons], duels),
     )
     keys = [(comparison.op, comparison.case) for comparison in comparisons]
     return {key: Adjusted(*p) for key, p in zip(keys, zip(*columns, strict=True), strict=True)}
@@ -50,43 +56,74 @@ def _first_p(screens: Sequence[Screen], p: Callable[[Screen], float]) -> float |
 
 def judge_case(case: PerformanceCase, comparison: Comparison, context: Context) -> tuple[Judgement, Need | None]:
     """The verdict about a case that was timed, and the need for fresh processes where these would decide it."""
-    found = sorted(_findings(case, comparison, context), key=lambda finding: GRAVITY.index(finding.verdict))
-    hindrances = tuple(_hindrances(case.blocks))
-    verdict, reasons = _decide(found, hindrances, case.suspicion)
-    open_question = any(finding.unsettled for finding in found) and not hindrances and not case.suspicion
+    found = sorted(_findings(case, comparison, context), key=_gravity)
+    verdict, reasons = _decide(found, case)
+    wanted = [finding.processes for finding in found if finding.unsettled]
+    open_question = wanted and not _mostly_hindered(case.blocks) and not case.suspicion
     row = Judgement(
         op=comparison.op,
         suite=Suite.PERFORMANCE,
         case=comparison.case,
         verdict=verdict,
-        reasons=(*reasons, *_noise(case.blocks, context.limits)),
+        reasons=(*reasons, *_base_failure(case), *_noise(case.blocks, context.limits), *_modes(case.blocks)),
         comparison=comparison,
-        p_adjusted=context.adjusted.slower if comparison.screens else None,
+        p_adjusted=_p_adjusted(comparison, context),
     )
-    return row, Need(comparison.op, comparison.case, findings.PROCESSES) if open_question else None
+    return row, Need(comparison.op, comparison.case, max(wanted)) if open_question else None
+
+
+def _gravity(finding: Finding) -> tuple[int, bool]:
+    return GRAVITY.index(finding.verdict), not finding.exact
+
+
+def _p_adjusted(comparison: Comparison, context: Context) -> float | None:
+    if comparison.duel:
+        return context.adjusted.duel_slower
+    return context.adjusted.slower if comparison.screens else None
 
 
 def _findings(case: PerformanceCase, comparison: Comparison, context: Context) -> Iterator[Finding]:
-    yield findings.against_baseline(comparison, context)
-    yield from findings.span(comparison, context)
+    if case.base and not case.base.failure:
+        yield from duel.against_base(case.base, comparison, context)
+    else:
+        yield findings.against_baseline(comparison, context)
+        yield from findings.span(comparison, context)
+    yield from findings.memory(case, context.limits)
     yield from findings.target(comparison, case.blocks, context.limits)
 
 
-def _decide(
-    found: Sequence[Finding], hindrances: Sequence[Reason], suspicion: Sequence[Reason]
-) -> tuple[Verdict, tuple[Reason, ...]]:
+def _base_failure(case: PerformanceCase) -> tuple[Reason, ...]:
+    return (case.base.failure,) if case.base and case.base.failure else ()
+
+
+def _decide(found: Sequence[Finding], case: PerformanceCase) -> tuple[Verdict, tuple[Reason, ...]]:
     """A measurement that looks broken decides first, then what hides the answer, then the gravest finding."""
-    verdict = found[0].verdict
+    first, hindrances = found[0], tuple(_hindrances(case.blocks))
     reasons = tuple(reason for finding in found for reason in finding.reasons)
-    if suspicion:
-        return Verdict.SUSPECT, (*suspicion, *reasons, *hindrances)
-    if hindrances and verdict in _BEYOND_DOUBT:
+    if case.suspicion:
+        return Verdict.SUSPECT, (*case.suspicion, *reasons, *hindrances)
+    if hindrances and _hidden(first, case.blocks):
         return Verdict.INCONCLUSIVE, (*hindrances, *reasons)
-    return verdict, (*reasons, *hindrances)
+    return first.verdict, (*reasons, *hindrances)
+
+
+def _hidden(first: Finding, blocks: Sequence[Block]) -> bool:
+    """Whether a hot or shared device hides an answer: what is beyond doubt, and the rest where most blocks had it."""
+    if first.exact:
+        return False
+    return first.verdict in _BEYOND_DOUBT or (first.verdict in _IN_DOUBT and _mostly_hindered(blocks))
+
+
+def _mostly_hindered(blocks: Sequence[Block]) -> bool:
+    return 2 * sum(_held(block) != frozenset() or bool(block.state.foreign_processes) for block in blocks) > len(blocks)
+
+
+def _held(block: Block) -> frozenset[str]:
+    return THROTTLING.intersection(block.state.throttle)
 
 
 def _hindrances(blocks: Sequence[Block]) -> Iterator[Reason]:
-    throttled = [held for block in blocks if (held := THROTTLING.intersection(block.state.throttle))]
+    throttled = [held for block in blocks if (held := _held(block))]
     if throttled:
         why = ", ".join(sorted(frozenset().union(*throttled)))
         yield Reason("throttled", {"why": why, "count": len(throttled), "blocks": len(blocks)})
@@ -103,3 +140,13 @@ def _noise(blocks: Sequence[Block], limits: CaseThresholds) -> Iterator[Reason]:
     if noisy > len(spreads) / 2:
         facts = {"count": noisy, "blocks": len(spreads), "rsd": sorted(spreads)[len(spreads) // 2], "limit": limits.rsd}
         yield Reason("noisy_blocks", facts)
+
+
+def _modes(blocks: Sequence[Block]) -> Iterator[Reason]:
+    """Launches that fall into several levels: told where most blocks show it, gating nothing."""
+    arms = [block.arms[findings.KERNEL] for block in blocks if findings.KERNEL in block.arms]
+    split = [arm.modes_us for arm in arms if len(arm.modes_us) > 1]
+    if split and len(split) > len(arms) / 2:
+        typical = split[len(split) // 2]
+        facts = {"count": len(split), "blocks": len(arms), "low_us": min(typical), "high_us": max(typical)}
+        yield Reason("multi_modal", facts)

@@ -2,7 +2,8 @@
 
 A template names the reason's facts: "{case} is {change:+%} slower". After the colon stands how a fact is written:
 `us` a time in microseconds, `+%` a signed and `%` a plain percentage of a ratio, `size` bytes, `n` three significant
-digits; without one the fact stands as it is, and a missing fact as "-".
+digits; without one the fact stands as it is, and a missing fact as "-". The fact `cause` is the kind of another
+reason, whose sentence, worded with the same facts, takes its place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 import yaml
 
 from perfci import units
-from perfci.model import Reason
+from perfci.model import Fact, Reason
+
+CAUSE = "cause"
 
 _WRITERS: dict[str, Callable[[float | None], str]] = {
     "us": units.time,
@@ -32,7 +35,15 @@ def sentence(reason: Reason, language: str = "en") -> str:
     template = catalogue(language).get(reason.kind)
     if template is None:
         return f"{reason.kind}: " + ", ".join(f"{name}={value}" for name, value in reason.facts.items())
-    return _Formatter().vformat(template, (), _Facts(reason.facts))
+    facts = _Facts(reason.facts)
+    if kind := facts.pop(CAUSE, None):
+        facts[CAUSE] = sentence(Reason(str(kind), dict(facts)), language).rstrip(".")
+    return _Formatter().vformat(template, (), facts)
+
+
+def caused(kind: str, why: Reason, **facts: Fact) -> Reason:
+    """A reason that another one stands behind: its template words that one at `{cause}`."""
+    return Reason(kind, {**why.facts, **facts, CAUSE: why.kind})
 
 
 @functools.cache

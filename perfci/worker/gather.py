@@ -5,19 +5,32 @@ from __future__ import annotations
 import dataclasses
 
 from perfci.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason
-from perfci.worker.protocol import Checked, Finished, Measured, Message, OpDone, Prepared
+from perfci.wording import caused
+from perfci.worker.protocol import Apart, Checked, Finished, Measured, Message, OpDone, Prepared, Ready, Step
+
+TIMING = frozenset({"prepare", "measure"})
+"""Stages in which both revisions are at work."""
 
 
 class Gathered:
     """Collects one op's messages, from its first worker and from re-measurements."""
 
-    def __init__(self, start: OpRun) -> None:
+    def __init__(self, start: OpRun, board: str | None = None) -> None:
+        """`start`: what is known of the op. `board`: UUID of the run's own; blocks from another note theirs."""
         self._op = start
-        self._accuracy: list[AccuracyCase] = list(start.accuracy)
-        self._cases: dict[str, PerformanceCase] = {case.case: case for case in start.performance}
-        self._blocks: dict[str, list[Block]] = {case.case: list(case.blocks) for case in start.performance}
+        self._board = board
+        self._elsewhere: str | None = None
+        self._stage = ""
+        self._apart: Reason | None = None
         self._again = bool(start.performance)
+        self._accuracy: list[AccuracyCase] = list(start.accuracy)
         self.limits = Limits()
+        self.forget_times()
+
+    def forget_times(self) -> None:
+        """Go back to what was known of the performance cases before anything was heard."""
+        self._cases: dict[str, PerformanceCase] = {case.case: case for case in self._op.performance}
+        self._blocks: dict[str, list[Block]] = {case.case: list(case.blocks) for case in self._op.performance}
 
     def hear(self, message: Message) -> None:
         """Take one message."""
@@ -27,11 +40,32 @@ class Gathered:
             case Prepared(case) if not self._again:
                 self._cases[case.case] = case
             case Measured(name, block, _):
-                self._blocks.setdefault(name, []).append(block)
+                self._blocks.setdefault(name, []).append(dataclasses.replace(block, board=self._elsewhere))
+            case Ready(device):
+                other = self._board is not None and device.uuid != self._board
+                self._elsewhere = device.uuid if other else None
+            case Step(stage):
+                self._stage = stage
+            case Apart(reason):
+                self._apart = reason
             case Prepared(case) | Finished(case):
                 self._finish(case)
             case OpDone():
                 self._end(message)
+
+    @property
+    def verified(self) -> bool:
+        """Whether the accuracy suite was run."""
+        return bool(self._accuracy)
+
+    def apart(self, failure: Reason | None) -> Reason | None:
+        """Why the revisions need a process each, after a worker that was to hold both; None where they do not.
+
+        One that died while both were at work does not tell whose fault it was.
+        """
+        if failure and self._stage in TIMING:
+            return caused("died_together", failure, op=self._op.op)
+        return None if failure else self._apart
 
     def op_run(self, failure: Reason | None = None) -> OpRun:
         """The record of the op."""
@@ -43,12 +77,14 @@ class Gathered:
         )
 
     def _finish(self, case: PerformanceCase) -> None:
-        """A re-measurement only adds its failure and its suspicions: the first look's facts stand."""
+        """A re-measurement only adds its failure, the base's, and its suspicions: the first look's facts stand."""
         if self._again:
             first = self._cases[case.case]
             added = tuple(reason for reason in case.suspicion if reason not in first.suspicion)
             if not first.failure:
                 first = dataclasses.replace(first, failure=case.failure, raised=case.raised)
+            if first.base and not first.base.failure and case.base and case.base.failure:
+                first = dataclasses.replace(first, base=dataclasses.replace(first.base, failure=case.base.failure))
             case = dataclasses.replace(first, suspicion=(*first.suspicion, *added))
         self._cases[case.case] = case
 

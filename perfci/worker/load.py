@@ -105,7 +105,7 @@ def _check_signatures(suite: Accuracy | Performance, path: Path) -> None:
     twice = next((case for case in ids if ids.count(case) > 1), None)
     if twice:
         raise ContractError("case_twice", file=path.name, case=twice)
-    kernel, reference = (_parameters(function) for function in (suite.kernel, suite.reference))
+    kernel, reference = (parameters(function) for function in (suite.kernel, suite.reference))
     if kernel != reference:
         raise ContractError(
             "signatures_differ", file=path.name, kernel=", ".join(kernel), reference=", ".join(reference)
@@ -119,7 +119,7 @@ def _check_signatures(suite: Accuracy | Performance, path: Path) -> None:
                 "make_inputs_mismatch",
                 file=path.name,
                 case=case_id(params),
-                takes=", ".join(_parameters(suite.make_inputs)),
+                takes=", ".join(parameters(suite.make_inputs)),
                 message=str(error),
             ) from error
 
@@ -132,5 +132,6 @@ def _has_signature(function: Any) -> bool:
     return True
 
 
-def _parameters(function: Any) -> list[str]:
+def parameters(function: Any) -> list[str]:
+    """Names of a function's parameters, in order."""
     return list(inspect.signature(function).parameters)

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from perfci.codec import encode
 from perfci.errors import PerfciError
 from perfci.model import Reason
 from perfci.worker.log import CappedLog
-from perfci.worker.protocol import Failed, Job, Message, Step, ends, unpack
+from perfci.worker.protocol import Failed, Job, Message, Step, Turn, TurnAsked, ends, unpack
 
 LAST_WORDS = 400
 """Characters of a dead worker's output that its reason quotes at most."""
@@ -32,10 +33,6 @@ _GLANCE_S = 1.0
 """How often a silent worker is looked at: a child of a dead one may hold the pipe open."""
 
 
-class WorkerHungError(Exception):
-    """No message came within the limit."""
-
-
 @dataclass(frozen=True)
 class Surroundings:
     """What a worker runs in."""
@@ -47,6 +44,10 @@ class Surroundings:
     """where its output goes"""
     limit_s: float
     """longest silence; a worker that says nothing for so long hangs"""
+    python: str = sys.executable
+    """the interpreter"""
+    shown_from: Path | None = None
+    """what the log's place is told relative to; None for the working directory"""
 
 
 def run_worker(job: Job, around: Surroundings, heard: Callable[[Message], None]) -> Reason | None:
@@ -54,26 +55,151 @@ def run_worker(job: Job, around: Surroundings, heard: Callable[[Message], None])
 
     Whatever interrupts this call (Ctrl-C, SIGTERM's exception) kills the worker with all its children first.
     """
+    with started(job, around) as worker:
+        while not worker.over:
+            wait([worker])
+            for message in worker.hear():
+                heard(message)
+        return worker.failure
+
+
+@contextmanager
+def started(job: Job, around: Surroundings) -> Iterator[Running]:
+    """A worker that has been given its job; it is killed at the end of the context at the latest."""
     reading, writing = os.pipe()
     try:
         process = _start(job, around, writing)
+    except BaseException:
+        os.close(reading)
+        raise
     finally:
         os.close(writing)
-    assert process.stdout is not None
-    log = CappedLog(process.stdout, around.log)
+    worker = Running(process, reading, job, around)
     try:
-        return _listen(process, reading, job, around, heard, log)
+        yield worker
     finally:
-        os.close(reading)
-        _kill(process)
-        log.finish()
+        worker.end()
+
+
+def wait(workers: Iterable[Running]) -> None:
+    """Wait until one of these has something to say, has died, or has been silent for too long; a second at most."""
+    living = [worker for worker in workers if not worker.over]
+    left = min((worker.patience() for worker in living), default=0.0)
+    select.select(living, [], [], min(left, _GLANCE_S))
+
+
+class Running:
+    """A worker under way: hears what it says, notices how it ends. Reading never blocks."""
+
+    def __init__(self, process: subprocess.Popen[bytes], reading: int, job: Job, around: Surroundings) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self._reading = reading
+        self._job = job
+        self._around = around
+        self._log = CappedLog(process.stdout, around.log)
+        self._step = Step("start", job.ops[0].op if job.ops else job.task)
+        self._rest = b""
+        self._spoke = time.monotonic()
+        self._asking = False
+        self._ended = False
+        self.over = False
+        """nothing more will be heard of it"""
+        self.failure: Reason | None = None
+        """why it failed as a whole; known once it is over"""
+
+    def fileno(self) -> int:
+        """The pipe that it speaks into."""
+        return self._reading
+
+    def patience(self) -> float:
+        """Seconds until it has to be looked at, whether it speaks or not."""
+        return 0.0 if self._process.poll() is not None else max(self._left(), 0.0)
+
+    def hear(self) -> list[Message]:
+        """What it has said since; nothing once it is over."""
+        if self.over:
+            return []
+        # Asked before the pipe is looked at: what a worker says before it dies is heard.
+        dead = self._process.poll() is not None
+        ready, _, _ = select.select([self], [], [], 0)
+        data = os.read(self._reading, _CHUNK) if ready else b""
+        if data:
+            return self._read(data)
+        if ready or dead:
+            self._close()
+        elif self._left() <= 0:
+            self._finish(None if self._ended else self._reason("worker_hung", limit_s=self._around.limit_s))
+        return []
+
+    def tell(self, turn: Turn) -> None:
+        """Answer it."""
+        self._asking, self._spoke = False, time.monotonic()
+        assert self._process.stdin is not None
+        # Its death meanwhile is heard of when its pipe ends.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(encode(turn) + b"\n")
+            self._process.stdin.flush()
+
+    def end(self) -> None:
+        """Kill it and whatever it started."""
+        self.over = True
+        _kill(self._process)
+        self._log.finish()
+        os.close(self._reading)
+
+    def _left(self) -> float:
+        """Seconds until its silence counts as a hang; one that waits for an answer is not silent."""
+        limit = self._around.limit_s
+        return limit if self._asking else self._spoke + limit - time.monotonic()
+
+    def _read(self, data: bytes) -> list[Message]:
+        self._spoke = time.monotonic()
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        said: list[Message] = []
+        for line in whole:
+            message = _message(line + b"\n")
+            if isinstance(message, Failed):
+                self._finish(message.reason)
+                break
+            if message is not None:
+                self._note(message)
+                said.append(message)
+        return said
+
+    def _note(self, message: Message) -> None:
+        if isinstance(message, Step):
+            self._step = message
+        self._asking = isinstance(message, TurnAsked)
+        self._ended = self._ended or ends(self._job, message)
+
+    def _close(self) -> None:
+        """Its pipe has ended. Status 0 is no success by itself: a kernel may call sys.exit."""
+        if self._ended:
+            return self._finish(None)
+        status = _wait(self._process)
+        _kill(self._process)  # with whatever it started, which may still hold the log open
+        self._log.finish()
+        if status >= 0:
+            return self._finish(self._reason("worker_exited", status=status))
+        name = _signal_name(-status)
+        return self._finish(self._reason("worker_killed" if name == "SIGKILL" else "worker_died", signal=name))
+
+    def _finish(self, failure: Reason | None) -> None:
+        self.over, self.failure = True, failure
+
+    def _reason(self, kind: str, **facts: str | int | float) -> Reason:
+        step = self._step
+        where = f"{step.stage} of {step.case}" if step.case else step.stage
+        said = {"log": _shown(self._around), "words": _last_words(self._around.log)}
+        return Reason(kind, {"op": step.op, "where": where, **said, **facts})
 
 
 def _start(job: Job, around: Surroundings, writing: int) -> subprocess.Popen[bytes]:
     around.log.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
         # Fault handler: the log then holds the stack of a segmentation fault.
-        [sys.executable, "-X", "faulthandler", "-m", "perfci.worker.child"],
+        [around.python, "-X", "faulthandler", "-m", "perfci.worker.child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -89,55 +215,6 @@ def _start(job: Job, around: Surroundings, writing: int) -> subprocess.Popen[byt
         process.stdin.write(encode(dataclasses.replace(job, events_fd=writing)) + b"\n")
         process.stdin.flush()
     return process
-
-
-def _listen(
-    process: subprocess.Popen[bytes],
-    reading: int,
-    job: Job,
-    around: Surroundings,
-    heard: Callable[[Message], None],
-    log: CappedLog,
-) -> Reason | None:
-    step, ended = Step("start", job.ops[0].op if job.ops else job.task), False
-    try:
-        for line in _lines(process, reading, around.limit_s):
-            message = _message(line)
-            if message is None:
-                continue
-            if isinstance(message, Failed):
-                return message.reason
-            step = message if isinstance(message, Step) else step
-            ended = ended or ends(job, message)
-            heard(message)
-    except WorkerHungError:
-        return None if ended else _reason("worker_hung", step, around, limit_s=around.limit_s)
-    if ended:
-        return None
-    # Status 0 is no success by itself: a kernel may call sys.exit.
-    status = _wait(process)
-    _kill(process)  # with whatever it started, which may still hold the log open
-    log.finish()
-    return _cause_of_death(status, step, around)
-
-
-def _lines(process: subprocess.Popen[bytes], reading: int, limit_s: float) -> Iterator[bytes]:
-    rest = b""
-    last = time.monotonic()
-    while True:
-        dead = process.poll() is not None
-        left = max(last + limit_s - time.monotonic(), 0)
-        ready, _, _ = select.select([reading], [], [], 0 if dead else min(left, _GLANCE_S))
-        data = os.read(reading, _CHUNK) if ready else b""
-        if not data:
-            if ready or dead:
-                return
-            if left == 0:
-                raise WorkerHungError
-            continue
-        last = time.monotonic()
-        *whole, rest = (rest + data).split(b"\n")
-        yield from (line + b"\n" for line in whole)
 
 
 def _message(line: bytes) -> Message | None:
@@ -157,14 +234,6 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
 
 
-def _cause_of_death(status: int, step: Step, around: Surroundings) -> Reason:
-    if status < 0:
-        name = _signal_name(-status)
-        kind = "worker_killed" if name == "SIGKILL" else "worker_died"
-        return _reason(kind, step, around, signal=name)
-    return _reason("worker_exited", step, around, status=status)
-
-
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -172,16 +241,9 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _reason(kind: str, step: Step, around: Surroundings, **facts: str | int | float) -> Reason:
-    where = f"{step.stage} of {step.case}" if step.case else step.stage
-    return Reason(
-        kind, {"op": step.op, "where": where, "log": _shown(around), "words": _last_words(around.log), **facts}
-    )
-
-
 def _shown(around: Surroundings) -> str:
-    log = around.log
-    return str(log.relative_to(around.folder)) if log.is_relative_to(around.folder) else str(log)
+    log, home = around.log, around.shown_from or around.folder
+    return str(log.relative_to(home)) if log.is_relative_to(home) else str(log)
 
 
 def _last_words(log: Path) -> str:

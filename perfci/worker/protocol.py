@@ -12,12 +12,15 @@ from perfci.model import (
     Block,
     Device,
     DeviceState,
+    DuelWhat,
     Limits,
     PerformanceCase,
     PlannedOp,
     Reason,
+    StaticOp,
     Suite,
 )
+from perfci.thresholds import CaseThresholds
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,27 @@ class OpFiles:
 
 
 @dataclass(frozen=True)
+class BaseFiles:
+    """An op as of the base revision, and what is wanted of it."""
+
+    folder: str
+    shared_folder: str
+    root: str
+    """of the project as of that revision"""
+    cases: tuple[str, ...]
+    """performance cases that it has too"""
+    duel: DuelWhat
+    audit: tuple[str, ...] = ()
+    """unchanged cases that are duelled all the same"""
+    skip_unchanged: bool = True
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything that a worker needs to know; the first and only line on its standard input."""
 
     task: str
-    """describe, measure or examine"""
+    """describe, measure, static or examine"""
     ops: tuple[OpFiles, ...]
     shared_folder: str
     """the folder of all ops, whose `_*.py` files they share"""
@@ -54,6 +73,26 @@ class Job:
     """seconds since the epoch"""
     timer: str = "auto"
     lock_folder: str | None = None
+    root: str = "."
+    """of the project that the ops belong to"""
+    head_root: str | None = None
+    """of the project under test, where these ops are the base's: nothing may come from there"""
+    base: BaseFiles | None = None
+    """the base revision, imported beside head in this process"""
+    arm: str = "kernel"
+    """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
+    turns: bool = False
+    """take blocks when told to, in turns with another process"""
+    lock: bool = True
+    """False where the other process of a pair holds the device"""
+    limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
+    """what each performance case is judged by: it says when a duel has seen enough"""
+    planted: float = 0.0
+    """a self-check: the kernel is made slower by so many times the slow-down that is allowed"""
+    spoiled: bool = False
+    """a self-check: one element of the kernel's output is made wrong"""
+    target: str | None = None
+    """what the static task compiles for: sm_90, gfx942"""
     fake: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -63,6 +102,8 @@ class Ready:
 
     device: Device
     timer: str | None = None
+    devices: int = 1
+    """of this kind, that this process could use"""
 
 
 @dataclass(frozen=True)
@@ -144,17 +185,74 @@ class OpDone:
 
 
 @dataclass(frozen=True)
+class Compiled:
+    """One op was captured and compiled without a device."""
+
+    static: StaticOp
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The two revisions cannot be told apart in one process: each needs one of its own."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class TurnAsked:
+    """A worker that takes turns is ready for the next one; it is answered by a line with a `Turn`."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The answer: take one block of each of these cases; none ends the measurement."""
+
+    index: int
+    cases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Failed:
     """The op as a whole broke."""
 
     reason: Reason
 
 
-Message = Ready | Examined | Described | Step | Waiting | Checked | Prepared | Measured | Finished | OpDone | Failed
+Message = (
+    Ready
+    | Examined
+    | Described
+    | Step
+    | Waiting
+    | Checked
+    | Prepared
+    | Measured
+    | Finished
+    | OpDone
+    | Compiled
+    | Apart
+    | TurnAsked
+    | Failed
+)
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Ready, Examined, Described, Step, Waiting, Checked, Prepared, Measured, Finished, OpDone, Failed)
+    for kind in (
+        Ready,
+        Examined,
+        Described,
+        Step,
+        Waiting,
+        Checked,
+        Prepared,
+        Measured,
+        Finished,
+        OpDone,
+        Compiled,
+        Apart,
+        TurnAsked,
+        Failed,
+    )
 }
 
 
@@ -167,10 +265,12 @@ class _Envelope:
 def ends(job: Job, message: Message) -> bool:
     """Whether a worker has done its job with this message; one that ends before has failed, whatever its status."""
     match message:
-        case OpDone() | Examined():
+        case OpDone() | Examined() | Apart():
             return True
         case Described(planned):
             return planned.op == job.ops[-1].op
+        case Compiled(static):
+            return static.op == job.ops[-1].op
         case Ready():
             return job.task == "describe" and not job.ops
         case _:

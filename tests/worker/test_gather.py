@@ -3,15 +3,18 @@ import pytest
 from perfci.model import (
     AccuracyCase,
     ArmBlock,
+    BaseArm,
     Block,
+    Device,
     Limits,
     OpRun,
     PerformanceCase,
     Reason,
     Summary,
 )
+from perfci.wording import sentence
 from perfci.worker.gather import Gathered
-from perfci.worker.protocol import Checked, Finished, Measured, OpDone, Prepared, Step, Waiting
+from perfci.worker.protocol import Apart, Checked, Finished, Measured, OpDone, Prepared, Ready, Step, Waiting
 
 CASE = "rows=1"
 SUSPICION = Reason("above_bandwidth", {"case": CASE})
@@ -124,3 +127,89 @@ def test_a_remeasurement_whose_worker_dies_keeps_the_first_look():
 
     assert op.failure == Reason("worker_hung")
     assert len(op.performance[0].blocks) == 2
+
+
+# --- boards -----------------------------------------------------------------------------------------------------------
+
+
+def on_board(uuid):
+    return Ready(Device("cuda", "NVIDIA H200", "nvidia-h200", uuid), "activity")
+
+
+def test_blocks_of_another_board_than_the_runs_name_it():
+    found = Gathered(first_look().op_run(), board="GPU-0")
+    for message in (on_board("GPU-1"), Measured(CASE, block(0, process=1), {})):
+        found.hear(message)
+    for message in (on_board("GPU-0"), Measured(CASE, block(0, process=2), {})):
+        found.hear(message)
+
+    (case,) = found.op_run().performance
+    assert [(block.process, block.board) for block in case.blocks] == [(0, None), (0, None), (1, "GPU-1"), (2, None)]
+
+
+def test_blocks_of_a_first_process_name_no_board_since_theirs_is_the_runs():
+    found = gathered(OpRun("relu"), on_board("GPU-3"), Prepared(PerformanceCase(CASE)), Measured(CASE, block(0), {}))
+
+    assert found.op_run().performance[0].blocks[0].board is None
+
+
+# --- the base ---------------------------------------------------------------------------------------------------------
+
+BASE = BaseArm(same=False, duelled=True)
+LOST = Reason("base_raised", {"case": CASE})
+
+
+def test_a_base_that_fails_while_it_is_timed_is_told_when_the_case_ends():
+    failed = BaseArm(same=False, duelled=True, failure=LOST)
+    found = gathered(
+        OpRun("relu"), Prepared(PerformanceCase(CASE, base=BASE)), Finished(PerformanceCase(CASE, base=failed))
+    )
+
+    assert found.op_run().performance[0].base == failed
+
+
+@pytest.mark.parametrize("message", [Prepared, Finished])
+def test_a_base_that_fails_in_a_later_process_only_is_told_and_the_first_looks_facts_stand(message):
+    start = gathered(OpRun("relu"), Prepared(PerformanceCase(CASE, base=BASE)), Measured(CASE, block(0), {})).op_run()
+
+    again = gathered(start, message(PerformanceCase(CASE, base=BaseArm(same=None, failure=LOST))))
+
+    assert again.op_run().performance[0].base == BaseArm(same=False, duelled=True, failure=LOST)
+
+
+def test_a_worker_that_finds_the_revisions_inseparable_says_why():
+    assert gathered(OpRun("relu"), Apart(LOST)).apart(None) == LOST
+    assert gathered(OpRun("relu")).apart(None) is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "together"), [("prepare", True), ("measure", True), ("accuracy", False), ("import", False)]
+)
+def test_a_worker_that_dies_while_both_revisions_are_at_work_does_not_tell_whose_fault_it_was(stage, together):
+    died = Reason("worker_died", {"op": "relu", "where": stage, "signal": "SIGSEGV", "words": "x", "log": "y"})
+
+    why = gathered(OpRun("relu"), Step(stage, "relu", CASE)).apart(died)
+
+    assert (why is not None) is together
+    if why:
+        assert why.kind == "died_together"
+        assert "SIGSEGV" in sentence(why)
+
+
+def test_times_that_are_taken_anew_leave_the_accuracy_and_what_was_known_before():
+    start = first_look().op_run()
+    again = gathered(start, Measured(CASE, block(0, process=1), {}), Finished(PerformanceCase(CASE, failure=LOST)))
+
+    again.forget_times()
+
+    assert again.op_run() == start
+
+
+def test_times_of_a_first_process_can_be_forgotten_and_taken_anew():
+    found = first_look()
+
+    found.forget_times()
+
+    assert (found.op_run().performance, len(found.op_run().accuracy), found.verified) == ((), 1, True)
+    found.hear(Prepared(PerformanceCase(CASE, compile_s=2.0)))
+    assert found.op_run().performance == (PerformanceCase(CASE, compile_s=2.0),)

@@ -16,8 +16,8 @@ from perfci.errors import Stopped
 from perfci.model import Device, PlannedOp, Reason
 from perfci.wording import sentence
 from perfci.worker import log, parent
-from perfci.worker.parent import Surroundings, run_worker
-from perfci.worker.protocol import Described, Job, OpDone, OpFiles, Ready, Step
+from perfci.worker.parent import Surroundings, run_worker, started, wait
+from perfci.worker.protocol import Described, Job, OpDone, OpFiles, Ready, Step, Turn, TurnAsked
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
@@ -339,3 +339,104 @@ def test_the_real_worker_fails_with_a_reason_where_an_op_does_not_exist(tmp_path
 
     assert failure.kind == "import_failed"
     assert heard == [Step("import", "relu")]
+
+
+# --- workers that take turns ------------------------------------------------------------------------------------------
+
+ASKING = """
+    for _ in range(3):
+        say(TurnAsked())
+        say(Step("measure", "relu", ",".join(decode(sys.stdin.readline(), Turn).cases)))
+    say(OpDone())
+"""
+
+
+def run_telling(worker, script, tell, limit_s=DEADLINE_S):
+    """Run a worker that asks; `tell` is called with it after each of its messages."""
+    path = worker.folder / "worker.py"
+    path.write_text(HEAD + textwrap.dedent(script))
+    start = subprocess.Popen
+    worker._monkeypatch.setattr(
+        parent.subprocess, "Popen", lambda command, **options: start([sys.executable, str(path)], **options)
+    )
+    around = Surroundings(dict(os.environ), worker.folder, worker.folder / "logs" / "relu.log", limit_s)
+    with started(JOB, around) as running:
+        while not running.over:
+            wait([running])
+            for message in running.hear():
+                worker.heard.append(message)
+                tell(running, message)
+        return running.failure
+
+
+def test_a_worker_that_asks_is_told_its_turns(worker):
+    turns = iter([Turn(0, ("a", "b")), Turn(1, ("b",)), Turn(2, ())])
+
+    def tell(running, message):
+        if isinstance(message, TurnAsked):
+            running.tell(next(turns))
+
+    assert run_telling(worker, ASKING, tell) is None
+    assert [message.case for message in worker.heard if isinstance(message, Step)] == ["rows=1", "a,b", "b", ""]
+
+
+def test_a_worker_that_waits_for_its_turn_does_not_hang(worker):
+    def tell(running, message):
+        if isinstance(message, TurnAsked):
+            time.sleep(0.7)
+            running.tell(Turn(0, ()))
+
+    assert run_telling(worker, ASKING, tell, limit_s=1.5) is None
+
+
+def test_a_worker_that_says_nothing_after_its_turn_hangs(worker):
+    def tell(running, message):
+        if isinstance(message, TurnAsked):
+            running.tell(Turn(0, ("a",)))
+
+    failure = run_telling(worker, "say(TurnAsked())\ntime.sleep(600)", tell, limit_s=1.0)
+
+    assert (failure.kind, failure.facts["limit_s"]) == ("worker_hung", 1.0)
+
+
+def test_a_worker_that_died_while_it_waited_can_be_told_without_harm(worker):
+    def tell(running, message):
+        if isinstance(message, TurnAsked):
+            running._process.wait()
+            running.tell(Turn(0, ("a",)))
+            running.tell(Turn(1, ("a",)))
+
+    failure = run_telling(worker, "say(TurnAsked())\nos._exit(4)", tell)
+
+    assert (failure.kind, failure.facts["status"]) == ("worker_exited", 4)
+
+
+def test_several_workers_are_heard_in_one_thread_and_all_end_with_it(worker):
+    worker.run("say(OpDone())")
+    (worker.folder / "worker.py").write_text(HEAD + "say(Step('measure', str(os.getpid())))\ntime.sleep(600)\n")
+    around = Surroundings(dict(os.environ), worker.folder, worker.folder / "logs" / "relu.log", DEADLINE_S)
+    pids = set()
+
+    def run_both():
+        with started(JOB, around) as one, started(JOB, around) as other:
+            while len(pids) < 2:
+                wait([one, other])
+                pids.update(message.op for message in (*one.hear(), *other.hear()) if message.stage == "measure")
+            raise Stopped("SIGINT")
+
+    with pytest.raises(Stopped):
+        run_both()
+
+    assert not any(alive(int(pid)) for pid in pids)
+
+
+def test_a_log_is_shown_from_the_project_though_the_worker_runs_elsewhere(worker):
+    worker.run("os._exit(7)")
+    log = worker.folder / "project" / "logs" / "relu.log"
+    elsewhere = worker.folder / "elsewhere"
+    elsewhere.mkdir()
+
+    around = Surroundings(dict(os.environ), elsewhere, log, DEADLINE_S, shown_from=worker.folder / "project")
+    failure = run_worker(JOB, around, worker.heard.append)
+
+    assert (failure.facts["status"], failure.facts["log"]) == (7, "logs/relu.log")

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -6,20 +7,28 @@ from perfci.codec import decode, encode
 from perfci.model import (
     AccuracyCase,
     ArmBlock,
+    BaseArm,
     Block,
     CompiledKernel,
     Device,
     DeviceState,
+    DuelWhat,
     ErrorStats,
+    Identity,
     Limits,
     PerformanceCase,
     PlannedOp,
     Reason,
+    StaticOp,
     Suite,
     Summary,
 )
+from perfci.thresholds import CaseThresholds
 from perfci.worker.protocol import (
+    Apart,
+    BaseFiles,
     Checked,
+    Compiled,
     Described,
     Examined,
     Failed,
@@ -31,6 +40,8 @@ from perfci.worker.protocol import (
     Prepared,
     Ready,
     Step,
+    Turn,
+    TurnAsked,
     Waiting,
     ends,
     pack,
@@ -43,18 +54,22 @@ BLOCK = Block(2, 1, 3.25, {"kernel": ArmBlock(SUMMARY, 5.5, 12.0, 1)}, {"kernel/
 ERRORS = ErrorStats(12, 0.1, 0.01, 0.2, 0.02, 0.0, 0.05, 0.09, 0.03, (1, 2))
 MESSAGES = [
     Ready(Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580", "CUDA 13.0", 132, 1 << 25, 1 << 37), "activity"),
-    Ready(Device("fake", "Fake One", "fake-one")),
+    Ready(Device("fake", "Fake One", "fake-one"), devices=8),
     Examined(DeviceState(1980, 3200, 40, 300.5, ("thermal",), 1), None),
     Described(PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"), REASON)),
     Step("accuracy", "relu", "rows=1,note=\"body\":{}", 3, 7),
     Step("import", "relu"),
     Waiting("process 7"),
     Checked(AccuracyCase("rows=1", "nan", "strided", 4, True, ERRORS, ERRORS, 1e-3, 1e-5, REASON, True, REASON)),
+    Prepared(PerformanceCase("rows=1", base=BaseArm(Identity(("work 3 us",), unknown=REASON), None, (REASON,), True))),
     Prepared(PerformanceCase("rows=1", 8, 9, "float16", 1.5, 20, 64, (CompiledKernel("k", 32, 0, 1024, 4, 2, "B=1"),))),
     Measured("rows=1", BLOCK, {"kernel": (5.0, 5.1), "reference": (6.0,)}),
     Finished(PerformanceCase("rows=1", errors=ERRORS, failure=REASON, raised=True, suspicion=(REASON,))),
     OpDone(REASON, (REASON,), "abc", 1.0, 2.0, 0.7, Limits(4000.0, {"float16": 700.0})),
     OpDone(),
+    Compiled(StaticOp("relu", "sm_90", failure=REASON)),
+    Apart(REASON),
+    TurnAsked(),
     Failed(REASON),
 ]  # fmt: skip
 
@@ -97,24 +112,39 @@ def test_a_line_that_is_no_message_is_a_value_error(line):
 
 def test_a_job_comes_back_equal():
     job = Job(
-        "measure",
-        (OpFiles("relu", "/a b/relu"),),
-        "/a b",
-        "fake",
-        7,
-        5,
-        (Suite.ACCURACY,),
-        "rows=*",
-        ("rows=1",),
-        2,
-        0.5,
-        1e9,
-        "event",
-        "/locks",
-        {"speed": 0.5},
+        task="measure",
+        ops=(OpFiles("relu", "/a b/relu"),),
+        shared_folder="/a b",
+        device="fake",
+        seed=7,
+        events_fd=5,
+        suites=(Suite.ACCURACY,),
+        pattern="rows=*",
+        cases=("rows=1",),
+        process=2,
+        budget_s=0.5,
+        run_started=1e9,
+        timer="event",
+        lock_folder="/locks",
+        root="/project",
+        head_root="/work",
+        base=BaseFiles("/base/relu", "/base", "/", ("rows=1",), DuelWhat.ALL, ("rows=2",), skip_unchanged=False),
+        arm="base",
+        turns=True,
+        lock=False,
+        limits={"rows=1": CaseThresholds(margin=0.03, speedup=1.5, tau=((0.0, 0.05), (40.0, 0.01)))},
+        planted=2.0,
+        spoiled=True,
+        target="sm_90",
+        fake={"speed": 0.5},
     )
 
     assert decode(encode(job), Job) == job
+    assert {field.name for field in dataclasses.fields(job) if getattr(job, field.name) == field.default} == set()
+
+
+def test_a_turn_comes_back_equal():
+    assert decode(encode(Turn(3, ("rows=1", "rows=2"))), Turn) == Turn(3, ("rows=1", "rows=2"))
 
 
 def test_a_number_that_is_not_finite_becomes_null_and_stays_readable():
@@ -136,3 +166,7 @@ def test_each_task_ends_with_its_own_last_message():
     assert ends(job("describe", "a", "b"), Described(PlannedOp("b")))
     assert not ends(job("describe", "a"), ready)
     assert ends(job("describe"), ready)
+    assert ends(job("measure", "relu"), Apart(REASON))
+    assert not ends(job("measure", "relu"), TurnAsked())
+    assert not ends(job("static", "a", "b"), Compiled(StaticOp("a", "sm_90")))
+    assert ends(job("static", "a", "b"), Compiled(StaticOp("b", "sm_90")))

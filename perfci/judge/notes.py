@@ -1,0 +1,88 @@
+"""What is said of a run as a whole: how it was judged, and what moved all of its cases."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+
+from perfci.model import Base, Comparison, Fact, Plan, Reason, Run
+from perfci.thresholds import Thresholds
+
+COMMON = 3
+"""Fewest duels whose common shift says something."""
+
+MOST_FILES = 5
+
+UNTIMED = frozenset({"cpu", "offline"})
+"""Devices on which nothing is timed."""
+
+BY_BASE = frozenset({"first_parent", "merge_base"})
+"""How a base is found for a change that is judged by the base's own rules."""
+
+
+def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -> Iterator[Reason]:
+    """What a change does to its own judging first, then the base, then how it was judged."""
+    base = run.plan.base
+    if base:
+        yield from _rules(base)
+        yield _base(run.plan, base, comparisons)
+    if run.plan.base_note:
+        yield run.plan.base_note
+    if run.stopped:
+        yield Reason("run_stopped", {"signal": run.stopped})
+    yield from once(op.unmeasured for op in run.ops)
+    yield from once(op.base.failure for op in run.plan.ops if op.base)
+    yield from once(op.base.apart for op in run.plan.ops if op.base and not op.base.same)
+    if any(comparison.screens and not comparison.duel for comparison in comparisons):
+        facts = {"family": run.plan.family, "alpha": thresholds.alpha, "margin": thresholds.default.margin}
+        yield Reason("how_judged", facts)
+    yield from _duels(run.plan, comparisons, thresholds)
+
+
+def identity_counts(base: Base | None) -> bool:
+    """Whether the same device work proves a kernel unchanged: not where the toolchain that makes it changes.
+
+    With an interpreter of the base's own each revision has its own toolchain, and every case is duelled.
+    """
+    return base is None or not base.changed_pins or base.python is not None
+
+
+def once(reasons: Iterator[Reason | None]) -> list[Reason]:
+    """Each reason but once; facts are mappings, so that reasons cannot be hashed."""
+    seen: list[Reason] = []
+    for reason in reasons:
+        if reason and reason not in seen:
+            seen.append(reason)
+    return seen
+
+
+def _rules(base: Base) -> Iterator[Reason]:
+    if base.changed_rules:
+        shown = ", ".join(base.changed_rules[:MOST_FILES])
+        kind = "rules_changed" if base.how in BY_BASE else "rules_differ"
+        yield Reason(kind, {"count": len(base.changed_rules), "files": shown, "base": base.name})
+    if not identity_counts(base):
+        yield Reason("pins_changed", {"pins": "; ".join(base.changed_pins[:MOST_FILES])})
+
+
+def _base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Reason:
+    duelled = sum(comparison.duel is not None for comparison in comparisons)
+    facts: dict[str, Fact] = {
+        "name": base.name,
+        "commit": base.commit[:10],
+        "how": base.how.replace("_", " "),
+        "duelled": duelled,
+    }
+    kind = "compared_with_python" if base.python else "compared_with"
+    if plan.device in UNTIMED:
+        kind = "compared_untimed"
+    return Reason(kind, {**facts, "family": plan.duel_family, "python": base.python})
+
+
+def _duels(plan: Plan, comparisons: Sequence[Comparison], thresholds: Thresholds) -> Iterator[Reason]:
+    shifts = [comparison.duel.shift.value for comparison in comparisons if comparison.duel]
+    if shifts:
+        yield Reason("how_duelled", {"family": plan.duel_family, "alpha": thresholds.alpha})
+    if len(shifts) >= COMMON:
+        yield Reason("common_shift", {"change": math.expm1(statistics.median(shifts)), "cases": len(shifts)})

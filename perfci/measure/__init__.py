@@ -1,0 +1,39 @@
+"""Speed: blocks of interleaved launches, spread over time and over an op's cases.
+
+A block is one observation: fresh buffers, a short warm-up, then rounds in which every arm is launched once in random
+order behind a cache flush. How many rounds a block has follows from the length of the kernel. How many blocks a case
+gets follows from the width of its interval and the budget, never from which arm looks faster; a duel with the base
+revision follows the rule in `perfci.looks`.
+
+bench      what is measured, on what, how
+prepare    first calls: compile, verify, capture, warm up
+base       the base revision as an opponent
+blocks     blocks and sessions
+turns      blocks taken in turns with another process
+suspect    what looks like cheating
+"""
+
+from perfci.measure.base import Opponent
+from perfci.measure.bench import Bench, Heard, Settings, Subject, bench
+from perfci.measure.blocks import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, measure
+from perfci.measure.prepare import prepare, rounds
+from perfci.measure.suspect import suspicions
+from perfci.measure.turns import Turn, measure_in_turns
+
+__all__ = [
+    "FIRST_BLOCKS",
+    "MOST_BLOCKS",
+    "SWEEPS_A_SESSION",
+    "Bench",
+    "Heard",
+    "Opponent",
+    "Settings",
+    "Subject",
+    "Turn",
+    "bench",
+    "measure",
+    "measure_in_turns",
+    "prepare",
+    "rounds",
+    "suspicions",
+]

@@ -1,0 +1,302 @@
+"""Blocks and sessions: what is launched in which order, and what its records become."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from perfci import looks, stats
+from perfci.device.seam import Inputs, Launch, Session
+from perfci.inputs import bound_inputs
+from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Bench, Heard, Subject
+from perfci.model import ArmBlock, Block, DeviceState, Reason
+from perfci.outputs import wrong_output
+from perfci.thresholds import CaseThresholds
+
+FIRST_BLOCKS = 8
+"""Blocks of a case before its interval is looked at."""
+
+MOST_BLOCKS = 24
+"""Blocks of a case at most in one process."""
+
+FEWEST_FOR_TARGET = 6
+"""Blocks without which a speedup has no interval of 95 %."""
+
+ENOUGH_WIDTH = 0.01
+"""A case needs no more blocks once the interval of its kernel's time is narrower than this, log scale."""
+
+SWEEPS_A_SESSION = 8
+"""Blocks of every case in one profiler session: to stop one and to read its records costs some 30 ms."""
+
+BLOCK_WARMUP = 3
+"""Launches of each arm on a block's fresh buffers before the first timed one."""
+
+FLUSH_US = 35.0
+"""What a flush costs of the budget; measured on an H200."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A block that waits for its session to end, when its times are known."""
+
+    subject: Subject
+    index: int
+    started_s: float
+    order: tuple[str, ...]
+    state: DeviceState
+    whole: bool
+    """False where an arm raised on the way"""
+
+
+def measure(bench: Bench, subjects: Sequence[Subject], heard: Heard) -> float:
+    """Measure all subjects in turn; gives the seconds in which the device was at work."""
+    busy_s = 0.0
+    while plan := _plan(bench, subjects):
+        busy_s += session(bench, plan, heard)
+    return busy_s
+
+
+def _plan(bench: Bench, subjects: Sequence[Subject]) -> list[tuple[Subject, int]]:
+    """The next session's blocks, sweep by sweep over all cases that want one, in random order."""
+    goals = [(subject, _goal(bench, subject)) for subject in subjects]
+    last = max((goal for _, goal in goals), default=0)
+    sweeps = [[subject for subject, goal in goals if subject.begun <= index < goal] for index in range(last)]
+    return [(subject, index) for index, due in enumerate(sweeps) for subject in bench.order.sample(due, len(due))]
+
+
+def _goal(bench: Bench, subject: Subject) -> int:
+    """Blocks that a case should have had after the next session; as many as it has where it is done."""
+    count = subject.begun
+    if subject.broken or _skipped(bench, subject):
+        return count
+    if subject.duelled:
+        limits = bench.limits.get(subject.case, CaseThresholds())
+        return duel_goal(subject.blocks, limits, bench.device.timer, bench.settings.process)
+    if count < FIRST_BLOCKS:
+        return FIRST_BLOCKS
+    if bench.settings.process > 0 or subject.spent_s >= bench.settings.budget_s:
+        return count
+    interval = stats.location([math.log(block.arms[KERNEL].time.median_us) for block in subject.blocks])
+    wide = interval.high - interval.low > ENOUGH_WIDTH
+    return min(count + SWEEPS_A_SESSION, MOST_BLOCKS) if wide else count
+
+
+def _skipped(bench: Bench, subject: Subject) -> bool:
+    """Proven unchanged, and nobody asked for its time."""
+    base = subject.facts.base
+    unchanged = base is not None and base.same is True and not base.duelled
+    return unchanged and bench.opponent is not None and bench.opponent.skip_unchanged
+
+
+def duel_goal(blocks: Sequence[Block], limits: CaseThresholds, timer: str | None, process: int) -> int:
+    """Blocks of both arms that a duel should have had by its next look; as many as it has where it is over.
+
+    The first process stops at a look that clears the case, most at the first one; a later one was asked for all of its
+    blocks. A speedup target has questions of its own, and puts the first look off.
+    """
+    first = looks.FIRST if limits.speedup is None else FEWEST_FOR_TARGET
+    if process > 0:
+        return looks.BLOCKS
+    if len(blocks) < first:
+        return first
+    shifts = [block.shifts[f"{KERNEL}/{BASE}"] for block in blocks]
+    allowed = limits.allowed(statistics.median(block.arms[BASE].time.median_us for block in blocks), timer)
+    cleared = looks.early(shifts, allowed) is not looks.Answer.OPEN
+    return len(blocks) if cleared else max(len(blocks), looks.SECOND)
+
+
+def session(bench: Bench, plan: Sequence[tuple[Subject, int]], heard: Heard) -> float:
+    """One session of the timer over blocks of subjects; gives the seconds in which the device was at work."""
+    with bench.device.session() as opened:
+        queued = [_block(bench, opened, subject, index) for subject, index in plan if not subject.failure]
+    launches = iter(opened.launches())
+    for taken in queued:
+        _read(bench, taken, launches, heard)
+    return opened.busy_s()
+
+
+def _block(bench: Bench, session: Session, subject: Subject, index: int) -> Taken:
+    """Queue one block: fresh buffers, warm-up, rounds."""
+    bench.step(subject.case)
+    started_s = time.time() - bench.settings.run_started
+    subject.begun = index + 1
+    launches = _Launches(session)
+    try:
+        _launch_all(bench, subject, index, launches)
+    except Exception as error:
+        _blame(bench, subject, launches.arm, error)
+        session.pause()
+        launches.whole = False
+    return Taken(subject, index, started_s, tuple(launches.order), _state(bench), launches.whole)
+
+
+class _Launches:
+    """A block's launches: what was launched, and the arm under way."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.order: list[str] = []
+        self.arm = REFERENCE
+        """whose code runs; make_inputs is the reference's"""
+        self.whole = True
+
+    def warm(self, arm: Arm) -> None:
+        """Call without timing."""
+        self.arm = arm.arm
+        arm()
+
+    def time(self, arm: Arm) -> Any:
+        """Time one call; gives its result."""
+        self.arm = arm.arm
+        output = self.session.launch(arm)
+        self.order.append(arm.arm)
+        return output
+
+
+def _blame(bench: Bench, subject: Subject, arm: str, error: Exception) -> None:
+    """A base that raises leaves its case without an opponent; a kernel or reference that does ends it."""
+    base = subject.facts.base
+    if arm == BASE and base is not None:
+        failed = replace(base, failure=bench.base_raised(subject.case, error))
+        subject.facts = replace(subject.facts, base=failed)
+    else:
+        kind = "reference_raised" if arm == REFERENCE else "kernel_raised"
+        subject.failure, subject.raised = bench.raised(subject.case, error, kind), True
+
+
+def _state(bench: Bench) -> DeviceState:
+    """The device's state; a process that takes turns with this one is no stranger."""
+    state = bench.device.state()
+    foreign = state.foreign_processes
+    known = bench.settings.partners
+    return replace(state, foreign_processes=max(foreign - known, 0)) if foreign and known else state
+
+
+def _launch_all(bench: Bench, subject: Subject, index: int, launches: _Launches) -> None:
+    """Warm up, then the rounds of one block; the output of one of them is verified where it is its turn."""
+    seed = bench.seed(subject.case, index)
+    padding = bench.device.pad(seed)
+    inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
+    arms = _arms(bench, subject, inputs)
+    for arm in arms * BLOCK_WARMUP:
+        launches.warm(arm)
+    kept, kept_round = None, _verified_round(bench, subject, index)
+    for turn in range(subject.rounds):
+        if turn == kept_round:
+            launches.session.aside()
+            _refill(bench, subject, inputs, seed)
+        for arm in bench.order.sample(arms, len(arms)):
+            output = launches.time(arm)
+            if turn == kept_round and arm.arm == KERNEL:
+                kept = output
+            # Freed before the next launch, so that every launch draws its output from the same pool.
+            del output
+    launches.session.pause()
+    if kept_round is not None and not bench.settings.as_base:
+        launches.arm = REFERENCE
+        subject.failure = wrong_output(bench.suite, bench.device.arrays, subject.params, inputs, kept)
+    del padding
+
+
+def _arms(bench: Bench, subject: Subject, inputs: Inputs) -> list[Arm]:
+    """Kernel and base share the block's inputs: buffers of their own would bias one of them for a whole process."""
+    if bench.settings.as_base:
+        return [Arm(BASE, bench.suite.kernel, inputs)]
+    arms = [Arm(KERNEL, bench.suite.kernel, inputs), Arm(REFERENCE, bench.suite.reference, inputs)]
+    if subject.duelled and bench.opponent:
+        arms.insert(bench.settings.process % 2, Arm(BASE, bench.opponent.kernel, inputs))
+    return arms
+
+
+def _refill(bench: Bench, subject: Subject, inputs: Inputs, seed: int) -> None:
+    """Other values in the same buffers, so that an answer remembered from a launch before is wrong."""
+    fresh = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed ^ 1)
+    bench.device.arrays.refill(inputs, fresh)
+
+
+def _verified_round(bench: Bench, subject: Subject, index: int) -> int | None:
+    """The round whose output is verified: the very first, one at random, and the last of every fourth block.
+
+    It follows from the block's seed, so that a base in another process changes its values at the same place.
+    """
+    if index % looks.FIRST == looks.FIRST - 1:
+        return subject.rounds - 1
+    drawn = Random(bench.seed(subject.case, f"{index}/verified")).randrange(subject.rounds)
+    return {0: 0, looks.FIRST // 2: drawn}.get(index)
+
+
+def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) -> None:
+    by_arm: dict[str, list[Launch]] = {}
+    for arm in taken.order:
+        by_arm.setdefault(arm, []).append(next(launches))
+    subject = taken.subject
+    if not taken.whole:
+        return
+    subject.spent_s += sum(launch.time_us + FLUSH_US for many in by_arm.values() for launch in many) / 1e6
+    idle = next((arm for arm, many in by_arm.items() if not all(launch.time_us > 0 for launch in many)), None)
+    if idle is not None:
+        subject.failure = Reason("nothing_launched", {"case": subject.case, "arm": idle})
+        return
+    if any(launch.elsewhere for launch in by_arm.get(KERNEL, ())):
+        subject.suspect(Reason("other_stream", {"case": subject.case}))
+    factor = _planted(bench, subject, by_arm)
+    times = {arm: _times(many, factor if arm == KERNEL else 1.0) for arm, many in by_arm.items()}
+    block = Block(
+        index=taken.index,
+        process=bench.settings.process,
+        started_s=round(taken.started_s, 3),
+        arms={arm: _arm_block(times[arm], many) for arm, many in by_arm.items()},
+        shifts=_shifts(times),
+        state=taken.state,
+    )
+    subject.blocks.append(block)
+    heard(subject.case, block, times)
+
+
+def _planted(bench: Bench, subject: Subject, by_arm: Mapping[str, Sequence[Launch]]) -> float:
+    """By what a self-check makes the kernel slower: so many times what is allowed at the base's length, exactly.
+
+    The kernel is its own base in a self-check, so its length will do where the base runs in another process.
+    """
+    if not bench.settings.planted or KERNEL not in by_arm:
+        return 1.0
+    base_us = statistics.median(launch.time_us for launch in by_arm.get(BASE, by_arm[KERNEL]))
+    limits = bench.limits.get(subject.case, CaseThresholds())
+    return 1 + bench.settings.planted * limits.allowed(base_us, bench.device.timer)
+
+
+def _times(launches: Sequence[Launch], factor: float) -> tuple[float, ...]:
+    return tuple(launch.time_us * factor for launch in launches)
+
+
+def _shifts(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Of the kernel against every other arm."""
+    if KERNEL not in times:
+        return {}
+    return {
+        f"{KERNEL}/{other}": stats.launch_shift(times[KERNEL], times[other])
+        for other in (REFERENCE, BASE)
+        if other in times
+    }
+
+
+def _arm_block(times_us: Sequence[float], launches: Sequence[Launch]) -> ArmBlock:
+    counts = [launch.activities for launch in launches if launch.activities is not None]
+    modes = stats.modes(times_us)
+    return ArmBlock(
+        time=stats.summary(times_us),
+        span_us=_median([launch.span_us for launch in launches]),
+        host_us=_median([launch.host_us for launch in launches]),
+        activities=max(counts, default=None),
+        modes_us=modes if len(modes) > 1 else (),
+    )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

@@ -1,0 +1,204 @@
+"""The one-way flow: discover, plan, [verify, measure], compare, judge; evidence that the judge lacks is fetched here.
+
+Nothing here prints. What happens meanwhile is told to a `Listener`; what was measured is saved after every op.
+
+bench       where workers run
+describe    the ops, their cases, the device
+base        the revision that a run is compared with
+record      runs workers, keeps the run
+decide      verdicts of a stored run; baselines
+static      kernels compiled without a device
+selftest    perfci tried on itself
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import perfci
+from perfci import doctor, environment, store, thresholds
+from perfci.discover import ops, select
+from perfci.errors import DeviceError, UsageError
+from perfci.model import Device, DuelWhat, Judgements, Need, Plan, Reason, Run, Suite
+from perfci.pipeline import base as base_stage
+from perfci.pipeline.base import BaseTree
+from perfci.pipeline.bench import LOGS, Bench, Listener, Place, both, opened, surroundings
+from perfci.pipeline.decide import accept_runs, decide
+from perfci.pipeline.describe import contract_violation, describe_ops, describing
+from perfci.pipeline.record import NOTHING_PLANTED, Plant, Recorder, describe_environment
+from perfci.pipeline.selftest import CaseNoise, SelfTest, Trial, itself, noise_table, reports_of, requests, trial
+from perfci.pipeline.static import COMPILERS, compile_ops
+from perfci.plan import UNTIMED, Request, make_plan
+from perfci.settings import Settings
+from perfci.store import launches
+from perfci.worker.parent import run_worker
+from perfci.worker.protocol import Examined, Message, Ready
+
+__all__ = [
+    "Listener",
+    "Plant",
+    "accept_runs",
+    "check",
+    "contract_violation",
+    "decide",
+    "describe",
+    "examine",
+    "measure",
+    "remeasure",
+    "selftest",
+    "static",
+]
+
+OFFLINE = Device("offline", "no device", "offline")
+"""Where kernels are compiled without one."""
+
+ROUNDS = 4
+"""How often the judge may ask for more at most: a duel asks twice, a screen once."""
+
+
+def describe(settings: Settings, request: Request, listener: Listener) -> tuple[Plan, Device]:
+    """Discover the ops, import them once, and fix the plan; no base is looked for."""
+    with opened(settings, listener) as bench:
+        found = describe_ops(bench, request)
+    return make_plan(request, found.ops, found.device.kind, devices=found.devices), found.device
+
+
+def measure(settings: Settings, request: Request, command: str, listener: Listener) -> Run:
+    """Verify and measure every planned op, each in a worker of its own; the run is saved after each.
+
+    Raises Stopped, with the run saved, if a signal arrived.
+    """
+    with opened(settings, listener) as bench:
+        return _measured(bench, request, command, base_stage.find(bench, request), NOTHING_PLANTED)
+
+
+def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
+    """The whole flow up to the verdicts: measure, decide, fetch what the judge lacks, decide again.
+
+    Where there is no accelerator the kernels are compiled without one too, so that they get a verdict of their own.
+    """
+    with opened(settings, listener) as bench:
+        tree = base_stage.find(bench, request)
+        run, judgements = _checked(bench, request, command, tree, NOTHING_PLANTED)
+        if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
+            run = _with_static(bench, request, run, tree)
+            judgements = decide(run, settings, judged_by=_rules(run, tree, settings))
+    return run, judgements
+
+
+def static(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
+    """Compile every performance case without a device, hold it against the base, and judge; a run without blocks."""
+    with opened(settings, listener) as bench:
+        tree = base_stage.find(bench, request)
+        found, planned = compile_ops(bench, request, _found(tree))
+    plan = make_plan(request, planned, OFFLINE.kind, base_stage.against(tree, ops(settings), request))
+    run = dataclasses.replace(_new_run(settings, plan, OFFLINE, command), static=found)
+    store.write_run(run, settings.reports)
+    return run, decide(run, settings)
+
+
+def selftest(settings: Settings, request: Request, command: str, listener: Listener) -> SelfTest:
+    """Try perfci on the project's own ops: against themselves, with a planted slow-down, with a planted error.
+
+    Raises DeviceError where nothing can be timed.
+    """
+    with opened(settings, listener) as bench:
+        if describe_ops(bench, request).device.kind in UNTIMED:
+            raise DeviceError("selftest_not_timed")
+    names = [op.op for op in select(ops(settings), request.ops)]
+    trials: list[Trial] = []
+    table: tuple[CaseNoise, ...] = ()
+    device = ""
+    for name, wanted, plant in requests(request, names):
+        own = reports_of(settings, name)
+        with opened(own, listener) as bench:
+            tree = itself(bench) if wanted.duel is DuelWhat.ALL else None
+            run, judgements = _checked(bench, wanted, command, tree, plant)
+        trials.append(trial(name, judgements))
+        if name == "unchanged":
+            table, device = noise_table(run, judgements, settings), run.environment.device.name
+    return SelfTest(tuple(trials), table, device)
+
+
+def _checked(
+    bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant
+) -> tuple[Run, Judgements]:
+    """Measure and decide, until the judge needs no more."""
+    run = _measured(bench, request, command, tree, plant)
+    rules = _rules(run, tree, bench.settings)
+    judgements = decide(run, bench.settings, judged_by=rules)
+    for _ in range(ROUNDS):
+        if not judgements.needs:
+            break
+        run = Recorder(bench, request, run, _found(tree), plant).record_again(judgements.needs)
+        judgements = decide(run, bench.settings, judged_by=rules)
+    return run, judgements
+
+
+def _rules(run: Run, tree: BaseTree | Reason | None, settings: Settings) -> Settings:
+    return base_stage.rules(run.plan.base, _found(tree), settings)
+
+
+def _found(tree: BaseTree | Reason | None) -> BaseTree | None:
+    return tree if isinstance(tree, BaseTree) else None
+
+
+def _with_static(bench: Bench, request: Request, run: Run, tree: BaseTree | Reason | None) -> Run:
+    """The run with what its ops compile to; nothing where Triton is not installed."""
+    if not environment.installed(COMPILERS[:2]):
+        return run
+    found, _ = compile_ops(bench, request, _found(tree))
+    run = dataclasses.replace(run, static=found)
+    store.write_run(run, bench.settings.reports)
+    return run
+
+
+def remeasure(run: Run, settings: Settings, request: Request, needs: Sequence[Need], listener: Listener) -> Run:
+    """Measure cases again in fresh processes; the run with the new blocks, saved."""
+    with opened(settings, listener) as bench:
+        tree = base_stage.materialised(bench, run.plan.base) if run.plan.base else None
+        if isinstance(tree, Reason):
+            raise UsageError(tree.kind, **tree.facts)
+        return Recorder(bench, request, run, tree).record_again(needs)
+
+
+def examine(settings: Settings, kind: str, listener: Listener) -> doctor.Facts:
+    """What the doctor looks at: the device is opened and its timer started in a worker."""
+    heard: list[Message] = []
+    with opened(settings, listener) as bench:
+        job = dataclasses.replace(describing(settings, Request(device=kind), ()), task="examine")
+        failure = run_worker(job, surroundings(bench, Place("doctor", kind)), both(heard.append, listener))
+    seen = next((m for m in heard if isinstance(m, Examined)), None)
+    device = next((m.device for m in heard if isinstance(m, Ready)), None)
+    return doctor.gather(settings, device, seen.state if seen else None, seen.timer if seen else None, failure)
+
+
+def _measured(bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant) -> Run:
+    """Plan and record a run."""
+    settings, base = bench.settings, _found(tree)
+    shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
+    found = describe_ops(bench, request)
+    planned = base_stage.planned(bench, base, request, found.ops) if base else found.ops
+    against = base_stage.against(tree, ops(settings), request)
+    rules = base_stage.rules(against.base, base, settings)
+    alpha = thresholds.load(rules.thresholds).alpha
+    plan = make_plan(request, planned, found.device.kind, against, alpha, found.devices)
+    run = _new_run(settings, plan, found.device, command)
+    launches.clear_launches(settings.reports)
+    return Recorder(bench, request, run, base, plant).record()
+
+
+def _new_run(settings: Settings, plan: Plan, device: Device, command: str) -> Run:
+    now = datetime.now(UTC)
+    return Run(
+        id=f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
+        created=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        perfci=perfci.__version__,
+        command=command,
+        environment=describe_environment(settings, device, None),
+        plan=plan,
+    )

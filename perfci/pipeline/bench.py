@@ -1,0 +1,126 @@
+"""Where a run's workers run: their surroundings, and who listens."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfci import environment
+from perfci.settings import Settings
+from perfci.worker.parent import Surroundings
+from perfci.worker.protocol import Message
+
+Listener = Callable[[Message], None]
+
+LOGS = "logs"
+"""Folder in reports/ with what workers printed."""
+
+VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES", "fake": "FAKE_VISIBLE_DEVICES"}
+"""Variable by which a process is given its devices."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a run's workers run."""
+
+    settings: Settings
+    folder: Path
+    """the run's own: compiled kernels, the base revision's files"""
+    listener: Listener
+
+
+@contextmanager
+def opened(settings: Settings, listener: Listener) -> Iterator[Bench]:
+    """A bench with a folder of its own, which goes when the run ends."""
+    with tempfile.TemporaryDirectory(prefix="perfci-") as folder:
+        yield Bench(settings, Path(folder).resolve(), listener)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is particular about one worker's surroundings."""
+
+    name: str
+    """of its log"""
+    device: str
+    root: Path | None = None
+    """of the project that it works on; None for the one under test"""
+    python: str | None = None
+    """another interpreter"""
+    process: int = 0
+    devices: int = 1
+    """of the host: the processes of a run take turns on them"""
+
+
+def surroundings(bench: Bench, place: Place) -> Surroundings:
+    """A worker's environment, folder, log and time limit."""
+    settings = bench.settings
+    interpret = place.device == "cpu"
+    variables = environment.worker_environment(os.environ, settings.environment, interpret, bench.folder)
+    variables |= _visible(variables, place) | _python_path(variables, place, bench)
+    if place.python:
+        variables.pop("PYTHONHOME", None)
+    return Surroundings(
+        environment=variables,
+        folder=place.root or settings.root,
+        log=settings.reports / LOGS / f"{place.name}.log",
+        limit_s=settings.time_limit_s,
+        python=place.python or sys.executable,
+        shown_from=settings.root,
+    )
+
+
+def inside(path: Path, root: Path, other: Path) -> Path:
+    """The same place below another root."""
+    return other / path.relative_to(root) if path.is_relative_to(root) else path
+
+
+def both(first: Listener, second: Listener) -> Listener:
+    """Two listeners as one."""
+
+    def heard(message: Message) -> None:
+        first(message)
+        second(message)
+
+    return heard
+
+
+def _visible(variables: Mapping[str, str], place: Place) -> dict[str, str]:
+    """The device that a process gets: the first for the first process, the next ones for later looks."""
+    name = VISIBLE.get(place.device)
+    if name is None or place.devices < 2:
+        return {}
+    given = variables.get(name)
+    known = given.split(",")[: place.devices] if given else [str(number) for number in range(place.devices)]
+    return {name: known[place.process % len(known)]}
+
+
+def _python_path(variables: Mapping[str, str], place: Place, bench: Bench) -> dict[str, str]:
+    """Where a worker finds modules: the base's own project in the place of the one under test.
+
+    Another interpreter is lent perfci, and sees nothing else that was added for this one.
+    """
+    root, given = bench.settings.root, variables.get("PYTHONPATH", "").split(os.pathsep)
+    entries = [Path(entry) for entry in given if entry]
+    kept = [inside(entry, root, place.root or root) for entry in entries]
+    if place.python:
+        own = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
+        kept = [_own_package(bench.folder), *own]
+    return {"PYTHONPATH": os.pathsep.join(map(str, kept))} if kept else {}
+
+
+def _own_package(folder: Path) -> Path:
+    """A folder with perfci and nothing else, for an interpreter that must not see what is installed beside perfci."""
+    import perfci
+
+    place = folder / "package"
+    place.mkdir(exist_ok=True)
+    link = place / "perfci"
+    if not link.exists():
+        link.symlink_to(Path(perfci.__file__).parent, target_is_directory=True)
+    return place

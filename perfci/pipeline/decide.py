@@ -1,0 +1,91 @@
+"""From a stored run to verdicts: the rules and baselines that it is judged by, and what becomes a baseline."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from perfci import store, thresholds
+from perfci.accept import Acceptance, accept
+from perfci.compare import compare
+from perfci.discover import ops
+from perfci.judge import judge
+from perfci.model import Base, Baseline, Judgements, Reason, Run
+from perfci.pipeline.base import by_base, moved
+from perfci.revision.checkout import materialise
+from perfci.settings import Settings
+
+
+def decide(run: Run, settings: Settings, against: Path | None = None, judged_by: Settings | None = None) -> Judgements:
+    """Hold a run against stored baselines and thresholds; pure but for reading them.
+
+    `against` is a folder of baselines, or another run (its file, or its folder); None takes the project's baselines.
+    `judged_by` is the project whose rules hold, where it is at hand; else it is got from git where that takes another.
+    """
+    with nullcontext(judged_by) if judged_by else _rules(run, settings) as rules:
+        limits = thresholds.load(rules.thresholds, known_ops(rules))
+        judgements = judge(run, compare(run, _baselines(run, rules, against), limits), limits)
+    return judgements if judged_by or rules is not settings else _admitted(judgements, run.plan.base)
+
+
+def accept_runs(
+    runs: Sequence[Run], settings: Settings, names: Sequence[str], *, add: bool, dirty: bool
+) -> list[Acceptance]:
+    """Make baselines of runs and store them, op by op; what is refused is said in each answer."""
+    evidence = [(run, decide(run, settings)) for run in runs]
+    measured = dict.fromkeys(op.op for run in runs for op in run.ops)
+    answers = []
+    for op in names or measured:
+        path = store.baseline_path(settings.baselines, runs[0].environment.device.key, op)
+        existing = store.read_baseline(path) if path.exists() else None
+        answer = accept(op, evidence, existing, add=add, dirty=dirty)
+        if answer.baseline:
+            store.write_baseline(answer.baseline, settings.baselines)
+        answers.append(answer)
+    return answers
+
+
+@contextmanager
+def _rules(run: Run, settings: Settings) -> Iterator[Settings]:
+    """Where thresholds and baselines are read: a merge request is judged by those of its base, not by its own.
+
+    They are written out only where they differ; where git no longer has them, the work tree's own have to do.
+    """
+    base = run.plan.base
+    if base is None or not by_base(base):
+        yield settings
+        return
+    with tempfile.TemporaryDirectory(prefix="perfci-rules-") as folder:
+        root = materialise(settings.root, base.commit, Path(folder).resolve() / "base")
+        yield settings if isinstance(root, Reason) else moved(settings, root)
+
+
+def _admitted(judgements: Judgements, base: Base | None) -> Judgements:
+    """Judgements that say so where the base's rules could not be had."""
+    if not by_base(base):
+        return judgements
+    notes = (Reason("rules_gone", note.facts) if note.kind == "rules_changed" else note for note in judgements.notes)
+    return dataclasses.replace(judgements, notes=tuple(notes))
+
+
+def known_ops(settings: Settings) -> list[str] | None:
+    """Names of the project's ops; None where it has no folder of them."""
+    return [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
+
+
+def _baselines(run: Run, settings: Settings, against: Path | None) -> Mapping[str, Baseline]:
+    folder = against or settings.baselines
+    if folder.is_file() or (folder / store.RUN_FILE).is_file():
+        return _as_baselines(store.read_run(folder), settings)
+    return store.read_baselines(folder, run.environment.device.key)
+
+
+def _as_baselines(other: Run, settings: Settings) -> Mapping[str, Baseline]:
+    """Another run in the place of the stored baselines; its refused cases are left out."""
+    limits = thresholds.load(settings.thresholds, known_ops(settings))
+    evidence = [(other, judge(other, compare(other, {}, limits), limits))]
+    answers = [accept(op.op, evidence, dirty=True) for op in other.ops]
+    return {answer.op: answer.baseline for answer in answers if answer.baseline}

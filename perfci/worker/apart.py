@@ -1,0 +1,125 @@
+"""The base revision's files in a worker: beside head's in one process, or in the place of head's in one of its own.
+
+A root is a project's folder as of one revision. What is installed in an environment inside it belongs to neither, and
+perfci itself is never exchanged, though it may lie below head's root.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import perfci
+from perfci.measure.base import InseparableError
+from perfci.model import Reason
+from perfci.worker.load import LoadedOp, load_op
+
+_OURS = Path(perfci.__file__).resolve().parent
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def load_apart(op: str, folder: Path, shared: Path, root: Path, head_root: Path) -> LoadedOp:
+    """Import an op as of the base revision below `root`, with head's modules below `head_root` out of the way.
+
+    Afterwards sys.modules holds head's again; the base's live on through their functions. Raises InseparableError where
+    the base imports a file of head, as an editable installation makes it do; ContractError as `load_op` does.
+    """
+    ours = forget(head_root)
+    before = list(sys.path)
+    try:
+        _map_path(root, head_root)
+        loaded = load_op(op, folder, shared)
+        if stray := stray_import(head_root):
+            raise InseparableError(Reason("imports_other_code", {"module": stray[0], "file": stray[1]}))
+        return loaded
+    finally:
+        sys.path[:] = before
+        forget(root)
+        forget(head_root)
+        sys.modules.update(ours)
+
+
+def settle(root: Path, head_root: Path) -> None:
+    """Make this process the base's for as long as it lives: whatever leads to head's files leads to the base's.
+
+    That goes for PYTHONPATH, for editable installations, and for imports that functions make when they are called.
+    """
+    _map_path(root, head_root)
+    sys.meta_path.insert(0, _Redirect(root, head_root))
+
+
+def stray_import(root: Path) -> tuple[str, str] | None:
+    """A module that was imported from a root, and its file; None if there is none."""
+    return next(((name, str(_places(module)[0])) for name, module in _below(root).items()), None)
+
+
+class _Redirect:
+    """Finds modules as all other finders do, and loads those of head from the base's files."""
+
+    def __init__(self, root: Path, head_root: Path) -> None:
+        self._root = root
+        self._head_root = head_root
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The base's module in the place of head's; None for any other, which the next finder may find."""
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        found = next((spec for spec in specs if spec is not None), None)
+        if found is None or found.origin is None or not found.has_location or not _is_of(found.origin, self._head_root):
+            return None
+        origin = _mapped(found.origin, self._root, self._head_root)
+        inner = found.submodule_search_locations
+        folders = None if inner is None else [_mapped(each, self._root, self._head_root) for each in inner]
+        if not Path(origin).is_file():
+            raise ModuleNotFoundError(f"No module named {name!r} in the base revision", name=name)
+        return importlib.util.spec_from_file_location(name, origin, submodule_search_locations=folders)
+
+
+def forget(root: Path) -> dict[str, ModuleType]:
+    """Take a project's modules out of sys.modules."""
+    found = _below(root)
+    for name in found:
+        del sys.modules[name]
+    return found
+
+
+def _below(root: Path) -> dict[str, ModuleType]:
+    """Modules whose files belong to a project."""
+    modules = list(sys.modules.items())
+    return {name: module for name, module in modules if any(_is_of(place, root) for place in _places(module))}
+
+
+def _places(module: ModuleType) -> list[str]:
+    """A module's file; the folders of a namespace package, which has none."""
+    file = getattr(module, "__file__", None)
+    return [file] if file else [str(place) for place in getattr(module, "__path__", None) or []]
+
+
+def _is_of(place: str, root: Path) -> bool:
+    """Whether a file or folder belongs to a project: it is neither installed in an environment inside it, nor ours."""
+    real, home = _real(place), _real(str(root))
+    inside = real.is_relative_to(home) and not real.is_relative_to(_OURS)
+    return inside and not _INSTALLED.intersection(real.relative_to(home).parts)
+
+
+@functools.cache
+def _real(place: str) -> Path:
+    """The place with every link followed: a project may be reached by several names."""
+    return Path(os.path.realpath(place))
+
+
+def _map_path(root: Path, head_root: Path) -> None:
+    """Replace every folder of head's project in sys.path by the base's."""
+    sys.path[:] = [_mapped(entry, root, head_root) for entry in sys.path]
+
+
+def _mapped(place: str, root: Path, head_root: Path) -> str:
+    return str(root / _real(place).relative_to(_real(str(head_root)))) if _is_of(place, head_root) else place

@@ -1,0 +1,214 @@
+"""One op on one device: verify its kernel, then time it; all that is found is said at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from perfci import verify as accuracy_stage
+from perfci.codec import decode
+from perfci.device import Accelerator
+from perfci.inputs import bound_inputs
+from perfci.measure import (
+    Bench,
+    Opponent,
+    Settings,
+    Subject,
+    Turn,
+    bench,
+    measure,
+    measure_in_turns,
+    prepare,
+    suspicions,
+)
+from perfci.measure.base import refuse_operators
+from perfci.model import AccuracyCase, Block, Fact, Limits, Reason, Suite
+from perfci.spec import Params, Performance, case_id, matches
+from perfci.worker import protocol
+from perfci.worker.load import LoadedOp, call_reason, describe_exception
+from perfci.worker.protocol import (
+    Checked,
+    Failed,
+    Finished,
+    Job,
+    Measured,
+    Message,
+    OpDone,
+    OpFiles,
+    Prepared,
+    Ready,
+    Step,
+    TurnAsked,
+)
+
+BASE = "base"
+
+
+class Mouth(Protocol):
+    """Where messages go."""
+
+    def say(self, message: Message) -> None:
+        """Send one."""
+
+    def ask(self, message: Message) -> str:
+        """Send one that is answered by a line."""
+
+
+class Worker:
+    """One op on one device."""
+
+    def __init__(
+        self, job: Job, mouth: Mouth, device: Accelerator, loaded: LoadedOp, opponent: Opponent | None
+    ) -> None:
+        files: OpFiles = job.ops[0]
+        self._job = job
+        self._mouth = mouth
+        self._speak = mouth.say
+        self._op = files.op
+        self._folder = Path(files.folder)
+        self._device = device
+        self._loaded = loaded
+        self._opponent = opponent
+        self._verify_s: float | None = None
+
+    def verify(self) -> bool:
+        """Run the accuracy suite; gives whether everything was right."""
+        began = time.monotonic()
+        suite, right = self._loaded.accuracy, True
+        planned = list(accuracy_stage.checks(suite, self._job.seed, self._job.pattern))
+        for done, check in enumerate(planned):
+            self._speak(Step("accuracy", self._op, check.case, done, len(planned)))
+            right &= self._say(accuracy_stage.verify(suite, self._device, check, self._describe))
+        if self._job.pattern is None:
+            for result in accuracy_stage.verify_rejections(suite, self._device, self._describe):
+                right &= self._say(result)
+            if right and (leak := accuracy_stage.verify_memory(suite, self._device, self._job.seed)):
+                right &= self._say(leak)
+        self._verify_s = time.monotonic() - began
+        return right
+
+    def measure(self, *, right: bool) -> None:
+        """Time the performance cases; only of a kernel that is right, and only on an accelerator."""
+        suite = self._loaded.performance
+        accurate = self._loaded.accuracy
+        # What the accuracy suite allows holds for timed outputs too.
+        suite = dataclasses.replace(
+            suite, reduces=suite.reduces or accurate.reduces, tolerance=suite.tolerance or accurate.tolerance
+        )
+        chosen = [params for params in suite.cases if self._chosen(case_id(params))]
+        if Suite.PERFORMANCE not in self._job.suites or not chosen or not right:
+            self._speak(OpDone(verify_s=self._verify_s, tuned=self._tuned()))
+            return
+        if self._device.absent:
+            failure = self._smoke(suite)
+            self._speak(OpDone(self._device.absent, verify_s=self._verify_s, tuned=self._tuned()))
+            if failure:
+                self._speak(Failed(failure))
+            return
+        self._time(suite, chosen)
+
+    def _time(self, suite: Performance, chosen: list[Params]) -> None:
+        self._speak(Step("prepare", self._op, "the timer"))
+        self._device.start_timer()
+        self._speak(Ready(self._device.info, self._device.timer))
+        limits = self._limits(suite, chosen)
+        on = self._bench(suite)
+        subjects = [self._prepare(on, params) for params in chosen]
+        if self._opponent:
+            # Some register theirs when they are first called.
+            refuse_operators(self._device, self._opponent.registered)
+        began = time.monotonic()
+        busy_s = self._measure(on, subjects)
+        seconds = time.monotonic() - began
+        for subject in subjects:
+            self._finish(subject, limits)
+        share = busy_s / seconds if seconds and self._device.info.kind != "fake" else None
+        self._speak(OpDone(None, (), self._tuned(), self._verify_s, seconds, share, limits))
+
+    def _bench(self, suite: Performance) -> Bench:
+        job = self._job
+        settings = Settings(
+            seed=job.seed,
+            process=job.process,
+            budget_s=job.budget_s,
+            run_started=job.run_started,
+            planted=job.planted,
+            as_base=job.arm == BASE,
+            own_root=Path(job.root) if job.head_root else None,
+            head_root=Path(job.head_root) if job.head_root else None,
+            # The fake device does not see the partner.
+            partners=int(job.turns and self._device.info.kind != "fake"),
+        )
+        return bench(suite, self._device, settings, self._describe, self._step, self._opponent, job.limits)
+
+    def _measure(self, on: Bench, subjects: list[Subject]) -> float:
+        if self._job.turns:
+            return measure_in_turns(on, subjects, self._heard, self._turn)
+        return measure(on, subjects, self._heard)
+
+    def _turn(self) -> Turn:
+        """Ask for the next turn, and wait for it."""
+        told = decode(self._mouth.ask(TurnAsked()), protocol.Turn)
+        return Turn(told.index, told.cases)
+
+    def _prepare(self, on: Bench, params: Params) -> Subject:
+        self._speak(Step("prepare", self._op, case_id(params)))
+        subject = prepare(on, params)
+        self._speak(Prepared(subject.facts))
+        return subject
+
+    def _step(self, case: str) -> None:
+        self._speak(Step("measure", self._op, case))
+
+    def _heard(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
+        self._speak(Measured(case, block, launches_us))
+
+    def _finish(self, subject: Subject, limits: Limits) -> None:
+        facts = subject.facts
+        failure, raised = facts.failure or subject.failure, facts.raised or subject.raised
+        whole = dataclasses.replace(facts, blocks=tuple(subject.blocks), failure=failure, raised=raised)
+        found = (*subject.suspicion, *suspicions(whole, self._device, limits.copy_gbps))
+        self._speak(Finished(dataclasses.replace(whole, blocks=(), suspicion=found)))
+
+    def _limits(self, suite: Performance, chosen: list[Params]) -> Limits:
+        """Ceilings of this device; a first look measures them, a re-measurement does not need them."""
+        if self._job.process or self._job.arm == BASE:
+            return Limits()
+        self._speak(Step("prepare", self._op, "the device's limits"))
+        dtypes = sorted({str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params})
+        return self._device.limits(dtypes if suite.flops else [])
+
+    def _smoke(self, suite: Performance) -> Reason | None:
+        """Where nothing can be timed, show at least that the performance suite's functions run: one small launch."""
+        keys = set(suite.cases[0])
+        small = next((params for params in self._loaded.accuracy.cases if set(params) == keys), suite.cases[0])
+        self._speak(Step("smoke", self._op, case_id(small)))
+        try:
+            for function in (suite.bytes_moved, suite.flops):
+                if function is not None:
+                    for params in suite.cases:
+                        function(**params)
+            if small is not suite.cases[0]:
+                suite.kernel(**bound_inputs(suite, small, self._device.arrays.device, self._job.seed))
+        except Exception as error:
+            return call_reason("performance_suite_raised", error, self._folder, case=case_id(small))
+        return None
+
+    def _chosen(self, case: str) -> bool:
+        return case in self._job.cases if self._job.cases is not None else matches(case, self._job.pattern)
+
+    def _say(self, result: AccuracyCase) -> bool:
+        self._speak(Checked(result))
+        return result.failure is None
+
+    def _describe(self, error: BaseException) -> dict[str, Fact]:
+        return describe_exception(error, self._folder)
+
+    def _tuned(self) -> str | None:
+        """Digest of the op's tuned file for this device."""
+        path = self._folder / "tuned" / f"{self._device.info.key}.json"
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else None

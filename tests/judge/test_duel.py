@@ -1,0 +1,680 @@
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from perfci import looks, stats
+from perfci.judge.duel import EQUAL
+from perfci.model import (
+    BaseArm,
+    BaselineCase,
+    DuelWhat,
+    Identity,
+    LaunchIdentity,
+    Need,
+    PerformanceCase,
+    Reason,
+    Suite,
+    Verdict,
+)
+from perfci.wording import sentence
+from tests.decision_examples import (
+    BASE,
+    CASE,
+    again,
+    against,
+    baseline,
+    blocks,
+    duel_plan,
+    duelled,
+    environment,
+    judged,
+    row_of,
+    run,
+)
+
+SAME = BaseArm(same=True, duelled=True)
+PROVEN = BaseArm(same=True)
+BOOM = Reason("boom", {"what": "it broke"})
+
+
+def _judged(case, stored=None, *, planned=None, now=None, **limits):
+    return judged(run(case, planned=planned or duel_plan(), now=now), stored, **limits)
+
+
+def _row(case, stored=None, **options):
+    return row_of(_judged(case, stored, **options))
+
+
+def _answer(case, stored=None, **options):
+    found = _judged(case, stored, **options)
+    row = row_of(found)
+    return row.verdict, row.reasons[0].kind, [need.processes for need in found.needs]
+
+
+def _kinds(row):
+    return [reason.kind for reason in row.reasons]
+
+
+# --- kernel against base ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        (duelled(0.0, count=4), (Verdict.PASS, "duel_cleared", [])),
+        (duelled(0.0, count=3), (Verdict.INCONCLUSIVE, "duel_open", [1])),
+        (duelled(0.02, count=4), (Verdict.INCONCLUSIVE, "duel_open", [1])),
+        (duelled(0.005), (Verdict.PASS, "duel_cleared", [])),
+        (duelled(0.02), (Verdict.INCONCLUSIVE, "duel_open", [1])),
+        (duelled(0.017, 0.017), (Verdict.INCONCLUSIVE, "duel_open", [3])),
+        (duelled(0.03, 0.03), (Verdict.REGRESSED, "duel_slower", [])),
+        (duelled(0.017, 0.017, 0.017), (Verdict.INCONCLUSIVE, "duel_open", [3])),
+        (duelled(0.02, 0.02, 0.02, 0.02), (Verdict.REGRESSED, "duel_slower", [])),
+        (duelled(0.04, 0.0), (Verdict.INCONCLUSIVE, "duel_open", [3])),
+        (duelled(0.018, 0.0, 0.0, 0.0), (Verdict.PASS, "duel_cleared", [])),
+        (duelled(-0.02), (Verdict.INCONCLUSIVE, "duel_open", [1])),
+        (duelled(-0.03, -0.03), (Verdict.IMPROVED, "duel_faster", [])),
+        (duelled(-0.02, -0.02, -0.02, -0.02), (Verdict.IMPROVED, "duel_faster", [])),
+        (duelled(0.013, 0.013, 0.013, 0.013, spread=0.01), (Verdict.INCONCLUSIVE, "duel_undecided", [])),
+    ],
+    ids=[
+        "4 blocks clear", "3 blocks clear nothing", "4 slower ones ask", "12 clear", "12 slower ones ask",
+        "2 processes ask", "2 decide what is far off", "a process that brought nothing is asked for again",
+        "4 decide", "2 that differ ask", "a single biased one is outvoted", "faster asks too",
+        "faster in 2 that is far off", "faster in 4", "all blocks are spent",
+    ],
+)  # fmt: skip
+def test_a_duel_is_judged_look_by_look(measured, expected):
+    assert _answer(against(measured)) == expected
+
+
+def test_asking_again_for_a_process_that_never_comes_asks_the_same():
+    measured = against(duelled(0.02))
+
+    first, second = (_judged(measured).needs for _ in range(2))
+
+    assert first == second == (Need("op", CASE, 1),)
+
+
+def test_a_regression_tells_its_numbers_and_what_changed():
+    changes = (Reason("code_changed", {"kernel": "_k", "before": "aaaa", "after": "bbbb"}),)
+    arm = BaseArm(same=False, duelled=True, changes=changes)
+
+    row = _row(against(duelled(0.02, 0.02, 0.02, 0.02), arm))
+
+    assert sentence(row.reasons[0]).startswith(
+        "+2.0 % against the base (51.0 us, was 50.0 us), side by side in 48 blocks"
+    )
+    assert "by process +2.0 % to +2.1 %; 1.0 % is allowed" in sentence(row.reasons[0])
+    assert row.reasons[1:] == changes
+    assert row.p_adjusted == pytest.approx(0.5**48)
+
+
+def test_no_case_is_slower_by_one_process_alone():
+    for place in range(4):
+        changes = [0.0] * 4
+        changes[place] = 0.2
+        assert _row(against(duelled(*changes))).verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}
+
+
+def test_more_cases_that_may_be_duelled_ask_for_more():
+    measured = against(duelled(0.03, 0.03))
+
+    one, many = (_row(measured, planned=duel_plan(family=family)) for family in (1, 10**6))
+
+    assert (one.verdict, one.p_adjusted) == (Verdict.REGRESSED, pytest.approx(0.5**24))
+    assert (many.verdict, many.p_adjusted) == (Verdict.INCONCLUSIVE, pytest.approx(10**6 * 0.5**24))
+
+
+def test_the_family_is_of_the_plan_not_of_what_was_duelled():
+    names = (CASE, "rows=1", "rows=2")
+    measured = run(against(duelled(0.03, 0.03)), planned=duel_plan(*names, family=3))
+
+    assert row_of(judged(measured)).p_adjusted == pytest.approx(3 * 0.5**24)
+
+
+def test_a_row_that_lacks_blocks_of_the_base_is_missing():
+    assert _answer(against()) == (Verdict.INCONCLUSIVE, "case_missing", [])
+
+
+# --- what is allowed --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("us", "timer", "tau"),
+    [
+        (100.0, "activity", 0.01),
+        (20.0, "activity", 0.015),
+        (5.0, "activity", 0.025),
+        (2.0, "activity", 0.05),
+        (1.0, "activity", 0.10),
+        (20.0, "event", 0.025),
+        (2.0, "event", 0.25),
+        (100.0, "virtual", 0.01),
+    ],
+)
+def test_what_is_allowed_follows_the_bases_length_and_the_timers_floor(us, timer, tau):
+    within, beyond = (
+        _row(against(duelled(change, count=4, us=us)), now=environment(timer)) for change in (0.4 * tau, 0.7 * tau)
+    )
+
+    assert within.reasons[0].facts["tau"] == pytest.approx(tau, rel=0.02)
+    assert (within.verdict, beyond.verdict) == (Verdict.PASS, Verdict.INCONCLUSIVE)
+
+
+# --- the same device work ---------------------------------------------------------------------------------------------
+
+
+def test_a_control_that_is_cleared_is_unchanged():
+    assert _answer(against(duelled(0.0, count=4), SAME)) == (Verdict.UNCHANGED, "duel_cleared", [])
+
+
+@pytest.mark.parametrize(("change", "second"), [(0.03, "duel_slower"), (-0.03, "duel_faster")])
+def test_the_same_work_cannot_be_slower_or_faster_so_the_measurement_is_at_fault(change, second):
+    row = _row(against(duelled(change, change), SAME))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.INCONCLUSIVE, ["control_failed", second])
+
+
+def test_what_is_proven_unchanged_and_was_not_timed_says_how_it_was_proven():
+    call = Identity(launches=(LaunchIdentity("_k", "code", (1,)),), inputs="digest")
+
+    row = _row(against((), PROVEN, identity=call))
+
+    assert (row.verdict, row.reasons) == (Verdict.UNCHANGED, (Reason("unchanged_work", {"launches": 1}),))
+
+
+def test_what_looks_like_cheating_is_told_of_a_case_that_was_not_timed_too():
+    row = _row(against((), PROVEN, identity=Identity(), suspicion=(BOOM,)))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.SUSPECT, ["boom", "unchanged_work"])
+
+
+def test_a_control_that_came_back_without_blocks_is_not_called_untimed_on_purpose():
+    assert _answer(against((), SAME)) == (Verdict.INCONCLUSIVE, "case_missing", [])
+
+
+def test_on_the_main_branch_the_same_work_without_blocks_is_missing():
+    measured = against((), PROVEN)
+
+    assert _answer(measured, planned=duel_plan(skip_unchanged=False))[:2] == (Verdict.INCONCLUSIVE, "case_missing")
+
+
+def _main(measured, stored=None, **limits):
+    """A run of the main branch, whose base is the commit of the baseline: all is timed, nothing duelled."""
+    planned = duel_plan(skip_unchanged=False, base=replace(BASE, how="baseline"))
+    found = _judged(against(measured, PROVEN), stored, planned=planned, **limits)
+    return row_of(found).verdict, _kinds(row_of(found)), [need.processes for need in found.needs]
+
+
+def test_the_same_work_timed_against_the_baseline_is_unchanged_whatever_its_noise():
+    assert _main(blocks(), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "no_change"], [])
+    assert _main(blocks()) == (Verdict.UNCHANGED, ["unchanged_timed", "new_case"], [])
+    assert _main(blocks(clock=1.05), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "stale_regime"], [])
+    assert _main(again(1.05, 1.0), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "slower_disputed"], [])
+
+
+def test_the_same_work_that_left_its_baseline_has_drifted_once_that_is_confirmed():
+    assert _main(blocks(1.05), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "slower_suspected"], [2])
+    assert _main(again(1.05), baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "slower_confirmed"], [])
+    assert _main(again(0.95), baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "faster_confirmed"], [])
+
+
+def test_a_launch_of_the_same_work_that_takes_longer_between_its_kernels_has_drifted_too():
+    found = _main(again(1.0, span=1.5, activities=2), baseline(span=1.1))
+
+    assert found == (Verdict.DRIFTED, ["drifted_same_work", "no_change", "span_confirmed"], [])
+
+
+def test_the_same_work_can_still_miss_its_target():
+    assert _main(again(1.0), baseline(), speedup=1.8)[0] is Verdict.TOO_SLOW
+
+
+def test_unchanged_outweighs_a_target_that_is_reached():
+    verdict, kinds, _ = _main(blocks(), baseline(), speedup=1.2)
+
+    assert (verdict, kinds[-1]) == (Verdict.UNCHANGED, "speedup_reached")
+
+
+# --- drift ------------------------------------------------------------------------------------------------------------
+
+
+def test_kernel_and_base_that_left_the_baseline_together_have_drifted():
+    row = _row(against(duelled(0.0, 0.0, 0.0, count=(4, 12, 12), level=1.06)), baseline())
+
+    assert (row.verdict, _kinds(row)) == (Verdict.DRIFTED, ["drifted", "slower_confirmed"])
+
+
+def test_drift_is_confirmed_in_fresh_processes_before_it_is_told():
+    found = _answer(against(duelled(0.0, count=4, level=1.06)), baseline())
+
+    assert found == (Verdict.PASS, "duel_cleared", [2])
+
+
+def test_a_kernel_that_is_not_shown_equal_to_its_base_has_not_drifted():
+    measured = against(duelled(0.011, 0.011, 0.011, level=1.06, spread=0.012))
+
+    row = _row(measured, baseline())
+
+    assert row.comparison.duel.p_differs > EQUAL
+    assert (row.verdict, _kinds(row)) == (Verdict.PASS, ["duel_cleared", "slower_confirmed"])
+
+
+def test_where_the_baseline_stands_nothing_has_drifted():
+    row = _row(against(duelled(0.0, 0.0, 0.0)), baseline())
+
+    assert (row.verdict, _kinds(row)) == (Verdict.PASS, ["duel_cleared"])
+
+
+@pytest.mark.parametrize(
+    ("measured", "stored", "kinds"),
+    [
+        (duelled(0.0, level=1.06, clock=1.06), baseline(), ["duel_cleared", "stale_regime"]),
+        (duelled(0.0), baseline(timer="event"), ["duel_cleared"]),
+        (duelled(0.0), None, ["duel_cleared"]),
+        (duelled(0.0, count=4), baseline(runs=1), ["duel_cleared"]),
+    ],
+    ids=["another regime", "another timer", "no baseline", "too few blocks for the screen"],
+)
+def test_a_stale_or_missing_baseline_never_decides_where_a_base_is_at_hand(measured, stored, kinds):
+    row = _row(against(measured), stored, planned=duel_plan(*(CASE, *(f"rows={n}" for n in range(50)))))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.PASS, kinds)
+
+
+def test_the_baseline_never_fails_a_change_that_the_duel_clears():
+    row = _row(against(duelled(0.0, 0.0, 0.0, level=1.2, spread=0.02)), baseline())
+
+    assert row.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED}
+    assert "slower_confirmed" in _kinds(row)
+
+
+def test_the_baseline_never_clears_what_the_duel_calls_slower():
+    assert _row(against(duelled(0.03, 0.03)), baseline(), margin=0.5).verdict is Verdict.REGRESSED
+
+
+# --- a reference that moved alone -------------------------------------------------------------------------------------
+
+
+def test_a_reference_that_moved_alone_is_said_as_such():
+    row = _row(against(duelled(0.0, count=4, clock=1.05)), baseline())
+
+    assert (row.verdict, _kinds(row)) == (Verdict.PASS, ["duel_cleared", "reference_moved"])
+    assert row.reasons[1].facts["reference_change"] == pytest.approx(0.05, abs=0.005)
+    assert "compare speedups with care" in sentence(row.reasons[1])
+
+
+def _riding():
+    """A baseline whose kernel rides on the clock as its reference does, from 0 to 10 % slower than usual."""
+    stored = [baseline(clock=clock).cases[0].blocks for clock in (1.0, 1.1)]
+    return replace(baseline(), cases=(BaselineCase(CASE, stored[0] + stored[1]),))
+
+
+@pytest.mark.parametrize("duel", [True, False], ids=["duelled", "proven the same"])
+def test_where_it_makes_the_kernel_look_slower_the_drift_is_put_down_to_it(duel):
+    timed = duelled(0.0, 0.0, 0.0, level=1.05)
+    if not duel:
+        timed = tuple(replace(block, arms=_without_base(block), shifts=_speedup_only(block)) for block in timed)
+    planned = duel_plan(skip_unchanged=False)
+
+    row = _row(against(timed, replace(SAME, duelled=duel)), _riding(), planned=planned)
+
+    assert (row.verdict, _kinds(row)) == (Verdict.DRIFTED, ["reference_moved", "slower_confirmed"])
+
+
+def _without_base(block):
+    return {name: arm for name, arm in block.arms.items() if name != "base"}
+
+
+def _speedup_only(block):
+    return {"kernel/reference": block.shifts["kernel/reference"]}
+
+
+# --- a base that cannot be held against -------------------------------------------------------------------------------
+
+
+def test_a_base_that_is_wrong_itself_hands_the_case_back_to_the_baseline_and_says_why():
+    row = _row(against(again(1.05), BaseArm(failure=BOOM)), baseline())
+
+    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["slower_confirmed", "boom"])
+
+
+def test_a_base_that_dies_midway_hands_the_case_back_whatever_its_duel_had_shown():
+    arm = BaseArm(same=False, duelled=True, failure=BOOM)
+
+    row = _row(against(duelled(0.03, 0.03), arm), baseline())
+
+    assert (row.verdict, _kinds(row)) == (Verdict.INCONCLUSIVE, ["slower_suspected", "boom"])
+
+
+def test_a_case_that_the_base_lacks_is_judged_by_its_baseline():
+    assert _answer(PerformanceCase(CASE, blocks=blocks()), baseline())[:2] == (Verdict.PASS, "no_change")
+    assert _answer(PerformanceCase(CASE, blocks=blocks()))[:2] == (Verdict.NEW, "new_case")
+
+
+def test_without_duels_the_baseline_decides_about_a_change_and_that_is_said():
+    changes = (Reason("inputs_changed"),)
+    measured = against(again(1.05), BaseArm(same=False, changes=changes))
+
+    row = _row(measured, baseline(), planned=duel_plan(duel=DuelWhat.NONE, skip_unchanged=False, family=0))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["slower_confirmed", "not_duelled", "inputs_changed"])
+
+
+def test_where_the_toolchain_changes_the_same_work_proves_nothing_and_the_baseline_decides():
+    planned = duel_plan(skip_unchanged=False, base=replace(BASE, changed_pins=("requirements.txt: triton 3.7 -> 3.8",)))
+
+    row = _row(against(again(1.05), PROVEN), baseline(), planned=planned)
+
+    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["slower_confirmed", "toolchain_unproven"])
+
+
+@pytest.mark.parametrize("same", [False, None])
+def test_of_a_change_that_neither_duel_nor_baseline_speaks_of_nobody_knows(same):
+    row = _row(against(blocks(), BaseArm(same=same)))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.INCONCLUSIVE, ["not_duelled", "new_case"])
+
+
+# --- the span ---------------------------------------------------------------------------------------------------------
+
+
+def _spanned(kernel, *processes, count=12, spread=0.001):
+    return duelled(*processes, count=count, spread=spread, spans=(kernel, 1.2))
+
+
+def test_host_work_added_between_a_launchs_kernels_is_a_regression():
+    row = _row(against(_spanned(1.8, 0.0, 0.0, 0.0, 0.0)))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["duel_span_slower", "duel_cleared"])
+
+
+def test_identity_knows_nothing_of_host_work_so_a_longer_span_counts_for_the_same_work_too():
+    row = _row(against(_spanned(1.8, 0.0, 0.0, 0.0, 0.0), SAME))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["duel_span_slower", "duel_cleared"])
+
+
+def test_of_the_same_files_a_longer_span_is_the_measurements_fault():
+    row = _row(against(_spanned(1.8, 0.0, 0.0, 0.0, 0.0), SAME), planned=duel_plan(same=True))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.INCONCLUSIVE, ["control_failed", "duel_span_slower", "duel_cleared"])
+
+
+def test_a_longer_span_asks_for_processes_although_the_time_is_cleared():
+    assert _answer(against(_spanned(1.8, 0.0, count=4))) == (Verdict.INCONCLUSIVE, "duel_span_open", [1])
+    assert _answer(against(_spanned(1.325, 0.0, 0.0))) == (Verdict.INCONCLUSIVE, "duel_span_open", [3])
+
+
+def test_a_span_that_stays_in_doubt_after_all_processes_is_inconclusive():
+    row = _row(against(_spanned(1.35, 0.0, 0.0, 0.0, 0.0, spread=0.06)), tau=((0.0, 0.2),))
+
+    assert (row.verdict, _kinds(row)[0]) == (Verdict.INCONCLUSIVE, "duel_span_undecided")
+
+
+def test_a_span_within_its_margin_or_shorter_is_no_matter():
+    assert _answer(against(_spanned(1.25, 0.0, count=4))) == (Verdict.PASS, "duel_cleared", [])
+    assert _answer(against(_spanned(1.0, 0.0, count=4))) == (Verdict.PASS, "duel_cleared", [])
+    assert _answer(against(_spanned(0.9, 0.0, 0.0, 0.0, 0.0))) == (Verdict.PASS, "duel_cleared", [])
+
+
+# --- a target beside the duel -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("measured", "target", "expected"),
+    [
+        (duelled(0.0, count=6), 1.2, (Verdict.PASS, [])),
+        (duelled(0.0, count=4), 1.2, (Verdict.INCONCLUSIVE, [2])),
+        (duelled(0.0, count=6), 1.8, (Verdict.INCONCLUSIVE, [2])),
+        (duelled(0.0, 0.0), 1.8, (Verdict.INCONCLUSIVE, [2])),
+        (duelled(0.0, 0.0, 0.0), 1.8, (Verdict.TOO_SLOW, [])),
+        (duelled(0.02), 1.8, (Verdict.INCONCLUSIVE, [2])),
+        (duelled(0.017, 0.017), 1.8, (Verdict.INCONCLUSIVE, [3])),
+        (duelled(0.02, 0.02, 0.02, 0.02), 1.8, (Verdict.REGRESSED, [])),
+    ],
+    ids=[
+        "reached", "too few blocks", "missed once", "missed in a process of the duel's too", "missed thrice",
+        "both ask", "the duel asks for more", "slower outweighs too slow",
+    ],
+)  # fmt: skip
+def test_a_target_beside_a_duel_keeps_its_own_rule_and_the_larger_wish_counts(measured, target, expected):
+    verdict, _, needs = _answer(against(measured), speedup=target)
+
+    assert (verdict, needs) == expected
+
+
+# --- what hides an answer ---------------------------------------------------------------------------------------------
+
+HINDRANCES = [{"throttle": ("thermal",)}, {"throttle": ("power_brake", "power_cap")}, {"foreign_processes": 1}]
+
+
+@pytest.mark.parametrize("state", HINDRANCES)
+@pytest.mark.parametrize(
+    ("measured", "stored", "limits"),
+    [
+        (lambda **state: duelled(0.03, 0.03, **state), None, {}),
+        (lambda **state: duelled(-0.03, -0.03, **state), None, {}),
+        (lambda **state: duelled(0.0, 0.0, 0.0, **state), None, {"speedup": 1.8}),
+        (lambda **state: duelled(0.0, 0.0, 0.0, level=1.06, **state), baseline(), {}),
+    ],
+    ids=["REGRESSED", "IMPROVED", "TOO_SLOW", "DRIFTED"],
+)
+def test_one_hindered_block_hides_what_is_beyond_doubt(measured, stored, limits, state):
+    quiet, hindered = measured(), measured(**state)
+
+    verdict, kind, needs = _answer(against(hindered[:1] + quiet[1:]), stored, **limits)
+
+    assert (verdict, needs) == (Verdict.INCONCLUSIVE, [])
+    assert kind in {"throttled", "foreign_processes"}
+
+
+@pytest.mark.parametrize("state", HINDRANCES)
+def test_an_open_duel_goes_on_unless_most_blocks_were_hindered(state):
+    quiet, hindered = duelled(0.02), duelled(0.02, **state)
+
+    assert _answer(against(hindered[:6] + quiet[6:])) == (Verdict.INCONCLUSIVE, "duel_open", [1])
+    assert _answer(against(hindered[:7] + quiet[7:]))[2] == []
+    assert _answer(against(hindered))[1] in {"throttled", "foreign_processes"}
+
+
+@pytest.mark.parametrize("state", HINDRANCES)
+def test_a_pass_stands_unless_most_blocks_were_hindered(state):
+    quiet, hindered = duelled(0.0, count=4), duelled(0.0, count=4, **state)
+
+    assert _answer(against(hindered[:2] + quiet[2:]))[0] is Verdict.PASS
+    assert _answer(against(hindered[:3] + quiet[3:]))[0] is Verdict.INCONCLUSIVE
+    assert _answer(against(hindered, SAME))[0] is Verdict.UNCHANGED
+
+
+def test_the_ordinary_power_cap_hides_nothing():
+    assert _answer(against(duelled(0.03, 0.03, throttle=("power_cap",))))[0] is Verdict.REGRESSED
+
+
+def test_a_suspicious_measurement_outweighs_the_duel():
+    found = _judged(against(duelled(0.02), suspicion=(BOOM,)))
+
+    assert (row_of(found).verdict, found.needs) == (Verdict.SUSPECT, ())
+    assert _kinds(row_of(found)) == ["boom", "duel_open"]
+
+
+def test_launches_that_fall_into_levels_are_told_where_most_blocks_show_it():
+    split, plain = duelled(0.0, count=4, modes=(48.0, 53.0)), duelled(0.0, count=4)
+
+    told = _row(against(split[:3] + plain[3:]))
+
+    assert (told.verdict, _kinds(told)) == (Verdict.PASS, ["duel_cleared", "multi_modal"])
+    assert "In 3 of 4 blocks the launches fall into several levels, 48.0 us to 53.0 us" in sentence(told.reasons[1])
+    assert _kinds(_row(against(split[:2] + plain[2:]))) == ["duel_cleared"]
+
+
+# --- peak memory ------------------------------------------------------------------------------------------------------
+
+
+def _held(now, before, *, same=False, **limits):
+    arm = BaseArm(same=same, duelled=True, peak_bytes=before)
+    return _row(against(duelled(0.0, count=4), arm, peak_bytes=now), **limits)
+
+
+def test_a_kernel_that_holds_more_memory_than_is_allowed_has_regressed():
+    row = _held(1060 << 20, 1000 << 20, peak_memory=0.05)
+
+    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["peak_memory_grew", "duel_cleared"])
+    assert "1.04 GiB of device memory at most, where the base's holds 1000 MiB: +6.0 %" in sentence(row.reasons[0])
+
+
+def test_memory_within_what_is_allowed_or_not_gated_is_no_matter():
+    assert _held(1050, 1000, peak_memory=0.05).verdict is Verdict.PASS
+    assert _held(1051, 1000, peak_memory=0.05).verdict is Verdict.REGRESSED
+    assert _held(10, 1000, peak_memory=0.0).verdict is Verdict.PASS
+    assert _kinds(_held(5000, 1000)) == ["duel_cleared"]
+
+
+def test_a_hot_device_hides_nothing_about_memory():
+    arm = BaseArm(same=False, duelled=True, peak_bytes=1000)
+    hot = against(duelled(0.03, 0.03, throttle=("thermal",)), arm, peak_bytes=2000)
+
+    assert _answer(hot, peak_memory=0.05)[:2] == (Verdict.REGRESSED, "peak_memory_grew")
+
+
+@pytest.mark.parametrize(("now", "before"), [(None, 1000), (1000, None), (None, None)])
+def test_a_gate_on_memory_that_cannot_look_says_so(now, before):
+    row = _held(now, before, peak_memory=0.05)
+
+    assert (row.verdict, _kinds(row)[0]) == (Verdict.INCONCLUSIVE, "peak_memory_unknown")
+
+
+def test_memory_is_not_held_against_a_base_that_failed_or_is_missing():
+    failed = against(blocks(), BaseArm(failure=BOOM, peak_bytes=1), peak_bytes=1000)
+
+    assert _row(failed, baseline(), peak_memory=0.0).verdict is Verdict.PASS
+    assert (
+        _row(PerformanceCase(CASE, blocks=blocks(), peak_bytes=9), baseline(), peak_memory=0.0).verdict is Verdict.PASS
+    )
+
+
+# --- ops whose files are the base's -----------------------------------------------------------------------------------
+
+FILES = duel_plan(same=True)
+
+
+def test_an_op_with_the_bases_own_files_is_unchanged_in_both_suites_without_being_run():
+    rows = judged(replace(run(planned=FILES), ops=())).rows
+
+    assert [(row.suite, row.case, row.verdict, row.reasons[0].kind) for row in rows] == [
+        (Suite.ACCURACY, None, Verdict.UNCHANGED, "unchanged_files"),
+        (Suite.PERFORMANCE, CASE, Verdict.UNCHANGED, "unchanged_files"),
+    ]
+    assert "origin/main" in sentence(rows[0].reasons[0])
+
+
+def test_without_leave_to_skip_such_an_op_is_judged_like_any_other():
+    planned = duel_plan(same=True, skip_unchanged=False)
+
+    assert _answer(PerformanceCase(CASE, blocks=blocks()), baseline(), planned=planned)[0] is Verdict.PASS
+
+
+def test_a_control_of_such_an_op_is_judged_and_the_rest_stays_unchanged():
+    planned = duel_plan(CASE, "rows=1", same=True)
+
+    found = _judged(against(duelled(0.0, count=4), SAME), planned=planned)
+
+    assert (row_of(found).reasons[0].kind, row_of(found, "rows=1").reasons[0].kind) == (
+        "duel_cleared",
+        "unchanged_files",
+    )
+
+
+@pytest.mark.parametrize(("raised", "verdict"), [(True, Verdict.ERROR), (False, Verdict.WRONG)])
+def test_a_control_that_fails_is_told_although_its_files_are_the_bases(raised, verdict):
+    row = _row(against((), SAME, failure=BOOM, raised=raised), planned=FILES)
+
+    assert (row.verdict, row.reasons) == (verdict, (BOOM,))
+
+
+def test_a_control_whose_worker_dies_is_an_error_of_the_op_and_its_cases_stay_unchanged():
+    rows = judged(run(planned=FILES, op={"failure": BOOM}, accuracy=())).rows
+
+    assert [(row.suite, row.case, row.verdict) for row in rows] == [
+        (Suite.PERFORMANCE, None, Verdict.ERROR),
+        (Suite.ACCURACY, None, Verdict.UNCHANGED),
+        (Suite.PERFORMANCE, CASE, Verdict.UNCHANGED),
+    ]
+
+
+def test_an_accuracy_run_of_such_an_op_says_nothing_of_speed():
+    planned = duel_plan(same=True, suites=(Suite.ACCURACY,))
+
+    assert [row.suite for row in judged(replace(run(planned=planned), ops=())).rows] == [Suite.ACCURACY]
+
+
+# --- every combination ------------------------------------------------------------------------------------------------
+
+ARMS = {
+    "no base": None,
+    "changed": BaseArm(same=False, duelled=True),
+    "unknown": BaseArm(same=None, duelled=True, changes=(BOOM,)),
+    "control": SAME,
+    "proven": PROVEN,
+    "failed": BaseArm(failure=BOOM),
+}
+DUELS = {
+    "not duelled": again(1.0),
+    "cleared": duelled(0.0, count=6),
+    "open": duelled(0.02),
+    "slower": duelled(0.03, 0.03),
+    "faster": duelled(-0.03, -0.03),
+    "undecided": duelled(0.013, 0.013, 0.013, 0.013, spread=0.01),
+    "host work": _spanned(1.8, 0.0, 0.0, 0.0, 0.0),
+}
+STORED = {"none": None, "fits": baseline(), "moved": baseline(clock=0.94), "stale": baseline(timer="event")}
+HINDERED = {"quiet": 0.0, "partly": 0.3, "mostly": 0.8}
+TARGETS = {"none": None, "reached": 1.2, "missed": 1.8}
+
+
+def _hindered(timed, share):
+    state = replace(timed[0].state, throttle=("thermal",))
+    return tuple(replace(block, state=state) if n < share * len(timed) else block for n, block in enumerate(timed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("duel", DUELS)
+@pytest.mark.parametrize("arm", ARMS)
+def test_whatever_comes_together_one_row_says_what_the_rules_say(arm, duel):
+    for (stored, hindered, target), suspicion in itertools.product(
+        itertools.product(STORED, HINDERED, TARGETS), ((), (BOOM,))
+    ):
+        case = against(_hindered(DUELS[duel], HINDERED[hindered]), ARMS[arm], suspicion=suspicion)
+
+        found = _judged(case, STORED[stored], speedup=TARGETS[target], span_margin=0.3)
+
+        _hold_the_rules(found, case, hindered)
+
+
+def _hold_the_rules(found, case, hindered):
+    row, base = row_of(found), case.base
+    seen = row.comparison.duel
+    duels = seen is not None and base is not None and not base.failure
+    p = (stats.holm([seen.p_slower], 1)[0], stats.holm([seen.p_faster], 1)[0]) if duels else ()
+    answer = looks.answer(seen, *p, 0.01) if duels else None
+    kinds = set(_kinds(row))
+
+    assert (row.verdict is Verdict.SUSPECT) == bool(case.suspicion)
+    assert not (found.needs and (case.suspicion or hindered == "mostly"))
+    assert found.needs == () or found.needs[0].processes <= looks.PROCESSES - 1
+    if row.verdict in {Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.DRIFTED}:
+        assert hindered == "quiet"
+    if row.verdict is Verdict.REGRESSED and duels:
+        assert answer is looks.Answer.SLOWER or "duel_span_slower" in kinds
+    if row.verdict is Verdict.IMPROVED and duels:
+        assert answer is looks.Answer.FASTER
+    if base is not None and base.same:
+        assert row.verdict is not Verdict.IMPROVED
+        assert row.verdict is not Verdict.REGRESSED or "duel_span_slower" in kinds
+    if row.verdict is Verdict.UNCHANGED:
+        assert base.same
+    if row.verdict is Verdict.STALE:
+        assert not duels
+    if base is not None and base.failure:
+        assert "boom" in kinds

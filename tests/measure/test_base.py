@@ -1,0 +1,66 @@
+"""The base as an opponent: what is duelled, and how the two revisions are told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfci.measure.base import InseparableError, refuse_operators, stranger
+from tests.measure.scripted import Scripted
+
+OWN, OTHER = Path("/tmp/base"), Path("/work/head")
+
+
+@pytest.mark.parametrize(
+    ("sources", "found"),
+    [
+        ((), None),
+        (("/tmp/base/kernels/a.py", "/tmp/base/b.py"), None),
+        (("/usr/lib/library.py", "/tmp/base-of-another/a.py"), None),
+        (("/tmp/base/a.py", "/work/head/kernels/a.py", "/work/head/b.py"), "/work/head/kernels/a.py"),
+    ],
+)
+def test_a_launch_from_the_other_revisions_file_is_a_stranger(sources, found):
+    assert stranger(sources, OWN, OTHER) == found
+
+
+def test_a_root_inside_the_others_is_its_own():
+    """As where TMPDIR lies in the project."""
+    inner = OTHER / "tmp" / "base"
+
+    assert stranger((str(inner / "a.py"),), own=inner, other=OTHER) is None
+    assert stranger((str(OTHER / "a.py"),), own=inner, other=OTHER) == str(OTHER / "a.py")
+
+
+def test_operators_that_were_registered_since_are_refused():
+    device = Scripted().device
+    before = frozenset({"aten"})
+
+    device.registered = lambda: before
+    refuse_operators(device, before)
+
+    device.registered = lambda: before | {"mine", "also"}
+    with pytest.raises(InseparableError) as caught:
+        refuse_operators(device, before)
+    assert (caught.value.reason.kind, caught.value.reason.facts) == ("registers_operators", {"namespace": "also"})
+
+
+@pytest.mark.torch
+def test_what_torch_registers_by_itself_later_is_no_operator_of_the_ops():
+    """In a process of its own, where nothing of torch was used before."""
+    import subprocess
+    import sys
+
+    code = (
+        "from perfci.device.tensors import operator_namespaces as seen\n"
+        "before = seen()\n"
+        "import torch._dynamo\n"
+        "assert seen() == before, sorted(seen() - before)\n"
+        "import torch\n"
+        "torch.library.define('perfci_test::double', '(Tensor x) -> Tensor')\n"
+        "assert seen() - before == {'perfci_test'}\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr

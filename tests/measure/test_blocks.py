@@ -1,0 +1,596 @@
+"""Blocks, rounds and their order, on a session that takes times from a script."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from perfci import looks
+from perfci.measure import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, rounds
+from perfci.measure.base import InseparableError
+from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US
+from perfci.thresholds import CaseThresholds
+from tests.measure.scripted import CASES, KERNEL_US, NAMES, REFERENCE_US, Scripted, noisy, raise_on, working
+
+
+@pytest.fixture
+def scripted():
+    return Scripted()
+
+
+def test_a_block_launches_every_arm_once_a_round(scripted):
+    scripted.measure()
+    count = rounds(KERNEL_US)
+
+    blocks = [scripted.order[start : start + 2 * count] for start in range(0, len(scripted.order), 2 * count)]
+
+    for block in blocks:
+        assert len({rows for _, rows in block}) == 1
+        pairs = [{block[i][0], block[i + 1][0]} for i in range(0, len(block), 2)]
+        assert pairs == [{"kernel", "reference"}] * count
+
+
+def test_the_order_of_the_arms_varies_from_round_to_round(scripted):
+    scripted.measure()
+
+    first = Counter(arm for arm, _ in scripted.order[::2])
+
+    assert sum(first.values()) == 3 * 8 * rounds(KERNEL_US)
+    assert 0.35 < first["kernel"] / sum(first.values()) < 0.65
+
+
+def test_every_block_gives_a_sign_of_life_before_it_is_queued(scripted):
+    scripted.measure()
+
+    assert scripted.steps == [f"rows={rows},dtype=float32" for rows in block_order(scripted)]
+
+
+def test_every_block_ends_with_a_pause(scripted):
+    scripted.measure()
+
+    (session,) = scripted.sessions
+    assert session.pauses == [2 * rounds(KERNEL_US) * (i + 1) for i in range(len(CASES) * FIRST_BLOCKS)]
+
+
+def test_a_block_holds_what_its_launches_took(scripted):
+    scripted.measure()
+
+    _, block, times = scripted.heard[0]
+    assert (block.index, block.process) == (0, 0)
+    assert block.arms["kernel"].time.median_us == KERNEL_US
+    assert block.arms["kernel"].time.launches == rounds(KERNEL_US)
+    assert (block.arms["reference"].span_us, block.arms["reference"].host_us) == (REFERENCE_US + 1, 5.0)
+    assert block.arms["kernel"].activities == 1
+    assert block.shifts["kernel/reference"] == pytest.approx(np.log(2 / 3))
+    assert times["reference"] == (REFERENCE_US,) * rounds(KERNEL_US)
+    assert block.state == scripted.device.state()
+
+
+def test_launches_that_fall_into_two_levels_are_noted_in_their_block():
+    rng = np.random.default_rng(1)
+    spread = {"kernel": (900.0, 1100.0), "reference": (1500.0, 1500.0)}
+    scripted = Scripted(lambda arm, rows: spread[arm][rng.integers(2)] * float(np.exp(rng.normal(0, 0.002))))
+    scripted.cases = CASES[:1]
+    scripted.device.window_s = lambda call, launches: launches * 50e-6
+    scripted.measure()
+
+    blocks = [block for _, block, _ in scripted.heard]
+    assert all(block.arms["kernel"].modes_us == pytest.approx((900.0, 1100.0), rel=0.01) for block in blocks)
+    assert {block.arms["reference"].modes_us for block in blocks} == {()}
+
+
+def test_arms_of_a_block_share_its_inputs(scripted):
+    seen = []
+    scripted.kernel = scripted.reference = lambda x: seen.append(x.ctypes.data) or x * 2
+    scripted.cases = CASES[:1]
+    scripted.measure()
+    whole = (2 * BLOCK_WARMUP) + 2 * rounds(KERNEL_US)
+
+    # Those behind the preparation: warm-up and rounds of the last block, which is the verified last one.
+    last = seen[-whole - 2 : -2]
+    assert len(set(last)) == 1
+
+
+# --- spread over time -------------------------------------------------------------------------------------------------
+
+
+def block_order(scripted):
+    return [rows for _, rows in scripted.order[:: 2 * rounds(KERNEL_US)]]
+
+
+def test_blocks_go_over_all_cases_sweep_by_sweep(scripted):
+    scripted.measure()
+    blocks = block_order(scripted)
+
+    sweeps = [blocks[i : i + 3] for i in range(0, len(blocks), 3)]
+
+    assert all(sorted(sweep) == [4, 5, 6] for sweep in sweeps)
+    assert len({tuple(sweep) for sweep in sweeps}) > 2
+
+
+def test_a_case_follows_itself_only_where_two_sweeps_meet():
+    """Chance: the last of one sweep is the first of the next in 1 of 3 seams, and there alone."""
+    repeats = seams = 0
+    for seed in range(20):
+        scripted = Scripted()
+        scripted.measure(seed=seed)
+        blocks = block_order(scripted)
+        again = [i for i in range(1, len(blocks)) if blocks[i] == blocks[i - 1]]
+        assert all(i % 3 == 0 for i in again)
+        repeats, seams = repeats + len(again), seams + len(blocks) // 3 - 1
+
+    assert repeats / seams < 0.45
+
+
+# --- seeds ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_block_of_every_case_has_inputs_of_its_own(scripted):
+    scripted.measure()
+
+    seeds = [seed for _, seed in scripted.seeds]
+    # One for preparing, one a block, and other values for each of the four that are verified.
+    assert len(seeds) == 3 * (1 + FIRST_BLOCKS + 4)
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_the_runs_seed_repeats_inputs_and_order_and_another_process_has_its_own():
+    def run(**settings):
+        scripted = Scripted()
+        scripted.measure(**settings)
+        return sorted(scripted.seeds), scripted.order
+
+    assert run(seed=5) == run(seed=5)
+    assert not set(run(seed=5)[0]) & set(run(seed=6)[0])
+    assert not set(run(seed=5)[0]) & set(run(seed=5, process=1)[0])
+    assert run(seed=5)[1] != run(seed=6)[1]
+
+
+def test_a_cases_inputs_do_not_depend_on_the_other_cases():
+    alone, together = Scripted(), Scripted()
+    alone.cases = CASES[1:2]
+    alone.measure(seed=5)
+    together.measure(seed=5)
+
+    assert sorted(alone.seeds) == sorted(seed for seed in together.seeds if seed[0] == 5)
+
+
+def test_the_global_generator_is_left_alone(scripted):
+    random.seed(1)
+    np.random.seed(1)
+    expected = random.Random(1).random()
+    state = np.random.get_state()[1].tolist()
+
+    scripted.measure()
+
+    assert random.random() == expected
+    assert np.random.get_state()[1].tolist() == state
+
+
+# --- how many blocks --------------------------------------------------------------------------------------------------
+
+
+def test_a_quiet_case_has_enough_with_the_first_blocks(scripted):
+    subjects = scripted.measure(budget_s=100)
+
+    assert {len(subject.blocks) for subject in subjects.values()} == {FIRST_BLOCKS}
+    assert len(scripted.sessions) == 1
+
+
+def test_a_noisy_case_gets_more_blocks_up_to_the_most():
+    scripted = Scripted(noisy(0.1))
+
+    subjects = scripted.measure(budget_s=100)
+
+    assert {len(subject.blocks) for subject in subjects.values()} == {MOST_BLOCKS}
+    assert [block.index for block in subjects[NAMES[0]].blocks] == list(range(MOST_BLOCKS))
+    assert len(scripted.sessions) == MOST_BLOCKS // SWEEPS_A_SESSION
+
+
+def test_a_noisy_case_stops_where_the_budget_is_spent():
+    spent_a_block = 2 * rounds(KERNEL_US) * ((KERNEL_US + REFERENCE_US) / 2 + FLUSH_US) * 1e-6
+    scripted = Scripted(noisy(0.1))
+
+    subjects = scripted.measure(budget_s=spent_a_block * FIRST_BLOCKS * 1.3)
+
+    assert {len(subject.blocks) for subject in subjects.values()} == {2 * FIRST_BLOCKS}
+    assert subjects[NAMES[0]].spent_s == pytest.approx(2 * FIRST_BLOCKS * spent_a_block, rel=0.2)
+
+
+def test_the_first_blocks_are_taken_whatever_the_budget():
+    subjects = Scripted(noisy(0.1)).measure(budget_s=1e-9)
+
+    assert {len(subject.blocks) for subject in subjects.values()} == {FIRST_BLOCKS}
+
+
+def test_a_narrow_interval_ends_a_case_while_a_wide_one_goes_on():
+    rng = np.random.default_rng(2)
+    scripted = Scripted(lambda arm, rows: KERNEL_US * (np.exp(rng.normal(0, 0.2)) if rows == 5 else 1.0))
+
+    subjects = scripted.measure(budget_s=100)
+
+    blocks = {subject.params["rows"]: len(subject.blocks) for subject in subjects.values()}
+    assert blocks[4] == blocks[6] == FIRST_BLOCKS
+    assert blocks[5] > FIRST_BLOCKS
+
+
+def test_a_remeasurement_takes_exactly_the_first_blocks():
+    scripted = Scripted(noisy(0.1))
+
+    subjects = scripted.measure(process=2, budget_s=100)
+
+    assert {len(subject.blocks) for subject in subjects.values()} == {FIRST_BLOCKS}
+    assert {block.process for _, block, _ in scripted.heard} == {2}
+
+
+def test_busy_time_is_that_of_all_sessions():
+    scripted = Scripted(noisy(0.1))
+    scripted.measure(budget_s=100)
+
+    assert scripted.busy_s == 0.25 * len(scripted.sessions) == 0.75
+
+
+# --- what is verified -------------------------------------------------------------------------------------------------
+
+
+def test_the_first_a_random_and_every_fourth_blocks_last_timed_output_are_verified():
+    """Planted in one launch each: only a wrong launch that is among the verified ones is found."""
+    count = rounds(KERNEL_US)
+
+    def found(block, turn, seed=3):
+        scripted = Scripted()
+        scripted.cases = CASES[:1]
+        calls = {"kernel": 0}
+        # The preparation calls twice; a block warms up and then goes its rounds.
+        wrong = 2 + block * (BLOCK_WARMUP + count) + BLOCK_WARMUP + turn + 1
+
+        def kernel(x):
+            calls["kernel"] += 1
+            return x * 2 + (calls["kernel"] == wrong)
+
+        scripted.kernel = kernel
+        (subject,) = scripted.measure(seed=seed).values()
+        return subject.failure is not None and subject.failure.kind == "timed_output_wrong"
+
+    assert found(0, 0)
+    assert not found(0, 1)
+    for last in (3, FIRST_BLOCKS - 1):
+        assert found(last, count - 1)
+        assert not found(last, count - 2)
+    middle = {seed: [turn for turn in range(count) if found(2, turn, seed)] for seed in range(4)}
+    assert all(len(turns) == 1 for turns in middle.values())
+    assert len({turns[0] for turns in middle.values()}) > 1
+    assert not any(found(1, turn) for turn in range(count))
+
+
+def test_a_case_whose_timed_output_is_wrong_gets_no_more_blocks(scripted):
+    calls = Counter()
+
+    def kernel(x):
+        calls[len(x)] += 1
+        return x * (3 if len(x) == 5 and calls[5] > 1 else 2)
+
+    scripted.kernel = kernel
+    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
+
+    assert subjects[5].failure.kind == "timed_output_wrong"
+    assert subjects[5].failure.facts["count"] == 15
+    assert len(subjects[5].blocks) <= 1
+    assert [len(subjects[rows].blocks) for rows in (4, 6)] == [FIRST_BLOCKS] * 2
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", ["kernel", "reference"])
+def test_a_case_that_launches_nothing_is_named_and_the_others_are_measured(arm):
+    scripted = Scripted(lambda which, rows: 0.0 if (which, rows) == (arm, 5) else KERNEL_US)
+
+    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
+
+    assert subjects[5].failure.kind == "nothing_launched"
+    assert subjects[5].failure.facts["arm"] == arm
+    assert subjects[5].blocks == []
+    assert [len(subjects[rows].blocks) for rows in (4, 6)] == [FIRST_BLOCKS] * 2
+
+
+@pytest.mark.parametrize("call", [3, 3 + BLOCK_WARMUP, 10, 31])
+@pytest.mark.parametrize(
+    ("error", "kind"), [(RuntimeError("no stream"), "kernel_raised"), (MemoryError("32 GiB"), "out_of_memory")]
+)
+def test_a_case_that_raises_while_it_is_timed_costs_no_other_case_its_blocks(scripted, call, error, kind):
+    scripted.time_us = lambda arm, rows: {"kernel": 100.0, "reference": 200.0}[arm] * rows
+    scripted.kernel = raise_on({call}, error)
+
+    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
+
+    whole = (call - 3) // (BLOCK_WARMUP + rounds(KERNEL_US))
+    assert (subjects[5].failure.kind, subjects[5].raised) == (kind, True)
+    assert [len(subjects[rows].blocks) for rows in (4, 5, 6)] == [FIRST_BLOCKS, whole, FIRST_BLOCKS]
+    for subject in subjects.values():
+        medians = {block.arms["kernel"].time.median_us for block in subject.blocks}
+        assert medians <= {100.0 * subject.params["rows"]}
+
+
+# --- duels ------------------------------------------------------------------------------------------------------------
+
+
+def duelling(ratio=1.0, spread=0.0, cases=1):
+    """A device on which the kernel takes `ratio` times as long as the base; `spread` of single launches, log."""
+    rng = np.random.default_rng(1)
+    lengths = {"kernel": KERNEL_US * ratio, "reference": REFERENCE_US, "base": KERNEL_US}
+    scripted = Scripted(lambda arm, rows: lengths[arm] * float(np.exp(rng.normal(0, spread))))
+    scripted.kernel, scripted.base = working(10.0), working(11.0)
+    scripted.cases = CASES[:cases]
+    return scripted
+
+
+def blocks_of(scripted, **settings):
+    return {case: len(subject.blocks) for case, subject in scripted.measure(budget_s=100, **settings).items()}
+
+
+def test_a_duels_round_launches_kernel_base_and_reference_once_in_random_order():
+    scripted = duelling()
+    scripted.measure()
+    count = rounds(KERNEL_US)
+
+    turns = [[arm for arm, _ in scripted.order[i : i + 3]] for i in range(0, len(scripted.order), 3)]
+
+    assert len(turns) == looks.FIRST * count
+    assert all(sorted(turn) == ["base", "kernel", "reference"] for turn in turns)
+    assert len({tuple(turn) for turn in turns}) == 6
+
+
+def test_a_duels_arms_share_the_buffers_of_their_block():
+    scripted = duelling()
+    seen = {"kernel": [], "base": [], "reference": []}
+    for arm, us in (("kernel", 10.0), ("base", 11.0)):
+        setattr(scripted, arm, working(us, lambda x, arm=arm: seen[arm].append(x.ctypes.data) or x * 2))
+    scripted.measure()
+
+    whole = BLOCK_WARMUP + rounds(KERNEL_US)
+    # Both were called twice before, on the inputs of the preparation.
+    for block in range(looks.FIRST):
+        own = slice(2 + block * whole, 2 + (block + 1) * whole)
+        assert len({*seen["kernel"][own], *seen["base"][own]}) == 1
+
+
+@pytest.mark.parametrize(("process", "order"), [(0, ["base", "kernel"]), (1, ["kernel", "base"])])
+def test_base_and_kernel_take_turns_at_warming_up_first(process, order):
+    scripted = duelling()
+    called = []
+    scripted.kernel = working(10.0, lambda x: called.append("kernel") or x * 2)
+    scripted.base = working(11.0, lambda x: called.append("base") or x * 2)
+    scripted.measure(process=process)
+
+    first_block = called[4 : 4 + 2 * BLOCK_WARMUP]
+    assert first_block == order * BLOCK_WARMUP
+
+
+def test_a_block_holds_the_shift_of_the_kernel_against_the_base():
+    scripted = duelling(1.02)
+    scripted.measure()
+
+    _, block, times = scripted.heard[0]
+    assert block.shifts["kernel/base"] == pytest.approx(np.log(1.02))
+    assert block.arms["base"].time.median_us == KERNEL_US
+    assert times["base"] == (KERNEL_US,) * rounds(KERNEL_US)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "blocks"),
+    # tau is 1 %: half of it clears after four blocks, three quarters after twelve; the rest stays open.
+    [(1.0, 4), (1.004, 4), (1.006, 12), (1.02, 12), (0.996, 4), (0.98, 12)],
+)
+def test_a_duel_ends_at_the_look_that_clears_it_and_after_twelve_blocks_at_the_latest(ratio, blocks):
+    scripted = duelling(ratio)
+
+    assert blocks_of(scripted) == {NAMES[0]: blocks}
+    assert len(scripted.sessions) == (1 if blocks == looks.FIRST else 2)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.02])
+def test_a_later_process_takes_all_its_blocks_whatever_they_say(ratio):
+    assert blocks_of(duelling(ratio), process=2) == {NAMES[0]: looks.BLOCKS}
+
+
+def test_a_duel_with_a_speedup_target_is_not_looked_at_before_six_blocks():
+    scripted = duelling()
+    scripted.limits = {NAMES[0]: CaseThresholds(speedup=1.2)}
+
+    assert blocks_of(scripted) == {NAMES[0]: 6}
+
+
+def test_thresholds_say_when_a_duel_has_seen_enough():
+    scripted = duelling(1.02)
+    scripted.limits = {NAMES[0]: CaseThresholds(tau=((0.0, 0.1),))}
+
+    assert blocks_of(scripted) == {NAMES[0]: looks.FIRST}
+
+
+def test_each_case_of_a_session_ends_by_itself():
+    scripted = duelling(cases=3)
+    scripted.against = {"cases": frozenset(NAMES[:2])}
+    slow = {4: 1.0, 5: 1.02, 6: 1.0}
+    scripted.time_us = lambda arm, rows: {"kernel": 1000.0 * slow[rows], "reference": 1500.0, "base": 1000.0}[arm]
+
+    # The third is new: it has no base, and gets a first look.
+    assert blocks_of(scripted) == {NAMES[0]: looks.FIRST, NAMES[1]: looks.SECOND, NAMES[2]: FIRST_BLOCKS}
+    assert [{arm for arm, rows in scripted.order if rows == n} for n in (4, 6)] == [
+        {"kernel", "reference", "base"},
+        {"kernel", "reference"},
+    ]
+
+
+def test_a_noisy_case_beside_a_duel_gets_no_more_blocks_than_any_other():
+    scripted = duelling(cases=2)
+    scripted.against = {"cases": frozenset(NAMES[:1])}
+    rng = np.random.default_rng(3)
+    scripted.time_us = lambda arm, rows: KERNEL_US * (float(np.exp(rng.normal(0, 0.3))) if rows == 5 else 1.0)
+
+    assert blocks_of(scripted) == {NAMES[0]: looks.FIRST, NAMES[1]: MOST_BLOCKS}
+
+
+def test_an_unchanged_case_is_not_timed():
+    scripted = duelling(cases=2)
+    scripted.base = working(10.0)
+
+    assert blocks_of(scripted) == {NAMES[0]: 0, NAMES[1]: 0}
+    assert scripted.order == []
+
+
+def test_an_unchanged_case_is_timed_alone_where_nothing_is_to_be_skipped():
+    scripted = duelling()
+    scripted.base, scripted.against = working(10.0), {"skip_unchanged": False}
+
+    assert blocks_of(scripted) == {NAMES[0]: FIRST_BLOCKS}
+    assert {arm for arm, _ in scripted.order} == {"kernel", "reference"}
+
+
+def test_an_audited_case_is_duelled_and_the_others_that_are_unchanged_are_not_timed():
+    scripted = duelling(cases=2)
+    scripted.base, scripted.against = working(10.0), {"audit": frozenset(NAMES[1:2])}
+
+    assert blocks_of(scripted) == {NAMES[0]: 0, NAMES[1]: looks.FIRST}
+    assert {arm for arm, _ in scripted.order} == {"kernel", "reference", "base"}
+
+
+@pytest.mark.parametrize("call", [3, 3 + BLOCK_WARMUP, 30])
+def test_a_base_that_raises_while_it_is_timed_leaves_its_case_a_first_look_without_it(call):
+    scripted = duelling(cases=2)
+    scripted.base = raise_on({call}, RuntimeError("no stream"))
+
+    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
+
+    lost, whole = subjects[5], subjects[4]
+    assert (lost.failure, lost.facts.base.failure.kind) == (None, "base_raised")
+    assert lost.facts.base.failure.facts["message"] == "no stream"
+    # The block in which it raised is lost, and its number is not given again.
+    indices = [block.index for block in lost.blocks]
+    assert len(set(indices)) == len(indices) == FIRST_BLOCKS - 1
+    assert (whole.facts.base.failure, len(whole.blocks)) == (None, looks.FIRST)
+
+
+def test_a_reference_that_raises_while_it_is_timed_is_told_from_the_kernel(scripted):
+    # It is called with the inputs as they are and in float64, and when it is watched.
+    scripted.reference = raise_on({3 + BLOCK_WARMUP}, RuntimeError("no stream"))
+
+    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
+
+    assert (subjects[5].failure.kind, subjects[5].raised) == ("reference_raised", True)
+
+
+@pytest.mark.parametrize("arm", ["kernel", "base"])
+def test_a_process_that_lost_its_device_cannot_tell_whose_fault_it_was(arm):
+    scripted = duelling(cases=2)
+    setattr(scripted, arm, raise_on({5}, RuntimeError("an illegal memory access")))
+    on, lost = scripted.device, RuntimeError("an illegal memory access")
+
+    def raise_lost(*_):
+        raise lost
+
+    original = on.session
+    on.session = lambda: setattr(on, "synchronize", raise_lost) or original()
+
+    with pytest.raises(InseparableError) as caught:
+        scripted.measure()
+
+    assert caught.value.reason.kind == "lost_together"
+    assert caught.value.reason.facts["message"] == "an illegal memory access"
+
+
+def test_a_partner_on_the_device_is_no_stranger():
+    scripted = Scripted(foreign_processes=3)
+    scripted.settings = {"partners": 1}
+    scripted.measure()
+
+    assert {block.state.foreign_processes for _, block, _ in scripted.heard} == {2}
+
+
+def test_a_partner_that_was_not_seen_makes_no_count_negative():
+    scripted = Scripted(foreign_processes=0)
+    scripted.settings = {"partners": 1}
+    scripted.measure()
+
+    assert {block.state.foreign_processes for _, block, _ in scripted.heard} == {0}
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_planted_slow_down_is_exact(beside):
+    scripted = duelling()
+    scripted.settings = {"planted": 2.0}
+    if not beside:
+        scripted.base = None
+    scripted.measure()
+
+    _, block, times = scripted.heard[0]
+    # Twice tau, which is 1 % of a kernel of this length.
+    assert block.arms["kernel"].time.median_us == pytest.approx(1.02 * KERNEL_US)
+    assert set(times["kernel"]) == {1.02 * KERNEL_US}
+    assert block.arms["reference"].time.median_us == REFERENCE_US
+
+
+# --- cheats -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_remembers_its_answer_by_the_inputs_place_is_wrong(scripted):
+    kept = {}
+
+    def kernel(x):
+        key = x.ctypes.data, x.shape
+        if key not in kept:
+            kept.clear()
+            kept[key] = x * 2
+        return kept[key].copy()
+
+    scripted.kernel, scripted.cases = kernel, CASES[:1]
+    (subject,) = scripted.measure().values()
+
+    assert subject.failure.kind == "timed_output_wrong"
+    assert len(subject.blocks) <= looks.FIRST
+
+
+def test_values_change_in_place_just_before_a_verified_round(scripted):
+    seen = []
+    scripted.kernel = lambda x: seen.append((x.ctypes.data, x.sum())) or x * 2
+    scripted.cases = CASES[:1]
+    scripted.measure()
+
+    whole = BLOCK_WARMUP + rounds(KERNEL_US)
+    blocks = [seen[2 + i * whole : 2 + (i + 1) * whole] for i in range(FIRST_BLOCKS)]
+    assert all(len({place for place, _ in block}) == 1 for block in blocks)
+    assert [len({total for _, total in block}) for block in blocks] == [2, 1, 2, 2, 1, 1, 1, 2]
+    assert len({total for block in blocks for _, total in block}) == FIRST_BLOCKS + 4
+    assert sum(len(session.asides) for session in scripted.sessions) == 4
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("by_version", [False, True])
+def test_a_kernel_that_remembers_its_answer_by_a_tensors_place_and_version_is_wrong(scripted, by_version):
+    import torch
+
+    from perfci.device.tensors import TorchArrays
+
+    kept = {}
+
+    def kernel(x):
+        key = x.data_ptr(), x._version if by_version else 0
+        if key not in kept:
+            kept.clear()
+            kept[key] = x * 2
+        return kept[key].clone()
+
+    def make_inputs(rows, dtype, device, seed):
+        return {"x": torch.randn(rows, 3, generator=torch.Generator(device).manual_seed(seed), device=device)}
+
+    scripted.device.arrays = TorchArrays("cpu")
+    scripted.make_inputs, scripted.cases = make_inputs, CASES[:1]
+    honest = scripted.measure()[NAMES[0]]
+    scripted.kernel = kernel
+    cheat = scripted.measure()[NAMES[0]]
+
+    assert (honest.failure, len(honest.blocks)) == (None, FIRST_BLOCKS)
+    assert cheat.failure.kind == "timed_output_wrong"

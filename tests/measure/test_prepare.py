@@ -1,0 +1,302 @@
+"""First calls of a case: what is verified, captured and refused before anything is timed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfci.device.fake import FakeDevice, FakeSpec
+from perfci.errors import ContractError
+from perfci.measure import FIRST_BLOCKS, rounds
+from perfci.measure.base import InseparableError
+from perfci.measure.prepare import WARM_WINDOW, _warm_up
+from perfci.wording import sentence
+from tests.measure.scripted import BASE_ROOT, HEAD_ROOT, NAMES, Scripted, raise_on, working
+
+
+@pytest.fixture
+def scripted():
+    return Scripted()
+
+
+# --- what is right ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        (lambda x: x * 3, "timed_output_wrong"),
+        (lambda x: np.full_like(x, np.nan), "timed_output_wrong"),
+        (lambda x: (x * 2)[:-1], "wrong_shape"),
+        (lambda x: (x * 2, x * 2), "wrong_count"),
+        (lambda x: (x * 2).astype(np.float16), "wrong_dtype"),
+    ],
+)
+def test_a_case_whose_first_output_is_wrong_is_not_timed(scripted, kernel, kind):
+    scripted.kernel = kernel
+    subjects = scripted.measure()
+
+    assert {subject.facts.failure.kind for subject in subjects.values()} == {kind}
+    assert not any(subject.facts.raised for subject in subjects.values())
+    assert scripted.order == []
+
+
+def test_an_output_as_close_as_the_reference_itself_is_right(scripted):
+    def rough(sign):
+        return lambda x: x * 2 if x.dtype == np.float64 else x * 2 + np.float32(0.01 * sign)
+
+    scripted.reference, scripted.kernel = rough(1), rough(-1.9)
+    assert all(subject.facts.failure is None for subject in scripted.measure().values())
+
+    scripted.kernel = rough(-2.1)
+    assert all(subject.facts.failure for subject in scripted.measure().values())
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(RuntimeError("no stream"), "kernel_raised"), (MemoryError("32 GiB"), "out_of_memory")]
+)
+def test_a_case_that_raises_while_it_is_prepared_is_not_timed(scripted, error, kind):
+    scripted.kernel = raise_on({1}, error)
+
+    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
+
+    assert (subjects[5].facts.failure.kind, subjects[5].facts.raised) == (kind, True)
+    assert subjects[5].facts.failure.facts["error"] == type(error).__name__
+    assert [len(subjects[rows].blocks) for rows in (4, 5, 6)] == [FIRST_BLOCKS, 0, FIRST_BLOCKS]
+
+
+def test_declarations_that_raise_are_that_cases_failure(scripted):
+    scripted.fields = {"bytes_moved": lambda rows, dtype: 1 // (rows - 5)}
+
+    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
+
+    assert subjects[5].facts.failure.facts["error"] == "ZeroDivisionError"
+    assert subjects[6].facts.bytes_moved == 1
+    assert len(subjects[4].blocks) == FIRST_BLOCKS
+
+
+def test_what_a_case_declares_and_holds_is_kept(scripted):
+    scripted.fields = {"bytes_moved": lambda rows, dtype: 24 * rows, "flops": lambda rows, dtype: 3 * rows}
+
+    facts = scripted.measure()["rows=5,dtype=float32"].facts
+
+    assert (facts.bytes_moved, facts.flops, facts.dtype) == (120, 15, "float32")
+    assert facts.footprint_bytes == 120
+    assert facts.compile_s > 0
+    assert facts.warmup_launches == 2 * WARM_WINDOW
+
+
+# --- warming up -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("us", "count"), [(0.1, 30), (50, 30), (200, 19), (800, 8), (1e6, 8)])
+def test_long_kernels_get_fewer_rounds(us, count):
+    assert rounds(us) == count
+
+
+def test_rounds_never_grow_with_the_kernels_length():
+    counts = [rounds(us) for us in np.geomspace(1, 1e5, 200)]
+
+    assert counts == sorted(counts, reverse=True)
+
+
+def warmed(windows):
+    device = FakeDevice(FakeSpec(), 1)
+    given = iter(windows)
+    device.window_s = lambda call, launches: next(given)
+    return _warm_up(device, None)
+
+
+def test_warming_up_ends_when_two_windows_agree():
+    assert warmed([5e-3, 3e-3, 2.01e-3, 2e-3]) == (40, pytest.approx(200))
+
+
+def test_warming_up_ends_at_its_limit_though_no_windows_agree():
+    assert warmed([0.2, 0.11, 0.05]) == (20, pytest.approx(11_000))
+
+
+# --- the base ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_base_is_verified_and_captured_on_the_kernels_own_inputs(scripted):
+    buffers = []
+    scripted.kernel = working(10.0, lambda x: buffers.append(("kernel", x.ctypes.data)) or x * 2)
+    scripted.base = working(11.0, lambda x: buffers.append(("base", x.ctypes.data)) or x * 2)
+
+    base = scripted.prepare().facts.base
+
+    assert {name for name, _ in buffers} == {"kernel", "base"} and len({place for _, place in buffers}) == 1
+    assert (base.same, base.duelled, base.failure) == (False, True, None)
+    assert base.identity.operations == ("work 11.0 us",)
+    assert [reason.kind for reason in base.changes] == ["operations_changed"]
+
+
+def test_a_base_that_does_the_same_work_is_the_same_and_not_duelled(scripted):
+    scripted.kernel, scripted.base = working(10.0), working(10.0)
+
+    base = scripted.prepare().facts.base
+
+    assert (base.same, base.duelled, base.identity, base.changes) == (True, False, None, ())
+
+
+def test_a_base_whose_work_is_unknown_is_duelled_with_the_reason(scripted):
+    scripted.kernel, scripted.base = working(10.0), scripted.double
+
+    base = scripted.prepare().facts.base
+
+    assert (base.same, base.duelled) == (None, True)
+    assert [reason.kind for reason in base.changes] == ["captured_nothing"]
+
+
+def test_other_inputs_alone_make_another_identity(scripted):
+    scripted.kernel, scripted.base = working(10.0), working(10.0)
+    scripted.against = {"inputs": "of another make_inputs"}
+
+    base = scripted.prepare().facts.base
+
+    assert (base.same, base.duelled) == (False, True)
+    assert [reason.kind for reason in base.changes] == ["inputs_changed"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "works", "duelled"),
+    [
+        ({}, (10.0, 11.0), True),
+        ({}, (10.0, 10.0), False),
+        ({"everything": True}, (10.0, 10.0), True),
+        ({"audit": frozenset({NAMES[0]})}, (10.0, 10.0), True),
+        ({"audit": frozenset({NAMES[1]})}, (10.0, 10.0), False),
+        ({"nothing": True}, (10.0, 11.0), False),
+        ({"nothing": True, "audit": frozenset({NAMES[0]})}, (10.0, 10.0), False),
+    ],
+)
+def test_what_is_duelled_follows_from_the_work_and_from_what_was_asked_for(scripted, fields, works, duelled):
+    scripted.kernel, scripted.base = map(working, works)
+    scripted.against = fields
+
+    assert scripted.prepare().facts.base.duelled is duelled
+
+
+def test_a_case_that_the_base_lacks_has_no_base(scripted):
+    scripted.base, scripted.against = working(10.0), {"cases": frozenset(NAMES[1:])}
+
+    assert scripted.prepare().facts.base is None
+
+
+def test_a_wrong_base_is_named_and_leaves_the_kernel_alone(scripted):
+    scripted.kernel, scripted.base = working(10.0), working(11.0, lambda x: x * 3)
+
+    subject = scripted.prepare()
+
+    assert (subject.facts.failure, subject.facts.base.duelled) == (None, False)
+    assert subject.facts.base.failure.kind == "base_wrong"
+    assert "12 elements of a timed output" in sentence(subject.facts.base.failure)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no stream"), MemoryError("32 GiB")])
+def test_a_base_that_raises_is_named_and_leaves_the_kernel_alone(scripted, error):
+    def base(x):
+        raise error
+
+    scripted.kernel, scripted.base = working(10.0), base
+
+    subject = scripted.prepare()
+
+    assert (subject.facts.failure, subject.facts.base.duelled) == (None, False)
+    assert subject.facts.base.failure.kind == "base_raised"
+    assert subject.facts.base.failure.facts["error"] == type(error).__name__
+
+
+@pytest.mark.parametrize(
+    ("process", "order"), [(0, ["kernel", "base"]), (1, ["base", "kernel"]), (3, ["base", "kernel"])]
+)
+def test_base_and_kernel_take_turns_at_being_called_first(scripted, process, order):
+    called = []
+    scripted.kernel = working(10.0, lambda x: called.append("kernel") or x * 2)
+    scripted.base = working(11.0, lambda x: called.append("base") or x * 2)
+
+    scripted.prepare(process=process)
+
+    assert list(dict.fromkeys(called)) == order
+
+
+@pytest.mark.parametrize(
+    ("kernels_file", "bases_file"), [(BASE_ROOT / "relu_triton.py", None), (None, HEAD_ROOT / "relu_triton.py")]
+)
+def test_an_arm_that_launches_the_other_revisions_code_is_told_at_once(scripted, kernels_file, bases_file):
+    files = {10.0: kernels_file or HEAD_ROOT / "a.py", 11.0: bases_file or BASE_ROOT / "a.py"}
+    launch_from(scripted, files)
+    scripted.kernel, scripted.base = working(10.0), working(11.0)
+
+    with pytest.raises(InseparableError) as caught:
+        scripted.prepare()
+
+    assert caught.value.reason.kind == "runs_other_code"
+    assert caught.value.reason.facts["file"] == str(kernels_file or bases_file)
+
+
+def test_an_arm_that_launches_its_own_code_and_what_is_installed_is_separate(scripted):
+    launch_from(scripted, {10.0: HEAD_ROOT / "a.py", 11.0: "/usr/lib/python3/site-packages/library.py"})
+    scripted.kernel, scripted.base = working(10.0), working(11.0)
+
+    assert scripted.prepare().facts.base.duelled
+
+
+def test_a_base_alone_in_its_process_must_not_launch_heads_code(scripted):
+    launch_from(scripted, {10.0: HEAD_ROOT / "a.py"})
+    scripted.kernel = working(10.0)
+    scripted.settings = {"as_base": True, "own_root": BASE_ROOT, "head_root": HEAD_ROOT}
+
+    with pytest.raises(ContractError) as caught:
+        scripted.prepare()
+
+    assert caught.value.reason.kind == "base_reaches_head"
+
+
+def launch_from(scripted, files):
+    """Kernels that claim so much work are launched from these files."""
+    from contextlib import contextmanager
+    from dataclasses import replace
+
+    captured = scripted.device.captured
+
+    @contextmanager
+    def capturing():
+        with captured() as capture:
+            seen = Seen(capture)
+            yield seen
+
+    class Seen:
+        def __init__(self, capture):
+            self.capture = capture
+
+        @property
+        def sources(self):
+            return tuple(str(files[us]) for us in self.capture.spent if us in files)
+
+        def identity(self, inputs):
+            return replace(self.capture.identity(inputs))
+
+    scripted.device.captured = capturing
+
+
+# --- the reference ----------------------------------------------------------------------------------------------------
+
+
+def test_a_reference_that_raises_when_it_is_watched_is_that_cases_failure(scripted):
+    calls = {"count": 0}
+
+    def reference(x):
+        calls["count"] += 1
+        if calls["count"] > 2:
+            raise RuntimeError("not twice")
+        return x * 2
+
+    scripted.kernel, scripted.reference = working(10.0), reference
+
+    facts = scripted.prepare().facts
+
+    assert (facts.failure.kind, facts.raised) == ("reference_raised", True)

@@ -1,0 +1,338 @@
+"""Two revisions of one op in one process: each runs its own code, and nothing else notices."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import perfci
+from perfci.errors import ContractError
+from perfci.measure.base import InseparableError
+from perfci.worker.apart import forget, load_apart, stray_import
+from perfci.worker.load import load_op
+from tests.worker.revisions import two
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def revisions(tmp_path, monkeypatch):
+    """Head and base of an op that no other test has a module of, head's imported."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    head, base = two(tmp_path, f"apart{next(_numbers)}")
+    yield head, base
+    for root in (head.root, base.root):
+        forget(root)
+
+
+def load(revision):
+    return load_op(revision.op, revision.folder, revision.kernels).performance.kernel
+
+
+def load_beside(head, base):
+    return load_apart(base.op, base.folder, base.kernels, base.root, head.root).performance.kernel
+
+
+def test_each_revision_runs_its_own_code_helpers_included_and_when_called_later(revisions):
+    head, base = revisions
+    ours, theirs = load(head), load_beside(head, base)
+
+    assert [ours(1), theirs(1), ours(2), theirs(2)] == [3210, 321, 3220, 322]
+
+
+def test_the_search_path_and_the_modules_are_as_before(revisions):
+    head, base = revisions
+    sys.path.insert(0, str(head.folder))
+    (base.folder / f"{base.op}_extra.py").write_text("VALUE = 1\n")
+    base.edit("triton", "from _", f"import {base.op}_extra\nfrom _")
+    load(head)
+    modules, path, finders = dict(sys.modules), list(sys.path), list(sys.meta_path)
+
+    load_beside(head, base)
+
+    assert (sys.modules, sys.path, sys.meta_path) == (modules, path, finders)
+    assert sys.modules[f"{head.op}_helper"].__file__ == str(head.folder / f"{head.op}_helper.py")
+
+
+def test_folders_of_the_project_on_the_search_path_are_the_bases(revisions, tmp_path):
+    head, base = revisions
+    name = f"{head.op}_tools"
+    for revision, value in ((head, 7), (base, 5)):
+        package = revision.root / "src" / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "inner.py").write_text(f"VALUE = {value}\n")
+        revision.edit("triton", "from _", f"from {name} import inner\nfrom _")
+        revision.edit("triton", "return x", "return inner.VALUE * 10_000 + x")
+    link = tmp_path / "by another name"
+    link.symlink_to(head.root)
+    sys.path.insert(0, str(link / "src"))
+
+    ours, theirs = load(head), load_beside(head, base)
+
+    assert [ours(1), theirs(1)] == [73210, 50321]
+
+
+def test_a_package_without_an_init_file_is_each_revisions_own(revisions):
+    head, base = revisions
+    name = f"{head.op}_loose"
+    for revision, value in ((head, 7), (base, 5)):
+        (revision.root / name).mkdir()
+        (revision.root / name / "inner.py").write_text(f"VALUE = {value}\n")
+        revision.edit("triton", "from _", f"from {name} import inner\nfrom _")
+        revision.edit("triton", "return x", "return inner.VALUE * 10_000 + x")
+    sys.path.insert(0, str(head.root))
+
+    ours, theirs = load(head), load_beside(head, base)
+
+    assert [ours(1), theirs(1)] == [73210, 50321]
+
+
+def test_what_is_installed_in_an_environment_inside_the_project_is_shared(revisions):
+    head, base = revisions
+    name, installed = f"{head.op}_library", head.root / ".venv" / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / f"{name}.py").write_text("STATE = []\n")
+    sys.path.insert(0, str(installed))
+    for revision in (head, base):
+        revision.edit("triton", "from _", f"import {name}\nfrom _")
+
+    load(head)
+    library = sys.modules[name]
+    load_beside(head, base)
+
+    assert sys.modules.pop(name) is library
+
+
+def test_perfci_itself_is_never_exchanged_though_it_lies_in_the_project(revisions):
+    """As where perfci's own kernels are checked."""
+    head, base = revisions
+    ours = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "perfci"}
+
+    forget(Path(perfci.__file__).parents[1])
+
+    assert {name: sys.modules.get(name) for name in ours} == ours
+    assert load(head)(1) == 3210 and load_beside(head, base)(1) == 321
+
+
+def test_an_editable_installation_of_the_work_tree_makes_the_revisions_inseparable(revisions):
+    head, base = revisions
+    name = f"{head.op}_tools"
+    (head.root / "lib").mkdir()
+    (head.root / "lib" / f"{name}.py").write_text("VALUE = 7\n")
+    sys.meta_path.insert(0, Editable({name: head.root / "lib" / f"{name}.py"}))
+    for revision in (head, base):
+        revision.edit("triton", "from _", f"import {name}\nfrom _")
+    load(head)
+    before = dict(sys.modules)
+
+    with pytest.raises(InseparableError) as caught:
+        load_beside(head, base)
+
+    assert caught.value.reason.kind == "imports_other_code"
+    assert caught.value.reason.facts == {"module": name, "file": str(head.root / "lib" / f"{name}.py")}
+    assert sys.modules == before
+
+
+def test_a_base_that_does_not_import_is_a_breach_of_the_contract_and_heads_modules_are_put_back(revisions):
+    head, base = revisions
+    base.edit("triton", "def ", "raise RuntimeError('no libdevice')\n\n\ndef ")
+    ours = load(head)
+    modules, path = dict(sys.modules), list(sys.path)
+
+    with pytest.raises(ContractError) as caught:
+        load_beside(head, base)
+
+    assert (caught.value.reason.kind, caught.value.reason.facts["message"]) == ("import_failed", "no libdevice")
+    assert (sys.modules, sys.path) == (modules, path)
+    assert ours(1) == 3210
+
+
+def test_a_stray_import_is_named_with_its_file(revisions):
+    head, base = revisions
+    assert stray_import(head.root) is None
+
+    load(head)
+
+    name, file = stray_import(head.root)
+    assert name in sys.modules and file.startswith(str(head.root))
+    assert stray_import(base.root) is None
+
+
+class Editable:
+    """What an editable installation puts into sys.meta_path."""
+
+    def __init__(self, files):
+        self.files = files
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, self.files[name]) if name in self.files else None
+
+
+# --- a process of the base's own --------------------------------------------------------------------------------------
+
+
+def in_a_process(code, *arguments):
+    """Run a script that settles for the base, since that cannot be taken back."""
+    script = (
+        "import sys, importlib.util\nfrom pathlib import Path\nfrom perfci.worker.apart import settle, stray_import\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", script + textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+EDITABLE = """
+    class Editable:
+        def find_spec(self, name, path=None, target=None):
+            place = head / "lib" / f"{name}.py"
+            if place.is_file():
+                return importlib.util.spec_from_file_location(name, place)
+            package = head / "lib" / name
+            if package.is_dir():
+                return importlib.util.spec_from_file_location(
+                    name, package / "__init__.py", submodule_search_locations=[str(package)]
+                )
+    root, head = map(Path, sys.argv[1:])
+    sys.path.insert(0, str(head / "src"))
+    sys.meta_path.insert(0, Editable())
+    settle(root, head)
+"""
+
+
+@pytest.fixture
+def trees(tmp_path):
+    """Base and head, with modules that an editable installation and the search path lead to."""
+    for name, value in (("base", 1), ("head", 2)):
+        for folder in ("lib/package", "src"):
+            (tmp_path / name / folder).mkdir(parents=True)
+        (tmp_path / name / "lib" / "tools.py").write_text(f"VALUE = {value}\n")
+        (tmp_path / name / "lib" / "package" / "__init__.py").write_text(f"VALUE = {value}0\n")
+        (tmp_path / name / "lib" / "package" / "inner.py").write_text(f"VALUE = {value}00\n")
+        (tmp_path / name / "src" / "plain.py").write_text(
+            f"def late():\n    import tools\n    return {value}000 + tools.VALUE\n"
+        )
+    (tmp_path / "head" / "lib" / "only_here.py").write_text("VALUE = 3\n")
+    return tmp_path / "base", tmp_path / "head"
+
+
+def test_whatever_leads_to_heads_files_leads_to_the_bases(trees):
+    code = """
+        import plain, tools, package.inner
+        print(plain.late(), tools.VALUE, package.VALUE, package.inner.VALUE, stray_import(head))
+    """
+
+    assert in_a_process(EDITABLE + textwrap.indent(textwrap.dedent(code), "    "), *trees) == [
+        "1001",
+        "1",
+        "10",
+        "100",
+        "None",
+    ]
+
+
+def test_a_module_that_the_base_lacks_is_not_found(trees):
+    code = """
+        try:
+            import only_here
+        except ModuleNotFoundError as error:
+            print(error.name)
+    """
+
+    assert in_a_process(EDITABLE + textwrap.indent(textwrap.dedent(code), "    "), *trees) == ["only_here"]
+
+
+def test_perfci_and_the_standard_library_are_found_as_ever(trees):
+    code = """
+        import json, perfci.units
+        print(Path(perfci.units.__file__).name, json.__name__)
+    """
+
+    assert in_a_process(EDITABLE + textwrap.indent(textwrap.dedent(code), "    "), *trees) == ["units.py", "json"]
+
+
+def test_code_that_is_read_from_heads_folder_by_its_path_is_found_out(trees):
+    code = """
+        spec = importlib.util.spec_from_file_location("by_path", head / "lib" / "tools.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["by_path"] = module
+        spec.loader.exec_module(module)
+        print(*stray_import(head))
+    """
+
+    assert in_a_process(EDITABLE + textwrap.indent(textwrap.dedent(code), "    "), *trees) == [
+        "by_path",
+        str(trees[1] / "lib" / "tools.py"),
+    ]
+
+
+# --- torch operators --------------------------------------------------------------------------------------------------
+
+OPERATORS = """
+    import torch
+    from perfci.device.cpu import CpuDevice
+    from perfci.measure.base import InseparableError
+    from perfci.model import DuelWhat
+    from perfci.worker.child import _opponent
+    from perfci.worker.load import load_op
+    from perfci.worker.protocol import BaseFiles, Job, OpFiles
+
+    head, base = map(Path, sys.argv[1:3])
+    op = sys.argv[3]
+    device = CpuDevice()
+    before = device.registered()
+    ours = load_op(op, head / "kernels" / op, head / "kernels").performance.kernel
+    files = BaseFiles(str(base / "kernels" / op), str(base / "kernels"), str(base), ("rows=1",), DuelWhat.CHANGED)
+    job = Job("measure", (OpFiles(op, str(head / "kernels" / op)),), str(head / "kernels"), "cpu", 1,
+              root=str(head), base=files)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_revision_that_registers_torch_operators_is_refused_before_the_other_runs_its_code(tmp_path):
+    head, base = with_operators(tmp_path)
+    refused = """
+        try:
+            _opponent(job, device, before)
+        except InseparableError as error:
+            print(error.reason.kind, error.reason.facts["namespace"])
+        print(ours(torch.ones(1)).item())
+    """
+    # What would happen: of two operators of one name, the one that was registered last serves both.
+    unguarded = """
+        from perfci.worker.apart import load_apart
+        theirs = load_apart(op, base / "kernels" / op, base / "kernels", base, head).performance.kernel
+        print(ours(torch.ones(1)).item(), theirs(torch.ones(1)).item())
+    """
+
+    told = in_a_process(OPERATORS + textwrap.indent(textwrap.dedent(refused), "    "), head.root, base.root, head.op)
+    mixed = in_a_process(OPERATORS + textwrap.indent(textwrap.dedent(unguarded), "    "), head.root, base.root, head.op)
+
+    assert told == ["registers_operators", "perfci_apart", "10.0"]
+    assert len(set(mixed)) == 1
+
+
+def with_operators(tmp_path):
+    head, base = two(tmp_path, "registered")
+    for revision in (head, base):
+        (revision.folder / "registered_triton.py").write_text(
+            "import torch\nfrom registered_helper import FACTOR\n\n\n"
+            "@torch.library.custom_op('perfci_apart::scale', mutates_args=())\n"
+            "def _scale(x: torch.Tensor) -> torch.Tensor:\n    return x * FACTOR\n\n\n"
+            "def registered(x):\n    return torch.ops.perfci_apart.scale(x)\n"
+        )
+    return head, base

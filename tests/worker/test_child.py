@@ -1,0 +1,252 @@
+"""The worker's own program on the fake device: what it says to which job."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import pytest
+
+from perfci.model import DuelWhat, Suite
+from perfci.worker.parent import Surroundings, started, wait
+from perfci.worker.protocol import (
+    Apart,
+    BaseFiles,
+    Checked,
+    Described,
+    Failed,
+    Finished,
+    Job,
+    Measured,
+    OpDone,
+    OpFiles,
+    Prepared,
+    Ready,
+    Turn,
+    TurnAsked,
+)
+
+TRITON = """
+from {op}_helper import US
+from perfci.device import fake
+
+
+def {op}(x):
+    fake.work(US)
+    return x * 2
+"""
+BASELINE = """
+import numpy as np
+
+
+def {op}(x):
+    return x * 2
+
+
+def make_inputs(rows, device, seed):
+    return {{"x": np.random.default_rng(seed).normal(size=rows)}}
+"""
+SUITE = """
+import perfci
+from perfci.device import fake
+from {op}_baseline import make_inputs, {op}
+from {op}_triton import {op} as kernel
+
+
+def reference(x):
+    fake.work(150.0)
+    return {op}(x)
+
+
+{suite} = perfci.{kind}(kernel, reference, make_inputs, cases=[{{"rows": 8}}, {{"rows": 16}}])
+"""
+CASES = ("rows=8", "rows=16")
+
+
+class Project:
+    """A folder with ops whose kernels claim `us` of the fake device's time."""
+
+    def __init__(self, root, ops=("twice",), us=100.0):
+        self.root, self.kernels = root, root / "kernels"
+        for op in ops:
+            folder = self.kernels / op
+            folder.mkdir(parents=True)
+            (folder / f"{op}_triton.py").write_text(TRITON.format(op=op))
+            (folder / f"{op}_baseline.py").write_text(BASELINE.format(op=op))
+            (folder / f"{op}_helper.py").write_text(f"US = {us}\n")
+            for suite, kind in (("accuracy", "Accuracy"), ("performance", "Performance")):
+                (folder / f"{op}_{suite}.py").write_text(SUITE.format(op=op, suite=suite, kind=kind))
+
+    def edit(self, op, part, before, after):
+        path = self.kernels / op / f"{op}_{part}.py"
+        text = path.read_text()
+        assert before in text
+        path.write_text(text.replace(before, after))
+
+    def job(self, task="measure", ops=("twice",), **fields):
+        files = tuple(OpFiles(op, str(self.kernels / op)) for op in ops)
+        job = Job(task, files, str(self.kernels), "fake", 7, root=str(self.root), suites=(Suite.PERFORMANCE,))
+        return dataclasses.replace(job, **fields)
+
+    def as_base(self, op="twice", **fields):
+        return BaseFiles(str(self.kernels / op), str(self.kernels), str(self.root), CASES, DuelWhat.CHANGED, **fields)
+
+
+def say(job, folder, turns=(), environment=None):
+    """Run a worker; what it says, and its failure. `turns` answer what it asks."""
+    heard, given = [], iter(turns)
+    variables = {**os.environ, **(environment or {}), "PYTHONDONTWRITEBYTECODE": "1"}
+    with started(job, Surroundings(variables, folder, folder / "log", 30.0)) as worker:
+        while not worker.over:
+            wait([worker])
+            for message in worker.hear():
+                heard.append(message)
+                if isinstance(message, TurnAsked):
+                    worker.tell(next(given))
+        return heard, worker.failure
+
+
+def of(kind, heard):
+    return [message for message in heard if isinstance(message, kind)]
+
+
+@pytest.fixture
+def head(tmp_path):
+    return Project(tmp_path / "head")
+
+
+@pytest.fixture
+def base(tmp_path):
+    return Project(tmp_path / "base", us=101.0)
+
+
+def test_a_describing_worker_says_how_many_devices_there_are(head):
+    heard, _ = say(head.job("describe", fake={"devices": 4}), head.root)
+
+    assert of(Ready, heard)[0].devices == 4
+    assert of(Described, heard)[0].planned.performance == CASES
+    assert of(Described, heard)[0].planned.signature == ("x",)
+
+
+def test_the_fake_board_of_a_process_is_the_one_that_it_may_see(head):
+    heard, _ = say(head.job("describe"), head.root, environment={"FAKE_VISIBLE_DEVICES": "2"})
+
+    assert of(Ready, heard)[0].device.uuid == "FAKE-2"
+
+
+def test_ops_with_modules_of_the_same_name_are_described_each_with_its_own(tmp_path):
+    project = Project(tmp_path / "project", ops=("one", "two"))
+    for op, rows in (("one", 1), ("two", 2)):
+        (project.kernels / op / "sizes.py").write_text(f"ROWS = {rows}\n")
+        project.edit(op, "performance", "import perfci\n", "import perfci\nimport sizes\n")
+        project.edit(op, "performance", '{"rows": 8}', '{"rows": sizes.ROWS}')
+
+    heard, _ = say(project.job("describe", ops=("one", "two")), project.root)
+
+    assert [message.planned.performance[0] for message in of(Described, heard)] == ["rows=1", "rows=2"]
+
+
+def test_a_worker_times_kernel_base_and_reference(head, base):
+    heard, failure = say(head.job(base=base.as_base()), head.root)
+
+    assert failure is None
+    assert {name for message in of(Measured, heard) for name in message.launches_us} == {"kernel", "reference", "base"}
+    assert [message.case.base.same for message in of(Finished, heard)] == [False, False]
+    (done,) = of(OpDone, heard)
+    assert set(done.limits.matmul_tflops) == set() and done.limits.copy_gbps == 1000.0
+
+
+def test_what_is_the_same_is_not_timed(head, tmp_path):
+    same = Project(tmp_path / "same")
+
+    heard, failure = say(head.job(base=same.as_base()), head.root)
+
+    assert (failure, of(Measured, heard)) == (None, [])
+    assert [message.case.base.same for message in of(Finished, heard)] == [True, True]
+
+
+def test_a_base_beside_head_that_does_not_import_needs_a_process_of_its_own(head, base):
+    base.edit("twice", "triton", "from twice_helper", "raise OSError('port taken')\nfrom twice_helper")
+
+    heard, failure = say(head.job(base=base.as_base()), head.root)
+
+    assert failure is None
+    (apart,) = of(Apart, heard)
+    assert (apart.reason.kind, apart.reason.facts["message"]) == ("imports_alone", "port taken")
+    assert of(Prepared, heard) == []
+
+
+def test_a_base_alone_waits_to_be_let_onto_the_device_and_is_timed_as_the_base(head, base):
+    job = base.job(arm="base", turns=True, lock=False, head_root=str(head.root))
+
+    heard, failure = say(job, base.root, [Turn(-1, ()), Turn(0, CASES), Turn(1, CASES[:1]), Turn(2, ())])
+
+    assert failure is None
+    first = next(i for i, message in enumerate(heard) if isinstance(message, TurnAsked))
+    assert not of(Ready, heard[:first]) and not of(Prepared, heard[:first]) and not of(Checked, heard)
+    assert sorted((message.case, message.block.index) for message in of(Measured, heard)) == [
+        ("rows=16", 0),
+        ("rows=8", 0),
+        ("rows=8", 1),
+    ]
+    assert {name for message in of(Measured, heard) for name in message.launches_us} == {"base"}
+    assert [message.case.identity.operations for message in of(Prepared, heard)] == [("work 101.0 us",)] * 2
+    assert of(OpDone, heard)[0].limits.copy_gbps is None
+
+
+def absolute_import(path):
+    return (
+        "import importlib.util, sys\n"
+        f"_spec = importlib.util.spec_from_file_location('by_path', {str(path)!r})\n"
+        "_module = importlib.util.module_from_spec(_spec)\n"
+        "sys.modules['by_path'] = _module\n_spec.loader.exec_module(_module)\n"
+        "US = _module.US\n"
+    )
+
+
+def test_a_base_that_reads_heads_files_is_refused_in_its_own_process_and_when_it_is_described(head, base):
+    (base.kernels / "twice" / "twice_helper.py").write_text(absolute_import(head.kernels / "twice" / "twice_helper.py"))
+
+    beside, _ = say(head.job(base=base.as_base()), head.root)
+    alone, failure = say(base.job(arm="base", turns=True, head_root=str(head.root)), base.root, [Turn(-1, ())])
+    described, _ = say(base.job("describe", head_root=str(head.root)), base.root)
+
+    assert of(Apart, beside)[0].reason.kind == "imports_other_code"
+    assert failure.kind == "base_reaches_head" and failure.facts["file"].startswith(str(head.root))
+    assert not of(Ready, alone) and not of(Failed, alone)
+    assert of(Described, described)[0].planned.failure.kind == "base_reaches_head"
+
+
+def test_an_editable_installation_leads_a_base_that_is_alone_to_its_own_files(head, base, tmp_path):
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "import importlib.util, sys\n"
+        f"FILES = {{'tools': {str(head.root / 'lib' / 'tools.py')!r}}}\n"
+        "class Editable:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        return importlib.util.spec_from_file_location(name, FILES[name]) if name in FILES else None\n"
+        "sys.meta_path.insert(0, Editable())\n"
+    )
+    for project, us in ((head, 100.0), (base, 101.0)):
+        (project.root / "lib").mkdir()
+        (project.root / "lib" / "tools.py").write_text(f"US = {us}\n")
+        (project.kernels / "twice" / "twice_helper.py").write_text("from tools import US\n")
+    environment = {"PYTHONPATH": str(hook)}
+
+    beside, _ = say(head.job(base=base.as_base()), head.root, environment=environment)
+    job = base.job(arm="base", turns=True, head_root=str(head.root))
+    alone, failure = say(job, base.root, [Turn(-1, ()), Turn(0, ())], environment=environment)
+
+    assert of(Apart, beside)[0].reason.kind == "imports_other_code"
+    assert failure is None
+    assert {message.case.identity.operations for message in of(Prepared, alone)} == {("work 101.0 us",)}
+
+
+def test_a_planted_error_makes_the_accuracy_wrong(head):
+    job = head.job(suites=(Suite.ACCURACY,), spoiled=True)
+
+    heard, _ = say(job, head.root)
+
+    failures = {message.case.failure.kind for message in of(Checked, heard) if message.case.failure}
+    assert failures == {"wrong_values"}

@@ -1,0 +1,695 @@
+"""Two workers that take turns: the referee's rules with sides that are scripts, then real processes that go wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from perfci import looks
+from perfci.errors import Stopped
+from perfci.measure import FIRST_BLOCKS
+from perfci.model import (
+    ArmBlock,
+    BaseArm,
+    Block,
+    Device,
+    DeviceState,
+    DuelWhat,
+    Identity,
+    PerformanceCase,
+    Reason,
+    Summary,
+)
+from perfci.thresholds import CaseThresholds
+from perfci.wording import sentence
+from perfci.worker import parent
+from perfci.worker.pair import BASE, BEGIN, HEAD, Referee, Rules, Side, run_pair
+from perfci.worker.parent import Surroundings
+from perfci.worker.protocol import (
+    Checked,
+    Finished,
+    Job,
+    Measured,
+    OpDone,
+    OpFiles,
+    Prepared,
+    Ready,
+    Step,
+    Turn,
+    TurnAsked,
+)
+
+A, B = "rows=1", "rows=2"
+DEVICE = Device("fake", "Fake One", "fake-one")
+DIED = Reason("worker_died", {"op": "relu", "where": "measure", "signal": "SIGSEGV", "words": "x", "log": "y"})
+
+
+def summary(us):
+    return Summary(3, us, us, us, us, us, us, us, us, 0.0, 0)
+
+
+def measured(side, case, index, us=100.0, state=None):
+    """A block of head, whose kernel takes `us`, or of the base."""
+    arms = {"base": us} if side == BASE else {"kernel": us, "reference": 150.0}
+    block = Block(
+        index,
+        0,
+        float(index),
+        {arm: ArmBlock(summary(time_us)) for arm, time_us in arms.items()},
+        {} if side == BASE else {"kernel/reference": -0.4},
+        state or DeviceState(1980),
+    )
+    return Measured(case, block, {arm: (time_us,) * 3 for arm, time_us in arms.items()})
+
+
+def prepared(side, case, **facts):
+    operations = ("work 10 us",) if side == HEAD else ("work 11 us",)
+    fields = {"identity": Identity(operations, inputs="same"), "peak_bytes": 7} | facts
+    return PerformanceCase(case, **fields)
+
+
+class Player:
+    """One side: prepares its cases, takes the blocks that it is told to, and ends."""
+
+    def __init__(self, side, cases):
+        self.side = side
+        self.cases = {case: prepared(side, case) for case in cases}
+        self.us = lambda case, index: 100.0
+        self.timer = "virtual"
+        self.breaks = {}
+        """case -> (number of the block that it fails at, why)"""
+        self.dies_at = None
+        """number of the turn in which it dies"""
+        self.taken = []
+
+    def start(self):
+        begin = [TurnAsked()] if self.side == BASE else [Ready(DEVICE), Ready(DEVICE, "virtual"), *self._prepared()]
+        return begin if self.side == BASE else [*begin, TurnAsked()]
+
+    def _prepared(self):
+        return [Prepared(case) for case in self.cases.values()]
+
+    def take(self, turn):
+        """What it says in a turn; None where it dies."""
+        if turn.index == BEGIN:
+            return [
+                Ready(DEVICE),
+                Ready(DEVICE, self.timer),
+                Step("prepare", "relu", A),
+                *self._prepared(),
+                TurnAsked(),
+            ]
+        if turn.index == self.dies_at:
+            return None
+        self.taken.append((turn.index, turn.cases))
+        if not turn.cases:
+            return [*(Finished(self._ended(case)) for case in self.cases), OpDone()]
+        return [
+            *(
+                measured(self.side, case, turn.index, self.us(case, turn.index))
+                for case in turn.cases
+                if case in self.cases and turn.index < self.breaks.get(case, (99,))[0]
+            ),
+            TurnAsked(),
+        ]
+
+    def _ended(self, case):
+        facts = self.cases[case]
+        if case not in self.breaks or facts.failure:
+            return facts
+        return dataclasses.replace(facts, failure=self.breaks[case][1], raised=True)
+
+
+class Match:
+    """Both sides and the referee between them."""
+
+    def __init__(self, head=(A,), base=(A,), **rules):
+        fields = {"cases": tuple(base), "duel": DuelWhat.CHANGED, "process": 0, "limits": {}, "by_identity": True}
+        self.rules = Rules(**(fields | rules))
+        self.heard = []
+        self.referee = Referee(self.rules, self.heard.append)
+        self.players = {HEAD: Player(HEAD, head), BASE: Player(BASE, base)}
+        self.log = []
+        """(side, turn) in the order in which they were let go, those without a block left out"""
+
+    def play(self):
+        self._say(HEAD, self.players[HEAD].start())
+        self._say(BASE, self.players[BASE].start())
+        while granted := list(self.referee.turns()):
+            assert sum(bool(turn.cases) for _, turn in granted) <= 1, "both would be on the device at once"
+            for side, turn in granted:
+                self.log += [(side, turn.index)] if turn.cases else []
+                self._say(side, self.players[side].take(turn))
+        self.referee.close()
+        return self
+
+    def _say(self, side, messages):
+        if messages is None:
+            self.referee.gone(side, DIED)
+            return
+        for message in messages:
+            self.referee.hear(side, message)
+        if OpDone() in messages:
+            self.referee.gone(side, None)
+
+    def blocks(self, case=A):
+        return [message.block for message in self.heard if isinstance(message, Measured) and message.case == case]
+
+    def arm(self, case=A):
+        """The base's arm as the case ended."""
+        return next(m.case.base for m in reversed(self.heard) if isinstance(m, Finished) and m.case.case == case)
+
+
+def slower(ratio):
+    return lambda case, index: 100.0 * ratio
+
+
+# --- whose turn it is -------------------------------------------------------------------------------------------------
+
+
+def test_the_base_waits_until_head_has_prepared_its_cases():
+    match = Match()
+    match._say(BASE, [TurnAsked()])
+    assert list(match.referee.turns()) == []
+
+    match._say(HEAD, [Ready(DEVICE, "virtual"), Prepared(prepared(HEAD, A))])
+    assert match.referee.ready
+    assert list(match.referee.turns()) == []
+
+    match._say(HEAD, [TurnAsked()])
+    assert list(match.referee.turns()) == [(BASE, Turn(BEGIN, ()))]
+    assert list(match.referee.turns()) == []
+
+
+@pytest.mark.parametrize(("process", "first"), [(0, HEAD), (1, BASE), (2, HEAD), (3, BASE)])
+def test_sides_take_turns_at_coming_first(process, first):
+    match = Match(process=process)
+    match.players[HEAD].us = slower(1.02)
+    second = BASE if first == HEAD else HEAD
+
+    match.play()
+
+    pattern = [first, second, second, first]
+    assert match.log == [(pattern[i % 4], i // 2) for i in range(2 * looks.SECOND)]
+
+
+def test_blocks_are_paired_by_their_number_into_blocks_of_all_arms():
+    match = Match()
+    match.players[HEAD].us = lambda case, index: 100.0 + index / 100
+    match.play()
+
+    for index, block in enumerate(match.blocks()):
+        assert block.index == index
+        assert block.arms.keys() == {"kernel", "reference", "base"}
+        assert block.arms["kernel"].time.median_us == 100.0 + index / 100
+        assert block.arms["base"].time.median_us == 100.0
+        assert block.shifts.keys() == {"kernel/reference", "kernel/base"}
+        assert block.shifts["kernel/base"] == pytest.approx(index / 1e4, rel=1e-2, abs=1e-12)
+    told = next(message for message in match.heard if isinstance(message, Measured))
+    assert told.launches_us == {"kernel": (100.0,) * 3, "reference": (150.0,) * 3, "base": (100.0,) * 3}
+
+
+def test_a_paired_block_is_held_down_or_disturbed_if_either_side_was():
+    match = Match()
+    head, base = (
+        DeviceState(1980, throttle=("power_cap",), foreign_processes=0),
+        DeviceState(1500, throttle=("thermal", "power_cap"), foreign_processes=2),
+    )
+    for player, state in ((match.players[HEAD], head), (match.players[BASE], base)):
+        take = player.take
+        player.take = lambda turn, take=take, state=state: [
+            dataclasses.replace(m, block=dataclasses.replace(m.block, state=state)) if isinstance(m, Measured) else m
+            for m in take(turn)
+        ]
+    match.play()
+
+    assert match.blocks()[0].state == DeviceState(1980, throttle=("power_cap", "thermal"), foreign_processes=2)
+
+
+def test_a_base_that_is_done_and_has_not_ended_yet_holds_nobody_up():
+    match = Match(head=(A, B), base=(A,))
+    take = match.players[BASE].take
+    # It is told that there are no more turns, and says nothing any more.
+    match.players[BASE].take = lambda turn: take(turn) if turn.cases or turn.index == BEGIN else []
+    match.play()
+
+    assert match.referee.dismissed
+    assert len(match.blocks(B)) == FIRST_BLOCKS
+
+
+# --- how long ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ratio", "process", "limits", "blocks"),
+    [
+        (1.0, 0, {}, looks.FIRST),
+        (1.02, 0, {}, looks.SECOND),
+        (0.98, 0, {}, looks.SECOND),
+        (1.0, 1, {}, looks.BLOCKS),
+        (1.0, 0, {A: CaseThresholds(speedup=1.2)}, 6),
+        (1.02, 0, {A: CaseThresholds(tau=((0.0, 0.1),))}, looks.FIRST),
+        (1.0, 0, {A: CaseThresholds(tau=((0.0, 0.0001),), floor_us={"virtual": 3.0})}, looks.FIRST),
+    ],
+)
+def test_a_duel_lasts_as_long_as_in_one_process(ratio, process, limits, blocks):
+    match = Match(process=process, limits=limits)
+    match.players[HEAD].us = slower(ratio)
+
+    assert len(match.play().blocks()) == blocks
+
+
+def test_a_case_that_is_cleared_ends_while_others_go_on():
+    match = Match(head=(A, B), base=(A, B))
+    match.players[HEAD].us = lambda case, index: 100.0 if case == A else 102.0
+    match.play()
+
+    assert (len(match.blocks(A)), len(match.blocks(B))) == (looks.FIRST, looks.SECOND)
+    for side in (HEAD, BASE):
+        assert [cases for _, cases in match.players[side].taken] == [(A, B)] * 4 + [(B,)] * 8 + [()]
+
+
+def test_a_case_that_only_head_has_gets_a_first_look_and_none_of_the_bases_time():
+    match = Match(head=(A, B), base=(A,)).play()
+
+    assert len(match.blocks(A)) == looks.FIRST
+    assert [block.arms.keys() for block in match.blocks(B)] == [{"kernel", "reference"}] * FIRST_BLOCKS
+    assert (match.arm(A).duelled, match.arm(B)) == (True, None)
+    assert [cases for _, cases in match.players[BASE].taken] == [(A,)] * 4 + [()]
+
+
+# --- what is duelled --------------------------------------------------------------------------------------------------
+
+
+def same_work(match):
+    match.players[BASE].cases[A] = prepared(HEAD, A)
+
+
+@pytest.mark.parametrize(
+    ("same", "rules", "duelled", "blocks"),
+    [
+        (False, {}, True, 4),
+        (True, {}, False, 0),
+        (True, {"skip_unchanged": False}, False, FIRST_BLOCKS),
+        (True, {"duel": DuelWhat.ALL}, True, 4),
+        (True, {"audit": (A,)}, True, 4),
+        (True, {"audit": (B,)}, False, 0),
+        (False, {"duel": DuelWhat.NONE}, False, FIRST_BLOCKS),
+        (True, {"duel": DuelWhat.NONE, "skip_unchanged": False}, False, FIRST_BLOCKS),
+        (True, {"by_identity": False}, True, 4),
+    ],
+)
+def test_what_is_duelled_follows_from_the_work_and_from_what_was_asked_for(same, rules, duelled, blocks):
+    match = Match(**rules)
+    if same:
+        same_work(match)
+    match.play()
+
+    arm = match.arm()
+    assert (arm.duelled, len(match.blocks())) == (duelled, blocks)
+    assert arm.same is (same if match.rules.by_identity else None)
+    assert all(("base" in block.arms) is duelled for block in match.blocks())
+
+
+def test_heads_facts_are_told_with_what_the_base_does_before_anything_is_timed():
+    match = Match().play()
+
+    told = [message for message in match.heard if isinstance(message, Prepared | Measured)]
+    assert isinstance(told[0], Prepared) and sum(isinstance(message, Prepared) for message in told) == 1
+    base = told[0].case.base
+    assert (base.same, base.duelled, base.peak_bytes) == (False, True, 7)
+    assert base.identity.operations == ("work 11 us",)
+    assert [reason.kind for reason in base.changes] == ["operations_changed"]
+
+
+def test_with_another_toolchain_the_same_identity_proves_nothing():
+    match = Match(by_identity=False)
+    same_work(match)
+
+    arm = match.play().arm()
+
+    assert (arm.same, arm.duelled, [reason.kind for reason in arm.changes]) == (None, True, ["toolchain_differs"])
+
+
+def test_revisions_that_could_not_be_given_the_same_inputs_are_not_duelled():
+    match = Match()
+    match.players[BASE].cases[A] = prepared(BASE, A, identity=Identity(("work 11 us",), inputs="other"))
+    match.play()
+
+    assert (match.arm().failure.kind, len(match.blocks())) == ("base_inputs_differ", FIRST_BLOCKS)
+
+
+def test_times_of_different_timers_are_never_compared():
+    match = Match()
+    match.players[BASE].timer = "event"
+    match.play()
+
+    facts = match.arm().failure.facts
+    assert (match.arm().failure.kind, facts["timer"], facts["base_timer"]) == ("base_other_timer", "virtual", "event")
+    assert len(match.blocks()) == FIRST_BLOCKS
+
+
+# --- one side fails on a case -----------------------------------------------------------------------------------------
+
+WRONG = Reason("timed_output_wrong", {"case": A, "count": 3, "index": "(0,)", "error": 1.0, "rtol": 0.1, "atol": 0.1})
+RAISED = Reason(
+    "kernel_raised", {"case": A, "error": "RuntimeError", "message": "no stream", "file": "a.py", "line": 3}
+)
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised", "kind", "words"),
+    [(WRONG, False, "base_wrong", "3 elements of a timed output"), (RAISED, True, "base_raised", "no stream")],
+)
+def test_a_base_that_fails_before_it_is_timed_leaves_head_a_first_look(failure, raised, kind, words):
+    match = Match()
+    match.players[BASE].cases[A] = prepared(BASE, A, failure=failure, raised=raised)
+    match.play()
+
+    assert (match.arm().failure.kind, match.arm().duelled) == (kind, False)
+    assert words in sentence(match.arm().failure)
+    assert [block.arms.keys() for block in match.blocks()] == [{"kernel", "reference"}] * FIRST_BLOCKS
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 7, 10])
+def test_a_base_that_fails_while_it_is_timed_loses_none_of_heads_blocks(at):
+    match = Match(head=(A, B), base=(A, B))
+    match.players[HEAD].us = slower(1.02)
+    match.players[BASE].breaks = {A: (at, RAISED)}
+    match.play()
+
+    assert match.arm(A).failure == Reason("base_raised", RAISED.facts)
+    # The block that it failed at was taken by head already, or by then.
+    assert [block.index for block in match.blocks(A)] == list(range(max(at + 1, FIRST_BLOCKS)))
+    assert ["base" in block.arms for block in match.blocks(A)].count(True) == at
+    assert (match.arm(B).failure, len(match.blocks(B))) == (None, looks.SECOND)
+
+
+def test_a_case_of_heads_that_failed_before_gets_no_turn():
+    match = Match(head=(A, B), base=(A, B))
+    match.players[HEAD].cases[A] = prepared(HEAD, A, failure=WRONG, identity=None)
+    match.play()
+
+    assert (len(match.blocks(A)), len(match.blocks(B))) == (0, looks.FIRST)
+    assert all(A not in cases for _, cases in match.players[BASE].taken)
+
+
+def test_a_case_of_heads_that_fails_while_it_is_timed_gets_no_more_turns():
+    match = Match(head=(A, B), base=(A, B))
+    match.players[HEAD].breaks = {A: (2, RAISED)}
+    match.play()
+
+    assert len(match.blocks(A)) == 2
+    assert [A in cases for _, cases in match.players[BASE].taken] == [True] * 3 + [False] * 2
+    ended = next(m.case for m in match.heard if isinstance(m, Finished) and m.case.case == A)
+    assert (ended.failure, ended.raised, ended.base.failure) == (RAISED, True, None)
+
+
+# --- one side dies ----------------------------------------------------------------------------------------------------
+
+
+def test_a_base_that_dies_before_it_is_timed_leaves_every_case_a_first_look():
+    match = Match(head=(A, B), base=(A, B))
+    match.players[BASE].take = lambda turn: None
+    match.play()
+
+    for case in (A, B):
+        assert match.arm(case).failure.kind == "base_died"
+        assert "SIGSEGV" in sentence(match.arm(case).failure)
+        assert len(match.blocks(case)) == FIRST_BLOCKS
+
+
+def test_a_base_that_died_after_some_of_its_cases_were_prepared_has_no_duel_at_all():
+    match = Match(head=(A, B), base=(A, B))
+    match._say(BASE, [TurnAsked()])
+    match._say(HEAD, match.players[HEAD].start())
+    list(match.referee.turns())
+    match._say(BASE, [Ready(DEVICE), Prepared(prepared(BASE, A))])
+    match._say(BASE, None)
+
+    assert list(match.referee.turns()) == [(HEAD, Turn(0, (A, B)))]
+    told = [message.case.base for message in match.heard if isinstance(message, Prepared)]
+    assert [arm.failure.kind for arm in told] == ["base_died"] * 2
+
+
+@pytest.mark.parametrize("turn", range(12))
+def test_a_base_that_dies_while_it_is_timed_loses_none_of_heads_blocks(turn):
+    """In even turns head has taken its block of the turn before, in odd ones it has not."""
+    match = Match()
+    match.players[HEAD].us = slower(1.02)
+    match.players[BASE].dies_at = turn
+    match.play()
+
+    assert match.arm().failure.kind == "base_died"
+    assert ["base" in block.arms for block in match.blocks()].count(True) == turn
+    indices = [block.index for block in match.blocks()]
+    assert indices == list(range(len(indices)))
+    assert len(indices) >= FIRST_BLOCKS
+
+
+def test_a_base_that_dies_when_all_is_done_takes_no_duel_with_it():
+    match = Match(head=(A, B), base=(A, B))
+    match.players[BASE].dies_at = looks.FIRST
+    match.play()
+
+    assert [match.arm(case).failure for case in (A, B)] == [None, None]
+    assert len(match.blocks(A)) == looks.FIRST
+
+
+def test_a_base_that_dies_spoils_only_the_duels_that_are_open():
+    match = Match(head=(A, B), base=(A, B))
+    match.players[HEAD].us = lambda case, index: 100.0 if case == A else 102.0
+    match.players[BASE].dies_at = 6
+    match.play()
+
+    assert (match.arm(A).failure, len(match.blocks(A))) == (None, looks.FIRST)
+    assert (match.arm(B).failure.kind, len(match.blocks(B))) == ("base_died", FIRST_BLOCKS)
+
+
+def test_what_head_had_prepared_when_it_died_is_told():
+    match = Match(head=(A, B), base=(A, B))
+    match._say(HEAD, [Ready(DEVICE), Prepared(prepared(HEAD, A)), Prepared(prepared(HEAD, B, failure=WRONG))])
+    match._say(HEAD, None)
+    match.referee.close()
+
+    told = [message.case for message in match.heard if isinstance(message, Prepared)]
+    assert [(case.case, case.failure, case.base) for case in told] == [(A, None, None), (B, WRONG, None)]
+
+
+# --- what is passed on ------------------------------------------------------------------------------------------------
+
+
+def test_only_head_speaks_of_accuracy_the_device_and_the_end():
+    match = Match()
+    done = OpDone(tuned="abc")
+    match.referee.hear(HEAD, Ready(DEVICE, "virtual"))
+    match.referee.hear(BASE, Ready(DEVICE, "event"))
+    match.referee.hear(HEAD, Checked(None))
+    match.referee.hear(BASE, OpDone(tuned="of the base"))
+    match.referee.hear(HEAD, done)
+
+    assert match.heard == [Ready(DEVICE, "virtual"), Checked(None), done]
+
+
+def test_the_bases_steps_are_told_as_such():
+    match = Match()
+    match.referee.hear(HEAD, Step("measure", "relu", A))
+    match.referee.hear(BASE, Step("measure", "relu", A))
+
+    assert match.heard == [Step("measure", "relu", A), Step("measure of the base", "relu", A)]
+
+
+def test_every_case_ends_with_what_became_of_its_base():
+    match = Match(head=(A, B), base=(A,)).play()
+
+    ended = {m.case.case: m.case.base for m in match.heard if isinstance(m, Finished)}
+    assert isinstance(ended[A], BaseArm) and ended[B] is None
+    assert [type(message) for message in match.heard if isinstance(message, OpDone)] == [OpDone]
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+WORKER = """
+import os, signal, sys, time
+from perfci.codec import decode
+from perfci.model import *
+from perfci.worker.protocol import *
+job = decode(sys.stdin.readline(), Job)
+open(f"{job.arm}.pid", "w").write(str(os.getpid()))
+def say(message):
+    os.write(job.events_fd, pack(message))
+def ask():
+    say(TurnAsked())
+    return decode(sys.stdin.readline(), Turn)
+def summary(us):
+    return Summary(3, us, us, us, us, us, us, us, us, 0.0, 0)
+def run():
+    base = job.arm == "base"
+    if base:
+        ask()
+    say(Ready(Device("fake", "Fake One", "fake-one"), "virtual"))
+    case = PerformanceCase("rows=1", identity=Identity((job.arm,), inputs="same"))
+    say(Prepared(case))
+    while (turn := ask()).cases:
+        misbehave(turn.index)
+        arms = {"base": 100.0} if base else {"kernel": 102.0, "reference": 150.0}
+        block = Block(turn.index, 0, 0.0, {arm: ArmBlock(summary(us)) for arm, us in arms.items()}, {})
+        say(Step("measure", "relu", "rows=1"))
+        say(Measured("rows=1", block, {arm: (us,) * 3 for arm, us in arms.items()}))
+    say(Finished(case))
+    say(OpDone())
+"""
+WELL = "def misbehave(turn): pass\nrun()\n"
+
+
+class Pair:
+    """`run_pair` on scripts in the place of both workers."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder = folder
+        self.heard = []
+        start = subprocess.Popen
+
+        def popen(command, **options):
+            return start([sys.executable, str(options["cwd"] / "worker.py")], **options)
+
+        monkeypatch.setattr(parent.subprocess, "Popen", popen)
+
+    def run(self, head=WELL, base=WELL, limit_s=20.0, listener=None):
+        sides = []
+        for name, arm, script in ((HEAD, "kernel", head), (BASE, "base", base)):
+            place = self.folder / name
+            place.mkdir()
+            (place / "worker.py").write_text(WORKER + script)
+            job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, arm=arm, turns=True)
+            sides.append(Side(job, Surroundings(dict(os.environ), place, place / "log", limit_s)))
+        rules = Rules((A,), DuelWhat.CHANGED, 0, {}, by_identity=True)
+        return run_pair(*sides, rules, listener or self.heard.append)
+
+    @property
+    def blocks(self):
+        return [message.block for message in self.heard if isinstance(message, Measured)]
+
+    @property
+    def arm(self):
+        return next(message.case.base for message in reversed(self.heard) if isinstance(message, Finished))
+
+    def alive(self):
+        """Workers that are left behind."""
+        pids = [int(path.read_text()) for path in self.folder.glob("*/*.pid")]
+        return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]  # noqa: PTH110
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    return Pair(tmp_path, monkeypatch)
+
+
+def test_two_processes_take_their_blocks_and_end(pair):
+    assert pair.run() is None
+    assert len(pair.blocks) == looks.SECOND
+    assert all(block.arms.keys() == {"kernel", "reference", "base"} for block in pair.blocks)
+    assert (pair.arm.duelled, pair.arm.failure) == (True, None)
+    assert pair.alive() == []
+
+
+def test_a_base_that_crashes_in_the_middle_leaves_heads_blocks(pair):
+    crash = "def misbehave(turn):\n    if turn == 5: os.kill(os.getpid(), signal.SIGSEGV)\nrun()\n"
+
+    assert pair.run(base=crash) is None
+    assert pair.arm.failure.kind == "base_died"
+    assert "SIGSEGV" in sentence(pair.arm.failure)
+    assert ["base" in block.arms for block in pair.blocks] == [True] * 5 + [False] * 3
+    assert pair.alive() == []
+
+
+def test_a_base_that_hangs_is_stopped_and_head_goes_on(pair):
+    hang = "def misbehave(turn):\n    if turn == 2: time.sleep(600)\nrun()\n"
+
+    assert pair.run(base=hang, limit_s=2.0) is None
+    assert pair.arm.failure.facts["cause"] == "worker_hung"
+    assert len(pair.blocks) == FIRST_BLOCKS
+    assert pair.alive() == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "raise RuntimeError('no torch')\n",
+        "os._exit(0)\n",
+        "say(Failed(Reason('base_reaches_head', {'file': 'a.py'})))\n",
+    ],
+)
+def test_a_base_that_never_gets_to_its_cases_leaves_head_a_first_look(pair, script):
+    assert pair.run(base=script) is None
+    assert pair.arm.failure.kind == "base_died"
+    assert len(pair.blocks) == FIRST_BLOCKS
+    assert pair.alive() == []
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        ("def misbehave(turn):\n    if turn == 3: os.kill(os.getpid(), signal.SIGSEGV)\nrun()\n", "worker_died"),
+        ("def misbehave(turn):\n    if turn == 3: time.sleep(600)\nrun()\n", "worker_hung"),
+    ],
+)
+def test_heads_end_is_the_failure_and_the_base_ends_with_it(pair, script, kind):
+    began = time.monotonic()
+
+    failure = pair.run(head=script, limit_s=2.0)
+
+    assert failure.kind == kind
+    assert [block.index for block in pair.blocks] == [0, 1, 2]
+    assert pair.alive() == []
+    assert time.monotonic() - began < 15
+
+
+def test_a_base_is_heard_to_its_end_for_why_a_case_of_it_failed(pair):
+    lost = """
+def run():
+    ask()
+    say(Ready(Device("fake", "Fake One", "fake-one"), "virtual"))
+    say(Prepared(PerformanceCase("rows=1", identity=Identity(("base",), inputs="same"))))
+    while ask().cases:
+        pass
+    time.sleep(0.5)
+    why = Reason("kernel_raised", {"error": "OSError", "message": "no stream", "file": "a.py", "line": 3})
+    say(Finished(PerformanceCase("rows=1", failure=why, raised=True)))
+    say(OpDone())
+run()
+"""
+
+    assert pair.run(base=lost) is None
+    assert (pair.arm.failure.kind, pair.arm.failure.facts["message"]) == ("base_raised", "no stream")
+    assert len(pair.blocks) == FIRST_BLOCKS
+
+
+def test_a_head_that_has_nothing_to_time_does_not_wait_for_the_base(pair):
+    wrong = "say(Ready(Device('fake', 'Fake One', 'fake-one')))\nsay(OpDone())\n"
+
+    assert pair.run(head=wrong, base="ask()\nopen('told', 'w')\n") is None
+    assert pair.alive() == []
+    assert not (pair.folder / BASE / "told").exists()
+
+
+@pytest.mark.parametrize("error", [Stopped("SIGTERM"), KeyboardInterrupt(), ValueError("listener")])
+@pytest.mark.parametrize("where", ["measure", "measure of the base"])
+def test_whatever_interrupts_the_parent_kills_both_workers_at_once(pair, error, where):
+    def listener(message):
+        pair.heard.append(message)
+        if isinstance(message, Step) and message.stage == where and len(pair.blocks) == 2:
+            raise error
+
+    began = time.monotonic()
+    with pytest.raises(type(error)):
+        pair.run(listener=listener, base="def misbehave(turn): time.sleep(0.05)\nrun()\n", limit_s=60.0)
+
+    assert pair.alive() == []
+    assert time.monotonic() - began < 15
+    assert len(pair.blocks) == 2

@@ -1,0 +1,115 @@
+"""One op on one device, in this process: what is said, and when two revisions turn out inseparable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfci.device.fake import FakeDevice, FakeSpec, work
+from perfci.device.source import inputs_digest
+from perfci.measure import Opponent
+from perfci.measure.base import InseparableError
+from perfci.model import Suite
+from perfci.spec import Accuracy, Performance
+from perfci.worker.load import LoadedOp
+from perfci.worker.protocol import Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready
+from perfci.worker.work import Worker
+
+CASES = [{"rows": 4}, {"rows": 8}]
+
+
+def make_inputs(rows, device, seed):
+    return {"x": np.random.default_rng(seed).normal(size=rows)}
+
+
+def kernel(x):
+    work(100.0)
+    return x * 2
+
+
+def base_kernel(x):
+    work(101.0)
+    return x * 2
+
+
+def reference(x):
+    work(150.0)
+    return x * 2
+
+
+class Mouth:
+    def __init__(self):
+        self.said = []
+
+    def say(self, message):
+        self.said.append(message)
+
+    def ask(self, message):
+        return '{"index": 0, "cases": []}'
+
+
+def worker(mouth, device, opponent=None, **fields):
+    job = Job("measure", (OpFiles("twice", "/nowhere"),), "/nowhere", "fake", 7, suites=(Suite.PERFORMANCE,), **fields)
+    suites = [kind(kernel, reference, make_inputs, cases=CASES) for kind in (Accuracy, Performance)]
+    return Worker(job, mouth, device, LoadedOp(*suites), opponent)
+
+
+def opponent(base=base_kernel, **fields):
+    return Opponent(
+        base,
+        Path("/base"),
+        Path("/head"),
+        inputs_digest(make_inputs),
+        frozenset({"rows=4", "rows=8"}),
+        **fields,
+    )
+
+
+def test_an_op_is_timed_beside_its_base_and_every_case_is_told_from_beginning_to_end():
+    mouth = Mouth()
+
+    worker(mouth, FakeDevice(FakeSpec(), 1), opponent()).measure(right=True)
+
+    kinds = [type(message) for message in mouth.said if isinstance(message, Prepared | Measured | Finished | OpDone)]
+    assert kinds[:2] == [Prepared] * 2 and kinds[-3:] == [Finished, Finished, OpDone]
+    assert set(kinds[2:-3]) == {Measured}
+    ready = [message for message in mouth.said if isinstance(message, Ready)]
+    assert [message.timer for message in ready] == ["virtual"]
+
+
+def test_operators_that_a_kernel_registers_when_it_is_called_make_the_revisions_inseparable():
+    mouth, device = Mouth(), FakeDevice(FakeSpec(), 1)
+    seen = {"aten"}
+    device.registered = lambda: frozenset(seen)
+
+    def registering(x):
+        seen.add("mine")
+        return base_kernel(x)
+
+    with pytest.raises(InseparableError) as caught:
+        worker(mouth, device, opponent(registering, registered=frozenset(seen))).measure(right=True)
+
+    assert caught.value.reason.kind == "registers_operators"
+    assert not any(isinstance(message, Measured) for message in mouth.said)
+
+
+def test_a_kernel_that_is_wrong_is_not_timed():
+    mouth = Mouth()
+
+    worker(mouth, FakeDevice(FakeSpec(), 1)).measure(right=False)
+
+    assert [type(message) for message in mouth.said] == [OpDone]
+
+
+@pytest.mark.parametrize(
+    ("fields", "measured"), [({}, True), ({"process": 1}, False), ({"arm": "base", "turns": True}, False)]
+)
+def test_the_devices_limits_are_measured_once_a_run_and_never_by_the_base(fields, measured):
+    mouth = Mouth()
+
+    worker(mouth, FakeDevice(FakeSpec(), 1), **fields).measure(right=True)
+
+    (done,) = (message for message in mouth.said if isinstance(message, OpDone))
+    assert (done.limits.copy_gbps is not None) is measured
