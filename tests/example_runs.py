@@ -2,33 +2,51 @@
 
 import math
 import random
+from dataclasses import replace
 
+from perfci.compare import compare
+from perfci.judge import judge
 from perfci.model import (
     AccuracyCase,
     ArmBlock,
+    Base,
+    BaseArm,
+    Baseline,
+    BaselineBlock,
+    BaselineCase,
+    BaselineRun,
     Block,
     Comparison,
     CompiledKernel,
     Device,
     DeviceState,
+    DuelWhat,
     Environment,
     ErrorStats,
+    Identity,
     Interval,
     Judgement,
     Judgements,
+    KernelBinary,
+    LaunchIdentity,
     Limits,
     OpRun,
     PerformanceCase,
     Plan,
+    PlannedBase,
     PlannedOp,
     Reason,
     Run,
     Screen,
+    Static,
+    StaticCase,
+    StaticOp,
     Suite,
     Summary,
     Verdict,
 )
 from perfci.spec import case_id, grid
+from perfci.thresholds import CaseThresholds, Thresholds
 
 HOSTILE = (
     "a|b\n# heading\r\n`code` ```` <script>alert(1)</script> ![x](http://evil.example/x.png) [y](javascript:z) "
@@ -470,3 +488,312 @@ def long_names() -> tuple[Run, Judgements]:
     ]
     rows.append(judgement("attention", "arm=alone", Verdict.SUSPECT, reason("example_stopped", blocks=6)))
     return run([OpRun("attention", performance=(*cases, PerformanceCase(case="rows=1")))]), Judgements(tuple(rows))
+
+
+# --- against a base revision, and compiled without a device: judged by the real rules, told in the real sentences -----
+
+BASE = Base(
+    commit="89abcdef0123456789abcdef0123456789abcdef",
+    how="merge_base",
+    name="origin/main",
+    changed_rules=("thresholds/softmax.yaml",),
+)
+
+
+def duelled_case(
+    case: str,
+    base_us: float,
+    change: float,
+    blocks: tuple[int, ...],
+    *,
+    same: bool | None = False,
+    noise: float = 0.003,
+    spread: tuple[float, ...] = (),
+    changes: tuple[Reason, ...] = (),
+    modes: tuple[float, ...] = (),
+    activities: int = 1,
+    added_us: float = 0.0,
+) -> PerformanceCase:
+    """A case timed beside the base: `change` in the middle, `blocks` of each process.
+
+    spread: what each process adds to the shift, log scale; added_us: what lies between the kernels of a head's launch.
+    """
+    rng = random.Random(f"duel {case}")
+    made = []
+    for process, count in enumerate(blocks):
+        offset = spread[process] if spread else 0.0
+        for index in range(count):
+            d = math.log1p(change) + offset + rng.gauss(0, noise)
+            arms = {"kernel": base_us * math.exp(d), "reference": base_us * 1.6, "base": base_us}
+            timed = block(index, arms, rng, process)
+            arms = {
+                name: replace(
+                    arm,
+                    activities=activities,
+                    span_us=arm.span_us + (activities - 1) * 9.0 + (added_us if name == "kernel" else 0.0),
+                    modes_us=modes if name == "kernel" else (),
+                )
+                for name, arm in timed.arms.items()
+            }
+            made.append(replace(timed, arms=arms, shifts={**timed.shifts, "kernel/base": d}))
+    identity = identity_of(case)
+    facts = performance_case(case, base_us, 1.6, blocks=0)
+    base = BaseArm(None if same else identity_of(case, warps=4), same, changes, duelled=bool(blocks))
+    return replace(facts, blocks=tuple(made), identity=identity, peak_bytes=round(base_us * 5e6), base=base)
+
+
+def identity_of(case: str, warps: int = 8) -> Identity:
+    launch = LaunchIdentity(
+        "_softmax_kernel", "5f2c9a01", (4096, 1, 1), warps, 3, {"x": "#0 float16[4096,1024](1024,1)@16", "cols": "1024"}
+    )
+    return Identity(("aten.empty_like.default(#0 float16[4096,1024](1024,1)@16)",), (launch,), "c0ffee")
+
+
+def stored(op: str, times_us: dict[str, tuple[float, float]]) -> Baseline:
+    """Three accepted runs of eight blocks, noise 0.6 %; times_us: of kernel and reference."""
+    rng = random.Random(op)
+    runs = tuple(BaselineRun(f"run{n}", "2026-01-01T00:00:00Z", environment()) for n in range(3))
+    cases = tuple(
+        BaselineCase(
+            case,
+            tuple(
+                BaselineBlock(
+                    f"run{n}",
+                    kernel * math.exp(rng.gauss(0, 0.006)),
+                    reference * math.exp(rng.gauss(0, 0.006)),
+                    math.log(kernel / reference),
+                    None,
+                    1,
+                )
+                for n in range(3)
+                for _ in range(8)
+            ),
+        )
+        for case, (kernel, reference) in times_us.items()
+    )
+    return Baseline(op, "nvidia-h200", "activity", runs, cases)
+
+
+def judged(run: Run, *baselines: Baseline, thresholds: Thresholds | None = None) -> tuple[Run, Judgements]:
+    limits = thresholds or Thresholds()
+    return run, judge(run, compare(run, {one.op: one for one in baselines}, limits), limits)
+
+
+def duelled() -> tuple[Run, Judgements]:
+    """A merge request that changes softmax and matmul, and how softmax is judged; every answer that a duel can give."""
+    softmax, matmul, gelu, relu = _duelled_softmax(), _duelled_matmul(), _newer_op(), _control()
+    broadcast = tuple(case_id({"rows": 2**n, "cols": 4096, "dtype": "float16"}) for n in (10, 13, 16))
+    performance = {
+        **{op.op: _names(op) for op in (softmax, matmul, gelu)},
+        "bias_relu": (*_names(relu), "rows=4096,cols=4096,dtype=float16"),
+        "broadcast": broadcast,
+    }
+    ops = (relu, OpRun("broadcast"), gelu, matmul, softmax)
+    base = {
+        "bias_relu": PlannedBase(same=True, performance=performance["bias_relu"]),
+        "broadcast": PlannedBase(same=True, performance=broadcast),
+        "gelu": PlannedBase(failure=reason("base_lacks_op", op="gelu", base="origin/main")),
+        "matmul": PlannedBase(
+            changed=("kernels/matmul/matmul_triton.py", "kernels/_launch.py"),
+            performance=_names(matmul),
+            apart=reason("registers_operators", namespace="kernels"),
+        ),
+        "softmax": PlannedBase(
+            changed=("kernels/softmax/softmax_triton.py", "kernels/softmax/softmax_performance.py"),
+            performance=(*_names(softmax), "rows=8192,cols=512,dtype=float16"),
+        ),
+    }
+    planned = tuple(
+        PlannedOp(
+            op.op,
+            tuple({check.case: None for check in op.accuracy}) or ("rows=7,cols=1023,dtype=float16",),
+            performance[op.op],
+            base=base[op.op],
+            audit=_names(op)[:1] if op.op == "bias_relu" else (),
+        )
+        for op in ops
+    )
+    plan = Plan(
+        planned, 20260102, 1.0, "cuda", base=BASE, duel=DuelWhat.CHANGED, skip_unchanged=True, duel_family=14,
+        removed=("layernorm",),
+    )  # fmt: skip
+    found = run(ops, plan=plan, command="perfci check --against origin/main")
+    return judged(
+        found,
+        stored("matmul", {_names(matmul)[0]: (0.96 * 140.0, 224.0), _names(matmul)[1]: (345.0, 552.0)}),
+        stored("softmax", {_names(softmax)[-1]: (60.0, 96.0)}),
+        stored("gelu", {_names(gelu)[0]: (9.0, 13.5)}),
+    )
+
+
+def _names(op: OpRun) -> tuple[str, ...]:
+    return tuple(case.case for case in op.performance)
+
+
+def _duelled_softmax() -> OpRun:
+    code = (
+        reason("launch_changed", kernel="_softmax_kernel", what="warps", before="4", after="8"),
+        reason("code_changed", kernel="_softmax_kernel", before="5f2c9a01", after="77ab0c3d"),
+    )
+    named = [case_id(c) for c in grid(rows=[4096], cols=[256, 512, 1024, 2048, 4096, 8192, 32768], dtype=["float16"])]
+    unknown = reason("captured_opaque", what="a CUDA graph", file="softmax_triton.py", line=31)
+    cases = (
+        duelled_case(named[0], 4.0, 0.012, (12,), changes=code, noise=0.006),
+        duelled_case(named[1], 4.0, 0.002, (4,), changes=code),
+        duelled_case(named[2], 16.0, 0.041, (12, 12), changes=code),
+        duelled_case(
+            named[3], 16.0, 0.016, (12, 12, 12, 12), changes=code, noise=0.008, spread=(0.004, -0.006, 0.002, -0.001)
+        ),
+        duelled_case(
+            named[4], 16.0, 0.001, (4,), same=None, changes=(unknown,), modes=(15.6, 17.1), activities=2, added_us=1.5
+        ),
+        duelled_case(named[5], 70.0, 0.0, (), same=True),
+        duelled_case(named[6], 140.0, -0.022, (12, 12, 12, 12), changes=code),
+    )
+    broken = performance_case("rows=16384,cols=1024,dtype=float16", 60.0, 1.6)
+    why = reason(
+        "base_raised", case=broken.case, error="OutOfResources", message="shared memory, 262144 of 232448 bytes",
+        file="softmax_triton.py", line=48,
+    )  # fmt: skip
+    broken = replace(broken, identity=identity_of(broken.case), base=BaseArm(failure=why))
+    checks = tuple(accuracy_case(f"rows={n},cols=1023,dtype=float16", fresh=n == 7) for n in (0, 1, 7))
+    return OpRun("softmax", checks, (*cases, broken), verify_s=3.1, measure_s=61.0, busy_share=0.72)
+
+
+def _duelled_matmul() -> OpRun:
+    named = [case_id({"m": n, "n": n, "k": n, "dtype": "float16"}) for n in (2048, 4096)]
+    changed = (reason("code_changed", kernel="_matmul_kernel", before="0b1d77e2", after="9c40aa15"),)
+    drifted = duelled_case(named[0], 140.0, 0.0, (4, 12, 12), changes=changed, noise=0.002)
+    return OpRun(
+        "matmul",
+        (accuracy_case("m=128,n=128,k=128,dtype=float16", fresh=True),),
+        (drifted, duelled_case(named[1], 345.0, 0.004, (4,), changes=changed, noise=0.001)),
+        verify_s=2.0,
+        measure_s=30.0,
+    )
+
+
+def _newer_op() -> OpRun:
+    case = performance_case("rows=4096,cols=1024,dtype=float16", 9.0)
+    return OpRun("gelu", (accuracy_case("rows=7,cols=1023,dtype=float16"),), (case,), verify_s=1.0, measure_s=1.0)
+
+
+def _control() -> OpRun:
+    """An op whose files are the base's: one case is duelled as a control, and comes out slower."""
+    control = duelled_case("rows=4096,cols=1024,dtype=float16", 16.0, 0.04, (12, 12), same=True)
+    return OpRun("bias_relu", performance=(control,), measure_s=40.0)
+
+
+def compiled() -> tuple[Run, Judgements]:
+    """Kernels compiled for two targets without a device, against a base; registers may grow by a tenth."""
+    offline = environment(device=Device("offline", "no device", "offline"), timer=None)
+    planned = tuple(
+        PlannedOp(op, performance=_STATIC_CASES[op], base=base)
+        for op, base in {
+            "attention": PlannedBase(changed=("kernels/attention/attention_triton.py",)),
+            "broadcast": PlannedBase(changed=("kernels/broadcast/broadcast_triton.py",)),
+            "matmul": PlannedBase(same=True),
+            "softmax": PlannedBase(changed=("kernels/softmax/softmax_triton.py",)),
+        }.items()
+    )
+    plan = Plan(
+        planned, 20260102, 1.0, "offline", suites=(Suite.COMPILED,), base=replace(BASE, changed_rules=()),
+        duel=DuelWhat.CHANGED, skip_unchanged=True,
+    )  # fmt: skip
+    targets = ("sm_90", "gfx942")
+    static = Static(
+        targets,
+        "triton 3.7.1, torch 2.13.0",
+        tuple(_static_op(op, target) for target in targets for op in _STATIC_CASES),
+        tuple(_static_op(op, target, base=True) for target in targets for op in _STATIC_CASES if op != "matmul"),
+    )
+    found = run((), offline, plan=plan, static=static, command="perfci static --target sm_90,gfx942", wall_s=14.8)
+    return judged(found, thresholds=Thresholds(CaseThresholds(registers=0.1)))
+
+
+def hostile_change() -> tuple[Run, Judgements]:
+    """Every text of a base revision, of an identity and of a compiled kernel tries to break the report."""
+    loud = reason("example_raised", error=HOSTILE, message=HOSTILE)
+    case = duelled_case(HOSTILE, 16.0, 0.041, (12, 12), changes=(loud,))
+    launch = LaunchIdentity(HOSTILE, HOSTILE, (1, 1, 1), 4, 3, {HOSTILE: HOSTILE})
+    case = replace(case, identity=Identity((HOSTILE,), (launch,), HOSTILE, (HOSTILE,), loud))
+    base = replace(
+        BASE, name=HOSTILE, commit=HOSTILE, changed_rules=(HOSTILE,), python=HOSTILE, packages={"a": HOSTILE}
+    )
+    known = PlannedBase(changed=(HOSTILE,), performance=(HOSTILE,), apart=loud, failure=loud)
+    planned = PlannedOp(HOSTILE, (), (HOSTILE,), base=known)
+    plan = Plan((planned,), 1, 1.0, "cuda", base=base, duel=DuelWhat.ALL, duel_family=1, base_note=loud)
+    op = StaticOp(
+        HOSTILE,
+        "sm_90",
+        (
+            StaticCase(HOSTILE, binaries=(KernelBinary(HOSTILE, HOSTILE, 32, mix={HOSTILE: 3}),)),
+            StaticCase("n=1", Identity(unknown=loud)),
+            StaticCase("n=2", failure=loud),
+        ),
+        unavailable=loud,
+    )
+    static = Static(("sm_90", HOSTILE), HOSTILE, (op, StaticOp(HOSTILE, HOSTILE, failure=loud)))
+    return judged(run([OpRun(HOSTILE, performance=(case,))], plan=plan, static=static))
+
+
+_STATIC_CASES = {
+    "attention": ("batch=4,heads=32,sequence=4096,dtype=float16",),
+    "broadcast": ("rows=1024,cols=4096,dtype=float16",),
+    "matmul": tuple(f"m={n},n={n},k={n},dtype=float16" for n in (1024, 4096)),
+    "softmax": tuple(f"rows=4096,cols={n},dtype=float16" for n in (512, 1024, 4096, 32768)),
+}
+
+
+def _static_op(op: str, target: str, *, base: bool = False) -> StaticOp:
+    if op == "broadcast" and target == "gfx942":
+        broken = reason(
+            "import_failed", suite="performance", error="RuntimeError", message="no AMD launch limits are known",
+            file="kernels/_launch.py", line=31,
+        )  # fmt: skip
+        return StaticOp(op, target, failure=broken)
+    lacking = reason("static_tool_missing", tools="llvm-objdump", figures="the instructions")
+    missing = lacking if target == "gfx942" else None
+    cases = tuple(_static_case(op, case, target, base=base) for case in _STATIC_CASES[op])
+    return StaticOp(op, target, cases, unavailable=missing)
+
+
+def _static_case(op: str, case: str, target: str, *, base: bool) -> StaticCase:
+    if op == "attention":
+        why = reason("captured_opaque", what="torch.compile", file="attention_triton.py", line=77)
+        return StaticCase(case, Identity(unknown=why))
+    if op == "broadcast" and not base:
+        boom = reason(
+            "compile_failed", kernel="_broadcast_kernel", target=target, file="broadcast_triton.py", line=19,
+            message="out of resource: shared memory, 294912 of 232448 bytes",
+        )  # fmt: skip
+        return StaticCase(case, Identity(unknown=boom), failure=boom)
+    long = op == "softmax" and case.rpartition("cols=")[2].startswith("32768")
+    grew = op == "softmax" and not base
+    digest = f"{random.Random(f'{op} {target} {long} {grew}').getrandbits(64):016x}"
+    seen = target == "sm_90"
+    binary = KernelBinary(
+        f"_{op}_kernel",
+        digest,
+        registers=(96 if grew else 64) if long else (34 if grew else 32),
+        spill_bytes=(24 if grew else 0) if long else 0,
+        local_bytes=(32 if grew else 0) if long else 0,
+        shared_bytes=65536 if op == "matmul" else 16,
+        instructions=(412 if grew else 388) if seen else None,
+        mix={"memory": 30, "float": 160 + 24 * grew, "integer": 120, "control": 22, "other": 56} if seen else {},
+        warps=8 if grew else 4,
+        occupancy=(0.625 if grew else 0.9375) if long else 1.0,
+    )
+    launch = LaunchIdentity(f"_{op}_kernel", digest, (4096, 1, 1), binary.warps, 3, {"cols": case[-20:]})
+    return StaticCase(case, Identity(("aten.empty_like.default(#0)",), (launch,), "c0ffee"), (binary,))
+
+
+def first_run() -> tuple[Run, Judgements]:
+    """A machine with no accelerator: accuracy in the interpreter, and the compiled kernels."""
+    found, _ = on_cpu()
+    cases = tuple(f"rows=4096,cols={n},dtype=float16" for n in (512, 32768))
+    static = Static(("sm_90",), "triton 3.7.1, torch 2.13.0", (_static_op("softmax", "sm_90"),))
+    planned = replace(found.plan.ops[0], performance=cases)
+    op = replace(found.ops[0], accuracy=tuple(replace(c, fresh=True) for c in found.ops[0].accuracy))
+    plan = replace(found.plan, ops=(planned,))
+    return judged(replace(found, ops=(op,), plan=plan, static=static))

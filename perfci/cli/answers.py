@@ -12,13 +12,13 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from perfci import pipeline, settings, store
-from perfci.cli import details, tables
+from perfci.cli import details, selftests, tables
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.progress import Progress
 from perfci.codec import encode
 from perfci.doctor import Facts
 from perfci.errors import UsageError
-from perfci.model import Judgements, OpRun, Run, Suite
+from perfci.model import DuelWhat, Judgements, OpRun, Run, Suite
 from perfci.plan import Request
 from perfci.report import data
 from perfci.settings import Settings
@@ -37,6 +37,12 @@ def request(
 ) -> Request:
     """The options as one record."""
     return Request(tuple(ops), case, str(device), budget, seed, str(timer), _SUITES[str(suite)])
+
+
+def against(wanted: Request, revision: str | None, duel: str, python: str | None, targets: str | None) -> Request:
+    """The options that compare with another revision, added to a request."""
+    names = tuple(name.strip() for name in targets.split(",") if name.strip()) if targets else ()
+    return dataclasses.replace(wanted, against=revision, duel=DuelWhat(str(duel)), base_python=python, targets=names)
 
 
 def check(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
@@ -59,13 +65,41 @@ def run(wanted: Request, project: Path, *, json: bool) -> int:
     """Measure without judging."""
     where = settings.load(project)
     with Progress() as progress:
-        pipeline.measure(where, wanted, _command(), progress)
+        pipeline.measure(where, dataclasses.replace(wanted, duel=DuelWhat.NONE), _command(), progress)
     path = where.reports / "run.json"
     if json:
         _plain(path.read_text(encoding="utf-8"))
     else:
         _plain(f"Run: {_relative(path)}", "Next: `perfci compare` judges it, `perfci report` renders it.")
     return Exit.OK
+
+
+def static(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
+    """Compile without a device, with the report in a folder of its own."""
+    where = settings.load(project)
+    where = dataclasses.replace(where, reports=where.reports / "static")
+    with Progress() as progress:
+        found, judgements = pipeline.static(where, wanted, _command(), progress)
+    if json:
+        _print_json(data.to_json(judgements, found))
+    else:
+        _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
+    path = _write_report(found, judgements, where.reports)
+    if not json:
+        _plain(f"Report: {_relative(path)}")
+    return exit_code(judgements.gate, strict=strict)
+
+
+def selftest(wanted: Request, project: Path, *, json: bool) -> int:
+    """Try perfci on the project's own ops; exit 2 if anything did not come out as it should."""
+    where = settings.load(project)
+    with Progress() as progress:
+        found = pipeline.selftest(where, wanted, _command(), progress)
+    if json:
+        _print_json(found)
+    else:
+        _print(*selftests.trials(found))
+    return Exit.OK if found.passed else Exit.GATE_FAILED
 
 
 def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, json: bool) -> int:
@@ -117,11 +151,12 @@ def list_ops(ops: Sequence[str], case: str | None, device: str, project: Path, *
 
 def show(path: Path, ops: Sequence[str], case: str | None, project: Path, *, json: bool) -> int:
     """Details of a stored run's cases."""
-    where, found = settings.load(project), store.read_run(path)
+    where = settings.load(project)
+    found = _with_compiled(store.read_run(path))
     _known_ops(found, ops)
     judgements = pipeline.decide(found, where)
     chosen = [op for op in found.ops if not ops or op.op in ops]
-    ids = {one.case for op in chosen for one in op.performance} | {one.case for op in chosen for one in op.accuracy}
+    ids = {case for op in chosen for case in _cases(op)} | _compiled_cases(found)
     if not any(matches(each, case) for each in ids) and case:
         raise UsageError("no_case_fits", ops=", ".join(op.op for op in chosen), pattern=case)
     if json:
@@ -132,6 +167,21 @@ def show(path: Path, ops: Sequence[str], case: str | None, project: Path, *, jso
         cases = [one for one in op.performance if matches(one.case, case)]
         _print(*details.show(op, cases, rows, found))
     return Exit.OK
+
+
+def _with_compiled(run: Run) -> Run:
+    """The run with the ops that were only compiled."""
+    known = {op.op for op in run.ops}
+    compiled = dict.fromkeys(op.op for op in run.static.ops) if run.static else {}
+    return dataclasses.replace(run, ops=(*run.ops, *(OpRun(name) for name in compiled if name not in known)))
+
+
+def _cases(op: OpRun) -> list[str]:
+    return [*(one.case for one in op.performance), *(one.case for one in op.accuracy)]
+
+
+def _compiled_cases(run: Run) -> set[str]:
+    return {case.case for op in run.static.ops for case in op.cases} if run.static else set()
 
 
 def _only(op: OpRun, pattern: str | None) -> OpRun:

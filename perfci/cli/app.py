@@ -45,6 +45,14 @@ class SuiteKind(StrEnum):
     PERFORMANCE = "performance"
 
 
+class DuelKind(StrEnum):
+    """Which cases are timed beside the base revision."""
+
+    CHANGED = "changed"
+    ALL = "all"
+    NONE = "none"
+
+
 class Format(StrEnum):
     """Who reads the answer."""
 
@@ -87,6 +95,37 @@ Timer = Annotated[
     TimerKind, typer.Option("--timer", help="Device activity records or event pairs; auto takes records if it can.")
 ]
 SuiteOption = Annotated[SuiteKind, typer.Option("--suite", help="Which of an op's two suites run.")]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="REV",
+        show_default="the merge base; on the default branch the baselines' commit",
+        help="Git revision to compare with, case by case and side by side.",
+    ),
+]
+Duel = Annotated[
+    DuelKind,
+    typer.Option("--duel", help="Which cases are timed beside the base: those whose device work changed, all, none."),
+]
+BasePython = Annotated[
+    str | None,
+    typer.Option(
+        "--base-python",
+        metavar="PATH",
+        show_default="the same",
+        help="Interpreter that runs the base: to compare across versions of Triton or CANN.",
+    ),
+]
+Targets = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="LIST",
+        show_default="the project's targets, sm_90 unless set",
+        help="What to compile for without a device, such as sm_80,sm_90,sm_100,gfx942.",
+    ),
+]
 Output = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
 Project = Annotated[Path, typer.Option("--project", metavar="DIR", help="A folder of the project.")]
 RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run.json, or the folder that holds one.")]
@@ -114,13 +153,18 @@ def check(
     strict: Strict = False,
     suite: SuiteOption = SuiteKind.BOTH,
     timer: Timer = TimerKind.AUTO,
+    against: Against = None,
+    duel: Duel = DuelKind.CHANGED,
+    base_python: BasePython = None,
+    target: Targets = None,
     output: Output = Format.TEXT,
     project: Project = HERE,
 ) -> int:
-    """Verify, measure, compare with the baselines, judge, and write reports/."""
+    """Verify, measure, compare with the base revision and the baselines, judge, and write reports/."""
     from perfci.cli import answers
 
     request = answers.request(op, case, device, budget, seed, suite, timer)
+    request = answers.against(request, against, duel, base_python, target)
     return answers.check(request, project, strict=strict, json=output is Format.JSON)
 
 
@@ -141,6 +185,42 @@ def run(
 
     request = answers.request(op, case, device, budget, seed, suite, timer)
     return answers.run(request, project, json=output is Format.JSON)
+
+
+@app.command()
+def static(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    against: Against = None,
+    target: Targets = None,
+    strict: Strict = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+) -> int:
+    """Compile every case without a device, and say what changed since the base: no noise, on any machine."""
+    from perfci.cli import answers
+
+    request = answers.request(op, case, "cpu", 1.0, None, "performance", "auto")
+    request = answers.against(request, against, "changed", None, target)
+    return answers.static(request, project, strict=strict, json=output is Format.JSON)
+
+
+@app.command()
+def selftest(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    budget: Budget = 1.0,
+    seed: Seed = None,
+    timer: Timer = TimerKind.AUTO,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+) -> int:
+    """Try perfci on this machine: unchanged kernels pass, a planted slow-down and a planted error are found."""
+    from perfci.cli import answers
+
+    request = answers.request(op, case, device, budget, seed, "both", timer)
+    return answers.selftest(request, project, json=output is Format.JSON)
 
 
 @app.command()

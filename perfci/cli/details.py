@@ -1,18 +1,38 @@
-"""What `perfci show` tells of an op: its accuracy, then each case's verdict, looks at it, arms and compiled kernels."""
+"""What `perfci show` tells of an op: its accuracy, then each case's verdict, looks at it, arms and compiled kernels.
+
+A case that a base was held against also has the duel, look by look, and what its call does otherwise than the base's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from perfci import units
-from perfci.model import AccuracyCase, Block, Gate, Judgement, OpRun, PerformanceCase, Run, Screen, Summary
-from perfci.report import rows
+from perfci import looks, units
+from perfci.model import (
+    AccuracyCase,
+    ArmBlock,
+    Block,
+    Gate,
+    Identity,
+    Judgement,
+    Look,
+    OpRun,
+    PerformanceCase,
+    Run,
+    Screen,
+    Static,
+    StaticOp,
+    Summary,
+    Verdict,
+)
+from perfci.report import against, compiled, rows
 from perfci.report.accuracy import dtype_of
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.wording import sentence
@@ -60,7 +80,8 @@ def show(
     """Details of an op's chosen cases; `judged` has the performance rows by op and case."""
     name, where_ran = plain(op.op, NAME_LIMIT), run.environment
     where = plain(f"{where_ran.device.name}{rows.timed_by(where_ran.timer)}")
-    yield Text(f"{name} on {where}", style="bold")
+    if op != OpRun(op.op) or not run.static:
+        yield Text(f"{name} on {where}", style="bold")
     for reason in (op.failure, op.unmeasured, *op.notes):
         if reason:
             yield Text(plain(sentence(reason, language)))
@@ -73,6 +94,9 @@ def show(
     for case in cases:
         yield Text()
         yield from _case(name, case, judged.get((op.op, case.case)), language)
+    if run.static:
+        chosen = {case.case for case in cases} if len(cases) < len(op.performance) else None
+        yield from static(run.static, op.op, language, chosen)
 
 
 def _case(op: str, case: PerformanceCase, row: Judgement | None, language: str) -> Iterator[RenderableType]:
@@ -83,10 +107,15 @@ def _case(op: str, case: PerformanceCase, row: Judgement | None, language: str) 
         yield from (Text(f"  also: {text}") for text in told[1:])
     yield from (Text(f"  {plain(sentence(reason, language))}") for reason in case.suspicion)
     yield Text(_times(case, row))
+    yield from (Text(f"  {line}") for line in _base(case, row, language))
+    if row and row.comparison and row.comparison.duel:
+        yield _duel(case.blocks, row.comparison.duel, row.verdict)
     if row and row.comparison and row.comparison.screens:
         yield _looks(row.comparison.screens)
     if case.blocks:
         yield _arms(case.blocks)
+    if case.identity:
+        yield from _identity(case.identity, language)
     if case.compiled:
         yield _compiled(case)
 
@@ -97,15 +126,138 @@ def _times(case: PerformanceCase, row: Judgement | None) -> str:
     speedup = seen.speedup if seen else None
     facts = [
         ("kernel", units.time(seen.kernel_us if seen else None)),
+        ("base", units.time(seen.base_us if seen else None)),
         ("baseline", units.time(seen.baseline_us if seen else None)),
         ("reference", units.time(seen.reference_us if seen else None)),
         ("speedup", rows.speedup(speedup)),
         ("first call", units.time(None if case.compile_s is None else case.compile_s * 1e6)),
         ("memory", units.size(case.footprint_bytes)),
+        ("peak memory", units.size(case.peak_bytes)),
         ("max abs error", _worst([case.errors.max_abs] if case.errors else [])),
     ]
     told = [f"{name} {value}" for name, value in facts if value != _NOTHING_TOLD]
     return "  " + (", ".join(told) or "not timed")
+
+
+def _base(case: PerformanceCase, row: Judgement | None, language: str) -> Iterator[str]:
+    """What the base has to do with the case; what stands among the verdict's reasons is not told again."""
+    if case.base is None or (case.base.same and not case.base.duelled):
+        return
+    told = {plain(sentence(reason, language)) for reason in row.reasons} if row else set()
+    for text in against.told(case.base, language):
+        if plain(text) not in told:
+            yield f"against the base: {plain(text)}"
+
+
+def _duel(blocks: Sequence[Block], seen: Look, verdict: Verdict) -> Grid:
+    taken = duel_looks(blocks, seen)
+    return Grid(
+        f"Duel, look by look: kernel against base, {units.percent(math.expm1(seen.tau))} allowed",
+        ("blocks", "processes", "says", "change", "interval", "p slower", "p faster", "by process"),
+        tuple(
+            (str(look.blocks), str(look.processes), _says(look, verdict, last=look is taken[-1]), *_duel_look(look))
+            for look in taken
+        ),
+        texts=0,
+        minor=("p faster",),
+    )
+
+
+def _says(look: Look, verdict: Verdict, *, last: bool) -> str:
+    """What a look led to: those of one process can only clear; those of several stay open until the last decides."""
+    if look.processes < min(looks.FINAL):
+        return str(looks.answer(look, 1.0, 1.0, 1.0))
+    return str(verdict) if last else str(looks.Answer.OPEN)
+
+
+def duel_looks(blocks: Sequence[Block], seen: Look) -> list[Look]:
+    """The looks that were taken up to the last one, from the blocks that each of them had."""
+    by_process: dict[int, list[float]] = {}
+    for block in blocks:
+        if against.DUEL in block.shifts:
+            by_process.setdefault(block.process, []).append(block.shifts[against.DUEL])
+    first, *later = [by_process[process] for process in sorted(by_process)]
+    counts = [count for count in (looks.FIRST, looks.SECOND) if count < len(first)]
+    early = [[first[:count]] for count in (*counts, len(first))]
+    final = [[first, *later[: processes - 1]] for processes in looks.FINAL if processes <= 1 + len(later)]
+    every = [[first, *later]] if 1 + len(later) not in {1, *looks.FINAL} else []
+    return [looks.look(look, math.expm1(seen.tau)) for look in (*early, *final, *every)]
+
+
+def _duel_look(look: Look) -> tuple[str, ...]:
+    found, tested = rows.as_ratio(look.shift), look.processes >= min(looks.FINAL)
+    ends = f"{units.percent(found.low, signed=True)} to {units.percent(found.high, signed=True)}"
+    return (
+        units.percent(found.value, signed=True),
+        f"{ends} at {100 * found.confidence:.0f} %",
+        units.significant(look.p_slower) if tested else _NOTHING_TOLD,
+        units.significant(look.p_faster) if tested else _NOTHING_TOLD,
+        against.by_process(look),
+    )
+
+
+def _identity(found: Identity, language: str) -> Iterator[RenderableType]:
+    """What one call of the kernel does on the device."""
+    if found.unknown:
+        yield Text(f"  {plain(sentence(found.unknown, language))}")
+    operations = rows.number(len(found.operations), "torch operation")
+    tuned = f"; tuned: {'; '.join(found.choices)}" if found.choices else ""
+    yield Text(f"  a call makes {rows.number(len(found.launches), 'launch', 'launches')}, {operations}{plain(tuned)}")
+    if found.launches:
+        yield Grid(
+            "Launches of a call",
+            ("kernel", "code", "arguments", "grid", "warps", "stages"),
+            tuple(
+                (
+                    plain(launch.kernel, NAME_LIMIT),
+                    plain(launch.artefact[:8], 8),
+                    plain(", ".join(f"{name}={value}" for name, value in launch.arguments.items()), NAME_LIMIT),
+                    " x ".join(map(str, launch.grid)),
+                    _whole(launch.warps),
+                    _whole(launch.stages),
+                )
+                for launch in found.launches
+            ),
+            texts=3,
+            minor=("arguments",),
+        )
+
+
+def static(
+    found: Static, op: str, language: str = "en", chosen: Collection[str] | None = None
+) -> Iterator[RenderableType]:
+    """What the op's cases compile to without a device, target by target; chosen: these cases only."""
+    for one in found.ops:
+        if one.op == op:
+            kept = one if chosen is None else replace(one, cases=tuple(c for c in one.cases if c.case in chosen))
+            yield from _static(kept, compiled.base_of(found, one), found.toolchain, language)
+
+
+def _static(op: StaticOp, base: StaticOp | None, toolchain: str, language: str) -> Iterator[RenderableType]:
+    yield Text()
+    yield Text(plain(f"{op.op} compiled for {op.target} by {toolchain}"), style="bold")
+    for reason in (op.failure, op.unavailable):
+        if reason:
+            yield Text(f"  {plain(sentence(reason, language))}")
+    for case in op.cases:
+        if why := case.failure or case.identity.unknown:
+            yield Text(f"  {plain(case.case, NAME_LIMIT)}: {plain(sentence(why, language))}")
+    if found := compiled.binaries(op, base):
+        beside = ", with the base's figure where that was another" if base else ""
+        yield Grid(
+            f"Kernels{beside}",
+            ("kernel", "cases", *compiled.FIGURES),
+            tuple(
+                (plain(one.now.name, NAME_LIMIT), plain(", ".join(one.cases), NAME_LIMIT), *compiled.figures(one))
+                for one in found
+            ),
+            texts=2,
+            minor=("cases", "local", "shared", "mix"),
+        )
+
+
+def _whole(value: int | None) -> str:
+    return _NOTHING_TOLD if value is None else str(value)
 
 
 def _looks(screens: Sequence[Screen]) -> Grid:
@@ -133,24 +285,36 @@ def _look(screen: Screen) -> tuple[str, ...]:
 
 
 def _arms(blocks: Sequence[Block]) -> Grid:
-    found = [(name, block.process, block.index, timed) for block in blocks for name, timed in block.arms.items()]
-    found.sort(key=lambda one: (one[0], one[1]))
+    found = [(name, block, timed) for block in blocks for name, timed in block.arms.items()]
+    found.sort(key=lambda one: (one[0], one[1].process))
+    extra = _extra(blocks)
     return Grid(
         "Blocks",
-        ("arm", "process", "block", "median", "min", "p05", "p95", "max", "RSD", "outliers", "span", "host"),
+        ("arm", "process", "block", "median", "min", "p05", "p95", "max", "RSD", "outliers", "span", "host", *extra),
         tuple(
             (
                 plain(name, 24),
-                str(process),
-                str(index),
+                str(block.process),
+                str(block.index),
                 *_summary(timed.time),
                 units.time(timed.span_us),
                 units.time(timed.host_us),
+                *(tell(block, timed) for tell in extra.values()),
             )
-            for name, process, index, timed in found
+            for name, block, timed in found
         ),
         minor=("min", "p05", "max", "host"),
     )
+
+
+def _extra(blocks: Sequence[Block]) -> Mapping[str, Callable[[Block, ArmBlock], str]]:
+    """Columns that only some runs need: the levels that launches fall into, the board where it was another."""
+    found: dict[str, Callable[[Block, ArmBlock], str]] = {}
+    if any(len(arm.modes_us) > 1 for block in blocks for arm in block.arms.values()):
+        found["levels"] = lambda _, arm: " and ".join(map(units.time, arm.modes_us)) or _NOTHING_TOLD
+    if any(block.board for block in blocks):
+        found["board"] = lambda block, _: plain(block.board or _NOTHING_TOLD, 12)
+    return found
 
 
 def _summary(time: Summary) -> tuple[str, ...]:
@@ -159,9 +323,6 @@ def _summary(time: Summary) -> tuple[str, ...]:
 
 
 def _compiled(case: PerformanceCase) -> Grid:
-    def whole(value: int | None) -> str:
-        return "-" if value is None else str(value)
-
     return Grid(
         "Compiled kernels",
         ("kernel", "configuration", "registers", "spills", "shared memory", "warps", "stages"),
@@ -169,11 +330,11 @@ def _compiled(case: PerformanceCase) -> Grid:
             (
                 plain(one.name, NAME_LIMIT),
                 plain(one.constants or "-", NAME_LIMIT),
-                whole(one.registers),
-                whole(one.spills),
+                _whole(one.registers),
+                _whole(one.spills),
                 units.size(one.shared_bytes),
-                whole(one.warps),
-                whole(one.stages),
+                _whole(one.warps),
+                _whole(one.stages),
             )
             for one in case.compiled
         ),

@@ -19,7 +19,14 @@ _STAGES = {
     "prepare": "preparing",
     "smoke": "one launch of the performance suite",
     "measure": "measuring",
+    "static": "compiling",
 }
+
+_OF_BASE = " of the base"
+"""How the stage of a worker ends that runs the base revision."""
+
+_UNTOLD = frozenset({"import", "smoke"})
+"""Stages that are over too soon for a line of a log."""
 
 
 class Progress:
@@ -62,12 +69,13 @@ class Progress:
     def _step(self, step: Step) -> None:
         if step.stage == "import":
             self._failed = 0
-        stage = _STAGES.get(step.stage, step.stage)
+        own = step.stage.removesuffix(_OF_BASE)
+        stage = _STAGES.get(own, own) + (" the base" if own != step.stage else "")
         if self._status:
             count = f" {step.done + 1}/{step.total}" if step.total else ""
             # As text, not as markup: a case's id may hold brackets.
             self._status.update(Text(f"{step.op}: {stage}{count} {step.case or ''}"))
-        elif step.stage not in {"import", "smoke"} and (step.op, stage) not in self._told:
+        elif own not in _UNTOLD and (step.op, stage) not in self._told:
             self._told.add((step.op, stage))
             total = f", {step.total} checks" if step.total else ""
             self._line(f"{step.op}: {stage}{total}")

@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from perfci.cli.details import show
-from perfci.model import Gate, Judgements, Plan, PlannedOp, Reason, Run, Verdict
+from perfci.model import Gate, Judgements, Plan, PlannedOp, Reason, Run, Suite, Verdict
 from perfci.report import rows
 from perfci.report.rows import Row
 from perfci.report.text import NAME_LIMIT, plain
@@ -44,6 +44,7 @@ INDENT = 14
 
 STYLES = {Gate.FAILS: "bold red", Gate.WARNS: "bold yellow", Gate.OK: "green"}
 
+_HEADER = ("verdict", "op and case", "change", "speedup", "kernel", "reference")
 _GAP = 2
 _VERDICT, _TIME = 12, 9
 _CHANGE, _CHANGE_RANGED = 9, 27
@@ -68,24 +69,34 @@ class Shown:
 
 
 def verdicts(judgements: Judgements, run: Run | None = None, language: str = "en") -> RenderableType:
-    """The verdict table, what failed first; each reason stands under its row."""
+    """The verdict table, what failed first; each reason stands under its row.
+
+    Above it: how a change alters its own judging, and what it is compared with. Below: the other notes.
+    """
     shown, hidden = _few(rows.rows(judgements, language))
-    notes = [*([_about(run)] if run else []), *(plain(sentence(note, language)) for note in judgements.notes)]
+    notes = rows.notes(judgements, run, language)
+    first, above = [plain(note) for note in notes.first], [plain(note) for note in notes.above]
+    below = [*hidden, *([_about(run)] if run else []), *_mixed(judgements), *(plain(note) for note in notes.below)]
+    timed = any(row.suite is not Suite.COMPILED for row, _ in shown)
 
     def terminal(width: int) -> Iterator[RenderableType]:
-        layout = _Layout.of(width)
-        yield Text(layout.line("verdict", "op and case", "change", "speedup", "kernel", "reference"), style="dim")
+        layout = _Layout.of(width, timed=timed)
+        yield from (Text(line, style=STYLES[Gate.WARNS]) for line in first)
+        yield from (Text(line) for line in above)
+        yield Text(layout.line(*_HEADER), style="dim")
         for row, told in shown:
             yield from _terminal_row(row, told, layout)
-        yield from (Text(line, style="dim") for line in (*hidden, *notes))
+        yield from (Text(line, style="dim") for line in below)
 
     def lines() -> Iterator[str]:
-        layout = _Layout.plain([row for row, _ in shown])
-        yield layout.line("verdict", "op and case", "change", "speedup", "kernel", "reference")
+        layout = _Layout.plain([row for row, _ in shown], timed=timed)
+        for line in (*first, *above):
+            yield from _wrapped(line, "")
+        yield layout.line(*_HEADER)
         for row, told in shown:
             yield from layout.cells(row)
             yield from _wrapped(told, "    ")
-        for line in (*hidden, *notes):
+        for line in below:
             yield from _wrapped(line, "")
 
     return Shown(terminal, lines)
@@ -128,19 +139,22 @@ class _Layout:
     name: int
     ranged: bool
     reference: bool = True
+    timed: bool = True
+    """whether any row has a time; without one the columns of numbers are left out"""
 
     @classmethod
-    def of(cls, width: int) -> _Layout:
+    def of(cls, width: int, *, timed: bool = True) -> _Layout:
         """What fits a terminal: below WIDE no intervals, below 100 no reference time either."""
         ranged, reference = width >= WIDE, width >= 100
         fixed = _VERDICT + (_CHANGE_RANGED + _SPEEDUP_RANGED if ranged else _CHANGE + _SPEEDUP)
         fixed += (_TIME + _GAP) * (1 + reference) + 3 * _GAP
-        return cls(max(20, width - fixed - 1), ranged, reference)
+        return cls(max(20, width - (fixed if timed else _VERDICT + _GAP) - 1), ranged, reference, timed)
 
     @classmethod
-    def plain(cls, shown: Sequence[Row]) -> _Layout:
+    def plain(cls, shown: Sequence[Row], *, timed: bool = True) -> _Layout:
         """For lines of at most PLAIN columns: as wide as the longest name needs."""
-        return cls(min(_LONGEST_NAME, max((len(_name(row)) for row in shown), default=0)), ranged=True)
+        longest = _LONGEST_NAME if timed else PLAIN - _VERDICT - _GAP
+        return cls(min(longest, max((len(_name(row)) for row in shown), default=0)), True, timed=timed)
 
     def cells(self, row: Row) -> Iterator[str]:
         """The row's lines: a long name goes on below."""
@@ -154,9 +168,11 @@ class _Layout:
     def line(self, verdict: str, name: str, change: str, speedup: str, kernel: str, reference: str) -> str:
         """One line with its columns aligned."""
         widths = (_CHANGE_RANGED, _SPEEDUP_RANGED) if self.ranged else (_CHANGE, _SPEEDUP)
+        named = [f"{verdict:<{_VERDICT}}", set_cell_size(name, self.name)]
+        if not self.timed:
+            return (" " * _GAP).join(named).rstrip()
         texts = [
-            f"{verdict:<{_VERDICT}}",
-            set_cell_size(name, self.name),
+            *named,
             f"{change:<{widths[0]}}",
             f"{speedup:<{widths[1]}}",
             f"{kernel:>{_TIME}}",
@@ -177,9 +193,19 @@ def _terminal_row(row: Row, told: str, layout: _Layout) -> Iterator[RenderableTy
 
 def _about(run: Run) -> str:
     """Where the numbers come from."""
-    where = run.environment
+    where, static = run.environment, run.static
     commit = f", commit {where.commit[:12]}{' with uncommitted changes' if where.dirty else ''}" if where.commit else ""
+    if static and not run.ops:
+        return plain(f"Compiled for {', '.join(static.targets)} by {static.toolchain}{commit}.")
     return plain(f"On {where.device.name}{rows.timed_by(where.timer)}{commit}, seed {run.plan.seed}.")
+
+
+def _mixed(judgements: Judgements) -> list[str]:
+    """What the changes are against, where not all are against the same."""
+    compared = [row.comparison for row in judgements.rows if row.comparison]
+    if not any(one.duel for one in compared) or not any(one.screens and not one.duel for one in compared):
+        return []
+    return ["Changes are against the base where a case was timed beside it, else against the baseline."]
 
 
 def _few(found: Sequence[Row]) -> tuple[list[tuple[Row, str]], list[str]]:

@@ -23,7 +23,7 @@ def write(run: Run, judgements: Judgements, folder: Path, launches: Path | None 
     `launches` is the folder that holds the raw launches (or that file). With them percentiles are those of all launches
     and their distribution is drawn; without, they come from the blocks' summaries.
     """
-    from perfci.report import build, frame, markdown, plots
+    from perfci.report import against, build, frame, markdown, plots
     from perfci.report.sections import Material
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,8 @@ def write(run: Run, judgements: Judgements, folder: Path, launches: Path | None 
     raw = _raw(stored)
     pictures = plots.write(run, judgements, folder, raw)
     spreads, clocks = frame.spreads(table, raw), frame.clocks(table)
-    page = build.report(Material(run, judgements, spreads, clocks, pictures, language))
+    noises = against.noises(run, judgements)
+    page = build.report(Material(run, judgements, spreads, clocks, pictures, noises, language))
     if stored.note:
         page = replace(page, notes=(*page.notes, inline(sentence(stored.note, language))))
     path = folder / REPORT

@@ -1,46 +1,33 @@
-"""From a run and its judgements to the page's parts: heading, verdict table, environment, what to type next."""
+"""From a run and its judgements to the page's parts: heading, verdict table, environment."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
-from perfci import units, wording
-from perfci.model import Environment, Gate, Judgement, Judgements, Run, Suite, Verdict
-from perfci.report import rows, sections, speed
+from perfci import units
+from perfci.model import Base, Environment, Gate, Judgements, Run, Suite, Verdict
+from perfci.report import compiled, rows, sections, speed
 from perfci.report.frame import Clocks
+from perfci.report.reading import reading
 from perfci.report.sections import Material
-from perfci.report.text import block, code, inline, plain
-from perfci.report.view import FOLD_ROWS, Report, Step, Table
-
-RUN_FILE = "reports/run.json"
+from perfci.report.steps import only_compiled, repeat, steps
+from perfci.report.text import block, code, inline
+from perfci.report.view import FOLD_ROWS, Report, Table
 
 _VERDICT_COLUMNS = ("op", "case", "verdict", "change", "speedup", "kernel", "reference", "reason")
 _VERDICT_RIGHT = frozenset({"kernel", "reference"})
+
+_HOW = {
+    "asked": "named {} by --against",
+    "first_parent": "the tip of {} that is merged into",
+    "merge_base": "where {} was left",
+    "baseline": "the commit of the baselines",
+}
 
 _GATES = {
     Gate.OK: "The gate is open: nothing failed and nothing warns.",
     Gate.WARNS: "The gate is open, with warnings: {worst}.",
     Gate.FAILS: "The gate fails: {worst}.",
-}
-
-_SHOW = "perfci show {run} --op {op} --case {case}"
-_AGAIN = "perfci check --op {op} --case {case}"
-_SAME = f"{_AGAIN} --seed {{seed}}"
-_QUIETER = f"perfci doctor\n{_AGAIN} --budget {{budget}}"
-_ACCEPT = "perfci accept {run} --op {op}"
-
-_STEPS: Mapping[Verdict, tuple[str, str]] = {
-    Verdict.REGRESSED: ("see every look at it; after a change, `perfci check` the same case again.", _SHOW),
-    Verdict.WRONG: ("its sentence names values, layout and seed; this repeats exactly those inputs.", _SAME),
-    Verdict.TOO_SLOW: ("see how far its speedup is from the target in `thresholds/`.", _SHOW),
-    Verdict.ERROR: ("read the message in the op's section above; this repeats it alone.", _SAME),
-    Verdict.INCONCLUSIVE: ("look for throttling and other processes, then give it more time.", _QUIETER),
-    Verdict.DRIFTED: ("driver, board or reference moved; if that was meant, store the new numbers.", _ACCEPT),
-    Verdict.STALE: ("the stored baseline cannot speak here; this stores one that can.", _ACCEPT),
-    Verdict.SUSPECT: ("read what was seen before believing the time.", _SHOW),
-    Verdict.REMOVED: ("if the case went on purpose, store the run without it.", _ACCEPT),
-    Verdict.NEW: ("once its numbers are what you want, store them as the baseline.", _ACCEPT),
 }
 
 
@@ -51,19 +38,25 @@ def report(material: Material) -> Report:
     fine = tuple(row for row in shown if row.verdict.gate is Gate.OK)
     grave = shown[: len(shown) - len(fine)]
     fold = len(fine) > FOLD_ROWS
+    notes = rows.notes(judgements, run, language)
     return Report(
         gate=rows.GATE_WORDS[judgements.gate],
+        first=_inlined(notes.first),
         headline=_headline(judgements),
         ran=_ran(run),
+        above=_inlined(notes.above),
         verdicts=_verdicts(grave if fold else shown),
         fine=_verdicts(fine) if fold else None,
         fine_title=f"{len(fine)} rows that are fine: {rows.tally(_verdict_counts(fine))}",
-        notes=tuple(inline(wording.sentence(note, language)) for note in judgements.notes),
+        notes=_inlined(notes.below),
         ops=sections.sections(material),
+        untouched="" if only_compiled(run) else _untouched(sections.untouched(material)),
+        compiled=compiled.section(run.static, judgements.rows, language),
         environment=_environment(run),
         clocks=_clocks(material.clocks),
-        repeat=block(_repeat(run)),
-        steps=_steps(run, judgements),
+        repeat=block(repeat(run)),
+        reading=tuple(reading(run, judgements)),
+        steps=steps(run, judgements),
     )
 
 
@@ -81,20 +74,23 @@ def _verdict_counts(shown: Iterable[rows.Row]) -> list[tuple[Verdict, int]]:
     return list(counts.items())
 
 
-def _verdicts(shown: Iterable[rows.Row]) -> Table:
-    return Table(_VERDICT_COLUMNS, tuple(_verdict_row(row) for row in shown), _VERDICT_RIGHT)
+def _verdicts(shown: Sequence[rows.Row]) -> Table:
+    table = Table(_VERDICT_COLUMNS, tuple(_verdict_row(row) for row in shown), _VERDICT_RIGHT)
+    return speed.without_empty(table) if all(row.suite is Suite.COMPILED for row in shown) else table
 
 
 def _verdict_row(row: rows.Row) -> tuple[str, ...]:
-    verdict = str(row.verdict) if row.verdict.gate is Gate.OK else f"**{row.verdict}**"
     change, speedup = _ranged(row.change, row.change_range), _ranged(row.speedup, row.speedup_range)
+    verdict = rows.verdict_word(row.verdict)
     return (code(row.op), _where(row), verdict, change, speedup, row.kernel, row.reference, inline(row.sentence))
 
 
 def _where(row: rows.Row) -> str:
-    if row.case is None:
-        return row.where
-    return code(row.case) if row.suite is Suite.PERFORMANCE else f"accuracy {code(row.case)}"
+    return " ".join(filter(None, (inline(row.about), code(row.case) if row.case is not None else "")))
+
+
+def _inlined(sentences: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(inline, sentences))
 
 
 def _ranged(value: str, interval: str) -> str:
@@ -102,12 +98,15 @@ def _ranged(value: str, interval: str) -> str:
 
 
 def _ran(run: Run) -> Table:
-    where_ran = run.environment
+    where_ran, base, static = run.environment, run.plan.base, run.static
+    names = [op.op for op in run.ops] or [op.op for op in run.plan.ops]
     lines = [
-        ("ops", ", ".join(code(op.op) for op in run.ops) or "none"),
+        ("ops", ", ".join(map(code, names)) or "none"),
         ("cases", _planned(run)),
         ("device", inline(where_ran.device.name)),
         ("commit", _commit(where_ran)),
+        *([("base", _base(base))] if base else []),
+        *([("compiled for", ", ".join(map(inline, static.targets)))] if static else []),
         ("started", _started(run)),
         ("command", code(run.command)),
         ("perfci", inline(run.perfci)),
@@ -117,12 +116,19 @@ def _ran(run: Run) -> Table:
     return Table(("what", "this run"), tuple(lines))
 
 
+def _base(base: Base) -> str:
+    python = f", run by {code(base.python)}" if base.python else ""
+    return f"{code(base.commit[:12])}, {_HOW.get(base.how, base.how).format(code(base.name))}{python}"
+
+
 def _started(run: Run) -> str:
     took = f", took {speed.seconds(run.wall_s)}" if run.wall_s is not None else ""
     return f"{inline(run.created)}{took}"
 
 
 def _planned(run: Run) -> str:
+    if only_compiled(run):
+        return f"{rows.number(run.plan.family, 'performance case')}, compiled without a device"
     accuracy = sum(len(op.accuracy) for op in run.ops)
     measured = sum(bool(case.blocks) for op in run.ops for case in op.performance)
     return (
@@ -144,9 +150,9 @@ def _environment(run: Run) -> Table:
     facts = [
         ("device", inline(device.name)),
         ("device key", code(device.key)),
-        ("board", inline(device.uuid or "-")),
-        ("driver", inline(device.driver or "-")),
-        ("runtime", inline(device.runtime or "-")),
+        ("board", inline(device.uuid or "")),
+        ("driver", inline(device.driver or "")),
+        ("runtime", inline(device.runtime or "")),
         ("processors", str(device.processors or "-")),
         ("L2 cache", units.size(device.l2_bytes)),
         ("memory", units.size(device.memory_bytes)),
@@ -159,9 +165,24 @@ def _environment(run: Run) -> Table:
         ("system", inline(where_ran.system)),
         ("variables", ", ".join(code(f"{name}={v}") for name, v in sorted(where_ran.variables.items())) or "-"),
         ("seed", str(run.plan.seed)),
-        ("budget", f"{units.significant(run.plan.budget_s)} s of device time a case for the first looks"),
+        ("budget", _budget(run)),
+        *_base_environment(run.plan.base),
     ]
-    return Table(("environment", "value"), tuple(fact for fact in facts if fact[1] != "-"))
+    return Table(("environment", "value"), tuple(fact for fact in facts if fact[1] not in {"", "-"}))
+
+
+def _budget(run: Run) -> str:
+    if only_compiled(run):
+        return "-"
+    return f"{units.significant(run.plan.budget_s)} s of device time a case for the first looks"
+
+
+def _base_environment(base: Base | None) -> list[tuple[str, str]]:
+    """The base's own packages, where another interpreter runs it."""
+    if base is None or base.python is None:
+        return []
+    packages = ", ".join(f"{inline(name)} {inline(version)}" for name, version in sorted(base.packages.items()))
+    return [("the base's interpreter", code(base.python)), ("the base's packages", packages or "-")]
 
 
 def _limit(value: float | None, unit: str) -> str:
@@ -181,36 +202,9 @@ def _clocks(clocks: Clocks) -> Table:
     return Table(("seen beside the blocks", "least to greatest"), tuple(lines))
 
 
-def _repeat(run: Run) -> str:
-    ops = " ".join(f"--op {quoted(op.op)}" for op in run.plan.ops or run.ops)
-    only = f" --case {quoted(run.plan.filter)}" if run.plan.filter else ""
-    return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}".split())
-
-
-def quoted(text: str) -> str:
-    """A name as a shell's argument."""
-    return shlex.quote(plain(text))
-
-
-def _steps(run: Run, judgements: Judgements) -> tuple[Step, ...]:
-    """One a verdict that came up, its command filled in for the first such row, of a case if there is one."""
-    first: dict[Verdict, Judgement] = {}
-    for row in sorted(judgements.rows, key=lambda row: row.case is None):
-        first.setdefault(row.verdict, row)
-    return tuple(
-        Step(str(verdict), advice, block(_filled(command, first[verdict].op, first[verdict].case, run)))
-        for verdict, (advice, command) in _STEPS.items()
-        if verdict in first
-    )
-
-
-def _filled(command: str, op: str, case: str | None, run: Run) -> str:
-    """The command for this row; a row about a whole op has no case to name."""
-    command = command if case is not None else command.replace(" --case {case}", "")
-    return command.format(
-        run=RUN_FILE,
-        op=quoted(op),
-        case=quoted(case or ""),
-        seed=run.plan.seed,
-        budget=units.significant(4 * run.plan.budget_s),
-    )
+def _untouched(ops: Sequence[str]) -> str:
+    """What became of ops without a section."""
+    if not ops:
+        return ""
+    named = ", ".join(map(code, ops))
+    return f"Without a section, since nothing of {'it' if len(ops) == 1 else 'them'} had to be run: {named}."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from perfci import wording
-from perfci.model import Interval, Judgement, Judgements, Reason, Run
+from perfci.model import Interval, Judgement, Judgements, Look, Reason, Run
 from perfci.report import rows
 
 FORMAT = 1
@@ -44,6 +45,7 @@ def _run(run: Run) -> dict[str, Any]:
         "timer": run.environment.timer,
         "seed": run.plan.seed,
         "stopped": run.stopped,
+        "base": run.plan.base.commit if run.plan.base else None,
     }
 
 
@@ -53,6 +55,7 @@ def _row(row: Judgement, language: str) -> dict[str, Any]:
         "op": row.op,
         "suite": str(row.suite),
         "case": row.case,
+        "target": row.target,
         "verdict": str(row.verdict),
         "gate": str(row.verdict.gate),
         "reason": _reason(row.reasons[0], language) if row.reasons else None,
@@ -62,7 +65,22 @@ def _row(row: Judgement, language: str) -> dict[str, Any]:
         "kernel_us": seen.kernel_us if seen else None,
         "reference_us": seen.reference_us if seen else None,
         "baseline_us": seen.baseline_us if seen else None,
+        "base_us": seen.base_us if seen else None,
+        "duel": _duel(seen.duel) if seen and seen.duel else None,
         "p_adjusted": row.p_adjusted,
+    }
+
+
+def _duel(look: Look) -> Mapping[str, Any]:
+    """Ratios - 1 where the record holds logarithms."""
+    return {
+        "blocks": look.blocks,
+        "processes": look.processes,
+        "allowed": math.expm1(look.tau),
+        "by_process": [math.expm1(median) for median in look.medians],
+        "p_slower": look.p_slower,
+        "p_faster": look.p_faster,
+        "p_differs": look.p_differs,
     }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.model import ArmBlock, Block, DeviceState, Run, Summary
+from perfci.model import ArmBlock, Block, Comparison, DeviceState, Judgement, Judgements, Look, Run, Suite, Summary
 from perfci.store import LaunchRow
 
 if TYPE_CHECKING:
@@ -24,7 +25,31 @@ QUANTILES = (0.0, 0.05, 0.5, 0.95, 0.99)
 
 _KEYS = ("op", "case", "dtype", "arm", "process", "block", "started_s")
 _ARM = ("span_us", "host_us", "activities")
-COLUMNS = (*_KEYS, *(f.name for f in fields(Summary)), *_ARM, *(f.name for f in fields(DeviceState)))
+_BASE = ("change_base",)
+COLUMNS = (*_KEYS, *(f.name for f in fields(Summary)), *_ARM, *(f.name for f in fields(DeviceState)), *_BASE, "board")
+
+CASE_COLUMNS = (
+    "op",
+    "case",
+    "verdict",
+    "reason",
+    "kernel_us",
+    "reference_us",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "baseline_us",
+    "change_baseline",
+    "base_us",
+    "change_base",
+    "change_base_low",
+    "change_base_high",
+    "tau",
+    "blocks",
+    "processes",
+    "p_slower",
+    "peak_bytes",
+)
 
 
 @dataclass(frozen=True)
@@ -66,10 +91,50 @@ class Clocks:
 
 
 def blocks(run: Run) -> pd.DataFrame:
-    """One row a block and arm, in the order of measuring within a case, with the columns COLUMNS."""
+    """One row a block and arm, in the order of measuring within a case, with the columns COLUMNS.
+
+    `change_base` is the block's shift against the base as a ratio - 1, in the kernel's rows of blocks that have a base.
+    """
     import pandas as pd
 
     return pd.DataFrame.from_records(list(_records(run)), columns=list(COLUMNS))
+
+
+def cases(run: Run, judgements: Judgements) -> pd.DataFrame:
+    """One row a judged performance case with the columns CASE_COLUMNS; times in microseconds, changes as ratio - 1.
+
+    `tau`, `blocks` and `processes` are the duel's: the slow-down against the base that is allowed, and what it was
+    judged by; missing where the case was not timed beside a base. `p_slower` is adjusted for the other cases, and 1
+    before the looks that may decide.
+    `change_baseline` is what the last process saw against the stored baseline.
+    """
+    import pandas as pd
+
+    peaks = {(op.op, case.case): case.peak_bytes for op in run.ops for case in op.performance}
+    records = [
+        (*_judged(row), peaks.get((row.op, row.case)))
+        for row in judgements.rows
+        if row.suite is Suite.PERFORMANCE and row.case is not None
+    ]
+    table = pd.DataFrame.from_records(records, columns=list(CASE_COLUMNS))
+    return table.astype(dict.fromkeys(CASE_COLUMNS[4:], "float64"))
+
+
+def _judged(row: Judgement) -> tuple[Any, ...]:
+    reason = row.reasons[0].kind if row.reasons else None
+    seen = row.comparison or Comparison(row.op, row.case or "")
+    speedup, duel = seen.speedup, seen.duel
+    ends = (speedup.value, speedup.low, speedup.high) if speedup else (None,) * 3
+    stored = (seen.baseline_us, seen.screens[-1].change.value if seen.screens else None)
+    against = _duel(duel) if duel else (None,) * 6
+    p = row.p_adjusted if duel or seen.screens else None
+    times = (seen.kernel_us, seen.reference_us)
+    return (row.op, row.case, str(row.verdict), reason, *times, *ends, *stored, seen.base_us, *against, p)
+
+
+def _duel(look: Look) -> tuple[float, ...]:
+    ratios = (math.expm1(shift) for shift in (look.shift.value, look.shift.low, look.shift.high, look.tau))
+    return (*ratios, look.blocks, look.processes)
 
 
 def launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
@@ -125,12 +190,16 @@ def _records(run: Run) -> Iterator[tuple[Any, ...]]:
         for case in op.performance:
             for block in case.blocks:
                 for arm, timed in block.arms.items():
-                    yield (op.op, case.case, case.dtype, arm, *_row(block, timed))
+                    yield (op.op, case.case, case.dtype, arm, *_row(block, timed), _change(block, arm), block.board)
 
 
 def _row(block: Block, timed: ArmBlock) -> tuple[Any, ...]:
     times, state = asdict(timed.time).values(), asdict(block.state).values()
     return (block.process, block.index, block.started_s, *times, *(getattr(timed, name) for name in _ARM), *state)
+
+
+def _change(block: Block, arm: str) -> float:
+    return math.expm1(block.shifts.get("kernel/base", math.nan)) if arm == "kernel" else math.nan
 
 
 def _quantiles(raw: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from perfci.model import Judgement, Judgements, OpRun, Run, Suite
 from perfci.report import figures, rows
-from perfci.report.figures import Bar, Trace
+from perfci.report.against import DUEL
+from perfci.report.figures import Bar, Duel, Trace
 from perfci.report.sections import Pictures
 from perfci.report.text import file_name, glyphs, inline
 from perfci.report.view import Picture
@@ -31,7 +33,7 @@ MOST_TRACES_OF_MANY = 4
 
 MANY_CASES = 100
 
-PATTERNS = ("speedup-*.png", "blocks-*.png", "launches-*.png")
+PATTERNS = ("speedup-*.png", "blocks-*.png", "duels-*.png", "launches-*.png")
 
 _Judged = Mapping[tuple[str, str | None], Judgement]
 _Item = TypeVar("_Item")
@@ -56,18 +58,25 @@ def _op(op: OpRun, judged: _Judged, stem: Path, most: int, raw: pd.DataFrame | N
     bars = [bar for case in op.performance if (bar := _bar(judged.get((op.op, case.case)), case.case))]
     drawn = _worth_drawing(op, judged, most)
     title, alt = glyphs(op.op, 40), inline(op.op, 40)
+    traced = [_trace(op, case, judged) for case in drawn]
+    duelled = [duel for case in drawn if (duel := _duel(op, case, judged))]
     speedups, traces = f"{title}: speedup over the reference", f"{title}: block medians over time"
+    duels = f"{title}: kernel against base, block by block"
     return Pictures(
-        tuple(
+        duels=tuple(
+            _saved(figures.duels(chunk, duels + part), stem, "duels", part, f"Duels of {alt}")
+            for chunk, part in _chunks(duelled, TRACES)
+        ),
+        speedups=tuple(
             _saved(figures.speedup(chunk, speedups + part), stem, "speedup", part, f"Speedup of {alt}")
             for chunk, part in _chunks(bars, BARS)
         ),
-        tuple(
+        traces=tuple(
             _saved(figures.traces(chunk, traces + part), stem, "blocks", part, f"Block medians of {alt}")
-            for chunk, part in _chunks([_trace(op, case, judged) for case in drawn], TRACES)
+            for chunk, part in _chunks(traced, TRACES)
         ),
-        _distributions(op, drawn[:TRACES], stem, raw),
-        len(drawn),
+        distributions=_distributions(op, drawn[:TRACES], stem, raw),
+        traced=len(drawn),
     )
 
 
@@ -97,6 +106,20 @@ def _trace(op: OpRun, case: str, judged: _Judged) -> Trace:
     blocks = next(found.blocks for found in op.performance if found.case == case)
     stored = row.comparison.baseline_us if row and row.comparison else None
     return Trace(glyphs(case, 2 * figures.LABEL), row.verdict if row else None, blocks, stored)
+
+
+def _duel(op: OpRun, case: str, judged: _Judged) -> Duel | None:
+    row = judged.get((op.op, case))
+    look = row.comparison.duel if row and row.comparison else None
+    if row is None or look is None:
+        return None
+    shifts: dict[int, list[float]] = {}
+    blocks = next(found.blocks for found in op.performance if found.case == case)
+    for block in sorted(blocks, key=lambda block: block.started_s):
+        if DUEL in block.shifts:
+            shifts.setdefault(block.process, []).append(block.shifts[DUEL])
+    processes = tuple(tuple(shifts[process]) for process in sorted(shifts))
+    return Duel(case, row.verdict, processes, math.expm1(look.tau), rows.as_ratio(look.shift))
 
 
 def _distributions(op: OpRun, cases: Sequence[str], stem: Path, raw: pd.DataFrame | None) -> tuple[Picture, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perfci import units, wording
-from perfci.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, Reason, Run, Suite
-from perfci.report import accuracy, rows, speed
+from perfci.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, PlannedBase, Reason, Run, Suite, Verdict
+from perfci.report import accuracy, against, rows, speed
+from perfci.report.against import Noises
 from perfci.report.frame import Clocks, Spread
 from perfci.report.text import block, code, inline
 from perfci.report.view import Message, Part, Picture, Section, Table
@@ -24,6 +25,7 @@ LONG_FACT = 200
 class Pictures:
     """An op's pictures, and what they leave out."""
 
+    duels: tuple[Picture, ...] = ()
     speedups: tuple[Picture, ...] = ()
     traces: tuple[Picture, ...] = ()
     distributions: tuple[Picture, ...] = ()
@@ -41,6 +43,7 @@ class Material:
     clocks: Clocks
     pictures: Mapping[str, Pictures]
     """by op"""
+    noises: Noises = field(default_factory=dict)
     language: str = "en"
 
 
@@ -53,12 +56,30 @@ class _Op:
     spreads: list[Spread]
     pictures: Pictures
     limits: Limits
+    base: PlannedBase | None
+    noises: Noises
     language: str
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing of it was run: it is the base's own, is gone, or only its compiled kernels are judged."""
+        told = all(row.suite is Suite.COMPILED or _says_all(row) for row in self.judged)
+        return told and bool(self.judged) and self.op == OpRun(self.op.op)
+
+
+def _says_all(row: Judgement) -> bool:
+    """Whether its line in the verdict table leaves nothing to add."""
+    return row.verdict is Verdict.UNCHANGED or (row.verdict is Verdict.REMOVED and row.case is None)
 
 
 def sections(material: Material) -> tuple[Section, ...]:
-    """A section for every op that ran or was judged, in the order of the run."""
-    return tuple(_section(one) for one in _ops(material))
+    """A section for every op that ran or was judged, in the order of the run; none where there is nothing to tell."""
+    return tuple(_section(one) for one in _ops(material) if not one.untouched)
+
+
+def untouched(material: Material) -> tuple[str, ...]:
+    """Ops of the run that have no section, since none of their files differ from the base's."""
+    return tuple(one.op.op for one in _ops(material) if one.untouched and one.base and one.base.same)
 
 
 def _ops(material: Material) -> Iterator[_Op]:
@@ -66,6 +87,7 @@ def _ops(material: Material) -> Iterator[_Op]:
     judged: dict[str, list[Judgement]] = {}
     for row in material.judgements.rows:
         judged.setdefault(row.op, []).append(row)
+    bases = {op.op: op.base for op in material.run.plan.ops}
     spreads: dict[str, list[Spread]] = {}
     for spread in material.spreads:
         spreads.setdefault(spread.op, []).append(spread)
@@ -76,6 +98,8 @@ def _ops(material: Material) -> Iterator[_Op]:
             spreads=spreads.get(name, []),
             pictures=material.pictures.get(name, Pictures()),
             limits=material.run.limits,
+            base=bases.get(name),
+            noises=material.noises,
             language=material.language,
         )
 
@@ -84,8 +108,10 @@ def _section(one: _Op) -> Section:
     return Section(
         name=inline(one.op.op, 80),
         tally=_tally(one.judged),
-        problems=_problems(one.op, one.language),
+        changed=against.files(one.base),
+        problems=_problems(one.op, one.base, one.language),
         messages=_messages(one.op, one.judged),
+        duels=one.pictures.duels,
         speedups=one.pictures.speedups,
         traces=one.pictures.traces,
         traces_note=_traces_note(one.op, one.pictures),
@@ -98,14 +124,16 @@ def _section(one: _Op) -> Section:
 def _parts(one: _Op) -> list[Part]:
     name, op = inline(one.op.op, 80), one.op
     return [
+        *against.parts(op, one.base, one.judged, one.noises, one.language),
         *speed.parts(op, one.spreads, one.limits),
         *accuracy.parts(op, one.language),
-        Part(f"{name}: also worth knowing", "", _asides(one.judged, one.language)),
+        Part(f"{name}: also worth knowing", "", _asides(op, one.judged, one.language)),
     ]
 
 
-def _asides(judged: list[Judgement], language: str) -> Table:
-    """Reasons beside the one that decided, which stands in the verdict table; accuracy has tables of its own."""
+def _asides(op: OpRun, judged: list[Judgement], language: str) -> Table:
+    """Reasons beside the one that decided, which stands in the verdict table; others have tables of their own."""
+    told = {case.case: (case.base.failure, *case.base.changes) for case in op.performance if case.base}
     shown = tuple(
         (
             code(row.case) if row.case is not None else row.suite.value,
@@ -115,12 +143,9 @@ def _asides(judged: list[Judgement], language: str) -> Table:
         for row in judged
         if row.suite is Suite.PERFORMANCE
         for reason in row.reasons[1:]
+        if reason not in told.get(row.case or "", ())
     )
     return Table(("case", "verdict", "beside the reason above"), shown)
-
-
-def _about(row: Judgement) -> str:
-    return str(row.suite) if row.case is None else code(row.case)
 
 
 def _tally(judged: list[Judgement]) -> str:
@@ -128,8 +153,8 @@ def _tally(judged: list[Judgement]) -> str:
     return f"{rows.tally(sorted(counts.items(), key=lambda item: rows.rank(item[0])))}." if counts else "Not judged."
 
 
-def _problems(op: OpRun, language: str) -> tuple[str, ...]:
-    whole = [reason for reason in (op.failure, op.unmeasured, *op.notes) if reason]
+def _problems(op: OpRun, base: PlannedBase | None, language: str) -> tuple[str, ...]:
+    whole = [reason for reason in (op.failure, op.unmeasured, *op.notes, base and base.failure) if reason]
     told = [inline(wording.sentence(reason, language)) for reason in whole]
     for case in op.performance:
         reasons = [*([case.failure] if case.failure else []), *case.suspicion]

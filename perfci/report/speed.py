@@ -40,7 +40,7 @@ _PERCENTILES = ("case", "arm", "blocks", "launches", "min", "p05", "p50", "p95",
 
 
 def _percentiles(spreads: Sequence[Spread]) -> Table:
-    return _without_empty(Table(_PERCENTILES, tuple(_percentile_row(s) for s in spreads), frozenset(_PERCENTILES[2:])))
+    return without_empty(Table(_PERCENTILES, tuple(_percentile_row(s) for s in spreads), frozenset(_PERCENTILES[2:])))
 
 
 def _percentile_row(spread: Spread) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def _rates(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> Table:
         _rate_row(case, medians.get((case.case, "kernel")), medians.get((case.case, "reference")), limits)
         for case in declared
     )
-    return _without_empty(Table(_RATES, shown, frozenset(_RATES[1:])))
+    return without_empty(Table(_RATES, shown, frozenset(_RATES[1:])))
 
 
 def _rate_row(case: PerformanceCase, kernel: float | None, reference: float | None, limits: Limits) -> tuple[str, ...]:
@@ -134,6 +134,7 @@ _CALLS = (
     "first call",
     "warm-up calls",
     "memory",
+    "peak memory",
     "max abs error",
 )
 
@@ -145,7 +146,7 @@ def _calls(op: OpRun, spreads: Sequence[Spread]) -> Table:
         for case in op.performance
         if case.blocks
     )
-    return _without_empty(Table(_CALLS, shown, frozenset(_CALLS[1:])))
+    return without_empty(Table(_CALLS, shown, frozenset(_CALLS[1:])))
 
 
 def _call_row(case: PerformanceCase, kernel: Spread | None, reference: Spread | None) -> tuple[str, ...]:
@@ -163,6 +164,7 @@ def _call_row(case: PerformanceCase, kernel: Spread | None, reference: Spread | 
         seconds(case.compile_s),
         "-" if case.warmup_launches is None else str(case.warmup_launches),
         units.size(case.footprint_bytes),
+        units.size(case.peak_bytes),
         _number(case.errors.max_abs if case.errors else None),
     )
 
@@ -185,14 +187,14 @@ def _compiled(op: OpRun) -> Table:
         for case in op.performance
         for kernel in case.compiled
     )
-    return _without_empty(Table(_COMPILED, shown, frozenset(_COMPILED[2:7])))
+    return without_empty(Table(_COMPILED, shown, frozenset(_COMPILED[2:7])))
 
 
 def _whole(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _without_empty(table: Table) -> Table:
+def without_empty(table: Table) -> Table:
     """The table without columns that hold nothing but dashes."""
     kept = [i for i in range(len(table.columns)) if i == 0 or any(row[i] != "-" for row in table.rows)]
     return Table(

@@ -53,15 +53,28 @@ class Section:
 
     name: str
     tally: str
+    changed: str
+    """a sentence with the files that a change touches; empty where none are known"""
     problems: tuple[str, ...]
     """sentences about what failed or could not be measured, then notes"""
     messages: tuple[Message, ...]
     speedups: tuple[Picture, ...]
     traces: tuple[Picture, ...]
     traces_note: str
+    duels: tuple[Picture, ...]
     distributions: tuple[Picture, ...]
     parts: tuple[Part, ...]
     facts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What was compiled without a device."""
+
+    head: str
+    """for what, by what, and how the figures are to be read"""
+    problems: tuple[str, ...]
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
@@ -79,8 +92,12 @@ class Report:
     """The whole page."""
 
     gate: str
+    first: tuple[str, ...]
+    """what comes before everything: how a change alters its own judging"""
     headline: str
     ran: Table
+    above: tuple[str, ...]
+    """what the verdicts are against"""
     verdicts: Table
     """what fails, what warns, and what is fine too where that is short"""
     fine: Table | None
@@ -88,8 +105,13 @@ class Report:
     fine_title: str
     notes: tuple[str, ...]
     ops: tuple[Section, ...]
+    untouched: str
+    """a sentence about ops without a section; empty where all have one"""
+    compiled: Compiled | None
     environment: Table
     clocks: Table
     repeat: str
     """a fenced block with the command that repeats the run"""
+    reading: tuple[str, ...]
+    """what one must know to read this page"""
     steps: tuple[Step, ...]

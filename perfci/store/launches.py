@@ -6,7 +6,7 @@ import contextlib
 import gzip
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,8 +50,7 @@ def append_launches(
 ) -> None:
     """Append one block's launches by arm. Raises StoredFileError where they can't be written, the file as it was."""
     rows = [LaunchRow(op, case, process, block, arm, _rounded(us)) for arm, us in arms.items()]
-    lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-    _append(folder / LAUNCHES_FILE, gzip.compress(lines, mtime=0))
+    _append(folder / LAUNCHES_FILE, gzip.compress(_as_lines(rows), mtime=0))
 
 
 def clear_launches(folder: Path) -> None:
@@ -61,6 +60,13 @@ def clear_launches(folder: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
+
+
+def drop_launches(folder: Path, op: str, process: int) -> None:
+    """Remove what one process of an op left behind that is to be measured anew. Raises StoredFileError."""
+    kept = [row for row in read_launches(folder).rows if (row.op, row.process) != (op, process)]
+    clear_launches(folder)
+    _append(folder / LAUNCHES_FILE, gzip.compress(_as_lines(kept), mtime=0))
 
 
 def read_launches(folder: Path) -> Launches:
@@ -75,6 +81,10 @@ def read_launches(folder: Path) -> Launches:
     except (OSError, EOFError, zlib.error, msgspec.DecodeError, UnicodeDecodeError):
         return Launches(tuple(rows), Reason("launches_torn", {"path": str(path), "rows": len(rows)}))
     return Launches(tuple(rows))
+
+
+def _as_lines(rows: Iterable[LaunchRow]) -> bytes:
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -9,10 +9,10 @@ import pytest
 import typer.main
 
 from perfci.cli import answers, demo
-from perfci.cli.app import DeviceKind, Format, SuiteKind, TimerKind, app
+from perfci.cli.app import DeviceKind, DuelKind, Format, SuiteKind, TimerKind, app
 from perfci.cli.main import run
 from perfci.device import KINDS
-from perfci.model import Suite
+from perfci.model import DuelWhat, Suite
 from perfci.plan import DEFAULT_BUDGET_S, Request
 
 COMMANDS = typer.main.get_command(app).commands
@@ -43,7 +43,8 @@ def test_all_commands_are_there_with_a_sentence_each(capsys):
     run(["--help"])
     shown = capsys.readouterr().out
 
-    assert set(COMMANDS) == {"check", "run", "compare", "report", "accept", "list", "show", "doctor", "demo"}
+    names = "check run static selftest compare report accept list show doctor demo"
+    assert set(COMMANDS) == set(names.split())
     assert all(name in shown and command.help for name, command in COMMANDS.items())
     assert "2 the gate failed" in shown
 
@@ -66,6 +67,8 @@ def called(monkeypatch):
 
     for code, name in enumerate(["check", "run", "compare", "report", "accept", "list_ops", "show", "doctor"], 40):
         monkeypatch.setattr(answers, name, record(name, code))
+    for code, name in enumerate(["static", "selftest"], 51):
+        monkeypatch.setattr(answers, name, record(name, code))
     monkeypatch.setattr(demo, "demo", record("demo", 50))
     return calls
 
@@ -83,6 +86,22 @@ def test_checks_options_arrive(called):
 
     wanted = Request(("relu", "scale"), "rows=*", "fake", 0.5, 7, "event", (Suite.ACCURACY,))
     assert called == [("check", (wanted, Path("/p")), {"strict": True, "json": True})]
+
+
+def test_checks_base_is_found_by_itself_unless_it_is_named(called):
+    run(
+        ["check", "--against", "v1.2", "--duel", "all", "--base-python", "/old/bin/python", "--target", "sm_80, gfx942"]
+    )
+    run(["check"])
+
+    named, found = (call[1][0] for call in called)
+    assert (named.against, named.duel, named.base_python) == ("v1.2", DuelWhat.ALL, "/old/bin/python")
+    assert named.targets == ("sm_80", "gfx942")
+    assert (found.against, found.duel, found.base_python, found.targets) == (None, DuelWhat.CHANGED, None, ())
+
+
+def test_kinds_of_duels_are_those_of_a_plan():
+    assert [kind.value for kind in DuelKind] == [kind.value for kind in DuelWhat]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +152,23 @@ def test_a_timer_is_chosen_by_name(called, timer):
             46,
         ),
         (["doctor", "--format", "json"], ("doctor", (Path(),), {"json": True}), 47),
+        (
+            ["static", "--op", "relu", "--against", "main", "--target", "sm_80", "--strict"],
+            (
+                "static",
+                (
+                    Request(("relu",), None, "cpu", suites=(Suite.PERFORMANCE,), against="main", targets=("sm_80",)),
+                    Path(),
+                ),
+                {"strict": True, "json": False},
+            ),
+            51,
+        ),
+        (
+            ["selftest", "--device", "fake", "--seed", "3"],
+            ("selftest", (Request(device="fake", seed=3), Path()), {"json": False}),
+            52,
+        ),
         (["demo", "--keep", "k"], ("demo", (Path("k"),), {}), 50),
         (["demo"], ("demo", (None,), {}), 50),
     ],

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from perfci.cli.progress import Progress
-from perfci.model import AccuracyCase, Device, Reason
-from perfci.worker.protocol import Checked, Failed, OpDone, Ready, Step, Waiting
+from perfci.model import AccuracyCase, Device, Reason, StaticOp
+from perfci.worker.protocol import Apart, Checked, Compiled, Failed, OpDone, Ready, Step, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
 
@@ -46,6 +46,35 @@ def test_in_a_log_each_stage_is_one_plain_line():
         "relu: measuring",
         "scale: accuracy, 2 checks",
     ]
+
+
+def test_the_base_revisions_worker_has_lines_of_its_own():
+    text = shown(
+        Step("import", "relu"),
+        Step("import of the base", "relu"),
+        Step("prepare", "relu", "rows=1"),
+        Step("prepare of the base", "relu", "rows=1"),
+        *(Step(f"measure{whose}", "relu", f"rows={i}") for i in range(3) for whose in ("", " of the base")),
+    )
+
+    assert text.splitlines() == [
+        "relu: preparing",
+        "relu: preparing the base",
+        "relu: measuring",
+        "relu: measuring the base",
+    ]
+
+
+def test_compiling_without_a_device_is_one_line_an_op():
+    text = shown(
+        Step("static", "relu"),
+        *(Step("static", "relu", f"rows={i}", i, 2) for i in range(2)),
+        Compiled(StaticOp("relu", "sm_90")),
+        Step("static", "scale"),
+        Apart(Reason("imports_late", {"where": "scale.py"})),
+    )
+
+    assert text.splitlines() == ["relu: compiling", "scale: compiling"]
 
 
 def test_of_an_ops_failures_the_first_is_told():

@@ -1,5 +1,6 @@
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,9 @@ from rich.console import Console
 
 from perfci import wording
 from perfci.accept import Acceptance
-from perfci.cli import tables
+from perfci.cli import details, tables
 from perfci.doctor import Finding, Level
-from perfci.model import Judgements, Plan, PlannedOp, Suite, Verdict
+from perfci.model import Judgements, OpRun, Plan, PlannedOp, Suite, Verdict
 
 TESTS = Path(__file__).parents[1]
 
@@ -26,7 +27,8 @@ def examples():
 
 @pytest.fixture(autouse=True)
 def sentences(examples, monkeypatch):
-    monkeypatch.setattr(wording, "catalogue", lambda language="en": examples.SENTENCES)
+    both = {**wording.catalogue(), **examples.SENTENCES}
+    monkeypatch.setattr(wording, "catalogue", lambda language="en": both)
 
 
 def printed(*parts, width=80, terminal=True, color=None):
@@ -40,17 +42,19 @@ def printed(*parts, width=80, terminal=True, color=None):
     return console.export_text(styles=color is not None)
 
 
+@pytest.mark.parametrize("name", ["full", "duelled", "compiled"])
 @pytest.mark.parametrize("width", [80, 150])
-def test_no_line_is_wider_than_the_terminal(examples, width):
-    run, judgements = examples.full()
+def test_no_line_is_wider_than_the_terminal(examples, width, name):
+    run, judgements = getattr(examples, name)()
 
     lines = printed(tables.verdicts(judgements, run), tables.summary(judgements), width=width).splitlines()
 
     assert max(map(len, lines)) <= width
 
 
-def test_a_log_gets_plain_lines_of_at_most_160_columns(examples):
-    run, judgements = examples.full()
+@pytest.mark.parametrize("name", ["full", "duelled", "compiled"])
+def test_a_log_gets_plain_lines_of_at_most_160_columns(examples, name):
+    run, judgements = getattr(examples, name)()
 
     text = printed(tables.verdicts(judgements, run), tables.summary(judgements), terminal=False)
 
@@ -78,6 +82,45 @@ def test_at_80_columns_the_whole_case_and_sentence_can_be_read(examples):
     assert "It is 4.1 % slower than its baseline, beyond the allowed 2.0 %, both times anew." in " ".join(words)
 
 
+def test_above_the_table_stand_changed_rules_and_then_what_the_run_is_compared_with(examples):
+    run, judgements = examples.duelled()
+
+    lines = printed(tables.verdicts(judgements, run), terminal=False).splitlines()
+
+    header = next(place for place, line in enumerate(lines) if line.startswith("verdict "))
+    assert lines[0].startswith("This change alters how it is judged")
+    assert lines[header - 1] == (
+        "Compared with origin/main (89abcdef01, merge base): 9 cases timed side by side with it."
+    )
+    assert "\x1b[1;33mThis change alters" in printed(tables.verdicts(judgements, run), color="standard")
+
+
+def test_a_run_with_changes_against_base_and_baseline_says_which_is_which(examples):
+    told = "Changes are against the base where a case was timed beside it, else against the baseline."
+
+    assert told in printed(tables.verdicts(*reversed(examples.duelled())), terminal=False)
+    assert told not in printed(tables.verdicts(*reversed(examples.full())), terminal=False)
+
+
+def test_compiled_kernels_alone_have_no_columns_for_times(examples):
+    run, judgements = examples.compiled()
+
+    lines = printed(tables.verdicts(judgements, run), terminal=False).splitlines()
+
+    assert "verdict       op and case" in lines
+    assert "REGRESSED     softmax compiled for sm_90 rows=4096,cols=32768,dtype=float16" in lines
+    assert "Compiled for sm_90, gfx942 by triton 3.7.1, torch 2.13.0, commit 0123456789ab." in lines
+
+
+def test_without_an_accelerator_what_the_kernels_compile_to_is_told(examples):
+    run, judgements = examples.first_run()
+
+    lines = printed(tables.verdicts(judgements, run), terminal=False).splitlines()
+
+    row = next(place for place, line in enumerate(lines) if line.startswith("PASS          softmax compiled for sm_90"))
+    assert lines[row + 1] == "    4 cases compile for sm_90: 2 kernels, at most 96 registers, 1 with spills."
+
+
 def test_verdicts_are_words_in_colour_not_colour_alone(examples):
     run, judgements = examples.small()
 
@@ -100,9 +143,10 @@ def test_the_summary_says_the_exit_code_and_what_strict_does(examples):
     assert tables.summary(warned, strict=True).plain == "1 op, 1 verdict: 1 STALE -> warns (exit 2), as --strict asks"
 
 
+@pytest.mark.parametrize("name", ["hostile", "hostile_change"])
 @pytest.mark.parametrize("terminal", [True, False])
-def test_hostile_text_cannot_command_the_terminal(examples, terminal):
-    run, judgements = examples.hostile()
+def test_hostile_text_cannot_command_the_terminal(examples, terminal, name):
+    run, judgements = getattr(examples, name)()
     rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
     plan = Plan((PlannedOp(examples.HOSTILE, (), (examples.HOSTILE,)),), 1, 1.0, "cuda")
 
@@ -138,6 +182,105 @@ def test_show_of_a_case_that_was_not_timed_says_so(examples):
 
     assert "WRONG  An output of the timed launches is off by 3.20, beyond 0.0100." in text
     assert "not timed" in text
+
+
+def shown(examples, name, op, width=160, terminal=False):
+    """What `perfci show` prints of an op, case by case."""
+    run, judgements = getattr(examples, name)()
+    rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
+    found = next((one for one in run.ops if one.op == op), OpRun(op))
+    text = printed(*tables.show(found, found.performance, rows, run), width=width, terminal=terminal)
+    return {part.partition("\n")[0]: part for part in text.strip("\n").split("\n\n")}
+
+
+def test_show_tells_a_duel_look_by_look(examples):
+    parts = shown(examples, "duelled", "softmax")
+
+    slow = parts["softmax rows=4096,cols=1024,dtype=float16"].splitlines()
+    head = next(place for place, line in enumerate(slow) if line.startswith("Duel, look by look"))
+    assert slow[head].endswith("1.5 % allowed")
+    looks = [line.split() for line in slow[head + 2 : head + 5]]
+    assert [look[:3] for look in looks] == [["4", "1", "open"], ["12", "1", "open"], ["24", "2", "REGRESSED"]]
+    assert looks[0].count("-") == 2
+    assert "5.96e-08" in looks[2]
+
+    cleared = parts["softmax rows=4096,cols=512,dtype=float16"]
+    assert [line.split()[:3] for line in cleared.splitlines() if " at 88 %" in line] == [["4", "1", "cleared"]]
+
+
+def test_the_looks_that_show_recomputes_end_with_the_one_that_was_judged(examples):
+    run, judgements = examples.duelled()
+    cases = {(op.op, case.case): case.blocks for op in run.ops for case in op.performance}
+    duelled = [row for row in judgements.rows if row.comparison and row.comparison.duel]
+
+    assert len(duelled) == 9
+    for row in duelled:
+        looks = details.duel_looks(cases[row.op, row.case], row.comparison.duel)
+        assert looks[-1].medians == row.comparison.duel.medians
+        assert looks[-1].shift == row.comparison.duel.shift
+        assert [look.blocks for look in looks] == sorted({look.blocks for look in looks})
+
+
+def test_show_tells_what_a_call_does_and_what_the_change_does_to_it(examples):
+    parts = shown(examples, "duelled", "softmax")
+
+    cleared = parts["softmax rows=4096,cols=512,dtype=float16"]
+    assert "base 4.02 us" in cleared
+    assert "peak memory 19.1 MiB" in cleared
+    assert "against the base: _softmax_kernel is launched with warps 8, was 4." in cleared
+    assert "a call makes 1 launch, 1 torch operation" in cleared
+    assert "4096 x 1 x 1" in cleared
+    # Among the verdict's reasons it is not told twice.
+    assert parts["softmax rows=4096,cols=1024,dtype=float16"].count("is launched with warps") == 1
+
+
+def test_show_tells_why_a_call_could_not_be_captured(examples):
+    why = examples.reason("captured_opaque", what="a CUDA graph", file="x.py", line=3)
+    case = examples.PerformanceCase("n=1", identity=examples.Identity(unknown=why))
+    run = examples.run([OpRun("softmax", performance=(case,))])
+
+    text = printed(*tables.show(run.ops[0], run.ops[0].performance, {}, run), terminal=False)
+
+    assert "  a CUDA graph runs code on the device that cannot be told apart (x.py, line 3)" in text
+
+
+def test_show_tells_the_levels_of_launches_and_the_other_board_only_where_there_are_any(examples):
+    parts = shown(examples, "duelled", "softmax")
+
+    assert "15.6 us and 17.1 us" in parts["softmax rows=4096,cols=4096,dtype=float16"]
+    assert "levels" not in parts["softmax rows=4096,cols=512,dtype=float16"]
+    case = examples.performance_case("n=1", 5.0)
+    moved = replace(case, blocks=tuple(replace(block, board="GPU-77") for block in case.blocks))
+    run = examples.run([OpRun("softmax", performance=(moved,))])
+    assert "GPU-77" in printed(*tables.show(run.ops[0], run.ops[0].performance, {}, run), terminal=False)
+
+
+def test_show_tells_what_was_compiled_without_a_device_beside_the_base(examples):
+    parts = shown(examples, "compiled", "softmax")
+
+    told = parts["softmax compiled for sm_90 by triton 3.7.1, torch 2.13.0"]
+    assert "Kernels, with the base's figure where that was another" in told
+    assert "64 -> 96" in told
+    assert "llvm-objdump" in parts["softmax compiled for gfx942 by triton 3.7.1, torch 2.13.0"]
+    unknown = shown(examples, "compiled", "attention")["attention compiled for sm_90 by triton 3.7.1, torch 2.13.0"]
+    assert "torch.compile runs code on the device that cannot be told apart" in unknown
+
+
+def test_show_of_chosen_cases_shows_what_these_compile_to(examples):
+    run, _ = examples.compiled()
+
+    text = printed(*details.static(run.static, "softmax", chosen={"rows=4096,cols=512,dtype=float16"}), terminal=False)
+
+    assert "32 -> 34" in text
+    assert "64 -> 96" not in text
+
+
+@pytest.mark.parametrize(("name", "op"), [("duelled", "softmax"), ("duelled", "bias_relu"), ("compiled", "softmax")])
+@pytest.mark.parametrize("width", [80, 120])
+def test_show_of_duels_and_compiled_kernels_fits_the_terminal(examples, name, op, width):
+    lines = "\n".join(shown(examples, name, op, width, terminal=True).values()).splitlines()
+
+    assert max(map(len, lines)) <= width
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -87,3 +87,29 @@ def project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Project:
     with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
         shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
     return Project(root, capsys)
+
+
+@pytest.fixture
+def editable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Installs a project's module `speeds` as an editable installation does: found by a hook, wherever it is asked for.
+
+    Gives a function that writes the module, with a number in it.
+    """
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(hook))
+
+    def install(root: Path, speed: float) -> None:
+        place = root / "lib" / "speeds.py"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(f"SPEED = {speed}\n")
+        (hook / "sitecustomize.py").write_text(
+            "import importlib.util, sys\n"
+            "class Editable:\n"
+            "    def find_spec(self, name, path=None, target=None):\n"
+            "        if name == 'speeds':\n"
+            f"            return importlib.util.spec_from_file_location(name, {str(place)!r})\n"
+            "sys.meta_path.insert(0, Editable())\n"
+        )
+
+    return install

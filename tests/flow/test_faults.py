@@ -15,7 +15,7 @@ KERNEL_FAULTS = {
     "raises": ("np.maximum(x, 0, out=out)", "raise RuntimeError('no such stream')", "ERROR", "no such stream"),
     "wrong shape": ("return out", "return out[:, :1]", "WRONG", "has shape"),
     "wrong dtype": ("return out", "return out.astype(np.float64)", "WRONG", "has dtype float64"),
-    "not an array": ("return out", "return 3", "WRONG", "not a tensor"),
+    "not an array": ("return out", "return 3", "WRONG", "not a plain tensor"),
     "partly unwritten": (
         "np.maximum(x, 0, out=out)",
         "np.maximum(x[:, 1:], 0, out=out[:, 1:])",

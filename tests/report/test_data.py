@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from perfci.codec import encode
 from perfci.report import data
 
@@ -36,8 +38,30 @@ def test_the_counts_and_the_gate_agree_with_the_rows(examples):
     assert answer["run"]["seed"] == run.plan.seed
 
 
-def test_it_is_plain_json(examples):
-    run, judgements = examples.hostile()
+def test_a_duel_is_there_with_ratios_where_the_record_holds_logarithms(examples):
+    run, judgements = examples.duelled()
+
+    answer = data.to_json(judgements, run)
+
+    row = next(row for row in answer["verdicts"] if row["verdict"] == "REGRESSED")
+    assert answer["run"]["base"] == run.plan.base.commit
+    assert row["duel"]["allowed"] == pytest.approx(0.015)
+    assert (row["duel"]["blocks"], row["duel"]["processes"]) == (24, 2)
+    assert row["change"]["value"] == pytest.approx(0.041, abs=0.002)
+    assert all(change == pytest.approx(0.041, abs=0.003) for change in row["duel"]["by_process"])
+
+
+def test_a_verdict_about_compiled_kernels_names_its_target(examples):
+    run, judgements = examples.compiled()
+
+    targets = {row["target"] for row in data.to_json(judgements, run)["verdicts"]}
+
+    assert targets == {"sm_90", "gfx942"}
+
+
+@pytest.mark.parametrize("name", ["hostile", "duelled", "compiled"])
+def test_it_is_plain_json(examples, name):
+    run, judgements = getattr(examples, name)()
 
     answer = data.to_json(judgements, run)
 

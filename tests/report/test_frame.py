@@ -1,3 +1,6 @@
+import math
+from dataclasses import replace
+
 import pytest
 
 from perfci.report import frame
@@ -35,6 +38,56 @@ def test_the_frame_holds_the_numbers_of_the_run(examples):
     assert row["median_us"].item() == block.arms["kernel"].time.median_us
     assert row["sm_clock_mhz"].item() == block.state.sm_clock_mhz
     assert row["started_s"].item() == block.started_s
+
+
+def test_the_frame_has_each_blocks_change_against_the_base_in_the_kernels_rows(examples):
+    run, _ = examples.duelled()
+    case = next(case for op in run.ops if op.op == "softmax" for case in op.performance if len(case.blocks) == 24)
+
+    table = frame.blocks(run)
+    mine = table[(table["op"] == "softmax") & (table["case"] == case.case)].set_index("arm")
+
+    changes = [math.expm1(block.shifts["kernel/base"]) for block in case.blocks]
+    assert list(mine.loc["kernel", "change_base"]) == pytest.approx(changes)
+    assert mine.loc[["base", "reference"], "change_base"].isna().all()
+
+
+def test_the_frame_names_the_board_of_blocks_that_another_one_measured(examples):
+    run, _ = examples.small()
+    op = run.ops[0]
+    moved = replace(op.performance[0], blocks=tuple(replace(b, board="GPU-1") for b in op.performance[0].blocks))
+
+    table = frame.blocks(replace(run, ops=(replace(op, performance=(moved, op.performance[1])),)))
+
+    assert set(table[table["case"] == moved.case]["board"]) == {"GPU-1"}
+    assert table[table["case"] != moved.case]["board"].isna().all()
+
+
+def test_the_table_of_cases_has_what_each_was_judged_by(examples):
+    run, judgements = examples.duelled()
+
+    table = frame.cases(run, judgements)
+    slow = table[table["verdict"] == "REGRESSED"].iloc[0]
+
+    assert tuple(table.columns) == frame.CASE_COLUMNS
+    assert (slow["op"], slow["reason"], slow["blocks"], slow["processes"]) == ("softmax", "duel_slower", 24, 2)
+    assert slow["tau"] == pytest.approx(0.015)
+    assert slow["change_base_low"] < slow["change_base"] < slow["change_base_high"]
+    assert slow["base_us"] == pytest.approx(16.0, rel=0.01)
+    assert slow["peak_bytes"] == 80_000_000
+    assert slow["p_slower"] < 0.005
+
+
+def test_in_the_table_of_cases_what_is_not_known_is_missing(examples):
+    run, judgements = examples.duelled()
+
+    table = frame.cases(run, judgements).set_index(["op", "case"])
+    broken = table.loc["softmax", "rows=16384,cols=1024,dtype=float16"]
+    skipped = table.loc["broadcast", "rows=1024,cols=4096,dtype=float16"]
+
+    assert broken[["base_us", "change_base", "tau", "blocks"]].isna().all()
+    assert broken["change_baseline"] == pytest.approx(0.0, abs=0.01)
+    assert skipped[list(frame.CASE_COLUMNS[4:])].isna().all()
 
 
 def test_spreads_without_launches_are_medians_over_the_blocks(examples):

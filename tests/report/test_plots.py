@@ -3,6 +3,7 @@ import functools
 import pytest
 from PIL import Image
 
+from perfci.model import Interval
 from perfci.report import figures, plots
 
 
@@ -40,10 +41,52 @@ def test_each_timed_op_gets_its_speedups_and_its_block_medians(drawn):
     ]
 
 
+def test_each_op_with_duels_gets_a_picture_of_them(drawn):
+    pictures, images = drawn("duelled")
+
+    assert [name for name in sorted(images) if name.startswith("duels")] == [
+        "duels-bias_relu.png",
+        "duels-matmul.png",
+        "duels-softmax.png",
+    ]
+    assert [picture.alt for picture in pictures["softmax"].duels] == ["Duels of softmax"]
+    assert pictures["gelu"].duels == ()
+
+
+def test_the_picture_of_duels_has_a_panel_a_duelled_case(drawn):
+    _, images = drawn("duelled")
+
+    one, two, six = (images[f"duels-{op}.png"].height for op in ("bias_relu", "matmul", "softmax"))
+    assert six - two == pytest.approx(4 * (two - one), abs=2)
+
+
+def test_a_long_case_keeps_its_name_and_loses_first_what_is_allowed_then_the_interval():
+    def found(case):
+        style = figures.style()
+        with style:
+            drawn = figures.duels([figures.Duel(case, None, ((0.01,) * 4,), 0.015, Interval(0.01, 0.0, 0.02))], "t")
+        return [text.get_text() for text in drawn.axes[0].texts]
+
+    assert found("n=1") == ["n=1", "+1.0 % (+0.0 % to +2.0 %), 1.5 % allowed"]
+    assert found("n=" + "1" * 60) == ["n=" + "1" * 60, "+1.0 % (+0.0 % to +2.0 %)"]
+    assert found("n=" + "1" * 85) == ["n=" + "1" * 85, "+1.0 %"]
+    name, change = found("n=" + "1" * 200)
+    assert change == "+1.0 %"
+    assert "..." in name
+
+
+def test_the_picture_of_duels_shades_what_is_allowed():
+    with figures.style():
+        drawn = figures.duels([figures.Duel("n=1", None, ((0.0,) * 4,), 0.015, Interval(0.0, 0.0, 0.0))], "t")
+
+    heights = sorted(patch.get_height() for patch in drawn.axes[0].patches)
+    assert heights == pytest.approx([1.5, 3.0])
+
+
 def test_pictures_are_900_pixels_wide(drawn):
     _, images = drawn("full")
 
-    assert {image.width for image in images.values()} == {900}
+    assert {image.width for image in (*images.values(), *drawn("duelled")[1].values())} == {900}
     assert all(image.height >= 150 for image in images.values())
 
 

@@ -1,10 +1,11 @@
 import re
+from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
 
 from perfci import report, store
-from perfci.model import Judgements, OpRun, Suite, Verdict
+from perfci.model import DuelWhat, Judgements, OpRun, Suite, Verdict
 
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 
@@ -19,12 +20,26 @@ def section(text, heading):
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
-@pytest.mark.parametrize("name", ["small", "full"])
+@pytest.mark.parametrize("name", ["small", "full", "duelled", "compiled"])
 def test_the_report_reads_as_the_golden_file(page, golden, name):
     golden(f"report-{name}.md", page(name))
 
 
-@pytest.mark.parametrize("name", ["small", "full", "long_names", "stopped", "failed_op", "on_cpu", "without_baseline"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "small",
+        "full",
+        "long_names",
+        "stopped",
+        "failed_op",
+        "on_cpu",
+        "without_baseline",
+        "duelled",
+        "compiled",
+        "first_run",
+    ],
+)
 def test_every_picture_of_the_report_lies_beside_it_and_no_other(page, rendered, name):
     linked = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page(name))
 
@@ -142,6 +157,154 @@ def test_every_failing_verdict_names_the_next_command(page, verdict, command):
     assert re.search(rf"\*\*{verdict}\*\*: [^\n]+\n\n```text\n{re.escape(command)}\n```", steps)
 
 
+# --- against a base revision ------------------------------------------------------------------------------------------
+
+
+def test_how_a_change_alters_its_own_judging_comes_before_everything(page):
+    head = page("duelled").partition("**The gate fails")[0]
+
+    assert "> **This change alters how it is judged: " in head
+    assert "thresholds/softmax.yaml" in head
+    assert "This change alters" not in section(page("duelled"), "Notes")
+
+
+def test_what_a_run_is_compared_with_stands_above_its_verdicts(page):
+    text = page("duelled")
+
+    above = section(text, "Verdicts").partition("| op ")[0]
+    assert "Compared with origin/main (89abcdef01, merge base): 9 cases timed side by side with it." in above
+    assert "| base    | `89abcdef0123`, where `origin/main` was left |" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"how": "asked", "name": "v1.2"}, "named `v1.2` by --against"),
+        ({"how": "first_parent"}, "the tip of `origin/main` that is merged into"),
+        ({"how": "baseline", "name": "0123456"}, "the commit of the baselines"),
+        ({"python": "/old/bin/python"}, "where `origin/main` was left, run by `/old/bin/python`"),
+    ],
+)
+def test_the_head_says_where_the_base_comes_from(examples, tmp_path, changes, told):
+    run, judgements = examples.small()
+    run = replace(run, plan=replace(run.plan, base=replace(examples.BASE, **changes)))
+
+    text = report.write(run, judgements, tmp_path).read_text(encoding="utf-8")
+
+    assert f"| `89abcdef0123`, {told}" in text
+
+
+def test_the_bases_own_packages_are_part_of_the_environment(examples, tmp_path):
+    run, judgements = examples.small()
+    base = replace(examples.BASE, python="/old/bin/python", packages={"triton": "3.6.0", "python": "3.10.2"})
+    run = replace(run, plan=replace(run.plan, base=base))
+
+    found = section(report.write(run, judgements, tmp_path).read_text(encoding="utf-8"), "Environment")
+
+    assert re.search(r"\| the base's packages +\| python 3\.10\.2, triton 3\.6\.0", found)
+
+
+def test_an_op_that_nothing_was_run_for_has_a_row_and_no_section(page):
+    text = page("duelled")
+
+    assert "| `broadcast` | accuracy and 3 cases " in text
+    assert "\n## broadcast\n" not in text
+    assert "\n## layernorm\n" not in text
+    assert "Without a section, since nothing of it had to be run: `broadcast`." in text
+
+
+def test_an_ops_section_names_the_files_that_the_change_touches(page):
+    told = section(page("duelled"), "matmul")
+
+    assert "Files that differ from the base's: `kernels/matmul/matmul_triton.py`, `kernels/_launch.py`." in told
+
+
+def test_what_changed_is_told_once_and_not_again_beside_the_verdict(page):
+    text = page("duelled")
+
+    assert text.count("The base's own kernel raised OutOfResources") == 1
+    assert "is launched with warps" not in text.partition("### softmax: also worth knowing")[2].partition("###")[0]
+
+
+def test_the_run_is_repeated_against_the_same_commit(page):
+    assert "--seed 20260102 --against 89abcdef0123\n" in section(page("duelled"), "Environment")
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"duel": DuelWhat.ALL}, "--against 89abcdef0123 --duel all"),
+        ({"python": "/old py/python"}, "--against 89abcdef0123 --base-python '/old py/python'"),
+        ({"how": "baseline"}, "--seed 20260102\n"),
+    ],
+)
+def test_the_repeated_run_takes_the_same_options(examples, tmp_path, changes, options):
+    run, judgements = examples.small()
+    duel = changes.pop("duel", DuelWhat.CHANGED)
+    run = replace(run, plan=replace(run.plan, base=replace(examples.BASE, **changes), duel=duel))
+
+    text = report.write(run, judgements, tmp_path).read_text(encoding="utf-8")
+
+    assert options in section(text, "Environment")
+
+
+def test_each_kind_of_doubt_names_its_own_next_command(page):
+    steps = section(page("duelled"), "How to read this report")
+
+    assert "perfci doctor\nperfci selftest --op bias_relu\n" in steps
+    again = "perfci check --op softmax --case rows=4096,cols=2048,dtype=float16 --against 89abcdef0123"
+    assert f"perfci doctor\n{again}\n" in steps
+    assert "**REMOVED**" not in steps
+
+
+def test_a_report_without_a_base_says_nothing_of_duels(page):
+    text = page("full")
+
+    assert "side by side" not in text
+    assert not re.search(r"\bbase\b", text)
+
+
+# --- compiled without a device ----------------------------------------------------------------------------------------
+
+
+def test_compiled_kernels_have_a_section_and_their_ops_none(page):
+    text = page("compiled")
+
+    assert "### softmax for sm_90" in section(text, "Compiled kernels")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == [
+        "Verdicts",
+        "Compiled kernels",
+        "Environment",
+        "How to read this report",
+    ]
+
+
+def test_a_table_of_compiled_kernels_alone_has_no_columns_for_times(page):
+    header = next(line for line in section(page("compiled"), "Verdicts").splitlines() if line.startswith("| op "))
+
+    assert [cell.strip() for cell in header.strip("|").split("|")] == ["op", "case", "verdict", "reason"]
+
+
+def test_compiled_kernels_are_compiled_again_by_perfci_static(page):
+    text = page("compiled")
+
+    assert "perfci static --op attention --op broadcast --op matmul --op softmax --target sm_90,gfx942" in text
+    case = "--case rows=4096,cols=32768,dtype=float16 --target sm_90 --against 89abcdef0123"
+    assert (
+        f"**REGRESSED, compiled**: see what grew under *Compiled kernels*; after a change, compile it again.\n\n"
+        f"```text\nperfci static --op softmax {case}\n```" in text
+    )
+
+
+def test_on_a_machine_without_accelerator_the_compiled_kernels_have_a_verdict(page):
+    text = page("first_run")
+
+    row = next(line for line in text.splitlines() if "compiled for sm_90 " in line and "PASS" in line)
+    assert "4 cases compile for sm_90: 2 kernels, at most 96 registers, 1 with spills." in row
+    assert "### softmax for sm_90" in section(text, "Compiled kernels")
+    assert "\n## softmax\n" in text
+
+
 def test_achieved_rates_are_shares_of_the_limits_measured_in_the_run(page):
     text = page("small")
 
@@ -182,28 +345,38 @@ def test_torn_launches_become_a_note_and_the_rest_is_used(examples, tmp_path):
 # --- text that comes from kernels -------------------------------------------------------------------------------------
 
 
+HOSTILE = ("hostile", "hostile_change")
+
+
 def tokens(text):
     return [token for block in MARKDOWN.parse(text) for token in (block, *(block.children or ()))]
 
 
-def test_hostile_text_adds_no_html_link_or_picture(rendered, page):
-    found = tokens(page("hostile"))
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_adds_no_html_link_or_picture(rendered, page, name):
+    found = tokens(page(name))
 
     html = {token.content.strip() for token in found if token.type in {"html_block", "html_inline"}}
     assert all(re.fullmatch(r"(</?details>|<summary>[\w ]+</summary>|\n)+", part) for part in html)
     assert not [token for token in found if token.type == "link_open"]
     pictures = [token.attrs["src"] for token in found if token.type == "image"]
     assert pictures
-    assert all((rendered("hostile") / name).is_file() for name in pictures)
+    assert all((rendered(name) / picture).is_file() for picture in pictures)
 
 
-def test_hostile_text_leaves_every_table_with_its_columns(page):
-    text = page("hostile")
+def test_hostile_text_leaves_every_row_of_the_verdict_table(page):
+    rows = [line for line in section(page("hostile"), "Verdicts").splitlines() if line.startswith("|")]
 
-    columns = len(re.split(r"(?<!\\)\|", next(line for line in text.splitlines() if line.startswith("| op "))))
-    rows = [line for line in section(text, "Verdicts").splitlines() if line.startswith("|")]
     assert len(rows) == 4
-    assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {columns}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_leaves_every_table_with_its_columns(page, name):
+    tables = re.findall(r"(?:^\|.*\n)+", page(name), re.MULTILINE)
+
+    assert len(tables) > 5
+    for table in tables:
+        assert len({len(re.split(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
 
 
 def test_hostile_text_keeps_the_reports_headings(page):
@@ -214,16 +387,18 @@ def test_hostile_text_keeps_the_reports_headings(page):
     assert levels.count("h2") == 5
 
 
-def test_hostile_text_calls_nobody_outside_code(page):
-    found = tokens(page("hostile"))
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_calls_nobody_outside_code(page, name):
+    found = tokens(page(name))
 
     shown = [token.content for token in found if token.type == "text"]
     assert any("all" in text for text in shown)
     assert not [text for text in shown if re.search(r"[@#!~]\w|://\w", text)]
 
 
-def test_hostile_text_leaves_no_control_or_reordering_character(page):
-    text = page("hostile")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_leaves_no_control_or_reordering_character(page, name):
+    text = page(name)
 
     assert not re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", text)
 

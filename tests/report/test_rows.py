@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from perfci.model import Judgements, Suite, Verdict
 from perfci.report import rows
 
@@ -47,3 +49,88 @@ def test_the_change_shown_is_that_of_the_last_process(examples):
     slow = judgements.rows[-1]
 
     assert rows.latest_change(slow) == slow.comparison.screens[1].change
+
+
+def test_the_change_against_the_base_comes_before_that_against_the_baseline(examples):
+    _, judgements = examples.duelled()
+    drifted = next(row for row in judgements.rows if row.verdict is Verdict.DRIFTED)
+
+    assert drifted.comparison.screens
+    assert rows.latest_change(drifted) == rows.as_ratio(drifted.comparison.duel.shift)
+
+
+def test_an_op_that_nothing_was_run_for_is_one_row(examples):
+    _, judgements = examples.duelled()
+
+    shown = {row.op: row for row in rows.rows(judgements) if row.verdict is Verdict.UNCHANGED}
+
+    assert (shown["broadcast"].where, shown["broadcast"].gathered) == ("accuracy and 3 cases", 4)
+    assert (shown["bias_relu"].where, shown["bias_relu"].gathered) == ("accuracy and 1 case", 2)
+    assert shown["softmax"].where == "rows=4096,cols=8192,dtype=float16"
+    assert "nothing was run" in shown["broadcast"].sentence
+
+
+def test_unchanged_cases_that_were_timed_all_the_same_keep_their_rows(examples):
+    case = examples.duelled_case("n=1", 16.0, 0.0, (4,), same=True)
+    twin = examples.duelled_case("n=2", 16.0, 0.0, (4,), same=True)
+    found = Judgements(tuple(
+        examples.judgement("softmax", one.case, Verdict.UNCHANGED, examples.reason("duel_cleared"),
+                           examples.comparison("softmax", one))
+        for one in (case, twin)
+    ))  # fmt: skip
+
+    assert [row.where for row in rows.rows(found)] == ["n=1", "n=2"]
+
+
+def test_rows_about_compiled_kernels_name_their_target(examples):
+    _, judgements = examples.compiled()
+
+    where = {(row.op, row.verdict): row.where for row in rows.rows(judgements) if "sm_90" in row.where}
+
+    assert where["matmul", Verdict.UNCHANGED] == "compiled for sm_90"
+    assert where["softmax", Verdict.REGRESSED] == "compiled for sm_90 rows=4096,cols=32768,dtype=float16"
+    assert where["softmax", Verdict.PASS] == "compiled for sm_90, 3 cases"
+
+
+def test_a_compiled_case_of_which_nothing_is_known_says_why(examples):
+    _, judgements = examples.compiled()
+
+    told = {row.sentence for row in rows.rows(judgements) if row.verdict is Verdict.INCONCLUSIVE}
+
+    assert all(sentence.startswith("torch.compile runs code on the device") for sentence in told)
+
+
+def test_what_the_compiler_made_is_told_also_where_it_is_fine(examples):
+    _, judgements = examples.first_run()
+
+    quiet = {row.where: row.quiet for row in rows.rows(judgements)}
+
+    assert quiet == {"accuracy": True, "compiled for sm_90": False}
+
+
+def test_an_op_that_is_gone_is_told_as_a_whole(examples):
+    _, judgements = examples.duelled()
+
+    assert [row.where for row in rows.rows(judgements) if row.op == "layernorm"] == ["whole op"]
+
+
+def test_how_a_change_alters_its_own_judging_comes_before_all_other_notes(examples):
+    run, judgements = examples.duelled()
+
+    notes = rows.notes(judgements, run)
+
+    assert [note.partition(":")[0] for note in notes.first] == ["This change alters how it is judged"]
+    assert [note.partition(" (")[0] for note in notes.above] == ["Compared with origin/main"]
+    assert len(notes.first) + len(notes.above) + len(notes.below) == len(judgements.notes)
+
+
+def test_why_there_is_no_base_stands_where_the_base_would(examples):
+    run, judgements = examples.small()
+    missing = examples.reason("history_cut", missing="the merge base", command="git fetch --unshallow")
+    run = replace(run, plan=replace(run.plan, base_note=missing))
+    judgements = replace(judgements, notes=(*judgements.notes, missing))
+
+    notes = rows.notes(judgements, run)
+
+    assert [note.partition(":")[0] for note in notes.above] == ["This clone is shallow and lacks the merge base"]
+    assert len(notes.below) == 1

@@ -1,0 +1,172 @@
+"""The part of an op's section about the base revision: duels with their numbers, and what the change does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from perfci import looks, power, units, wording
+from perfci.model import BaseArm, Judgement, Judgements, Look, OpRun, PlannedBase, Run, Suite
+from perfci.power import Noise
+from perfci.report import rows
+from perfci.report.speed import without_empty
+from perfci.report.text import code, inline
+from perfci.report.view import Part, Table
+from perfci.thresholds import Thresholds
+
+DUEL = "kernel/base"
+
+MOST_NOISE = 32
+"""Most cases of a run whose smallest visible slow-down is worked out, the gravest first: each takes some 40 ms."""
+
+FILES = 8
+"""Most files named one by one."""
+
+CASES = 3
+"""Most cases named one by one where they share a line."""
+
+Noises = Mapping[tuple[str, str], Noise]
+"""by op and case"""
+
+
+def noises(run: Run, judgements: Judgements) -> Noises:
+    """What the duelled cases' blocks say about the measurement; of those with enough blocks for a look."""
+    alpha = _alpha(judgements)
+    blocks = {(op.op, case.case): case.blocks for op in run.ops for case in op.performance}
+    found: dict[tuple[str, str], Noise] = {}
+    for row in sorted(judgements.rows, key=lambda row: rows.rank(row.verdict)):
+        key, duel = (row.op, row.case or ""), row.comparison.duel if row.comparison else None
+        shifts = [block.shifts[DUEL] for block in blocks.get(key, ()) if DUEL in block.shifts]
+        if duel and len(shifts) >= looks.FIRST and len(found) < MOST_NOISE:
+            found[key] = power.noise(shifts, math.expm1(duel.tau), alpha, run.plan.duel_family)
+    return found
+
+
+def _alpha(judgements: Judgements) -> float:
+    """The chance of a false alarm that the duels were judged by, as their note has it."""
+    told = (note.facts.get("alpha") for note in judgements.notes if note.kind == "how_duelled")
+    return next((float(alpha) for alpha in told if alpha), Thresholds().alpha)
+
+
+def parts(
+    op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement], found: Noises, language: str
+) -> tuple[Part, ...]:
+    """The two tables, each empty where there is nothing to tell."""
+    name = inline(op.op, 80)
+    duelled = [row for row in judged if row.suite is Suite.PERFORMANCE and row.comparison and row.comparison.duel]
+    how = [_APART, inline(wording.sentence(base.apart, language))] if base and base.apart else [_TOGETHER]
+    notes = [*how, _NOTE, *([_FEW] if len(found) >= MOST_NOISE else [])]
+    return (
+        Part(f"{name}: against the base", " ".join(notes), _duels(duelled, found)),
+        Part(f"{name}: what changed", "", _changes(op, language)),
+    )
+
+
+def files(base: PlannedBase | None) -> str:
+    """A sentence with the files in which the op differs from the base's; empty where there is none."""
+    return f"Files that differ from the base's: {_listed(base.changed, FILES)}." if base and base.changed else ""
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    shown = ", ".join(code(name) for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+# --- duels ------------------------------------------------------------------------------------------------------------
+
+_TOGETHER = "Kernel and base were launched in turn, in one process and on the same inputs."
+_APART = "Kernel and base took turns block by block, each in a process of its own."
+_NOTE = (
+    "*Change* is the centre of the blocks' shifts with its 95 % interval; of fewer than six blocks the range spans "
+    "them all, at the confidence given. *Spread* is the standard deviation of the shift from block to block; *would "
+    "show* is the smallest slow-down that a whole duel with this spread finds in 95 of 100 tries."
+)
+_FEW = f"It is worked out for {MOST_NOISE} cases of the run, the gravest verdicts first."
+
+_COLUMNS = (
+    "case",
+    "verdict",
+    "base",
+    "kernel",
+    "change",
+    "allowed",
+    "blocks",
+    "processes",
+    "by process",
+    "span",
+    "p slower (adjusted)",
+    "spread",
+    "would show",
+)
+
+
+def _duels(duelled: Iterable[Judgement], found: Noises) -> Table:
+    shown = tuple(_duel(row, found.get((row.op, row.case or ""))) for row in duelled)
+    right = frozenset(_COLUMNS) - {"case", "verdict", "change", "by process", "span"}
+    return without_empty(Table(_COLUMNS, shown, right))
+
+
+def _duel(row: Judgement, noise: Noise | None) -> tuple[str, ...]:
+    seen = row.comparison
+    assert seen is not None
+    assert seen.duel is not None
+    look = seen.duel
+    tested = look.processes >= min(looks.FINAL) and row.p_adjusted is not None
+    return (
+        code(row.case or ""),
+        rows.verdict_word(row.verdict),
+        units.time(seen.base_us),
+        units.time(seen.kernel_us),
+        change(look),
+        units.percent(math.expm1(look.tau)),
+        str(look.blocks),
+        str(look.processes),
+        by_process(look) if look.processes > 1 else "-",
+        change(seen.duel_span) if seen.duel_span else "-",
+        units.significant(row.p_adjusted or 0.0) if tested else "-",
+        units.percent(noise.spread) if noise else "-",
+        _would_show(noise, look),
+    )
+
+
+def change(look: Look) -> str:
+    """The centre with its interval, as ratios - 1; the confidence where it is not 95 %."""
+    found = rows.as_ratio(look.shift)
+    value, low, high = (units.percent(one, signed=True) for one in (found.value, found.low, found.high))
+    short = f"; {100 * found.confidence:.0f} %" if found.confidence < rows.CONFIDENCE else ""
+    return f"{value} ({low} to {high}{short})"
+
+
+def by_process(look: Look) -> str:
+    """Each process's own median, in their order."""
+    return ", ".join(units.percent(math.expm1(median), signed=True) for median in look.medians)
+
+
+def _would_show(noise: Noise | None, look: Look) -> str:
+    if noise is None:
+        return "-"
+    if noise.smallest is None:
+        return f"above {units.percent(math.expm1(power.STEPS[-1] * look.tau))}"
+    return units.percent(noise.smallest)
+
+
+# --- what changed -----------------------------------------------------------------------------------------------------
+
+
+def _changes(op: OpRun, language: str) -> Table:
+    """Cases that changed alike share a line."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for case in op.performance:
+        if case.base:
+            alike.setdefault(told(case.base, language), []).append(case.case)
+    shown = tuple((_listed(cases, CASES), inline(" ".join(texts), 1500)) for texts, cases in alike.items() if texts)
+    return Table(("case", "against the base's call"), shown)
+
+
+def told(base: BaseArm, language: str) -> tuple[str, ...]:
+    """What is known of a case's base, in sentences."""
+    if base.failure:
+        return (wording.sentence(base.failure, language),)
+    if base.same:
+        return ("The same device work, launch for launch.",)
+    return tuple(wording.sentence(reason, language) for reason in base.changes)

@@ -1,0 +1,120 @@
+"""What to type next: the command that repeats a run, and one for each verdict that is not what one hoped for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from perfci import units
+from perfci.model import DuelWhat, Judgement, Judgements, Run, Suite, Verdict
+from perfci.report.text import block, plain
+from perfci.report.view import Step
+
+RUN_FILE = "reports/run.json"
+
+_SHOW = "perfci show {run} --op {op} --case {case}"
+_AGAIN = "perfci check --op {op} --case {case}{against}"
+_SAME = "perfci check --op {op} --case {case} --seed {seed}"
+_QUIETER = f"perfci doctor\n{_AGAIN} --budget {{budget}}"
+_ACCEPT = "perfci accept {run} --op {op}"
+_COMPILE = "perfci static --op {op} --case {case} --target {target}{against}"
+
+_Advice = tuple[str, str]
+"""What to do, and the command to be filled in."""
+
+_STEPS: Mapping[Verdict, _Advice] = {
+    Verdict.REGRESSED: ("see every look at it; after a change, `perfci check` the same case again.", _SHOW),
+    Verdict.WRONG: ("its sentence names values, layout and seed; this repeats exactly those inputs.", _SAME),
+    Verdict.TOO_SLOW: ("see how far its speedup is from the target in `thresholds/`.", _SHOW),
+    Verdict.ERROR: ("read the message in the op's section above; this repeats it alone.", _SAME),
+    Verdict.INCONCLUSIVE: ("look for throttling and other processes, then give it more time.", _QUIETER),
+    Verdict.DRIFTED: ("driver, board or reference moved; if that was meant, store the new numbers.", _ACCEPT),
+    Verdict.STALE: ("the stored baseline cannot speak here; this stores one that can.", _ACCEPT),
+    Verdict.SUSPECT: ("read what was seen before believing the time.", _SHOW),
+    Verdict.REMOVED: ("if the case went on purpose, store the run without it.", _ACCEPT),
+    Verdict.NEW: ("once its numbers are what you want, store them as the baseline.", _ACCEPT),
+}
+
+_STEPS_BY_KIND: Mapping[str, _Advice | None] = {
+    "control_failed": (
+        "kernel and base do the same work here, so it is the measurement that is off: see whether it can be trusted.",
+        "perfci doctor\nperfci selftest --op {op}",
+    ),
+    "duel_undecided": (
+        "look for throttling and other processes, then time it beside the base once more.",
+        f"perfci doctor\n{_AGAIN}",
+    ),
+    "removed_since_base": None,
+    "op_removed": None,
+}
+"""Where the reason asks for something else than its verdict usually does; None where the sentence says it all."""
+
+_COMPILED_STEPS: Mapping[Verdict, _Advice] = {
+    Verdict.REGRESSED: ("see what grew under *Compiled kernels*; after a change, compile it again.", _COMPILE),
+    Verdict.ERROR: ("its sentence has the message; this compiles it alone.", _COMPILE),
+    Verdict.INCONCLUSIVE: ("only a device can tell what the call does: check it on one.", _AGAIN),
+}
+
+
+def steps(run: Run, judgements: Judgements) -> tuple[Step, ...]:
+    """One a kind of advice, its command filled in for the first such row, of a case if there is one."""
+    first: dict[tuple[str, _Advice], Judgement] = {}
+    for row in sorted(judgements.rows, key=lambda row: row.case is None):
+        if advice := _advice(row):
+            first.setdefault((_title(row), advice), row)
+    ranked = sorted(first, key=lambda step: list(_STEPS).index(first[step].verdict))
+    return tuple(Step(step[0], step[1][0], block(_filled(step[1][1], first[step], run))) for step in ranked)
+
+
+def _title(row: Judgement) -> str:
+    return f"{row.verdict}, compiled" if row.suite is Suite.COMPILED else str(row.verdict)
+
+
+def _advice(row: Judgement) -> _Advice | None:
+    if row.suite is Suite.COMPILED:
+        return _COMPILED_STEPS.get(row.verdict)
+    kind = row.reasons[0].kind if row.reasons else ""
+    return _STEPS_BY_KIND.get(kind, _STEPS.get(row.verdict))
+
+
+def _filled(command: str, row: Judgement, run: Run) -> str:
+    """The command for this row; a row about a whole op has no case to name."""
+    command = command if row.case is not None else command.replace(" --case {case}", "")
+    return command.format(
+        run=RUN_FILE,
+        op=quoted(row.op),
+        case=quoted(row.case or ""),
+        seed=run.plan.seed,
+        budget=units.significant(4 * run.plan.budget_s),
+        target=quoted(row.target or ""),
+        against=_against(run),
+    )
+
+
+def repeat(run: Run) -> str:
+    """The command that repeats a run: the same inputs, the same order of measuring, the same base."""
+    ops = " ".join(f"--op {quoted(op.op)}" for op in run.plan.ops or run.ops)
+    only = f" --case {quoted(run.plan.filter)}" if run.plan.filter else ""
+    if run.static and only_compiled(run):
+        return f"perfci static {ops}{only} --target {quoted(','.join(run.static.targets))}{_against(run)}"
+    return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}{_against(run)}".split())
+
+
+def _against(run: Run) -> str:
+    """The options that name the same base; the commit of the baselines is found without them."""
+    base = run.plan.base
+    if base is None or base.how == "baseline":
+        return ""
+    every = " --duel all" if run.plan.duel is DuelWhat.ALL else ""
+    python = f" --base-python {quoted(base.python)}" if base.python else ""
+    return f" --against {quoted(base.commit[:12])}{every}{python}"
+
+
+def quoted(text: str) -> str:
+    """A name as a shell's argument."""
+    return shlex.quote(plain(text))
+
+
+def only_compiled(run: Run) -> bool:
+    """Whether nothing of the run was launched: its ops were compiled without a device."""
+    return run.static is not None and not run.ops

@@ -1,0 +1,60 @@
+"""What `perfci selftest` says of its three tries."""
+
+from __future__ import annotations
+
+from perfci.cli.selftests import trials
+from perfci.pipeline.selftest import CaseNoise, SelfTest, Trial
+from perfci.power import Noise
+
+UNCHANGED, SLOWER, WRONG = (
+    Trial("unchanged", 7, 0, 0),
+    Trial("slower", 7, 7, 7),
+    Trial("wrong", 1, 1, 1),
+)
+NOISE = CaseNoise("relu", "rows=1", 12.0, 0.015, Noise(12, 0.004, 0.02))
+
+
+def lines(*found: Trial, noise: tuple[CaseNoise, ...] = ()) -> list[str]:
+    return [text.plain for text in trials(SelfTest(found, noise, "Fake One"))]
+
+
+def test_three_good_tries_are_told_in_a_line_each():
+    assert lines(UNCHANGED, SLOWER, WRONG) == [
+        "ok    every op against itself: 0 false alarms in 7 cases",
+        "ok    twice the allowed slow-down planted: found in 7 of 7 cases",
+        "ok    a wrong element planted: found in 1 of 1 ops",
+        "perfci can be trusted on this machine: nothing false was said, and what was planted was found.",
+    ]
+
+
+def test_a_false_alarm_fails_and_is_named():
+    alarmed = Trial("unchanged", 7, 1, 0, ("relu rows=1",))
+
+    told = lines(alarmed, SLOWER, WRONG)
+
+    assert told[:2] == ["FAIL  every op against itself: 1 false alarms in 7 cases", "      relu rows=1"]
+    assert "run perfci doctor" in told[-1]
+
+
+def test_of_many_missed_cases_five_are_named():
+    blind = Trial("slower", 8, 1, 8, tuple(f"relu rows={rows}" for rows in range(7)))
+
+    assert lines(UNCHANGED, blind, WRONG)[2:8] == [*(f"      relu rows={n}" for n in range(5)), "      and 2 more"]
+
+
+def test_a_try_that_checked_nothing_has_not_passed():
+    assert not Trial("unchanged", 0, 0, 0).passed
+
+
+def test_the_noise_table_has_spread_threshold_and_what_would_be_seen():
+    told = lines(UNCHANGED, noise=(NOISE,))
+
+    assert told[2] == "Noise on Fake One: spread of the shift between two equal arms, block by block"
+    assert told[3].split() == ["spread", "allowed", "seen", "at", "95", "%", "kernel", "op", "and", "case"]
+    assert told[4].split() == ["0.4", "%", "1.5", "%", "2.0", "%", "12.0", "us", "relu", "rows=1"]
+
+
+def test_a_case_too_noisy_for_any_slow_down_says_so():
+    noisy = CaseNoise("relu", "rows=1", 12.0, 0.015, Noise(12, 0.4, None))
+
+    assert "12 x" in lines(UNCHANGED, noise=(noisy,))[4]

@@ -1,0 +1,181 @@
+import math
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from perfci import power
+from perfci.model import BaseArm, Judgements, OpRun, PlannedBase, Suite
+from perfci.report import against
+
+SLOW = "rows=4096,cols=1024,dtype=float16"
+CLEARED = "rows=4096,cols=512,dtype=float16"
+
+
+@pytest.fixture(scope="module")
+def duelled(examples, sentences):
+    return examples.duelled()
+
+
+@pytest.fixture
+def tables(duelled):
+    """The two tables of softmax by the ends of their titles."""
+    run, judgements = duelled
+    op = next(op for op in run.ops if op.op == "softmax")
+    planned = next(op.base for op in run.plan.ops if op.op == "softmax")
+    mine = [row for row in judgements.rows if row.op == "softmax"]
+    parts = against.parts(op, planned, mine, against.noises(run, judgements), "en")
+    return {part.title.partition(": ")[2]: part for part in parts}
+
+
+def line(part, case):
+    row = next(row for row in part.table.rows if f"`{case}`" in row[0])
+    return dict(zip(part.table.columns, row, strict=True))
+
+
+def test_a_duel_is_told_with_its_numbers(duelled, tables):
+    _, judgements = duelled
+    row = next(row for row in judgements.rows if row.case == SLOW and row.op == "softmax")
+    look = row.comparison.duel
+
+    told = line(tables["against the base"], SLOW)
+
+    assert told["verdict"] == "**REGRESSED**"
+    assert (told["base"], told["kernel"]) == ("16.0 us", "16.7 us")
+    assert told["change"].startswith(f"{100 * math.expm1(look.shift.value):+.1f} % (")
+    assert (told["allowed"], told["blocks"], told["processes"]) == ("1.5 %", "24", "2")
+    assert told["by process"] == ", ".join(f"{100 * math.expm1(median):+.1f} %" for median in look.medians)
+    assert float(told["p slower (adjusted)"]) == pytest.approx(row.p_adjusted, rel=0.01)
+
+
+def test_the_spread_and_what_would_show_come_from_the_blocks(duelled, tables):
+    run, _ = duelled
+    case = next(case for op in run.ops if op.op == "softmax" for case in op.performance if case.case == SLOW)
+    d = [block.shifts["kernel/base"] for block in case.blocks]
+
+    told = line(tables["against the base"], SLOW)
+
+    assert told["spread"] == f"{100 * statistics.stdev(d):.1f} %"
+    smallest = power.noise(d, 0.015, 0.01, run.plan.duel_family).smallest
+    assert told["would show"] == f"{100 * smallest:.1f} %"
+
+
+def test_a_case_cleared_after_four_blocks_says_at_which_confidence_and_tests_nothing(tables):
+    told = line(tables["against the base"], CLEARED)
+
+    assert told["change"].endswith("; 88 %)")
+    assert (told["by process"], told["p slower (adjusted)"]) == ("-", "-")
+
+
+def test_the_span_is_told_where_a_launch_is_more_than_one_kernel(tables):
+    part = tables["against the base"]
+
+    spans = {row[0]: row[part.table.columns.index("span")] for row in part.table.rows}
+    assert [case for case, span in spans.items() if span != "-"] == ["`rows=4096,cols=4096,dtype=float16`"]
+
+
+def test_why_two_revisions_need_a_process_each_stands_above_the_duels(duelled):
+    run, judgements = duelled
+    op = next(op for op in run.ops if op.op == "matmul")
+    planned = next(op.base for op in run.plan.ops if op.op == "matmul")
+
+    duels, _ = against.parts(op, planned, judgements.rows, {}, "en")
+
+    assert duels.note.startswith("Kernel and base took turns block by block, each in a process of its own.")
+    assert "registers torch operators in the namespace kernels" in duels.note
+
+
+def test_revisions_that_shared_a_process_shared_their_inputs(tables):
+    assert tables["against the base"].note.startswith("Kernel and base were launched in turn, in one process")
+
+
+def test_cases_that_changed_alike_share_a_line(tables):
+    rows = tables["what changed"].table.rows
+
+    assert len(rows) == 4
+    assert rows[0][0].count("`") == 2 * against.CASES
+    assert rows[0][0].endswith(" and 2 more")
+    assert "is launched with warps 8, was 4." in rows[0][1]
+
+
+def test_what_the_base_cannot_do_is_told(tables):
+    told = line(tables["what changed"], "rows=16384,cols=1024,dtype=float16")
+
+    assert "The base's own kernel raised OutOfResources" in told["against the base's call"]
+
+
+def test_the_same_work_is_told_in_one_sentence(examples):
+    case = examples.duelled_case("n=1", 16.0, 0.0, (), same=True)
+
+    _, changed = against.parts(OpRun("softmax", performance=(case,)), None, (), {}, "en")
+
+    assert changed.table.rows == (("`n=1`", "The same device work, launch for launch."),)
+
+
+def test_without_a_base_there_is_nothing_to_tell(examples):
+    run, judgements = examples.small()
+
+    parts = against.parts(run.ops[0], None, judgements.rows, against.noises(run, judgements), "en")
+
+    assert [part.table.rows for part in parts] == [(), ()]
+    assert against.files(None) == ""
+
+
+def test_of_many_changed_files_some_are_only_counted():
+    changed = tuple(f"kernels/softmax/{n}.py" for n in range(against.FILES + 3))
+
+    told = against.files(PlannedBase(changed=changed))
+
+    assert told.startswith("Files that differ from the base's: `kernels/softmax/0.py`, ")
+    assert told.endswith("`kernels/softmax/7.py` and 3 more.")
+
+
+def test_noise_is_worked_out_for_the_gravest_cases_first(duelled, monkeypatch):
+    run, judgements = duelled
+    monkeypatch.setattr(against, "MOST_NOISE", 1)
+
+    assert list(against.noises(run, judgements)) == [("softmax", SLOW)]
+
+
+def test_noise_rests_on_the_chance_of_a_false_alarm_that_the_run_was_judged_by(duelled, monkeypatch):
+    run, judgements = duelled
+    seen = []
+    monkeypatch.setattr(power, "noise", lambda shifts, tau, alpha, family: seen.append((alpha, family)))
+    notes = tuple(
+        replace(note, facts={**note.facts, "alpha": 0.002}) if note.kind == "how_duelled" else note
+        for note in judgements.notes
+    )
+
+    against.noises(run, Judgements(judgements.rows, notes=notes))
+
+    assert set(seen) == {(0.002, run.plan.duel_family)}
+
+
+def test_fewer_than_four_blocks_tell_no_noise(examples):
+    case = examples.duelled_case("n=1", 16.0, 0.0, (3,))
+    plan = examples.Plan(
+        (examples.PlannedOp("softmax", (), ("n=1",)),), 1, 1.0, "cuda", base=examples.BASE, duel_family=1
+    )
+    run, judgements = examples.judged(examples.run([OpRun("softmax", performance=(case,))], plan=plan))
+
+    assert [row.comparison.duel.blocks for row in judgements.rows if row.suite is Suite.PERFORMANCE] == [3]
+    assert against.noises(run, judgements) == {}
+
+
+def test_noise_too_large_for_any_slow_down_to_show_says_beyond_what(examples):
+    case = examples.duelled_case("n=1", 16.0, 0.0, (12,), noise=0.5)
+    plan = examples.Plan(
+        (examples.PlannedOp("softmax", (), ("n=1",)),), 1, 1.0, "cuda", base=examples.BASE, duel_family=1
+    )
+    run, judgements = examples.judged(examples.run([OpRun("softmax", performance=(case,))], plan=plan))
+
+    duels, _ = against.parts(run.ops[0], None, judgements.rows, against.noises(run, judgements), "en")
+
+    assert line(duels, "n=1")["would show"] == "above 19.6 %"
+
+
+@pytest.mark.parametrize("same", [None, False])
+def test_changes_are_told_in_their_sentences(examples, same):
+    arm = BaseArm(same=same, changes=(examples.reason("inputs_changed"),))
+
+    assert against.told(arm, "en") == ("make_inputs changed, so both revisions were given the new inputs.",)

@@ -1,0 +1,345 @@
+"""The benchmark of perfci's verdicts: that it judges as perfci does, plants what it says, and runs as a whole."""
+
+import gzip
+import json
+import math
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from perfci import looks, stats
+from perfci.compare import compare
+from perfci.judge import judge
+from perfci.looks import Answer
+from perfci.model import ArmBlock, Base, BaseArm, Block, PerformanceCase, Plan, PlannedOp, Verdict
+from perfci.thresholds import Thresholds
+from tests import decision_examples
+
+MODULES = ("cells", "duels", "peers", "resampling", "screen_on_traces", "side_by_side", "simulation", "tables")
+
+
+@pytest.fixture(scope="module")
+def bench(pytestconfig):
+    """The benchmark's modules, which import each other by name as scripts do."""
+    folder = str(pytestconfig.rootpath / "benchmarks")
+    sys.path.insert(0, folder)
+    yield SimpleNamespace(**{name: __import__(name) for name in (*MODULES, "verdicts")})
+    sys.path.remove(folder)
+    for name in (*MODULES, "verdicts"):
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def own(bench):
+    return bench.cells.recordings("own")
+
+
+# --- duels ------------------------------------------------------------------------------------------------------------
+
+
+def _duels(bench, own, effects, bias=0.0):
+    rng = np.random.default_rng(1)
+    return [bench.resampling.draw(own[n % len(own)], rng, effect, bias, 0.5) for n, effect in enumerate(effects)]
+
+
+def _judged(duels, outcomes):
+    """Verdicts of the whole product, given the blocks that each duel used."""
+    cases = tuple(f"n={number}" for number in range(len(duels)))
+    plan = Plan(
+        (PlannedOp("op", (decision_examples.CASE,), cases),),
+        1,
+        1.0,
+        "cuda",
+        base=Base("0" * 40, "asked", "main"),
+        duel_family=len(duels),
+    )
+    timed = [
+        PerformanceCase(case, blocks=_blocks(duel, ended), base=BaseArm(same=False, duelled=True))
+        for case, duel, ended in zip(cases, duels, outcomes, strict=True)
+    ]
+    run = decision_examples.run(*timed, planned=plan)
+    found = judge(run, compare(run, {}, Thresholds()), Thresholds())
+    verdicts = {row.case: row.verdict for row in found.rows}
+    return [verdicts[case] for case in cases]
+
+
+def _blocks(duel, ended):
+    first = min(ended.blocks, looks.SECOND)
+    counts = [first, *[looks.BLOCKS] * (ended.processes - 1)]
+    base = ArmBlock(stats.summary([duel.base_us]))
+    return tuple(
+        Block(
+            index,
+            process,
+            0.0,
+            {"kernel": ArmBlock(stats.summary([duel.base_us * math.exp(shift)])), "base": base, "reference": base},
+            {"kernel/base": shift},
+        )
+        for process, count in enumerate(counts)
+        for index, shift in enumerate(duel.shifts(process, count))
+    )
+
+
+VERDICTS = {
+    Answer.CLEARED: Verdict.PASS,
+    Answer.SLOWER: Verdict.REGRESSED,
+    Answer.FASTER: Verdict.IMPROVED,
+    Answer.UNDECIDED: Verdict.INCONCLUSIVE,
+}
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.012])
+def test_a_run_of_duels_ends_as_the_judge_would_end_it(bench, own, bias):
+    duels = _duels(bench, own, [0.0, 0.01, 0.02, 0.03, -0.03, 0.05, 0.1] * 6, bias)
+
+    outcomes = bench.duels.play(duels)
+
+    answers = [outcome.answer for outcome in outcomes]
+    assert _judged(duels, outcomes) == [VERDICTS[answer] for answer in answers]
+    assert {Answer.CLEARED, Answer.SLOWER, Answer.FASTER} <= set(answers)
+
+
+def test_a_cleared_duel_costs_four_blocks_and_their_time(bench, own):
+    quiet = own[-1]
+    duel = bench.resampling.draw(quiet, np.random.default_rng(2))
+
+    (ended,) = bench.duels.play([duel])
+
+    assert (ended.answer, ended.blocks, ended.processes) == (Answer.CLEARED, 4, 1)
+    assert ended.device_ms == pytest.approx(2 * 4 * (8 + 3) * (quiet.base_us + 35) / 1000)
+
+
+def test_a_tally_adds_up(bench, own):
+    outcomes = bench.duels.play(_duels(bench, own, [0.0, 0.1, -0.1]))
+
+    one, two = bench.duels.tally(outcomes[:1]), bench.duels.tally(outcomes[1:])
+
+    assert (one + two) == bench.duels.tally(outcomes)
+    assert (one.alarms, two.alarms, (one + two).checks) == (0, 2, 3)
+
+
+# --- where duels come from --------------------------------------------------------------------------------------------
+
+
+def test_a_planted_slow_down_is_in_the_launches_and_in_the_shifts(bench, own):
+    rng = np.random.default_rng(3)
+    for effect, bias in ((0.0, 0.0), (0.02, 0.0), (0.03, 0.015)):
+        duel = bench.resampling.draw(own[0], rng, effect, bias, 1.0)
+        base, head, _ = duel.launches()
+        shifts = [shift for process in range(4) for shift in duel.shifts(process, looks.BLOCKS)]
+
+        found = [stats.launch_shift(slow, fast) for slow, fast in zip(head, base, strict=True)]
+
+        assert found == pytest.approx(shifts)
+        assert np.median(shifts) == pytest.approx(math.log1p(effect), abs=0.015)
+
+
+def test_recorded_blocks_are_cut_to_what_the_product_would_launch(own):
+    assert [recording.rounds for recording in own] == [30, 30, 30, 28, 22, 8]
+    for recording in own:
+        sizes = {arm.size for process in recording.processes for pair in process for arm in (pair.first, pair.second)}
+        assert sizes == {recording.rounds}
+        assert [len(process) for process in recording.processes] == [10] * 8
+
+
+def test_shared_buffers_deal_the_launches_of_one_arm_to_two(bench):
+    row = next(iter(bench.screen_on_traces.rows("h200-blocks.jsonl.gz")))
+    recording = next(found for found in bench.resampling.shared_buffers() if found.case == row["case"])
+
+    pair = recording.processes[0][0]
+
+    recorded = np.multiply(row["ev"]["a1"], 1000)
+    assert sorted([*pair.first, *pair.second]) == sorted(recorded[: 2 * pair.first.size])
+
+
+def test_processes_swap_the_arms_as_the_product_loads_them(bench, own):
+    duel = bench.resampling.draw(own[0], np.random.default_rng(4))
+
+    signs = [duel.shifts(process, 1)[0] / duel.pairs[process][0].shift for process in range(4)]
+
+    assert signs in ([1, -1, 1, -1], [-1, 1, -1, 1])
+
+
+def test_simulated_duels_repeat_by_their_seed_and_differ_without(bench):
+    for trouble in bench.simulation.TROUBLES.values():
+        one, again, other = (bench.simulation.Simulated(trouble, 20.0, (5, seed)) for seed in (1, 1, 2))
+        assert one.shifts(3, 12) == again.shifts(3, 12)
+        assert one.shifts(0, 4) != other.shifts(0, 4)
+
+
+def test_a_simulated_slow_down_is_what_was_planted_and_ticks_are_kept(bench):
+    duel = bench.simulation.Simulated(bench.simulation.Trouble(), 5.0, (6,), 0.05)
+
+    shifts = [shift for process in range(4) for shift in duel.shifts(process, 12)]
+    base, head = duel.process(0)
+
+    assert np.mean(shifts) == pytest.approx(math.log1p(0.05), abs=0.004)
+    assert np.allclose(np.round(base / 0.032), base / 0.032)
+    assert head.shape == (12, 30)
+
+
+def test_a_biased_process_is_one_of_four(bench):
+    duel = bench.simulation.Simulated(bench.simulation.Trouble(bias=0.1), 100.0, (7,))
+
+    medians = sorted(abs(np.median(duel.shifts(process, 12))) for process in range(4))
+
+    assert medians[2] < 0.01 < 0.09 < medians[3]
+
+
+def test_live_duels_are_read_judged_and_tabulated_by_what_was_planted(bench, tmp_path, monkeypatch):
+    quiet = [[0.0005 * (-1) ** number for number in range(12)]] * 4
+    rows = [
+        {"op": "softmax", "case": "a", "timer": "activity", "kernel_us": 60.0, "processes": quiet},
+        {"op": "softmax", "case": "b", "timer": "activity", "kernel_us": 60.0, "processes": [quiet[0][:4]]},
+        {
+            "op": "softmax",
+            "case": "a",
+            "timer": "activity",
+            "kernel_us": 60.0,
+            "factor": 1.05,
+            "processes": [[0.049] * 12] * 2,
+        },
+        {"op": "softmax", "case": "a", "timer": "activity", "kernel_us": 60.0, "processes": [[0.049] * 12]},
+    ]
+    with gzip.open(tmp_path / bench.resampling.LIVE, "wt") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)
+    monkeypatch.setattr(bench.screen_on_traces, "TRACES", tmp_path)
+
+    duels = bench.resampling.live()
+    text = bench.verdicts.live_text(duels)
+
+    assert [duel.complete for duel in duels] == [True, False, False, False]
+    answers = [bench.duels.play([duel])[0].answer for duel in duels]
+    assert answers == [Answer.CLEARED, Answer.CLEARED, Answer.SLOWER, Answer.OPEN]
+    assert "| over 40 us | none | 3 | 0 |" in text
+    assert "| over 40 us | 5 % | 1 | 1 | 100 % |" in text
+    assert "planted in the 1 that hold all" in text
+
+
+def test_without_a_recording_there_are_no_live_duels(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench.screen_on_traces, "TRACES", tmp_path)
+
+    assert bench.resampling.live() == []
+    assert "None is recorded" in bench.verdicts.live_text([])
+
+
+# --- other tools ------------------------------------------------------------------------------------------------------
+
+
+def _pair(bench, factor):
+    rng = np.random.default_rng(8)
+    chunks = [rng.normal(100, 1, 12) for _ in range(20)]
+    return bench.peers.Pair(chunks[:10], [factor * chunk for chunk in chunks[10:]], 1980.0)
+
+
+def test_rules_without_a_package_tell_slower_from_same(bench):
+    pairs = [_pair(bench, factor) for factor in (1.0, 1.2, 0.8)]
+
+    for tool in bench.peers.available(None)[0]:
+        assert tool.verdicts(pairs) == ["same", "slower", "faster"]
+
+
+def test_tools_that_cannot_be_had_are_said_and_left_out(bench, tmp_path, monkeypatch):
+    failed = SimpleNamespace(returncode=1, stderr="ERROR: no network\n")
+    monkeypatch.setattr(bench.peers.subprocess, "run", lambda *_, **__: failed)
+
+    tools, missing = bench.peers.available(tmp_path)
+
+    assert len(tools) == 3
+    assert {(peer.name, peer.why) for peer in missing} == {
+        (name, "ERROR: no network") for name in ("asv", "pyperf", "nvbench")
+    }
+
+
+def test_nvbench_gets_the_order_statistics_that_it_would_have_written(bench):
+    times = np.arange(1.0, 12.0)[::-1]
+
+    state = bench.peers._state(3, times, 1500.0)
+
+    told = {
+        summary["tag"].removeprefix("nv/cold/"): float(summary["data"][0]["value"]) for summary in state["summaries"]
+    }
+    assert told["time/gpu/min"] == pytest.approx(1e-6)
+    assert [told[f"time/gpu/{name}"] for name in ("q1", "median", "q3")] == pytest.approx([4e-6, 6e-6, 9e-6])
+    assert told["time/gpu/stdev/absolute"] == pytest.approx(np.std(times, ddof=1) * 1e-6)
+    assert told["sm_clock_rate/mean"] == 1.5e9
+
+
+@pytest.mark.slow
+def test_every_tool_answers_the_same_questions(bench):
+    tools, _ = bench.peers.available(None)
+
+    found = bench.side_by_side.settings(1, tools)
+
+    assert [setting.changed[tools[0].name][1] for setting in found] == [96, 288, 6, 6]
+    assert found[-1].changed["perfci"] == (0, 6)
+    assert all("perfci" not in setting.changed for setting in found[:-1])
+    assert found[0].changed["Mann-Whitney on launches"][0] > 48
+
+
+# --- tables and the whole ---------------------------------------------------------------------------------------------
+
+
+def test_no_rate_is_rounded_to_perfection(bench):
+    rates = (0.0, 0.00001, 0.004, 0.5, 0.996, 0.99999, 1.0)
+
+    assert [bench.tables.percent(rate) for rate in rates] == [
+        *("0 %", "0.01 %", "0.40 %", "50.0 %", "99.60 %", "99.99 %", "100 %")
+    ]
+
+
+def test_bounds_are_those_of_clopper_and_pearson(bench):
+    assert bench.screen_on_traces.upper_bound(0, 3000) == pytest.approx(1 - 0.05 ** (1 / 3000))
+    assert bench.tables.lower_bound(1000, 1000) == pytest.approx(0.05 ** (1 / 1000))
+    assert bench.screen_on_traces.upper_bound(5, 5) == 1.0
+    assert bench.tables.lower_bound(0, 5) == 0.0
+
+
+def test_tables_go_between_the_marks_of_a_page(bench, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{bench.verdicts.BEGIN}\nold\n{bench.verdicts.END}\nafter\n")
+
+    bench.verdicts.written(page, "new")
+
+    assert page.read_text() == f"before\n{bench.verdicts.BEGIN}\n\nnew\n\n{bench.verdicts.END}\nafter\n"
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match="lacks the lines"):
+        bench.verdicts.written(page, "new")
+
+
+def test_another_rule_lasts_only_as_long_as_it_is_asked_for(bench):
+    with bench.cells.variant("all four processes must agree"):
+        assert looks.AGREEING == 4
+
+    assert looks.AGREEING == 3
+
+
+@pytest.mark.slow
+def test_the_whole_benchmark_runs_and_finds_no_false_alarm(bench, tmp_path, monkeypatch, capsys):
+    tiny = bench.verdicts.Size(null=10, planted=1, simulated_null=5, simulated=1, pairs=1, neighbour=2)
+    monkeypatch.setattr(bench.verdicts, "QUICK", tiny)
+    page = tmp_path / "page.md"
+    page.write_text(f"{bench.verdicts.BEGIN}\n{bench.verdicts.END}\n")
+
+    bench.verdicts.main(["--quick", "--workers", "1", "--out", str(page)])
+
+    text = page.read_text()
+    assert (tmp_path / "page.png").stat().st_size > 10_000
+    assert text.count("### ") == 8
+    assert "| unchanged, shared buffers | 60 | 0 | 0 % | at most 4.9 % |" in text
+    assert "| perfci | - | - | - | 0 of 6 (0 %) |" in text
+    assert "nvbench** is left out" in text
+    assert "In short" in capsys.readouterr().out
+
+
+def test_the_page_holds_the_tables_of_a_full_run(bench, pytestconfig):
+    page = (pytestconfig.rootpath / "docs" / "how-good-is-perfci.md").read_text(encoding="utf-8")
+
+    made = page.partition(bench.verdicts.BEGIN)[2].partition(bench.verdicts.END)[0]
+
+    assert made.count("### ") == 8
+    assert f"| unchanged, own buffers | {6 * bench.verdicts.FULL.null:,} | 0 |" in made
+    assert "how-good-is-perfci.png" in page
+    assert (pytestconfig.rootpath / "docs" / "how-good-is-perfci.png").is_file()
