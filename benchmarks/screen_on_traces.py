@@ -83,10 +83,11 @@ Check = tuple[Baseline, Sequence[Look]]
 
 def traces() -> tuple[TraceBlock, ...]:
     """The blocks of h200-blocks.jsonl.gz, in time order."""
-    return tuple(_trace_block(row) for row in sorted(_rows("h200-blocks.jsonl.gz"), key=lambda row: row["t"]))
+    return tuple(_trace_block(row) for row in sorted(rows("h200-blocks.jsonl.gz"), key=lambda row: row["t"]))
 
 
-def _rows(name: str) -> list[dict[str, Any]]:
+def rows(name: str) -> list[dict[str, Any]]:
+    """The lines of a recording."""
     with gzip.open(TRACES / name, "rt") as lines:
         return [json.loads(line) for line in lines]
 
@@ -206,7 +207,7 @@ def another_board(groups: Sequence[Look], seed: int = 0, checks: int = 100) -> I
     """
     rng = np.random.default_rng(seed)
     case = groups[0][0].case
-    cells = [row for row in _rows("h200-sequential.jsonl.gz") if row["case"] == case and row["factor"] == 1.0]
+    cells = [row for row in rows("h200-sequential.jsonl.gz") if row["case"] == case and row["factor"] == 1.0]
     arms = [ArmBlock(stats.summary(np.multiply(row["ev"][:LAUNCHES], 1000))) for row in cells]
     blocks = [block for group in groups for block in group]
     for _ in range(checks):
@@ -285,8 +286,12 @@ def _counts(seen: Counter[str]) -> str:
 def _alarms(seen: Counter[str]) -> str:
     """Checks made, alarms seen, and Clopper and Pearson's 95 % upper bound, as if checks shared no blocks."""
     alarms, checks = seen["REGRESSED"] + seen["IMPROVED"], seen.total()
-    bound = float(beta.ppf(0.95, alarms + 1, checks - alarms))
-    return f"{alarms} of {checks}, 95 % upper bound {100 * bound:.2f} %"
+    return f"{alarms} of {checks}, 95 % upper bound {100 * upper_bound(alarms, checks):.2f} %"
+
+
+def upper_bound(seen: int, checks: int) -> float:
+    """Clopper and Pearson's one-sided 95 % upper bound of a rate."""
+    return float(beta.ppf(0.95, seen + 1, checks - seen)) if seen < checks else 1.0
 
 
 if __name__ == "__main__":

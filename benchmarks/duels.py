@@ -1,0 +1,135 @@
+"""Duels played by the product's own rule: whole families at a time, stopped where the product would stop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from perfci import looks, stats
+from perfci.looks import Answer, Look
+from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US
+from perfci.thresholds import CaseThresholds
+
+FAMILY = 30
+"""Cases that are duelled in one run, of which every check is one."""
+
+LIMITS = CaseThresholds()
+
+TIMER = "activity"
+"""The product's first choice, whose floor is 0.1 us."""
+
+
+def tightened(share: float) -> CaseThresholds:
+    """The thresholds with so much of tau, and so of the promise; what the timer cannot tell stays what it is."""
+    return CaseThresholds(tau=tuple((start, share * tau) for start, tau in LIMITS.tau))
+
+
+class Duel(Protocol):
+    """Where the blocks of one case come from."""
+
+    @property
+    def base_us(self) -> float: ...
+
+    @property
+    def rounds(self) -> int:
+        """Launches of an arm in a block."""
+        ...
+
+    @property
+    def processes(self) -> int:
+        """How many there are to be had."""
+        ...
+
+    def shifts(self, process: int, blocks: int) -> Sequence[float]:
+        """Shifts of the first so many blocks of a process, log scale; plus is slower."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one duel ended. OPEN: the product would have asked for more blocks than there are."""
+
+    answer: Answer
+    blocks: int
+    processes: int
+    device_ms: float
+    """launches, warm-up and flushes of both arms, as estimated"""
+
+
+def play(
+    duels: Sequence[Duel], limits: CaseThresholds = LIMITS, family: int | None = None, timer: str = TIMER
+) -> list[Outcome]:
+    """Play all duels of one run to their end.
+
+    family: cases that the run duels, at least as many as there are here; the others show nothing.
+    """
+    taus = [limits.allowed(duel.base_us, timer) for duel in duels]
+    seen = [_first(duel, tau) for duel, tau in zip(duels, taus, strict=True)]
+    answers = _answers(seen, family or len(duels), limits.alpha)
+    while more := [
+        number
+        for number, answer in enumerate(answers)
+        if answer is Answer.OPEN and looks.processes_wanted(seen[number]) <= duels[number].processes
+    ]:
+        for number in more:
+            seen[number] = _again(duels[number], taus[number], looks.processes_wanted(seen[number]))
+        answers = _answers(seen, family or len(duels), limits.alpha)
+    return [_outcome(*ended) for ended in zip(duels, seen, answers, strict=True)]
+
+
+def _first(duel: Duel, tau: float) -> Look:
+    shifts = duel.shifts(0, looks.FIRST)
+    if looks.early(shifts, tau) is Answer.OPEN:
+        shifts = duel.shifts(0, looks.SECOND)
+    return looks.look([shifts], tau)
+
+
+def _again(duel: Duel, tau: float, processes: int) -> Look:
+    counts = [looks.SECOND, *[looks.BLOCKS] * (processes - 1)]
+    return looks.look([duel.shifts(process, blocks) for process, blocks in enumerate(counts)], tau)
+
+
+def _answers(seen: Sequence[Look], family: int, alpha: float) -> list[Answer]:
+    slower = stats.holm([look.p_slower for look in seen], family)
+    faster = stats.holm([look.p_faster for look in seen], family)
+    return [looks.answer(*known, alpha) for known in zip(seen, slower, faster, strict=True)]
+
+
+def _outcome(duel: Duel, look: Look, answer: Answer) -> Outcome:
+    launches = 2 * look.blocks * (duel.rounds + BLOCK_WARMUP)
+    return Outcome(answer, look.blocks, look.processes, launches * (duel.base_us + FLUSH_US) / 1e3)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What many checks came to."""
+
+    answers: Counter[Answer]
+    blocks: int
+    device_ms: float
+
+    @property
+    def checks(self) -> int:
+        return self.answers.total()
+
+    @property
+    def alarms(self) -> int:
+        """Verdicts that say the kernel changed."""
+        return self.answers[Answer.SLOWER] + self.answers[Answer.FASTER]
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.answers + other.answers, self.blocks + other.blocks, self.device_ms + other.device_ms)
+
+
+NOTHING = Tally(Counter(), 0, 0.0)
+
+
+def tally(outcomes: Iterable[Outcome]) -> Tally:
+    ended = list(outcomes)
+    return Tally(
+        Counter(outcome.answer for outcome in ended),
+        sum(outcome.blocks for outcome in ended),
+        sum(outcome.device_ms for outcome in ended),
+    )

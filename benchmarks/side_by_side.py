@@ -1,0 +1,183 @@
+"""perfci and other tools on the same launches: the same kernel twice, and slower by a planted effect."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import resampling
+import screen_on_traces as recorded
+from cells import EFFECTS, PROMISES, length_class, recordings
+from duels import FAMILY, LIMITS, Outcome, play
+from peers import Missing, Pair, Peer
+from tables import percent, planted, table
+
+from perfci import looks
+from perfci.looks import Answer
+
+CHUNK = 12
+"""Launches in a row that a tool which times a loop sees as one value: 10 values of 120 launches."""
+
+APART = (1, 5, 9)
+"""How many processes further on the stored launches come from."""
+
+OURS = "perfci"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Launches of base and head, and what is known of them."""
+
+    length: str
+    effect: float
+    pair: Pair
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A way of taking both arms, and what each tool said."""
+
+    title: str
+    slower: Mapping[tuple[str, str, float], float]
+    """(tool, class of length, effect) -> share of checks called slower"""
+    changed: Mapping[str, tuple[int, int]]
+    """tool -> times that it called the same kernel slower or faster, and checks"""
+
+
+def settings(pairs: int, tools: Sequence[Peer]) -> list[Setting]:
+    """All ways; pairs: resampled duels a recorded case and effect."""
+    few, _ = _interleaved(pairs, looks.FIRST)
+    many, ours = _interleaved(pairs, looks.FINAL[looks.PROCESSES])
+    stored = [question for apart in APART for question in _in_a_row(apart)]
+    return [
+        _asked("one after the other", _in_a_row(0), tools),
+        _asked("against another process", stored, tools),
+        _asked("interleaved, 4 blocks", few, tools),
+        _asked("interleaved, 48 blocks", many, tools, ours),
+    ]
+
+
+def _in_a_row(apart: int) -> list[Question]:
+    """120 launches of one arm, then of the other: of the same process, or of one so many further on."""
+    rows = [row for row in recorded.rows("h200-sequential.jsonl.gz") if row["factor"] == 1.0]
+    taken = {(row["case"], row["proc"], row["rep"]): row for row in rows}
+    processes = sorted({row["proc"] for row in rows})
+    found: list[Question] = []
+    for case, number in itertools.product(sorted({row["case"] for row in rows}), range(len(processes))):
+        other = processes[(number + apart) % len(processes)]
+        found += _questions(taken[case, processes[number], 0], taken[case, other, 0 if apart else 1])
+    return found
+
+
+def _questions(base: Mapping[str, Any], head: Mapping[str, Any]) -> Iterator[Question]:
+    arms = [np.multiply(row["ev"], 1000).reshape(-1, CHUNK) for row in (base, head)]
+    clock = float(np.mean([row["nv"]["sm"] for row in (base, head)]))
+    for effect in EFFECTS:
+        slowed = arms[1] * (1 + effect)
+        yield Question(length_class(float(np.median(arms[0]))), effect, Pair(list(arms[0]), list(slowed), clock))
+
+
+def _interleaved(pairs: int, blocks: int) -> tuple[list[Question], list[Outcome]]:
+    """The first so many blocks of resampled duels, buffers of their own; and how perfci's duels end."""
+    questions, outcomes = [], []
+    for number, recording in enumerate(recordings("own")):
+        rng = np.random.default_rng((7, number))
+        drawn = [resampling.draw(recording, rng) for _ in range(pairs)]
+        for effect, duel in itertools.product(EFFECTS, drawn):
+            slowed = replace(duel, effect=effect)
+            base, head, clock = slowed.launches()
+            pair = Pair(base[:blocks], head[:blocks], clock)
+            questions.append(Question(length_class(recording.base_us), effect, pair))
+            outcomes += play([slowed], LIMITS, FAMILY)
+    return questions, outcomes
+
+
+def _asked(title: str, questions: Sequence[Question], tools: Sequence[Peer], ours: Sequence[Outcome] = ()) -> Setting:
+    said = {tool.name: tool.verdicts([question.pair for question in questions]) for tool in tools}
+    if ours:
+        words = {Answer.SLOWER: "slower", Answer.FASTER: "faster"}
+        said = {OURS: [words.get(outcome.answer, "same") for outcome in ours], **said}
+    keys = [(question.length, question.effect) for question in questions]
+    slower = {
+        (tool, *key): float(np.mean([word == "slower" for word, own in zip(words, keys, strict=True) if own == key]))
+        for tool, words in said.items()
+        for key in dict.fromkeys(keys)
+    }
+    same = [number for number, (_, effect) in enumerate(keys) if not effect]
+    changed = {tool: (sum(words[number] != "same" for number in same), len(same)) for tool, words in said.items()}
+    return Setting(title, slower, changed)
+
+
+# --- shown ------------------------------------------------------------------------------------------------------------
+
+
+def text(found: Sequence[Setting], tools: Sequence[Peer], missing: Sequence[Missing]) -> str:
+    names = [OURS, *(tool.name for tool in tools)]
+    same = table(
+        ("the same kernel twice, called different", *(setting.title for setting in found)),
+        [[name, *(_counted(setting.changed.get(name)) for setting in found)] for name in names],
+    )
+    rules = [f"- **{tool.name}**: {tool.rule}." for tool in tools]
+    rules += [f"- **{peer.name}** is left out: {peer.why}." for peer in missing]
+    return "\n\n".join([same, *(_power(setting, names) for setting in (found[0], found[-1])), "\n".join(rules)])
+
+
+def _power(setting: Setting, names: Sequence[str]) -> str:
+    keys = [key for key in PROMISES.items() if (names[1], *key) in setting.slower]
+    head = (f"{setting.title}, called slower", *(f"{planted(effect)}, {length}" for length, effect in keys))
+    return table(head, [[name, *(_share(setting.slower.get((name, *key))) for key in keys)] for name in names])
+
+
+def _counted(counted: tuple[int, int] | None) -> str:
+    return "-" if counted is None else f"{counted[0]} of {counted[1]:,} ({percent(counted[0] / counted[1])})"
+
+
+def _share(rate: float | None) -> str:
+    return "-" if rate is None else percent(rate)
+
+
+COLOURS = ("#000000", "#d55e00", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#0072b2", "#8c8c8c")
+MARKERS = "osv^DPXd"
+
+
+def plot(found: Sequence[Setting], path: Path) -> None:
+    """Share of checks called slower, by effect: a column a class of length, a row a way of taking the launches."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    lengths = [name for name in PROMISES if any(name in key for key in found[-1].slower)]
+    rows = {"one after the other,\n120 launches each": found[0], "interleaved in 48 blocks": found[-1]}
+    figure, axes = plt.subplots(2, len(lengths), figsize=(11, 7.6), sharex=True, sharey=True, layout="constrained")
+    for (label, setting), line in zip(rows.items(), axes, strict=True):
+        line[0].set_ylabel(f"{label}\n\ncalled slower, % of checks")
+        for length, axis in zip(lengths, line, strict=True):
+            _curves(axis, setting, length)
+    for length, top, bottom in zip(lengths, *axes, strict=True):
+        top.set_title(f"kernels of {length}" if length[0].isdigit() else f"kernels {length}")
+        bottom.set_xlabel("planted slow-down, %")
+    handles = {text: line for axis in axes.flat for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    names = sorted(handles, key=lambda name: name != OURS)
+    figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _curves(axis: Any, setting: Setting, length: str) -> None:
+    tools = [tool for tool in dict.fromkeys(tool for tool, *_ in setting.slower) if tool != OURS]
+    drawn = {tool: (COLOURS[place], MARKERS[place], 1.4) for place, tool in enumerate(tools, 1)}
+    if OURS in setting.changed:
+        drawn[OURS] = (COLOURS[0], MARKERS[0], 3.0)
+    for tool, (colour, marker, width) in drawn.items():
+        shares = [100 * setting.slower[tool, length, effect] for effect in EFFECTS]
+        axis.plot(shares, label=tool, color=colour, marker=marker, markersize=5, linewidth=width)
+    place = EFFECTS.index(PROMISES[length])
+    axis.axvline(place, color="#999999", linestyle=":", linewidth=1.2, label="what perfci promises to see")
+    axis.set_xticks(range(len(EFFECTS)), [f"{100 * effect:g}" if effect else "none" for effect in EFFECTS])
+    axis.set_ylim(-4, 104)
+    axis.grid(alpha=0.3)

@@ -1,0 +1,77 @@
+"""Tallies as rows of Markdown tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cells import CLASSES, Cell, Played
+from duels import NOTHING, Tally
+from scipy.stats import beta
+from screen_on_traces import upper_bound
+
+from perfci.looks import Answer
+
+HEAD = ("checks", "REGRESSED", "rate", "95 % bound", "blocks", "device time")
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def percent(rate: float) -> str:
+    """Two digits after the point near 0 and 100 %, and never rounded to either."""
+    value = 100 * rate
+    if value in (0, 100):
+        return f"{value:.0f} %"
+    return f"{min(max(value, 0.01), 99.99):.2f} %" if value < 1 or value > 99 else f"{value:.1f} %"
+
+
+def lower_bound(seen: int, checks: int) -> float:
+    """Clopper and Pearson's one-sided 95 % lower bound of a rate."""
+    return float(beta.ppf(0.05, seen, checks - seen + 1)) if seen else 0.0
+
+
+def alarms(found: Tally) -> list[str]:
+    """An unchanged kernel's row; IMPROVED counts as an alarm too."""
+    bound = upper_bound(found.alarms, found.checks)
+    return [f"{found.checks:,}", f"{found.alarms}", percent(found.alarms / found.checks), f"at most {percent(bound)}"]
+
+
+def sights(found: Tally) -> list[str]:
+    """A slower kernel's row."""
+    seen = found.answers[Answer.SLOWER]
+    bound = lower_bound(seen, found.checks)
+    return [f"{found.checks:,}", f"{seen:,}", percent(seen / found.checks), f"at least {percent(bound)}"]
+
+
+def costs(found: Tally) -> list[str]:
+    return [f"{found.blocks / found.checks:.1f}", f"{found.device_ms / found.checks:.0f} ms"]
+
+
+def row(found: Tally, effect: float) -> list[str]:
+    return [*(sights(found) if effect else alarms(found)), *costs(found)]
+
+
+def planted(effect: float) -> str:
+    return f"{100 * effect:g} %" if effect else "none"
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    return sum(tallies, NOTHING)
+
+
+def by_length(found: Played, cells: Iterable[Cell]) -> dict[tuple[str, float], Tally]:
+    """(class of length, effect) -> tally, in this order."""
+    result: dict[tuple[str, float], Tally] = {}
+    for cell in cells:
+        key = cell.length, cell.effect
+        result[key] = result.get(key, NOTHING) + found[cell]
+    order = list(CLASSES)
+    return dict(sorted(result.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
+
+
+def effects(found: dict[tuple[str, float], Tally]) -> str:
+    """A row a class of length and slow-down."""
+    rows = [[name, planted(effect), *row(one, effect)] for (name, effect), one in found.items()]
+    return table(("kernel", "slow-down", *HEAD), rows)

@@ -1,0 +1,260 @@
+"""How often perfci's verdicts are wrong, and what they see, beside other tools on the same launches.
+
+    python benchmarks/verdicts.py [--quick] [--peers FOLDER] [--out docs/how-good-is-perfci.md]
+
+Every check is a whole duel: stopped, tested, adjusted for 30 cases and answered by the functions that perfci itself
+uses. Slow-downs are planted exactly. The tables are printed as Markdown; with --out they replace what stands between
+the two marks of that page, and the plot is written beside it. All seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import peers
+import resampling
+import side_by_side
+import simulation
+from cells import EFFECTS, PROMISES, VARIANTS, Cell, Played, all_played, length_class, promised, recordings
+from duels import FAMILY, LIMITS, NOTHING, Tally, play, tally
+from tables import HEAD, alarms, by_length, costs, effects, planted, row, sights, table, total
+
+BEGIN, END = "<!-- made by benchmarks/verdicts.py: begin -->", "<!-- made by benchmarks/verdicts.py: end -->"
+
+HALF_EFFECTS = tuple(effect / 2 for effect in EFFECTS)
+
+BUFFERS = {"shared": "Arms that share their buffers", "own": "Arms with buffers of their own"}
+
+BIASED = {"bias": math.log1p(0.015), "chance": 0.1}
+"""One process in ten has an arm that is slower for as long as it lives."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many checks are made; without an effect a multiple of the family."""
+
+    null: int
+    """unchanged, a recorded case"""
+    planted: int
+    """a recorded case and effect"""
+    simulated_null: int
+    """a trouble and length"""
+    simulated: int
+    """a trouble, length and effect"""
+    pairs: int
+    """that other tools see too, a recorded case and effect"""
+    neighbour: int
+    """a recorded case and experiment"""
+
+
+FULL = Size(null=1800, planted=2000, simulated_null=600, simulated=200, pairs=120, neighbour=1200)
+QUICK = Size(null=60, planted=20, simulated_null=30, simulated=4, pairs=4, neighbour=30)
+
+
+# --- resampled --------------------------------------------------------------------------------------------------------
+
+
+def resampled(size: Size, planted: Sequence[float], share: float = 1.0) -> list[Cell]:
+    return [
+        Cell(source, number, effect, size.planted if effect else size.null, share)
+        for source in BUFFERS
+        for number in range(len(recordings(source)))
+        for effect in planted
+    ]
+
+
+def resampled_text(found: Played, cells: Sequence[Cell]) -> str:
+    parts = []
+    for source, name in BUFFERS.items():
+        parts += [f"{name}:", effects(by_length(found, [cell for cell in cells if cell.source == source]))]
+    return "\n\n".join(parts)
+
+
+SHARES = (1.0, 0.8, 0.7, 0.6, 0.5)
+
+
+def tightenings(size: Size) -> list[Cell]:
+    """Unchanged kernels, and those slower by twice as much of tau as they are judged by."""
+    return [
+        Cell(source, number, effect, size.neighbour, share)
+        for source in BUFFERS
+        for number, recording in enumerate(recordings(source))
+        for share in SHARES
+        for effect in (0.0, share * promised(recording.base_us))
+    ]
+
+
+def tightenings_text(found: Played, cells: Sequence[Cell]) -> str:
+    rows = []
+    for source, length, share in dict.fromkeys((cell.source, cell.length, cell.share) for cell in cells):
+        own = [cell for cell in cells if (cell.source, cell.length, cell.share) == (source, length, share)]
+        same, slower = (total(found[cell] for cell in own if (cell.effect > 0) == slow) for slow in (False, True))
+        promise = planted(round(share * PROMISES[length], 6))
+        counts = [f"{same.alarms} of {same.checks:,}", costs(same)[0], promise, *sights(slower)[2:]]
+        rows.append([source, length, planted(round(share * PROMISES[length] / 2, 6)), *counts])
+    head = ("buffers", "kernel", "tau", "alarms", "blocks to clear", "slow-down", "REGRESSED", "95 % bound")
+    return table(head, rows)
+
+
+# --- simulated --------------------------------------------------------------------------------------------------------
+
+
+def simulated(size: Size) -> list[Cell]:
+    return [
+        Cell(trouble, number, effect, size.simulated if effect else size.simulated_null)
+        for trouble in simulation.TROUBLES
+        for number in range(len(simulation.LENGTHS_US))
+        for effect in EFFECTS
+    ]
+
+
+def simulated_text(found: Played, cells: Sequence[Cell]) -> str:
+    lengths = [f"{planted(promised(us))} of {us:g} us" for us in simulation.LENGTHS_US]
+    rows = []
+    for trouble in simulation.TROUBLES:
+        own = [cell for cell in cells if cell.source == trouble]
+        same = total(found[cell] for cell in own if not cell.effect)
+        seen = [sights(found[cell]) for cell in own if cell.effect == promised(cell.base_us)]
+        rows.append([trouble, *alarms(same)[:2], costs(same)[0], *(f"{count} of {many}" for many, count, *_ in seen)])
+    by_trouble = table(("trouble", "unchanged: checks", "alarms", "blocks", *lengths), rows)
+    return f"{by_trouble}\n\nAll troubles together:\n\n{effects(by_length(found, cells))}"
+
+
+# --- live -------------------------------------------------------------------------------------------------------------
+
+
+def live_text(duels: Sequence[resampling.Live]) -> str:
+    if not duels:
+        return f"None is recorded yet: `benchmarks/traces/{resampling.LIVE}` is missing."
+    parts = ["As they were measured:", effects(_live(duels))]
+    if whole := [duel for duel in duels if duel.complete and duel.factor == 1]:
+        slowed = [replace(duel, effect=effect) for effect in EFFECTS for duel in whole]
+        parts += [f"With slow-downs planted in the {len(whole)} that hold all their blocks:", effects(_live(slowed))]
+    return "\n\n".join(parts)
+
+
+def _live(duels: Sequence[resampling.Live]) -> dict[tuple[str, float], Tally]:
+    """(class of length, slow-down) -> tally; each duel counts as one of 30 cases."""
+    found: dict[tuple[str, float], Tally] = {}
+    for duel in duels:
+        key = length_class(duel.base_us), duel.factor * (1 + duel.effect) - 1
+        found[key] = found.get(key, NOTHING) + tally(play([duel], LIMITS, FAMILY, duel.timer))
+    return dict(sorted(found.items()))
+
+
+# --- neighbours -------------------------------------------------------------------------------------------------------
+
+CONDITIONS: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "own buffers": ("own", {}),
+    "shared": ("shared", {}),
+    "biased processes": ("shared", BIASED),
+}
+
+
+def neighbours(size: Size) -> list[Cell]:
+    return [
+        Cell(source, number, effect, size.neighbour, variant=name, **trouble)
+        for name in VARIANTS
+        for source, trouble in CONDITIONS.values()
+        for number, recording in enumerate(recordings(source))
+        for effect in (0.0, promised(recording.base_us))
+    ]
+
+
+def neighbours_text(found: Played, cells: Sequence[Cell]) -> str:
+    rows = []
+    for name in VARIANTS:
+        same, slower = ([_under(found, cells, name, what, planted) for what in CONDITIONS] for planted in (False, True))
+        counts = [f"{one.alarms} of {one.checks:,}" for one in same]
+        rows.append([name, *counts, *(sights(one)[2] for one in slower), costs(same[1])[0], costs(slower[1])[0]])
+    head = [f"{what}, {name}" for what in ("alarms", "promise seen") for name in CONDITIONS]
+    return table(("rule", *head, "blocks to clear", "blocks to REGRESSED"), rows)
+
+
+def _under(found: Played, cells: Sequence[Cell], name: str, condition: str, planted: bool) -> Tally:
+    source, trouble = CONDITIONS[condition]
+    asked = (name, source, trouble.get("chance", 0.0), planted)
+    return total(found[one] for one in cells if (one.variant, one.source, one.chance, one.effect > 0) == asked)
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def headline(found: Played, sources: Mapping[str, Sequence[Cell]], live: Sequence[resampling.Live]) -> str:
+    rows = [[f"unchanged, {name}", *row(one, 0.0)] for name, one in _unchanged(found, sources, live)]
+    for name, cells in sources.items():
+        seen = by_length(found, cells)
+        keys = [(length, cells[0].share * effect) for length, effect in reversed(PROMISES.items())]
+        rows += [[f"{planted(key[1])}, {key[0]}, {name}", *row(seen[key], key[1])] for key in keys if key in seen]
+    return table(("kernel", *HEAD), rows)
+
+
+def _unchanged(
+    found: Played, sources: Mapping[str, Sequence[Cell]], live: Sequence[resampling.Live]
+) -> Iterator[tuple[str, Tally]]:
+    for name, cells in sources.items():
+        yield name, total(found[cell] for cell in cells if not cell.effect)
+    if same := [duel for duel in live if duel.factor == 1]:
+        yield "live", total(_live(same).values())
+
+
+def run(size: Size, folder: Path | None, picture: Path | None, workers: int) -> str:
+    """All tables; folder: where other tools' environments are, picture: where the plot goes."""
+    plain, halved = resampled(size, EFFECTS), resampled(size, HALF_EFFECTS, 0.5)
+    troubled, tight, varied = simulated(size), tightenings(size), neighbours(size)
+    found = all_played([*plain, *halved, *troubled, *tight, *varied], workers)
+    live = resampling.live()
+    tools, missing = peers.available(folder)
+    beside = side_by_side.settings(size.pairs, tools)
+    if picture:
+        side_by_side.plot(beside, picture)
+    sources = {f"{name} buffers": [cell for cell in plain if cell.source == name] for name in BUFFERS}
+    sources["simulated"] = troubled
+    sources |= {f"{name} buffers, half of tau": [cell for cell in halved if cell.source == name] for name in BUFFERS}
+    sections = {
+        "In short": headline(found, sources, live),
+        "Resampled from recorded launches": resampled_text(found, plain),
+        "The same with half of tau": resampled_text(found, halved),
+        "How small tau could be": tightenings_text(found, tight),
+        "Simulated": simulated_text(found, troubled),
+        "Live on a device": live_text(live),
+        "Other tools on the same launches": side_by_side.text(beside, tools, missing),
+        "The rule and its neighbours": neighbours_text(found, varied),
+    }
+    return "\n\n".join(f"### {title}\n\n{text}" for title, text in sections.items())
+
+
+def written(page: Path, text: str) -> None:
+    """Put the tables between the page's marks. Raises ValueError where it has none."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page} lacks the lines {BEGIN} and {END}")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few checks: shows that it works, says little")
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="keep environments with asv, pyperf, nvbench here")
+    parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks; the plot goes beside it")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that play duels")
+    options = parser.parse_args(arguments)
+    started = time.perf_counter()
+    size, picture = QUICK if options.quick else FULL, options.out and options.out.with_suffix(".png")
+    text = run(size, options.peers, picture, options.workers)
+    if options.out:
+        written(options.out, text)
+    print(text)
+    print(f"\n{time.perf_counter() - started:.0f} s on {options.workers} processes", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
