@@ -50,15 +50,7 @@ def check(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
     where = settings.load(project)
     with Progress() as progress:
         found, judgements = pipeline.check(where, wanted, _command(), progress)
-    # The verdicts first: they are known even where the report cannot be written.
-    if json:
-        _print_json(data.to_json(judgements, found))
-    else:
-        _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
-    path = _write_report(found, judgements, where.reports)
-    if not json:
-        _plain(f"Report: {_relative(path)}")
-    return exit_code(judgements.gate, strict=strict)
+    return _told(found, judgements, where.reports, strict=strict, json=json)
 
 
 def run(wanted: Request, project: Path, *, json: bool) -> int:
@@ -80,14 +72,7 @@ def static(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
     where = dataclasses.replace(where, reports=where.reports / "static")
     with Progress() as progress:
         found, judgements = pipeline.static(where, wanted, _command(), progress)
-    if json:
-        _print_json(data.to_json(judgements, found))
-    else:
-        _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
-    path = _write_report(found, judgements, where.reports)
-    if not json:
-        _plain(f"Report: {_relative(path)}")
-    return exit_code(judgements.gate, strict=strict)
+    return _told(found, judgements, where.reports, strict=strict, json=json)
 
 
 def selftest(wanted: Request, project: Path, *, json: bool) -> int:
@@ -100,6 +85,19 @@ def selftest(wanted: Request, project: Path, *, json: bool) -> int:
     else:
         _print(*selftests.trials(found))
     return Exit.OK if found.passed else Exit.GATE_FAILED
+
+
+def _told(found: Run, judgements: Judgements, reports: Path, *, strict: bool, json: bool) -> int:
+    """Print the verdicts, write the report, and give the exit code."""
+    # The verdicts first: they are known even where the report cannot be written.
+    if json:
+        _print_json(data.to_json(judgements, found))
+    else:
+        _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
+    path = _write_report(found, judgements, reports)
+    if not json:
+        _plain(f"Report: {_relative(path)}")
+    return exit_code(judgements.gate, strict=strict)
 
 
 def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, json: bool) -> int:
