@@ -42,7 +42,7 @@ def _trial(trial: Trial) -> Iterator[Text]:
 
 def _noise(line: CaseNoise) -> str:
     smallest = line.noise.smallest
-    seen = units.percent(smallest) if smallest is not None else "beyond 12 x allowed"
+    seen = units.percent(smallest) if smallest is not None else "over 12 x"
     return _line(
         units.percent(line.noise.spread),
         units.percent(line.tau),

@@ -37,7 +37,8 @@ class Bench:
 @contextmanager
 def opened(settings: Settings, listener: Listener) -> Iterator[Bench]:
     """A bench with a folder of its own, which goes when the run ends."""
-    with tempfile.TemporaryDirectory(prefix="perfci-") as folder:
+    # A stopped run's workers may still write there for a moment.
+    with tempfile.TemporaryDirectory(prefix="perfci-", ignore_cleanup_errors=True) as folder:
         yield Bench(settings, Path(folder).resolve(), listener)
 
 
