@@ -21,7 +21,7 @@ check: $(VENV)/.ready ## Check one op, OP=broadcast unless told otherwise
 	echo "To go on: source $(BIN)/activate, then perfci --help or perfci check --op $(OP)"; exit $$status
 
 test: $(VENV)/.ready-dev ## Run the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist loadscope
 
 lint: $(VENV)/.ready-dev ## Check style and types
 	@$(BIN)/ruff check .

@@ -32,6 +32,12 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One process where tests would have to share a device, else one a core, and no more than pays."""
+    return 1 if any(has_device(name) for name in DEVICES) else min(os.cpu_count() or 1, 4)
+
+
 def missing_packages() -> list[str]:
     return [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
 
