@@ -9,7 +9,7 @@ import pytest
 from perfci.measure.base import InseparableError, refuse_operators, stranger
 from tests.measure.scripted import Scripted
 
-OWN, OTHER = Path("/tmp/base"), Path("/work/head")
+OWN, OTHER = Path("/tmp/base"), Path("/home/me/head")
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ OWN, OTHER = Path("/tmp/base"), Path("/work/head")
         ((), None),
         (("/tmp/base/kernels/a.py", "/tmp/base/b.py"), None),
         (("/usr/lib/library.py", "/tmp/base-of-another/a.py"), None),
-        (("/tmp/base/a.py", "/work/head/kernels/a.py", "/work/head/b.py"), "/work/head/kernels/a.py"),
+        (("/tmp/base/a.py", "/home/me/head/kernels/a.py", "/home/me/head/b.py"), "/home/me/head/kernels/a.py"),
     ],
 )
 def test_a_launch_from_the_other_revisions_file_is_a_stranger(sources, found):
