@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from perfci import looks
 from perfci.errors import UsageError
-from perfci.model import Base, DuelWhat, Plan, PlannedOp, Reason, Suite
+from perfci.model import UNTIMED, Base, DuelWhat, Plan, PlannedOp, Reason, Suite
 
 DEFAULT_BUDGET_S = 1.0
 """Seconds of device time a case for the first looks."""
@@ -68,9 +68,6 @@ NOT_AGAINST = Against()
 
 AUDIT_SHARE = 50
 """One in so many unchanged cases is duelled all the same where any is: a control of the measurement itself."""
-
-UNTIMED = frozenset({"cpu", "offline"})
-"""Kinds of devices on which nothing is timed."""
 
 
 def make_plan(

@@ -6,19 +6,13 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from perfci.model import Base, Comparison, Fact, Plan, Reason, Run
+from perfci.model import UNTIMED, Base, Comparison, Fact, Plan, Reason, Run
 from perfci.thresholds import Thresholds
 
 COMMON = 3
 """Fewest duels whose common shift says something."""
 
 MOST_FILES = 5
-
-UNTIMED = frozenset({"cpu", "offline"})
-"""Devices on which nothing is timed."""
-
-BY_BASE = frozenset({"first_parent", "merge_base"})
-"""How a base is found for a change that is judged by the base's own rules."""
 
 
 def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -> Iterator[Reason]:
@@ -60,7 +54,7 @@ def once(reasons: Iterator[Reason | None]) -> list[Reason]:
 def _rules(base: Base) -> Iterator[Reason]:
     if base.changed_rules:
         shown = ", ".join(base.changed_rules[:MOST_FILES])
-        kind = "rules_changed" if base.how in BY_BASE else "rules_differ"
+        kind = "rules_changed" if base.rules else "rules_differ"
         yield Reason(kind, {"count": len(base.changed_rules), "files": shown, "base": base.name})
     if not identity_counts(base):
         yield Reason("pins_changed", {"pins": "; ".join(base.changed_pins[:MOST_FILES])})

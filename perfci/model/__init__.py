@@ -26,12 +26,13 @@ from perfci.model.measured import (
     PerformanceCase,
     Summary,
 )
-from perfci.model.place import Device, DeviceState, Environment, Limits
+from perfci.model.place import UNTIMED, Device, DeviceState, Environment, Limits
 from perfci.model.run import FORMAT, Base, DuelWhat, Plan, PlannedBase, PlannedOp, Run
 from perfci.model.verdict import Fact, Gate, Reason, Suite, Verdict
 
 __all__ = [
     "FORMAT",
+    "UNTIMED",
     "AccuracyCase",
     "ArmBlock",
     "Base",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+UNTIMED = frozenset({"cpu", "offline"})
+"""Kinds of devices on which nothing is timed."""
+
 
 @dataclass(frozen=True)
 class Device:

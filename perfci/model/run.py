@@ -42,6 +42,11 @@ class Base:
     changed_pins: tuple[str, ...] = ()
     """requirements of the toolchain that it changes"""
 
+    @property
+    def rules(self) -> bool:
+        """Whether a change is judged by this revision's thresholds and baselines, not by its own."""
+        return self.how in {"first_parent", "merge_base"}
+
 
 @dataclass(frozen=True)
 class PlannedBase:

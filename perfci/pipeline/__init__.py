@@ -23,7 +23,7 @@ import perfci
 from perfci import doctor, environment, store, thresholds
 from perfci.discover import ops, select
 from perfci.errors import DeviceError, UsageError
-from perfci.model import Device, DuelWhat, Judgements, Need, Plan, Reason, Run, Suite
+from perfci.model import UNTIMED, Device, DuelWhat, Judgements, Need, Plan, Reason, Run, Suite
 from perfci.pipeline import base as base_stage
 from perfci.pipeline.base import BaseTree
 from perfci.pipeline.bench import LOGS, Bench, Listener, Place, both, opened, surroundings
@@ -32,7 +32,7 @@ from perfci.pipeline.describe import contract_violation, describe_ops, describin
 from perfci.pipeline.record import NOTHING_PLANTED, Plant, Recorder, describe_environment
 from perfci.pipeline.selftest import CaseNoise, SelfTest, Trial, itself, noise_table, reports_of, requests, trial
 from perfci.pipeline.static import COMPILERS, compile_ops
-from perfci.plan import UNTIMED, Request, make_plan
+from perfci.plan import Request, make_plan
 from perfci.settings import Settings
 from perfci.store import launches
 from perfci.worker.parent import run_worker
@@ -95,10 +95,10 @@ def static(settings: Settings, request: Request, command: str, listener: Listene
     with opened(settings, listener) as bench:
         tree = base_stage.find(bench, request)
         found, planned = compile_ops(bench, request, _found(tree))
-    plan = make_plan(request, planned, OFFLINE.kind, base_stage.against(tree, ops(settings), request))
-    run = dataclasses.replace(_new_run(settings, plan, OFFLINE, command), static=found)
-    store.write_run(run, settings.reports)
-    return run, decide(run, settings)
+        plan = make_plan(request, planned, OFFLINE.kind, base_stage.against(tree, ops(settings), request))
+        run = dataclasses.replace(_new_run(settings, plan, OFFLINE, command), static=found)
+        store.write_run(run, settings.reports)
+        return run, decide(run, settings, judged_by=_rules(run, tree, settings))
 
 
 def selftest(settings: Settings, request: Request, command: str, listener: Listener) -> SelfTest:

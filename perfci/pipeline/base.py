@@ -16,7 +16,6 @@ from perfci.discover import OpFolder, ops
 from perfci.environment import PACKAGES
 from perfci.errors import PerfciError, UsageError
 from perfci.fingerprint import Fingerprint, Tree
-from perfci.judge.notes import BY_BASE
 from perfci.model import Base, Baseline, DuelWhat, PlannedBase, PlannedOp, Reason
 from perfci.pipeline.bench import Bench, Place, inside, surroundings
 from perfci.pipeline.describe import describe_folders
@@ -74,10 +73,10 @@ def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
     if request.duel is DuelWhat.NONE and request.against is None:
         return None
     settings = bench.settings
-    found = resolve(settings.root, request.against, os.environ, baseline_commit(settings))
-    if isinstance(found, Reason):
-        return _missing(found, request)
-    base = Base(found.commit, found.how, found.name)
+    recorded = baseline_commit(settings) if request.against is None else None
+    base = resolve(settings.root, request.against, os.environ, recorded)
+    if isinstance(base, Reason):
+        return _missing(base, request)
     if request.base_python:
         python = _absolute(request.base_python)
         base = dataclasses.replace(base, python=python, packages=_interpreter(bench, python, request.device))
@@ -112,7 +111,7 @@ def rules(base: Base | None, tree: BaseTree | None, settings: Settings) -> Setti
 
 def by_base(base: Base | None) -> bool:
     """Whether a change is judged by other thresholds and baselines than it has itself."""
-    return base is not None and base.how in BY_BASE and bool(base.changed_rules)
+    return base is not None and base.rules and bool(base.changed_rules)
 
 
 def against(tree: BaseTree | Reason | None, head: Sequence[OpFolder], request: Request) -> Against:

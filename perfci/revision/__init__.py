@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.model import Reason
-from perfci.revision.base import Base, How, commit, resolve
+from perfci.revision.base import How, commit, resolve
 from perfci.revision.checkout import materialise
 from perfci.revision.command import git
 
-__all__ = ["Base", "How", "Revision", "commit", "materialise", "read", "resolve"]
+__all__ = ["How", "Revision", "commit", "materialise", "read", "resolve"]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from perfci.model import Reason
+from perfci.model import Base, Reason
 from perfci.revision.command import commit_id, git, is_name, object_id, run
 
 MERGED = frozenset({"merged_result", "merge_train"})
@@ -32,17 +32,6 @@ class How(StrEnum):
     FIRST_PARENT = "first_parent"
     MERGE_BASE = "merge_base"
     BASELINE = "baseline"
-
-
-@dataclass(frozen=True)
-class Base:
-    """The revision that the files at hand are compared with."""
-
-    commit: str
-    """its id, in full"""
-    how: How
-    name: str
-    """to show: `origin/main`, `v1.2`, the first digits of a baseline's commit"""
 
 
 def resolve(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from perfci import revision
-from perfci.model import Reason
-from perfci.revision import Base, How, command
+from perfci.model import Base, Reason
+from perfci.revision import How, command
 from perfci.wording import catalogue, sentence
 from tests.git_repositories import clone, commit, git
 
