@@ -74,9 +74,7 @@ class Grid:
         yield from console.render(Padding(table, (0, 0, 0, 2), expand=False), room)
 
 
-def show(
-    op: OpRun, cases: Sequence[PerformanceCase], judged: Judged, run: Run, language: str = "en"
-) -> Iterator[RenderableType]:
+def show(op: OpRun, cases: Sequence[PerformanceCase], judged: Judged, run: Run) -> Iterator[RenderableType]:
     """Details of an op's chosen cases; `judged` has the performance rows by op and case."""
     name, where_ran = plain(op.op, NAME_LIMIT), run.environment
     where = plain(f"{where_ran.device.name}{rows.timed_by(where_ran.timer)}")
@@ -84,30 +82,30 @@ def show(
         yield Text(f"{name} on {where}", style="bold")
     for reason in (op.failure, op.unmeasured, *op.notes):
         if reason:
-            yield Text(plain(sentence(reason, language)))
+            yield Text(plain(sentence(reason)))
     if op.accuracy:
         yield _accuracy(op.accuracy)
     for check in op.accuracy:
         if check.failure:
             inputs = f"{check.case}, {check.values}, {check.layout}, seed {check.seed}"
-            yield Text(f"  {plain(inputs)}: {plain(sentence(check.failure, language))}", style=_STYLES[Gate.FAILS])
+            yield Text(f"  {plain(inputs)}: {plain(sentence(check.failure))}", style=_STYLES[Gate.FAILS])
     for case in cases:
         yield Text()
-        yield from _case(name, case, judged.get((op.op, case.case)), language)
+        yield from _case(name, case, judged.get((op.op, case.case)))
     if run.static:
         chosen = {case.case for case in cases} if len(cases) < len(op.performance) else None
-        yield from static(run.static, op.op, language, chosen)
+        yield from static(run.static, op.op, chosen)
 
 
-def _case(op: str, case: PerformanceCase, row: Judgement | None, language: str) -> Iterator[RenderableType]:
+def _case(op: str, case: PerformanceCase, row: Judgement | None) -> Iterator[RenderableType]:
     yield Text(f"{op} {plain(case.case, NAME_LIMIT)}", style="bold")
     if row:
-        told = [plain(sentence(reason, language)) for reason in row.reasons]
+        told = [plain(sentence(reason)) for reason in row.reasons]
         yield Text.assemble((str(row.verdict), _STYLES[row.verdict.gate]), "  ", *told[:1])
         yield from (Text(f"  also: {text}") for text in told[1:])
-    yield from (Text(f"  {plain(sentence(reason, language))}") for reason in case.suspicion)
+    yield from (Text(f"  {plain(sentence(reason))}") for reason in case.suspicion)
     yield Text(_times(case, row))
-    yield from (Text(f"  {line}") for line in _base(case, row, language))
+    yield from (Text(f"  {line}") for line in _base(case, row))
     if row and row.comparison and row.comparison.duel:
         yield _duel(case.blocks, row.comparison.duel, row.verdict)
     if row and row.comparison and row.comparison.screens:
@@ -115,7 +113,7 @@ def _case(op: str, case: PerformanceCase, row: Judgement | None, language: str) 
     if case.blocks:
         yield _arms(case.blocks)
     if case.identity:
-        yield from _identity(case.identity, language)
+        yield from _identity(case.identity)
     if case.compiled:
         yield _compiled(case)
 
@@ -139,12 +137,12 @@ def _times(case: PerformanceCase, row: Judgement | None) -> str:
     return "  " + (", ".join(told) or "not timed")
 
 
-def _base(case: PerformanceCase, row: Judgement | None, language: str) -> Iterator[str]:
+def _base(case: PerformanceCase, row: Judgement | None) -> Iterator[str]:
     """What the base has to do with the case; what stands among the verdict's reasons is not told again."""
     if case.base is None or (case.base.same and not case.base.duelled):
         return
-    told = {plain(sentence(reason, language)) for reason in row.reasons} if row else set()
-    for text in against.told(case.base, language):
+    told = {plain(sentence(reason)) for reason in row.reasons} if row else set()
+    for text in against.told(case.base):
         if plain(text) not in told:
             yield f"against the base: {plain(text)}"
 
@@ -196,10 +194,10 @@ def _duel_look(look: Look) -> tuple[str, ...]:
     )
 
 
-def _identity(found: Identity, language: str) -> Iterator[RenderableType]:
+def _identity(found: Identity) -> Iterator[RenderableType]:
     """What one call of the kernel does on the device."""
     if found.unknown:
-        yield Text(f"  {plain(sentence(found.unknown, language))}")
+        yield Text(f"  {plain(sentence(found.unknown))}")
     operations = rows.number(len(found.operations), "torch operation")
     tuned = f"; tuned: {'; '.join(found.choices)}" if found.choices else ""
     yield Text(f"  a call makes {rows.number(len(found.launches), 'launch', 'launches')}, {operations}{plain(tuned)}")
@@ -223,25 +221,23 @@ def _identity(found: Identity, language: str) -> Iterator[RenderableType]:
         )
 
 
-def static(
-    found: Static, op: str, language: str = "en", chosen: Collection[str] | None = None
-) -> Iterator[RenderableType]:
+def static(found: Static, op: str, chosen: Collection[str] | None = None) -> Iterator[RenderableType]:
     """What the op's cases compile to without a device, target by target; chosen: these cases only."""
     for one in found.ops:
         if one.op == op:
             kept = one if chosen is None else replace(one, cases=tuple(c for c in one.cases if c.case in chosen))
-            yield from _static(kept, compiled.base_of(found, one), found.toolchain, language)
+            yield from _static(kept, compiled.base_of(found, one), found.toolchain)
 
 
-def _static(op: StaticOp, base: StaticOp | None, toolchain: str, language: str) -> Iterator[RenderableType]:
+def _static(op: StaticOp, base: StaticOp | None, toolchain: str) -> Iterator[RenderableType]:
     yield Text()
     yield Text(plain(f"{op.op} compiled for {op.target} by {toolchain}"), style="bold")
     for reason in (op.failure, op.unavailable):
         if reason:
-            yield Text(f"  {plain(sentence(reason, language))}")
+            yield Text(f"  {plain(sentence(reason))}")
     for case in op.cases:
         if why := case.failure or case.identity.unknown:
-            yield Text(f"  {plain(case.case, NAME_LIMIT)}: {plain(sentence(why, language))}")
+            yield Text(f"  {plain(case.case, NAME_LIMIT)}: {plain(sentence(why))}")
     if found := compiled.binaries(op, base):
         beside = ", with the base's figure where that was another" if base else ""
         yield Grid(

@@ -68,13 +68,13 @@ class Shown:
             yield from (Text(line, no_wrap=True, overflow="ignore") for line in self.lines())
 
 
-def verdicts(judgements: Judgements, run: Run | None = None, language: str = "en") -> RenderableType:
+def verdicts(judgements: Judgements, run: Run | None = None) -> RenderableType:
     """The verdict table, what failed first; each reason stands under its row.
 
     Above it: how a change alters its own judging, and what it is compared with. Below: the other notes.
     """
-    shown, hidden = _few(rows.rows(judgements, language))
-    notes = rows.notes(judgements, run, language)
+    shown, hidden = _few(rows.rows(judgements))
+    notes = rows.notes(judgements, run)
     first, above = [plain(note) for note in notes.first], [plain(note) for note in notes.above]
     below = [*hidden, *([_about(run)] if run else []), *_mixed(judgements), *(plain(note) for note in notes.below)]
     timed = any(row.suite is not Suite.COMPILED for row, _ in shown)
@@ -115,21 +115,21 @@ def ops(plan: Plan) -> RenderableType:
     return text if plan.ops else Text("There are no ops here.")
 
 
-def acceptances(accepted: Sequence[Acceptance], language: str = "en") -> Iterator[RenderableType]:
+def acceptances(accepted: Sequence[Acceptance]) -> Iterator[RenderableType]:
     """What went into the baselines, and what did not and why."""
     for one in accepted:
         head = f"{plain(one.op, NAME_LIMIT)}: {rows.number(len(one.accepted), 'case')} accepted"
         refused = f", {len(one.refused)} refused" if one.refused else ""
         yield Text(f"{head}{refused}", style=STYLES[Gate.FAILS if one.refused else Gate.OK])
-        yield from (_sentence(reason, language) for reason in one.refused)
+        yield from (_sentence(reason) for reason in one.refused)
 
 
-def findings(found: Sequence[Finding], language: str = "en") -> Iterator[RenderableType]:
+def findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
     """What stands in the way of a trustworthy run, problems first."""
     styles = {"problem": STYLES[Gate.FAILS], "note": STYLES[Gate.WARNS], "ok": STYLES[Gate.OK]}
     for finding in sorted(found, key=lambda one: list(styles).index(one.level.value)):
         level = finding.level.value
-        yield Text.assemble((f"{level:<8}", styles[level]), "  ", plain(sentence(finding.reason, language)))
+        yield Text.assemble((f"{level:<8}", styles[level]), "  ", plain(sentence(finding.reason)))
 
 
 @dataclass(frozen=True)
@@ -249,14 +249,14 @@ def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, PLAIN, initial_indent=indent, subsequent_indent=indent) if text else []
 
 
-def _op_lines(op: PlannedOp, language: str = "en") -> Text:
+def _op_lines(op: PlannedOp) -> Text:
     counts = f"{rows.number(len(op.performance), 'performance case')}, {rows.number(len(op.accuracy), 'accuracy case')}"
     head = Text.assemble((plain(op.op, NAME_LIMIT), "bold"), "  ", "cannot run" if op.failure else counts)
     if op.failure:
-        return Text("\n").join([head, Text(f"  {plain(sentence(op.failure, language))}", style=STYLES[Gate.FAILS])])
+        return Text("\n").join([head, Text(f"  {plain(sentence(op.failure))}", style=STYLES[Gate.FAILS])])
     return Text("\n").join([head, *(Text(f"  {plain(case, NAME_LIMIT)}") for case in op.performance)])
 
 
-def _sentence(reason: Reason, language: str) -> RenderableType:
-    text = plain(sentence(reason, language))
+def _sentence(reason: Reason) -> RenderableType:
+    text = plain(sentence(reason))
     return Shown(lambda _: [Padding(Text(text), (0, 0, 0, 2))], lambda: _wrapped(text, "  "))

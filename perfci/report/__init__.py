@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 REPORT = "report.md"
 
 
-def write(run: Run, judgements: Judgements, folder: Path, launches: Path | None = None, language: str = "en") -> Path:
+def write(run: Run, judgements: Judgements, folder: Path, launches: Path | None = None) -> Path:
     """Write `report.md` and its pictures into the folder, replacing those of an earlier report; the report's path.
 
     `launches` is the folder that holds the raw launches (or that file). With them percentiles are those of all launches
@@ -33,9 +33,9 @@ def write(run: Run, judgements: Judgements, folder: Path, launches: Path | None 
     pictures = plots.write(run, judgements, folder, raw)
     spreads, clocks = frame.spreads(table, raw), frame.clocks(table)
     noises = against.noises(run, judgements)
-    page = build.report(Material(run, judgements, spreads, clocks, pictures, noises, language))
+    page = build.report(Material(run, judgements, spreads, clocks, pictures, noises))
     if stored.note:
-        page = replace(page, notes=(*page.notes, inline(sentence(stored.note, language))))
+        page = replace(page, notes=(*page.notes, inline(sentence(stored.note))))
     path = folder / REPORT
     draft = path.with_suffix(".md.part")
     draft.write_text(markdown.render(page), encoding="utf-8", newline="\n")

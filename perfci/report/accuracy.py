@@ -32,16 +32,16 @@ _COLUMNS = (
 )
 
 
-def failures(op: OpRun, language: str) -> tuple[str, ...]:
+def failures(op: OpRun) -> tuple[str, ...]:
     """A sentence a failing case, with the inputs of its first failing check; the others are counted."""
     failed = [(check, check.failure) for check in op.accuracy if check.failure]
     first = list({check.case: (check, reason) for check, reason in reversed(failed)}.values())[::-1][:FAILURES]
-    told = [_failure(check, reason, language) for check, reason in first]
+    told = [_failure(check, reason) for check, reason in first]
     rest = len(failed) - len(first)
     return (*told, f"{rest} more accuracy checks failed; run.json holds them all.") if rest else tuple(told)
 
 
-def parts(op: OpRun, language: str) -> tuple[Part, ...]:
+def parts(op: OpRun) -> tuple[Part, ...]:
     """The table by dtype and the table of what was left unchecked."""
     name = inline(op.op, 80)
     note = (
@@ -50,7 +50,7 @@ def parts(op: OpRun, language: str) -> tuple[Part, ...]:
     )
     return (
         Part(f"{name}: accuracy", note, _by_dtype(op.accuracy)),
-        Part(f"{name}: not checked", "", _unchecked(op.accuracy, language)),
+        Part(f"{name}: not checked", "", _unchecked(op.accuracy)),
     )
 
 
@@ -65,10 +65,10 @@ def dtype_of(case: str) -> str:
     return next((part.removeprefix("dtype=") for part in case.split(",") if part.startswith("dtype=")), "-")
 
 
-def _failure(case: AccuracyCase, reason: Reason, language: str) -> str:
+def _failure(case: AccuracyCase, reason: Reason) -> str:
     seed = f"seed {case.seed}{', drawn for this run' if case.fresh else ''}"
     inputs = f"{inline(case.values)} values, {inline(case.layout)}, {seed}"
-    return f"{code(case.case)} ({inputs}): {inline(wording.sentence(reason, language))}"
+    return f"{code(case.case)} ({inputs}): {inline(wording.sentence(reason))}"
 
 
 def _by_dtype(checks: Sequence[AccuracyCase]) -> Table:
@@ -118,9 +118,7 @@ def _span(values: set[float]) -> str:
     return " to ".join(ends)
 
 
-def _unchecked(checks: Iterable[AccuracyCase], language: str) -> Table:
-    found = Counter(
-        (dtype_of(check.case), wording.sentence(check.unchecked, language)) for check in checks if check.unchecked
-    )
+def _unchecked(checks: Iterable[AccuracyCase]) -> Table:
+    found = Counter((dtype_of(check.case), wording.sentence(check.unchecked)) for check in checks if check.unchecked)
     shown = tuple((inline(dtype), str(count), inline(why)) for (dtype, why), count in found.items())
     return Table(("dtype", "checks", "why"), shown, frozenset({"checks"}))

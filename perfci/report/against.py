@@ -48,17 +48,15 @@ def _alpha(judgements: Judgements) -> float:
     return next((float(alpha) for alpha in told if alpha), Thresholds().alpha)
 
 
-def parts(
-    op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement], found: Noises, language: str
-) -> tuple[Part, ...]:
+def parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement], found: Noises) -> tuple[Part, ...]:
     """The two tables, each empty where there is nothing to tell."""
     name = inline(op.op, 80)
     duelled = [row for row in judged if row.suite is Suite.PERFORMANCE and row.comparison and row.comparison.duel]
-    how = [_APART, inline(wording.sentence(base.apart, language))] if base and base.apart else [_TOGETHER]
+    how = [_APART, inline(wording.sentence(base.apart))] if base and base.apart else [_TOGETHER]
     notes = [*how, _NOTE, *([_FEW] if len(found) >= MOST_NOISE else [])]
     return (
         Part(f"{name}: against the base", " ".join(notes), _duels(duelled, found)),
-        Part(f"{name}: what changed", "", _changes(op, language)),
+        Part(f"{name}: what changed", "", _changes(op)),
     )
 
 
@@ -153,20 +151,20 @@ def _would_show(noise: Noise | None, look: Look) -> str:
 # --- what changed -----------------------------------------------------------------------------------------------------
 
 
-def _changes(op: OpRun, language: str) -> Table:
+def _changes(op: OpRun) -> Table:
     """Cases that changed alike share a line."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for case in op.performance:
         if case.base:
-            alike.setdefault(told(case.base, language), []).append(case.case)
+            alike.setdefault(told(case.base), []).append(case.case)
     shown = tuple((_listed(cases, CASES), inline(" ".join(texts), 1500)) for texts, cases in alike.items() if texts)
     return Table(("case", "against the base's call"), shown)
 
 
-def told(base: BaseArm, language: str) -> tuple[str, ...]:
+def told(base: BaseArm) -> tuple[str, ...]:
     """What is known of a case's base, in sentences."""
     if base.failure:
-        return (wording.sentence(base.failure, language),)
+        return (wording.sentence(base.failure),)
     if base.same:
         return ("The same device work, launch for launch.",)
-    return tuple(wording.sentence(reason, language) for reason in base.changes)
+    return tuple(wording.sentence(reason) for reason in base.changes)

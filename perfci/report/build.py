@@ -33,12 +33,12 @@ _GATES = {
 
 def report(material: Material) -> Report:
     """The page, every text in it escaped."""
-    run, judgements, language = material.run, material.judgements, material.language
-    shown = rows.rows(judgements, language)
+    run, judgements = material.run, material.judgements
+    shown = rows.rows(judgements)
     fine = tuple(row for row in shown if row.verdict.gate is Gate.OK)
     grave = shown[: len(shown) - len(fine)]
     fold = len(fine) > FOLD_ROWS
-    notes = rows.notes(judgements, run, language)
+    notes = rows.notes(judgements, run)
     return Report(
         gate=rows.GATE_WORDS[judgements.gate],
         first=_inlined(notes.first),
@@ -51,7 +51,7 @@ def report(material: Material) -> Report:
         notes=_inlined(notes.below),
         ops=sections.sections(material),
         untouched="" if only_compiled(run) else _untouched(sections.untouched(material)),
-        compiled=compiled.section(run.static, judgements.rows, language),
+        compiled=compiled.section(run.static, judgements.rows),
         environment=_environment(run),
         clocks=_clocks(material.clocks),
         repeat=block(repeat(run)),

@@ -23,7 +23,7 @@ class Binary:
     cases: tuple[str, ...]
 
 
-def section(static: Static | None, judged: Sequence[Judgement], language: str) -> Compiled | None:
+def section(static: Static | None, judged: Sequence[Judgement]) -> Compiled | None:
     """Everything that was compiled without a device; None where nothing was."""
     if static is None:
         return None
@@ -31,8 +31,8 @@ def section(static: Static | None, judged: Sequence[Judgement], language: str) -
     made = f"Compiled without a device for {targets} by {inline(static.toolchain)}."
     return Compiled(
         head=" ".join([made, _NOTE, *([_COMPARED] if static.base_ops else [])]),
-        problems=tuple(_problems(static, language)),
-        parts=tuple(part for part in _parts(static, judged, language) if part.table.rows),
+        problems=tuple(_problems(static)),
+        parts=tuple(part for part in _parts(static, judged) if part.table.rows),
     )
 
 
@@ -104,14 +104,14 @@ _NOTE = (
 _COLUMNS = ("kernel", *FIGURES[:-1], "instructions by class", "cases")
 
 
-def _problems(static: Static, language: str) -> Iterator[str]:
+def _problems(static: Static) -> Iterator[str]:
     """What broke as a whole, and what could not be found out, each sentence once."""
     told: dict[str, list[str]] = {}
     for op in static.ops:
         for reason in (op.failure, op.unavailable):
             if reason:
                 where = f"{code(op.op)} for {inline(op.target)}"
-                told.setdefault(inline(wording.sentence(reason, language)), []).append(where)
+                told.setdefault(inline(wording.sentence(reason)), []).append(where)
     for sentence, places in told.items():
         yield f"{', '.join(places[:CASES])}{_more(places)}: {sentence}"
 
@@ -120,15 +120,15 @@ def _more(places: Sequence[str]) -> str:
     return f" and {len(places) - CASES} more" if len(places) > CASES else ""
 
 
-def _parts(static: Static, judged: Sequence[Judgement], language: str) -> Iterator[Part]:
+def _parts(static: Static, judged: Sequence[Judgement]) -> Iterator[Part]:
     """By op, then by target; then what changed, and what is not known."""
     for name in dict.fromkeys(op.op for op in static.ops):
         mine = [op for op in static.ops if op.op == name]
         title = inline(name, 80)
         for op in mine:
             yield Part(f"{title} for {inline(op.target)}", "", _kernels(op, base_of(static, op)))
-        yield Part(f"{title}: changes beside the figures", "", _changes(name, judged, language))
-        yield Part(f"{title}: not known without a device", "", _unknown(mine, language))
+        yield Part(f"{title}: changes beside the figures", "", _changes(name, judged))
+        yield Part(f"{title}: not known without a device", "", _unknown(mine))
 
 
 def _kernels(op: StaticOp, base: StaticOp | None) -> Table:
@@ -139,19 +139,19 @@ def _kernels(op: StaticOp, base: StaticOp | None) -> Table:
     return without_empty(Table(_COLUMNS, shown, frozenset(FIGURES[:-1])))
 
 
-def _changes(op: str, judged: Sequence[Judgement], language: str) -> Table:
+def _changes(op: str, judged: Sequence[Judgement]) -> Table:
     """Reasons beside the one that decided; that the code is another is seen in the figures."""
     told = []
     for row in judged:
         if (row.op, row.suite) == (op, Suite.COMPILED) and row.case and row.reasons[0].kind != "identity_unknown":
             more = [reason for reason in row.reasons[1:] if reason.kind != "code_changed"]
-            told.append((row.target or "", row.case, " ".join(wording.sentence(reason, language) for reason in more)))
+            told.append((row.target or "", row.case, " ".join(wording.sentence(reason) for reason in more)))
     return Table(("target", "case", "beside the reason above"), _alike(told))
 
 
-def _unknown(ops: Sequence[StaticOp], language: str) -> Table:
+def _unknown(ops: Sequence[StaticOp]) -> Table:
     told = [
-        (op.target, case.case, wording.sentence(case.identity.unknown, language))
+        (op.target, case.case, wording.sentence(case.identity.unknown))
         for op in ops
         for case in op.cases
         if case.identity.unknown and not case.failure

@@ -14,7 +14,7 @@ FORMAT = 1
 """1: the first."""
 
 
-def to_json(judgements: Judgements, run: Run | None = None, language: str = "en") -> dict[str, Any]:
+def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
     """The gate, the counts and every verdict with its reasons and numbers; times in microseconds.
 
     `change` is current / baseline - 1, `speedup` reference / kernel; a number that is not known is null. `exit_code`
@@ -29,8 +29,8 @@ def to_json(judgements: Judgements, run: Run | None = None, language: str = "en"
         "ops": found.ops,
         "counts": {str(verdict): count for verdict, count in found.verdicts},
         "run": _run(run) if run else None,
-        "verdicts": [_row(row, language) for row in judgements.rows],
-        "notes": [_reason(note, language) for note in judgements.notes],
+        "verdicts": [_row(row) for row in judgements.rows],
+        "notes": [_reason(note) for note in judgements.notes],
     }
 
 
@@ -49,7 +49,7 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _row(row: Judgement, language: str) -> dict[str, Any]:
+def _row(row: Judgement) -> dict[str, Any]:
     seen = row.comparison
     return {
         "op": row.op,
@@ -58,8 +58,8 @@ def _row(row: Judgement, language: str) -> dict[str, Any]:
         "target": row.target,
         "verdict": str(row.verdict),
         "gate": str(row.verdict.gate),
-        "reason": _reason(row.reasons[0], language) if row.reasons else None,
-        "also": [_reason(reason, language) for reason in row.reasons[1:]],
+        "reason": _reason(row.reasons[0]) if row.reasons else None,
+        "also": [_reason(reason) for reason in row.reasons[1:]],
         "change": _interval(rows.latest_change(row)),
         "speedup": _interval(seen.speedup if seen else None),
         "kernel_us": seen.kernel_us if seen else None,
@@ -84,8 +84,8 @@ def _duel(look: Look) -> Mapping[str, Any]:
     }
 
 
-def _reason(reason: Reason, language: str) -> Mapping[str, Any]:
-    return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": wording.sentence(reason, language)}
+def _reason(reason: Reason) -> Mapping[str, Any]:
+    return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": wording.sentence(reason)}
 
 
 def _interval(interval: Interval | None) -> Mapping[str, float] | None:

@@ -74,9 +74,9 @@ class Counts:
     gate: Gate
 
 
-def rows(judgements: Judgements, language: str = "en") -> tuple[Row, ...]:
+def rows(judgements: Judgements) -> tuple[Row, ...]:
     """The lines of the verdict table: what fails, what warns, what is fine but worth saying, the rest."""
-    shown = [row for group in _groups(judgements.rows) for row in _lines(group, language)]
+    shown = [row for group in _groups(judgements.rows) for row in _lines(group)]
     return tuple(sorted(shown, key=lambda row: rank(row.verdict)))
 
 
@@ -91,14 +91,14 @@ class Notes:
     below: tuple[str, ...]
 
 
-def notes(judgements: Judgements, run: Run | None = None, language: str = "en") -> Notes:
+def notes(judgements: Judgements, run: Run | None = None) -> Notes:
     """The notes in three parts, each in the judge's order."""
     missing = run.plan.base_note if run else None
     found: dict[str, list[str]] = {"first": [], "above": [], "below": []}
     for note in judgements.notes:
         above = note.kind in COMPARED or note == missing
         place = "first" if note.kind in FIRST else "above" if above else "below"
-        found[place].append(wording.sentence(note, language))
+        found[place].append(wording.sentence(note))
     return Notes(*(tuple(sentences) for sentences in found.values()))
 
 
@@ -220,12 +220,12 @@ def _deciding(row: Judgement) -> Reason:
     return more[0] if more and first.kind == "identity_unknown" else first
 
 
-def _lines(group: list[Judgement], language: str) -> list[Row]:
+def _lines(group: list[Judgement]) -> list[Row]:
     first = group[0]
     if len(group) == 1:
-        return [_row(first, language)]
+        return [_row(first)]
     if first.suite is not Suite.ACCURACY or first.verdict is Verdict.UNCHANGED:
-        return [_gathered(group, wording.sentence(_deciding(first), language))]
+        return [_gathered(group, wording.sentence(_deciding(first)))]
     if first.verdict.gate is Gate.OK:
         return [_gathered(group, f"{len(group)} accuracy cases are right.")]
     rest = group[ACCURACY_ROWS:]
@@ -238,7 +238,7 @@ def _lines(group: list[Judgement], language: str) -> list[Row]:
         if rest
         else []
     )
-    return [*(_row(row, language) for row in group[:ACCURACY_ROWS]), *more]
+    return [*(_row(row) for row in group[:ACCURACY_ROWS]), *more]
 
 
 def _gathered(group: list[Judgement], sentence: str) -> Row:
@@ -264,7 +264,7 @@ def _about(group: Sequence[Judgement]) -> str:
     return "speed" if first.case is None else ""
 
 
-def _row(row: Judgement, language: str) -> Row:
+def _row(row: Judgement) -> Row:
     seen, change = row.comparison, latest_change(row)
     speedup = seen.speedup if seen else None
     return Row(
@@ -280,6 +280,6 @@ def _row(row: Judgement, language: str) -> Row:
         speedup_range=f"{ratio(speedup.low)} to {ratio(speedup.high)}" if speedup else "",
         kernel=units.time(seen.kernel_us if seen else None),
         reference=units.time(seen.reference_us if seen else None),
-        sentence=wording.sentence(_deciding(row), language) if row.reasons else "",
+        sentence=wording.sentence(_deciding(row)) if row.reasons else "",
         about=_about([row]),
     )

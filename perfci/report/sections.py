@@ -44,7 +44,6 @@ class Material:
     pictures: Mapping[str, Pictures]
     """by op"""
     noises: Noises = field(default_factory=dict)
-    language: str = "en"
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ class _Op:
     limits: Limits
     base: PlannedBase | None
     noises: Noises
-    language: str
 
     @property
     def untouched(self) -> bool:
@@ -100,7 +98,6 @@ def _ops(material: Material) -> Iterator[_Op]:
             limits=material.run.limits,
             base=bases.get(name),
             noises=material.noises,
-            language=material.language,
         )
 
 
@@ -109,7 +106,7 @@ def _section(one: _Op) -> Section:
         name=inline(one.op.op, 80),
         tally=_tally(one.judged),
         changed=against.files(one.base),
-        problems=_problems(one.op, one.base, one.language),
+        problems=_problems(one.op, one.base),
         messages=_messages(one.op, one.judged),
         duels=one.pictures.duels,
         speedups=one.pictures.speedups,
@@ -124,21 +121,21 @@ def _section(one: _Op) -> Section:
 def _parts(one: _Op) -> list[Part]:
     name, op = inline(one.op.op, 80), one.op
     return [
-        *against.parts(op, one.base, one.judged, one.noises, one.language),
+        *against.parts(op, one.base, one.judged, one.noises),
         *speed.parts(op, one.spreads, one.limits),
-        *accuracy.parts(op, one.language),
-        Part(f"{name}: also worth knowing", "", _asides(op, one.judged, one.language)),
+        *accuracy.parts(op),
+        Part(f"{name}: also worth knowing", "", _asides(op, one.judged)),
     ]
 
 
-def _asides(op: OpRun, judged: list[Judgement], language: str) -> Table:
+def _asides(op: OpRun, judged: list[Judgement]) -> Table:
     """Reasons beside the one that decided, which stands in the verdict table; others have tables of their own."""
     told = {case.case: (case.base.failure, *case.base.changes) for case in op.performance if case.base}
     shown = tuple(
         (
             code(row.case) if row.case is not None else row.suite.value,
             str(row.verdict),
-            inline(wording.sentence(reason, language)),
+            inline(wording.sentence(reason)),
         )
         for row in judged
         if row.suite is Suite.PERFORMANCE
@@ -153,13 +150,13 @@ def _tally(judged: list[Judgement]) -> str:
     return f"{rows.tally(sorted(counts.items(), key=lambda item: rows.rank(item[0])))}." if counts else "Not judged."
 
 
-def _problems(op: OpRun, base: PlannedBase | None, language: str) -> tuple[str, ...]:
+def _problems(op: OpRun, base: PlannedBase | None) -> tuple[str, ...]:
     whole = [reason for reason in (op.failure, op.unmeasured, *op.notes, base and base.failure) if reason]
-    told = [inline(wording.sentence(reason, language)) for reason in whole]
+    told = [inline(wording.sentence(reason)) for reason in whole]
     for case in op.performance:
         reasons = [*([case.failure] if case.failure else []), *case.suspicion]
-        told += [f"{code(case.case)}: {inline(wording.sentence(reason, language))}" for reason in reasons]
-    return (*told, *accuracy.failures(op, language))
+        told += [f"{code(case.case)}: {inline(wording.sentence(reason))}" for reason in reasons]
+    return (*told, *accuracy.failures(op))
 
 
 def _messages(op: OpRun, judged: list[Judgement]) -> tuple[Message, ...]:

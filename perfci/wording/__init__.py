@@ -1,16 +1,24 @@
-"""Sentences for reasons: kinds with numbers in, words out. One catalogue a language: `<language>.yaml` beside this.
+"""Words in the reader's language: sentences for reasons, and every other text that people see.
 
-A template names the reason's facts: "{case} is {change:+%} slower". After the colon stands how a fact is written:
-`us` a time in microseconds, `+%` a signed and `%` a plain percentage of a ratio, `size` bytes, `n` three significant
-digits; without one the fact stands as it is, and a missing fact as "-". The fact `cause` is the kind of another
-reason, whose sentence, worded with the same facts, takes its place.
+A reason is a kind with numbers; its sentences stand in one catalogue a language, `<language>.yaml` beside this. Other
+texts are written in English where they are said, `say("{count} blocks", count=n)`, and stand in another language under
+that English text in `<language>.phrases.yaml`; a text that has none is said in English.
+
+A template names its facts: "{case} is {change:+%} slower". After the colon stands how a fact is written: `us` a time in
+microseconds, `+%` a signed and `%` a plain percentage of a ratio, `size` bytes, `n` three significant digits; without
+one the fact stands as it is, and a missing fact as "-". The fact `cause` is the kind of another reason, whose sentence,
+worded with the same facts, takes its place.
+
+Which language is said is the program's choice, made once where it starts: `with speaking("zh"): ...`.
 """
 
 from __future__ import annotations
 
 import functools
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import resources
 from typing import Any
 
@@ -19,6 +27,8 @@ import yaml
 from perfci import units
 from perfci.model import Fact, Reason
 
+LANGUAGES = ("en", "zh")
+ENGLISH = "en"
 CAUSE = "cause"
 
 _WRITERS: dict[str, Callable[[float | None], str]] = {
@@ -29,16 +39,33 @@ _WRITERS: dict[str, Callable[[float | None], str]] = {
     "n": lambda value: "-" if value is None else units.significant(value),
 }
 
+_SPOKEN: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
-def sentence(reason: Reason, language: str = "en") -> str:
+
+@contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Within, everything is worded in this one of LANGUAGES."""
+    before = _SPOKEN.set(language)
+    try:
+        yield
+    finally:
+        _SPOKEN.reset(before)
+
+
+def spoken() -> str:
+    """The language that is worded in now."""
+    return _SPOKEN.get()
+
+
+def sentence(reason: Reason) -> str:
     """The reason as one sentence; a kind unknown to the catalogue is shown as it is, with its facts."""
-    template = catalogue(language).get(reason.kind)
+    template = catalogue(spoken()).get(reason.kind) or catalogue(ENGLISH).get(reason.kind)
     if template is None:
         return f"{reason.kind}: " + ", ".join(f"{name}={value}" for name, value in reason.facts.items())
     facts = _Facts(reason.facts)
     if kind := facts.pop(CAUSE, None):
-        facts[CAUSE] = sentence(Reason(str(kind), dict(facts)), language).rstrip(".")
-    return _Formatter().vformat(template, (), facts)
+        facts[CAUSE] = sentence(Reason(str(kind), dict(facts))).rstrip(".。")
+    return _FORMATTER.vformat(template, (), facts)
 
 
 def caused(kind: str, why: Reason, **facts: Fact) -> Reason:
@@ -46,11 +73,30 @@ def caused(kind: str, why: Reason, **facts: Fact) -> Reason:
     return Reason(kind, {**why.facts, **facts, CAUSE: why.kind})
 
 
+def say(english: str, **facts: Fact) -> str:
+    """A text that is no reason's, in the language that is spoken; its facts are written as a reason's are.
+
+    >>> say("{count} blocks of {time:us}", count=4, time=12.34)
+    '4 blocks of 12.3 us'
+    """
+    return _FORMATTER.vformat(phrases(spoken()).get(english, english), (), _Facts(facts))
+
+
 @functools.cache
-def catalogue(language: str = "en") -> dict[str, str]:
-    """All templates of a language by kind."""
-    text = resources.files(__name__).joinpath(f"{language}.yaml").read_text(encoding="utf-8")
-    return {kind: " ".join(str(template).split()) for kind, template in yaml.safe_load(text).items()}
+def catalogue(language: str = ENGLISH) -> dict[str, str]:
+    """All sentences' templates of a language by kind."""
+    return _read(f"{language}.yaml")
+
+
+@functools.cache
+def phrases(language: str) -> dict[str, str]:
+    """All other texts of a language by their English; none for English itself."""
+    return {} if language == ENGLISH else _read(f"{language}.phrases.yaml")
+
+
+def _read(name: str) -> dict[str, str]:
+    text = resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+    return {key: " ".join(str(template).split()) for key, template in (yaml.safe_load(text) or {}).items()}
 
 
 class _Facts(dict[str, Any]):
@@ -64,3 +110,6 @@ class _Formatter(string.Formatter):
             return "-"
         writer = _WRITERS.get(format_spec)
         return writer(value) if writer else str(format(value, format_spec))
+
+
+_FORMATTER = _Formatter()
