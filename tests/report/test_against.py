@@ -24,7 +24,7 @@ def tables(duelled):
     op = next(op for op in run.ops if op.op == "softmax")
     planned = next(op.base for op in run.plan.ops if op.op == "softmax")
     mine = [row for row in judgements.rows if row.op == "softmax"]
-    parts = against.parts(op, planned, mine, against.noises(run, judgements), "en")
+    parts = against.parts(op, planned, mine, against.noises(run, judgements))
     return {part.title.partition(": ")[2]: part for part in parts}
 
 
@@ -79,7 +79,7 @@ def test_why_two_revisions_need_a_process_each_stands_above_the_duels(duelled):
     op = next(op for op in run.ops if op.op == "matmul")
     planned = next(op.base for op in run.plan.ops if op.op == "matmul")
 
-    duels, _ = against.parts(op, planned, judgements.rows, {}, "en")
+    duels, _ = against.parts(op, planned, judgements.rows, {})
 
     assert duels.note.startswith("Kernel and base took turns block by block, each in a process of its own.")
     assert "registers torch operators in the namespace kernels" in duels.note
@@ -107,7 +107,7 @@ def test_what_the_base_cannot_do_is_told(tables):
 def test_the_same_work_is_told_in_one_sentence(examples):
     case = examples.duelled_case("n=1", 16.0, 0.0, (), same=True)
 
-    _, changed = against.parts(OpRun("softmax", performance=(case,)), None, (), {}, "en")
+    _, changed = against.parts(OpRun("softmax", performance=(case,)), None, (), {})
 
     assert changed.table.rows == (("`n=1`", "The same device work, launch for launch."),)
 
@@ -115,7 +115,7 @@ def test_the_same_work_is_told_in_one_sentence(examples):
 def test_without_a_base_there_is_nothing_to_tell(examples):
     run, judgements = examples.small()
 
-    parts = against.parts(run.ops[0], None, judgements.rows, against.noises(run, judgements), "en")
+    parts = against.parts(run.ops[0], None, judgements.rows, against.noises(run, judgements))
 
     assert [part.table.rows for part in parts] == [(), ()]
     assert against.files(None) == ""
@@ -169,7 +169,7 @@ def test_noise_too_large_for_any_slow_down_to_show_says_beyond_what(examples):
     )
     run, judgements = examples.judged(examples.run([OpRun("softmax", performance=(case,))], plan=plan))
 
-    duels, _ = against.parts(run.ops[0], None, judgements.rows, against.noises(run, judgements), "en")
+    duels, _ = against.parts(run.ops[0], None, judgements.rows, against.noises(run, judgements))
 
     assert line(duels, "n=1")["would show"] == "above 19.6 %"
 
@@ -178,4 +178,4 @@ def test_noise_too_large_for_any_slow_down_to_show_says_beyond_what(examples):
 def test_changes_are_told_in_their_sentences(examples, same):
     arm = BaseArm(same=same, changes=(examples.reason("inputs_changed"),))
 
-    assert against.told(arm, "en") == ("make_inputs changed, so both revisions were given the new inputs.",)
+    assert against.told(arm) == ("make_inputs changed, so both revisions were given the new inputs.",)

@@ -7,7 +7,7 @@ from perfci.report import compiled
 @pytest.fixture
 def section(examples):
     run, judgements = examples.compiled()
-    return compiled.section(run.static, judgements.rows, "en")
+    return compiled.section(run.static, judgements.rows)
 
 
 def op(*cases, **changes):
@@ -112,16 +112,16 @@ def test_targets_share_a_line_only_if_all_its_cases_are_alike_on_them(examples):
         for target, first in (("sm_80", unknown), ("sm_90", unknown), ("gfx942", known))
     )
 
-    (found,) = compiled.section(Static(("sm_80", "sm_90", "gfx942"), "triton", ops), (), "en").parts
+    (found,) = compiled.section(Static(("sm_80", "sm_90", "gfx942"), "triton", ops), ()).parts
 
     assert [row[:2] for row in found.table.rows] == [("sm_80, sm_90", "`n=1`, `n=2`"), ("gfx942", "`n=2`")]
 
 
 def test_a_run_without_compiled_kernels_has_no_section():
-    assert compiled.section(None, (), "en") is None
+    assert compiled.section(None, ()) is None
 
 
 def test_without_a_base_nothing_is_said_of_one():
     static = Static(("sm_90",), "triton 3.7.1", (op(StaticCase("n=1", Identity())),))
 
-    assert "base" not in compiled.section(static, (), "en").head
+    assert "base" not in compiled.section(static, ()).head
