@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci.errors import UsageError
+from perfci.wording import LANGUAGES
 
 FILE = "pyproject.toml"
 
@@ -29,6 +30,8 @@ class Settings:
     reports: Path
     lock_folder: Path | None = None
     """where the device's lock lies; None for the system's folder of temporary files. In a container: a mounted one"""
+    lock_wait_s: float = 3600.0
+    """how long an op waits for a device that another run holds"""
     time_limit_s: float = 120.0
     """how long a worker may take over one step before it counts as hung"""
     environment: tuple[str, ...] = ()
@@ -39,10 +42,12 @@ class Settings:
     """what kernels are compiled for where there is no device"""
     cache_folder: Path | None = None
     """where compiled figures are kept; None for the user's folder of caches"""
+    language: str = "en"
+    """of sentences, tables and reports: one of `perfci.wording.LANGUAGES`"""
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")
-KEYS = (*FOLDERS, "lock_folder", "cache_folder", "time_limit_s", "environment", "targets", "fake")
+KEYS = (*FOLDERS, "lock_folder", "lock_wait_s", "cache_folder", "time_limit_s", "environment", "targets", "fake", "language")
 
 
 def load(start: Path) -> Settings:
@@ -94,11 +99,13 @@ def _settings(root: Path, table: Mapping[str, Any]) -> Settings:
         root=root,
         **folders,
         lock_folder=root / lock if lock else None,
+        lock_wait_s=reader.seconds("lock_wait_s", Settings.lock_wait_s),
         time_limit_s=reader.seconds("time_limit_s", Settings.time_limit_s),
         environment=reader.names("environment"),
         fake=reader.table("fake"),
         targets=reader.targets("targets", Settings.targets),
         cache_folder=root / cache if cache else None,
+        language=reader.language("language"),
     )
 
 
@@ -142,6 +149,10 @@ class _Reader:
         if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
             self._refuse(key, 'a list of targets in quotes, such as ["sm_90"]')
         return tuple(value)
+
+    def language(self, key: str) -> str:
+        value = self.text(key, Settings.language)
+        return value if value in LANGUAGES else str(self._refuse(key, f"one of {', '.join(LANGUAGES)} in quotes"))
 
     def table(self, key: str) -> Mapping[str, Any]:
         value = self.values.get(key, {})

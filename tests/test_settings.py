@@ -71,6 +71,7 @@ cache_folder = "cache"
 targets = ["sm_90", "gfx942"]
 time_limit_s = 30
 environment = ["MY_FLAG"]
+language = "zh"
 [tool.perfci.fake]
 seed = 3
 """
@@ -83,6 +84,7 @@ seed = 3
     assert settings.targets == ("sm_90", "gfx942")
     assert settings.time_limit_s == 30.0
     assert settings.environment == ("MY_FLAG",)
+    assert settings.language == "zh"
     assert settings.fake == {"seed": 3}
     assert all(f"{key} =" in table or f".{key}]" in table for key in KEYS)
 
@@ -138,6 +140,8 @@ def test_an_unknown_key_is_met_with_the_known_ones(tmp_path):
         ("targets = [90]", "targets"),
         ("targets = []", "targets"),
         ("cache_folder = true", "cache_folder"),
+        ("language = 1", "language"),
+        ('language = "de"', "language"),
     ],
 )
 def test_a_wrong_type_is_named_with_file_and_key(tmp_path, line, key):

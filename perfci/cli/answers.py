@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from perfci import pipeline, settings, store
-from perfci.cli import details, selftests, tables
+from perfci import pipeline, store
+from perfci.cli import details, language, selftests, tables
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.progress import Progress
 from perfci.codec import encode
@@ -47,7 +47,7 @@ def against(wanted: Request, revision: str | None, duel: str, python: str | None
 
 def check(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
     """The whole flow, with the report."""
-    where = settings.load(project)
+    where = language.load(project)
     with Progress() as progress:
         found, judgements = pipeline.check(where, wanted, _command(), progress)
     return _told(found, judgements, where.reports, strict=strict, json=json)
@@ -55,7 +55,7 @@ def check(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
 
 def run(wanted: Request, project: Path, *, json: bool) -> int:
     """Measure without judging."""
-    where = settings.load(project)
+    where = language.load(project)
     with Progress() as progress:
         pipeline.measure(where, dataclasses.replace(wanted, duel=DuelWhat.NONE), _command(), progress)
     path = where.reports / "run.json"
@@ -68,7 +68,7 @@ def run(wanted: Request, project: Path, *, json: bool) -> int:
 
 def static(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
     """Compile without a device, with the report in a folder of its own."""
-    where = settings.load(project)
+    where = language.load(project)
     where = dataclasses.replace(where, reports=where.reports / "static")
     with Progress() as progress:
         found, judgements = pipeline.static(where, wanted, _command(), progress)
@@ -77,7 +77,7 @@ def static(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
 
 def selftest(wanted: Request, project: Path, *, json: bool) -> int:
     """Try perfci on the project's own ops; exit 2 if anything did not come out as it should."""
-    where = settings.load(project)
+    where = language.load(project)
     with Progress() as progress:
         found = pipeline.selftest(where, wanted, _command(), progress)
     if json:
@@ -102,7 +102,7 @@ def _told(found: Run, judgements: Judgements, reports: Path, *, strict: bool, js
 
 def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, json: bool) -> int:
     """Judge a stored run."""
-    where, found = settings.load(project), store.read_run(path)
+    where, found = language.load(project), store.read_run(path)
     # A mistyped folder would make every case NEW, and open the gate.
     if baseline and not baseline.is_file() and not any(baseline.glob("**/*.json")):
         raise UsageError("nothing_to_compare_with", path=str(baseline))
@@ -116,7 +116,7 @@ def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, j
 
 def report(path: Path, out: Path | None, project: Path) -> int:
     """Render a stored run."""
-    where, found = settings.load(project), store.read_run(path)
+    where, found = language.load(project), store.read_run(path)
     folder = out or (path if path.is_dir() else path.parent)
     written = _write_report(found, pipeline.decide(found, where), folder, path)
     _plain(f"Report: {_relative(written)}")
@@ -125,7 +125,7 @@ def report(path: Path, out: Path | None, project: Path) -> int:
 
 def accept(paths: Sequence[Path], ops: Sequence[str], project: Path, *, add: bool, dirty: bool, json: bool) -> int:
     """Make baselines of stored runs; exit 2 if anything was refused."""
-    where = settings.load(project)
+    where = language.load(project)
     runs = [store.read_run(path) for path in paths]
     accepted = pipeline.accept_runs(runs, where, ops, add=add, dirty=dirty)
     if json:
@@ -137,7 +137,7 @@ def accept(paths: Sequence[Path], ops: Sequence[str], project: Path, *, add: boo
 
 def list_ops(ops: Sequence[str], case: str | None, device: str, project: Path, *, json: bool) -> int:
     """List ops and cases; needs torch, since ops import it."""
-    where = settings.load(project)
+    where = language.load(project)
     with Progress() as progress:
         plan, _ = pipeline.describe(where, Request(tuple(ops), case, str(device)), progress)
     if json:
@@ -149,7 +149,7 @@ def list_ops(ops: Sequence[str], case: str | None, device: str, project: Path, *
 
 def show(path: Path, ops: Sequence[str], case: str | None, project: Path, *, json: bool) -> int:
     """Details of a stored run's cases."""
-    where = settings.load(project)
+    where = language.load(project)
     found = _with_compiled(store.read_run(path))
     _known_ops(found, ops)
     judgements = pipeline.decide(found, where)
@@ -194,7 +194,7 @@ def doctor(project: Path, *, json: bool) -> int:
     """Findings about this machine; exit 3 if any is a problem."""
     from perfci import doctor as examination
 
-    where = settings.load(project)
+    where = language.load(project)
     findings = examination.examine(_facts(where))
     if json:
         _print_json([{"level": one.level, "reason": one.reason, "sentence": sentence(one.reason)} for one in findings])

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import perfci
+from perfci.cli.language import Language, choose
 
 app = typer.Typer(
     name="perfci",
@@ -126,6 +127,17 @@ Targets = Annotated[
         help="What to compile for without a device, such as sm_80,sm_90,sm_100,gfx942.",
     ),
 ]
+Lang = Annotated[
+    Language | None,
+    typer.Option(
+        "--lang",
+        callback=choose,
+        is_eager=True,
+        expose_value=False,
+        show_default="the project's, else en",
+        help="Language of sentences, tables and the report.",
+    ),
+]
 Output = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
 Project = Annotated[Path, typer.Option("--project", metavar="DIR", help="A folder of the project.")]
 RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run.json, or the folder that holds one.")]
@@ -159,6 +171,7 @@ def check(
     target: Targets = None,
     output: Output = Format.TEXT,
     project: Project = HERE,
+    lang: Lang = None,
 ) -> int:
     """Verify, measure, compare with the base revision and the baselines, judge, and write reports/."""
     from perfci.cli import answers
@@ -179,6 +192,7 @@ def run(
     timer: Timer = TimerKind.AUTO,
     output: Output = Format.TEXT,
     project: Project = HERE,
+    lang: Lang = None,
 ) -> int:
     """Verify and measure only: write reports/run.json and judge nothing."""
     from perfci.cli import answers
@@ -196,6 +210,7 @@ def static(
     strict: Strict = False,
     output: Output = Format.TEXT,
     project: Project = HERE,
+    lang: Lang = None,
 ) -> int:
     """Compile every case without a device, and say what changed since the base: no noise, on any machine."""
     from perfci.cli import answers
@@ -215,6 +230,7 @@ def selftest(
     timer: Timer = TimerKind.AUTO,
     output: Output = Format.TEXT,
     project: Project = HERE,
+    lang: Lang = None,
 ) -> int:
     """Try perfci on this machine: unchanged kernels pass, a planted slow-down and a planted error are found."""
     from perfci.cli import answers
@@ -238,6 +254,7 @@ def compare(
     strict: Strict = False,
     output: Output = Format.TEXT,
     project: Project = HERE,
+    lang: Lang = None,
 ) -> int:
     """Judge a run against stored baselines or another run; needs no device and no torch."""
     from perfci.cli import answers
@@ -253,6 +270,7 @@ def report(
         typer.Option("--out", metavar="DIR", show_default="beside the run", help="Where to write it."),
     ] = None,
     project: Project = HERE,
+    lang: Lang = None,
 ) -> int:
     """Render a run as Markdown and pictures; needs no device and no torch."""
     from perfci.cli import answers
@@ -276,6 +294,7 @@ def accept(
     ] = False,
     output: Output = Format.TEXT,
     project: Project = HERE,
+    lang: Lang = None,
 ) -> int:
     """Store runs as the baselines that later runs are held against."""
     from perfci.cli import answers
@@ -290,6 +309,7 @@ def list_(
     device: DeviceOption = DeviceKind.AUTO,
     output: Output = Format.TEXT,
     project: Project = HERE,
+    lang: Lang = None,
 ) -> int:
     """List the ops and their cases."""
     from perfci.cli import answers
@@ -304,6 +324,7 @@ def show(
     case: Case = None,
     output: Output = Format.TEXT,
     project: Project = HERE,
+    lang: Lang = None,
 ) -> int:
     """Show a run in detail: every case's times, blocks, compiled kernels and errors."""
     from perfci.cli import answers
@@ -312,7 +333,7 @@ def show(
 
 
 @app.command()
-def doctor(output: Output = Format.TEXT, project: Project = HERE) -> int:
+def doctor(output: Output = Format.TEXT, project: Project = HERE, lang: Lang = None) -> int:
     """Look at this machine: what is installed, the device, its timer and state, and known traps."""
     from perfci.cli import answers
 
@@ -325,6 +346,7 @@ def demo(
         Path | None,
         typer.Option("--keep", metavar="DIR", show_default="a temporary folder", help="Where to build the project."),
     ] = None,
+    lang: Lang = None,
 ) -> int:
     """See a red gate in ten seconds: a fake device, one kernel made slower and one wrong. No torch needed."""
     from perfci.cli import demo as demonstration

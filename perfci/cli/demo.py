@@ -12,19 +12,18 @@ from pathlib import Path
 
 from perfci.cli import answers
 from perfci.cli.exits import Exit
+from perfci.cli.tables import wrapped
 from perfci.errors import UsageError
 from perfci.plan import Request
+from perfci.wording import say
 
 _PLANTED = (
-    ("scale", "4 % slower", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.7"),
-    ("row_sum", "the last column left out", "x.sum(axis=1)", "x[:, :-1].sum(axis=1)"),
+    ("scale", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.7"),
+    ("row_sum", "x.sum(axis=1)", "x[:, :-1].sum(axis=1)"),
 )
-"""op, what is planted, and the edit of its `_triton` file that plants it"""
+"""op, and the edit of its `_triton` file that plants a mistake"""
 
-_EXPLANATION = """\
-perfci ends with exit code 2 here: the gate failed, as it would on a merge request. {slow} was found slower than its
-baseline allows, and measured again in two fresh processes before perfci said so. {wrong} gives wrong answers, so its
-speed was not even looked at. Exit 0 would be ok, 3 only warnings, 1 that perfci itself failed."""
+_COLUMNS = 120
 
 
 def demo(keep: Path | None) -> int:
@@ -34,17 +33,29 @@ def demo(keep: Path | None) -> int:
     folder = Path(keep or tempfile.mkdtemp(prefix="perfci-demo-"))
     _build(folder)
     fake = Request(device="fake")
-    _say(f"A project on a fake device: {folder}", "", "$ perfci run && perfci accept reports")
+    _print(say("A project on a fake device: {folder}", folder=str(folder)), "", "$ perfci run && perfci accept reports")
     _quietly(lambda: answers.run(fake, folder, json=False))
     _quietly(lambda: answers.accept([folder / "reports"], (), folder, add=False, dirty=True, json=False))
-    for op, what, before, after in _PLANTED:
+    for op, before, after in _PLANTED:
         _plant(folder / "kernels" / op / f"{op}_triton.py", before, after)
-        _say(f"planted in {op}: {what}")
-    _say("", "$ perfci check")
+    (slow, *_), (wrong, *_) = _PLANTED
+    _print(say("planted in {op}: 4 % slower", op=slow), say("planted in {op}: the last column left out", op=wrong))
+    _print("", "$ perfci check")
     status = answers.check(fake, folder, strict=False, json=False)
     if status == Exit.GATE_FAILED:
-        _say("", _EXPLANATION.format(slow=_PLANTED[0][0], wrong=_PLANTED[1][0]))
+        _print("", *wrapped(_explanation(slow, wrong), width=_COLUMNS))
     return status
+
+
+def _explanation(slow: str, wrong: str) -> str:
+    return say(
+        "perfci ends with exit code 2 here: the gate failed, as it would on a merge request. {slow} was found slower "
+        "than its baseline allows, and measured again in two fresh processes before perfci said so. {wrong} gives "
+        "wrong answers, so its speed was not even looked at. Exit 0 would be ok, 3 only warnings, 1 that perfci itself "
+        "failed.",
+        slow=slow,
+        wrong=wrong,
+    )
 
 
 def _build(folder: Path) -> None:
@@ -65,6 +76,6 @@ def _quietly(step: Callable[[], int]) -> None:
         step()
 
 
-def _say(*lines: str) -> None:
+def _print(*lines: str) -> None:
     for line in lines:
         print(line, flush=True)

@@ -35,7 +35,7 @@ from perfci.model import (
 from perfci.report import against, compiled, rows
 from perfci.report.accuracy import dtype_of
 from perfci.report.text import NAME_LIMIT, plain
-from perfci.wording import sentence
+from perfci.wording import say, sentence
 
 PLAIN = 160
 """Columns where there is no terminal."""
@@ -79,7 +79,7 @@ def show(op: OpRun, cases: Sequence[PerformanceCase], judged: Judged, run: Run) 
     name, where_ran = plain(op.op, NAME_LIMIT), run.environment
     where = plain(f"{where_ran.device.name}{rows.timed_by(where_ran.timer)}")
     if op != OpRun(op.op) or not run.static:
-        yield Text(f"{name} on {where}", style="bold")
+        yield Text(say("{op} on {device}", op=name, device=where), style="bold")
     for reason in (op.failure, op.unmeasured, *op.notes):
         if reason:
             yield Text(plain(sentence(reason)))
@@ -87,7 +87,7 @@ def show(op: OpRun, cases: Sequence[PerformanceCase], judged: Judged, run: Run) 
         yield _accuracy(op.accuracy)
     for check in op.accuracy:
         if check.failure:
-            inputs = f"{check.case}, {check.values}, {check.layout}, seed {check.seed}"
+            inputs = f"{check.case}, {check.values}, {check.layout}, {say('seed')} {check.seed}"
             yield Text(f"  {plain(inputs)}: {plain(sentence(check.failure))}", style=_STYLES[Gate.FAILS])
     for case in cases:
         yield Text()
@@ -102,7 +102,7 @@ def _case(op: str, case: PerformanceCase, row: Judgement | None) -> Iterator[Ren
     if row:
         told = [plain(sentence(reason)) for reason in row.reasons]
         yield Text.assemble((str(row.verdict), _STYLES[row.verdict.gate]), "  ", *told[:1])
-        yield from (Text(f"  also: {text}") for text in told[1:])
+        yield from (Text("  " + say("also: {text}", text=text)) for text in told[1:])
     yield from (Text(f"  {plain(sentence(reason))}") for reason in case.suspicion)
     yield Text(_times(case, row))
     yield from (Text(f"  {line}") for line in _base(case, row))
@@ -123,18 +123,25 @@ def _times(case: PerformanceCase, row: Judgement | None) -> str:
     seen = row.comparison if row else None
     speedup = seen.speedup if seen else None
     facts = [
-        ("kernel", units.time(seen.kernel_us if seen else None)),
-        ("base", units.time(seen.base_us if seen else None)),
-        ("baseline", units.time(seen.baseline_us if seen else None)),
-        ("reference", units.time(seen.reference_us if seen else None)),
-        ("speedup", rows.speedup(speedup)),
-        ("first call", units.time(None if case.compile_s is None else case.compile_s * 1e6)),
-        ("memory", units.size(case.footprint_bytes)),
-        ("peak memory", units.size(case.peak_bytes)),
-        ("max abs error", _worst([case.errors.max_abs] if case.errors else [])),
+        (say("kernel"), units.time(seen.kernel_us if seen else None)),
+        (say("base"), units.time(seen.base_us if seen else None)),
+        (say("baseline"), units.time(seen.baseline_us if seen else None)),
+        (say("reference"), units.time(seen.reference_us if seen else None)),
+        (say("speedup"), rows.speedup(speedup)),
+        (say("first call"), units.time(None if case.compile_s is None else case.compile_s * 1e6)),
+        (say("L2 cache"), _cache(case)),
+        (say("memory"), units.size(case.footprint_bytes)),
+        (say("peak memory"), units.size(case.peak_bytes)),
+        (say("max abs error"), _worst([case.errors.max_abs] if case.errors else [])),
     ]
     told = [f"{name} {value}" for name, value in facts if value != _NOTHING_TOLD]
-    return "  " + (", ".join(told) or "not timed")
+    return "  " + (", ".join(told) or say("not timed"))
+
+
+def _cache(case: PerformanceCase) -> str:
+    if not case.blocks:
+        return _NOTHING_TOLD
+    return say("warm") if case.cache == "warm" else say("cold")
 
 
 def _base(case: PerformanceCase, row: Judgement | None) -> Iterator[str]:
@@ -144,20 +151,29 @@ def _base(case: PerformanceCase, row: Judgement | None) -> Iterator[str]:
     told = {plain(sentence(reason)) for reason in row.reasons} if row else set()
     for text in against.told(case.base):
         if plain(text) not in told:
-            yield f"against the base: {plain(text)}"
+            yield say("against the base: {text}", text=plain(text))
 
 
 def _duel(blocks: Sequence[Block], seen: Look, verdict: Verdict) -> Grid:
     taken = duel_looks(blocks, seen)
     return Grid(
-        f"Duel, look by look: kernel against base, {units.percent(math.expm1(seen.tau))} allowed",
-        ("blocks", "processes", "says", "change", "interval", "p slower", "p faster", "by process"),
+        say("Duel, look by look: kernel against base, {allowed:%} allowed", allowed=math.expm1(seen.tau)),
+        (
+            say("blocks"),
+            say("processes"),
+            say("says"),
+            say("change"),
+            say("interval"),
+            say("p slower"),
+            say("p faster"),
+            say("by process"),
+        ),
         tuple(
             (str(look.blocks), str(look.processes), _says(look, verdict, last=look is taken[-1]), *_duel_look(look))
             for look in taken
         ),
         texts=0,
-        minor=("p faster",),
+        minor=(say("p faster"),),
     )
 
 
@@ -184,10 +200,15 @@ def duel_looks(blocks: Sequence[Block], seen: Look) -> list[Look]:
 
 def _duel_look(look: Look) -> tuple[str, ...]:
     found, tested = rows.as_ratio(look.shift), look.processes >= min(looks.FINAL)
-    ends = f"{units.percent(found.low, signed=True)} to {units.percent(found.high, signed=True)}"
+    ends = say(
+        "{low:+%} to {high:+%} at {confidence} %",
+        low=found.low,
+        high=found.high,
+        confidence=f"{100 * found.confidence:.0f}",
+    )
     return (
         units.percent(found.value, signed=True),
-        f"{ends} at {100 * found.confidence:.0f} %",
+        ends,
         units.significant(look.p_slower) if tested else _NOTHING_TOLD,
         units.significant(look.p_faster) if tested else _NOTHING_TOLD,
         against.by_process(look),
@@ -199,12 +220,13 @@ def _identity(found: Identity) -> Iterator[RenderableType]:
     if found.unknown:
         yield Text(f"  {plain(sentence(found.unknown))}")
     operations = rows.number(len(found.operations), "torch operation")
-    tuned = f"; tuned: {'; '.join(found.choices)}" if found.choices else ""
-    yield Text(f"  a call makes {rows.number(len(found.launches), 'launch', 'launches')}, {operations}{plain(tuned)}")
+    tuned = say("; tuned: {choices}", choices=plain("; ".join(found.choices))) if found.choices else ""
+    launches = rows.number(len(found.launches), "launch", "launches")
+    yield Text("  " + say("a call makes {launches}, {operations}", launches=launches, operations=operations) + tuned)
     if found.launches:
         yield Grid(
-            "Launches of a call",
-            ("kernel", "code", "arguments", "grid", "warps", "stages"),
+            say("Launches of a call"),
+            (say("kernel"), say("code"), say("arguments"), say("grid"), say("warps"), say("stages")),
             tuple(
                 (
                     plain(launch.kernel, NAME_LIMIT),
@@ -217,7 +239,7 @@ def _identity(found: Identity) -> Iterator[RenderableType]:
                 for launch in found.launches
             ),
             texts=3,
-            minor=("arguments",),
+            minor=(say("arguments"),),
         )
 
 
@@ -231,7 +253,7 @@ def static(found: Static, op: str, chosen: Collection[str] | None = None) -> Ite
 
 def _static(op: StaticOp, base: StaticOp | None, toolchain: str) -> Iterator[RenderableType]:
     yield Text()
-    yield Text(plain(f"{op.op} compiled for {op.target} by {toolchain}"), style="bold")
+    yield Text(plain(say("{op} compiled for {target} by {by}", op=op.op, target=op.target, by=toolchain)), style="bold")
     for reason in (op.failure, op.unavailable):
         if reason:
             yield Text(f"  {plain(sentence(reason))}")
@@ -239,16 +261,16 @@ def _static(op: StaticOp, base: StaticOp | None, toolchain: str) -> Iterator[Ren
         if why := case.failure or case.identity.unknown:
             yield Text(f"  {plain(case.case, NAME_LIMIT)}: {plain(sentence(why))}")
     if found := compiled.binaries(op, base):
-        beside = ", with the base's figure where that was another" if base else ""
+        beside = say(", with the base's figure where that was another") if base else ""
         yield Grid(
-            f"Kernels{beside}",
-            ("kernel", "cases", *compiled.FIGURES),
+            say("Kernels") + beside,
+            (say("kernel"), say("cases"), *compiled.FIGURES),
             tuple(
                 (plain(one.now.name, NAME_LIMIT), plain(", ".join(one.cases), NAME_LIMIT), *compiled.figures(one))
                 for one in found
             ),
             texts=2,
-            minor=("cases", "local", "shared", "mix"),
+            minor=(say("cases"), "local", "shared", "mix"),
         )
 
 
@@ -258,18 +280,29 @@ def _whole(value: int | None) -> str:
 
 def _looks(screens: Sequence[Screen]) -> Grid:
     return Grid(
-        "Looks against the baseline (beta and reference: its weight as control and its own change)",
-        ("look", "change", "95 % interval", "allowed", "p slower", "p faster", "blocks", "stored", "beta", "reference"),
+        say("Looks against the baseline (beta and reference: its weight as control and its own change)"),
+        (
+            say("look"),
+            say("change"),
+            say("95 % interval"),
+            say("allowed"),
+            say("p slower"),
+            say("p faster"),
+            say("blocks"),
+            say("stored"),
+            say("beta"),
+            say("reference"),
+        ),
         tuple(_look(screen) for screen in screens),
-        minor=("p faster", "blocks", "stored"),
+        minor=(say("p faster"), say("blocks"), say("stored")),
     )
 
 
 def _look(screen: Screen) -> tuple[str, ...]:
     return (
-        "first" if screen.process == 0 else f"fresh process {screen.process}",
+        say("first") if screen.process == 0 else say("fresh process {number}", number=screen.process),
         units.percent(screen.change.value, signed=True),
-        f"{units.percent(screen.change.low, signed=True)} to {units.percent(screen.change.high, signed=True)}",
+        say("{low:+%} to {high:+%}", low=screen.change.low, high=screen.change.high),
         units.percent(screen.margin),
         units.significant(screen.p_slower),
         units.significant(screen.p_faster),
@@ -285,8 +318,22 @@ def _arms(blocks: Sequence[Block]) -> Grid:
     found.sort(key=lambda one: (one[0], one[1].process))
     extra = _extra(blocks)
     return Grid(
-        "Blocks",
-        ("arm", "process", "block", "median", "min", "p05", "p95", "max", "RSD", "outliers", "span", "host", *extra),
+        say("Blocks"),
+        (
+            say("arm"),
+            say("process"),
+            say("block"),
+            say("median"),
+            say("min"),
+            "p05",
+            "p95",
+            say("max"),
+            "RSD",
+            say("outliers"),
+            say("span"),
+            say("host"),
+            *extra,
+        ),
         tuple(
             (
                 plain(name, 24),
@@ -299,7 +346,7 @@ def _arms(blocks: Sequence[Block]) -> Grid:
             )
             for name, block, timed in found
         ),
-        minor=("min", "p05", "max", "host"),
+        minor=(say("min"), "p05", say("max"), say("host")),
     )
 
 
@@ -307,9 +354,9 @@ def _extra(blocks: Sequence[Block]) -> Mapping[str, Callable[[Block, ArmBlock], 
     """Columns that only some runs need: the levels that launches fall into, the board where it was another."""
     found: dict[str, Callable[[Block, ArmBlock], str]] = {}
     if any(len(arm.modes_us) > 1 for block in blocks for arm in block.arms.values()):
-        found["levels"] = lambda _, arm: " and ".join(map(units.time, arm.modes_us)) or _NOTHING_TOLD
+        found[say("levels")] = lambda _, arm: say(" and ").join(map(units.time, arm.modes_us)) or _NOTHING_TOLD
     if any(block.board for block in blocks):
-        found["board"] = lambda block, _: plain(block.board or _NOTHING_TOLD, 12)
+        found[say("board")] = lambda block, _: plain(block.board or _NOTHING_TOLD, 12)
     return found
 
 
@@ -320,8 +367,16 @@ def _summary(time: Summary) -> tuple[str, ...]:
 
 def _compiled(case: PerformanceCase) -> Grid:
     return Grid(
-        "Compiled kernels",
-        ("kernel", "configuration", "registers", "spills", "shared memory", "warps", "stages"),
+        say("Compiled kernels"),
+        (
+            say("kernel"),
+            say("configuration"),
+            say("registers"),
+            say("spills"),
+            say("shared memory"),
+            say("warps"),
+            say("stages"),
+        ),
         tuple(
             (
                 plain(one.name, NAME_LIMIT),
@@ -343,8 +398,17 @@ def _accuracy(checks: Sequence[AccuracyCase]) -> Grid:
     for check in checks:
         groups.setdefault(dtype_of(check.case), []).append(check)
     return Grid(
-        "Accuracy",
-        ("dtype", "checks", "failed", "not checked", "max abs error", "reference's"),
+        say("Accuracy"),
+        (
+            say("dtype"),
+            say("checks"),
+            say("failed"),
+            say("not checked"),
+            say("max abs error"),
+            say("reference's"),
+            say("L2 error"),
+            say("reference's"),
+        ),
         tuple(
             (
                 plain(dtype, 24),
@@ -353,6 +417,8 @@ def _accuracy(checks: Sequence[AccuracyCase]) -> Grid:
                 str(sum(check.unchecked is not None for check in group)),
                 _worst([check.errors.max_abs for check in group if check.errors]),
                 _worst([check.reference_errors.max_abs for check in group if check.reference_errors]),
+                _worst([check.errors.l2 for check in group if check.errors]),
+                _worst([check.reference_errors.l2 for check in group if check.reference_errors]),
             )
             for dtype, group in groups.items()
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import signal
 import sys
 from collections.abc import Sequence
@@ -19,11 +20,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command; gives its exit code."""
+    """Run a command; gives its exit code. The language that it speaks ends with it."""
+    return contextvars.copy_context().run(_run, arguments)
+
+
+def _run(arguments: list[str]) -> int:
     from perfci.cli.app import app
+    from perfci.cli.language import choose_by_environment
 
     _stop_on_signals()
     try:
+        choose_by_environment()
         result = app(arguments, prog_name="perfci", standalone_mode=False)
     except PerfciError as error:
         _tell(error)

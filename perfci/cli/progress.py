@@ -10,17 +10,20 @@ from rich.status import Status
 from rich.text import Text
 
 from perfci.model import Reason
-from perfci.wording import sentence
+from perfci.wording import say, sentence
 from perfci.worker.protocol import Checked, Failed, Message, Ready, Step, Waiting
 
-_STAGES = {
-    "import": "importing",
-    "accuracy": "accuracy",
-    "prepare": "preparing",
-    "smoke": "one launch of the performance suite",
-    "measure": "measuring",
-    "static": "compiling",
-}
+
+def _stages() -> dict[str, str]:
+    return {
+        "import": say("importing"),
+        "accuracy": say("accuracy"),
+        "prepare": say("preparing"),
+        "smoke": say("one launch of the performance suite"),
+        "measure": say("measuring"),
+        "static": say("compiling"),
+    }
+
 
 _OF_BASE = " of the base"
 """How the stage of a worker ends that runs the base revision."""
@@ -41,7 +44,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._status = self._console.status("starting")
+            self._status = self._console.status(say("starting"))
             self._status.start()
         return self
 
@@ -54,7 +57,7 @@ class Progress:
         match message:
             case Ready(device, None) if ("", "device") not in self._told:
                 self._told.add(("", "device"))
-                self._line(f"device: {device.name}")
+                self._line(say("device: {name}", name=device.name))
             case Step():
                 self._step(message)
             case Waiting(holder):
@@ -70,14 +73,15 @@ class Progress:
         if step.stage == "import":
             self._failed = 0
         own = step.stage.removesuffix(_OF_BASE)
-        stage = _STAGES.get(own, own) + (" the base" if own != step.stage else "")
+        stage = _stages().get(own, own)
+        stage = say("{stage} the base", stage=stage) if own != step.stage else stage
         if self._status:
             count = f" {step.done + 1}/{step.total}" if step.total else ""
             # As text, not as markup: a case's id may hold brackets.
             self._status.update(Text(f"{step.op}: {stage}{count} {step.case or ''}"))
         elif own not in _UNTOLD and (step.op, stage) not in self._told:
             self._told.add((step.op, stage))
-            total = f", {step.total} checks" if step.total else ""
+            total = say(", {count} checks", count=step.total) if step.total else ""
             self._line(f"{step.op}: {stage}{total}")
 
     def _line(self, text: str) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from perfci import units
 from perfci.pipeline.selftest import CaseNoise, SelfTest, Trial
 from perfci.report.text import plain
+from perfci.wording import say
 
-_TITLES = {
-    "unchanged": "every op against itself: {seen} false alarms in {checked} cases",
-    "slower": "twice the allowed slow-down planted: found in {seen} of {checked} cases",
-    "wrong": "a wrong element planted: found in {seen} of {checked} ops",
-}
 _MISSED = 5
 
 
@@ -24,25 +21,40 @@ def trials(found: SelfTest) -> Iterator[Text]:
         yield from _trial(trial)
     if found.noise:
         yield Text()
-        yield Text(f"Noise on {plain(found.device)}: spread of the shift between two equal arms, block by block")
-        yield Text(_line("spread", "allowed", "seen at 95 %", "kernel", "op and case"), style="dim")
+        device = plain(found.device)
+        yield Text(say("Noise on {device}: spread of the shift between two equal arms, block by block", device=device))
+        yield Text(
+            _line(say("spread"), say("allowed"), say("seen at 95 %"), say("kernel"), say("op and case")), style="dim"
+        )
         yield from (Text(_noise(line)) for line in found.noise)
     yield Text(_verdict(found), style="green" if found.passed else "bold red")
 
 
 def _trial(trial: Trial) -> Iterator[Text]:
-    title = _TITLES[trial.name].format(seen=trial.seen, checked=trial.checked)
     word = "ok  " if trial.passed else "FAIL"
-    yield Text(f"{word}  {title}", style="green" if trial.passed else "bold red")
+    yield Text(f"{word}  {_title(trial)}", style="green" if trial.passed else "bold red")
     for name in trial.missed[:_MISSED]:
         yield Text(f"      {plain(name)}")
     if len(trial.missed) > _MISSED:
-        yield Text(f"      and {len(trial.missed) - _MISSED} more")
+        yield Text("      " + say("and {count} more", count=len(trial.missed) - _MISSED))
+
+
+def _title(trial: Trial) -> str:
+    seen, checked = trial.seen, trial.checked
+    match trial.name:
+        case "unchanged":
+            return say("every op against itself: {seen} false alarms in {checked} cases", seen=seen, checked=checked)
+        case "slower":
+            return say(
+                "twice the allowed slow-down planted: found in {seen} of {checked} cases", seen=seen, checked=checked
+            )
+        case _:
+            return say("a wrong element planted: found in {seen} of {checked} ops", seen=seen, checked=checked)
 
 
 def _noise(line: CaseNoise) -> str:
     smallest = line.noise.smallest
-    seen = units.percent(smallest) if smallest is not None else "over 12 x"
+    seen = units.percent(smallest) if smallest is not None else say("over 12 x")
     return _line(
         units.percent(line.noise.spread),
         units.percent(line.tau),
@@ -54,10 +66,10 @@ def _noise(line: CaseNoise) -> str:
 
 def _line(*cells: str) -> str:
     *numbers, name = cells
-    return "".join(f"{cell:>14}" for cell in numbers) + f"  {name}"
+    return "".join(" " * (14 - cell_len(cell)) + cell for cell in numbers) + f"  {name}"
 
 
 def _verdict(found: SelfTest) -> str:
     if found.passed:
-        return "perfci can be trusted on this machine: nothing false was said, and what was planted was found."
-    return "Something did not come out as it should: run perfci doctor, quiet the device, and try again."
+        return say("perfci can be trusted on this machine: nothing false was said, and what was planted was found.")
+    return say("Something did not come out as it should: run perfci doctor, quiet the device, and try again.")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.cells import set_cell_size
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.text import Text
@@ -22,7 +22,7 @@ from perfci.model import Gate, Judgements, Plan, PlannedOp, Reason, Run, Suite, 
 from perfci.report import rows
 from perfci.report.rows import Row
 from perfci.report.text import NAME_LIMIT, plain
-from perfci.wording import sentence
+from perfci.wording import say, sentence
 
 if TYPE_CHECKING:
     from perfci.accept import Acceptance
@@ -44,7 +44,6 @@ INDENT = 14
 
 STYLES = {Gate.FAILS: "bold red", Gate.WARNS: "bold yellow", Gate.OK: "green"}
 
-_HEADER = ("verdict", "op and case", "change", "speedup", "kernel", "reference")
 _GAP = 2
 _VERDICT, _TIME = 12, 9
 _CHANGE, _CHANGE_RANGED = 9, 27
@@ -83,7 +82,7 @@ def verdicts(judgements: Judgements, run: Run | None = None) -> RenderableType:
         layout = _Layout.of(width, timed=timed)
         yield from (Text(line, style=STYLES[Gate.WARNS]) for line in first)
         yield from (Text(line) for line in above)
-        yield Text(layout.line(*_HEADER), style="dim")
+        yield Text(layout.line(*_header()), style="dim")
         for row, told in shown:
             yield from _terminal_row(row, told, layout)
         yield from (Text(line, style="dim") for line in below)
@@ -91,13 +90,13 @@ def verdicts(judgements: Judgements, run: Run | None = None) -> RenderableType:
     def lines() -> Iterator[str]:
         layout = _Layout.plain([row for row, _ in shown], timed=timed)
         for line in (*first, *above):
-            yield from _wrapped(line, "")
-        yield layout.line(*_HEADER)
+            yield from wrapped(line, "")
+        yield layout.line(*_header())
         for row, told in shown:
             yield from layout.cells(row)
-            yield from _wrapped(told, "    ")
+            yield from wrapped(told, "    ")
         for line in below:
-            yield from _wrapped(line, "")
+            yield from wrapped(line, "")
 
     return Shown(terminal, lines)
 
@@ -105,21 +104,23 @@ def verdicts(judgements: Judgements, run: Run | None = None) -> RenderableType:
 def summary(judgements: Judgements, *, strict: bool = False) -> Text:
     """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2)."""
     failed_by_warning = strict and judgements.gate is Gate.WARNS
-    text = f"{rows.summary(judgements, 2)}, as --strict asks" if failed_by_warning else rows.summary(judgements)
+    text = rows.summary(judgements, 2 if failed_by_warning else None)
+    text = say("{summary}, as --strict asks", summary=text) if failed_by_warning else text
     return Text(text, style=STYLES[Gate.FAILS if failed_by_warning else judgements.gate])
 
 
 def ops(plan: Plan) -> RenderableType:
     """Every op with its cases."""
     text = Text("\n").join(_op_lines(op) for op in plan.ops)
-    return text if plan.ops else Text("There are no ops here.")
+    return text if plan.ops else Text(say("There are no ops here."))
 
 
 def acceptances(accepted: Sequence[Acceptance]) -> Iterator[RenderableType]:
     """What went into the baselines, and what did not and why."""
     for one in accepted:
-        head = f"{plain(one.op, NAME_LIMIT)}: {rows.number(len(one.accepted), 'case')} accepted"
-        refused = f", {len(one.refused)} refused" if one.refused else ""
+        name, cases = plain(one.op, NAME_LIMIT), rows.number(len(one.accepted), "case")
+        head = say("{op}: {cases} accepted", op=name, cases=cases)
+        refused = say(", {count} refused", count=len(one.refused)) if one.refused else ""
         yield Text(f"{head}{refused}", style=STYLES[Gate.FAILS if one.refused else Gate.OK])
         yield from (_sentence(reason) for reason in one.refused)
 
@@ -127,9 +128,10 @@ def acceptances(accepted: Sequence[Acceptance]) -> Iterator[RenderableType]:
 def findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
     """What stands in the way of a trustworthy run, problems first."""
     styles = {"problem": STYLES[Gate.FAILS], "note": STYLES[Gate.WARNS], "ok": STYLES[Gate.OK]}
+    words = {"problem": say("problem"), "note": say("note"), "ok": say("ok")}
     for finding in sorted(found, key=lambda one: list(styles).index(one.level.value)):
         level = finding.level.value
-        yield Text.assemble((f"{level:<8}", styles[level]), "  ", plain(sentence(finding.reason)))
+        yield Text.assemble((set_cell_size(words[level], 8), styles[level]), "  ", plain(sentence(finding.reason)))
 
 
 @dataclass(frozen=True)
@@ -168,17 +170,30 @@ class _Layout:
     def line(self, verdict: str, name: str, change: str, speedup: str, kernel: str, reference: str) -> str:
         """One line with its columns aligned."""
         widths = (_CHANGE_RANGED, _SPEEDUP_RANGED) if self.ranged else (_CHANGE, _SPEEDUP)
-        named = [f"{verdict:<{_VERDICT}}", set_cell_size(name, self.name)]
+        named = [set_cell_size(verdict, _VERDICT), set_cell_size(name, self.name)]
         if not self.timed:
             return (" " * _GAP).join(named).rstrip()
         texts = [
             *named,
-            f"{change:<{widths[0]}}",
-            f"{speedup:<{widths[1]}}",
-            f"{kernel:>{_TIME}}",
-            *([f"{reference:>{_TIME}}"] if self.reference else []),
+            _padded(change, widths[0]),
+            _padded(speedup, widths[1]),
+            _right(kernel, _TIME),
+            *([_right(reference, _TIME)] if self.reference else []),
         ]
         return (" " * _GAP).join(texts).rstrip()
+
+
+def _header() -> tuple[str, ...]:
+    return (say("verdict"), say("op and case"), say("change"), say("speedup"), say("kernel"), say("reference"))
+
+
+def _padded(text: str, width: int) -> str:
+    """At least `width` cells: a Chinese character takes two."""
+    return text + " " * (width - cell_len(text))
+
+
+def _right(text: str, width: int) -> str:
+    return " " * (width - cell_len(text)) + text
 
 
 def _terminal_row(row: Row, told: str, layout: _Layout) -> Iterator[RenderableType]:
@@ -194,10 +209,15 @@ def _terminal_row(row: Row, told: str, layout: _Layout) -> Iterator[RenderableTy
 def _about(run: Run) -> str:
     """Where the numbers come from."""
     where, static = run.environment, run.static
-    commit = f", commit {where.commit[:12]}{' with uncommitted changes' if where.dirty else ''}" if where.commit else ""
+    commit = say(", commit {commit}", commit=where.commit[:12]) if where.commit else ""
+    if commit and where.dirty:
+        commit += say(" with uncommitted changes")
     if static and not run.ops:
-        return plain(f"Compiled for {', '.join(static.targets)} by {static.toolchain}{commit}.")
-    return plain(f"On {where.device.name}{rows.timed_by(where.timer)}{commit}, seed {run.plan.seed}.")
+        targets = ", ".join(static.targets)
+        text = say("Compiled for {targets} by {by}{commit}.", targets=targets, by=static.toolchain, commit=commit)
+        return plain(text)
+    how, name = rows.timed_by(where.timer), where.device.name
+    return plain(say("On {device}{how}{commit}, seed {seed}.", device=name, how=how, commit=commit, seed=run.plan.seed))
 
 
 def _mixed(judgements: Judgements) -> list[str]:
@@ -205,7 +225,7 @@ def _mixed(judgements: Judgements) -> list[str]:
     compared = [row.comparison for row in judgements.rows if row.comparison]
     if not any(one.duel for one in compared) or not any(one.screens and not one.duel for one in compared):
         return []
-    return ["Changes are against the base where a case was timed beside it, else against the baseline."]
+    return [say("Changes are against the base where a case was timed beside it, else against the baseline.")]
 
 
 def _few(found: Sequence[Row]) -> tuple[list[tuple[Row, str]], list[str]]:
@@ -221,7 +241,8 @@ def _few(found: Sequence[Row]) -> tuple[list[tuple[Row, str]], list[str]]:
     left = Counter[Verdict]()
     for row in fine[FINE_ROWS:]:
         left[row.verdict] += row.gathered
-    hidden = [f"... and {rows.tally(left.items())} more; the report lists them all."] if left else []
+    more = say("... and {tally} more; the report lists them all.", tally=rows.tally(left.items()))
+    hidden = [more] if left else []
     return list(zip(kept, once, strict=True)), hidden
 
 
@@ -240,18 +261,23 @@ def _folded(name: str, width: int) -> list[str]:
         if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
             lines.append("")
         lines[-1] += word
-        while len(lines[-1].rstrip()) > width:
+        while cell_len(lines[-1].rstrip()) > width:
             lines[-1:] = [lines[-1][:width], lines[-1][width:]]
     return [line.rstrip() for line in lines]
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, PLAIN, initial_indent=indent, subsequent_indent=indent) if text else []
+def wrapped(text: str, indent: str = "", width: int = PLAIN) -> list[str]:
+    """Lines of at most `width` cells."""
+    if cell_len(text) == len(text):
+        return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
+    # Chinese has no blanks to break at, and its characters take two cells.
+    lines = Text(text).wrap(Console(width=width), width - len(indent))
+    return [indent + line.plain.rstrip() for line in lines]
 
 
 def _op_lines(op: PlannedOp) -> Text:
     counts = f"{rows.number(len(op.performance), 'performance case')}, {rows.number(len(op.accuracy), 'accuracy case')}"
-    head = Text.assemble((plain(op.op, NAME_LIMIT), "bold"), "  ", "cannot run" if op.failure else counts)
+    head = Text.assemble((plain(op.op, NAME_LIMIT), "bold"), "  ", say("cannot run") if op.failure else counts)
     if op.failure:
         return Text("\n").join([head, Text(f"  {plain(sentence(op.failure))}", style=STYLES[Gate.FAILS])])
     return Text("\n").join([head, *(Text(f"  {plain(case, NAME_LIMIT)}") for case in op.performance)])
@@ -259,4 +285,4 @@ def _op_lines(op: PlannedOp) -> Text:
 
 def _sentence(reason: Reason) -> RenderableType:
     text = plain(sentence(reason))
-    return Shown(lambda _: [Padding(Text(text), (0, 0, 0, 2))], lambda: _wrapped(text, "  "))
+    return Shown(lambda _: [Padding(Text(text), (0, 0, 0, 2))], lambda: wrapped(text, "  "))

@@ -9,7 +9,7 @@ microseconds, `+%` a signed and `%` a plain percentage of a ratio, `size` bytes,
 one the fact stands as it is, and a missing fact as "-". The fact `cause` is the kind of another reason, whose sentence,
 worded with the same facts, takes its place.
 
-Which language is said is the program's choice, made once where it starts: `with speaking("zh"): ...`.
+Which language is spoken is the program's choice, made once where it starts: `speak("zh")`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import resources
 from typing import Any
-
-import yaml
 
 from perfci import units
 from perfci.model import Fact, Reason
@@ -40,6 +38,11 @@ _WRITERS: dict[str, Callable[[float | None], str]] = {
 }
 
 _SPOKEN: ContextVar[str] = ContextVar("language", default=ENGLISH)
+
+
+def speak(language: str) -> None:
+    """From here on everything is worded in this one of LANGUAGES."""
+    _SPOKEN.set(language)
 
 
 @contextmanager
@@ -95,6 +98,8 @@ def phrases(language: str) -> dict[str, str]:
 
 
 def _read(name: str) -> dict[str, str]:
+    import yaml  # not for `perfci --help`
+
     text = resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
     return {key: " ".join(str(template).split()) for key, template in (yaml.safe_load(text) or {}).items()}
 

@@ -1,0 +1,50 @@
+"""Which language the commands speak: what --lang says, else PERFCI_LANG, else the project's settings, else English."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextvars import ContextVar
+from enum import StrEnum
+from pathlib import Path
+
+from perfci import settings
+from perfci.errors import UsageError
+from perfci.settings import Settings
+from perfci.wording import LANGUAGES, speak
+
+VARIABLE = "PERFCI_LANG"
+
+
+class Language(StrEnum):
+    """Languages of sentences, tables and reports."""
+
+    EN = "en"
+    ZH = "zh"
+
+
+_CHOSEN: ContextVar[bool] = ContextVar("language_chosen", default=False)
+
+
+def choose(language: str | None) -> str | None:
+    """Speak what the user asked for; the project's settings no longer matter then."""
+    if language:
+        speak(str(language))
+        _CHOSEN.set(True)
+    return language
+
+
+def choose_by_environment(variables: Mapping[str, str] = os.environ) -> None:
+    """Speak what PERFCI_LANG says, if it is set; raises UsageError for a language that perfci has no words in."""
+    asked = variables.get(VARIABLE)
+    if asked and asked not in LANGUAGES:
+        raise UsageError("language_unknown", where=VARIABLE, language=asked, known=", ".join(LANGUAGES))
+    choose(asked)
+
+
+def load(project: Path) -> Settings:
+    """The project's settings; from here on its language is spoken, unless the user asked for another."""
+    where = settings.load(project)
+    if not _CHOSEN.get():
+        speak(where.language)
+    return where

@@ -1,0 +1,87 @@
+"""Which language the commands speak."""
+
+import pytest
+
+from perfci.cli import language
+from perfci.cli.main import run
+from perfci.wording import phrases, say, spoken
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project whose settings ask for Chinese."""
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[tool.perfci]\nlanguage = "zh"\n', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(language.VARIABLE, raising=False)
+    return tmp_path
+
+
+def told(arguments, capsys):
+    """What a command that fails in one sentence says."""
+    assert run(arguments) == 1
+    return capsys.readouterr().err
+
+
+GONE = ["show", "gone.json"]
+
+
+def test_without_a_word_english_is_spoken(tmp_path, monkeypatch, capsys):
+    (tmp_path / "kernels").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    assert told(GONE, capsys).isascii()
+
+
+def test_the_projects_settings_choose_the_language(project, capsys):
+    assert not told(GONE, capsys).isascii()
+
+
+def test_the_option_beats_the_settings(project, capsys):
+    assert told([*GONE, "--lang", "en"], capsys).isascii()
+
+
+def test_the_variable_beats_the_settings(project, monkeypatch, capsys):
+    monkeypatch.setenv(language.VARIABLE, "en")
+
+    assert told(GONE, capsys).isascii()
+
+
+def test_the_option_beats_the_variable(project, monkeypatch, capsys):
+    monkeypatch.setenv(language.VARIABLE, "en")
+
+    assert not told([*GONE, "--lang", "zh"], capsys).isascii()
+
+
+def test_an_unknown_language_in_the_variable_is_met_with_the_known_ones(project, monkeypatch, capsys):
+    monkeypatch.setenv(language.VARIABLE, "tlh")
+
+    message = told(GONE, capsys)
+    assert "PERFCI_LANG" in message
+    assert "en, zh" in message
+
+
+def test_an_unknown_language_on_the_command_line_is_a_usage_error(capsys):
+    assert "zh" in told([*GONE, "--lang", "tlh"], capsys)
+
+
+def test_a_command_leaves_no_language_behind(project, capsys):
+    told([*GONE, "--lang", "zh"], capsys)
+
+    assert spoken() == "en"
+
+
+def test_the_projects_language_is_a_known_one(project, capsys):
+    (project / "pyproject.toml").write_text('[tool.perfci]\nlanguage = "de"\n', encoding="utf-8")
+
+    message = told(GONE, capsys)
+    assert "language in [tool.perfci]" in message
+    assert "en, zh" in message
+
+
+def test_a_text_without_a_translation_is_said_in_english():
+    from perfci.wording import speaking
+
+    with speaking("zh"):
+        assert "no such phrase" not in phrases("zh")
+        assert say("no such phrase of {time:us}", time=3.0) == "no such phrase of 3.00 us"
