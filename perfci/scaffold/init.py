@@ -1,0 +1,211 @@
+"""Sets a repository up for perfci: what that takes is planned first, from what is there, and nothing is taken away.
+
+Whatever the user has stays as it is: settings, thresholds, rules, jobs. So a second plan right after is empty.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from perfci import settings
+from perfci.errors import UsageError
+from perfci.model import Reason
+from perfci.revision.command import git, run
+from perfci.scaffold import gitlab, owners
+from perfci.scaffold.edits import Edit, appended, read, refuse_file_above, write
+from perfci.scaffold.gitlab import Note, template
+from perfci.settings import Settings
+
+__all__ = ["Edit", "Note", "Setup", "plan", "write"]
+
+EXAMPLES = ("kernels", "baselines", "thresholds")
+"""Folders whose files belong into git."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What it takes to set a project up."""
+
+    root: Path
+    """of the project"""
+    top: Path
+    """of the repository; the project's where it is in none"""
+    edits: tuple[Edit, ...]
+    notes: tuple[Note, ...]
+
+
+def plan(folder: Path, named: Sequence[str] = (), install: str | None = None) -> Setup:
+    """The set-up of the project around a folder, or of that folder where there is none yet.
+
+    `named` are the owners of thresholds/ and baselines/, `install` is what pip installs perfci from in CI; None takes
+    what it was installed from here, if that can be had elsewhere. Raises UsageError or StoredFileError where something
+    stands in the way; nothing is written.
+    """
+    folder = folder.resolve()
+    if not folder.is_dir():
+        raise UsageError("init_folder_missing", folder=str(folder))
+    team = owners.parse(named)
+    found = git(folder, "rev-parse", "--show-toplevel")
+    top = None if isinstance(found, Reason) else Path(found.removesuffix("\n")).resolve()
+    project = settings.at(_root(folder, top))
+    place = _Place(project, top or project.root)
+    steps = list(_steps(place, team, install or installed_from()))
+    if isinstance(found, Reason):
+        steps.append(Note(found))
+    edits = tuple(step for step in steps if isinstance(step, Edit))
+    return Setup(project.root, place.top, edits, tuple(step for step in steps if isinstance(step, Note)))
+
+
+def installed_from() -> str | None:
+    """What pip can install this very perfci from on another machine: its commit, or its version on an index.
+
+    None where it comes from a file or folder of this machine, or where pip did not install it (PEP 610).
+    """
+    try:
+        distribution = metadata.distribution("perfci")
+    except metadata.PackageNotFoundError:
+        return None
+    if distribution.read_text("INSTALLER") is None:
+        return None
+    origin = distribution.read_text("direct_url.json")
+    return f"perfci=={distribution.version}" if origin is None else _source(json.loads(origin))
+
+
+@dataclass(frozen=True)
+class _Place:
+    settings: Settings
+    top: Path
+
+    def name(self, path: Path) -> str | None:
+        """A path from the top; None for one that lies elsewhere."""
+        real = path.resolve()
+        return real.relative_to(self.top).as_posix() if real.is_relative_to(self.top) else None
+
+
+def _root(folder: Path, top: Path | None) -> Path:
+    """The project's root as every command finds it, though never above the repository; else the folder itself.
+
+    Outside of git only a table of settings counts: a folder that is called kernels may be anyone's.
+    """
+    for each in (folder, *folder.parents):
+        if top is not None and not each.is_relative_to(top):
+            break
+        if settings.has_table(each) or (top is not None and (each / "kernels").is_dir()):
+            return each
+    return folder
+
+
+def _source(origin: dict[str, dict[str, str]]) -> str | None:
+    version = origin.get("vcs_info")
+    return f"{version['vcs']}+{_without_password(str(origin['url']))}@{version['commit_id']}" if version else None
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user and parts.scheme == "ssh" else host))
+
+
+# --- the steps --------------------------------------------------------------------------------------------------------
+
+
+def _steps(place: _Place, team: Sequence[str], install: str | None) -> Iterator[Edit | Note]:
+    kept = [name for name in settings.FOLDERS if place.name(_folder(place, name)) is not None]
+    for name in settings.FOLDERS:
+        refuse_file_above(_folder(place, name) / "any")
+        if name not in kept:
+            facts = {"key": name, "folder": str(_folder(place, name)), "top": str(place.top)}
+            yield Note(Reason("init_folder_outside", facts))
+    yield from _settings(place)
+    yield from (edit for name in kept for edit in _folder_of(place, name))
+    if "reports" in kept:
+        yield from _reports_ignored(place)
+    yield from _ci(place, install)
+    ruled = [place.name(_folder(place, name)) for name in ("thresholds", "baselines") if name in kept]
+    yield from owners.plan(place.top, [name for name in ruled if name], team)
+    yield from _ignored_by_mistake(place, [name for name in EXAMPLES if name in kept])
+
+
+def _folder(place: _Place, name: str) -> Path:
+    return Path(os.path.normpath(getattr(place.settings, name)))
+
+
+def _settings(place: _Place) -> Iterator[Edit | Note]:
+    """The table that marks the project's root; one that is there is the user's."""
+    if settings.has_table(place.settings.root):
+        return
+    path = place.settings.root / settings.FILE
+    text, table = read(path), template("settings.toml", {})
+    after = appended(text or "", table.splitlines())
+    try:
+        tomllib.loads(after)
+    except tomllib.TOMLDecodeError:  # tool is written in one line, say
+        yield Note(Reason("init_settings_by_hand", {"path": str(path)}), "perfci = {}\n")
+    else:
+        yield Edit(path, text, after)
+
+
+def _folder_of(place: _Place, name: str) -> Iterator[Edit]:
+    """What keeps a folder in git: the thresholds, or a word on what belongs there, unless something does already."""
+    folder = _folder(place, name)
+    if name == "thresholds":
+        path, text = folder / "default.yaml", template("thresholds.yaml", {})
+    else:
+        path, text = folder / "README.md", template(f"{name}.md", {})
+    needed = name in {"thresholds", "reports"} or not folder.is_dir() or not any(folder.iterdir())
+    if needed and read(path) is None:
+        yield Edit(path, None, text)
+
+
+def _reports_ignored(place: _Place) -> Iterator[Edit | Note]:
+    """The lines by which git passes over reports, but for their README, and over what Python leaves beside kernels."""
+    project, reports = place.settings, _folder(place, "reports")
+    listed = git(project.root, "ls-files", "--", str(reports))
+    tracked = listed.splitlines() if isinstance(listed, str) else []
+    others = [line for line in tracked if not line.endswith("README.md")]
+    if others:
+        yield Note(Reason("init_reports_tracked", {"folder": place.name(reports), "file": others[0]}))
+    inside = reports.resolve().is_relative_to(project.root)
+    path = (project.root if inside else reports) / ".gitignore"
+    text = read(path)
+    known = {line.strip() for line in (text or "").splitlines()}
+    wanted = _report_lines(reports.resolve().relative_to(project.root).as_posix() if inside else "", known)
+    lines = [] if others else wanted
+    lines += ["__pycache__/"] if inside and not known & _spelt("__pycache__") else []
+    if lines:
+        yield Edit(path, text, appended(text or "", lines))
+
+
+def _report_lines(name: str, known: set[str]) -> list[str]:
+    if not name:
+        return [] if "*" in known else ["*", "!.gitignore", "!README.md"]
+    return [] if known & _spelt(name) else [f"/{name}/*", f"!/{name}/README.md"]
+
+
+def _spelt(name: str) -> set[str]:
+    """Ways of ignoring a folder."""
+    return {f"{start}{name}{end}" for start in ("", "/", "**/") for end in ("", "/", "/*", "/**")}
+
+
+def _ci(place: _Place, install: str | None) -> Iterator[Edit | Note]:
+    folder = place.settings.root.relative_to(place.top).as_posix()
+    reports = place.name(place.settings.reports) or "reports"
+    yield from gitlab.plan(gitlab.Wanted(place.top, "" if folder == "." else folder, reports, install))
+
+
+def _ignored_by_mistake(place: _Place, names: Sequence[str]) -> Iterator[Note]:
+    """Ignored files never reach CI: an ignored baseline makes every case NEW."""
+    files = {"kernels": "an_op/an_op_triton.py", "baselines": "a-device/an_op.json", "thresholds": "an_op.yaml"}
+    paths = [str(_folder(place, name) / files[name]) for name in names]
+    done = run(place.top, "check-ignore", "--no-index", "--", *paths)
+    if not isinstance(done, Reason):
+        hidden = [name for name, path in zip(names, paths, strict=True) if path in done.stdout.decode(errors="replace")]
+        for name in hidden:
+            yield Note(Reason("init_ignored", {"folder": place.name(_folder(place, name)), "example": files[name]}))

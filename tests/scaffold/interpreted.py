@@ -1,0 +1,24 @@
+"""Checks ops in Triton's interpreter, all in one process; prints how many checks each had, and what failed."""
+
+import json
+import sys
+from pathlib import Path
+
+from perfci.device import open_device
+from perfci.verify import checks, verify
+from perfci.worker.load import describe_exception, load_op
+
+kernels, pattern, *ops = sys.argv[1:]
+device = open_device("cpu", seed=0, timer="auto", fake={})
+told = {}
+for op in ops:
+    folder = Path(kernels) / op
+    suite = load_op(op, folder, Path(kernels)).accuracy
+    results = [
+        verify(suite, device, check, lambda error, folder=folder: describe_exception(error, folder))
+        for check in checks(suite, 7, pattern)
+    ]
+    failed = [each for each in results if each.failure]
+    failures = [f"{each.case} {each.values} {each.failure.kind} {dict(each.failure.facts)}" for each in failed]
+    told[op] = [sum(each.unchecked is None for each in results), failures]
+print(json.dumps(told))

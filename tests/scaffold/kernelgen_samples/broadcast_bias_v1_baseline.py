@@ -1,0 +1,5 @@
+import torch
+
+
+def broadcast_bias(x, bias):
+    return torch.broadcast_to(bias, x.shape).contiguous()

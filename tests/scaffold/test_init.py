@@ -1,0 +1,693 @@
+"""A set-up adds what is missing and nothing else, whatever is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from perfci import settings, thresholds
+from perfci.cli.main import run
+from perfci.errors import StoredFileError, UsageError
+from perfci.scaffold import gitlab, init, owners
+from perfci.settings import KEYS
+from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.wording import sentence
+from tests.git_repositories import alone, git
+
+ROOT = Path(__file__).parents[2]
+SPEC = "git+https://example.org/perfci.git@v1"
+MADE = {
+    ".gitignore",
+    ".gitlab-ci.yml",
+    "CODEOWNERS",
+    "baselines/README.md",
+    "kernels/README.md",
+    "pyproject.toml",
+    "reports/README.md",
+    "thresholds/default.yaml",
+}
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch) -> Path:
+    """A git repository with nothing in it."""
+    alone(monkeypatch, tmp_path)
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    return folder
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return path
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file but git's own, by its path."""
+    found = (path for path in folder.rglob("*") if path.is_file() and ".git" not in path.relative_to(folder).parts)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def set_up(folder: Path, *named: str, install: str | None = SPEC) -> init.Setup:
+    """Set a folder up, and see that a second time changes nothing."""
+    found = init.plan(folder, named, install)
+    init.write(found.edits)
+    assert init.plan(folder, named, install).edits == ()
+    return found
+
+
+def kinds(found: init.Setup) -> list[str]:
+    return [note.reason.kind for note in found.notes]
+
+
+def fits_gitlab(*paths: Path) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci", *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- an empty repository ----------------------------------------------------------------------------------------------
+
+
+def test_an_empty_repository_gets_everything_and_a_second_time_nothing(repository):
+    found = set_up(repository, "@kernels")
+
+    assert set(files(repository)) == MADE
+    assert (found.root, found.top, found.notes) == (repository, repository, ())
+
+
+def test_the_default_thresholds_are_the_built_in_ones(repository):
+    set_up(repository)
+
+    assert thresholds.load(repository / "thresholds", ops=[]) == Thresholds()
+
+
+def test_every_threshold_stands_in_the_default_file(repository):
+    set_up(repository)
+    text = (repository / "thresholds" / "default.yaml").read_text()
+
+    named = set(re.findall(r"^(?:# )?([a-z_]+):", text, re.MULTILINE))
+    write(repository / "thresholds" / "default.yaml", "zzzzzz: 1\n")
+    with pytest.raises(StoredFileError) as caught:
+        thresholds.load(repository / "thresholds")
+    known = set(str(caught.value.reason.facts["keys"]).split(", "))
+    assert named & known == known & {field.name for field in dataclasses.fields(CaseThresholds)} != set()
+
+
+def test_the_commented_thresholds_are_ones_that_can_be_read(repository):
+    set_up(repository)
+    path = repository / "thresholds" / "default.yaml"
+    lines = path.read_text().splitlines()
+    shown = [line.removeprefix("# ") for line in lines if re.match(r"# [a-z_]+: \S+( %)?$", line)]
+    path.write_text("\n".join(shown))
+
+    assert len(shown) == 7
+    assert thresholds.load(repository / "thresholds").default.speedup == 1.2
+
+
+def test_the_settings_made_are_the_defaults_and_every_commented_line_is_one(repository):
+    before = settings.at(repository)
+    set_up(repository)
+    path = repository / "pyproject.toml"
+
+    assert settings.load(repository) == before
+
+    shown = [line.removeprefix("# ") for line in path.read_text().splitlines() if " = " in line]
+    write(path, "\n".join(["[tool.perfci]", *shown]))
+    loaded = settings.load(repository)
+    assert {line.split(" = ")[0] for line in shown} <= set(KEYS)
+    assert dataclasses.replace(loaded, environment=()) == before
+
+
+def test_git_passes_over_reports_but_not_over_the_rest(repository):
+    set_up(repository)
+    for name in ("reports/run.json", "reports/static/report.md", "kernels/a/__pycache__/x.pyc", "baselines/d/op.json"):
+        write(repository / name, "")
+
+    git(repository, "add", "--all")
+
+    assert set(git(repository, "ls-files").splitlines()) == MADE | {"baselines/d/op.json"}
+
+
+# --- pyproject.toml ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", ["", "\n", "\n\n"])
+def test_an_existing_pyproject_keeps_its_text_and_line_ends(repository, end, last):
+    lines = ["# ours", "[project]", "name = 'x'  # first", "[tool.black]", "line-length = 99"]
+    text = end.join(lines) + last.replace("\n", end)
+    path = write(repository / "pyproject.toml", text)
+
+    set_up(repository)
+
+    after = path.read_bytes().decode()
+    assert after.startswith(text)
+    assert after.count("\r\n") == (after.count("\n") if end == "\r\n" else 0)
+    assert tomllib.loads(after)["tool"] == {"black": {"line-length": 99}, "perfci": {}}
+
+
+def test_a_table_that_is_there_is_left_alone_and_its_folders_are_used(repository):
+    text = '[tool.perfci]\nkernels = "src/ops"\nbaselines = "perf/baselines"\nthresholds = "perf"\nreports = "out"\n'
+    path = write(repository / "pyproject.toml", text)
+
+    set_up(repository, "@kernels")
+
+    assert path.read_text() == text
+    made = {"src/ops/README.md", "perf/baselines/README.md", "perf/default.yaml", "out/README.md"}
+    assert set(files(repository)) == made | {"pyproject.toml", ".gitignore", ".gitlab-ci.yml", "CODEOWNERS"}
+    assert (repository / ".gitignore").read_text().splitlines()[:2] == ["/out/*", "!/out/README.md"]
+    assert (repository / "CODEOWNERS").read_text().splitlines()[1:] == ["/perf/ @kernels", "/perf/baselines/ @kernels"]
+    assert yaml.safe_load((repository / ".gitlab-ci.yml").read_text())["perfci-check"]["artifacts"]["paths"] == ["out/"]
+
+
+def test_a_damaged_pyproject_is_an_error_and_nothing_is_written(repository):
+    write(repository / "pyproject.toml", "[tool.perfci\n")
+
+    with pytest.raises(UsageError) as caught:
+        init.plan(repository)
+
+    assert caught.value.reason.kind == "settings_damaged"
+    assert set(files(repository)) == {"pyproject.toml"}
+
+
+def test_tool_settings_in_one_line_are_left_to_the_user(repository):
+    text = "tool = {black = {line-length = 99}}\n"
+    path = write(repository / "pyproject.toml", text)
+
+    found = set_up(repository)
+
+    assert path.read_text() == text
+    assert "init_settings_by_hand" in kinds(found)
+
+
+def test_a_folder_outside_of_the_repository_is_left_to_the_user(repository):
+    write(repository / "pyproject.toml", f'[tool.perfci]\nbaselines = "{repository.parent / "elsewhere"}"\n')
+
+    found = set_up(repository, "@kernels")
+
+    assert kinds(found) == ["init_folder_outside"]
+    assert not (repository.parent / "elsewhere").exists()
+    assert "/thresholds/ @kernels" in (repository / "CODEOWNERS").read_text()
+
+
+# --- CI ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_pipeline_made_fits_gitlabs_schema_and_runs_both_jobs(repository):
+    set_up(repository)
+    path = repository / ".gitlab-ci.yml"
+    pipeline = yaml.safe_load(path.read_text())
+
+    fits_gitlab(path)
+    assert pipeline[".perfci"]["variables"] == {"GIT_DEPTH": 0, "PERFCI": SPEC}
+    assert pipeline[".perfci"]["allow_failure"] == {"exit_codes": [3]}
+    assert pipeline["perfci-static"]["script"] == ["perfci static"]
+    assert pipeline["perfci-check"]["script"] == ["perfci check --device cuda"]
+    assert pipeline["perfci-check"]["tags"] == ["gpu"]
+    assert all(pipeline[job]["artifacts"]["when"] == "always" for job in ("perfci-static", "perfci-check"))
+
+
+def test_what_jobs_install_and_run_in_is_what_this_repository_does(repository):
+    set_up(repository)
+    pipeline = yaml.safe_load((repository / ".gitlab-ci.yml").read_text())
+    ours = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())
+    pins = [line.split(";")[0] for line in (ROOT / "requirements" / "cpu.txt").read_text().splitlines()]
+
+    (installed,) = (line for line in pipeline["perfci-static"]["before_script"] if line.startswith("pip install"))
+    assert set(re.findall(r'"((?:torch|triton)==[^"]+)"', installed)) <= set(pins)
+    assert pipeline["perfci-check"]["image"] == ours["check"]["image"]
+    assert pipeline["perfci-static"]["image"] == ours["default"]["image"]
+
+
+PIPELINES = {
+    "nothing": "",
+    "a comment": "# soon\n",
+    "no include": "stages: [build, deploy]\nbuild:\n  script: make # it\n",
+    "no last line end": "build:\n  script: make",
+    "a list": "include:\n  - local: a.yml\n  - template: T.yml # the last\n\n# then\nbuild:\n  script: make\n",
+    "a list at the end": "build: {script: make}\ninclude:\n    - 'a.yml'\n"
+    "    - project: g/p\n      ref: main\n      file:\n        - b.yml",
+    "a flat list": "include:\n- a.yml\nbuild:\n  script: make\n",
+    "a flow list": "include: [a.yml, {local: b.yml}] # both\nbuild:\n  script: make\n",
+    "an empty list": "include: []\nbuild:\n  script: make\n",
+    "one file": "include: 'a.yml' # ours\nbuild:\n  script: make\n",
+    "one flow mapping": "include: {local: a.yml}\nbuild:\n  script: make\n",
+    "references": "include:\n  - a.yml\n.b: &b [make]\nbuild:\n  script: [*b, !reference [.b, script]]\n",
+    "a header": "spec:\n  inputs:\n    job: {default: x}\n---\ninclude:\n  - a.yml\nbuild:\n  script: make\n",
+    "windows": "include:\r\n  - local: a.yml\r\n\r\nbuild:\r\n  script: make\r\n",
+}
+OURS = {"local": ".gitlab/perfci.yml"}
+
+
+class Loose(yaml.SafeLoader):
+    """Reads GitLab's own tags too."""
+
+
+Loose.add_constructor("!reference", lambda loader, node: loader.construct_sequence(node))
+
+
+@pytest.mark.parametrize("text", PIPELINES.values(), ids=PIPELINES)
+def test_an_existing_pipeline_keeps_its_text_and_includes_the_jobs(repository, text):
+    path = write(repository / ".gitlab-ci.yml", text)
+
+    found = set_up(repository, "@kernels")
+
+    after = path.read_bytes().decode()
+    before = (list(yaml.load_all(text, Loose)) or [None])[-1] or {}
+    now = list(yaml.load_all(after, Loose))[-1]
+    old = before.get("include", [])
+    assert now == {**before, "include": [*(old if isinstance(old, list) else [old]), OURS]}
+    assert found.notes == ()
+    letters = iter(after)
+    assert all(letter in letters for letter in text), "every letter of it, in order"
+    assert after.count("\r\n") == (after.count("\n") if "\r\n" in text else 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("include:\n  project: g/p\n  file: a.yml\n", "init_include_by_hand"),
+        ("include: !reference [.a]\nx: &a 1\n", None),
+        ("build:\n  script: make\n...\n", "init_include_by_hand"),
+        ("- a\n- b\n", "init_include_by_hand"),
+        ("include: [&a b.yml]\nother: {include: *a}\ninclude: x.yml\n", "init_include_by_hand"),
+        ("include:\n  - &a {local: b.yml}\n  - *a\n", "init_include_by_hand"),
+        ("include: &b [x.yml]\nother: *b\n", None),
+        ("build: [\n", "init_pipeline_damaged"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_extended_stays_as_it_is_and_the_lines_are_given(repository, text, kind):
+    path = write(repository / ".gitlab-ci.yml", text)
+
+    found = set_up(repository, "@kernels")
+
+    if kind is None:
+        assert OURS in yaml.load(path.read_text(), Loose)["include"]
+        return
+    assert path.read_text() == text
+    assert kinds(found) == [kind]
+    assert yaml.safe_load(found.notes[0].lines) == {"include": [OURS]}
+    assert (repository / ".gitlab" / "perfci.yml").is_file()
+
+
+@pytest.mark.parametrize("text", ["include:\n  - &a b.yml\n  - *a\n  - c.yml\n", "include: &b [x.yml]\nother: [x]\n"])
+def test_anchors_survive(text):
+    found = gitlab.extended(text, OURS["local"])
+
+    assert found is not None
+    assert yaml.safe_load(found)["include"][-1] == OURS
+
+
+def test_the_files_made_beside_a_pipeline_fit_gitlabs_schema(repository):
+    main = write(repository / ".gitlab-ci.yml", "stages: [build, deploy]\nbuild: {stage: build, script: make}\n")
+    set_up(repository)
+    own = repository / ".gitlab" / "perfci.yml"
+
+    fits_gitlab(main, own)
+    assert yaml.safe_load(own.read_text())[".perfci"]["stage"] == "build"
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("build: {script: make}\n", ["$CI_COMMIT_BRANCH"]),
+        (
+            'workflow:\n  rules:\n    - if: $CI_PIPELINE_SOURCE == "merge_request_event"\n',
+            ['$CI_PIPELINE_SOURCE == "merge_request_event"', "$CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH"],
+        ),
+    ],
+)
+def test_the_jobs_run_where_the_users_own_do(repository, text, rules):
+    write(repository / ".gitlab-ci.yml", text)
+    set_up(repository)
+
+    jobs = yaml.safe_load((repository / ".gitlab" / "perfci.yml").read_text())
+    assert [rule["if"] for rule in jobs[".perfci"]["rules"]] == rules
+
+
+@pytest.mark.parametrize("included", [False, True])
+def test_a_pipeline_that_runs_perfci_already_is_left_alone(repository, included):
+    job = "speed:\n  script:\n    - .venv/bin/perfci check --device cuda\n"
+    if included:
+        write(repository / "ci" / "speed.yml", job)
+    write(repository / ".gitlab-ci.yml", "include: /ci/speed.yml\n" if included else job)
+
+    found = set_up(repository, "@kernels")
+
+    assert not any(".gitlab" in str(edit.path) for edit in found.edits)
+
+
+def test_this_repositorys_own_pipeline_runs_perfci_already():
+    assert not any(".gitlab-ci.yml" in str(edit.path) for edit in init.plan(ROOT).edits)
+
+
+def test_jobs_that_do_not_know_what_to_install_say_so_and_are_filled_in_later(repository, monkeypatch):
+    monkeypatch.setattr(init, "installed_from", lambda: None)
+    first = set_up(repository, "@kernels", install=None)
+    path = repository / ".gitlab-ci.yml"
+    script = yaml.safe_load(path.read_text())["perfci-check"]["before_script"]
+
+    assert kinds(first) == ["init_install_open"]
+    done = subprocess.run(["sh", "-ec", script[0]], env={"PERFCI": ""}, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Set PERFCI in .gitlab-ci.yml" in done.stdout
+    fits_gitlab(path)
+
+    second = set_up(repository, "@kernels")
+    assert (second.notes, [edit.path for edit in second.edits]) == ((), [path])
+    assert yaml.safe_load(path.read_text())[".perfci"]["variables"]["PERFCI"] == SPEC
+
+
+class Installed:
+    """What pip knows of an installed perfci."""
+
+    version = "0.9"
+
+    def __init__(self, origin: object = None, installer: str | None = "pip") -> None:
+        self._texts = {"INSTALLER": installer, "direct_url.json": json.dumps(origin) if origin else None}
+
+    def read_text(self, name: str) -> str | None:
+        return self._texts[name]
+
+
+@pytest.mark.parametrize(
+    ("installed", "spec"),
+    [
+        (Installed(), "perfci==0.9"),
+        (Installed(installer=None), None),
+        (Installed({"url": "file:///tmp/perfci.whl", "archive_info": {}}), None),
+        (Installed({"url": "file:///home/ann/perfci", "dir_info": {"editable": True}}), None),
+        (
+            Installed({"url": "https://u:secret@example.org/p.git", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}}),
+            "git+https://example.org/p.git@c0ffee",
+        ),
+        (
+            Installed({"url": "ssh://git@example.org/p.git", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}}),
+            "git+ssh://git@example.org/p.git@c0ffee",
+        ),
+    ],
+)
+def test_jobs_install_what_is_installed_here_and_no_password_is_written(monkeypatch, installed, spec):
+    monkeypatch.setattr(init.metadata, "distribution", lambda name: installed)
+
+    assert init.installed_from() == spec
+
+
+# --- owners -----------------------------------------------------------------------------------------------------------
+
+
+def test_without_owners_the_rules_are_comments_and_owners_given_later_fill_them_in(repository):
+    first = set_up(repository)
+    text = (repository / "CODEOWNERS").read_text()
+
+    assert kinds(first) == ["init_owners_open"]
+    assert all(line.startswith("#") for line in text.splitlines())
+
+    second = set_up(repository, "@perf/kernels", "ann@example.org")
+    lines = (repository / "CODEOWNERS").read_text().splitlines()
+    assert lines[1:] == [f"/{name}/ @perf/kernels ann@example.org" for name in ("thresholds", "baselines")]
+    assert second.notes == ()
+
+
+@pytest.mark.parametrize("place", owners.PLACES)
+def test_an_existing_codeowners_is_extended_where_gitlab_finds_it(repository, place):
+    path = write(repository / place, "* @all\r\n")
+
+    set_up(repository, "@kernels")
+
+    text = path.read_bytes().decode()
+    assert text.startswith("* @all\r\n\r\n# ")
+    assert text.endswith("/thresholds/ @kernels\r\n/baselines/ @kernels\r\n")
+    assert [each for each in owners.PLACES if (repository / each).exists()] == [place]
+
+
+def test_in_a_file_with_sections_the_rules_have_their_own(repository):
+    path = write(repository / "CODEOWNERS", "[Docs]\n/docs/ @writers\n")
+
+    set_up(repository)
+    assert "# [perfci]" in path.read_text().splitlines()
+
+    set_up(repository, "@kernels")
+    assert path.read_text().splitlines()[-3:] == ["[perfci]", "/thresholds/ @kernels", "/baselines/ @kernels"]
+
+
+def test_rules_that_are_there_stay(repository):
+    path = write(repository / "CODEOWNERS", "/thresholds/ @a\nbaselines/ @b")
+
+    found = set_up(repository, "@kernels")
+
+    assert path.read_text() == "/thresholds/ @a\nbaselines/ @b"
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("name", ["kernels", "@", "@a @", "", "@a b"])
+def test_what_is_no_owner_is_refused(repository, name):
+    with pytest.raises(UsageError) as caught:
+        init.plan(repository, [name])
+
+    assert caught.value.reason.kind == "init_owner"
+    assert files(repository) == {}
+
+
+# --- .gitignore -------------------------------------------------------------------------------------------------------
+
+
+def test_an_existing_gitignore_keeps_its_lines(repository):
+    path = write(repository / ".gitignore", "*.log\r\nreports/\r\n__pycache__\r\n")
+
+    set_up(repository)
+
+    assert path.read_bytes() == b"*.log\r\nreports/\r\n__pycache__\r\n"
+
+
+def test_reports_of_the_users_own_are_not_ignored(repository):
+    write(repository / "reports" / "2024.md", "ours")
+    git(repository, "add", "--all")
+
+    found = set_up(repository, "@kernels")
+
+    assert kinds(found) == ["init_reports_tracked"]
+    assert "reports" not in (repository / ".gitignore").read_text()
+
+
+def test_rules_that_hide_baselines_are_pointed_out(repository):
+    write(repository / ".gitignore", "*.json\n")
+
+    found = set_up(repository, "@kernels")
+
+    assert kinds(found) == ["init_ignored"]
+    assert "baselines/a-device/an_op.json" in sentence(found.notes[0].reason)
+
+
+# --- where it is called -----------------------------------------------------------------------------------------------
+
+
+def test_it_is_the_same_from_a_folder_inside_the_project(repository):
+    write(repository / "kernels" / "softmax" / "softmax_triton.py", "")
+
+    found = init.plan(repository / "kernels" / "softmax")
+
+    assert found.root == repository
+
+
+def test_a_folder_of_a_repository_with_no_project_becomes_one_of_its_own(repository):
+    write(repository / ".gitlab-ci.yml", "build: {script: make}\n")
+    for name in ("ops/fast", "ops/Small Ones"):
+        (repository / name).mkdir(parents=True)
+        set_up(repository / name, "@kernels")
+
+    included = yaml.safe_load((repository / ".gitlab-ci.yml").read_text())["include"]
+    places = [repository / each["local"] for each in included]
+    assert [path.name for path in places] == ["perfci-ops-fast.yml", "perfci-ops-small-ones.yml"]
+    jobs = [yaml.safe_load(path.read_text()) for path in places]
+    assert jobs[0]["perfci-check-ops-fast"]["script"] == ['cd "ops/fast"', "perfci check --device cuda"]
+    assert jobs[1]["perfci-check-ops-small-ones"]["artifacts"]["paths"] == ["ops/Small Ones/reports/"]
+    assert "/ops/Small\\ Ones/baselines/ @kernels" in (repository / "CODEOWNERS").read_text()
+    assert (repository / "ops" / "fast" / ".gitignore").is_file()
+    fits_gitlab(*places)
+
+
+def test_a_second_project_is_not_taken_for_the_repositorys_own(repository):
+    (repository / "ops").mkdir()
+    set_up(repository / "ops", "@kernels")
+    assert "perfci-check-ops" in yaml.safe_load((repository / ".gitlab-ci.yml").read_text())
+
+    set_up(repository, "@kernels")
+    assert (repository / ".gitlab" / "perfci.yml").is_file()
+
+
+def test_outside_of_git_it_says_so(tmp_path, monkeypatch):
+    alone(monkeypatch, tmp_path)
+    folder = tmp_path / "plain"
+    folder.mkdir()
+
+    found = set_up(folder, "@kernels")
+
+    assert set(files(folder)) == MADE
+    assert kinds(found) == ["no_repository"]
+
+
+def test_outside_of_git_a_folder_above_counts_by_its_settings_alone(tmp_path, monkeypatch):
+    alone(monkeypatch, tmp_path)
+    (tmp_path / "kernels").mkdir()
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+
+    assert init.plan(inner).root == inner
+
+    write(tmp_path / "a" / "pyproject.toml", "[tool.perfci]\n")
+    assert init.plan(inner).root == tmp_path / "a"
+
+
+def test_a_repository_inside_of_a_project_is_none_of_it(tmp_path, monkeypatch):
+    alone(monkeypatch, tmp_path)
+    write(tmp_path / "pyproject.toml", "[tool.perfci]\n")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+
+    assert init.plan(inner).root == inner
+
+
+# --- what stands in the way -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("kernels", "init_no_folder"),
+        ("reports", "init_no_folder"),
+        ("thresholds/default.yaml/", "init_no_file"),
+        (".gitignore/", "init_no_file"),
+        (".gitlab-ci.yml/", "init_no_file"),
+        ("CODEOWNERS/", "init_no_file"),
+    ],
+)
+def test_files_for_folders_and_folders_for_files_are_named_and_nothing_is_written(repository, place, kind):
+    path = repository / place
+    path.mkdir(parents=True) if place.endswith("/") else write(path, "a file")
+    before = files(repository)
+
+    with pytest.raises(UsageError) as caught:
+        init.plan(repository)
+
+    assert (caught.value.reason.kind, caught.value.reason.facts) == (kind, {"path": str(path)})
+    assert files(repository) == before
+
+
+def test_what_is_no_text_is_named(repository):
+    (repository / ".gitignore").write_bytes("é".encode("latin-1"))
+
+    with pytest.raises(UsageError) as caught:
+        init.plan(repository)
+
+    assert caught.value.reason.kind == "init_no_text"
+
+
+def test_a_folder_that_is_none_is_named(tmp_path):
+    with pytest.raises(UsageError) as caught:
+        init.plan(tmp_path / "nowhere")
+
+    assert caught.value.reason.kind == "init_folder_missing"
+
+
+@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+@pytest.mark.parametrize("at", [0, 3, 7])
+def test_where_one_file_cannot_be_written_none_is(repository, monkeypatch, step, at):
+    write(repository / ".gitignore", "*.log\n")
+    before = files(repository)
+    found = init.plan(repository)
+    real, calls = getattr(Path, step), []
+
+    def failing(path, *args):
+        calls.append(path)
+        if len(calls) == at + 1:
+            raise PermissionError(13, "Permission denied")
+        return real(path, *args)
+
+    monkeypatch.setattr(Path, step, failing)
+    with pytest.raises(StoredFileError) as caught:
+        init.write(found.edits)
+    monkeypatch.undo()
+
+    assert caught.value.reason.kind == "file_unwritable"
+    assert files(repository) == before
+    assert sorted(path.name for path in repository.iterdir()) == [".git", ".gitignore"]
+
+
+def test_a_link_is_followed_and_a_mode_is_kept(repository):
+    real = write(repository / "config" / "project.toml", "[project]\nname = 'x'\n")
+    real.chmod(0o640)
+    (repository / "pyproject.toml").symlink_to(real)
+
+    set_up(repository)
+
+    assert (repository / "pyproject.toml").is_symlink()
+    assert "[tool.perfci]" in real.read_text()
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_shows_everything_and_writes_nothing(repository, capsys):
+    write(repository / ".gitignore", "*.log\n")
+
+    assert run(["init", "--dry-run", "--project", str(repository)]) == 0
+
+    out = capsys.readouterr().out
+    assert set(files(repository)) == {".gitignore"}
+    assert "--- a/.gitignore\n+++ b/.gitignore\n@@ -1 +1,5 @@\n *.log\n+\n+/reports/*" in out
+    assert "--- /dev/null\n+++ b/thresholds/default.yaml" in out
+    assert "would change .gitignore" in out
+    assert "would make CODEOWNERS" in out
+
+
+def test_the_command_shows_and_writes_and_then_has_nothing_left(repository, capsys, monkeypatch):
+    monkeypatch.chdir(repository)
+
+    assert run(["init", "--owners", "@kernels", "--install", SPEC]) == 0
+    first = capsys.readouterr().out
+    assert run(["init"]) == 0
+    second = capsys.readouterr().out
+
+    assert set(files(repository)) == MADE
+    assert "made thresholds/default.yaml" in first
+    assert second.splitlines() == [f"Project: {repository}", "", "Everything is set up: nothing is left to do."]
+
+
+def test_the_diff_that_is_shown_can_be_applied(repository, capsys):
+    write(repository / ".gitignore", "*.log\n")
+    run(["init", "--dry-run", "--project", str(repository), "--install", SPEC])
+    shown = capsys.readouterr().out
+    patch = shown[shown.index("--- ") : shown.rindex("would make pyproject.toml")]
+
+    subprocess.run(["git", "apply", "-"], input=patch, cwd=repository, text=True, check=True)
+
+    assert init.plan(repository, install=SPEC).edits == ()
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="nothing is closed to root; the test of one file that fails holds the rest"
+)
+def test_a_folder_that_may_not_be_written_is_one_sentence(repository, capsys):
+    repository.chmod(0o555)
+    try:
+        assert run(["init", "--project", str(repository)]) == 1
+    finally:
+        repository.chmod(0o755)
+
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert files(repository) == {}

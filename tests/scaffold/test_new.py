@@ -1,0 +1,217 @@
+"""A new op is four files that pass at once; nothing is overwritten, and nothing is left behind half."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci import discover, settings
+from perfci.cli.main import run
+from perfci.errors import StoredFileError, UsageError
+from perfci.scaffold import new
+from perfci.wording import sentence
+
+PARTS = ("triton", "baseline", "accuracy", "performance")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """An empty project, and the current folder."""
+    (tmp_path / "kernels").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def broken(project: Path) -> list[str]:
+    """Every way in which the project's ops break the contract."""
+    ops = discover.ops(settings.load(project))
+    return [sentence(reason) for op in ops for reason in discover.check_contract(op)]
+
+
+@pytest.mark.parametrize("options", [[], ["--fake"]])
+def test_a_new_op_has_the_four_files_and_obeys_the_contract(project, options, capsys):
+    assert run(["new", "twice", *options]) == 0
+
+    assert files(project) == sorted(f"kernels/twice/twice_{part}.py" for part in PARTS)
+    assert broken(project) == []
+    out = capsys.readouterr().out
+    assert all(f"kernels/twice/twice_{part}.py" in out for part in PARTS)
+    assert "`perfci check --op twice" in out
+
+
+def test_an_op_in_folders_is_found_by_its_own_name(project):
+    run(["new", "attention/decode/flash"])
+
+    (op,) = discover.ops(settings.load(project))
+    assert (op.op, op.folder) == ("flash", project / "kernels" / "attention" / "decode" / "flash")
+
+
+@pytest.mark.parametrize("op", ["x", "multi_head_latent_attention_with_a_paged_cache_and_rope"])
+def test_lines_keep_to_the_width_whatever_the_name(project, op):
+    run(["new", op])
+
+    texts = [path.read_text(encoding="utf-8") for path in (project / "kernels" / op).iterdir()]
+    assert max(len(line) for text in texts for line in text.splitlines()) <= 120
+
+
+@pytest.mark.parametrize("options", [[], ["--fake"]])
+def test_a_new_op_is_as_ruff_would_have_it(project, options):
+    run(["new", "twice", *options])
+
+    command = [sys.executable, "-m", "ruff", "--isolated"]
+    sides = ["--line-length", "120", "kernels"]
+    subprocess.run([*command[:3], "check", "--isolated", "--select", "E,F,W", *sides], cwd=project, check=True)
+    subprocess.run([*command[:3], "format", "--isolated", "--check", *sides], cwd=project, check=True)
+
+
+def test_a_new_op_for_the_fake_device_passes_at_once_and_by_its_path(project, capsys):
+    run(["new", "twice", "--fake"])
+
+    assert run(["check", "--op", "twice", "--device", "fake"]) == 0
+    assert "WRONG" not in capsys.readouterr().out
+    path = project / "kernels" / "twice" / "twice_performance.py"
+    by_path = [sys.executable, str(path), "--device", "fake"]
+    assert subprocess.run(by_path, cwd=project, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_new_op_passes_at_once_in_the_interpreter(project, capsys):
+    run(["new", "gate/swish"])
+
+    assert run(["check", "--op", "swish", "--device", "cpu", "--case", "rows=[13]*,cols=10[02]*,*"]) == 0
+    assert "PASS" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "guess"),
+    [
+        ("soft-max", "new_op_name", "soft_max"),
+        ("class", "new_op_name", "class_op"),
+        ("3d", "new_op_name", "op_3d"),
+        ("--", "new_op_name", "my_op"),
+        ("torch", "new_op_name_taken", "torch_op"),
+        ("make_inputs", "new_op_name_taken", "make_inputs_op"),
+        ("", "new_folder_name", None),
+        ("/flash", "new_folder_name", None),
+        ("../flash", "new_folder_name", None),
+        ("_private", "new_folder_name", None),
+        ("a\\b", "new_folder_name", None),
+    ],
+)
+def test_what_can_be_no_op_is_refused_with_a_name_that_can(tmp_path, name, kind, guess):
+    with pytest.raises(UsageError) as caught:
+        new.place(name, tmp_path, {})
+
+    assert caught.value.reason.kind == kind
+    assert caught.value.reason.facts.get("guess") == guess
+    assert guess is None or new.place(guess, tmp_path, {}).op == guess
+
+
+def test_an_op_that_is_there_already_is_left_alone(project, capsys):
+    run(["new", "softmax"])
+    before = {name: (project / name).read_bytes() for name in files(project)}
+
+    assert run(["new", "softmax"]) == 1
+    assert run(["new", "other/softmax"]) == 1
+
+    said = capsys.readouterr().err
+    assert "softmax_triton.py is there already" in said
+    assert f"There is an op softmax already, in {project / 'kernels' / 'softmax'}" in said
+    assert {name: (project / name).read_bytes() for name in files(project)} == before
+
+
+@pytest.mark.parametrize(("name", "kind"), [("softmax/fast", "new_inside_op"), ("group", "new_around_op")])
+def test_no_folder_hides_another_op(tmp_path, name, kind):
+    known = {"softmax": tmp_path / "softmax", "inner": tmp_path / "group" / "inner"}
+
+    with pytest.raises(UsageError) as caught:
+        new.place(name, tmp_path, known)
+
+    assert caught.value.reason.kind == kind
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
+    (tmp_path / "group").write_text("")
+
+    with pytest.raises(UsageError, match="no folder"):
+        new.place("group/op", tmp_path, {})
+
+
+def test_one_file_that_is_there_already_keeps_all_four_from_being_written(tmp_path):
+    place = new.place("twice", tmp_path, {})
+    taken = tmp_path / "twice" / "twice_performance.py"
+    taken.parent.mkdir()
+    taken.write_text("mine")
+
+    with pytest.raises(UsageError) as caught:
+        new.write(place, new.plain("twice"))
+
+    assert caught.value.reason.facts["file"] == str(taken)
+    assert files(tmp_path) == ["twice/twice_performance.py"]
+    assert taken.read_text() == "mine"
+
+
+def test_a_write_that_fails_takes_back_files_and_folders(tmp_path):
+    draft = new.plain("twice")
+    half = new.Draft({part: text for part, text in draft.texts.items() if part != "performance"})
+
+    with pytest.raises(KeyError):
+        new.write(new.place("group/twice", tmp_path / "kernels", {}), half)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path, monkeypatch):
+    place = new.place("twice", tmp_path, {})
+    opened = Path.open
+
+    def full(path, *arguments, **options):
+        if path.name == "twice_accuracy.py":
+            raise OSError(28, "No space left on device", str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(StoredFileError, match="No space left on device"):
+        new.write(place, new.plain("twice"))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--fake", "--from", "a.py:f"], "--from and --fake both say"),
+        (["--from", "a.py:f", "--from-kernelgen", "."], "--from and --from-kernelgen both say"),
+        (["--reference", "torch.add"], "--reference says more about --from"),
+        (["--version", "2"], "--version says more about --from-kernelgen"),
+        (["--from", "a.py:f"], "--reference torch.nn.functional.softmax"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(project, options, said, capsys):
+    assert run(["new", "op", *options]) == 1
+
+    assert said in capsys.readouterr().err
+    assert files(project) == []
+
+
+def test_outside_a_project_there_is_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    assert run(["new", "op"]) == 1
+    assert "No project" in capsys.readouterr().err
+
+
+def test_the_kernels_folder_is_made_where_settings_name_one(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[tool.perfci]\nkernels = "ops"\n')
+    monkeypatch.chdir(tmp_path)
+
+    assert run(["new", "twice"]) == 0
+    assert files(tmp_path / "ops") == sorted(f"twice/twice_{part}.py" for part in PARTS)
