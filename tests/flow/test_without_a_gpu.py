@@ -1,0 +1,41 @@
+"""Every command of docs/without-a-gpu.md, as it stands there, in a clone of this repository."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from perfci.cli.main import run
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "without-a-gpu.md").read_text(encoding="utf-8")
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("without-a-gpu") / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_works_as_it_stands(command, clone, monkeypatch, capsys):
+    monkeypatch.chdir(clone)
+    program, *words = shlex.split(command)
+    device = ["--device", "cpu"] if words[0] == "check" else []  # as on a machine without a GPU
+
+    assert program == "perfci"
+    assert run([*words, *device]) == 0, capsys.readouterr().err
+
+
+def test_the_page_has_its_commands():
+    names = {shlex.split(command)[1] for command in COMMANDS}
+
+    assert names == {"check", "static", "show", "compare", "report", "export"}
