@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from perfci.environment import differences, mixed, told
 from perfci.errors import UsageError
 from perfci.model import (
     Baseline,
     BaselineBlock,
     BaselineCase,
     BaselineRun,
+    Bearing,
     Block,
     Judgement,
     Judgements,
@@ -58,8 +60,8 @@ def accept(
     `add` puts the new blocks beside those of the `existing` baseline instead of in their place; cases that these runs
     did not plan to measure, or that are refused now, stay as they were. `dirty` allows runs with uncommitted changes.
 
-    Raises UsageError for runs of different device models or timers, of a device that keeps no baselines, of a dirty
-    working tree, and for a run that is in the baseline already.
+    Raises UsageError for runs of different device models, timers or environments (several boards may be mixed), of a
+    device that keeps no baselines, of a dirty working tree, and for a run that is in the baseline already.
     """
     runs = [run for run, _ in evidence]
     _check(op, runs, dirty=dirty)
@@ -87,24 +89,57 @@ def _check(op: str, runs: Sequence[Run], *, dirty: bool) -> None:
             raise UsageError("accept_op_not_run", run=run.id, op=op, ops=", ".join(each.op for each in run.ops))
         if _place(run) != _place(first):
             raise UsageError("accept_mixed", run=run.id, first=first.id, **_two_places(_place(run), _place(first)))
+        if apart := mixed(first.environment, run.environment):
+            raise UsageError("accept_mixed_environment", run=run.id, first=first.id, fields=told(apart))
+    _check_caches(op, runs)
     twice = next((run.id for at, run in enumerate(runs) if run.id in {other.id for other in runs[:at]}), None)
     if twice:
         raise UsageError("accept_twice", run=twice, op=op)
+
+
+def _check_caches(op: str, runs: Sequence[Run]) -> None:
+    timed = [(run, cache) for run in runs if (cache := _cache(op, run))]
+    for run, cache in timed:
+        first, other = timed[0]
+        if cache != other:
+            raise UsageError("accept_mixed_cache", op=op, run=run.id, cache=cache, first=first.id, other=other)
 
 
 def _check_addable(op: str, first: Run, runs: Sequence[Run], existing: Baseline) -> None:
     there = (existing.device, existing.timer)
     if _place(first) != there:
         raise UsageError("accept_other_baseline", op=op, run=first.id, **_two_places(_place(first), there))
+    stored = {case.case: case.cache for case in existing.cases}
+    for run in runs:
+        _check_environment(op, run, existing)
+        for case in _op(run, op).performance:
+            if case.cache != (other := stored.get(case.case, case.cache)):
+                raise UsageError("accept_other_cache", op=op, run=run.id, cache=case.cache, other=other)
     known = {run.id for run in existing.runs}
     twice = next((run.id for run in runs if run.id in known), None)
     if twice:
         raise UsageError("accept_twice", run=twice, op=op)
 
 
+def _check_environment(op: str, run: Run, existing: Baseline) -> None:
+    """What is added to a case must come from where its other blocks do; another board may join."""
+    sources = {source.id: source.environment for source in existing.runs}
+    timed = {case.case for case in _op(run, op).performance}
+    for ids in {frozenset(block.run for block in case.blocks) for case in existing.cases if case.case in timed}:
+        before = [sources[each] for each in sorted(ids) if each in sources]
+        apart = [each for each in differences(before, run.environment) if each.bearing is Bearing.MOVES]
+        if apart:
+            raise UsageError("accept_other_environment", op=op, run=run.id, fields=told(apart))
+
+
 def _place(run: Run) -> tuple[str, str]:
     """What a baseline is keyed by: numbers of different device models or timers are never mixed."""
     return run.environment.device.key, run.environment.timer or "no timer"
+
+
+def _cache(op: str, run: Run) -> str | None:
+    """What L2 held when the op was timed: its suite says so, for all cases. None where none was."""
+    return next((case.cache for case in _op(run, op).performance), None)
 
 
 def _two_places(ours: tuple[str, str], theirs: tuple[str, str]) -> dict[str, str]:
@@ -200,10 +235,15 @@ def _baseline(op: str, runs: Sequence[Run], existing: Baseline | None, cases: Bl
     used = {block.run for blocks in cases.values() for block in blocks}
     sources = {source.id: source for source in existing.runs} if existing else {}
     sources |= {run.id: BaselineRun(run.id, run.created, run.environment) for run in runs}
+    caches = {case.case: case.cache for case in existing.cases} if existing else {}
+    new = {run.id for run in runs}
+    timed = {case.case: case.cache for run in runs for case in _op(run, op).performance}
+    caches |= {case: timed[case] for case, blocks in cases.items() if any(block.run in new for block in blocks)}
     return Baseline(
         op=op,
         device=device,
         timer=timer,
         runs=tuple(source for source in sources.values() if source.id in used),
-        cases=tuple(BaselineCase(case, blocks) for case, blocks in cases.items()),
+        cases=tuple(BaselineCase(case, blocks, caches[case]) for case, blocks in cases.items()),
+        steps=existing.steps if existing else (),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,83 @@ def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, t
     return rtol, atol * math.sqrt(max(terms, 1))
 
 
+@dataclass(frozen=True)
+class Norm:
+    """An L2 norm, scale * sqrt(sum): squares of subnormal and of huge numbers leave float64's range."""
+
+    scale: float = 0.0
+    """the largest magnitude"""
+    sum: float = 0.0
+    """of the squares of all numbers, each divided by scale"""
+
+    @classmethod
+    def of(cls, sizes: Host) -> Norm:
+        """Of a vector of magnitudes, all finite; 0 of an empty one."""
+        scale = float(sizes.max(initial=0.0))
+        if not scale:
+            return cls()
+        # Not multiplied by 1 / scale, which is infinite for a subnormal one.
+        scaled = sizes / scale
+        return cls(scale, float(np.dot(scaled, scaled)))
+
+    def __add__(self, other: Norm) -> Norm:
+        """Of the two vectors end to end."""
+        scale = max(self.scale, other.scale)
+        if not scale:
+            return self
+        return Norm(scale, sum(norm.sum * (norm.scale / scale) ** 2 for norm in (self, other)))
+
+    def rms(self, count: int) -> float:
+        """Root of the mean square of so many numbers."""
+        return self.scale * math.sqrt(self.sum / count)
+
+    def over(self, other: Norm) -> float | None:
+        """The quotient of this norm by the other: 0 where both are 0; None where only the other is 0."""
+        if not self.scale:
+            return 0.0
+        if not other.scale:
+            return None
+        found = self.scale / other.scale * math.sqrt(self.sum / other.sum)
+        return found if math.isfinite(found) else None
+
+
+@dataclass(frozen=True)
+class Errors:
+    """An output held against the float64 reference."""
+
+    stats: ErrorStats
+    error: Norm = Norm()
+    """of the errors of elements that are finite in both"""
+    exact: Norm = Norm()
+    """of the reference at the same elements"""
+
+
+def relative_l2(outputs: Iterable[Errors]) -> float | None:
+    """||output - exact||_2 / ||exact||_2 of all outputs of a call as one vector; see `ErrorStats.l2`."""
+    found = [output for output in outputs if output.stats.count]
+    if not found:
+        return None
+    return sum((each.error for each in found), Norm()).over(sum((each.exact for each in found), Norm()))
+
+
 def error_stats(actual: Host, expected: Host) -> ErrorStats:
     """Errors over the elements that are finite in both."""
+    return errors_of(actual, expected).stats
+
+
+@np.errstate(over="ignore", invalid="ignore")  # what leaves float64's range has no value
+def errors_of(actual: Host, expected: Host) -> Errors:
+    """The same, with the norms that the L2 error of several outputs is made of."""
     finite = np.isfinite(actual) & np.isfinite(expected)
     if not finite.any():
-        return ErrorStats(0)
+        return Errors(ErrorStats(0))
     error = np.where(finite, np.abs(np.where(finite, actual, 0) - np.where(finite, expected, 0)), -1.0)
     worst = np.unravel_index(int(error.argmax()), error.shape)
     absolute, size = error[finite], np.abs(expected[finite])
     relative = absolute[size > 0] / size[size > 0]
     p50, p90, p99 = np.quantile(absolute, (0.5, 0.9, 0.99))
-    return ErrorStats(
+    norm, exact = Norm.of(absolute), Norm.of(size)
+    stats = ErrorStats(
         count=int(finite.sum()),
         max_abs=float(absolute.max()),
         mean_abs=float(absolute.mean()),
@@ -52,10 +119,11 @@ def error_stats(actual: Host, expected: Host) -> ErrorStats:
         p50_abs=float(p50),
         p90_abs=float(p90),
         p99_abs=float(p99),
-        # scaled, since the squares of subnormal and of huge errors leave float64's range
-        rmse=float(absolute.max() * np.sqrt(np.mean((absolute / absolute.max()) ** 2))) if absolute.max() else 0.0,
+        rmse=norm.rms(int(absolute.size)),
+        l2=norm.over(exact),
         worst_index=tuple(int(i) for i in worst),
     )
+    return Errors(stats, norm, exact)
 
 
 def beyond(actual: Host, expected: Host, rtol: float, atol: float) -> int:

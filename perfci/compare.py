@@ -8,6 +8,7 @@ by itself.
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfci import looks, stats
+from perfci.environment import REFERENCE_PACKAGES, differences
 from perfci.model import (
     ArmBlock,
     Baseline,
@@ -23,6 +25,7 @@ from perfci.model import (
     BaselineCase,
     Block,
     Comparison,
+    Difference,
     Environment,
     Interval,
     Look,
@@ -38,9 +41,6 @@ from perfci.thresholds import CaseThresholds, Thresholds
 
 KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
 SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"
-
-REFERENCE_PACKAGES = ("torch", "torch_npu")
-"""Where references come from: with another version of these their times say nothing about the clock."""
 
 RANGE = (0.05, 0.95)
 """Quantiles of the baseline's reference blocks between which the run shares its thermal regime."""
@@ -61,20 +61,37 @@ def compare(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds)
     if Suite.PERFORMANCE not in run.plan.suites:
         return ()
     return tuple(
-        comparison for op in run.plan.ops for comparison in _compare_op(run, op, baselines.get(op.op), thresholds)
+        comparison for op in run.plan.ops for comparison in _with_expected(run, op, baselines.get(op.op), thresholds)
     )
+
+
+def _with_expected(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: Thresholds) -> Iterator[Comparison]:
+    """Each comparison, with what it would be were as much allowed as each of its case's expected entries says."""
+    wider = {
+        up_to: {seen.case: seen for seen in _compare_op(run, op, baseline, replace(thresholds, up_to=up_to))}
+        for up_to in {entry.up_to for entry in thresholds.expected(op.op)}
+    }
+    for seen in _compare_op(run, op, baseline, thresholds):
+        entries = thresholds.expected(op.op, seen.case) if wider else ()
+        yield replace(seen, within=tuple(wider[entry.up_to][seen.case] for entry in entries)) if entries else seen
 
 
 def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: Thresholds) -> Iterator[Comparison]:
     measured = {case.case: case for found in run.ops if found.op == op.op for case in found.performance}
-    stored = {case.case: case for case in baseline.cases} if baseline else {}
+    stored = {case.case: case for case in baseline.cases if case.blocks} if baseline else {}
+    differing = _differing(run.environment, baseline)
     for case in dict.fromkeys((*op.performance, *measured, *stored)):
         blocks = _timed(measured.get(case))
         limits = thresholds.for_case(op.op, case)
-        base = _dueled(_speed(op.op, case, blocks, stored.get(case)), blocks, limits, run.environment.timer)
+        differs = differing(stored[case]) if case in stored and blocks else ()
+        base = _dueled(_speed(op.op, case, blocks, stored.get(case), differs), blocks, limits, run.environment.timer)
         if baseline is None or not blocks:
             yield base
-        elif stale := _another_device(run.environment, baseline) or _another_case(op, case, stored, run.plan.filter):
+        elif stale := (
+            _another_device(run.environment, baseline)
+            or _another_case(op, case, stored, run.plan.filter)
+            or _another_cache(measured[case], stored.get(case))
+        ):
             yield replace(base, stale=stale)
         elif case not in stored:
             yield base
@@ -89,7 +106,9 @@ def _timed(case: PerformanceCase | None) -> tuple[Block, ...]:
     return tuple(block for block in case.blocks if {KERNEL, REFERENCE} <= block.arms.keys()) if case else ()
 
 
-def _speed(op: str, case: str, blocks: Sequence[Block], stored: BaselineCase | None) -> Comparison:
+def _speed(
+    op: str, case: str, blocks: Sequence[Block], stored: BaselineCase | None, differs: tuple[Difference, ...]
+) -> Comparison:
     """What needs no test: medians, and the speedup over the blocks of all processes, first look and later ones."""
     shifts = [block.shifts[SPEEDUP] for block in blocks if SPEEDUP in block.shifts]
     before = stored.blocks if stored else ()
@@ -104,6 +123,7 @@ def _speed(op: str, case: str, blocks: Sequence[Block], stored: BaselineCase | N
         baseline_us=_median(block.kernel_us for block in before),
         activities=_median(block.arms[KERNEL].activities for block in blocks),
         baseline_activities=_median(block.activities for block in before),
+        differs=differs,
     )
 
 
@@ -175,8 +195,26 @@ def _another_case(op: PlannedOp, case: str, stored: Mapping[str, BaselineCase], 
     return None
 
 
+def _another_cache(case: PerformanceCase, stored: BaselineCase | None) -> Reason | None:
+    if stored is None or stored.cache == case.cache:
+        return None
+    return Reason("stale_cache", {"stored": stored.cache, "cache": case.cache})
+
+
 def _without_dtype(case: str) -> tuple[str, ...]:
     return tuple(part for part in case.split(",") if not part.startswith("dtype="))
+
+
+def _differing(now: Environment, baseline: Baseline | None) -> Callable[[BaselineCase], tuple[Difference, ...]]:
+    """What differs from the runs that a case's blocks come from; of another device model everything may."""
+
+    @functools.cache
+    def between(runs: frozenset[str]) -> tuple[Difference, ...]:
+        if baseline is None or baseline.device != now.device.key:
+            return ()
+        return differences([run.environment for run in baseline.runs if run.id in runs], now)
+
+    return lambda case: between(frozenset(block.run for block in case.blocks))
 
 
 def _same_packages(now: Environment, baseline: Baseline, blocks: Sequence[BaselineBlock]) -> bool:
@@ -237,8 +275,8 @@ def _regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> _Regime:
     A kernel follows the clock with a weight from 0 (bound by memory) to 1.5, and a baseline from another regime does
     not know which. So there a change must show under both ends, and by more: the margin grows by `regime`.
     """
-    low, high = np.quantile(stored.reference, RANGE)
-    reference = float(np.median(look.reference))
+    low, high = stats.quantiles(stored.reference, RANGE)
+    reference = _middle(look.reference)
     beyond = max(low - reference, reference - high, 0.0)
     if beyond <= NEAR:
         return _Regime(True, stats.MAX_WEIGHT * beyond)
@@ -259,8 +297,15 @@ def _screened(
         base,
         screens=tuple(screens),
         spans=_spans(blocks, before, vouches, regimes, limits),
+        alone=_alone(taken, stored, limits) if left else (),
         stale=_left_range(left[0], stored) if left else None,
     )
+
+
+def _alone(taken: Sequence[_Look], stored: _Stored, limits: CaseThresholds) -> tuple[Screen, ...]:
+    """The kernel's own time, which moves with the clock: it tells drift, where the reference moved too, never blame."""
+    plain = replace(stored, weight=replace(stored.weight, beta=0.0))
+    return tuple(_screen(look, plain, _Regime(True, 0.0), limits.margin) for look in taken)
 
 
 def _spans(
@@ -303,7 +348,7 @@ def _screen(look: _Look, stored: _Stored, regime: _Regime, margin: float) -> Scr
     tests = [look.pairs(stored, beta) for beta in (0.0, stats.MAX_WEIGHT)] if blind else [shown]
     shift = shown.shift()
     change = Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
-    before_us = math.exp(float(np.median(stored.kernel)))
+    before_us = math.exp(_middle(stored.kernel))
     return Screen(
         process=look.process,
         blocks=look.kernel.size,
@@ -315,14 +360,19 @@ def _screen(look: _Look, stored: _Stored, regime: _Regime, margin: float) -> Scr
         correlation=stored.weight.correlation,
         margin=math.expm1(threshold),
         difference_us=before_us * change.value,
-        reference_change=math.expm1(float(np.median(look.reference) - np.median(stored.reference))),
+        reference_change=math.expm1(_middle(look.reference) - _middle(stored.reference)),
         smallest_p=stats.smallest_p(look.kernel.size, stored.kernel.size),
     )
 
 
+def _middle(values: Floats) -> float:
+    """Their median; numpy's own takes ten times as long on a few blocks."""
+    return float(statistics.median(values.tolist()))
+
+
 def _left_range(screen: Screen, stored: _Stored) -> Reason:
-    low, high = np.exp(np.quantile(stored.reference, RANGE)).tolist()
-    reference_us = math.exp(float(np.median(stored.reference))) * (1 + screen.reference_change)
+    low, high = map(math.exp, stats.quantiles(stored.reference, RANGE))
+    reference_us = math.exp(_middle(stored.reference)) * (1 + screen.reference_change)
     facts = {
         "reference_us": reference_us,
         "low_us": low,

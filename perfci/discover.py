@@ -4,6 +4,10 @@ kernels/<op>/<op>_triton.py        the kernel: a function of the op's name
 kernels/<op>/<op>_baseline.py      the reference: the same function, and make_inputs
 kernels/<op>/<op>_accuracy.py      binds `accuracy`
 kernels/<op>/<op>_performance.py   binds `performance`
+
+Ops may lie in folders of folders, kernels/attention/decode/<op>/, and each level may hold modules that the ops below it
+share: kernels/_launch.py, kernels/attention/_masks.py. An op's name is its own whatever folder it lies in, since its
+baselines and thresholds lie under that name alone.
 """
 
 from __future__ import annotations
@@ -11,13 +15,16 @@ from __future__ import annotations
 import ast
 import difflib
 import itertools
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.errors import ContractError, UsageError
+from perfci.fingerprint.finder import PARTS, list_folder, op_folders
 from perfci.model import Fact, Reason
 from perfci.settings import Settings
+from perfci.spec import CACHES
 
 ALLOWED_IMPORT = "perfci.device.fake"
 """The one part of perfci that a kernel or a reference may import: ops for the fake device have no other arrays."""
@@ -38,6 +45,8 @@ class OpFolder:
     baseline: Path
     accuracy: Path
     performance: Path
+    place: str = ""
+    """folder from the kernels folder, such as attention/decode/paged"""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -46,14 +55,15 @@ class OpFolder:
 
 
 def ops(settings: Settings) -> tuple[OpFolder, ...]:
-    """Every op under the kernels folder, by name.
+    """Every op under the kernels folder, by name; `fingerprint.finder.op_folders` says which folders are ops.
 
-    An op is a folder that holds Python files of its own; folders may be nested, and names that start with `_` or `.`
-    are passed over. Raises UsageError where the kernels folder is missing, ContractError where two ops share a name.
+    Raises UsageError where the kernels folder is missing, ContractError where two ops share a name, OSError for a
+    folder that cannot be read, since its ops would be missed in silence.
     """
     if not settings.kernels.is_dir():
         raise UsageError("no_kernels_folder", folder=str(settings.kernels))
-    found = sorted((_op(folder) for folder in _folders(settings.kernels)), key=lambda op: op.op)
+    folders = op_folders(str(settings.kernels), list_folder)
+    found = sorted((_op(Path(folder), settings.kernels) for folder in folders), key=lambda op: op.op)
     for first, second in itertools.pairwise(found):
         if first.op == second.op:
             raise ContractError("op_twice", op=first.op, first=str(first.folder), second=str(second.folder))
@@ -63,14 +73,16 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
 def select(found: Sequence[OpFolder], names: Iterable[str]) -> tuple[OpFolder, ...]:
     """The ops of these names, each once, in the order of `found`; all of them where no name is given.
 
-    Raises UsageError for a name that no op has, with the nearest one.
+    An op is named by its name, or by its folder from the kernels folder; a folder of folders names every op in it,
+    unless an op has that name. Raises UsageError for a name that no op has, with the nearest one.
     """
-    wanted = list(names)
-    known = {op.op for op in found}
-    for name in wanted:
-        if name not in known:
-            raise _unknown(name, sorted(known))
-    return tuple(op for op in found if not wanted or op.op in wanted)
+    wanted = {name.rstrip("/") for name in names}
+    ops = {op.op for op in found}
+    places = wanted - ops
+    known = ops.union(*(_places(op) for op in found))
+    for name in sorted(wanted - known):
+        raise _unknown(name, sorted(ops), sorted(known))
+    return tuple(op for op in found if not wanted or op.op in wanted or _places(op) & places)
 
 
 def check_files(op: OpFolder) -> Reason | None:
@@ -103,33 +115,34 @@ class _File:
         return [node for node in _top_level(self.tree.body) if isinstance(node, Function) and node.name == name]
 
 
-def _folders(parent: Path) -> Iterator[Path]:
-    for folder in sorted(path for path in parent.iterdir() if path.is_dir() and path.name[0] not in "_."):
-        if any(path.name[0] not in "_." for path in folder.glob("*.py")):
-            yield folder
-        else:
-            yield from _folders(folder)
+def _op(folder: Path, kernels: Path) -> OpFolder:
+    triton, baseline, accuracy, performance = (folder / f"{folder.name}_{part}.py" for part in PARTS)
+    place = folder.relative_to(kernels).as_posix()
+    return OpFolder(folder.name, folder, triton, baseline, accuracy, performance, place)
 
 
-def _op(folder: Path) -> OpFolder:
-    files = (folder / f"{folder.name}_{part}.py" for part in ("triton", "baseline", "accuracy", "performance"))
-    return OpFolder(folder.name, folder, *files)
+def _places(op: OpFolder) -> set[str]:
+    """Its folder and the folders that it lies in, from the kernels folder."""
+    parts = op.place.split("/")
+    return {"/".join(parts[:end]) for end in range(1, len(parts) + 1)}
 
 
-def _unknown(name: str, known: list[str]) -> UsageError:
+def _unknown(name: str, ops: list[str], known: list[str]) -> UsageError:
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return UsageError("op_misspelt", op=name, guess=close[0])
-    return UsageError("op_unknown", op=name, known=", ".join(known) or "none")
+    return UsageError("op_unknown", op=name, known=", ".join(ops) or "none")
 
 
 def _read(path: Path) -> _File | Reason:
     try:
-        return _File(path, ast.parse(path.read_bytes(), filename=str(path)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape is its author's business
+            return _File(path, ast.parse(path.read_bytes(), filename=str(path)))
     except SyntaxError as error:
         return Reason("syntax_error", {"file": str(path), "line": error.lineno, "why": error.msg})
-    except (OSError, ValueError) as error:  # unreadable, or null bytes
-        return Reason("source_unreadable", {"file": str(path), "why": str(error)})
+    except (OSError, ValueError, RecursionError, MemoryError) as error:  # null bytes; nested beyond the parser's depth
+        return Reason("source_unreadable", {"file": str(path), "why": str(error) or type(error).__name__})
 
 
 def _violations(op: OpFolder, triton: _File, baseline: _File, accuracy: _File, performance: _File) -> Iterator[Reason]:
@@ -140,6 +153,7 @@ def _violations(op: OpFolder, triton: _File, baseline: _File, accuracy: _File, p
     yield from (reason for file in (triton, baseline) for reason in _check_imports(file))
     yield from _check_suite(accuracy, "accuracy", "Accuracy")
     yield from _check_suite(performance, "performance", "Performance")
+    yield from _check_cache(performance)
 
 
 def _check_function(op: str, file: _File) -> Iterator[Reason]:
@@ -200,13 +214,24 @@ def _check_suite(file: _File, name: str, kind: str) -> Iterator[Reason]:
         yield file.reason("suite_wrong_kind", bound[-1].lineno, name=name, kind=kind, found=made)
 
 
+def _check_cache(file: _File) -> Iterator[Reason]:
+    """What the suite says of the cache, where it says so in plain letters."""
+    calls = [node for node in ast.walk(file.tree) if isinstance(node, ast.Call) and _name(node.func) == "Performance"]
+    for given in (keyword for call in calls for keyword in call.keywords if keyword.arg == "cache"):
+        if isinstance(given.value, ast.Constant) and given.value.value not in CACHES:
+            facts = {"found": repr(given.value.value), "known": " or ".join(CACHES)}
+            yield file.reason("cache_misfit", given.value.lineno, **facts)
+
+
 def _top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that run on import, those under `if`, `try` and `with` included."""
-    for node in body:
+    """Statements that run on import, in order, those under `if`, `try` and `with` included."""
+    waiting = list(reversed(body))
+    while waiting:  # no recursion: every elif is one level deeper
+        node = waiting.pop()
         yield node
-        for inner in ("body", "orelse", "finalbody"):
-            if isinstance(node, ast.If | ast.Try | ast.With):
-                yield from _top_level(getattr(node, inner, []))
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            inner = (getattr(node, name, []) for name in ("body", "orelse", "finalbody"))
+            waiting.extend(reversed([each for block in inner for each in block]))
 
 
 def _bound(node: ast.stmt) -> set[str]:
@@ -221,9 +246,12 @@ def _bound(node: ast.stmt) -> set[str]:
 def _called(node: ast.stmt) -> str | None:
     """Name of what an assignment calls: `Accuracy` in `accuracy = perfci.Accuracy(...)`."""
     value = getattr(node, "value", None)
-    if not isinstance(value, ast.Call):
-        return None
-    return value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", None)
+    return _name(value.func) if isinstance(value, ast.Call) else None
+
+
+def _name(function: ast.expr) -> str | None:
+    """What a function is called by, without where it comes from."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
 
 
 def _parameters(function: Function) -> tuple[str, ...]:

@@ -16,6 +16,13 @@ from perfci.environment import PACKAGES, installed, telling
 from perfci.model import Device, DeviceState, Fact, Reason
 from perfci.settings import Settings
 
+DECLARED: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    "Python": ((3, 11), (3, 13)),
+    "torch": ((2, 6), (2, 13)),
+    "Triton": ((3, 2), (3, 7)),
+}
+"""First and last release that perfci is made for; docs/versions.md has the combinations that were run."""
+
 
 class Level(StrEnum):
     """How much a finding matters."""
@@ -107,7 +114,11 @@ def examine(facts: Facts) -> tuple[Finding, ...]:
 def is_writable(folder: Path) -> bool:
     """Whether files can be made in a folder, or in the nearest one above it that exists."""
     existing = next((each for each in (folder, *folder.parents) if each.exists()), folder)
-    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    try:  # asked for its rights alone, root may write everywhere, a read-only or a system's own file system too
+        with tempfile.TemporaryFile(dir=existing):
+            return True
+    except OSError:
+        return False
 
 
 def is_container() -> bool:
@@ -155,6 +166,16 @@ def _triton(facts: Facts) -> Iterator[Finding]:
         yield _ok("doctor_triton", name="Triton" if upstream else "triton-ascend", version=upstream or ascend)
     else:
         yield _problem("doctor_no_triton")
+
+
+def _declared(facts: Facts) -> Iterator[Finding]:
+    """Versions that perfci was never run with: it may well work there, but nobody has looked."""
+    found = {"Python": facts.python, "torch": facts.packages.get("torch"), "Triton": _triton_version(facts.packages)}
+    for name, (first, last) in DECLARED.items():
+        version = found[name]
+        if version and not first <= _release(version) <= last:
+            low, high = ("{}.{}".format(*end) for end in (first, last))
+            yield _note("doctor_version_undeclared", name=name, version=version, first=low, last=high)
 
 
 def _numpy(facts: Facts) -> Iterator[Finding]:
@@ -258,7 +279,7 @@ def _folders(facts: Facts) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    _torch, _triton, _numpy, _ascend, _nvml, _variables, _device, _timer, _state, _repository, _folders,
+    _torch, _triton, _declared, _numpy, _ascend, _nvml, _variables, _device, _timer, _state, _repository, _folders,
 )  # fmt: skip
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from perfci import revision
-from perfci.model import Device, Environment, Fact, Reason
+from perfci.model import Bearing, Device, Difference, Environment, Fact
 from perfci.settings import is_secret
 
 PACKAGES = (
@@ -32,6 +34,11 @@ PACKAGES = (
     "nvidia-cudnn-cu13",
 )
 """Distributions whose version is recorded: kernels, references and timers come from them."""
+
+REFERENCE_PACKAGES = (
+    "torch", "torch-npu", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13",
+)  # fmt: skip
+"""Where references come from: with another version of these their times say nothing about the clock."""
 
 TELLING = ("TRITON_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "CUBLAS_", "CUDNN_", "ASCEND_", "NPU_", "HCCL_")
 TELLING_NAMES = frozenset(
@@ -54,8 +61,42 @@ PASSED_NAMES = frozenset(
 CACHES = frozenset({"TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "TORCHINDUCTOR_CACHE_DIR"})
 """Folders that could hand a worker what another process compiled."""
 
-UNCOMPARED = frozenset({"commit", "dirty", "branch", "host"})
-"""Fields of an environment that differ between runs without moving a number."""
+UNCOMPARED = frozenset({"commit", "dirty", "branch"})
+"""Fields of an environment that tell the code, not what surrounds it."""
+
+UNTOLD = (
+    "ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_CUDA_ARCH_LIST", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "TORCH_INDEX",
+    "TORCH_LOGS", "TRITON_CACHE_DIR", "TRITON_CUOBJDUMP_PATH", "TRITON_DISABLE_LINE_INFO", "TRITON_DUMP_DIR",
+    "TRITON_HOME", "TRITON_INTERPRET", "TRITON_NVDISASM_PATH", "TRITON_OVERRIDE_DIR", "TRITON_PRINT_AUTOTUNING",
+)  # fmt: skip
+"""Recorded variables that move no number: what they choose is recorded by itself, concerns the host or a build alone,
+or is set by perfci in every worker."""
+
+BEARINGS: tuple[tuple[str, Bearing], ...] = (
+    ("timer", Bearing.APART),
+    ("device.kind", Bearing.APART),
+    ("device.key", Bearing.APART),
+    ("device.uuid", Bearing.BOARD),
+    ("device.*", Bearing.MOVES),
+    ("python", Bearing.MOVES),  # its patch level is only named
+    ("packages.perfci", Bearing.NAMED),  # one that times otherwise gives its timer another name
+    ("packages.numpy", Bearing.NAMED),
+    ("packages.scipy", Bearing.NAMED),
+    ("packages.nvidia-ml-py", Bearing.NAMED),
+    ("packages.*", Bearing.MOVES),
+    *((f"variables.{name}", Bearing.NAMED) for name in UNTOLD),
+    ("variables.*", Bearing.MOVES),
+    ("host", Bearing.NAMED),
+    ("system", Bearing.NAMED),
+)
+"""Pattern of a field's dotted name -> what it means for stored numbers that it differs; the first that fits decides.
+docs/how-perfci-decides.md has the same table with the reasons."""
+
+TOLD = 5
+"""Most fields in one sentence."""
+
+_LONGEST_VALUE = 48
 
 
 def describe(device: Device, timer: str | None, root: Path, variables: Mapping[str, str] | None = None) -> Environment:
@@ -87,15 +128,30 @@ def telling(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: variables[name] for name in names if not _holds_secret(name, variables[name])}
 
 
-def differences(before: Environment, after: Environment) -> tuple[Reason, ...]:
-    """What differs between two environments and may move a number, one reason a field; none if they are alike."""
-    old, new = dict(_flat(before)), dict(_flat(after))
-    fields = (*old, *(name for name in new if name not in old))
-    return tuple(
-        Reason("environment_differs", {"field": name, "before": old.get(name), "after": new.get(name)})
-        for name in fields
-        if old.get(name) != new.get(name)
-    )
+def differences(before: Sequence[Environment], after: Environment) -> tuple[Difference, ...]:
+    """The fields whose value now none of the environments before has, those that may move a number first.
+
+    What a device did not tell is no difference: the driver, say, where its management library is missing.
+    """
+    old, new = [dict(_flat(each)) for each in before], dict(_flat(after))
+    fields = dict.fromkeys(name for each in (*old, new) for name in each)
+    found = [each for name in fields if (each := _difference(name, [one.get(name) for one in old], new.get(name)))]
+    return tuple(sorted(found, key=lambda each: not each.moves))
+
+
+def mixed(first: Environment, other: Environment) -> tuple[Difference, ...]:
+    """What keeps the numbers of two runs out of one baseline; none for runs that differ in their board alone."""
+    return tuple(each for each in differences([first], other) if each.bearing in {Bearing.APART, Bearing.MOVES})
+
+
+def told(found: Sequence[Difference], most: int = TOLD) -> str:
+    """Differences in one line, the same in every language: device.driver 580.65 -> 590.12; packages.torch - -> 2.13.
+
+    Of more than `most` the others are counted: `... (+3)`.
+    """
+    named = [f"{each.field} {_clipped(each.before)} -> {_clipped(each.after)}" for each in found[:most]]
+    rest = [f"... (+{len(found) - most})"] if len(found) > most else []
+    return "; ".join([*named, *rest])
 
 
 def worker_environment(
@@ -133,11 +189,41 @@ def _holds_secret(name: str, value: str) -> bool:
     return is_secret(name) or re.search(r"://[^/\s]*@", value) is not None
 
 
+@functools.cache  # an environment is described before and after every op, and metadata are files
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _difference(name: str, before: Sequence[Fact], after: Fact) -> Difference | None:
+    if name.startswith("device."):
+        before = [value for value in before if value is not None]
+        if not before or after is None:
+            return None
+    if after in before or not before:
+        return None
+    was = dict.fromkeys("-" if value is None else str(value) for value in before)
+    text = None if before[0] is None and len(was) == 1 else ", ".join(was)
+    now = None if after is None else str(after)
+    return Difference(name, text, now, _bearing(name, text, now))
+
+
+def _bearing(name: str, before: str | None, after: str | None) -> Bearing:
+    if name == "python" and before and after and _minor(after) in map(_minor, before.split(", ")):
+        return Bearing.NAMED
+    return next((bearing for pattern, bearing in BEARINGS if fnmatchcase(name, pattern)), Bearing.MOVES)
+
+
+def _minor(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:2])
+
+
+def _clipped(value: str | None) -> str:
+    if value is None:
+        return "-"
+    return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 3]}..."
 
 
 def _flat(environment: Environment) -> Iterator[tuple[str, Fact]]:

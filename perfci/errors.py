@@ -12,15 +12,28 @@ What a *kernel* does wrong is never an exception of perfci: it becomes a `Reason
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 from perfci.model import Reason
 
 
 class PerfciError(Exception):
-    """perfci cannot go on; carries the reason that the command line words for the user."""
+    """perfci cannot go on; carries its reason, whose sentence is the error's text."""
 
     def __init__(self, kind: str, /, **facts: str | int | float | bool | None) -> None:
         super().__init__(kind, facts)
         self.reason = Reason(kind, facts)
+
+    def __str__(self) -> str:
+        """What the command line would say: what happened, where, and what to do next."""
+        from perfci.wording import sentence
+
+        return sentence(self.reason)
+
+    def __reduce__(self) -> tuple[Callable[[], PerfciError], tuple[()]]:
+        """Survive the way out of a process of a pool."""
+        return functools.partial(type(self), self.reason.kind, **self.reason.facts), ()
 
 
 class UsageError(PerfciError):

@@ -14,6 +14,9 @@ from perfci.wording import LANGUAGES
 
 FILE = "pyproject.toml"
 
+LONGEST_S = 7 * 24 * 3600.0
+"""More than any step of a worker may take."""
+
 SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE")
 SECRET_ENDING = "_KEY"
 
@@ -47,7 +50,17 @@ class Settings:
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")
-KEYS = (*FOLDERS, "lock_folder", "lock_wait_s", "cache_folder", "time_limit_s", "environment", "targets", "fake", "language")
+KEYS = (
+    *FOLDERS,
+    "lock_folder",
+    "lock_wait_s",
+    "cache_folder",
+    "time_limit_s",
+    "environment",
+    "targets",
+    "fake",
+    "language",
+)
 
 
 def load(start: Path) -> Settings:
@@ -61,6 +74,16 @@ def load(start: Path) -> Settings:
         if table is not None or (folder / "kernels").is_dir():
             return _settings(folder, table or {})
     raise UsageError("no_project", folder=str(start.resolve()))
+
+
+def at(root: Path) -> Settings:
+    """Settings of the project whose root this folder is, or is to become; raises UsageError as `load` does."""
+    return _settings(root, _table(root / FILE) or {})
+
+
+def has_table(folder: Path) -> bool:
+    """Whether a folder's pyproject.toml has a `[tool.perfci]` table; raises UsageError as `load` does."""
+    return _table(folder / FILE) is not None
 
 
 def is_secret(name: str) -> bool:
@@ -81,7 +104,7 @@ def _table(path: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise UsageError("settings_unreadable", path=str(path), why=error.strerror or str(error)) from error
-    except ValueError as error:  # no TOML, or no UTF-8
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested without end
         raise UsageError("settings_damaged", path=str(path), why=str(error)) from error
     table = tool.get("perfci") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
@@ -128,12 +151,14 @@ class _Reader:
 
     def text(self, key: str, default: str) -> str:
         value = self.values.get(key, default)
-        return value if isinstance(value, str) else self._refuse(key, "a path in quotes")
+        return value if isinstance(value, str) and "\0" not in value else self._refuse(key, "a path in quotes")
 
     def seconds(self, key: str, default: float) -> float:
         value = self.values.get(key, default)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number and value > 0 else self._refuse(key, "a number of seconds above 0")
+        if not is_number or not 0 < value <= LONGEST_S:
+            self._refuse(key, "a number of seconds above 0 and up to a week")
+        return float(value)
 
     def names(self, key: str) -> tuple[str, ...]:
         value = self.values.get(key, [])

@@ -6,13 +6,19 @@ import fnmatch
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
+
+from perfci.errors import ContractError
+from perfci.model import Cache
 
 Params = Mapping[str, Any]
 """One case's parameters by name, as given to `make_inputs`."""
 
 VALUES = ("normal", "zeros", "ones", "tiny", "large", "subnormal", "nan", "inf", "cancellation")
 """Kinds of values that the accuracy suite fills floating-point inputs with."""
+
+CACHES: tuple[Cache, ...] = get_args(Cache)
+"""What the L2 cache holds when a timed launch begins: nothing of the launch's own, or what the same call just used."""
 
 LAYOUTS = ("contiguous", "strided", "expanded")
 """Memory layouts of inputs: dense; every second element of a larger buffer; stride 0 along the first axis."""
@@ -40,10 +46,12 @@ def case_id(params: Params) -> str:
 def matches(case: str, pattern: str | None) -> bool:
     """Whether a case id fits the --case pattern: a glob over the whole id, or over its `name=value` parts in any order.
 
-    >>> matches("rows=7,cols=9,dtype=float16", "dtype=float16,rows=*")
-    True
+    An id fits itself, whatever it holds.
+
+    >>> matches("rows=7,cols=9,dtype=float16", "dtype=float16,rows=*"), matches("shape=[7;9]", "shape=[7;9]")
+    (True, True)
     """
-    if pattern is None or fnmatch.fnmatchcase(case, pattern):
+    if pattern is None or pattern == case or fnmatch.fnmatchcase(case, pattern):
         return True
     parts = case.split(",")
     return all(any(fnmatch.fnmatchcase(part, want) for part in parts) for want in pattern.split(","))
@@ -67,6 +75,17 @@ class Performance:
     reduces: Callable[..., int] | None = None
     tolerance: Mapping[str, tuple[float, float]] | None = None
     """both as in `Accuracy`, whose values hold where these are None"""
+    cache: Cache = "cold"
+    """cold: L2 is flushed before each timed launch. warm: the same call was made some times directly before on the same
+    buffers, untimed, so that L2 holds what it can of them. Times of one are never compared with the other's"""
+
+    def __post_init__(self) -> None:
+        """Refuse any other cache: raises ContractError."""
+        if self.cache not in CACHES:
+            error = ContractError("cache_unknown", found=repr(self.cache), known=" or ".join(CACHES))
+            # For whoever runs the file by its path and sees Python's own trace.
+            error.add_note(f"perfci.Performance: cache is {self.cache!r}, and must be {' or '.join(CACHES)}")
+            raise error
 
 
 @dataclass(frozen=True)

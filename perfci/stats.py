@@ -59,6 +59,21 @@ def summary(launches_us: ArrayLike) -> Summary:
     )
 
 
+def quantiles(values: Floats, shares: Sequence[float]) -> tuple[float, ...]:
+    """Quantiles of a few values, interpolated linearly (Hyndman and Fan's type 7, numpy's own), without its fees.
+
+    >>> quantiles(np.array([4.0, 1.0, 2.0]), (0.0, 0.25, 1.0))
+    (1.0, 1.5, 4.0)
+    """
+    ordered = sorted(values.tolist())
+    places = [divmod(share * (len(ordered) - 1), 1) for share in shares]
+    above = [ordered[min(int(whole) + 1, len(ordered) - 1)] for whole, _ in places]
+    return tuple(
+        ordered[int(whole)] + part * (high - ordered[int(whole)])
+        for (whole, part), high in zip(places, above, strict=True)
+    )
+
+
 def launch_shift(launches_us: ArrayLike, others_us: ArrayLike) -> float:
     """Hodges-Lehmann shift of two arms' launches in one block: the median of log a - log b over all pairs.
 
@@ -231,13 +246,17 @@ def control_weight(kernel: Floats, reference: Floats, runs: Sequence[Hashable]) 
     20 blocks of 3 runs correlate with 0.8 or more: an unsteady reference adds noise instead of taking it away.
     Lavenberg, Welch, Management Science 27 (1981) 322.
     """
-    spread = kernel.std() * reference.std()
-    if kernel.size < 2 or spread == 0:
+    count = kernel.size
+    if count < 2:
         return Weight(0.0, None)
-    covariance = float(np.mean((kernel - kernel.mean()) * (reference - reference.mean())))
-    correlation = covariance / float(spread)
-    enough = kernel.size >= _FIT_BLOCKS and len(set(runs)) >= _FIT_RUNS and correlation >= _FIT_CORRELATION
-    beta = min(max(covariance / float(reference.var()), 0.0), MAX_WEIGHT)
+    k, r = kernel - kernel.sum() / count, reference - reference.sum() / count
+    variance, own, covariance = float(r @ r) / count, float(k @ k) / count, float(k @ r) / count
+    spread = math.sqrt(own) * math.sqrt(variance)
+    if spread == 0:
+        return Weight(0.0, None)
+    correlation = covariance / spread
+    enough = count >= _FIT_BLOCKS and len(set(runs)) >= _FIT_RUNS and correlation >= _FIT_CORRELATION
+    beta = min(max(covariance / variance, 0.0), MAX_WEIGHT)
     return Weight(beta if enough else 0.0, correlation)
 
 
@@ -282,4 +301,10 @@ def _order_interval(ordered: Floats, tail: Floats, confidence: float) -> Interva
     cdf = tail[::-1]
     c = max(int(np.searchsorted(cdf, (1 - confidence) / 2 * (1 + 1e-12), side="right")), 1)
     attained = max(1 - 2 * float(cdf[c - 1]), 0.0)
-    return Interval(float(np.median(ordered)), float(ordered[c - 1]), float(ordered[-c]), min(confidence, attained))
+    return Interval(_middle(ordered), float(ordered[c - 1]), float(ordered[-c]), min(confidence, attained))
+
+
+def _middle(ordered: Floats) -> float:
+    """The median of what is sorted already: numpy's own takes fifty times as long on a few blocks."""
+    half = ordered.size // 2
+    return float(ordered[half] if ordered.size % 2 else (ordered[half - 1] + ordered[half]) / 2)

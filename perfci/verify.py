@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.closeness import beyond, error_stats, finiteness, first_index, tolerance, within_ratio
+from perfci.closeness import Errors, beyond, errors_of, finiteness, first_index, relative_l2, tolerance, within_ratio
 from perfci.device.seam import Accelerator, Arrays, Inputs, Race
 from perfci.inputs import Filling, bound_inputs, filled, flat
 from perfci.model import AccuracyCase, Fact, Reason
@@ -202,10 +203,33 @@ def _judged(made: _Made, outcome: _Outcome) -> AccuracyCase:
     failure = _form(made, outcome) or _memory(made, outcome)
     if failure:
         return made.check.result(failure=failure)
-    result = made.check.result()
-    for actual, wanted, usual in zip(outcome.first, made.expected, made.plain, strict=True):
-        result = _worse(result, _numbers(made, actual, wanted, usual))
-    return result
+    outputs = zip(outcome.first, made.expected, made.plain, strict=True)
+    found = [_numbers(made, actual, wanted, usual) for actual, wanted, usual in outputs]
+    return _with_l2(functools.reduce(_worse, (each.result for each in found), made.check.result()), found)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """One output's."""
+
+    result: AccuracyCase
+    errors: Errors | None = None
+    """None where there is no tolerance, as for integers"""
+    usual: Errors | None = None
+    """of the reference in the case's own dtype"""
+
+
+def _with_l2(result: AccuracyCase, found: Sequence[_Numbers]) -> AccuracyCase:
+    """The result with the L2 errors of all outputs together, in the place of those of the worst one."""
+    if result.errors is None or result.reference_errors is None:
+        return result
+    errors = relative_l2(each.errors for each in found if each.errors)
+    usual = relative_l2(each.usual for each in found if each.usual)
+    return dataclasses.replace(
+        result,
+        errors=dataclasses.replace(result.errors, l2=errors),
+        reference_errors=dataclasses.replace(result.reference_errors, l2=usual),
+    )
 
 
 def _form(made: _Made, outcome: _Outcome) -> Reason | None:
@@ -279,22 +303,21 @@ def _places(check: Check, mask: Host) -> dict[str, Fact]:
     return {"case": check.case, "count": int(mask.sum()), "index": index}
 
 
-def _numbers(made: _Made, actual: Any, wanted: Any, usual: Any) -> AccuracyCase:
+def _numbers(made: _Made, actual: Any, wanted: Any, usual: Any) -> _Numbers:
     """One output's numbers against the float64 reference, and against the reference in the case's own dtype."""
     arrays, check = made.arrays, made.check
     got, right, common = arrays.host(actual), arrays.host(wanted), arrays.host(usual)
     if got.dtype.kind != "f":
-        return _exact(check, got, common)
+        return _Numbers(_exact(check, got, common))
     rtol, atol = tolerance(arrays.facts(actual).dtype, made.suite.tolerance, _terms(made.suite, check.params))
     atol *= _term_size(made.suite, arrays, made.inputs)
-    errors, usual_errors = error_stats(got, right), error_stats(common, right)
-    result = check.result(errors=errors, reference_errors=usual_errors, rtol=rtol, atol=atol)
-    if misplaced := _misplaced(check, got, common, arrays.rounded(right, actual)):
-        return dataclasses.replace(result, failure=misplaced)
+    errors, usual_errors = errors_of(got, right), errors_of(common, right)
+    result = check.result(errors=errors.stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol)
     count = beyond(got, right, rtol, atol)
-    if count == 0 or within_ratio(errors, usual_errors):
-        return result
-    return dataclasses.replace(result, failure=_too_far(result, got, right, count))
+    failure = _misplaced(check, got, common, arrays.rounded(right, actual))
+    if not failure and count and not within_ratio(errors.stats, usual_errors.stats):
+        failure = _too_far(result, got, right, count)
+    return _Numbers(dataclasses.replace(result, failure=failure), errors, usual_errors)
 
 
 def _misplaced(check: Check, got: Host, common: Host, rounded: Host) -> Reason | None:
@@ -329,7 +352,9 @@ def _exact(check: Check, got: Host, right: Host) -> AccuracyCase:
 
 
 def _worse(left: AccuracyCase, right: AccuracyCase) -> AccuracyCase:
-    """Of two outputs of one call, the failed one, else the one with the larger error."""
-    if left.failure or (left.errors and right.errors and (left.errors.max_abs or 0) > (right.errors.max_abs or 0)):
+    """Of two outputs of one call, the failed one, the first if both are; else the one with the larger error."""
+    if left.failure or right.failure:
+        return left if left.failure else right
+    if left.errors and (not right.errors or (left.errors.max_abs or 0) > (right.errors.max_abs or 0)):
         return left
     return right

@@ -36,8 +36,10 @@ CASE = "rows=4096,dtype=float16"
 KERNEL_US, REFERENCE_US = 50.0, 75.0
 
 
-def environment(timer="activity", key="nvidia-h200", torch="2.11"):
-    return Environment(Device("cuda", "NVIDIA H200", key), timer, "3.11", {"torch": torch}, "runner", "Linux")
+def environment(timer="activity", key="nvidia-h200", torch="2.11", driver="580", uuid="GPU-1", **changes):
+    device = Device("cuda", "NVIDIA H200", key, uuid, driver)
+    told = {"python": "3.11.7", "packages": {"torch": torch}, "host": "runner", "system": "Linux"}
+    return Environment(device, timer, **told | changes)
 
 
 def blocks(factor=1.0, *, process=0, count=10, seed=0, clock=1.0, span=None, activities=1, rsd=0.01, **state):

@@ -1,4 +1,5 @@
 import dataclasses
+from collections.abc import Mapping
 
 import pytest
 
@@ -7,6 +8,7 @@ from perfci.errors import UsageError
 from perfci.model import (
     ArmBlock,
     Block,
+    Cache,
     Device,
     Environment,
     Judgement,
@@ -17,13 +19,18 @@ from perfci.model import (
     PlannedOp,
     Reason,
     Run,
+    Step,
+    StepCase,
+    StepSide,
     Suite,
     Summary,
     Verdict,
 )
+from perfci.wording import sentence
 
 H200 = Device("cuda", "NVIDIA H200", "nvidia-h200")
 CPU = Device("cpu", "CPU", "cpu")
+OLD, NEW = {"torch": "2.11.0"}, {"torch": "2.13.0"}
 
 
 def arm(us: float) -> ArmBlock:
@@ -43,13 +50,16 @@ def evidence(
     timer: str = "activity",
     pattern: str | None = None,
     dirty: bool = False,
+    packages: Mapping[str, str] | None = None,
     verdicts: tuple[Judgement, ...] = (),
+    cache: Cache = "cold",
 ) -> Evidence:
     measured = tuple(
-        PerformanceCase(case, blocks=(block(0, us), block(1, us + 1), block(0, us + 9, process=1))) for case in cases
+        PerformanceCase(case, blocks=(block(0, us), block(1, us + 1), block(0, us + 9, process=1)), cache=cache)
+        for case in cases
     )
     plan = Plan((PlannedOp("softmax", performance=cases),), 1, 1.0, device.kind, filter=pattern)
-    environment = Environment(device, timer, "3.12", {}, "host", "Linux", commit="abc", dirty=dirty)
+    environment = Environment(device, timer, "3.12", packages or {}, "host", "Linux", commit="abc", dirty=dirty)
     run = Run(run_id, "2026-01-01", "0.1.0", "perfci check", environment, plan, (OpRun("softmax", (), measured),))
     return run, Judgements(verdicts)
 
@@ -205,6 +215,8 @@ def test_accepting_the_same_run_again_changes_nothing():
         ([evidence("r1"), evidence("r2", timer="event")], "accept_mixed"),
         ([evidence("r1"), evidence("r2", device=Device("fake", "Fake One", "fake-one"))], "accept_mixed"),
         ([evidence("r1"), evidence("r1")], "accept_twice"),
+        ([evidence("r1", packages=OLD), evidence("r2", packages=NEW)], "accept_mixed_environment"),
+        ([evidence("r1"), evidence("r2", cache="warm")], "accept_mixed_cache"),
     ],
 )
 def test_runs_that_do_not_go_together_are_refused(runs, kind):
@@ -235,6 +247,37 @@ def test_adding_to_a_baseline_of_another_timer_names_both():
     assert (caught.value.reason.facts["timer"], caught.value.reason.facts["other_timer"]) == ("activity", "event")
 
 
+def caches(baseline):
+    return {case.case: case.cache for case in baseline.cases}
+
+
+def test_a_case_keeps_the_cache_with_which_its_blocks_were_timed():
+    old = accept("softmax", [evidence("r1")]).baseline
+    refusal = judged(Verdict.SUSPECT, "rows=2")
+
+    warm = accept("softmax", [evidence("r2", cache="warm")], old).baseline
+    mixed = accept("softmax", [evidence("r2", cache="warm", verdicts=(refusal,))], old).baseline
+
+    assert caches(warm) == {"rows=1": "warm", "rows=2": "warm"}
+    assert caches(mixed) == {"rows=1": "warm", "rows=2": "cold"}
+
+
+def test_adding_to_a_baseline_with_another_cache_names_both():
+    old = accept("softmax", [evidence("r1")]).baseline
+
+    with pytest.raises(UsageError) as caught:
+        accept("softmax", [evidence("r2", cache="warm")], old, add=True)
+
+    assert caught.value.reason.kind == "accept_other_cache"
+    assert caught.value.reason.facts == {"op": "softmax", "run": "r2", "cache": "warm", "other": "cold"}
+
+
+def test_a_run_that_timed_nothing_goes_with_any_cache():
+    untimed = evidence("r2", cases=())
+
+    assert accept("softmax", [evidence("r1", cache="warm"), untimed]).accepted == ("rows=1", "rows=2")
+
+
 def test_adding_a_run_that_is_already_there_is_refused():
     old = accept("softmax", [evidence("r1")]).baseline
 
@@ -242,3 +285,78 @@ def test_adding_a_run_that_is_already_there_is_refused():
         accept("softmax", [evidence("r1")], old, add=True)
 
     assert caught.value.reason.kind == "accept_twice"
+
+
+# --- runs of several environments -------------------------------------------------------------------------------------
+
+
+def board(uuid: str, driver: str = "580") -> Device:
+    return dataclasses.replace(H200, uuid=uuid, driver=driver)
+
+
+def test_runs_of_two_versions_of_torch_are_refused_with_both_named():
+    with pytest.raises(UsageError) as caught:
+        accept("softmax", [evidence("r1", packages=OLD), evidence("r2", packages=NEW)])
+
+    assert caught.value.reason.facts == {"run": "r2", "first": "r1", "fields": "packages.torch 2.11.0 -> 2.13.0"}
+
+
+def test_runs_of_several_boards_make_one_baseline():
+    found = accept("softmax", [evidence("r1", device=board("GPU-1")), evidence("r2", device=board("GPU-2"))])
+
+    assert found.baseline is not None
+    assert len(found.baseline.runs) == 2
+
+
+def test_a_run_of_another_environment_is_not_put_beside_the_baselines_blocks():
+    old = accept("softmax", [evidence("r1", packages=OLD)]).baseline
+
+    with pytest.raises(UsageError) as caught:
+        accept("softmax", [evidence("r2", packages=NEW)], old, add=True)
+
+    assert caught.value.reason.kind == "accept_other_environment"
+    assert caught.value.reason.facts["fields"] == "packages.torch 2.11.0 -> 2.13.0"
+    assert "perfci rebaseline" in sentence(caught.value.reason)
+
+
+def test_a_run_of_another_board_is_put_beside_the_baselines_blocks():
+    old = accept("softmax", [evidence("r1", device=board("GPU-1"))]).baseline
+
+    found = accept("softmax", [evidence("r2", device=board("GPU-2"))], old, add=True)
+
+    assert found.baseline is not None
+    assert len(found.baseline.runs) == 2
+
+
+def test_a_run_of_another_environment_may_replace_what_is_there():
+    old = accept("softmax", [evidence("r1", packages=OLD)]).baseline
+
+    found = accept("softmax", [evidence("r2", packages=NEW)], old)
+
+    assert found.baseline is not None
+    assert [run.environment.packages for run in found.baseline.runs] == [NEW]
+
+
+@pytest.mark.parametrize("options", [{}, {"add": True}])
+def test_steps_outlive_whatever_is_accepted_later(options):
+    old = accept("softmax", [evidence("r1")]).baseline
+    assert old is not None
+    side = StepSide(("r0",), ("abc",))
+    step = Step("2026-01-01T00:00:00Z", "driver 590", side, side, (), (StepCase("rows=1", 0.05, 0.05),))
+
+    found = accept("softmax", [evidence("r2")], dataclasses.replace(old, steps=(step,)), **options)
+
+    assert found.baseline is not None
+    assert found.baseline.steps == (step,)
+
+
+def test_steps_outlive_another_timer_too():
+    old = accept("softmax", [evidence("r1", timer="event")]).baseline
+    assert old is not None
+    side = StepSide((), ())
+    step = Step("2026-01-01T00:00:00Z", "driver 590", side, side, (), ())
+
+    found = accept("softmax", [evidence("r2")], dataclasses.replace(old, steps=(step,)))
+
+    assert found.baseline is not None
+    assert found.baseline.steps == (step,)

@@ -8,8 +8,10 @@ from perfci.closeness import (
     TOLERANCES,
     beyond,
     error_stats,
+    errors_of,
     finiteness,
     first_index,
+    relative_l2,
     tolerance,
     within_ratio,
 )
@@ -132,3 +134,77 @@ def test_finiteness_tells_nan_and_both_infinities_apart():
 
     assert kinds.tolist() == [[0, 1], [2, 3]]
     assert first_index(kinds == 3) == (1, 1)
+
+
+# --- the L2 error -----------------------------------------------------------------------------------------------------
+
+
+def l2(actual, expected):
+    return error_stats(np.array(actual, float), np.array(expected, float)).l2
+
+
+def test_the_l2_error_is_the_norm_of_the_error_by_that_of_the_answer():
+    # ||(3, 4)|| = 5 and ||(6, 8)|| = 10.
+    assert l2([9.0, 12.0], [6.0, 8.0]) == pytest.approx(0.5)
+    assert l2([[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], [3.0, 4.0]]) == 0.0
+
+
+def test_the_l2_error_matches_numpys_norms():
+    rng = np.random.default_rng(2)
+    expected = rng.normal(size=(40, 30))
+    actual = expected.astype(np.float16).astype(float)
+
+    assert l2(actual, expected) == pytest.approx(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
+    assert 1e-4 < l2(actual, expected) < 5e-4
+
+
+def test_the_l2_error_of_zeros_is_zero_where_they_are_right_and_else_has_no_value():
+    assert l2([0.0, 0.0], [0.0, 0.0]) == 0.0
+    assert l2([0.0, 1e-30], [0.0, 0.0]) is None
+    assert l2([0.0, 0.0], [3.0, 4.0]) == 1.0
+
+
+def test_the_l2_error_leaves_out_what_is_not_finite_in_both():
+    actual = [9.0, math.nan, math.inf, 5.0, 12.0]
+    expected = [6.0, math.nan, 1.0, -math.inf, 8.0]
+
+    assert l2(actual, expected) == pytest.approx(0.5)
+    assert l2([math.nan, math.inf], [math.nan, math.inf]) is None
+    assert l2([], []) is None
+
+
+@pytest.mark.parametrize("scale", [5e-324 * 2**20, 1e-310, 1e-200, 1e200, 1e307])
+def test_the_l2_error_of_tiny_and_huge_numbers_neither_vanishes_nor_overflows(scale):
+    many = np.array([6.0, 8.0] * 5000) * scale
+
+    assert l2(1.5 * many, many) == pytest.approx(0.5, rel=1e-5)
+
+
+def test_a_quotient_beyond_the_largest_number_has_no_value():
+    assert l2([1e300], [1e-300]) is None
+
+
+def test_the_l2_error_of_several_outputs_is_that_of_all_their_elements_together():
+    rng = np.random.default_rng(3)
+    answers = [rng.normal(size=shape) * size for shape, size in (((3, 4), 1.0), ((50,), 1e-6), ((), 100.0))]
+    outputs = [answer + rng.normal(0, 0.01, answer.shape) for answer in answers]
+    error = np.concatenate([(out - right).ravel() for out, right in zip(outputs, answers, strict=True)])
+    whole = np.concatenate([right.ravel() for right in answers])
+
+    found = relative_l2(errors_of(out, right) for out, right in zip(outputs, answers, strict=True))
+
+    assert found == pytest.approx(np.linalg.norm(error) / np.linalg.norm(whole))
+
+
+def test_an_output_without_finite_elements_adds_nothing_to_the_others():
+    right, none = errors_of(np.array([9.0, 12.0]), np.array([6.0, 8.0])), errors_of(np.empty(0), np.empty(0))
+
+    assert relative_l2([none, right, none]) == pytest.approx(0.5)
+    assert relative_l2([none]) is None and relative_l2([]) is None
+
+
+def test_an_output_of_zeros_takes_its_error_to_the_others():
+    zeros, right = errors_of(np.array([3.0, 4.0]), np.zeros(2)), errors_of(np.array([6.0, 8.0]), np.array([6.0, 8.0]))
+
+    assert relative_l2([zeros]) is None
+    assert relative_l2([zeros, right]) == pytest.approx(0.5)

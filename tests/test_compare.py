@@ -10,7 +10,7 @@ import pytest
 from perfci import compare as compare_module
 from perfci import stats
 from perfci.compare import compare
-from perfci.model import BaselineCase, PerformanceCase, Suite, Verdict
+from perfci.model import BaselineCase, PerformanceCase, Reason, Suite, Verdict
 from perfci.thresholds import CaseThresholds, Thresholds
 from tests.decision_examples import CASE, baseline, blocks, duelled, environment, plan, run
 
@@ -87,6 +87,46 @@ def test_a_baseline_of_something_else_is_stale_and_never_compared(measured, stor
     assert found.stale.kind == kind
     assert found.screens == ()
     assert found.speedup is not None
+
+
+@pytest.mark.parametrize("cache", ["cold", "warm"])
+def test_a_baseline_with_another_cache_is_stale_and_never_compared(cache):
+    stored = baseline()
+    stored = replace(stored, cases=tuple(replace(case, cache=cache) for case in stored.cases))
+    cold, warm = (run(PerformanceCase(CASE, blocks=blocks(), cache=each)) for each in ("cold", "warm"))
+    same, other = (cold, warm) if cache == "cold" else (warm, cold)
+
+    assert _one(same, stored).stale is None and _one(same, stored).screens
+    found = _one(other, stored)
+    assert found.screens == () and found.known
+    assert found.stale == Reason("stale_cache", {"stored": cache, "cache": "warm" if cache == "cold" else "cold"})
+
+
+def test_the_environment_is_held_against_the_runs_that_a_cases_blocks_come_from():
+    stored = baseline(CASE, "rows=9,dtype=float16")
+    older = [replace(block, run="older") for block in stored.cases[1].blocks]
+    cases = (stored.cases[0], replace(stored.cases[1], blocks=tuple(older)))
+    runs = (*stored.runs, replace(stored.runs[0], id="older", environment=environment(driver="570")))
+    other = PerformanceCase("rows=9,dtype=float16", blocks=blocks())
+
+    found = _compare(run(blocks(), other, planned=plan(CASE, other.case)), replace(stored, runs=runs, cases=cases))
+
+    assert found[CASE].differs == ()
+    assert [(each.field, each.before, each.after) for each in found[other.case].differs] == [
+        ("device.driver", "570", "580")
+    ]
+
+
+def test_of_another_device_model_everything_differs_and_nothing_is_told():
+    assert _one(run(blocks(), now=environment(key="nvidia-a100", driver="590")), baseline()).differs == ()
+
+
+def test_the_kernels_own_time_is_asked_only_where_the_reference_left_its_range():
+    (alone,) = _one(run(blocks(clock=1.05)), baseline()).alone
+
+    assert alone.change.value == pytest.approx(0.05, abs=0.004)
+    assert (alone.beta, alone.margin) == (0.0, pytest.approx(0.02))
+    assert _one(run(blocks(1.05)), baseline()).alone == ()
 
 
 def test_a_filter_does_not_make_a_baseline_look_foreign():
@@ -345,7 +385,8 @@ def test_without_the_range_another_regime_would_cry_wolf(recorded, by_case):
 def test_unchanged_kernels_on_another_board_are_never_regressed_or_improved(recorded, by_case):
     checks = [one for groups in by_case.values() for one in recorded.another_board(groups, checks=50)]
 
-    seen = _verdicts(recorded, checks, torch="2.12")
+    with recorded.blaming():
+        seen = _verdicts(recorded, checks, torch="2.12")
 
     assert seen[Verdict.REGRESSED] == seen[Verdict.IMPROVED] == 0
     assert seen[Verdict.PASS] > 0.9 * seen.total()
@@ -382,3 +423,11 @@ def _p_slower(recorded, stored, look, factor):
     )
     (found,) = compare(measured, {"op": stored}, Thresholds())
     return found.screens[0].p_slower
+
+
+def test_a_stored_case_without_blocks_is_as_good_as_none():
+    stored = baseline()
+
+    found = _one(run(blocks()), replace(stored, cases=tuple(replace(case, blocks=()) for case in stored.cases)))
+
+    assert (found.known, found.screens, found.stale) == (False, (), None)

@@ -4,6 +4,7 @@ import pytest
 
 from perfci.discover import OpFolder, check_contract, check_files, ops, select
 from perfci.errors import ContractError, UsageError
+from perfci.fingerprint.finder import Finder
 from perfci.model import Reason
 from perfci.settings import Settings, load
 
@@ -60,6 +61,51 @@ def test_folders_may_be_nested(settings):
     assert [op.op for op in ops(settings)] == ["paged"]
 
 
+def test_modules_of_a_group_do_not_hide_its_ops(settings):
+    write_op(settings.kernels / "attention", "paged")
+    (settings.kernels / "attention" / "masks.py").write_text("")
+    (settings.kernels / "attention" / "__init__.py").write_text("")
+
+    assert [op.place for op in ops(settings)] == ["attention/paged"]
+
+
+def test_an_op_inside_an_ops_folder_is_found_too(settings):
+    write_op(settings.kernels, "softmax")
+    write_op(settings.kernels / "softmax" / "variants", "online")
+
+    assert [op.place for op in ops(settings)] == ["softmax/variants/online", "softmax"]
+
+
+def test_a_folder_with_python_files_of_other_names_is_a_broken_op(settings):
+    (settings.kernels / "softmax" / "tools").mkdir(parents=True)
+    for place in ("softmx_triton.py", "tools/sweep.py"):
+        (settings.kernels / "softmax" / place).write_text("")
+
+    (found,) = ops(settings)
+    reason = check_files(found)
+
+    assert found.op == "softmax"
+    assert reason is not None
+    assert reason.kind == "file_of_four_missing"
+
+
+def test_links_in_a_circle_end(settings):
+    write_op(settings.kernels / "norm", "rms")
+    (settings.kernels / "norm" / "again").symlink_to(settings.kernels, target_is_directory=True)
+
+    assert [op.op for op in ops(settings)] == ["rms"]
+
+
+def test_fingerprints_know_the_same_ops(settings):
+    for place in ("softmax", "attention/flash/paged", "norm/rms"):
+        write_op(settings.kernels / Path(place).parent, Path(place).name)
+    (settings.kernels / "attention" / "masks.py").write_text("")
+
+    found = Finder(str(settings.root), str(settings.kernels)).ops()
+
+    assert found == {op.op: str(op.folder) for op in ops(settings)}
+
+
 def test_an_ops_own_folders_are_no_ops(settings):
     folder = write_op(settings.kernels, "softmax")
     (folder / "tools").mkdir()
@@ -108,6 +154,32 @@ def test_selecting_keeps_order_and_drops_repeats(settings):
 
     assert [op.op for op in select(found, ["softmax", "broadcast", "softmax"])] == ["broadcast", "softmax"]
     assert select(found, []) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("paged", ["paged"]),
+        ("attention/paged", ["paged"]),
+        ("attention", ["flash", "paged"]),
+        ("attention/", ["flash", "paged"]),
+        ("norm", ["norm"]),
+    ],
+)
+def test_ops_are_named_by_name_folder_or_group_and_a_name_comes_first(settings, name, chosen):
+    for place in ("attention/paged", "attention/flash", "norm/norm", "norm/rms"):
+        write_op(settings.kernels / Path(place).parent, Path(place).name)
+
+    assert [op.op for op in select(ops(settings), [name])] == chosen
+
+
+def test_a_misspelt_folder_is_met_with_a_guess(settings):
+    write_op(settings.kernels / "attention", "paged")
+
+    with pytest.raises(UsageError) as caught:
+        select(ops(settings), ["atention/paged"])
+
+    assert caught.value.reason == Reason("op_misspelt", {"op": "atention/paged", "guess": "attention/paged"})
 
 
 def test_a_misspelt_op_is_met_with_a_guess(settings):
@@ -244,6 +316,17 @@ def test_a_suite_of_the_other_kind_is_named(settings):
 
     assert reason.kind == "suite_wrong_kind"
     assert reason.facts["found"] == "Accuracy"
+
+
+def test_another_cache_written_out_is_named_with_its_line(settings):
+    text = "import perfci\n\nperformance = perfci.Performance(\n    cache={},\n)\n"
+
+    reason = only(check_contract(one(settings, performance=text.format("'hot'"))))
+
+    assert (reason.kind, reason.facts["line"], reason.facts["found"]) == ("cache_misfit", 4, "'hot'")
+    for good in ("'warm'", "'cold'", "CHOSEN"):
+        (settings.kernels / "softmax" / "softmax_performance.py").write_text(text.format(good))
+        assert check_contract(ops(settings)[0]) == ()
 
 
 def test_a_suite_with_an_annotation_is_bound(settings):

@@ -1,4 +1,5 @@
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -144,3 +145,8 @@ def test_a_file_where_a_folder_should_be_is_not_writable(tmp_path):
     assert not is_writable(tmp_path / "reports")
     assert not is_writable(tmp_path / "reports" / "deeper")
     assert is_writable(tmp_path / "new" / "deeper")
+    assert list(tmp_path.iterdir()) == [tmp_path / "reports"], "asking leaves nothing behind"
+
+
+def test_a_place_that_nobody_can_write_is_not_writable_for_root_either():
+    assert not is_writable(Path("/sys/perfci"))

@@ -4,11 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from perfci.environment import describe, differences, installed, telling, worker_environment
-from perfci.model import Device, Environment, Reason
+from perfci.environment import (
+    BEARINGS,
+    TOLD,
+    describe,
+    differences,
+    installed,
+    mixed,
+    telling,
+    told,
+    worker_environment,
+)
+from perfci.model import Bearing, Device, Difference, Environment
 
-DEVICE = Device("cuda", "NVIDIA H200", "nvidia-h200", uuid="GPU-1", driver="580.1")
-ENVIRONMENT = Environment(DEVICE, "activity", "3.11.7", {"torch": "2.11.0", "triton": "3.6.0"}, "host", "Linux")
+DEVICE = Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580.1", "CUDA 13.0", memory_bytes=4)
+PACKAGES = {"torch": "2.11.0", "triton": "3.6.0"}
+ENVIRONMENT = Environment(DEVICE, "activity", "3.11.7", PACKAGES, "host", "Linux")
 
 BASE = {
     "PATH": "/bin",
@@ -120,24 +131,101 @@ def test_outside_a_repository_no_commit_is_recorded(tmp_path, monkeypatch):
     assert (found.commit, found.branch, found.dirty) == (None, None, False)
 
 
-def test_alike_environments_have_no_differences():
-    other = dataclasses.replace(ENVIRONMENT, host="elsewhere", commit="abc", dirty=True, branch="topic")
+# --- two environments -------------------------------------------------------------------------------------------------
 
-    assert differences(ENVIRONMENT, other) == ()
+
+def changed(**changes):
+    return dataclasses.replace(ENVIRONMENT, **changes)
+
+
+def on(**changes):
+    return changed(device=dataclasses.replace(DEVICE, **changes))
+
+
+def test_the_code_is_no_part_of_what_surrounds_it():
+    assert differences([ENVIRONMENT], changed(commit="abc", dirty=True, branch="topic")) == ()
 
 
 @pytest.mark.parametrize(
-    ("change", "field", "before", "after"),
+    ("now", "field", "before", "after", "bearing"),
     [
-        ({"timer": "event"}, "timer", "activity", "event"),
-        ({"device": dataclasses.replace(DEVICE, driver="590")}, "device.driver", "580.1", "590"),
-        ({"device": dataclasses.replace(DEVICE, uuid="GPU-2")}, "device.uuid", "GPU-1", "GPU-2"),
-        ({"packages": {"torch": "2.12.0", "triton": "3.6.0"}}, "packages.torch", "2.11.0", "2.12.0"),
-        ({"packages": {"torch": "2.11.0"}}, "packages.triton", "3.6.0", None),
-        ({"variables": {"CUDA_LAUNCH_BLOCKING": "1"}}, "variables.CUDA_LAUNCH_BLOCKING", None, "1"),
+        (changed(timer="event"), "timer", "activity", "event", Bearing.APART),
+        (on(key="nvidia-h200-450w"), "device.key", "nvidia-h200", "nvidia-h200-450w", Bearing.APART),
+        (on(driver="590"), "device.driver", "580.1", "590", Bearing.MOVES),
+        (on(runtime="CUDA 13.1"), "device.runtime", "CUDA 13.0", "CUDA 13.1", Bearing.MOVES),
+        (on(memory_bytes=5), "device.memory_bytes", "4", "5", Bearing.MOVES),
+        (on(uuid="GPU-2"), "device.uuid", "GPU-1", "GPU-2", Bearing.BOARD),
+        (changed(packages={"torch": "2.12.0", "triton": "3.6.0"}), "packages.torch", "2.11.0", "2.12.0", Bearing.MOVES),
+        (changed(packages={"torch": "2.11.0"}), "packages.triton", "3.6.0", None, Bearing.MOVES),
+        (changed(packages={**PACKAGES, "numpy": "2.5"}), "packages.numpy", None, "2.5", Bearing.NAMED),
+        (changed(packages={**PACKAGES, "perfci": "0.2"}), "packages.perfci", None, "0.2", Bearing.NAMED),
+        (changed(python="3.12.1"), "python", "3.11.7", "3.12.1", Bearing.MOVES),
+        (changed(python="3.11.9"), "python", "3.11.7", "3.11.9", Bearing.NAMED),
+        (changed(host="elsewhere"), "host", "host", "elsewhere", Bearing.NAMED),
+        (changed(system="Linux 7"), "system", "Linux", "Linux 7", Bearing.NAMED),
+        (
+            changed(variables={"CUBLAS_WORKSPACE_CONFIG": ":8"}),
+            "variables.CUBLAS_WORKSPACE_CONFIG",
+            None,
+            ":8",
+            Bearing.MOVES,
+        ),
+        (changed(variables={"TRITON_PTXAS_PATH": "/b"}), "variables.TRITON_PTXAS_PATH", None, "/b", Bearing.MOVES),
+        (changed(variables={"CUDA_VISIBLE_DEVICES": "3"}), "variables.CUDA_VISIBLE_DEVICES", None, "3", Bearing.NAMED),
+        (changed(variables={"TRITON_CACHE_DIR": "/c"}), "variables.TRITON_CACHE_DIR", None, "/c", Bearing.NAMED),
     ],
 )
-def test_each_difference_is_named_with_both_values(change, field, before, after):
-    found = differences(ENVIRONMENT, dataclasses.replace(ENVIRONMENT, **change))
+def test_each_difference_has_both_values_and_what_it_means(now, field, before, after, bearing):
+    (found,) = differences([ENVIRONMENT], now)
 
-    assert found == (Reason("environment_differs", {"field": field, "before": before, "after": after}),)
+    assert found == Difference(field, before, after, bearing)
+    assert found.moves is (bearing is not Bearing.NAMED)
+
+
+def test_what_a_device_did_not_tell_is_no_difference():
+    assert differences([ENVIRONMENT], on(driver=None, runtime=None)) == ()
+    assert differences([on(driver=None)], ENVIRONMENT) == ()
+
+
+def test_of_several_environments_one_that_agrees_is_enough():
+    boards = [ENVIRONMENT, on(uuid="GPU-2")]
+
+    assert differences(boards, on(uuid="GPU-2")) == ()
+    (found,) = differences(boards, on(uuid="GPU-3"))
+    assert (found.before, found.after) == ("GPU-1, GPU-2", "GPU-3")
+
+
+def test_what_may_move_a_number_comes_first():
+    found = differences([ENVIRONMENT], changed(host="elsewhere", variables={"TRITON_F32_DEFAULT": "ieee"}))
+
+    assert [each.field for each in found] == ["variables.TRITON_F32_DEFAULT", "host"]
+
+
+@pytest.mark.parametrize(
+    ("other", "fields"),
+    [
+        (on(uuid="GPU-2"), []),
+        (changed(host="elsewhere", python="3.11.9"), []),
+        (on(driver="590"), ["device.driver"]),
+        (changed(packages={"torch": "2.12.0", "triton": "3.6.0"}), ["packages.torch"]),
+    ],
+)
+def test_runs_of_several_boards_make_one_baseline_those_of_several_environments_do_not(other, fields):
+    assert [each.field for each in mixed(ENVIRONMENT, other)] == fields
+
+
+def test_a_handful_is_told_and_the_others_counted():
+    many = [Difference(f"variables.TRITON_{n}", None, "x" * 99) for n in range(TOLD + 2)]
+
+    assert told(many[:1]) == f"variables.TRITON_0 - -> {'x' * 45}..."
+    assert told(many).count("->") == TOLD
+    assert told(many).endswith("; ... (+2)")
+    assert told(many, len(many)).count("->") == TOLD + 2
+
+
+def test_every_recorded_package_and_usual_variable_has_its_meaning_written_down():
+    text = (Path(__file__).parents[1] / "docs" / "how-perfci-decides.md").read_text()
+
+    for pattern, bearing in BEARINGS:
+        name = pattern.removeprefix("packages.").removeprefix("variables.")
+        assert f"`{name}`" in text or name in {"*", "device.*"}, (pattern, bearing)

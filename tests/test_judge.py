@@ -54,6 +54,88 @@ def test_a_case_is_judged_against_its_baseline(measured, stored, expected):
     assert _speed(run(measured), stored) == expected
 
 
+# --- in another environment -------------------------------------------------------------------------------------------
+
+ELSEWHERE = {
+    "driver": {"driver": "590"},
+    "board": {"uuid": "GPU-2"},
+    "torch": {"torch": "2.13"},
+    "Python": {"python": "3.12.1"},
+    "variable": {"variables": {"NVIDIA_TF32_OVERRIDE": "0"}},
+}
+
+
+@pytest.mark.parametrize("change", ELSEWHERE.values(), ids=ELSEWHERE)
+@pytest.mark.parametrize(
+    ("measured", "span"),
+    [
+        (blocks(1.05), None),
+        (again(1.05), None),
+        (again(1.5), None),
+        (again(1.05, 1.0), None),
+        (again(0.95), None),
+        (again(1.0, span=1.5, activities=2), 1.1),
+        (blocks(clock=1.05), None),
+        (again(1.25, clock=1.05), None),
+    ],
+    ids=["suspected", "confirmed", "gross", "disputed", "faster", "span", "regime", "gross in another regime"],
+)
+def test_what_another_environment_may_have_done_is_stale_and_never_red(measured, span, change):
+    found = judged(run(measured, now=environment(**change)), baseline(span=span))
+    row = row_of(found)
+
+    assert (row.verdict, found.needs, found.gate) == (Verdict.STALE, (), Gate.WARNS)
+    (field,) = [each.field for each in row.comparison.differs]
+    assert row.reasons[0].facts["fields"].startswith(f"{field} ")
+    assert "perfci rebaseline reports" in sentence(row.reasons[0])
+
+
+@pytest.mark.parametrize("change", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_what_passes_in_another_environment_passes_and_the_difference_is_noted(change):
+    found = judged(run(blocks(), now=environment(**change)), baseline())
+
+    assert (row_of(found).verdict, found.gate) == (Verdict.PASS, Gate.OK)
+    (note,) = [note for note in found.notes if note.kind == "environment_changed"]
+    assert row_of(found).comparison.differs[0].field in note.facts["fields"]
+    assert note.facts["cases"] == 1
+
+
+@pytest.mark.parametrize("change", [{"host": "other"}, {"system": "Linux 7"}, {"python": "3.11.9"}])
+def test_a_difference_that_moves_no_number_is_noted_and_excuses_nothing(change):
+    found = judged(run(again(1.05), now=environment(**change)), baseline())
+
+    assert row_of(found).verdict is Verdict.REGRESSED
+    assert [note.kind for note in found.notes] == ["how_judged", "environment_named"]
+
+
+def test_every_field_that_differs_is_named_in_the_reason_and_kept_for_programs():
+    now = environment(driver="590", torch="2.13", python="3.12.0", variables={f"TRITON_{n}": "1" for n in range(4)})
+
+    row = row_of(judged(run(again(1.05), now=now), baseline()))
+
+    assert row.reasons[0].facts["fields"].startswith("device.driver 580 -> 590; python 3.11.7 -> 3.12.0")
+    assert row.reasons[0].facts["fields"].endswith("; ... (+2)")
+    assert len(row.comparison.differs) == 7
+
+
+def test_too_few_blocks_are_too_few_in_any_environment():
+    found = _speed(run(blocks(1.05, count=2), now=environment(driver="590")), baseline(runs=1))
+
+    assert found == (Verdict.INCONCLUSIVE, "too_few_blocks", ())
+
+
+def test_a_target_is_about_the_reference_of_now_whatever_the_environment():
+    found = _speed(run(again(1.0), now=environment(driver="590")), baseline(), speedup=1.8)
+
+    assert found[:2] == (Verdict.TOO_SLOW, "too_slow")
+
+
+def test_a_hot_device_makes_a_stale_answer_inconclusive():
+    found = _speed(run(again(1.05, throttle=("thermal",)), now=environment(driver="590")), baseline())
+
+    assert found[:2] == (Verdict.INCONCLUSIVE, "throttled")
+
+
 def test_a_regression_tells_its_numbers():
     row = row_of(judged(run(again(1.05)), baseline()))
 

@@ -18,9 +18,22 @@ ROOT = Path(perfci.__file__).parent
 ROWS = (
     ("perfci", "__main__"),
     ("cli",),
+    ("results",),
     ("pipeline",),
     ("worker",),
-    ("discover", "plan", "verify", "measure", "compare", "judge", "report", "accept", "doctor"),
+    (
+        "discover",
+        "plan",
+        "verify",
+        "measure",
+        "compare",
+        "judge",
+        "report",
+        "accept",
+        "rebaseline",
+        "doctor",
+        "scaffold",
+    ),
     ("outputs",),
     ("inputs", "closeness"),
     ("device",),
@@ -30,8 +43,10 @@ ROWS = (
     ("looks", "fingerprint", "identity"),
     ("thresholds", "stats", "revision"),
     ("settings",),
-    ("spec", "codec", "wording"),
-    ("units", "errors"),
+    ("spec", "codec"),
+    ("errors",),
+    ("wording",),
+    ("units", "locks"),
     ("model",),
 )
 RANKS = {name: rank for rank, row in enumerate(ROWS) for name in row}
@@ -43,18 +58,20 @@ HOMES = {
     "jinja2": ("report.markdown",),
     "matplotlib": ("report.figures", "report.plots"),
     "PIL": ("report.figures",),  # a part of matplotlib, as it were: it writes the PNGs
-    "msgspec": ("codec", "store"),  # what is said between processes, and files, whose faults need their places
+    # What is said between processes, and files, whose faults need their places; bounds mark the records' own fields.
+    "msgspec": ("codec", "store", "model.bounds"),
     "pandas": ("report.frame",),
+    "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),
     "scipy": ("stats",),
     "torch": ("device",),
     "triton": ("device",),
-    "yaml": ("thresholds", "wording"),  # the files that people write by hand
+    "yaml": ("thresholds", "wording", "scaffold.gitlab"),  # the files that people write by hand
     "numpy": ("",),  # arrays are everywhere's language
 }
 
 # The package's face: perfci/__init__.py forwards to what a suite file needs.
-FACE = {"perfci": {"cli", "report", "spec", "store"}}
+FACE = {"perfci": {"cli", "report", "results", "spec", "store"}}
 
 SPEAKERS = ("cli", "worker.child")  # the worker's own entry may end its process; it prints nothing either
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")

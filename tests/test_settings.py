@@ -67,6 +67,7 @@ baselines = "b"
 thresholds = "t"
 reports = "r"
 lock_folder = "locks"
+lock_wait_s = 60
 cache_folder = "cache"
 targets = ["sm_90", "gfx942"]
 time_limit_s = 30
@@ -80,6 +81,7 @@ seed = 3
     assert (settings.kernels.name, settings.baselines.name) == ("k", "b")
     assert (settings.thresholds.name, settings.reports.name) == ("t", "r")
     assert settings.lock_folder == tmp_path / "locks"
+    assert settings.lock_wait_s == 60.0
     assert settings.cache_folder == tmp_path / "cache"
     assert settings.targets == ("sm_90", "gfx942")
     assert settings.time_limit_s == 30.0
@@ -132,6 +134,8 @@ def test_an_unknown_key_is_met_with_the_known_ones(tmp_path):
         ("kernels = 3", "kernels"),
         ('time_limit_s = "long"', "time_limit_s"),
         ("time_limit_s = 0", "time_limit_s"),
+        ("lock_wait_s = 0", "lock_wait_s"),
+        ('lock_wait_s = "for ever"', "lock_wait_s"),
         ("time_limit_s = true", "time_limit_s"),
         ('environment = "PATH"', "environment"),
         ("environment = [1]", "environment"),

@@ -3,7 +3,8 @@ import doctest
 import pytest
 
 from perfci import spec
-from perfci.spec import LAYOUTS, VALUES, case_id, grid, matches
+from perfci.errors import ContractError
+from perfci.spec import CACHES, LAYOUTS, VALUES, Performance, case_id, grid, matches
 
 CASE = "rows=4096,cols=1024,dtype=float16"
 
@@ -79,3 +80,18 @@ def test_a_pattern_fits_the_whole_id_or_its_parts_in_any_order(pattern, fits):
 def test_the_first_kind_of_values_and_layout_is_the_ordinary_one():
     assert VALUES[0] == "normal"
     assert LAYOUTS[0] == "contiguous"
+
+
+def test_a_suite_is_cold_unless_it_says_warm():
+    assert Performance(len, len, dict, ()).cache == "cold"
+    assert [Performance(len, len, dict, (), cache=cache).cache for cache in CACHES] == ["cold", "warm"]
+
+
+@pytest.mark.parametrize("cache", ["hot", "Warm", None, True])
+def test_any_other_cache_is_refused_where_the_suite_is_made(cache):
+    with pytest.raises(ContractError) as caught:
+        Performance(len, len, dict, (), cache=cache)
+
+    assert caught.value.reason.kind == "cache_unknown"
+    assert caught.value.reason.facts == {"found": repr(cache), "known": "cold or warm"}
+    assert caught.value.__notes__ == [f"perfci.Performance: cache is {cache!r}, and must be cold or warm"]

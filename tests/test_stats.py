@@ -369,3 +369,11 @@ def test_few_or_equal_launches_have_one_level(times):
 def test_launches_without_time_have_no_levels():
     with pytest.raises(ValueError, match="positive finite"):
         stats.modes([])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 30])
+def test_quantiles_of_few_values_are_numpys_own(count):
+    values = np.random.default_rng(count).lognormal(3, 1, count)
+    shares = (0.0, 0.05, 0.25, 0.5, 0.77, 0.95, 1.0)
+
+    assert stats.quantiles(values, shares) == pytest.approx(np.quantile(values, shares))

@@ -34,6 +34,7 @@ from perfci.model import (
     Suite,
     Summary,
 )
+from perfci.store import layout
 from perfci.store.schemas import SCHEMAS, schema
 from perfci.wording import sentence
 
@@ -90,6 +91,19 @@ def test_what_was_read_writes_the_same_bytes_again(tmp_path):
     first = store.write_run(a_run(), tmp_path / "a").read_bytes()
 
     assert store.write_run(store.read_run(tmp_path / "a"), tmp_path / "b").read_bytes() == first
+
+
+def test_an_op_is_laid_out_once_however_often_its_run_is_written(tmp_path, monkeypatch):
+    run = a_run()
+    first = store.write_run(run, tmp_path).read_bytes()
+    laid_out = []
+    monkeypatch.setattr(layout, "_value", lambda *args, real=layout._value: laid_out.append(args[0]) or real(*args))
+
+    grown = dataclasses.replace(run, ops=(*run.ops, dataclasses.replace(run.ops[0], op="zzz")))
+    store.write_run(grown, tmp_path)
+
+    assert [value["op"] for value in laid_out if isinstance(value, dict) and "busy_share" in value] == ["zzz"]
+    assert store.write_run(run, tmp_path).read_bytes() == first
 
 
 def test_a_run_without_ops_still_reads_back(tmp_path):
@@ -319,7 +333,7 @@ def test_launches_are_json_lines(tmp_path):
 
     text = gzip.decompress((tmp_path / "launches.jsonl.gz").read_bytes()).decode()
     assert json.loads(text) == {
-        "op": "softmax", "case": "rows=1", "process": 0, "block": 3, "arm": "kernel", "us": [1.5],
+        "op": "softmax", "case": "rows=1", "process": 0, "block": 3, "arm": "kernel", "us": [1.5], "format": 1,
     }  # fmt: skip
 
 

@@ -475,3 +475,49 @@ def test_memory_that_calls_leave_behind_is_a_leak(device, monkeypatch, grows, le
 
 def test_where_memory_cannot_be_told_there_is_no_result(device):
     assert verify_memory(suite(), device, 1) is None
+
+
+# --- several outputs --------------------------------------------------------------------------------------------------
+
+
+def two_outputs(first=0.0, second=0.0):
+    """A suite whose outputs are x and 1000 x, off by so much in their first element."""
+
+    def off(values, error):
+        values.flat[0] += error
+        return values
+
+    return suite(lambda x: (off(x.copy(), first), off(1000 * x, second)), reference=lambda x: (x * 1, 1000 * x))
+
+
+def test_the_l2_error_is_of_all_outputs_together(device):
+    given = check(params={"rows": 2, "cols": 2, "dtype": "float64"})
+    x = make_inputs(**given.params, device="cpu", seed=given.seed)["x"]
+    whole = math.hypot(np.linalg.norm(x), np.linalg.norm(1000 * x))
+
+    result = verify(two_outputs(3.0, 4.0), device, given, describe)
+
+    assert result.errors.l2 == pytest.approx(5.0 / whole)
+    assert result.reference_errors.l2 == 0.0
+    assert result.failure.kind == "wrong_values"
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.5, 0.0), (0.0, 500.0)])
+def test_one_wrong_output_is_not_excused_by_the_larger_error_of_another(device, first, second):
+    def rounded(x):
+        return x + first, (1000 * x + second).astype(np.float16).astype(x.dtype)
+
+    # The second output's own rounding is larger than 0.5, and within the tolerance that the suite gives it.
+    given = check(params={"rows": 64, "cols": 64, "dtype": "float32"})
+    made = suite(rounded, reference=lambda x: (x * 1, 1000 * x), tolerance={"float32": (1e-3, 1e-2)})
+
+    assert verify(made, device, given, describe).failure.kind == "wrong_values"
+
+
+def test_an_output_of_integers_hides_no_errors_of_another(device):
+    made = suite(lambda x: (x * np.float32(1.0000001), np.ones(3, int)), reference=lambda x: (x * 1, np.ones(3, int)))
+
+    result = verify(made, device, check(), describe)
+
+    assert result.failure is None
+    assert result.errors.l2 == pytest.approx(1.2e-7, rel=0.5)

@@ -1,15 +1,48 @@
+"""Every reason has its sentence and every text its words, in each language that perfci speaks."""
+
+import ast
+import re
 from importlib import resources
+from pathlib import Path
 from string import Formatter
 
 import pytest
 import yaml
 
+import perfci
 from perfci.model import Reason
-from perfci.wording import catalogue, sentence
+from perfci.wording import ENGLISH, LANGUAGES, catalogue, phrases, say, sentence, speaking
 
 KINDS = sorted(catalogue())
+OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 FORMATS = {"", "us", "%", "+%", "size", "n"}
 CODE = ("make_inputs", "torch ", "[tool.perfci")  # names of code keep their spelling where a sentence starts with one
+PACKAGE = Path(perfci.__file__).parent
+
+
+def facts_of(template: str) -> set[tuple[str, str]]:
+    """(name, format) of every fact that a template names."""
+    return {(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None}
+
+
+def said() -> dict[str, str]:
+    """Every text given to `say` in the source -> the file that says it."""
+    found: dict[str, str] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if not any(isinstance(n, ast.ImportFrom) and n.module == "perfci.wording" for n in ast.walk(tree)):
+            continue
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id == "say":
+                text = call.args[0]
+                assert isinstance(text, ast.Constant), f"{path.name}, line {call.lineno}: say() takes one literal text"
+                found[text.value] = path.name
+    for path in PACKAGE.rglob("*.j2"):
+        found |= dict.fromkeys(re.findall(r"\bsay\(\s*\"([^\"]*)\"", path.read_text(encoding="utf-8")), path.name)
+    return found
+
+
+SAID = said()
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -21,10 +54,64 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def test_no_kind_comes_twice():
-    text = resources.files("perfci.wording").joinpath("en.yaml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", [f"{language}.yaml" for language in LANGUAGES] + [f"{o}.phrases.yaml" for o in OTHERS])
+def test_nothing_comes_twice(name):
+    text = resources.files("perfci.wording").joinpath(name).read_text(encoding="utf-8")
 
-    assert sorted(yaml.load(text, _StrictLoader)) == KINDS
+    assert yaml.load(text, _StrictLoader)
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_reason_has_a_sentence_in_every_language(language):
+    assert sorted(catalogue(language)) == KINDS
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_sentence_names_the_same_facts_in_every_language(language):
+    there = catalogue(language)
+
+    assert [kind for kind in KINDS if facts_of(catalogue()[kind]) != facts_of(there[kind])] == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_text_has_its_words_in_every_language_and_none_is_left_over(language):
+    there = phrases(language)
+
+    assert {text: where for text, where in SAID.items() if text not in there} == {}
+    assert sorted(there.keys() - SAID) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_text_names_the_same_facts_in_every_language(language):
+    there = phrases(language)
+
+    assert [text for text in SAID if facts_of(text) != facts_of(there[text])] == []
+
+
+def test_all_texts_have_known_formats():
+    fields = {(text, *field) for text in SAID for field in facts_of(text)}
+
+    assert [text for text, name, spec in sorted(fields) if not name.isidentifier() or spec not in FORMATS] == []
+
+
+def test_chinese_sentences_end_as_such_and_have_marks_of_their_own():
+    templates = catalogue("zh").values()
+
+    assert [text for text in templates if not text.endswith(("。", "？", "}", "："))] == []  # noqa: RUF001
+    assert [text for text in templates if re.search("[\u3400-\u9fff][,;:!?]|[,;!?][\u3400-\u9fff]", text)] == []
+
+
+def test_a_cause_ends_without_a_stop_in_any_language():
+    cause = Reason("base_wrong", {"case": "rows=1", "cause": "git_missing"})
+
+    with speaking("zh"):
+        assert "。。" not in sentence(cause)
+
+
+def test_what_is_spoken_ends_with_its_context():
+    with speaking("zh"):
+        assert say("verdict") == "判定"
+    assert say("verdict") == "verdict"
 
 
 @pytest.mark.parametrize("kind", KINDS)

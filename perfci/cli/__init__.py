@@ -5,6 +5,7 @@ app         the commands and their options
 answers     what the commands do, in terms of the pipeline
 progress    what is shown while a run is under way
 tables      what is shown of its result
+exports     its numbers as CSV or Parquet
 demo        a project with planted mistakes
 """
 

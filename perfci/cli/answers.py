@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,18 +13,22 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from perfci import pipeline, store
-from perfci.cli import details, language, selftests, tables
+from perfci.cli import details, language, rebaselines, selftests, tables
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.progress import Progress
 from perfci.codec import encode
 from perfci.doctor import Facts
 from perfci.errors import UsageError
 from perfci.model import DuelWhat, Judgements, OpRun, Run, Suite
+from perfci.pipeline.rebaseline import Wishes
 from perfci.plan import Request
 from perfci.report import data
 from perfci.settings import Settings
 from perfci.spec import matches
-from perfci.wording import sentence
+from perfci.wording import say, sentence
+
+_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""What a terminal obeys, or what turns text round, where JSON is read by people; its encoder escapes the others."""
 
 _SUITES = {
     "both": (Suite.ACCURACY, Suite.PERFORMANCE),
@@ -50,7 +55,7 @@ def check(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
     where = language.load(project)
     with Progress() as progress:
         found, judgements = pipeline.check(where, wanted, _command(), progress)
-    return _told(found, judgements, where.reports, strict=strict, json=json)
+    return _told(found, judgements, where, strict=strict, json=json)
 
 
 def run(wanted: Request, project: Path, *, json: bool) -> int:
@@ -62,7 +67,10 @@ def run(wanted: Request, project: Path, *, json: bool) -> int:
     if json:
         _plain(path.read_text(encoding="utf-8"))
     else:
-        _plain(f"Run: {_relative(path)}", "Next: `perfci compare` judges it, `perfci report` renders it.")
+        _plain(
+            say("Run: {path}", path=_relative(path)),
+            say("Next: `perfci compare` judges it, `perfci report` renders it."),
+        )
     return Exit.OK
 
 
@@ -72,7 +80,7 @@ def static(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
     where = dataclasses.replace(where, reports=where.reports / "static")
     with Progress() as progress:
         found, judgements = pipeline.static(where, wanted, _command(), progress)
-    return _told(found, judgements, where.reports, strict=strict, json=json)
+    return _told(found, judgements, where, strict=strict, json=json)
 
 
 def selftest(wanted: Request, project: Path, *, json: bool) -> int:
@@ -87,16 +95,16 @@ def selftest(wanted: Request, project: Path, *, json: bool) -> int:
     return Exit.OK if found.passed else Exit.GATE_FAILED
 
 
-def _told(found: Run, judgements: Judgements, reports: Path, *, strict: bool, json: bool) -> int:
+def _told(found: Run, judgements: Judgements, where: Settings, *, strict: bool, json: bool) -> int:
     """Print the verdicts, write the report, and give the exit code."""
     # The verdicts first: they are known even where the report cannot be written.
     if json:
         _print_json(data.to_json(judgements, found))
     else:
-        _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
-    path = _write_report(found, judgements, reports)
+        _print_verdicts(found, judgements, strict=strict)
+    path = _write_report(found, judgements, where, where.reports)
     if not json:
-        _plain(f"Report: {_relative(path)}")
+        _plain(say("Report: {path}", path=_relative(path)))
     return exit_code(judgements.gate, strict=strict)
 
 
@@ -110,7 +118,7 @@ def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, j
     if json:
         _print_json(data.to_json(judgements, found))
     else:
-        _print(tables.verdicts(judgements, found), tables.summary(judgements, strict=strict))
+        _print_verdicts(found, judgements, strict=strict)
     return exit_code(judgements.gate, strict=strict)
 
 
@@ -118,8 +126,8 @@ def report(path: Path, out: Path | None, project: Path) -> int:
     """Render a stored run."""
     where, found = language.load(project), store.read_run(path)
     folder = out or (path if path.is_dir() else path.parent)
-    written = _write_report(found, pipeline.decide(found, where), folder, path)
-    _plain(f"Report: {_relative(written)}")
+    written = _write_report(found, pipeline.decide(found, where), where, folder, path)
+    _plain(say("Report: {path}", path=_relative(written)))
     return Exit.OK
 
 
@@ -133,6 +141,19 @@ def accept(paths: Sequence[Path], ops: Sequence[str], project: Path, *, add: boo
     else:
         _print(*tables.acceptances(accepted))
     return Exit.GATE_FAILED if any(one.refused for one in accepted) else Exit.OK
+
+
+def rebaseline(
+    paths: Sequence[Path], ops: Sequence[str], project: Path, wishes: Wishes, *, cases: bool, json: bool
+) -> int:
+    """What the environment moved since the baselines; with a wish to write, a step in them."""
+    where = language.load(project)
+    found = pipeline.rebaseline_runs([store.read_run(path) for path in paths], where, ops, wishes)
+    if json:
+        _print_json(rebaselines.to_json(found))
+    else:
+        _print(*rebaselines.shown(found, by_case=cases, wrote=wishes.write))
+    return rebaselines.exit_code(found)
 
 
 def list_ops(ops: Sequence[str], case: str | None, device: str, project: Path, *, json: bool) -> int:
@@ -215,11 +236,21 @@ def _known_ops(run: Run, ops: Sequence[str]) -> None:
             raise UsageError("op_not_in_run", op=op, known=", ".join(known))
 
 
-def _write_report(run: Run, judgements: Judgements, folder: Path, launches: Path | None = None) -> Path:
+def _write_report(
+    run: Run, judgements: Judgements, where: Settings, folder: Path, launches: Path | None = None
+) -> Path:
     from perfci import report
 
-    source = launches or folder
-    return report.write(run, judgements, folder, source)
+    return report.write(run, judgements, folder, launches or folder, pipeline.baselines_for(run, where))
+
+
+def _print_verdicts(run: Run, judgements: Judgements, *, strict: bool) -> None:
+    _print(tables.verdicts(judgements, run))
+    for said, lines in tables.pasted(judgements):
+        _print(said)
+        # Not through the console, which breaks lines that are to be copied.
+        _plain(*lines)
+    _print(tables.summary(judgements, strict=strict))
 
 
 def _print(*parts: RenderableType) -> None:
@@ -235,7 +266,8 @@ def _plain(*lines: str) -> None:
 
 
 def _print_json(answer: Any) -> None:
-    sys.stdout.buffer.write(encode(answer) + b"\n")
+    text = _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", encode(answer).decode())
+    sys.stdout.buffer.write(text.encode() + b"\n")
 
 
 def _command() -> str:

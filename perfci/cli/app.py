@@ -16,8 +16,9 @@ app = typer.Typer(
     help="Is each Triton kernel still right, and still fast? A verdict that can be trusted, with its reason.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 ok, 1 perfci itself failed, 2 the gate failed, 3 only warnings, 130 and 143 stopped.",
+    rich_markup_mode=None,  # rich takes as long to import as all the rest of `perfci --help`
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="Exit codes: 0 ok, 1 perfci itself failed, 2 the gate failed, 3 only warnings, 129, 130 and 143 stopped.",
 )
 
 
@@ -52,6 +53,13 @@ class DuelKind(StrEnum):
     CHANGED = "changed"
     ALL = "all"
     NONE = "none"
+
+
+class TableFormat(StrEnum):
+    """How a table is written."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
 
 
 class Format(StrEnum):
@@ -302,6 +310,55 @@ def accept(
     return answers.accept(runs, op, project, add=add, dirty=dirty, json=output is Format.JSON)
 
 
+@app.command()
+def rebaseline(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Fresh runs in the environment of now, of one device and timer."),
+    ],
+    op: Ops = [],  # noqa: B006
+    cases: Annotated[bool, typer.Option("--cases", show_default="off", help="Show every case under its op.")] = False,
+    write: Annotated[
+        bool,
+        typer.Option("--write", show_default="off", help="Store the numbers anew, with a step that says why."),
+    ] = False,
+    why: Annotated[
+        str, typer.Option("--why", metavar="TEXT", show_default="none", help="What changed around the kernels.")
+    ] = "",
+    include_unexplained: Annotated[
+        list[str],
+        typer.Option(
+            "--include-unexplained",
+            metavar="OP",
+            show_default="none",
+            help="Take cases of this op too whose kernel moved where its reference did not.",
+        ),
+    ] = [],  # noqa: B006
+    include_changed_code: Annotated[
+        list[str],
+        typer.Option(
+            "--include-changed-code",
+            metavar="OP",
+            show_default="none",
+            help="Take this op although its files changed since its baseline.",
+        ),
+    ] = [],  # noqa: B006
+    dirty: Annotated[
+        bool,
+        typer.Option("--dirty", show_default="off", help="Take runs of a work tree with uncommitted changes too."),
+    ] = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Show what a new driver, torch or board moved since the baselines, op by op; store it as a step."""
+    from perfci.cli import answers
+    from perfci.pipeline.rebaseline import Wishes
+
+    wishes = Wishes(write, why, tuple(include_unexplained), tuple(include_changed_code), dirty)
+    return answers.rebaseline(runs, op, project, wishes, cases=cases, json=output is Format.JSON)
+
+
 @app.command("list")
 def list_(
     op: Ops = [],  # noqa: B006
@@ -333,11 +390,122 @@ def show(
 
 
 @app.command()
+def export(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One or more runs, one behind the other.")],
+    output: Annotated[TableFormat, typer.Option("--format", help="parquet needs the package pyarrow.")] = (
+        TableFormat.CSV
+    ),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", show_default="standard output", help="File to write, or to replace."),
+    ] = None,
+    verdicts: Annotated[
+        bool,
+        typer.Option(
+            "--verdicts", show_default="off", help="Judge the runs too: verdict, reason and change of each case."
+        ),
+    ] = False,
+    project: Annotated[
+        Path | None,
+        typer.Option(
+            "--project",
+            metavar="DIR",
+            show_default="the one around each run",
+            help="A folder of the project that judges.",
+        ),
+    ] = None,
+    lang: Lang = None,
+) -> int:
+    """Write what was measured as a table, one row a block and arm: for pandas, a spreadsheet, a database."""
+    from perfci.cli import exports
+
+    return exports.export(runs, str(output), out, project, verdicts=verdicts)
+
+
+@app.command()
 def doctor(output: Output = Format.TEXT, project: Project = HERE, lang: Lang = None) -> int:
     """Look at this machine: what is installed, the device, its timer and state, and known traps."""
     from perfci.cli import answers
 
     return answers.doctor(project, json=output is Format.JSON)
+
+
+@app.command()
+def init(
+    owners: Annotated[
+        list[str],
+        typer.Option(
+            "--owners",
+            metavar="@TEAM",
+            show_default="a line to fill in",
+            help="Who approves changes to thresholds/ and baselines/; repeat for several.",
+        ),
+    ] = [],  # noqa: B006
+    install: Annotated[
+        str | None,
+        typer.Option(
+            "--install",
+            metavar="SPEC",
+            show_default="as perfci was installed here",
+            help="What pip installs perfci from in CI, such as git+https://HOST/perfci.git@TAG.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", show_default="off", help="Show the changes, and write nothing.")
+    ] = False,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Set a repository up: folders, thresholds, settings, CI jobs, owners; shows what it adds, takes nothing away."""
+    from perfci.cli import inits
+
+    return inits.set_up(project, owners, install, dry_run=dry_run)
+
+
+@app.command("new")
+def new_(
+    op: Annotated[
+        str, typer.Argument(metavar="OP", help="Name of the op, perhaps in folders: flash, attention/flash.")
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FILE:FUNCTION",
+            show_default="a kernel to fill in",
+            help="Make an op of a function that launches Triton kernels.",
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference",
+            metavar="PATH",
+            show_default="none",
+            help="What --from is compared with, by its dotted path: torch.nn.functional.softmax.",
+        ),
+    ] = None,
+    sketches: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-kernelgen", metavar="DIR", show_default="none", help="Make an op of KernelGen's files in a folder."
+        ),
+    ] = None,
+    version: Annotated[
+        int | None,
+        typer.Option("--version", metavar="N", min=0, show_default="the newest", help="Which of KernelGen's versions."),
+    ] = None,
+    fake: Annotated[
+        bool,
+        typer.Option("--fake", show_default="off", help="An op for the fake device, to try perfci out without torch."),
+    ] = False,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Write a new op's four files: ready to run, around a function that you have, or of KernelGen's sketches."""
+    from perfci.cli import news
+
+    return news.make(op, project, source=source, reference=reference, sketches=sketches, version=version, fake=fake)
 
 
 @app.command()

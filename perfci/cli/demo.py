@@ -64,7 +64,7 @@ def _build(folder: Path) -> None:
 
 
 def _plant(path: Path, before: str, after: str) -> None:
-    path.write_text(path.read_text(encoding="utf-8").replace(before, after), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace(before, after), encoding="utf-8", newline="\n")
 
 
 def _quietly(step: Callable[[], int]) -> None:

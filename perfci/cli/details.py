@@ -32,7 +32,7 @@ from perfci.model import (
     Summary,
     Verdict,
 )
-from perfci.report import against, compiled, rows
+from perfci.report import against, compiled, rows, words
 from perfci.report.accuracy import dtype_of
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.wording import say, sentence
@@ -77,7 +77,7 @@ class Grid:
 def show(op: OpRun, cases: Sequence[PerformanceCase], judged: Judged, run: Run) -> Iterator[RenderableType]:
     """Details of an op's chosen cases; `judged` has the performance rows by op and case."""
     name, where_ran = plain(op.op, NAME_LIMIT), run.environment
-    where = plain(f"{where_ran.device.name}{rows.timed_by(where_ran.timer)}")
+    where = plain(f"{where_ran.device.name}{words.timed_by(where_ran.timer)}")
     if op != OpRun(op.op) or not run.static:
         yield Text(say("{op} on {device}", op=name, device=where), style="bold")
     for reason in (op.failure, op.unmeasured, *op.notes):
@@ -101,7 +101,7 @@ def _case(op: str, case: PerformanceCase, row: Judgement | None) -> Iterator[Ren
     yield Text(f"{op} {plain(case.case, NAME_LIMIT)}", style="bold")
     if row:
         told = [plain(sentence(reason)) for reason in row.reasons]
-        yield Text.assemble((str(row.verdict), _STYLES[row.verdict.gate]), "  ", *told[:1])
+        yield Text.assemble((str(row.verdict), _STYLES[row.gate]), "  ", *told[:1])
         yield from (Text("  " + say("also: {text}", text=text)) for text in told[1:])
     yield from (Text(f"  {plain(sentence(reason))}") for reason in case.suspicion)
     yield Text(_times(case, row))
@@ -127,7 +127,7 @@ def _times(case: PerformanceCase, row: Judgement | None) -> str:
         (say("base"), units.time(seen.base_us if seen else None)),
         (say("baseline"), units.time(seen.baseline_us if seen else None)),
         (say("reference"), units.time(seen.reference_us if seen else None)),
-        (say("speedup"), rows.speedup(speedup)),
+        (say("speedup"), words.speedup(speedup)),
         (say("first call"), units.time(None if case.compile_s is None else case.compile_s * 1e6)),
         (say("L2 cache"), _cache(case)),
         (say("memory"), units.size(case.footprint_bytes)),
@@ -219,9 +219,9 @@ def _identity(found: Identity) -> Iterator[RenderableType]:
     """What one call of the kernel does on the device."""
     if found.unknown:
         yield Text(f"  {plain(sentence(found.unknown))}")
-    operations = rows.number(len(found.operations), "torch operation")
+    operations = words.torch_operations(len(found.operations))
     tuned = say("; tuned: {choices}", choices=plain("; ".join(found.choices))) if found.choices else ""
-    launches = rows.number(len(found.launches), "launch", "launches")
+    launches = words.launches(len(found.launches))
     yield Text("  " + say("a call makes {launches}, {operations}", launches=launches, operations=operations) + tuned)
     if found.launches:
         yield Grid(

@@ -14,8 +14,13 @@ class Exit(IntEnum):
     PERFCI_FAILED = 1
     GATE_FAILED = 2
     WARNINGS = 3
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
+
+
+STOPPED = {"SIGHUP": Exit.HUNG_UP, "SIGINT": Exit.INTERRUPTED, "SIGTERM": Exit.TERMINATED}
+"""By the signal that stopped perfci."""
 
 
 def exit_code(gate: Gate, *, strict: bool) -> Exit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import signal
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from perfci.cli.exits import Exit
+from perfci.cli.exits import STOPPED, Exit
 from perfci.errors import PerfciError, Stopped, StoredFileError
 from perfci.spec import Accuracy, Performance
 
@@ -36,8 +37,9 @@ def _run(arguments: list[str]) -> int:
         _tell(error)
         return Exit.PERFCI_FAILED
     except Stopped as stop:
-        _tell_stopped(stop.signal_name)
-        return Exit.INTERRUPTED if stop.signal_name == "SIGINT" else Exit.TERMINATED
+        with contextlib.suppress(OSError):  # a terminal that hung up takes no words
+            _tell_stopped(stop.signal_name)
+        return STOPPED[stop.signal_name]
     except BrokenPipeError:
         # Whoever read the output has gone, as `head` does. Not 0: the gate may have failed.
         sys.stderr.close()
@@ -69,14 +71,18 @@ def _stop_on_signals() -> None:
         raise Stopped(signal.Signals(number).name)
 
     # SIGINT too: typer would end the program itself on KeyboardInterrupt, without a word about what was saved.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    known = (getattr(signal, name, None) for name in STOPPED)  # Windows has no SIGHUP
+    for number in known:
+        # nohup has it ignored, and that stays.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
 
 
 def _tell(error: PerfciError) -> None:
+    from perfci.report.text import BLOCK_LIMIT, plain
     from perfci.wording import sentence
 
-    print(f"perfci: {sentence(error.reason)}", file=sys.stderr)
+    print(f"perfci: {plain(sentence(error.reason), BLOCK_LIMIT)}", file=sys.stderr)
 
 
 def _tell_stopped(name: str) -> None:

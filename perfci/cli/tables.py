@@ -19,7 +19,8 @@ from rich.text import Text
 
 from perfci.cli.details import show
 from perfci.model import Gate, Judgements, Plan, PlannedOp, Reason, Run, Suite, Verdict
-from perfci.report import rows
+from perfci.report import rows, words
+from perfci.report.pasting import pastings
 from perfci.report.rows import Row
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.wording import say, sentence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from perfci.accept import Acceptance
     from perfci.doctor import Finding
 
-__all__ = ["Shown", "acceptances", "findings", "ops", "show", "summary", "verdicts"]
+__all__ = ["Shown", "acceptances", "findings", "ops", "pasted", "show", "summary", "verdicts"]
 
 PLAIN = 160
 """Columns where there is no terminal, as in a pipeline's log."""
@@ -109,6 +110,16 @@ def summary(judgements: Judgements, *, strict: bool = False) -> Text:
     return Text(text, style=STYLES[Gate.FAILS if failed_by_warning else judgements.gate])
 
 
+def pasted(judgements: Judgements) -> Iterator[tuple[RenderableType, tuple[str, ...]]]:
+    """Where the entries go that would accept the slow-downs, and their lines: these are to be printed as they are."""
+    for one in pastings(judgements):
+        yield _paragraph(f"{one.more} {one.said}".strip()), one.lines
+
+
+def _paragraph(text: str) -> RenderableType:
+    return Shown(lambda _: [Text(text)], lambda: wrapped(text, ""))
+
+
 def ops(plan: Plan) -> RenderableType:
     """Every op with its cases."""
     text = Text("\n").join(_op_lines(op) for op in plan.ops)
@@ -118,7 +129,7 @@ def ops(plan: Plan) -> RenderableType:
 def acceptances(accepted: Sequence[Acceptance]) -> Iterator[RenderableType]:
     """What went into the baselines, and what did not and why."""
     for one in accepted:
-        name, cases = plain(one.op, NAME_LIMIT), rows.number(len(one.accepted), "case")
+        name, cases = plain(one.op, NAME_LIMIT), words.cases(len(one.accepted))
         head = say("{op}: {cases} accepted", op=name, cases=cases)
         refused = say(", {count} refused", count=len(one.refused)) if one.refused else ""
         yield Text(f"{head}{refused}", style=STYLES[Gate.FAILS if one.refused else Gate.OK])
@@ -199,11 +210,11 @@ def _right(text: str, width: int) -> str:
 def _terminal_row(row: Row, told: str, layout: _Layout) -> Iterator[RenderableType]:
     first, *rest = layout.cells(row)
     text = Text(first)
-    text.stylize(STYLES[row.verdict.gate], 0, len(row.verdict))
+    text.stylize(STYLES[row.gate], 0, len(row.verdict))
     yield text
     yield from (Text(line) for line in rest)
     if told:
-        yield Padding(Text(told, style="" if row.verdict.gate is not Gate.OK else "dim"), (0, 0, 0, INDENT))
+        yield Padding(Text(told, style="" if row.aloud else "dim"), (0, 0, 0, INDENT))
 
 
 def _about(run: Run) -> str:
@@ -216,7 +227,7 @@ def _about(run: Run) -> str:
         targets = ", ".join(static.targets)
         text = say("Compiled for {targets} by {by}{commit}.", targets=targets, by=static.toolchain, commit=commit)
         return plain(text)
-    how, name = rows.timed_by(where.timer), where.device.name
+    how, name = words.timed_by(where.timer), where.device.name
     return plain(say("On {device}{how}{commit}, seed {seed}.", device=name, how=how, commit=commit, seed=run.plan.seed))
 
 
@@ -233,8 +244,8 @@ def _few(found: Sequence[Row]) -> tuple[list[tuple[Row, str]], list[str]]:
 
     Nothing is told about rows that are as they should be, nor the same sentence twice in a row of what is fine.
     """
-    grave = [row for row in found if row.verdict.gate is not Gate.OK]
-    fine = [row for row in found if row.verdict.gate is Gate.OK]
+    grave = [row for row in found if row.aloud]
+    fine = [row for row in found if not row.aloud]
     kept = [*grave, *fine[:FINE_ROWS]]
     told = ["" if row.quiet else plain(row.sentence) for row in kept]
     once = ["" if i > len(grave) and text == told[i - 1] else text for i, text in enumerate(told)]
@@ -276,7 +287,11 @@ def wrapped(text: str, indent: str = "", width: int = PLAIN) -> list[str]:
 
 
 def _op_lines(op: PlannedOp) -> Text:
-    counts = f"{rows.number(len(op.performance), 'performance case')}, {rows.number(len(op.accuracy), 'accuracy case')}"
+    counts = say(
+        "{performance}, {accuracy}",
+        performance=words.performance_cases(len(op.performance)),
+        accuracy=words.accuracy_cases(len(op.accuracy)),
+    )
     head = Text.assemble((plain(op.op, NAME_LIMIT), "bold"), "  ", say("cannot run") if op.failure else counts)
     if op.failure:
         return Text("\n").join([head, Text(f"  {plain(sentence(op.failure))}", style=STYLES[Gate.FAILS])])

@@ -1,8 +1,8 @@
 """Timer of the first tier: the device's own activity records (CUPTI, through torch.profiler).
 
-A launch is what stands between two of perfci's flushes. An event pair adds about 3 us to a short kernel on an H200,
-these records do not. A profiler's first start in a process takes seconds, a later session some 15 ms, so one session
-spans many blocks.
+A launch is what stands between two of perfci's flushes; where the cache is to stay warm, between a mark of perfci's and
+the next flush. An event pair adds about 3 us to a short kernel on an H200, these records do not. A profiler's first
+start in a process takes seconds, a later session some 15 ms, so one session spans many blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.cuda import synchronize
 from torch.profiler import ProfilerActivity, profile
 
 from perfci.device.flush import NAME, Flush
-from perfci.device.seam import Launch
+from perfci.device.seam import Launch, warmed
 from perfci.errors import DeviceError
 
 # torch says that only the last cycle is kept; a session has only one.
@@ -44,16 +44,23 @@ class Record:
 class ActivitySession:
     """Queues launches between flushes; reads their records when the profiler has stopped."""
 
-    def __init__(self, flush: Flush) -> None:
+    def __init__(self, flush: Callable[[], None], mark: Callable[[], None]) -> None:
         self._flush = flush
+        self._mark = mark
         self._marks = 0
         self._timed: list[tuple[int, float]] = []
         self._records: list[Record] = []
 
-    def launch(self, call: Callable[[], Any]) -> Any:
-        """Flush, then call; the records up to the next flush are this launch's."""
-        self._flush()
-        self._marks += 1
+    def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
+        """Flush, then call; the records up to the next flush are this launch's.
+
+        A warm launch begins behind a mark instead, and what stands between the flush and the mark belongs to none.
+        """
+        self.pause()
+        if warm:
+            warmed(call)
+            self._mark()
+            self._marks += 1
         began = perf_counter()
         result = call()
         self._timed.append((self._marks - 1, 1e6 * (perf_counter() - began)))
@@ -86,7 +93,7 @@ class ActivitySession:
 @contextmanager
 def activity_session(flush: Flush) -> Iterator[ActivitySession]:
     """Run one profiler session."""
-    session = ActivitySession(flush)
+    session = ActivitySession(flush, flush.mark)
     # The profiler's own start is not the device's work, so it waits before anything is queued.
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         synchronize()
@@ -97,7 +104,7 @@ def activity_session(flush: Flush) -> Iterator[ActivitySession]:
 
 
 def split_at_flushes(records: Sequence[Record], expected: int) -> list[list[Record]]:
-    """Records behind each flush, up to the next, in order of start; raises DeviceError if a flush is missing."""
+    """Records behind each flush or mark, up to the next, in order of start; raises DeviceError if one is missing."""
     groups: list[list[Record]] = []
     for record in records:
         if record.name == NAME:

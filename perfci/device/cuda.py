@@ -22,7 +22,7 @@ from perfci.device.capture import captured, inputs_digest
 from perfci.device.compiled import recorded_kernels
 from perfci.device.events import event_session
 from perfci.device.flush import Flush
-from perfci.device.nvml import Board, device_key
+from perfci.device.nvml import Board
 from perfci.device.seam import Capture, PeakMemory, Race, Session
 from perfci.device.tensors import TorchArrays, operator_namespaces
 from perfci.errors import DeviceError
@@ -56,13 +56,15 @@ class CudaDevice:
         self.info = Device(
             kind="cuda",
             name=properties.name,
-            key=device_key(properties.name),
+            key=self._board.key(properties.name, properties.multi_processor_count),
             uuid=self._board.uuid() or str(getattr(properties, "uuid", "")) or None,
             driver=self._board.driver(),
             runtime=f"CUDA {torch.version.cuda}",
             processors=properties.multi_processor_count,
             l2_bytes=properties.L2_cache_size,
             memory_bytes=properties.total_memory,
+            mig=self._board.mig(properties.name, properties.multi_processor_count),
+            power_limit_w=self._board.power_limit_w(),
         )
         self.arrays = TorchArrays("cuda")
         self.timer: str | None = None
@@ -212,6 +214,8 @@ def _timing_functions() -> dict[str, Any]:
         "time.time": time.time,
         # What turns records into numbers and verdicts; a kernel shares the process with it.
         "perfci.device.flush.Flush.__call__": Flush.__call__,
+        "perfci.device.flush.Flush.mark": Flush.mark,
+        "torch.cuda._sleep": torch.cuda._sleep,
         "perfci.stats.launch_shift": stats.launch_shift,
         "perfci.stats.summary": stats.summary,
     }

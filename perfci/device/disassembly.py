@@ -126,5 +126,7 @@ def _said(name: str, image: bytes, *options: str) -> str | None:
         file.write(image)
         file.flush()
         command = [path, *options, file.name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT_S)
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=TIME_LIMIT_S
+        )
     return done.stdout if done.returncode == 0 else None

@@ -14,7 +14,7 @@ import torch
 from torch.cuda import synchronize
 
 from perfci.device.flush import Flush
-from perfci.device.seam import Launch
+from perfci.device.seam import Launch, warmed
 
 _FLUSH_PROBES = 20
 _SPIN_CYCLES = 150_000
@@ -30,12 +30,15 @@ class EventSession:
         self._launches: list[Launch] = []
         self._flush_us = _flush_time_us(flush)
 
-    def launch(self, call: Callable[[], Any]) -> Any:
-        """Flush, then time one call."""
+    def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
+        """Flush, then time one call; a warm one behind the same calls untimed."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         # The device spins while the host queues what follows, so that no event waits for the host.
         torch.cuda._sleep(_SPIN_CYCLES)
         self._flush()
+        if warm:
+            warmed(call)
+            torch.cuda._sleep(_SPIN_CYCLES)
         start.record()
         began = perf_counter()
         result = call()

@@ -6,6 +6,7 @@ plants noise, drift, spikes, throttling and foreign processes; `crash` and `hang
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -13,14 +14,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.device.seam import Launch, PeakMemory, Race
+from perfci.device.seam import Launch, PeakMemory, Race, warmed
 from perfci.device.source import inputs_digest
-from perfci.errors import UsageError
+from perfci.errors import DeviceError, UsageError
 from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 
 VISIBLE = "FAKE_VISIBLE_DEVICES"
@@ -44,26 +46,72 @@ class FakeSpec:
     spike_share: float = 0.01
     """share of launches that take `spike_factor` times as long"""
     spike_factor: float = 1.5
+    warm_factor: float = 1.0
+    """how much of its time a launch takes that finds its own data in the cache"""
     speed: float = 1.0
     """of this board against the nominal one"""
+    kernel_speed: float = 1.0
+    """of kernels alone, the base's too: what a compiler or driver may do to them"""
+    reference_speed: float = 1.0
+    """of references alone"""
     model: str = "Fake One"
+    driver: str = ""
+    """its version; none unless said"""
+    board: str = ""
+    """its identifier, where it is not to be FAKE-0, FAKE-1, ..."""
     throttle: tuple[str, ...] = ()
     foreign_processes: int = 0
     memory_bytes: int = 1 << 34
     devices: int = 1
     """boards of the host; a process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones"""
+    locked: bool = False
+    """one run at a time has the board, as with real ones"""
+    gone_file: str = ""
+    """once this file exists the board has fallen off the bus: launches raise, and no process can open it"""
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> FakeSpec:
-        """From `[tool.perfci.fake]`; raises UsageError for a key it does not know."""
-        known = {f.name for f in fields(cls)}
-        for key in table:
+        """From `[tool.perfci.fake]`; raises UsageError for a key it does not know, and for a value of another type."""
+        known = {f.name: f.default for f in fields(cls)}
+        for key, value in table.items():
             if key not in known:
                 raise UsageError("fake_setting_unknown", key=key, known=", ".join(sorted(known)))
+            wanted, fits = _OTHERS.get(key) or _KINDS[type(known[key])]
+            if not fits(value):
+                raise UsageError("fake_setting_type", key=key, wanted=wanted, found=repr(value))
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
         }
         return cls(**values)
+
+
+def _is_number(value: object, least: float = 0.0) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
+
+
+_KINDS: Mapping[type, tuple[str, Callable[[Any], bool]]] = {
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("a whole number, 0 or more", lambda value: _is_number(value) and isinstance(value, int)),
+    float: ("a number, 0 or more", _is_number),
+    str: ("a text in quotes", lambda value: isinstance(value, str)),
+    tuple: (
+        "a list of texts in quotes",
+        lambda value: isinstance(value, list | tuple) and all(isinstance(each, str) for each in value),
+    ),
+}
+"""What a key's value may be, by the type of its default."""
+
+_OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "drift_per_block": ("a number above -1", lambda value: _is_number(value, -0.999)),
+    **dict.fromkeys(
+        ("speed", "kernel_speed", "reference_speed"), ("a number above 0", lambda value: _is_number(value, 1e-9))
+    ),
+    "devices": ("a whole number, 1 or more", lambda value: _is_number(value, 1) and isinstance(value, int)),
+}
+
+
+_KERNELS, _REFERENCE = frozenset({"kernel", "base"}), "reference"
+"""Names of arms."""
 
 
 class _Clock:
@@ -107,11 +155,16 @@ class FakeSession:
         self._launches: list[Launch] = []
         self.pause()
 
-    def launch(self, call: Callable[[], Any]) -> Any:
-        """Run the call and note the time that it claims, noise added."""
+    def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
+        """Run the call and note the time that it claims, noise added; a warm one behind untimed ones."""
+        if _is_gone(self._spec):
+            raise RuntimeError("the fake device is lost")
+        if warm:
+            warmed(call)
         _clock.spent.clear()
         result = call()
-        us = _ticks(sum(_clock.spent) * self._factor(call)) if _clock.spent else 0.0
+        claimed = sum(_clock.spent) * (self._spec.warm_factor if warm else 1.0)
+        us = _ticks(claimed * self._factor(call)) if _clock.spent else 0.0
         self._launches.append(Launch(us, us, None, len(_clock.spent)))
         return result
 
@@ -138,7 +191,8 @@ class FakeSession:
             self._bias[arm] = self._rng.normal(0, spec.process_noise)
         spike = spec.spike_factor if self._rng.random() < spec.spike_share else 1.0
         log = self._rng.normal(0, spec.launch_noise) + self._block_effect + self._bias[arm]
-        return float(np.exp(log)) * spike / spec.speed
+        own = spec.reference_speed if arm == _REFERENCE else spec.kernel_speed if arm in _KERNELS else 1.0
+        return float(np.exp(log)) * spike / (spec.speed * own)
 
 
 @dataclass(frozen=True)
@@ -162,11 +216,14 @@ class FakeDevice:
     absent: Reason | None = None
 
     def __init__(self, spec: FakeSpec, seed: int) -> None:
+        if _is_gone(spec):
+            raise DeviceError("fake_gone", file=spec.gone_file)
         self.info = Device(
             kind="fake",
             name=spec.model,
             key=spec.model.lower().replace(" ", "-"),
-            uuid=f"FAKE-{os.environ.get(VISIBLE, '0').split(',')[0]}",
+            uuid=spec.board or f"FAKE-{os.environ.get(VISIBLE, '0').split(',')[0]}",
+            driver=spec.driver or None,
             runtime="virtual",
             processors=8,
             l2_bytes=1 << 20,
@@ -251,6 +308,10 @@ class FakeDevice:
     def tampered(self) -> tuple[str, ...]:
         """Offer nothing to tamper with."""
         return ()
+
+
+def _is_gone(spec: FakeSpec) -> bool:
+    return bool(spec.gone_file) and Path(spec.gone_file).exists()
 
 
 def _ticks(us: float) -> float:

@@ -1,4 +1,7 @@
-"""perfci's own cache flush: it never goes through an operation under test, and its records delimit launches."""
+"""perfci's own cache flush: it never goes through an operation under test, and its records delimit launches.
+
+So do those of its mark, a flush that reads next to nothing, where the cache has to stay as it is.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,12 @@ import triton.language as tl
 
 NAME = "perfci_l2_flush"
 """The kernel's name in the device's activity records."""
+
+_MARK_COUNT = 16
+"""Integers that a mark reads; like a flush's a multiple of 16, so that both are one compiled kernel."""
+
+_HOLD_CYCLES = 70_000
+"""About 35 us at an H200's clock: as long as a flush, behind which the host queues what is to be timed."""
 
 _BLOCK = 4096
 _STEPS = 4
@@ -38,4 +47,12 @@ class Flush:
 
     def __call__(self) -> None:
         """Queue one flush."""
-        perfci_l2_flush[self._grid](self._source, self._sink, self._count, _BLOCK, _STEPS, num_warps=8)
+        self._queue(self._grid, self._count)
+
+    def mark(self) -> None:
+        """Queue a pause as long as a flush, and behind it a mark; L2 stays as it is."""
+        torch.cuda._sleep(_HOLD_CYCLES)
+        self._queue((1,), _MARK_COUNT)
+
+    def _queue(self, grid: tuple[int], count: int) -> None:
+        perfci_l2_flush[grid](self._source, self._sink, count, _BLOCK, _STEPS, num_warps=8)

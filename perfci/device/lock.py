@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -9,42 +10,54 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from perfci import locks
 from perfci.errors import DeviceError
 
 POLL_S = 0.5
+WAIT_S = 3600.0
 
 
 @contextmanager
-def device_lock(name: str, folder: str | None, waiting: Callable[[str], None]) -> Iterator[None]:
+def device_lock(
+    name: str, folder: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S
+) -> Iterator[None]:
     """Hold the device's lock; calls `waiting` with the holder's name as long as another process has it.
 
-    The kernel drops the lock with its process. Raises DeviceError where the folder cannot be written.
+    The kernel drops the lock with its process. Raises DeviceError where the folder cannot be written, and where the
+    device was not free for `limit_s` seconds.
     """
-    import fcntl  # not on Windows, where perfci only compares and reports
-
     path = Path(folder or tempfile.gettempdir()) / f"perfci-{name}.lock"
+    handle = _opened(path)
+    try:
+        _wait(handle, path, waiting, limit_s)
+        yield
+    finally:
+        os.close(handle)  # and with it goes the lock
+
+
+def _opened(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        with contextlib.suppress(PermissionError):
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        return os.open(path, os.O_RDONLY)  # another user's: it can be locked all the same
     except OSError as error:
-        raise DeviceError("lock_unwritable", path=str(path), error=str(error)) from error
+        raise _unwritable(path, error) from error
+
+
+def _wait(handle: int, path: Path, waiting: Callable[[str], None], limit_s: float) -> None:
+    until = time.monotonic() + limit_s
     try:
-        while not _try(handle):
-            waiting(os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process")
+        while not locks.take(handle):
+            if time.monotonic() > until:
+                raise DeviceError("device_taken", holder=locks.holder(handle), limit_s=limit_s)
+            waiting(locks.holder(handle))
             time.sleep(POLL_S)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
-        yield
-        fcntl.flock(handle, fcntl.LOCK_UN)
-    finally:
-        os.close(handle)
+    except OSError as error:  # a file system without locks
+        raise _unwritable(path, error) from error
+    with contextlib.suppress(OSError):
+        locks.sign(handle)
 
 
-def _try(handle: int) -> bool:
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _unwritable(path: Path, error: OSError) -> DeviceError:
+    return DeviceError("lock_unwritable", path=str(path), error=error.strerror or str(error))

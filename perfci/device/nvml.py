@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -18,6 +19,13 @@ _THROTTLE = {
 """Bits of the clocks-event reasons (nvml.h); idle and application clocks are no throttling."""
 
 
+_MIG = " MIG "
+"""How a slice's name goes on behind the board's."""
+
+_LEAST_WATTS = 1.0
+"""Limits nearer than this are the same."""
+
+
 class Board:
     """One board by its UUID; every reading is None where the library or the driver does not give it."""
 
@@ -28,7 +36,7 @@ class Board:
             import pynvml
 
             pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(index)
+            self._handle = _by_uuid(pynvml, uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(index)
             self._nvml = pynvml
         except Exception:
             self._nvml = None
@@ -50,6 +58,36 @@ class Board:
         """The model's name."""
         return self._ask("nvmlDeviceGetName")
 
+    def mig(self, name: str | None = None, processors: int | None = None) -> str | None:
+        """The slice of a board that is divided, as its maker calls it (1g.18gb); None for a whole board.
+
+        name, processors: as the runtime has them, which knows only the slice. Where neither it nor the library names
+        the profile, the slice is told by its processors.
+        """
+        named = next((each for each in (name, self.name()) if each and _MIG in each), None)
+        if named:
+            return named.partition(_MIG)[2].strip() or None
+        if self._ask("nvmlDeviceIsMigDeviceHandle"):
+            found = self._ask("nvmlDeviceGetAttributes")
+            slices, megabytes = (getattr(found, each, None) for each in ("gpuInstanceSliceCount", "memorySizeMB"))
+            if slices and megabytes:
+                return f"{slices}g.{math.ceil(megabytes / 1024)}gb"
+        elif not next(iter(self._ask("nvmlDeviceGetMigMode") or ()), 0):  # now, and after the next reset
+            return None
+        return f"{processors}sm" if processors else "slice"
+
+    def power_limit_w(self) -> float | None:
+        """What the driver holds the board to, watts; of a slice, the whole board's."""
+        return self._watts("nvmlDeviceGetEnforcedPowerLimit")
+
+    def usual_power_limit_w(self) -> float | None:
+        """What the board starts with, watts."""
+        return self._watts("nvmlDeviceGetPowerManagementDefaultLimit")
+
+    def key(self, name: str, processors: int | None = None) -> str:
+        """Folder of the baselines: of the model, and what it is held to where that is not what it comes with."""
+        return device_key(name, self.mig(name, processors), self.power_limit_w(), self.usual_power_limit_w())
+
     def state(self, *, own_context: bool = True) -> DeviceState:
         """Clocks, temperature, power, throttle reasons and foreign processes now."""
         power = self._ask("nvmlDeviceGetPowerUsage")
@@ -67,7 +105,8 @@ class Board:
         name = self.name()
         if name is None:
             return None
-        return Device("cuda", name, device_key(name), self.uuid(), self.driver())
+        key, mig, watts = self.key(name), self.mig(name), self.power_limit_w()
+        return Device("cuda", name, key, self.uuid(), self.driver(), mig=mig, power_limit_w=watts)
 
     def _foreign(self, own_context: bool) -> int | None:
         processes = self._ask("nvmlDeviceGetComputeRunningProcesses")
@@ -78,7 +117,12 @@ class Board:
         unseen = own_context and len(others) == len(processes)
         return max(len(others) - unseen, 0)
 
-    def _ask(self, function: str, *arguments: int, of_board: bool = True) -> Any:
+    def _watts(self, function: str) -> float | None:
+        board = self._ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
+        milliwatts = self._ask(function) if board is None else self._ask(function, board, of_board=False)
+        return None if milliwatts is None else milliwatts / 1000
+
+    def _ask(self, function: str, *arguments: Any, of_board: bool = True) -> Any:
         if self._nvml is None:
             return None
         try:
@@ -97,10 +141,28 @@ def throttle_names(bits: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for bit, name in _THROTTLE.items() if bits & bit))
 
 
-def device_key(name: str) -> str:
-    """Folder name of a model.
+def device_key(name: str, mig: str | None = None, limit_w: float | None = None, usual_w: float | None = None) -> str:
+    """Folder name of a model; a slice of one, and one held to another power than its maker's, are devices of their own.
 
     >>> device_key("NVIDIA H200"), device_key("NVIDIA A100-SXM4-80GB")
     ('nvidia-h200', 'nvidia-a100-sxm4-80gb')
+    >>> device_key("NVIDIA H200", "1g.18gb"), device_key("NVIDIA H200 MIG 1g.18gb", "1g.18gb")
+    ('nvidia-h200-mig-1g.18gb', 'nvidia-h200-mig-1g.18gb')
+    >>> device_key("NVIDIA H200", None, 700.0, 700.0), device_key("NVIDIA H200", None, 450.0, 700.0)
+    ('nvidia-h200', 'nvidia-h200-450w')
     """
-    return "-".join(name.lower().split())
+    key = "-".join(name.lower().split())
+    if mig and not key.endswith(f"-{mig.lower()}"):
+        key += f"-mig-{mig.lower()}"
+    held = limit_w is not None and usual_w is not None and abs(limit_w - usual_w) >= _LEAST_WATTS
+    return f"{key}-{limit_w:.0f}w" if held else key
+
+
+def _by_uuid(library: Any, uuid: str) -> Any:
+    """The runtime gives a slice's identifier as it does a board's; the library has them begin otherwise."""
+    try:
+        return library.nvmlDeviceGetHandleByUUID(uuid)
+    except Exception:
+        if not uuid.startswith("GPU-"):
+            raise
+        return library.nvmlDeviceGetHandleByUUID(f"MIG-{uuid.removeprefix('GPU-')}")

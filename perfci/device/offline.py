@@ -41,6 +41,12 @@ MESSAGE_LIMIT = 300
 _MUTE = re.compile("PassManager|error encountered during parsing")
 """Messages of Triton's compiler that do not say what is wrong."""
 
+_TOOL = re.compile(r"(?:linker|ptxas|ld\.lld)\b.*not found|[Cc]annot find (?:ptxas|ld\.lld)|for option 'gpu-name'")
+"""Messages about a program that this Triton needs and does not bring, or brings too old: no fault of the kernel."""
+
+SINCE = {"sm_100": (3, 3)}
+"""Target -> first Triton that knows it; one that does not may end the process with an assertion of its own."""
+
 
 @dataclass
 class _Process:
@@ -91,19 +97,29 @@ class Seen:
 def compiled(call: Callable[[], Any]) -> Seen:
     """Capture a call; its kernels are compiled for the target."""
     with captured(around=virtual.outside) as capture:
+        if lacking := _lacking():
+            capture.unknown(lacking)
+            return Seen(capture)
         try:
             return Seen(capture, call())
         except Exception as error:
-            if _while_compiling(error.__traceback__):
-                return Seen(capture, failure=_compile_failure(error))
-            return Seen(capture, raised=error)
+            if isinstance(error, _UnseenError) or not _while_compiling(error.__traceback__):
+                return Seen(capture, raised=error)
+            if _TOOL.search(str(error)):
+                capture.unknown(_tool_missing(error))
+                return Seen(capture)
+            return Seen(capture, failure=_compile_failure(error))
+
+
+class _UnseenError(AttributeError):
+    """A figure of a compiled kernel that no tool gives here; older Tritons ask for it from within their compiler."""
 
 
 def _usage(kernel: Any, field: str) -> int:
     used = artefacts.usage(kernel)
     if used is None:
         note_unknown("captured_offline", "registers of a compiled kernel without cuobjdump")
-        raise AttributeError(field)
+        raise _UnseenError(field)
     return int(getattr(used, field))
 
 
@@ -157,6 +173,22 @@ def _compile_failure(error: Exception) -> Reason:
             "line": first + line - 1 if first else None,
         },
     )
+
+
+def _tool_missing(error: Exception) -> Reason:
+    return _no_tool(_sensible(error))
+
+
+def _lacking() -> Reason | None:
+    """Why nothing can be compiled for the target at all."""
+    since = SINCE.get(_process.target.name) if _process.target else None
+    release = tuple(int(number) for number in triton.__version__.split(".")[:2])
+    return _no_tool("it does not know that target") if since and release < since else None
+
+
+def _no_tool(message: str) -> Reason:
+    target = _process.target.name if _process.target else None
+    return Reason("captured_no_tool", {"triton": triton.__version__, "target": target, "message": message})
 
 
 def _sensible(error: BaseException) -> str:

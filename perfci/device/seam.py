@@ -16,6 +16,10 @@ from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, 
 Inputs = Mapping[str, Any]
 """A call's arguments by name."""
 
+WARMING = 3
+"""Calls made untimed before a warm launch. On an H200 one leaves an addition that fills half of L2 at 1.23 times the
+time that it settles at, two at 1.08, three at 1.03 (docs/how-perfci-measures.md)."""
+
 
 PLAIN = (int, float, str, type(None))
 """Types of values beside arrays that say what a call is about."""
@@ -51,6 +55,12 @@ def other_number(value: Any) -> Any:
     if isinstance(value, int):
         return 0 if value else 1
     return value + abs(value) + 1 if cmath.isfinite(value) else 0.0
+
+
+def warmed(call: Callable[[], Any]) -> None:
+    """Make the calls that a warm launch follows; each frees its output, so that all draw the same memory."""
+    for _ in range(WARMING):
+        call()
 
 
 @dataclass(frozen=True)
@@ -186,8 +196,12 @@ class AllocationWatch(Protocol):
 class Session(Protocol):
     """A stretch of timed launches; their times are known when it has ended."""
 
-    def launch(self, call: Callable[[], Any]) -> Any:
-        """Flush the cache and time one call; gives the call's result."""
+    def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
+        """Flush the cache and time one call; gives the call's result.
+
+        warm: between flush and timed call the same call is made WARMING times untimed, so that the cache holds what it
+        uses.
+        """
 
     def pause(self) -> None:
         """End a block: what follows, up to the next `launch`, belongs to no launch."""

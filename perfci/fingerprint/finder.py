@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import posixpath
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 FOREIGN = frozenset({"perfci", "torch", "torch_npu", "triton", "numpy", "scipy", "pytest"})
 """Never looked for in folders that are no usual import root."""
+
+PARTS = ("triton", "baseline", "accuracy", "performance")
+"""An op's four files are `<op>_<part>.py` in a folder of the op's name."""
 
 _EDITORS = ("~", ".orig", ".rej")
 _DOCUMENTS = (".md", ".rst")
@@ -33,6 +36,7 @@ class Finder:
         self._root = root
         self._kernels = kernels
         self._listings: dict[str, Listing] = {}
+        self._op_folders: frozenset[str] | None = None
         self._elsewhere: dict[str, str | None] = {}
 
     def listing(self, folder: str) -> Listing:
@@ -43,8 +47,8 @@ class Finder:
         return found
 
     def ops(self) -> dict[str, str]:
-        """The folder of every op by the rule of `perfci.discover`: the outermost that hold Python files."""
-        return {posixpath.basename(folder): folder for folder in self._ops(self._kernels)}
+        """The folder of every op."""
+        return {posixpath.basename(folder): folder for folder in self._ops()}
 
     def shared(self) -> list[str]:
         """All under the kernels folder that is neither an op's nor Python nor a document: limits of devices, say."""
@@ -128,14 +132,10 @@ class Finder:
     def _has_module(self, folder: str, name: str) -> bool:
         return f"{name}.py" in self.listing(folder).files or "__init__.py" in self.listing(f"{folder}/{name}").files
 
-    def _ops(self, parent: str) -> Iterator[str]:
-        for name in sorted(self.listing(parent).folders):
-            if _is_plain(name):
-                folder = f"{parent}/{name}"
-                yield from [folder] if self._is_op(folder) else self._ops(folder)
-
-    def _is_op(self, folder: str) -> bool:
-        return any(name.endswith(".py") and _is_plain(name) for name in self.listing(folder).files)
+    def _ops(self) -> frozenset[str]:
+        if self._op_folders is None:
+            self._op_folders = frozenset(op_folders(self._kernels, self.listing))
+        return self._op_folders
 
     def _beside_ops(self, parent: str) -> Iterator[str]:
         listing = self.listing(parent)
@@ -144,7 +144,7 @@ class Finder:
             folder = f"{parent}/{name}"
             if name.startswith("_"):
                 yield from self.below(folder) if _counts(name) else ()
-            elif _is_plain(name) and not self._is_op(folder):
+            elif _is_plain(name) and folder not in self._ops():
                 yield from self._beside_ops(folder)
 
     def _below(self, folder: str, above: set[str]) -> Iterator[str]:
@@ -157,19 +157,60 @@ class Finder:
                 yield from self._below(f"{folder}/{name}", above | {real})
 
 
+def op_folders(kernels: str, listing: Callable[[str], Listing]) -> Iterator[str]:
+    """The folder of every op below the kernels folder, each folder before those inside it.
+
+    An op is a folder with one of its own four files; so is one with Python files of other names, whose op is broken,
+    unless ops with files of their own lie below: then it is a group, and so is a folder without Python files. Names
+    that begin with `_` or `.` are passed over; links are followed, though never in a circle.
+    """
+    return _op_folders(kernels, listing, frozenset(), inside=False)
+
+
+def _op_folders(
+    parent: str, listing: Callable[[str], Listing], above: frozenset[str], *, inside: bool
+) -> Iterator[str]:
+    """`inside`: of an op, where tools may lie that are none."""
+    real = os.path.realpath(parent)
+    if real in above:
+        return
+    for name in sorted(filter(_is_plain, listing(parent).folders)):
+        folder = f"{parent}/{name}"
+        owned = _has_own(folder, listing)
+        inner = list(_op_folders(folder, listing, above | {real}, inside=inside or owned))
+        broken = not owned and not inside and _has_code(folder, listing)
+        is_group = any(_has_own(each, listing) for each in inner)
+        yield from [folder] if owned or (broken and not is_group) else []
+        yield from inner if owned or is_group or not broken else []
+
+
+def _has_own(folder: str, listing: Callable[[str], Listing]) -> bool:
+    name = posixpath.basename(folder)
+    return any(f"{name}_{part}.py" in listing(folder).files for part in PARTS)
+
+
+def _has_code(folder: str, listing: Callable[[str], Listing]) -> bool:
+    return any(name.endswith(".py") and _is_plain(name) for name in listing(folder).files)
+
+
 def is_compiled(path: str) -> bool:
     """Whether a file is a module without its source."""
     return path.endswith(_COMPILED)
 
 
-def _list(folder: str) -> Listing:
-    try:
-        with os.scandir(folder) as entries:
-            kinds = {entry.name: entry.is_dir() for entry in entries}
-    except OSError:
-        return Listing()
+def list_folder(folder: str) -> Listing:
+    """A folder's entries; raises OSError where it cannot be read."""
+    with os.scandir(folder) as entries:
+        kinds = {entry.name: entry.is_dir() for entry in entries}
     files = frozenset(name for name, is_folder in kinds.items() if not is_folder)
     return Listing(files, frozenset(kinds) - files, tuple(sorted(name for name in files if is_compiled(name))))
+
+
+def _list(folder: str) -> Listing:
+    try:
+        return list_folder(folder)
+    except OSError:
+        return Listing()
 
 
 def _is_plain(name: str) -> bool:

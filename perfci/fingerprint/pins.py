@@ -65,7 +65,7 @@ def _read(path: Path) -> defaultdict[str, Counter[str]]:
     try:
         for name, text in _pins(path.name, path.read_text(encoding="utf-8", errors="replace")):
             found[re.sub(r"[-_.]+", "-", name.lower())][text] += 1
-    except (OSError, tomllib.TOMLDecodeError):
+    except (OSError, tomllib.TOMLDecodeError, RecursionError):
         found.clear()
     return found
 
@@ -81,8 +81,10 @@ def _pins(name: str, text: str) -> Pins:
 
 
 def _locked(lock: Mapping[str, Any]) -> Pins:
-    for package in lock.get("package", ()):
-        yield from _pin(f"{package.get('name')}=={package.get('version')}")
+    packages = lock.get("package")
+    for package in packages if isinstance(packages, list) else ():
+        if isinstance(package, dict):
+            yield from _pin(f"{package.get('name')}=={package.get('version')}")
 
 
 def _declared(project: Mapping[str, Any]) -> Pins:

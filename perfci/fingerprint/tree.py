@@ -35,10 +35,10 @@ class Fingerprint:
 class Tree:
     """One state of a project's files. Each is read once, so they must not change while it is in use.
 
-    `kernels` is the folder of ops. Modules are looked for as Python would: in the op's folder, the kernels folder, the
-    root and its src/, last in folders of the root that have one which these lack; packages installed from elsewhere
-    belong to the toolchain. Files that are no Python count too: those in the op's folder, in the kernels folder outside
-    of ops, beside imported modules, and any that the code names in full.
+    `kernels` is the folder of ops. Modules are looked for as Python would: in the op's folder, those above it up to the
+    kernels folder, the root and its src/, last in folders of the root that have one which these lack; packages
+    installed from elsewhere belong to the toolchain. Files that are no Python count too: those in the op's folder, in
+    the kernels folder outside of ops, beside imported modules, and any that the code names in full.
     """
 
     def __init__(self, root: Path, kernels: Path) -> None:
@@ -67,13 +67,20 @@ class Tree:
     def _closure(self, folder: str, own: Iterable[str]) -> dict[str, _Needs]:
         """What each Python file of the op needs, and each that it imports; anew where one adds to the search path."""
         usual = (posixpath.normpath(f"{self._root}/{each}") for each in IMPORT_ROOTS)
-        roots = (folder, self._kernels, *usual)
+        roots = (*self._levels(folder), *usual)
         while True:
             found = self._follow([path for path in own if path.endswith(".py") or is_compiled(path)], roots)
             added = {each for needs in found.values() for each in needs.search} - {*roots}
             if not added:
                 return found
             roots = (*roots, *sorted(added))
+
+    def _levels(self, folder: str) -> Iterator[str]:
+        """An op's folder and each above it, up to the kernels folder."""
+        while folder.startswith(f"{self._kernels}/"):
+            yield folder
+            folder = posixpath.dirname(folder)
+        yield self._kernels
 
     def _follow(self, todo: list[str], roots: tuple[str, ...]) -> dict[str, _Needs]:
         found: dict[str, _Needs] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfci.judge import accuracy, duel, notes, speed, static
+from perfci.judge import accuracy, duel, expected, notes, speed, static
 from perfci.judge.findings import Adjusted, Context
 from perfci.model import (
     Comparison,
@@ -37,6 +37,7 @@ def judge(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
     Asks for fresh processes (`needs`) only where these would decide and were not had yet.
     """
     adjusted = speed.adjust(comparisons, run.plan.family, run.plan.duel_family)
+    within = _within(comparisons, run)
     found = {op.op: op for op in run.ops}
     by_op: dict[str, dict[str, Comparison]] = {}
     for comparison in comparisons:
@@ -44,12 +45,21 @@ def judge(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
     rows = [
         row
         for op in run.plan.ops
-        for row in _Op(run, op, found.get(op.op), by_op.get(op.op, {}), adjusted, thresholds).rows()
+        for row in _Op(run, op, found.get(op.op), by_op.get(op.op, {}), adjusted, within, thresholds).rows()
     ]
     rows += [(_removed_op(op, run), None) for op in run.plan.removed]
     rows += [(row, None) for row in static.rows(run, thresholds)]
     needs = tuple(need for _, need in rows if need)
-    return Judgements(tuple(row for row, _ in rows), needs, tuple(notes.notes(run, comparisons, thresholds)))
+    judged = tuple(row for row, _ in rows)
+    told = (*notes.notes(run, comparisons, thresholds), *expected.unneeded(run, judged, thresholds))
+    return Judgements(judged, needs, told)
+
+
+def _within(comparisons: Sequence[Comparison], run: Run) -> Sequence[Mapping[tuple[str, str], Adjusted]]:
+    """The p values adjusted anew for what each case's first, second, ... expected entry allows."""
+    most = max((len(comparison.within) for comparison in comparisons), default=0)
+    wider = ([each.within[i] if i < len(each.within) else each for each in comparisons] for i in range(most))
+    return [speed.adjust(each, run.plan.family, run.plan.duel_family) for each in wider]
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,8 @@ class _Op:
     found: OpRun | None
     comparisons: Mapping[str, Comparison]
     adjusted: Mapping[tuple[str, str], Adjusted]
+    within: Sequence[Mapping[tuple[str, str], Adjusted]]
+    """the same with what expected entries allow"""
     thresholds: Thresholds
 
     def rows(self) -> Iterator[Row]:
@@ -149,7 +161,14 @@ class _Op:
             duel_family=self.run.plan.duel_family,
             same_files=bool(self.plan.base and self.plan.base.same),
             identity_counts=notes.identity_counts(self.run.plan.base),
+            thresholds=self.thresholds,
+            within=self._adjusted_within(case),
+            day=expected.day_of(self.run),
         )
+
+    def _adjusted_within(self, case: str) -> tuple[Adjusted, ...]:
+        entries = self.thresholds.expected(self.plan.op, case)
+        return tuple(self.within[i][self.plan.op, case] for i in range(len(entries)))
 
     def _removed(self) -> Iterator[Row]:
         """Cases that only base or baseline know; a --case filter, or an op that did not load, says nothing of them."""

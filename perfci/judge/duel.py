@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from perfci import looks
-from perfci.judge.findings import Context, Finding, against_baseline, span
+from perfci.judge.findings import Context, Finding, against_baseline, drift, span, stretched, surroundings
 from perfci.model import BaseArm, Comparison, Fact, Identity, Look, Reason, Verdict
 
 EQUAL = 0.05
@@ -70,10 +70,10 @@ def _cleared(base: BaseArm, seen: Look, comparison: Comparison, context: Context
     cleared = Reason("duel_cleared", facts)
     if not comparison.screens:
         return Finding(verdict, (cleared,))
-    stored = against_baseline(comparison, context)
+    stored = drift(comparison, context)
     if stored.verdict in _MOVED and seen.p_differs <= EQUAL:
         first = _reference_moved(comparison, context) or Reason("drifted", facts)
-        return Finding(Verdict.DRIFTED, (first, *stored.reasons))
+        return Finding(Verdict.DRIFTED, (first, *stored.reasons, *surroundings(comparison)))
     return Finding(verdict, (cleared, *_asides(stored, comparison, context)), stored.unsettled, stored.processes)
 
 
@@ -100,11 +100,11 @@ def _reference_moved(comparison: Comparison, context: Context) -> Reason | None:
 
 def _same_work(comparison: Comparison, context: Context) -> Finding:
     """The same device work as the base's, timed against the stored baseline: whatever moved, it was not the kernel."""
-    found = (against_baseline(comparison, context), *span(comparison, context))
+    found = (drift(comparison, context), *stretched(comparison, context))
     reasons = tuple(reason for finding in found for reason in finding.reasons)
     if any(finding.verdict in _MOVED for finding in found):
         first = _reference_moved(comparison, context) or Reason("drifted_same_work")
-        return Finding(Verdict.DRIFTED, (first, *reasons))
+        return Finding(Verdict.DRIFTED, (first, *reasons, *surroundings(comparison)))
     open_question = any(finding.unsettled for finding in found)
     return Finding(Verdict.UNCHANGED, (Reason("unchanged_timed"), *reasons), open_question)
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
 
 from perfci import stats
+from perfci.environment import told
 from perfci.model import Block, Comparison, Fact, PerformanceCase, Reason, Screen, Verdict
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds import CaseThresholds, Thresholds
 
 KERNEL, SPEEDUP = "kernel", "kernel/reference"
+
+_IN_QUESTION = frozenset({Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE, Verdict.STALE})
+"""What is not to be said of a kernel where the environment may have done it."""
 
 PROCESSES = 2
 """Fresh processes that must confirm what the first look suspects."""
@@ -45,6 +50,12 @@ class Context:
     """the op's files are the base's own"""
     identity_counts: bool = True
     """False where the change alters the toolchain: that both revisions do the same with this one proves nothing"""
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    """whose expected entries may excuse it"""
+    within: tuple[Adjusted, ...] = ()
+    """p values of the same case with what each of its expected entries allows"""
+    day: date | None = None
+    """of the run, by which entries expire"""
 
 
 @dataclass(frozen=True)
@@ -97,11 +108,25 @@ _SLOWER = _Change(
 _FASTER = _Change(
     Verdict.IMPROVED, -1, faster_p, "faster_suspected", "faster_confirmed", "faster_refuted", "faster_disputed"
 )
+_ALIKE_SLOWER, _ALIKE_FASTER = (
+    _Change(verdict, sign, p, "alike_suspected", "alike_confirmed", "alike_refuted", "alike_disputed")
+    for verdict, sign, p in ((Verdict.REGRESSED, 1, slower_p), (Verdict.IMPROVED, -1, faster_p))
+)
 _SPAN = _Change(Verdict.REGRESSED, 1, slower_p, "span_suspected", "span_confirmed", "span_refuted", "span_disputed")
 
 
 def against_baseline(comparison: Comparison, context: Context) -> Finding:
-    """Slower, faster or neither; NEW without a baseline, STALE where it cannot speak."""
+    """Slower, faster or neither; NEW without a baseline, STALE where it cannot speak, or the environment may have."""
+    return _excused(screened(comparison, context), comparison)
+
+
+def span(comparison: Comparison, context: Context) -> Iterator[Finding]:
+    """Whether host work or further kernels stretched the launch; nothing where they did not."""
+    yield from (_excused(found, comparison) for found in stretched(comparison, context))
+
+
+def screened(comparison: Comparison, context: Context) -> Finding:
+    """As `against_baseline`, whatever the environment: what moved, not who moved it."""
     if not comparison.screens:
         return _unscreened(comparison)
     first, floor = comparison.screens[0], context.limits.floor(context.timer)
@@ -115,11 +140,47 @@ def against_baseline(comparison: Comparison, context: Context) -> Finding:
     return _no_change(comparison, floor)
 
 
-def span(comparison: Comparison, context: Context) -> Iterator[Finding]:
-    """Whether host work or further kernels stretched the launch; nothing where they did not."""
+def stretched(comparison: Comparison, context: Context) -> Iterator[Finding]:
+    """As `span`, whatever the environment."""
     floor = context.limits.span_floor_us
     if comparison.spans and _SPAN.seen(comparison.spans[0], context.adjusted.span, context.alpha, floor):
         yield _confirmation(_SPAN, comparison.spans, comparison, context, floor)
+
+
+def drift(comparison: Comparison, context: Context) -> Finding:
+    """As `screened`, of a kernel that is known to do as its base: what moved it is not its own doing.
+
+    So where the reference left its range as well, which keeps the screen from blaming a kernel, the kernel's own time
+    is asked, with nothing corrected: that both moved alike is what is to be told.
+    """
+    found = screened(comparison, context)
+    if found.verdict is not Verdict.STALE or not comparison.alone:
+        return found
+    first, floor = comparison.alone[0], context.limits.floor(context.timer)
+    for change in (_ALIKE_SLOWER, _ALIKE_FASTER):
+        # Each case by itself at its share of alpha: a family of their own, for which Bonferroni will do.
+        if change.seen(first, change.p(first) * context.family, context.alpha, floor):
+            return _confirmation(change, comparison.alone, comparison, context, floor)
+    return found
+
+
+def surroundings(comparison: Comparison) -> Iterator[Reason]:
+    """The fields of the environment that may have moved a case, where there are any."""
+    moved = [each for each in comparison.differs if each.moves]
+    if moved:
+        yield Reason("environment_may_have", {"fields": told(moved)})
+
+
+def _excused(found: Finding, comparison: Comparison) -> Finding:
+    """Nothing is blamed on a kernel, or put down to it, that another environment may have done: STALE, with fields."""
+    moved = [each for each in comparison.differs if each.moves]
+    first = found.reasons[0]
+    if not moved or not comparison.screens or first.kind == "too_few_blocks" or found.verdict not in _IN_QUESTION:
+        return found
+    kind = "stale_environment_span" if first.kind.startswith("span_") else "stale_environment"
+    if found.verdict is Verdict.STALE:
+        kind = "stale_environment_regime"
+    return Finding(Verdict.STALE, (Reason(kind, {**first.facts, "fields": told(moved)}),))
 
 
 def _unscreened(comparison: Comparison) -> Finding:

@@ -6,7 +6,9 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from perfci.model import UNTIMED, Base, Comparison, Fact, Plan, Reason, Run
+from perfci.environment import told
+from perfci.judge.expected import reason_of
+from perfci.model import UNTIMED, Base, Comparison, Difference, Expected, Fact, Plan, Reason, Run
 from perfci.thresholds import Thresholds
 
 COMMON = 3
@@ -20,6 +22,7 @@ def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
     base = run.plan.base
     if base:
         yield from _rules(base)
+        yield from _caches(run.plan, base)
         yield _base(run.plan, base, comparisons)
     if run.plan.base_note:
         yield run.plan.base_note
@@ -32,6 +35,7 @@ def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
         facts = {"family": run.plan.family, "alpha": thresholds.alpha, "margin": thresholds.default.margin}
         yield Reason("how_judged", facts)
     yield from _duels(run.plan, comparisons, thresholds)
+    yield from _surroundings(comparisons)
 
 
 def identity_counts(base: Base | None) -> bool:
@@ -56,8 +60,21 @@ def _rules(base: Base) -> Iterator[Reason]:
         shown = ", ".join(base.changed_rules[:MOST_FILES])
         kind = "rules_changed" if base.rules else "rules_differ"
         yield Reason(kind, {"count": len(base.changed_rules), "files": shown, "base": base.name})
+    yield from (_added(entry) for entry in base.expected if entry.added)
     if not identity_counts(base):
         yield Reason("pins_changed", {"pins": "; ".join(base.changed_pins[:MOST_FILES])})
+
+
+def _added(entry: Expected) -> Reason:
+    facts: dict[str, Fact] = {"op": entry.op, "case": entry.case, "up_to": entry.up_to, "why": reason_of(entry)}
+    return Reason("expected_added", {**facts, "until": entry.until, "file": entry.file, "line": entry.line})
+
+
+def _caches(plan: Plan, base: Base) -> Iterator[Reason]:
+    """Ops whose suites say otherwise than the base's with what L2 cache they are timed."""
+    for op in plan.ops:
+        if op.base and op.base.performance and op.base.cache != op.cache:
+            yield Reason("cache_changed", {"op": op.op, "cache": op.cache, "before": op.base.cache, "base": base.name})
 
 
 def _base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Reason:
@@ -72,6 +89,20 @@ def _base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Reason:
     if plan.device in UNTIMED:
         kind = "compared_untimed"
     return Reason(kind, {**facts, "family": plan.duel_family, "python": base.python})
+
+
+def _surroundings(comparisons: Sequence[Comparison]) -> Iterator[Reason]:
+    """What differs from the environments of the baselines: what may move a number, and what is only named."""
+    moving: dict[Difference, int] = {}
+    named: dict[Difference, int] = {}
+    for comparison in comparisons:
+        for each in comparison.differs:
+            counts = moving if each.moves else named
+            counts[each] = counts.get(each, 0) + 1
+    if moving:
+        yield Reason("environment_changed", {"fields": told([*moving]), "cases": max(moving.values())})
+    if named:
+        yield Reason("environment_named", {"fields": told([*named])})
 
 
 def _duels(plan: Plan, comparisons: Sequence[Comparison], thresholds: Thresholds) -> Iterator[Reason]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from perfci import stats
-from perfci.judge import duel, findings
+from perfci.judge import duel, expected, findings
 from perfci.judge.findings import Adjusted, Context, Finding
-from perfci.model import Block, Comparison, Judgement, Need, PerformanceCase, Reason, Screen, Suite, Verdict
+from perfci.model import Block, Comparison, Gate, Judgement, Need, PerformanceCase, Reason, Screen, Suite, Verdict
 from perfci.thresholds import CaseThresholds
 
 GRAVITY = (
@@ -16,6 +17,7 @@ GRAVITY = (
     Verdict.INCONCLUSIVE,
     Verdict.DRIFTED,
     Verdict.STALE,
+    Verdict.EXPECTED,
     Verdict.IMPROVED,
     Verdict.NEW,
     Verdict.UNCHANGED,
@@ -27,7 +29,7 @@ THROTTLING = frozenset({"thermal", "power_brake"})
 """Why nothing is beyond doubt; the ordinary power cap is not among them."""
 
 _BEYOND_DOUBT = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.DRIFTED})
-_IN_DOUBT = frozenset({Verdict.INCONCLUSIVE, Verdict.PASS})
+_IN_DOUBT = frozenset({Verdict.INCONCLUSIVE, Verdict.PASS, Verdict.STALE, Verdict.EXPECTED})
 
 
 def adjust(comparisons: Sequence[Comparison], family: int, duels: int = 0) -> Mapping[tuple[str, str], Adjusted]:
@@ -56,10 +58,15 @@ def _first_p(screens: Sequence[Screen], p: Callable[[Screen], float]) -> float |
 
 def judge_case(case: PerformanceCase, comparison: Comparison, context: Context) -> tuple[Judgement, Need | None]:
     """The verdict about a case that was timed, and the need for fresh processes where these would decide it."""
-    found = sorted(_findings(case, comparison, context), key=_gravity)
+    answers = _answers(case, comparison, context)
+    excused = expected.excused(answers, _allowed(case, comparison, context), context.day)
+    found = sorted(excused.found.values(), key=_gravity)
     verdict, reasons = _decide(found, case)
+    fails = verdict.gate is Gate.FAILS
     wanted = [finding.processes for finding in found if finding.unsettled]
-    open_question = wanted and not _mostly_hindered(case.blocks) and not case.suspicion
+    # What fails beyond doubt needs no more device time: the other questions could not change the gate.
+    decided = fails and not found[0].unsettled
+    open_question = wanted and not decided and not _mostly_hindered(case.blocks) and not case.suspicion
     row = Judgement(
         op=comparison.op,
         suite=Suite.PERFORMANCE,
@@ -68,6 +75,9 @@ def judge_case(case: PerformanceCase, comparison: Comparison, context: Context) 
         reasons=(*reasons, *_base_failure(case), *_noise(case.blocks, context.limits), *_modes(case.blocks)),
         comparison=comparison,
         p_adjusted=_p_adjusted(comparison, context),
+        expected=excused.entry if fails or verdict is Verdict.EXPECTED else None,
+        warns=excused.overdue and verdict is Verdict.EXPECTED,
+        suggested=expected.suggested(answers, comparison, context) if fails else None,
     )
     return row, Need(comparison.op, comparison.case, max(wanted)) if open_question else None
 
@@ -82,14 +92,31 @@ def _p_adjusted(comparison: Comparison, context: Context) -> float | None:
     return context.adjusted.slower if comparison.screens else None
 
 
-def _findings(case: PerformanceCase, comparison: Comparison, context: Context) -> Iterator[Finding]:
+def _answers(case: PerformanceCase, comparison: Comparison, context: Context) -> Mapping[str, Finding]:
+    """What is found, by the question that it answers; a question that is not even raised is missing."""
     if case.base and not case.base.failure:
-        yield from duel.against_base(case.base, comparison, context)
+        time, *spans = duel.against_base(case.base, comparison, context)
     else:
-        yield findings.against_baseline(comparison, context)
-        yield from findings.span(comparison, context)
-    yield from findings.memory(case, context.limits)
-    yield from findings.target(comparison, case.blocks, context.limits)
+        time, *spans = findings.against_baseline(comparison, context), *findings.span(comparison, context)
+    asked = {
+        "time": [time],
+        "span": spans,
+        "memory": list(findings.memory(case, context.limits)),
+        "target": list(findings.target(comparison, case.blocks, context.limits)),
+    }
+    return {question: found[0] for question, found in asked.items() if found}
+
+
+def _allowed(case: PerformanceCase, comparison: Comparison, context: Context) -> list[expected.Allowed]:
+    """The same questions, with what each of the case's expected entries allows."""
+    entries = context.thresholds.expected(comparison.op, comparison.case)
+    return [
+        expected.Allowed(
+            entry,
+            _answers(case, seen, replace(context, limits=context.limits.widened(entry.up_to), adjusted=adjusted)),
+        )
+        for entry, seen, adjusted in zip(entries, comparison.within, context.within, strict=True)
+    ]
 
 
 def _base_failure(case: PerformanceCase) -> tuple[Reason, ...]:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from perfci import looks, stats
-from perfci.device.seam import Inputs, Launch, Session
+from perfci.device.seam import WARMING, Inputs, Launch, Session
 from perfci.inputs import bound_inputs
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Bench, Heard, Subject
 from perfci.model import ArmBlock, Block, DeviceState, Reason
@@ -37,7 +37,7 @@ BLOCK_WARMUP = 3
 """Launches of each arm on a block's fresh buffers before the first timed one."""
 
 FLUSH_US = 35.0
-"""What a flush costs of the budget; measured on an H200."""
+"""What a flush costs of the budget, and what a pause before a warm launch does; measured on an H200."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _block(bench: Bench, session: Session, subject: Subject, index: int) -> Take
     bench.step(subject.case)
     started_s = time.time() - bench.settings.run_started
     subject.begun = index + 1
-    launches = _Launches(session)
+    launches = _Launches(session, warm=bench.suite.cache == "warm")
     try:
         _launch_all(bench, subject, index, launches)
     except Exception as error:
@@ -138,22 +138,24 @@ def _block(bench: Bench, session: Session, subject: Subject, index: int) -> Take
 class _Launches:
     """A block's launches: what was launched, and the arm under way."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, warm: bool) -> None:
         self.session = session
+        self.warm = warm
+        """each timed call follows untimed ones of its own"""
         self.order: list[str] = []
         self.arm = REFERENCE
         """whose code runs; make_inputs is the reference's"""
         self.whole = True
 
-    def warm(self, arm: Arm) -> None:
-        """Call without timing."""
+    def untimed(self, arm: Arm) -> Any:
+        """Call without timing; gives its result."""
         self.arm = arm.arm
-        arm()
+        return arm()
 
     def time(self, arm: Arm) -> Any:
         """Time one call; gives its result."""
         self.arm = arm.arm
-        output = self.session.launch(arm)
+        output = self.session.launch(arm, warm=self.warm)
         self.order.append(arm.arm)
         return output
 
@@ -184,22 +186,24 @@ def _launch_all(bench: Bench, subject: Subject, index: int, launches: _Launches)
     inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
     arms = _arms(bench, subject, inputs)
     for arm in arms * BLOCK_WARMUP:
-        launches.warm(arm)
-    kept, kept_round = None, _verified_round(bench, subject, index)
+        launches.untimed(arm)
+    kept: list[Any] = []
+    kept_round = _verified_round(bench, subject, index)
     for turn in range(subject.rounds):
         if turn == kept_round:
             launches.session.aside()
-            _refill(bench, subject, inputs, seed)
+            kept += _refilled(bench, subject, arms, seed, launches)
         for arm in bench.order.sample(arms, len(arms)):
             output = launches.time(arm)
             if turn == kept_round and arm.arm == KERNEL:
-                kept = output
+                kept.append(output)
             # Freed before the next launch, so that every launch draws its output from the same pool.
             del output
     launches.session.pause()
     if kept_round is not None and not bench.settings.as_base:
         launches.arm = REFERENCE
-        subject.failure = wrong_output(bench.suite, bench.device.arrays, subject.params, inputs, kept)
+        found = (wrong_output(bench.suite, bench.device.arrays, subject.params, inputs, output) for output in kept)
+        subject.failure = next((wrong for wrong in found if wrong), None)
     del padding
 
 
@@ -213,10 +217,19 @@ def _arms(bench: Bench, subject: Subject, inputs: Inputs) -> list[Arm]:
     return arms
 
 
-def _refill(bench: Bench, subject: Subject, inputs: Inputs, seed: int) -> None:
-    """Other values in the same buffers, so that an answer remembered from a launch before is wrong."""
+def _refilled(bench: Bench, subject: Subject, arms: Sequence[Arm], seed: int, launches: _Launches) -> list[Any]:
+    """Put other values into the same buffers, so that an answer remembered from a launch before is wrong.
+
+    A timed warm call follows others on the same values: a kernel could do the work there, and hand its answer back when
+    it is timed. So once more such calls are made, all untimed, and the values change before the last; gives its output.
+    """
+    under_test = next((arm for arm in arms if arm.arm == KERNEL), arms[0])
     fresh = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed ^ 1)
-    bench.device.arrays.refill(inputs, fresh)
+    for _ in range(WARMING if launches.warm else 0):
+        launches.untimed(under_test)
+    bench.device.arrays.refill(under_test.inputs, fresh)
+    del fresh
+    return [launches.untimed(under_test)] if launches.warm else []
 
 
 def _verified_round(bench: Bench, subject: Subject, index: int) -> int | None:
@@ -237,7 +250,9 @@ def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) 
     subject = taken.subject
     if not taken.whole:
         return
-    subject.spent_s += sum(launch.time_us + FLUSH_US for many in by_arm.values() for launch in many) / 1e6
+    more, pause_us = (WARMING, FLUSH_US) if bench.suite.cache == "warm" else (0, 0.0)
+    spent_us = ((1 + more) * launch.time_us + FLUSH_US + pause_us for many in by_arm.values() for launch in many)
+    subject.spent_s += sum(spent_us) / 1e6
     idle = next((arm for arm, many in by_arm.items() if not all(launch.time_us > 0 for launch in many)), None)
     if idle is not None:
         subject.failure = Reason("nothing_launched", {"case": subject.case, "arm": idle})

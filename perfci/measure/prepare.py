@@ -33,7 +33,7 @@ def prepare(bench: Bench, params: Params) -> Subject:
     Raises InseparableError where an arm launches the other revision's code, ContractError where a base that has a
     process of its own launches head's.
     """
-    facts = PerformanceCase(case_id(params))
+    facts = PerformanceCase(case_id(params), cache=bench.suite.cache)
     try:
         facts = _declared(bench.suite, params)
         inputs = bound_inputs(bench.suite, params, bench.device.arrays.device, bench.seed(facts.case, "prepare"))
@@ -86,6 +86,7 @@ def _declared(suite: Performance, params: Params) -> PerformanceCase:
         bytes_moved=int(suite.bytes_moved(**params)) if suite.bytes_moved else None,
         flops=int(suite.flops(**params)) if suite.flops else None,
         dtype=None if dtype is None else str(dtype).removeprefix("torch."),
+        cache=suite.cache,
     )
 
 

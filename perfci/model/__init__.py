@@ -9,24 +9,27 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
     run         plan and run
     baseline    what is stored
     decision    comparisons, judgements
+    expected    slow-downs that were agreed on
     identity    what a call does, and what compilers make of it
 """
 
-from perfci.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
+from perfci.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun, Step, StepCase, StepSide
 from perfci.model.decision import Comparison, Interval, Judgement, Judgements, Look, Need, Screen
+from perfci.model.expected import Expected, Suggestion
 from perfci.model.identity import Identity, KernelBinary, LaunchIdentity, Static, StaticCase, StaticOp
 from perfci.model.measured import (
     AccuracyCase,
     ArmBlock,
     BaseArm,
     Block,
+    Cache,
     CompiledKernel,
     ErrorStats,
     OpRun,
     PerformanceCase,
     Summary,
 )
-from perfci.model.place import UNTIMED, Device, DeviceState, Environment, Limits
+from perfci.model.place import UNTIMED, Bearing, Device, DeviceState, Difference, Environment, Limits
 from perfci.model.run import FORMAT, Base, DuelWhat, Plan, PlannedBase, PlannedOp, Run
 from perfci.model.verdict import Fact, Gate, Reason, Suite, Verdict
 
@@ -41,14 +44,18 @@ __all__ = [
     "BaselineBlock",
     "BaselineCase",
     "BaselineRun",
+    "Bearing",
     "Block",
+    "Cache",
     "Comparison",
     "CompiledKernel",
     "Device",
     "DeviceState",
+    "Difference",
     "DuelWhat",
     "Environment",
     "ErrorStats",
+    "Expected",
     "Fact",
     "Gate",
     "Identity",
@@ -71,6 +78,10 @@ __all__ = [
     "Static",
     "StaticCase",
     "StaticOp",
+    "Step",
+    "StepCase",
+    "StepSide",
+    "Suggestion",
     "Suite",
     "Summary",
     "Verdict",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from perfci.model.place import Environment
+from perfci.model.bounds import Change, Count, Shift, Time
+from perfci.model.measured import Cache
+from perfci.model.place import Difference, Environment
 from perfci.model.run import FORMAT
 
 
@@ -14,14 +17,14 @@ class BaselineBlock:
 
     run: str
     """id of the run it comes from"""
-    kernel_us: float
+    kernel_us: Time
     """median"""
-    reference_us: float
+    reference_us: Time
     """median"""
-    shift: float
+    shift: Shift
     """of kernel against reference, log"""
-    span_us: float | None = None
-    activities: int | None = None
+    span_us: Time | None = None
+    activities: Count | None = None
     """kernels, copies and memsets a launch"""
 
 
@@ -31,6 +34,7 @@ class BaselineCase:
 
     case: str
     blocks: tuple[BaselineBlock, ...]
+    cache: Cache = "cold"
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,43 @@ class BaselineRun:
 
 
 @dataclass(frozen=True)
+class StepSide:
+    """What was measured on one side of a step."""
+
+    run_ids: tuple[str, ...]
+    commits: tuple[str, ...]
+    """of the project under test"""
+    boards: tuple[str, ...] = ()
+    """UUIDs"""
+    driver: str | None = None
+    runtime: str | None = None
+    python: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """How one case moved with the environment: ratios - 1, plus is slower."""
+
+    case: str
+    kernel: Change
+    reference: Change
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of the environment after which numbers were recorded anew: nobody's kernel did it."""
+
+    date: str
+    """ISO 8601, UTC"""
+    why: str
+    before: StepSide
+    after: StepSide
+    differs: tuple[Difference, ...]
+    cases: tuple[StepCase, ...]
+
+
+@dataclass(frozen=True)
 class Baseline:
     """`baselines/<device key>/<op>.json`."""
 
@@ -52,4 +93,6 @@ class Baseline:
     timer: str
     runs: tuple[BaselineRun, ...]
     cases: tuple[BaselineCase, ...]
+    steps: tuple[Step, ...] = ()
+    """changes of the environment that these numbers went through, the oldest first; never taken away"""
     format: int = FORMAT

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from perfci.model.expected import Expected, Suggestion
+from perfci.model.place import Difference
 from perfci.model.verdict import Gate, Reason, Suite, Verdict
 
 
@@ -72,6 +74,8 @@ class Comparison:
     """one a process, the first look first; empty where there is nothing to compare"""
     spans: tuple[Screen, ...] = ()
     """the same of the launch's span, with its wider margin; empty where a launch is one kernel or spans are unknown"""
+    alone: tuple[Screen, ...] = ()
+    """the same of the kernel's own time, nothing corrected; only where the reference left the baseline's range"""
     stale: Reason | None = None
     """why the stored baseline cannot speak"""
     known: bool = False
@@ -93,6 +97,10 @@ class Comparison:
     """the same of the launch's span; None where a launch is one kernel or spans are unknown"""
     base_us: float | None = None
     """median of the base's block medians"""
+    differs: tuple[Difference, ...] = ()
+    """fields in which this run's environment is not that of the case's baseline"""
+    within: tuple[Comparison, ...] = ()
+    """the same with what each of the case's expected entries allows, in their order"""
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,17 @@ class Judgement:
     p_adjusted: float | None = None
     target: str | None = None
     """what a compiled kernel was compiled for"""
+    expected: Expected | None = None
+    """the entry that excuses it, or that does not reach so far, or no more"""
+    warns: bool = False
+    """the gate warns although the verdict is fine: the entry that excuses it has expired"""
+    suggested: Suggestion | None = None
+    """the entry that would excuse it, where one could"""
+
+    @property
+    def gate(self) -> Gate:
+        """What this row does to the merge request."""
+        return Gate.WARNS if self.warns and self.verdict.gate is Gate.OK else self.verdict.gate
 
 
 @dataclass(frozen=True)
@@ -132,6 +151,6 @@ class Judgements:
 
     @property
     def gate(self) -> Gate:
-        """The worst gate of all verdicts."""
-        gates = {row.verdict.gate for row in self.rows}
+        """The worst gate of all rows."""
+        gates = {row.gate for row in self.rows}
         return next((gate for gate in (Gate.FAILS, Gate.WARNS) if gate in gates), Gate.OK)

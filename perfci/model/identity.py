@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from perfci.model.bounds import Amount, Count
 from perfci.model.verdict import Reason
 
 
@@ -15,9 +16,9 @@ class LaunchIdentity:
     kernel: str
     artefact: str
     """digest of the device code, compiled without line information"""
-    grid: tuple[int, ...]
-    warps: int | None = None
-    stages: int | None = None
+    grid: tuple[Count, ...]
+    warps: Count | None = None
+    stages: Count | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
     """every argument by name: scalars and constants by value, tensors as `#1 float16[4,8](8,1)@16`, which is storage
     (in order of appearance in the call), dtype, shape, strides and alignment in bytes; beside them, under names with
@@ -46,19 +47,19 @@ class KernelBinary:
     name: str
     artefact: str
     """digest of the device code, as in `LaunchIdentity`"""
-    registers: int | None = None
+    registers: Count | None = None
     """of a thread; vector and accumulation registers on AMD"""
-    spill_bytes: int | None = None
+    spill_bytes: Count | None = None
     """registers of a thread that did not fit, bytes of local memory"""
-    local_bytes: int | None = None
+    local_bytes: Count | None = None
     """local memory of a thread, stack and spills together"""
-    shared_bytes: int | None = None
+    shared_bytes: Count | None = None
     """of a program"""
-    instructions: int | None = None
-    mix: Mapping[str, int] = field(default_factory=dict)
+    instructions: Count | None = None
+    mix: Mapping[str, Count] = field(default_factory=dict)
     """instructions by class: memory, tensor, float, integer, control, other"""
-    warps: int | None = None
-    occupancy: float | None = None
+    warps: Count | None = None
+    occupancy: Amount | None = None
     """warps that fit on a processor at once, of the most that it holds; from registers, shared memory and warps"""
 
 

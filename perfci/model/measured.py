@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
+from perfci.model.bounds import Amount, Count, Moment, Shift, Time, Whole
 from perfci.model.identity import Identity
 from perfci.model.place import DeviceState
 from perfci.model.verdict import Reason
+
+Cache = Literal["cold", "warm"]
+"""What L2 held when a timed launch began: nothing of its own (flushed), or what the same call had just used."""
 
 
 @dataclass(frozen=True)
 class ErrorStats:
     """Errors of an output against the float64 reference, over its finite elements."""
 
-    count: int
+    count: Count
     max_abs: float | None = None
     mean_abs: float | None = None
     max_rel: float | None = None
@@ -23,8 +28,12 @@ class ErrorStats:
     p90_abs: float | None = None
     p99_abs: float | None = None
     rmse: float | None = None
-    worst_index: tuple[int, ...] = ()
+    worst_index: tuple[Count, ...] = ()
     """where max_abs stands in the output"""
+    l2: float | None = None
+    """relative error in the L2 norm, ||output - exact|| / ||exact|| with ||x|| = sqrt(sum of x_i^2), in float64, over
+    the elements that are finite in both, of all outputs of the call together; 0 where both norms are 0, None where only
+    ||exact|| is, and where there is no such element"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,7 @@ class AccuracyCase:
     """normal, zeros, ones, tiny, large, subnormal, nan, inf, cancellation"""
     layout: str
     """contiguous, strided, expanded"""
-    seed: int
+    seed: Whole
     fresh: bool = False
     """this seed was drawn for this run; `--seed` repeats it"""
     errors: ErrorStats | None = None
@@ -57,18 +66,18 @@ class AccuracyCase:
 class Summary:
     """Launches of one arm in one block, microseconds; diagnostics but for the median."""
 
-    launches: int
-    median_us: float
-    min_us: float
-    p05_us: float
-    p25_us: float
-    p75_us: float
-    p95_us: float
-    max_us: float
-    mean_us: float
-    rsd: float
+    launches: Count
+    median_us: Time
+    min_us: Time
+    p05_us: Time
+    p25_us: Time
+    p75_us: Time
+    p95_us: Time
+    max_us: Time
+    mean_us: Time
+    rsd: Amount
     """sample standard deviation / mean"""
-    outliers: int
+    outliers: Count
     """launches beyond the quartiles by more than 1.5 times their distance (Tukey's fence)"""
 
 
@@ -78,13 +87,13 @@ class ArmBlock:
 
     time: Summary
     """device time: all kernels, copies and memsets of a launch summed"""
-    span_us: float | None = None
+    span_us: Time | None = None
     """median time from a launch's first start to its last end"""
-    host_us: float | None = None
+    host_us: Time | None = None
     """median time that the call itself kept the host busy"""
-    activities: int | None = None
+    activities: Count | None = None
     """kernels, copies and memsets a launch"""
-    modes_us: tuple[float, ...] = ()
+    modes_us: tuple[Time, ...] = ()
     """the levels that the launches fall into, where they are several"""
 
 
@@ -92,14 +101,14 @@ class ArmBlock:
 class Block:
     """One observation: fresh buffers, then rounds in which every arm is launched once in random order."""
 
-    index: int
-    process: int
+    index: Count
+    process: Count
     """0 is the run's first look; 1, 2, ... are re-measurements in fresh processes"""
-    started_s: float
+    started_s: Moment
     """seconds since the start of the run"""
     arms: Mapping[str, ArmBlock]
     """kernel, reference, base"""
-    shifts: Mapping[str, float]
+    shifts: Mapping[str, Shift]
     """'kernel/reference' -> Hodges-Lehmann shift of the launches' logarithms; positive: the first is slower"""
     state: DeviceState = field(default_factory=DeviceState)
     board: str | None = None
@@ -119,7 +128,7 @@ class BaseArm:
     """it is timed beside the kernel"""
     failure: Reason | None = None
     """why it cannot be: it raises, or is wrong itself"""
-    peak_bytes: int | None = None
+    peak_bytes: Count | None = None
     """most device memory that the process held during its call, inputs included"""
 
 
@@ -128,11 +137,11 @@ class CompiledKernel:
     """What the compiler made of one kernel of a launch."""
 
     name: str
-    registers: int | None = None
-    spills: int | None = None
-    shared_bytes: int | None = None
-    warps: int | None = None
-    stages: int | None = None
+    registers: Count | None = None
+    spills: Count | None = None
+    shared_bytes: Count | None = None
+    warps: Count | None = None
+    stages: Count | None = None
     constants: str | None = None
     """values of the compile-time constants: the chosen configuration"""
 
@@ -142,15 +151,15 @@ class PerformanceCase:
     """One performance case as measured."""
 
     case: str
-    bytes_moved: int | None = None
+    bytes_moved: Count | None = None
     """declared by the op: fewest bytes that must move"""
-    flops: int | None = None
+    flops: Count | None = None
     """declared by the op: floating-point operations"""
     dtype: str | None = None
-    compile_s: float | None = None
+    compile_s: Amount | None = None
     """first call of the kernel, compilation included, cold cache"""
-    warmup_launches: int | None = None
-    footprint_bytes: int | None = None
+    warmup_launches: Count | None = None
+    footprint_bytes: Count | None = None
     """device memory held by inputs and output"""
     compiled: tuple[CompiledKernel, ...] = ()
     errors: ErrorStats | None = None
@@ -162,10 +171,11 @@ class PerformanceCase:
     """what looks like cheating or a broken measurement"""
     identity: Identity | None = None
     """what the kernel's call does on the device"""
-    peak_bytes: int | None = None
+    peak_bytes: Count | None = None
     """most device memory that the process held during a call, inputs included"""
     base: BaseArm | None = None
     """None where the case is not held against a base"""
+    cache: Cache = "cold"
 
 
 @dataclass(frozen=True)
@@ -182,7 +192,7 @@ class OpRun:
     notes: tuple[Reason, ...] = ()
     tuned: str | None = None
     """digest of the tuned file in force, if the op has one"""
-    verify_s: float | None = None
-    measure_s: float | None = None
-    busy_share: float | None = None
+    verify_s: Amount | None = None
+    measure_s: Amount | None = None
+    busy_share: Amount | None = None
     """share of the measuring phase's wall time in which the device was at work, flush included"""

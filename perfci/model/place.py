@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+
+from perfci.model.bounds import Amount, Count, Whole
 
 UNTIMED = frozenset({"cpu", "offline"})
 """Kinds of devices on which nothing is timed."""
@@ -24,10 +27,14 @@ class Device:
     driver: str | None = None
     runtime: str | None = None
     """CUDA or CANN version, with its name: CUDA 13.0"""
-    processors: int | None = None
+    processors: Count | None = None
     """streaming multiprocessors, or vector cores"""
-    l2_bytes: int | None = None
-    memory_bytes: int | None = None
+    l2_bytes: Count | None = None
+    memory_bytes: Count | None = None
+    mig: str | None = None
+    """the slice of the board that this is, 1g.18gb; None for a whole board, and where that is not known"""
+    power_limit_w: Amount | None = None
+    """what the driver holds the board to"""
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,43 @@ class Environment:
     """environment variables that change timing or code, such as CUDA_LAUNCH_BLOCKING"""
 
 
+class Bearing(StrEnum):
+    """What it means for stored numbers that a field of the environment is another now."""
+
+    APART = "apart"
+    """the two are never compared"""
+    MOVES = "moves"
+    """it can move a number without the kernel changing, so nothing is blamed on the kernel; one value a baseline"""
+    BOARD = "board"
+    """the same, but runs of several boards may make up one baseline, and widen what it calls usual"""
+    NAMED = "named"
+    """it is said, and changes no verdict"""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field in which two environments differ."""
+
+    field: str
+    """dotted: device.driver, packages.torch, variables.CUDA_LAUNCH_BLOCKING"""
+    before: str | None
+    """None where it was not set, or not installed"""
+    after: str | None
+    bearing: Bearing = Bearing.MOVES
+
+    @property
+    def moves(self) -> bool:
+        """Whether it can move a number without the kernel changing."""
+        return self.bearing is not Bearing.NAMED
+
+
 @dataclass(frozen=True)
 class Limits:
     """Ceilings of this very device, measured in this very run."""
 
-    copy_gbps: float | None = None
+    copy_gbps: Amount | None = None
     """read plus written gigabytes (1e9) a second of a large device-to-device copy"""
-    matmul_tflops: Mapping[str, float] = field(default_factory=dict)
+    matmul_tflops: Mapping[str, Amount] = field(default_factory=dict)
     """dtype -> tera floating-point operations a second of a large library matrix product"""
 
 
@@ -65,11 +102,11 @@ class Limits:
 class DeviceState:
     """Read from the device beside a block."""
 
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None
+    sm_clock_mhz: Count | None = None
+    memory_clock_mhz: Count | None = None
+    temperature_c: Whole | None = None
+    power_w: Amount | None = None
     throttle: tuple[str, ...] = ()
     """why the clock is held down: power_cap, thermal, power_brake, ..."""
-    foreign_processes: int | None = None
+    foreign_processes: Count | None = None
     """processes of others on the device"""

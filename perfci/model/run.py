@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from perfci.model.bounds import Amount, Count, Whole
+from perfci.model.expected import Expected
 from perfci.model.identity import Static
-from perfci.model.measured import OpRun
+from perfci.model.measured import Cache, OpRun
 from perfci.model.place import Environment, Limits
 from perfci.model.verdict import Reason, Suite
 
@@ -41,6 +44,8 @@ class Base:
     """files that say how a merge request is judged, and that it changes"""
     changed_pins: tuple[str, ...] = ()
     """requirements of the toolchain that it changes"""
+    expected: tuple[Expected, ...] = ()
+    """the change's own expected entries, where its rules are not the base's"""
 
     @property
     def rules(self) -> bool:
@@ -58,6 +63,8 @@ class PlannedBase:
     """files that differ, relative to the project's root"""
     performance: tuple[str, ...] = ()
     """its performance cases"""
+    cache: Cache = "cold"
+    """what its performance suite says of the L2 cache; both revisions are timed as the change says"""
     failure: Reason | None = None
     """why it cannot be held against at all: no such op, another signature, a broken contract"""
     apart: Reason | None = None
@@ -75,6 +82,8 @@ class PlannedOp:
     """the op breaks the contract or does not import"""
     signature: tuple[str, ...] = ()
     """parameters of the kernel"""
+    cache: Cache = "cold"
+    """what the performance suite says of the L2 cache: cold or warm"""
     base: PlannedBase | None = None
     """None without a base revision"""
     audit: tuple[str, ...] = ()
@@ -86,9 +95,9 @@ class Plan:
     """Fixed before anything is measured."""
 
     ops: tuple[PlannedOp, ...]
-    seed: int
+    seed: Whole
     """drawn for this run unless given by --seed"""
-    budget_s: float
+    budget_s: Amount
     """device time a case for the first looks, seconds"""
     device: str
     """cuda, npu, cpu or fake"""
@@ -99,16 +108,16 @@ class Plan:
     duel: DuelWhat = DuelWhat.NONE
     skip_unchanged: bool = False
     """what the base proves unchanged is not run at all"""
-    duel_family: int = 0
+    duel_family: Count = 0
     """number of cases that may be duelled, fixed beforehand"""
     removed: tuple[str, ...] = ()
     """ops that only the base has"""
     base_note: Reason | None = None
     """why there is no base, where one was looked for"""
-    devices: int = 1
+    devices: Count = 1
     """of this kind on the host: later looks are taken on another"""
 
-    @property
+    @functools.cached_property
     def family(self) -> int:
         """Number of performance cases that are tested together."""
         return sum(len(op.performance) for op in self.ops)
@@ -129,8 +138,8 @@ class Run:
     ops: tuple[OpRun, ...] = ()
     limits: Limits = field(default_factory=Limits)
     stopped: str | None = None
-    """SIGINT or SIGTERM where the run was stopped early"""
-    wall_s: float | None = None
+    """SIGINT, SIGTERM or SIGHUP where the run was stopped early"""
+    wall_s: Amount | None = None
     static: Static | None = None
     """what was compiled without a device"""
     format: int = FORMAT

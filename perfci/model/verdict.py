@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-Fact = str | int | float | bool | None
+from perfci.model.bounds import Whole
+
+Fact = str | Whole | float | bool | None
 """A number or word that a sentence about a reason may need."""
 
 

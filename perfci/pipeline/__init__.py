@@ -7,6 +7,7 @@ describe    the ops, their cases, the device
 base        the revision that a run is compared with
 record      runs workers, keeps the run
 decide      verdicts of a stored run; baselines
+rebaseline  baselines across a change of the environment
 static      kernels compiled without a device
 selftest    perfci tried on itself
 """
@@ -26,9 +27,10 @@ from perfci.errors import DeviceError, UsageError
 from perfci.model import UNTIMED, Device, DuelWhat, Judgements, Need, Plan, Reason, Run, Suite
 from perfci.pipeline import base as base_stage
 from perfci.pipeline.base import BaseTree
-from perfci.pipeline.bench import LOGS, Bench, Listener, Place, both, opened, surroundings
-from perfci.pipeline.decide import accept_runs, decide
+from perfci.pipeline.bench import LOGS, Bench, Listener, Place, both, claimed, opened, surroundings
+from perfci.pipeline.decide import accept_runs, baselines_for, decide
 from perfci.pipeline.describe import contract_violation, describe_ops, describing
+from perfci.pipeline.rebaseline import rebaseline_runs
 from perfci.pipeline.record import NOTHING_PLANTED, Plant, Recorder, describe_environment
 from perfci.pipeline.selftest import CaseNoise, SelfTest, Trial, itself, noise_table, reports_of, requests, trial
 from perfci.pipeline.static import COMPILERS, compile_ops
@@ -42,12 +44,14 @@ __all__ = [
     "Listener",
     "Plant",
     "accept_runs",
+    "baselines_for",
     "check",
     "contract_violation",
     "decide",
     "describe",
     "examine",
     "measure",
+    "rebaseline_runs",
     "remeasure",
     "selftest",
     "static",
@@ -72,7 +76,7 @@ def measure(settings: Settings, request: Request, command: str, listener: Listen
 
     Raises Stopped, with the run saved, if a signal arrived.
     """
-    with opened(settings, listener) as bench:
+    with claimed(settings, listener) as bench:
         return _measured(bench, request, command, base_stage.find(bench, request), NOTHING_PLANTED)
 
 
@@ -81,7 +85,7 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
 
     Where there is no accelerator the kernels are compiled without one too, so that they get a verdict of their own.
     """
-    with opened(settings, listener) as bench:
+    with claimed(settings, listener) as bench:
         tree = base_stage.find(bench, request)
         run, judgements = _checked(bench, request, command, tree, NOTHING_PLANTED)
         if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
@@ -92,7 +96,7 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
 
 def static(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Compile every performance case without a device, hold it against the base, and judge; a run without blocks."""
-    with opened(settings, listener) as bench:
+    with claimed(settings, listener) as bench:
         tree = base_stage.find(bench, request)
         found, planned = compile_ops(bench, request, _found(tree))
         plan = make_plan(request, planned, OFFLINE.kind, base_stage.against(tree, ops(settings), request))
@@ -106,7 +110,7 @@ def selftest(settings: Settings, request: Request, command: str, listener: Liste
 
     Raises DeviceError where nothing can be timed.
     """
-    with opened(settings, listener) as bench:
+    with claimed(reports_of(settings, "unchanged"), listener) as bench:
         if describe_ops(bench, request).device.kind in UNTIMED:
             raise DeviceError("selftest_not_timed")
     names = [op.op for op in select(ops(settings), request.ops)]
@@ -115,7 +119,7 @@ def selftest(settings: Settings, request: Request, command: str, listener: Liste
     device = ""
     for name, wanted, plant in requests(request, names):
         own = reports_of(settings, name)
-        with opened(own, listener) as bench:
+        with claimed(own, listener) as bench:
             tree = itself(bench) if wanted.duel is DuelWhat.ALL else None
             run, judgements = _checked(bench, wanted, command, tree, plant)
         trials.append(trial(name, judgements))
@@ -159,7 +163,7 @@ def _with_static(bench: Bench, request: Request, run: Run, tree: BaseTree | Reas
 
 def remeasure(run: Run, settings: Settings, request: Request, needs: Sequence[Need], listener: Listener) -> Run:
     """Measure cases again in fresh processes; the run with the new blocks, saved."""
-    with opened(settings, listener) as bench:
+    with claimed(settings, listener) as bench:
         tree = base_stage.materialised(bench, run.plan.base) if run.plan.base else None
         if isinstance(tree, Reason):
             raise UsageError(tree.kind, **tree.facts)

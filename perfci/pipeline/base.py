@@ -10,19 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci import fingerprint, store
+from perfci import fingerprint, store, thresholds
 from perfci.codec import decode
 from perfci.discover import OpFolder, ops
 from perfci.environment import PACKAGES
-from perfci.errors import PerfciError, UsageError
+from perfci.errors import PerfciError, StoredFileError, UsageError
 from perfci.fingerprint import Fingerprint, Tree
-from perfci.model import Base, Baseline, DuelWhat, PlannedBase, PlannedOp, Reason
+from perfci.model import Base, Baseline, DuelWhat, Expected, PlannedBase, PlannedOp, Reason
 from perfci.pipeline.bench import Bench, Place, inside, surroundings
 from perfci.pipeline.describe import describe_folders
 from perfci.plan import NOT_AGAINST, Against, Request
 from perfci.revision.base import How, resolve
 from perfci.revision.checkout import materialise
 from perfci.settings import Settings
+from perfci.thresholds import Thresholds
 from perfci.wording import caused
 
 FOLDER = "base"
@@ -182,14 +183,16 @@ def _planned_base(
         return PlannedBase(failure=Reason("base_lacks_op", {"op": head.op, "base": tree.base.name}))
     ours, theirs = prints
     if base is None:
-        return PlannedBase(same=True, performance=head.performance)
+        return PlannedBase(same=True, performance=head.performance, cache=head.cache)
     changed = fingerprint.changed_files(ours, theirs)
     if base.failure:
         return PlannedBase(changed=changed, failure=caused("base_broken", base.failure, op=head.op))
     if base.signature != head.signature:
         facts = {"op": head.op, "before": ", ".join(base.signature), "after": ", ".join(head.signature)}
-        return PlannedBase(changed=changed, performance=base.performance, failure=Reason("base_signature", facts))
-    return PlannedBase(changed=changed, performance=base.performance, apart=_apart(ours, theirs, tree))
+        failure = Reason("base_signature", facts)
+        return PlannedBase(changed=changed, performance=base.performance, cache=base.cache, failure=failure)
+    apart = _apart(ours, theirs, tree)
+    return PlannedBase(changed=changed, performance=base.performance, cache=base.cache, apart=apart)
 
 
 def _apart(ours: Fingerprint, theirs: Fingerprint, tree: BaseTree) -> Reason | None:
@@ -215,7 +218,31 @@ def _with_rules(tree: BaseTree, settings: Settings) -> BaseTree:
         for path in _differing(ours, theirs, inside(ours, settings.root, Path()))
     )
     pins = fingerprint.pins_changed(settings.root, tree.settings.root)
-    return dataclasses.replace(tree, base=dataclasses.replace(tree.base, changed_rules=rules, changed_pins=pins))
+    expected = _expected(tree, settings) if rules else ()
+    base = dataclasses.replace(tree.base, changed_rules=rules, changed_pins=pins, expected=expected)
+    return dataclasses.replace(tree, base=base)
+
+
+def _expected(tree: BaseTree, settings: Settings) -> tuple[Expected, ...]:
+    """The change's own expected entries: what it asks for is said, also where it is judged by its own rules."""
+    change = thresholds.load(settings.thresholds, known_ops(settings), settings.root)
+    try:
+        return marked(change, thresholds.load(tree.settings.thresholds))
+    except StoredFileError:
+        if tree.base.rules:
+            raise
+        return marked(change, change)
+
+
+def marked(change: Thresholds, base: Thresholds) -> tuple[Expected, ...]:
+    """All expected entries of a change, those marked that its base lacks."""
+    entries = [entry for op in sorted(change.ops) for entry in change.ops[op].expected]
+    return tuple(dataclasses.replace(entry, added=entry not in base.expected(entry.op)) for entry in entries)
+
+
+def known_ops(settings: Settings) -> list[str] | None:
+    """Names of the project's ops; None where it has no folder of them."""
+    return [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
 
 
 def _differing(ours: Path, theirs: Path, name: Path) -> list[Path]:
@@ -252,7 +279,13 @@ def _probed(bench: Bench, python: str, needed: Iterable[str]) -> _Probed:
     command = [python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=PROBE_LIMIT_S, env=dict(around.environment)
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=PROBE_LIMIT_S,
+            env=dict(around.environment),
         )
     except OSError as error:
         raise UsageError("base_python_broken", python=python, why=error.strerror or str(error)) from error

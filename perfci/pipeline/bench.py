@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci import environment
+from perfci import environment, store
 from perfci.settings import Settings
 from perfci.worker.parent import Surroundings
 from perfci.worker.protocol import Message
@@ -42,6 +42,13 @@ def opened(settings: Settings, listener: Listener) -> Iterator[Bench]:
         yield Bench(settings, Path(folder).resolve(), listener)
 
 
+@contextmanager
+def claimed(settings: Settings, listener: Listener) -> Iterator[Bench]:
+    """A bench for a run that writes the reports folder, which no other writes meanwhile. Raises StoredFileError."""
+    with store.claim_reports(settings.reports), opened(settings, listener) as bench:
+        yield bench
+
+
 @dataclass(frozen=True)
 class Place:
     """What is particular about one worker's surroundings."""
@@ -69,11 +76,21 @@ def surroundings(bench: Bench, place: Place) -> Surroundings:
     return Surroundings(
         environment=variables,
         folder=place.root or settings.root,
-        log=settings.reports / LOGS / f"{place.name}.log",
+        log=_logs(bench) / f"{place.name}.log",
         limit_s=settings.time_limit_s,
         python=place.python or sys.executable,
         shown_from=settings.root,
     )
+
+
+def _logs(bench: Bench) -> Path:
+    """Where logs go: into the reports, or where those cannot be written, as for a doctor who is asked why, nearby."""
+    folder = bench.settings.reports / LOGS
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return bench.folder / LOGS
+    return folder
 
 
 def inside(path: Path, root: Path, other: Path) -> Path:

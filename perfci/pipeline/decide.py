@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from perfci import store, thresholds
+from perfci import revision, store, thresholds
 from perfci.accept import Acceptance, accept
 from perfci.compare import compare
-from perfci.discover import ops
 from perfci.judge import judge
 from perfci.model import Base, Baseline, Judgements, Reason, Run
-from perfci.pipeline.base import by_base, moved
+from perfci.pipeline.base import by_base, known_ops, marked, moved
 from perfci.revision.checkout import materialise
 from perfci.settings import Settings
+from perfci.thresholds import Thresholds
 
 
 def decide(run: Run, settings: Settings, against: Path | None = None, judged_by: Settings | None = None) -> Judgements:
@@ -26,7 +26,8 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
     `judged_by` is the project whose rules hold, where it is at hand; else it is got from git where that takes another.
     """
     with nullcontext(judged_by) if judged_by else _rules(run, settings) as rules:
-        limits = thresholds.load(rules.thresholds, known_ops(rules))
+        limits = thresholds.load(rules.thresholds, known_ops(rules), rules.root)
+        run, limits = _with_change(run, limits, settings, planned=judged_by is not None or rules is settings)
         judgements = judge(run, compare(run, _baselines(run, rules, against), limits), limits)
     return judgements if judged_by or rules is not settings else _admitted(judgements, run.plan.base)
 
@@ -48,6 +49,12 @@ def accept_runs(
     return answers
 
 
+def baselines_for(run: Run, settings: Settings) -> Mapping[str, Baseline]:
+    """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does."""
+    with _rules(run, settings) as rules:
+        return _baselines(run, rules, None)
+
+
 @contextmanager
 def _rules(run: Run, settings: Settings) -> Iterator[Settings]:
     """Where thresholds and baselines are read: a merge request is judged by those of its base, not by its own.
@@ -63,17 +70,30 @@ def _rules(run: Run, settings: Settings) -> Iterator[Settings]:
         yield settings if isinstance(root, Reason) else moved(settings, root)
 
 
+def _with_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bool) -> tuple[Run, Thresholds]:
+    """The rules with the expected entries of a merge request that is judged by its base's.
+
+    They are those that the run recorded when it was planned, so that it is judged alike everywhere; where the work
+    tree still stands at the run's commit they are the tree's own, so that an entry can be tried before it is run.
+    """
+    base = run.plan.base
+    if base is None or not by_base(base):
+        return run, limits
+    here = revision.read(settings.root)
+    if isinstance(here, Reason) or here.commit != run.environment.commit:
+        return run, limits.with_change(base.expected, Thresholds())
+    change = thresholds.load(settings.thresholds, known_ops(settings), settings.root)
+    entries = base.expected if planned else marked(change, limits)
+    plan = dataclasses.replace(run.plan, base=dataclasses.replace(base, expected=entries))
+    return dataclasses.replace(run, plan=plan), limits.with_change(entries, change)
+
+
 def _admitted(judgements: Judgements, base: Base | None) -> Judgements:
     """Judgements that say so where the base's rules could not be had."""
     if not by_base(base):
         return judgements
     notes = (Reason("rules_gone", note.facts) if note.kind == "rules_changed" else note for note in judgements.notes)
     return dataclasses.replace(judgements, notes=tuple(notes))
-
-
-def known_ops(settings: Settings) -> list[str] | None:
-    """Names of the project's ops; None where it has no folder of them."""
-    return [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
 
 
 def _baselines(run: Run, settings: Settings, against: Path | None) -> Mapping[str, Baseline]:

@@ -35,6 +35,9 @@ class Plant:
 
 NOTHING_PLANTED = Plant()
 
+ENDS_RUN = frozenset({"device_gone", "device_taken"})
+"""Failures of an op that every later one would share: the run ends with what it has."""
+
 
 class Recorder:
     """Runs workers and keeps the run's record."""
@@ -53,13 +56,15 @@ class Recorder:
         self._files = op_files(bench.settings)
         self._base_files = op_files(tree.settings) if tree and tree.settings.kernels.is_dir() else {}
         self._limits = thresholds.load(rules(run.plan.base, tree, bench.settings).thresholds)
+        self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
 
     def record(self) -> Run:
         """Every planned op once; one that the base proves unchanged is not run."""
         with self._noting_stops():
             for planned in self._run.plan.ops:
-                start = OpRun(planned.op, failure=planned.failure)
-                if planned.failure or self._skipped(planned):
+                skipped = self._skipped(planned)
+                start = OpRun(planned.op, failure=planned.failure or (None if skipped else self._end))
+                if start.failure or skipped:
                     self._keep(start)
                 else:
                     self._work(start, self._first_job(planned))
@@ -74,7 +79,7 @@ class Recorder:
                     cases = tuple(
                         need.case for need in mine if need.processes >= process and not self._has(need, process)
                     )
-                    if cases:
+                    if cases and not self._end:
                         start = next(known for known in self._run.ops if known.op == op)
                         self._work(start, self._job(op, process, cases))
         return self._run
@@ -99,6 +104,9 @@ class Recorder:
             store.write_run(self._run, self._settings.reports)
             raise
 
+    def _planned(self, op: str) -> PlannedOp:
+        return next(known for known in self._run.plan.ops if known.op == op)
+
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
     def _first_job(self, op: PlannedOp) -> Job:
@@ -108,7 +116,7 @@ class Recorder:
 
     def _job(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Job:
         run_plan, settings = self._run.plan, self._settings
-        planned = next(known for known in run_plan.ops if known.op == op)
+        planned = self._planned(op)
         return Job(
             task="measure",
             ops=(self._files[op],),
@@ -124,6 +132,7 @@ class Recorder:
             # One timer a run: once an op was timed, the others take the same one or say that they can't.
             timer=self._run.environment.timer or self._request.timer,
             lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
+            lock_wait_s=settings.lock_wait_s,
             root=str(settings.root),
             base=self._base_of(planned),
             limits=self._limits_of(planned),
@@ -177,6 +186,7 @@ class Recorder:
                 rest = tuple(suite for suite in job.suites if suite is Suite.PERFORMANCE or not gathered.verified)
                 failure = self._pair(dataclasses.replace(job, suites=rest), heard)
         finally:
+            self._end = failure if failure and _ends_run(failure) else self._end
             self._keep(gathered.op_run(failure), gathered.limits)
 
     def _pair(self, job: Job, heard: Listener) -> Reason | None:
@@ -195,6 +205,7 @@ class Recorder:
             cases=tuple(case for case in base.cases if job.cases is None or case in job.cases),
             arm="base",
             lock=False,
+            cache=self._planned(job.ops[0].op).cache,
             planted=0.0,
             spoiled=False,
         )
@@ -258,6 +269,11 @@ class Recorder:
             wall_s=round(time.time() - self._began, 3),
         )
         store.write_run(self._run, self._settings.reports)
+
+
+def _ends_run(failure: Reason) -> bool:
+    """A worker that hangs before it has opened the device will not be the last one."""
+    return failure.kind in ENDS_RUN or (failure.kind == "worker_hung" and failure.facts.get("where") == "start")
 
 
 def describe_environment(settings: Settings, device: Device, timer: str | None) -> Environment:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfci.model import Judgements, Run
+from perfci.model import Baseline, Judgements, Run
 from perfci.report.text import inline
 from perfci.store import Launches, read_launches
+from perfci.store.files import write_atomically
 from perfci.wording import sentence
 
 if TYPE_CHECKING:
@@ -17,11 +19,18 @@ if TYPE_CHECKING:
 REPORT = "report.md"
 
 
-def write(run: Run, judgements: Judgements, folder: Path, launches: Path | None = None) -> Path:
+def write(
+    run: Run,
+    judgements: Judgements,
+    folder: Path,
+    launches: Path | None = None,
+    baselines: Mapping[str, Baseline] | None = None,
+) -> Path:
     """Write `report.md` and its pictures into the folder, replacing those of an earlier report; the report's path.
 
     `launches` is the folder that holds the raw launches (or that file). With them percentiles are those of all launches
-    and their distribution is drawn; without, they come from the blocks' summaries.
+    and their distribution is drawn; without, they come from the blocks' summaries. `baselines`, op -> what is stored
+    for it, stand beside the launches where they are of the run's device and timer.
     """
     from perfci.report import against, build, frame, markdown, plots
     from perfci.report.sections import Material
@@ -30,16 +39,13 @@ def write(run: Run, judgements: Judgements, folder: Path, launches: Path | None 
     table = frame.blocks(run)
     stored = _stored(launches)
     raw = _raw(stored)
-    pictures = plots.write(run, judgements, folder, raw)
     spreads, clocks = frame.spreads(table, raw), frame.clocks(table)
+    drawn = plots.write(run, judgements, folder, raw, spreads=spreads, baselines=baselines)
     noises = against.noises(run, judgements)
-    page = build.report(Material(run, judgements, spreads, clocks, pictures, noises))
+    page = build.report(Material(run, judgements, spreads, clocks, drawn.ops, noises, drawn.roofline))
     if stored.note:
         page = replace(page, notes=(*page.notes, inline(sentence(stored.note))))
-    path = folder / REPORT
-    draft = path.with_suffix(".md.part")
-    draft.write_text(markdown.render(page), encoding="utf-8", newline="\n")
-    return draft.replace(path)
+    return write_atomically(folder / REPORT, markdown.render(page).encode())
 
 
 def _stored(launches: Path | None) -> Launches:

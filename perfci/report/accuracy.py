@@ -6,30 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from perfci import units, wording
-from perfci.model import AccuracyCase, ErrorStats, OpRun, Reason
+from perfci.model import AccuracyCase, ErrorStats, Fact, OpRun, Reason
+from perfci.report import words
 from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
+from perfci.wording import say
 
 FAILURES = 10
 """Most failing cases told one by one."""
-
-_COLUMNS = (
-    "dtype",
-    "cases",
-    "checks",
-    "failed",
-    "not checked",
-    "max abs error",
-    "reference's",
-    "mean abs",
-    "p50 abs",
-    "p90 abs",
-    "p99 abs",
-    "max rel",
-    "mean rel",
-    "RMSE",
-    "tolerance (rtol, atol)",
-)
 
 
 def failures(op: OpRun) -> tuple[str, ...]:
@@ -38,20 +22,27 @@ def failures(op: OpRun) -> tuple[str, ...]:
     first = list({check.case: (check, reason) for check, reason in reversed(failed)}.values())[::-1][:FAILURES]
     told = [_failure(check, reason) for check, reason in first]
     rest = len(failed) - len(first)
-    return (*told, f"{rest} more accuracy checks failed; run.json holds them all.") if rest else tuple(told)
+    more = say("{count} more accuracy checks failed; run.json holds them all.", count=rest)
+    return (*told, more) if rest else tuple(told)
 
 
 def parts(op: OpRun) -> tuple[Part, ...]:
     """The table by dtype and the table of what was left unchecked."""
     name = inline(op.op, 80)
-    note = (
+    note = say(
         "Errors against the float64 reference, the worst of all checks with ordinary values. *reference's*: the "
         "largest error of the reference itself, computed in the same dtype."
     )
+    if any(_errors(check, "l2") is not None for check in op.accuracy):
+        note = say("{note} *L2*: the norm of the error over that of the float64 reference.", note=note)
     return (
-        Part(f"{name}: accuracy", note, _by_dtype(op.accuracy)),
-        Part(f"{name}: not checked", "", _unchecked(op.accuracy)),
+        Part(say("{op}: accuracy", op=name), note, _by_dtype(op.accuracy)),
+        Part(say("{op}: not checked", op=name), "", _unchecked(op.accuracy)),
     )
+
+
+BAD_INPUT = "bad input"
+"""In the place of a dtype, for checks that the kernel refuses what it cannot take."""
 
 
 def dtype_of(case: str) -> str:
@@ -61,21 +52,62 @@ def dtype_of(case: str) -> str:
     ('float16', '-', 'bad input')
     """
     if case.startswith("rejects="):
-        return "bad input"
+        return BAD_INPUT
     return next((part.removeprefix("dtype=") for part in case.split(",") if part.startswith("dtype=")), "-")
 
 
+def dtype_word(dtype: str) -> str:
+    """A dtype as a reader sees it, not yet escaped."""
+    return say("bad input") if dtype == BAD_INPUT else dtype
+
+
 def _failure(case: AccuracyCase, reason: Reason) -> str:
-    seed = f"seed {case.seed}{', drawn for this run' if case.fresh else ''}"
-    inputs = f"{inline(case.values)} values, {inline(case.layout)}, {seed}"
-    return f"{code(case.case)} ({inputs}): {inline(wording.sentence(reason))}"
+    facts: dict[str, Fact] = {
+        "case": code(case.case),
+        "values": inline(case.values),
+        "layout": inline(case.layout),
+        "seed": case.seed,
+        "why": inline(wording.sentence(reason)),
+    }
+    if case.fresh:
+        return say("{case} ({values} values, {layout}, seed {seed}, drawn for this run): {why}", **facts)
+    return say("{case} ({values} values, {layout}, seed {seed}): {why}", **facts)
 
 
 def _by_dtype(checks: Sequence[AccuracyCase]) -> Table:
     groups: dict[str, list[AccuracyCase]] = {}
     for check in checks:
         groups.setdefault(dtype_of(check.case), []).append(check)
-    return Table(_COLUMNS, tuple(_row(dtype, group) for dtype, group in groups.items()), frozenset(_COLUMNS[1:]))
+    columns = (
+        say("dtype"),
+        say("cases"),
+        say("checks"),
+        say("failed"),
+        say("not checked"),
+        say("max abs error"),
+        say("reference's"),
+        say("mean abs"),
+        say("p50 abs"),
+        say("p90 abs"),
+        say("p99 abs"),
+        say("max rel"),
+        say("mean rel"),
+        say("RMSE"),
+        say("L2"),
+        say("tolerance (rtol, atol)"),
+    )
+    table = Table(columns, tuple(_row(dtype, group) for dtype, group in groups.items()), frozenset(columns[1:]))
+    return _without(table, say("L2")) if all(row[_L2] == "-" for row in table.rows) else table
+
+
+_L2 = -2
+"""Place of the L2 error in a row; runs of before it was measured have none."""
+
+
+def _without(table: Table, column: str) -> Table:
+    kept = [index for index, name in enumerate(table.columns) if name != column]
+    cells = tuple(tuple(row[index] for index in kept) for row in table.rows)
+    return Table(tuple(table.columns[index] for index in kept), cells, table.right)
 
 
 def _row(dtype: str, group: list[AccuracyCase]) -> tuple[str, ...]:
@@ -84,22 +116,24 @@ def _row(dtype: str, group: list[AccuracyCase]) -> tuple[str, ...]:
     errors = [check.errors for check in ordinary if check.errors]
     references = [check.reference_errors for check in ordinary if check.reference_errors]
     return (
-        inline(dtype),
+        inline(dtype_word(dtype)),
         str(len({check.case for check in group})),
         str(sum(check.unchecked is None for check in group)),
         str(sum(check.failure is not None for check in group)),
         str(sum(check.unchecked is not None for check in group)),
         _worst(errors, "max_abs"),
         _worst(references, "max_abs"),
-        _worst(errors, "mean_abs"),
-        _worst(errors, "p50_abs"),
-        _worst(errors, "p90_abs"),
-        _worst(errors, "p99_abs"),
-        _worst(errors, "max_rel"),
-        _worst(errors, "mean_rel"),
-        _worst(errors, "rmse"),
+        *(_worst(errors, name) for name in _ERRORS),
         _tolerance(ordinary),
     )
+
+
+_ERRORS = ("mean_abs", "p50_abs", "p90_abs", "p99_abs", "max_rel", "mean_rel", "rmse", "l2")
+"""Fields of `ErrorStats` in the order of their columns."""
+
+
+def _errors(check: AccuracyCase, name: str) -> float | None:
+    return getattr(check.errors, name) if check.errors and check.values == "normal" else None
 
 
 def _worst(errors: Iterable[ErrorStats], name: str) -> str:
@@ -115,10 +149,13 @@ def _tolerance(group: list[AccuracyCase]) -> str:
 
 def _span(values: set[float]) -> str:
     ends = sorted({f"{value:.3g}" for value in (min(values), max(values))}, key=float) if values else ["-"]
-    return " to ".join(ends)
+    return words.between(*ends) if len(ends) == 2 else ends[0]
 
 
 def _unchecked(checks: Iterable[AccuracyCase]) -> Table:
-    found = Counter((dtype_of(check.case), wording.sentence(check.unchecked)) for check in checks if check.unchecked)
+    found = Counter(
+        (dtype_word(dtype_of(check.case)), wording.sentence(check.unchecked)) for check in checks if check.unchecked
+    )
     shown = tuple((inline(dtype), str(count), inline(why)) for (dtype, why), count in found.items())
-    return Table(("dtype", "checks", "why"), shown, frozenset({"checks"}))
+    columns = (say("dtype"), say("checks"), say("why"))
+    return Table(columns, shown, frozenset(columns[1:2]))

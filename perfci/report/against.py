@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from perfci import looks, power, units, wording
 from perfci.model import BaseArm, Judgement, Judgements, Look, OpRun, PlannedBase, Run, Suite
 from perfci.power import Noise
-from perfci.report import rows
+from perfci.report import rows, words
 from perfci.report.speed import without_empty
 from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
 from perfci.thresholds import Thresholds
+from perfci.wording import say
 
 DUEL = "kernel/base"
 
@@ -52,56 +53,52 @@ def parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement], foun
     """The two tables, each empty where there is nothing to tell."""
     name = inline(op.op, 80)
     duelled = [row for row in judged if row.suite is Suite.PERFORMANCE and row.comparison and row.comparison.duel]
-    how = [_APART, inline(wording.sentence(base.apart))] if base and base.apart else [_TOGETHER]
-    notes = [*how, _NOTE, *([_FEW] if len(found) >= MOST_NOISE else [])]
+    few = [say("It is worked out for {count} cases of the run, the gravest verdicts first.", count=MOST_NOISE)]
+    notes = [*_how(base), _note(), *(few if len(found) >= MOST_NOISE else [])]
     return (
-        Part(f"{name}: against the base", " ".join(notes), _duels(duelled, found)),
-        Part(f"{name}: what changed", "", _changes(op)),
+        Part(say("{op}: against the base", op=name), " ".join(notes), _duels(duelled, found)),
+        Part(say("{op}: what changed", op=name), "", _changes(op)),
     )
 
 
 def files(base: PlannedBase | None) -> str:
     """A sentence with the files in which the op differs from the base's; empty where there is none."""
-    return f"Files that differ from the base's: {_listed(base.changed, FILES)}." if base and base.changed else ""
+    if base is None or not base.changed:
+        return ""
+    return say("Files that differ from the base's: {files}.", files=_listed(base.changed, FILES))
 
 
 def _listed(names: Sequence[str], most: int) -> str:
     shown = ", ".join(code(name) for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    return say("{names} and {count} more", names=shown, count=len(names) - most) if len(names) > most else shown
 
 
 # --- duels ------------------------------------------------------------------------------------------------------------
 
-_TOGETHER = "Kernel and base were launched in turn, in one process and on the same inputs."
-_APART = "Kernel and base took turns block by block, each in a process of its own."
-_NOTE = (
-    "*Change* is the centre of the blocks' shifts with its 95 % interval; of fewer than six blocks the range spans "
-    "them all, at the confidence given. *Spread* is the standard deviation of the shift from block to block; *would "
-    "show* is the smallest slow-down that a whole duel with this spread finds in 95 of 100 tries."
-)
-_FEW = f"It is worked out for {MOST_NOISE} cases of the run, the gravest verdicts first."
 
-_COLUMNS = (
-    "case",
-    "verdict",
-    "base",
-    "kernel",
-    "change",
-    "allowed",
-    "blocks",
-    "processes",
-    "by process",
-    "span",
-    "p slower (adjusted)",
-    "spread",
-    "would show",
-)
+def _how(base: PlannedBase | None) -> list[str]:
+    """How kernel and base took turns."""
+    if base and base.apart:
+        apart = say("Kernel and base took turns block by block, each in a process of its own.")
+        return [apart, inline(wording.sentence(base.apart))]
+    return [say("Kernel and base were launched in turn, in one process and on the same inputs.")]
+
+
+def _note() -> str:
+    return say(
+        "*Change* is the centre of the blocks' shifts with its 95 % interval; of fewer than six blocks the range spans "
+        "them all, at the confidence given. *Spread* is the standard deviation of the shift from block to block; "
+        "*would show* is the smallest slow-down that a whole duel with this spread finds in 95 of 100 tries."
+    )
 
 
 def _duels(duelled: Iterable[Judgement], found: Noises) -> Table:
     shown = tuple(_duel(row, found.get((row.op, row.case or ""))) for row in duelled)
-    right = frozenset(_COLUMNS) - {"case", "verdict", "change", "by process", "span"}
-    return without_empty(Table(_COLUMNS, shown, right))
+    names, numbers, more = (say("case"), say("verdict")), (say("base"), say("kernel")), (say("change"),)
+    counts = (say("allowed"), say("blocks"), say("processes"))
+    spans, tests = (say("by process"), say("span")), (say("p slower (adjusted)"), say("spread"), say("would show"))
+    columns = (*names, *numbers, *more, *counts, *spans, *tests)
+    return without_empty(Table(columns, shown, frozenset({*numbers, *counts, *tests})))
 
 
 def _duel(row: Judgement, noise: Noise | None) -> tuple[str, ...]:
@@ -131,8 +128,9 @@ def change(look: Look) -> str:
     """The centre with its interval, as ratios - 1; the confidence where it is not 95 %."""
     found = rows.as_ratio(look.shift)
     value, low, high = (units.percent(one, signed=True) for one in (found.value, found.low, found.high))
+    ends = words.between(low, high)
     short = f"; {100 * found.confidence:.0f} %" if found.confidence < rows.CONFIDENCE else ""
-    return f"{value} ({low} to {high}{short})"
+    return f"{value} ({ends}{short})"
 
 
 def by_process(look: Look) -> str:
@@ -144,7 +142,7 @@ def _would_show(noise: Noise | None, look: Look) -> str:
     if noise is None:
         return "-"
     if noise.smallest is None:
-        return f"above {units.percent(math.expm1(power.STEPS[-1] * look.tau))}"
+        return say("above {change:%}", change=math.expm1(power.STEPS[-1] * look.tau))
     return units.percent(noise.smallest)
 
 
@@ -158,7 +156,7 @@ def _changes(op: OpRun) -> Table:
         if case.base:
             alike.setdefault(told(case.base), []).append(case.case)
     shown = tuple((_listed(cases, CASES), inline(" ".join(texts), 1500)) for texts, cases in alike.items() if texts)
-    return Table(("case", "against the base's call"), shown)
+    return Table((say("case"), say("against the base's call")), shown)
 
 
 def told(base: BaseArm) -> tuple[str, ...]:
@@ -166,5 +164,5 @@ def told(base: BaseArm) -> tuple[str, ...]:
     if base.failure:
         return (wording.sentence(base.failure),)
     if base.same:
-        return ("The same device work, launch for launch.",)
+        return (say("The same device work, launch for launch."),)
     return tuple(wording.sentence(reason) for reason in base.changes)

@@ -11,6 +11,7 @@ from perfci.report.against import CASES
 from perfci.report.speed import without_empty
 from perfci.report.text import code, inline, plain
 from perfci.report.view import Compiled, Part, Table
+from perfci.wording import say
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,17 @@ def section(static: Static | None, judged: Sequence[Judgement]) -> Compiled | No
     if static is None:
         return None
     targets = ", ".join(map(inline, static.targets))
-    made = f"Compiled without a device for {targets} by {inline(static.toolchain)}."
+    tools = inline(static.toolchain)
+    made = say("Compiled without a device for {targets} by {tools}.", targets=targets, tools=tools)
+    note = say(
+        "Registers, spills and local memory are a thread's, shared memory a program's. *Occupancy*: warps that fit on "
+        "a processor at once, of the most that it holds."
+    )
+    compared = say(
+        "`32 -> 40`: the base's figure, then this revision's; a figure alone is the same in both, or only here."
+    )
     return Compiled(
-        head=" ".join([made, _NOTE, *([_COMPARED] if static.base_ops else [])]),
+        head=" ".join([made, note, *([compared] if static.base_ops else [])]),
         problems=tuple(_problems(static)),
         parts=tuple(part for part in _parts(static, judged) if part.table.rows),
     )
@@ -57,6 +66,20 @@ def base_of(static: Static, op: StaticOp) -> StaticOp | None:
 FIGURES = ("registers", "spills", "local", "shared", "instructions", "warps", "occupancy", "mix")
 
 
+def figure_names() -> tuple[str, ...]:
+    """FIGURES as a reader sees them."""
+    return (
+        say("registers"),
+        say("spills"),
+        say("local"),
+        say("shared"),
+        say("instructions"),
+        say("warps"),
+        say("occupancy"),
+        say("mix"),
+    )
+
+
 def figures(one: Binary, shown: Callable[[str], str] = plain) -> tuple[str, ...]:
     """The figures of FIGURES, each with the base's where that differs; shown: makes names harmless where they stand."""
     now, before = one.now, one.before or one.now
@@ -77,7 +100,20 @@ def _mix(before: Mapping[str, int], now: Mapping[str, int], shown: Callable[[str
     counts = [(name, before.get(name, 0), now.get(name, 0)) for name in sorted({*now, *before})]
     counts.sort(key=lambda one: one[2], reverse=True)
     known = [(name, _beside(str(was), str(count))) for name, was, count in counts if was or count]
-    return ", ".join(f"{shown(name)} {count}" for name, count in known) or "-"
+    return ", ".join(f"{shown(_class_word(name))} {count}" for name, count in known) or "-"
+
+
+def _class_word(name: str) -> str:
+    """A class of instructions as a reader sees it."""
+    known = {
+        "memory": say("memory"),
+        "tensor": say("tensor"),
+        "float": say("float"),
+        "integer": say("integer"),
+        "control": say("control"),
+        "other": say("other"),
+    }
+    return known.get(name, name)
 
 
 def _beside(before: str, now: str) -> str:
@@ -94,15 +130,6 @@ def _share(value: float | None) -> str:
 
 # --- the section ------------------------------------------------------------------------------------------------------
 
-_COMPARED = "`32 -> 40`: the base's figure, then this revision's; a figure alone is the same in both, or only here."
-
-_NOTE = (
-    "Registers, spills and local memory are a thread's, shared memory a program's. *Occupancy*: warps that fit on a "
-    "processor at once, of the most that it holds."
-)
-
-_COLUMNS = ("kernel", *FIGURES[:-1], "instructions by class", "cases")
-
 
 def _problems(static: Static) -> Iterator[str]:
     """What broke as a whole, and what could not be found out, each sentence once."""
@@ -110,14 +137,17 @@ def _problems(static: Static) -> Iterator[str]:
     for op in static.ops:
         for reason in (op.failure, op.unavailable):
             if reason:
-                where = f"{code(op.op)} for {inline(op.target)}"
+                where = say("{op} for {target}", op=code(op.op), target=inline(op.target))
                 told.setdefault(inline(wording.sentence(reason)), []).append(where)
     for sentence, places in told.items():
-        yield f"{', '.join(places[:CASES])}{_more(places)}: {sentence}"
+        yield say("{where}: {sentence}", where=_listed(places), sentence=sentence)
 
 
-def _more(places: Sequence[str]) -> str:
-    return f" and {len(places) - CASES} more" if len(places) > CASES else ""
+def _listed(places: Sequence[str]) -> str:
+    shown = ", ".join(places[:CASES])
+    if len(places) <= CASES:
+        return shown
+    return say("{names} and {count} more", names=shown, count=len(places) - CASES)
 
 
 def _parts(static: Static, judged: Sequence[Judgement]) -> Iterator[Part]:
@@ -126,17 +156,20 @@ def _parts(static: Static, judged: Sequence[Judgement]) -> Iterator[Part]:
         mine = [op for op in static.ops if op.op == name]
         title = inline(name, 80)
         for op in mine:
-            yield Part(f"{title} for {inline(op.target)}", "", _kernels(op, base_of(static, op)))
-        yield Part(f"{title}: changes beside the figures", "", _changes(name, judged))
-        yield Part(f"{title}: not known without a device", "", _unknown(mine))
+            yield Part(
+                say("{op} for {target}", op=title, target=inline(op.target)), "", _kernels(op, base_of(static, op))
+            )
+        yield Part(say("{op}: changes beside the figures", op=title), "", _changes(name, judged))
+        yield Part(say("{op}: not known without a device", op=title), "", _unknown(mine))
 
 
 def _kernels(op: StaticOp, base: StaticOp | None) -> Table:
     shown = tuple(
-        (code(one.now.name), *figures(one, inline), ", ".join(map(code, one.cases[:CASES])) + _more(one.cases))
-        for one in binaries(op, base)
+        (code(one.now.name), *figures(one, inline), _listed(list(map(code, one.cases)))) for one in binaries(op, base)
     )
-    return without_empty(Table(_COLUMNS, shown, frozenset(FIGURES[:-1])))
+    numbers = figure_names()[:-1]
+    columns = (say("kernel"), *numbers, say("instructions by class"), say("cases"))
+    return without_empty(Table(columns, shown, frozenset(numbers)))
 
 
 def _changes(op: str, judged: Sequence[Judgement]) -> Table:
@@ -146,7 +179,7 @@ def _changes(op: str, judged: Sequence[Judgement]) -> Table:
         if (row.op, row.suite) == (op, Suite.COMPILED) and row.case and row.reasons[0].kind != "identity_unknown":
             more = [reason for reason in row.reasons[1:] if reason.kind != "code_changed"]
             told.append((row.target or "", row.case, " ".join(wording.sentence(reason) for reason in more)))
-    return Table(("target", "case", "beside the reason above"), _alike(told))
+    return Table((say("target"), say("case"), say("beside the reason above")), _alike(told))
 
 
 def _unknown(ops: Sequence[StaticOp]) -> Table:
@@ -156,7 +189,7 @@ def _unknown(ops: Sequence[StaticOp]) -> Table:
         for case in op.cases
         if case.identity.unknown and not case.failure
     ]
-    return Table(("target", "case", "why"), _alike(told))
+    return Table((say("target"), say("case"), say("why")), _alike(told))
 
 
 def _alike(told: Sequence[tuple[str, str, str]]) -> tuple[tuple[str, ...], ...]:
@@ -169,6 +202,6 @@ def _alike(told: Sequence[tuple[str, str, str]]) -> tuple[tuple[str, ...], ...]:
     for (text, target), names in cases.items():
         targets.setdefault((text, tuple(names)), []).append(target)
     return tuple(
-        (", ".join(map(inline, where)), ", ".join(map(code, names[:CASES])) + _more(names), inline(text, 1500))
+        (", ".join(map(inline, where)), _listed(list(map(code, names))), inline(text, 1500))
         for (text, names), where in targets.items()
     )

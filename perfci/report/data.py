@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from perfci import wording
-from perfci.model import Interval, Judgement, Judgements, Look, Reason, Run
+from perfci.model import Difference, Expected, Interval, Judgement, Judgements, Look, Reason, Run, Suggestion
+from perfci.model.answer import (
+    Answer,
+    AnsweredDifference,
+    AnsweredDuel,
+    AnsweredExpected,
+    AnsweredInterval,
+    AnsweredReason,
+    AnsweredRun,
+    AnsweredSuggestion,
+    AnsweredVerdict,
+)
 from perfci.report import rows
 
 FORMAT = 1
 """1: the first."""
 
 
-def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
+def to_json(judgements: Judgements, run: Run | None = None) -> Answer:
     """The gate, the counts and every verdict with its reasons and numbers; times in microseconds.
 
     `change` is current / baseline - 1, `speedup` reference / kernel; a number that is not known is null. `exit_code`
-    is that of a run that is not strict.
+    is that of a run that is not strict. The published schema is answer.schema.json.
     """
     found = rows.counts(judgements)
     return {
@@ -34,7 +43,7 @@ def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: Run) -> AnsweredRun:
     return {
         "id": run.id,
         "created": run.created,
@@ -49,7 +58,7 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _row(row: Judgement) -> dict[str, Any]:
+def _row(row: Judgement) -> AnsweredVerdict:
     seen = row.comparison
     return {
         "op": row.op,
@@ -57,7 +66,7 @@ def _row(row: Judgement) -> dict[str, Any]:
         "case": row.case,
         "target": row.target,
         "verdict": str(row.verdict),
-        "gate": str(row.verdict.gate),
+        "gate": str(row.gate),
         "reason": _reason(row.reasons[0]) if row.reasons else None,
         "also": [_reason(reason) for reason in row.reasons[1:]],
         "change": _interval(rows.latest_change(row)),
@@ -68,10 +77,17 @@ def _row(row: Judgement) -> dict[str, Any]:
         "base_us": seen.base_us if seen else None,
         "duel": _duel(seen.duel) if seen and seen.duel else None,
         "p_adjusted": row.p_adjusted,
+        "expected": _expected(row.expected) if row.expected else None,
+        "suggested": _suggested(row.suggested) if row.suggested else None,
+        "differs": [_difference(each) for each in seen.differs] if seen else [],
     }
 
 
-def _duel(look: Look) -> Mapping[str, Any]:
+def _difference(each: Difference) -> AnsweredDifference:
+    return {"field": each.field, "before": each.before, "after": each.after, "moves": each.moves}
+
+
+def _duel(look: Look) -> AnsweredDuel:
     """Ratios - 1 where the record holds logarithms."""
     return {
         "blocks": look.blocks,
@@ -84,11 +100,26 @@ def _duel(look: Look) -> Mapping[str, Any]:
     }
 
 
-def _reason(reason: Reason) -> Mapping[str, Any]:
+def _expected(entry: Expected) -> AnsweredExpected:
+    return {
+        "case": entry.case,
+        "up_to": entry.up_to,
+        "why": entry.why,
+        "until": entry.until,
+        "file": entry.file,
+        "line": entry.line,
+    }
+
+
+def _suggested(entry: Suggestion) -> AnsweredSuggestion:
+    return {"file": entry.file, "line": entry.line, "below": entry.below, "replaces": entry.replaces}
+
+
+def _reason(reason: Reason) -> AnsweredReason:
     return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": wording.sentence(reason)}
 
 
-def _interval(interval: Interval | None) -> Mapping[str, float] | None:
+def _interval(interval: Interval | None) -> AnsweredInterval | None:
     if interval is None:
         return None
     return {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,9 @@ QUANTILES = (0.0, 0.05, 0.5, 0.95, 0.99)
 _KEYS = ("op", "case", "dtype", "arm", "process", "block", "started_s")
 _ARM = ("span_us", "host_us", "activities")
 _BASE = ("change_base",)
+_TIMES = attrgetter(*(f.name for f in fields(Summary)))
+_ARMS = attrgetter(*_ARM)
+_STATE = attrgetter(*(f.name for f in fields(DeviceState)))
 COLUMNS = (*_KEYS, *(f.name for f in fields(Summary)), *_ARM, *(f.name for f in fields(DeviceState)), *_BASE, "board")
 
 CASE_COLUMNS = (
@@ -98,6 +102,15 @@ def blocks(run: Run) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame.from_records(list(_records(run)), columns=list(COLUMNS))
+
+
+def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Tables one behind the other, with every column that any of them has; those without rows only name theirs."""
+    import pandas as pd
+
+    found = list(tables)
+    columns = dict.fromkeys(name for table in found for name in table.columns)
+    return pd.concat([table.astype(object) for table in found], ignore_index=True).reindex(columns=list(columns))
 
 
 def cases(run: Run, judgements: Judgements) -> pd.DataFrame:
@@ -194,8 +207,7 @@ def _records(run: Run) -> Iterator[tuple[Any, ...]]:
 
 
 def _row(block: Block, timed: ArmBlock) -> tuple[Any, ...]:
-    times, state = asdict(timed.time).values(), asdict(block.state).values()
-    return (block.process, block.index, block.started_s, *times, *(getattr(timed, name) for name in _ARM), *state)
+    return (block.process, block.index, block.started_s, *_TIMES(timed.time), *_ARMS(timed), *_STATE(block.state))
 
 
 def _change(block: Block, arm: str) -> float:

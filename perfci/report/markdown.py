@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from itertools import zip_longest
 
+from perfci.report.text import columns
 from perfci.report.view import Report, Table
+from perfci.wording import say
 
 PAD_LIMIT = 44
 """Cells are padded up to this width, so that the text is readable in a plain editor and long ones don't blow it up."""
@@ -23,6 +25,7 @@ def render(report: Report) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["table"] = table
+    environment.globals["say"] = say  # before the templates are got: their macros keep what they see then
     page = environment.get_template("report.md.j2").render(report=report)
     return re.sub(r"\n{3,}", "\n\n", page).strip() + "\n"
 
@@ -37,14 +40,14 @@ def table(shown: Table) -> str:
     """
     right = [name in shown.right for name in shown.columns]
     cells = [shown.columns, *shown.rows]
-    widths = [max(3, *(len(cell) for cell in column if len(cell) <= PAD_LIMIT), 3) for column in zip_longest(*cells)]
+    widths = [max(3, *(w for w in map(columns, column) if w <= PAD_LIMIT), 3) for column in zip_longest(*cells)]
     rule = tuple("-" * (width - 1) + (":" if to_right else "-") for width, to_right in zip(widths, right, strict=True))
     return "\n".join(_line(row, widths, right) for row in (shown.columns, rule, *shown.rows))
 
 
 def _line(row: tuple[str, ...], widths: list[int], right: list[bool]) -> str:
     padded = (
-        cell.rjust(width) if to_right else cell.ljust(width)
+        " " * (width - columns(cell)) + cell if to_right else cell + " " * (width - columns(cell))
         for cell, width, to_right in zip(row, widths, right, strict=True)
     )
     return f"| {' | '.join(padded)} |"

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from perfci.model import Judgement, Judgements, OpRun, Run, Suite
-from perfci.report import figures, rows
+import numpy as np
+
+from perfci.model import Baseline, Gate, Judgement, Judgements, OpRun, Run, Suite
+from perfci.report import ceilings, figures, frame, rows
 from perfci.report.against import DUEL
-from perfci.report.figures import Bar, Duel, Trace
+from perfci.report.ceilings import Place
+from perfci.report.figures import Bar, Distribution, Duel, Trace, drawn
+from perfci.report.figures.sheet import Floats, Sheet
+from perfci.report.frame import Spread
+from perfci.report.scaling import scaling
 from perfci.report.sections import Pictures
-from perfci.report.text import file_name, glyphs, inline
+from perfci.report.text import file_name, inline
 from perfci.report.view import Picture
+from perfci.wording import say
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 BARS = 32
 """Most bars a figure."""
@@ -33,62 +40,143 @@ MOST_TRACES_OF_MANY = 4
 
 MANY_CASES = 100
 
-PATTERNS = ("speedup-*.png", "blocks-*.png", "duels-*.png", "launches-*.png")
+ROOFLINE_OPS = 6
+"""Most ops that share one roofline: as many as there are colours. Beyond, each op has its own."""
+
+PATTERNS = (
+    "speedup-*.png",
+    "blocks-*.png",
+    "duels-*.png",
+    "launches-*.png",
+    "sizes-*.png",
+    "roofline.png",
+    "roofline-*.png",
+)
 
 _Judged = Mapping[tuple[str, str | None], Judgement]
 _Item = TypeVar("_Item")
 
 
-def write(run: Run, judgements: Judgements, folder: Path, raw: pd.DataFrame | None = None) -> dict[str, Pictures]:
-    """Draw every op's pictures into the folder, which loses those of an earlier report; the pictures by op."""
+@dataclass(frozen=True)
+class Gallery:
+    """All pictures of a report."""
+
+    ops: Mapping[str, Pictures]
+    roofline: Picture | None = None
+    """of all ops together; None where each has its own, or no case's operations are known"""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What pictures are made of, beside the run."""
+
+    judged: _Judged
+    spreads: Sequence[Spread]
+    places: Mapping[str, Sequence[Place]]
+    """by op, where each op has a roofline of its own"""
+    most: int
+    raw: pd.DataFrame | None = None
+    stored: Mapping[str, Baseline] = field(default_factory=dict)
+
+
+def write(
+    run: Run,
+    judgements: Judgements,
+    folder: Path,
+    raw: pd.DataFrame | None = None,
+    *,
+    spreads: Sequence[Spread] | None = None,
+    baselines: Mapping[str, Baseline] | None = None,
+) -> Gallery:
+    """Draw all pictures into the folder, which loses those of an earlier report.
+
+    raw: every launch, without which their distribution is not drawn. spreads: every arm's, else found here. baselines:
+    op -> what is stored for it, of whatever device and timer.
+    """
     for pattern in PATTERNS:
         for old in folder.glob(pattern):
             old.unlink()
-    judged = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
     timed = sum(bool(case.blocks) for op in run.ops for case in op.performance)
-    most = MOST_TRACES_OF_MANY if timed > MANY_CASES else MOST_TRACES
+    known = frame.spreads(frame.blocks(run)) if spreads is None else spreads
+    found = ceilings.by_op(ceilings.places(run.ops, known, judgements.rows, run.limits))
+    together = len(found) <= ROOFLINE_OPS
+    source = _Source(
+        judged={(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE},
+        spreads=known,
+        places={} if together else found,
+        most=MOST_TRACES_OF_MANY if timed > MANY_CASES else MOST_TRACES,
+        raw=raw,
+        stored=_comparable(run, baselines or {}),
+    )
+    names = _file_names([op.op for op in run.ops])
     with figures.style():
-        return {
-            op.op: _op(op, judged, folder / name, most, raw)
-            for op, name in zip(run.ops, _file_names([op.op for op in run.ops]), strict=True)
-        }
+        ops = {op.op: _op(run, op, source, folder / name) for op, name in zip(run.ops, names, strict=True)}
+        return Gallery(ops, _shared_roofline(run, found, folder) if together and found else None)
 
 
-def _op(op: OpRun, judged: _Judged, stem: Path, most: int, raw: pd.DataFrame | None) -> Pictures:
+def _comparable(run: Run, baselines: Mapping[str, Baseline]) -> dict[str, Baseline]:
+    """Baselines of this kind of device, by this timer: other times have no place beside the run's."""
+    where = run.environment
+    return {op: one for op, one in baselines.items() if (one.device, one.timer) == (where.device.key, where.timer)}
+
+
+def _op(run: Run, op: OpRun, source: _Source, stem: Path) -> Pictures:
+    judged = source.judged
     bars = [bar for case in op.performance if (bar := _bar(judged.get((op.op, case.case)), case.case))]
-    drawn = _worth_drawing(op, judged, most)
-    title, alt = glyphs(op.op, 40), inline(op.op, 40)
-    traced = [_trace(op, case, judged) for case in drawn]
-    duelled = [duel for case in drawn if (duel := _duel(op, case, judged))]
+    chosen = worth_drawing(op, judged, source.most)
+    title, alt = drawn(op.op, 40), inline(op.op, 40)
+    traced = [_trace(op, case, judged) for case in chosen]
+    duelled = [duel for case in chosen if (duel := _duel(op, case, judged))]
     speedups, traces = f"{title}: speedup over the reference", f"{title}: block medians over time"
     duels = f"{title}: kernel against base, block by block"
+    launched = _distributions(op, chosen[:TRACES], source)
     return Pictures(
-        duels=tuple(
-            _saved(figures.duels(chunk, duels + part), stem, "duels", part, f"Duels of {alt}")
-            for chunk, part in _chunks(duelled, TRACES)
+        duels=_each(duelled, TRACES, stem, "duels", say("Duels of {op}", op=alt), figures.duels, duels),
+        speedups=_each(bars, BARS, stem, "speedup", say("Speedup of {op}", op=alt), figures.speedup, speedups),
+        traces=_each(traced, TRACES, stem, "blocks", say("Block medians of {op}", op=alt), figures.traces, traces),
+        distributions=_each(
+            launched, TRACES, stem, "launches", say("Launches of {op}", op=alt), figures.distributions,
+            f"{title}: every launch",
         ),
-        speedups=tuple(
-            _saved(figures.speedup(chunk, speedups + part), stem, "speedup", part, f"Speedup of {alt}")
-            for chunk, part in _chunks(bars, BARS)
-        ),
-        traces=tuple(
-            _saved(figures.traces(chunk, traces + part), stem, "blocks", part, f"Block medians of {alt}")
-            for chunk, part in _chunks(traced, TRACES)
-        ),
-        distributions=_distributions(op, drawn[:TRACES], stem, raw),
-        traced=len(drawn),
-    )
+        sizes=_sizes(run, op, source, stem),
+        roofline=_own_roofline(run, op, source, stem),
+        traced=len(chosen),
+        undrawn=tuple(case.case for case in op.performance if case.blocks and case.case not in chosen),
+        stored=any(one.baseline is not None for one in launched),
+    )  # fmt: skip
 
 
-def _worth_drawing(op: OpRun, judged: _Judged, most: int) -> list[str]:
-    """Cases with blocks in the op's order; where not all can be drawn the gravest come first."""
+def _each(
+    items: Sequence[_Item],
+    size: int,
+    stem: Path,
+    kind: str,
+    alt: str,
+    draw: Callable[[Sequence[_Item], str], Sheet],
+    title: str,
+) -> tuple[Picture, ...]:
+    """Pictures of at most `size` items each."""
+    found = []
+    for index, chunk in enumerate(chunks := list(_chunks(items, size)), start=1):
+        if len(chunks) == 1:
+            found.append(_saved(draw(chunk, title), stem, kind, alt))
+        else:
+            told = say("{alt} ({index} of {count})", alt=alt, index=index, count=len(chunks))
+            sheet = draw(chunk, f"{title} ({index} of {len(chunks)})")
+            found.append(_saved(sheet, stem, kind, told, f"-{index}"))
+    return tuple(found)
+
+
+def worth_drawing(op: OpRun, judged: _Judged, most: int) -> list[str]:
+    """Cases with blocks in the op's order; where not all can be drawn the gravest verdicts, then the widest changes."""
     timed = [case.case for case in op.performance if case.blocks]
     if len(timed) <= most:
         return timed
 
-    def rank(case: str) -> int:
+    def rank(case: str) -> tuple[int, float]:
         row = judged.get((op.op, case))
-        return rows.rank(row.verdict) if row else len(timed)
+        change = rows.latest_change(row) if row else None
+        return rows.rank(row.verdict) if row else len(timed), -abs(change.value) if change else 0.0
 
     return sorted(timed, key=rank)[:most]
 
@@ -105,7 +193,7 @@ def _trace(op: OpRun, case: str, judged: _Judged) -> Trace:
     row = judged.get((op.op, case))
     blocks = next(found.blocks for found in op.performance if found.case == case)
     stored = row.comparison.baseline_us if row and row.comparison else None
-    return Trace(glyphs(case, 2 * figures.LABEL), row.verdict if row else None, blocks, stored)
+    return Trace(drawn(case, 2 * figures.LABEL), row.verdict if row else None, blocks, stored)
 
 
 def _duel(op: OpRun, case: str, judged: _Judged) -> Duel | None:
@@ -122,36 +210,69 @@ def _duel(op: OpRun, case: str, judged: _Judged) -> Duel | None:
     return Duel(case, row.verdict, processes, math.expm1(look.tau), rows.as_ratio(look.shift))
 
 
-def _distributions(op: OpRun, cases: Sequence[str], stem: Path, raw: pd.DataFrame | None) -> tuple[Picture, ...]:
-    if raw is None:
-        return ()
-    mine = raw[raw["op"] == op.op]
-    found = {
-        glyphs(str(case), figures.LABEL): {str(arm): times.to_numpy() for arm, times in group.groupby("arm")["us"]}
-        for case, group in mine[mine["case"].isin(cases)].groupby("case", sort=False)
-    }
-    if not found:
-        return ()
-    drawn = figures.distributions(found, f"{glyphs(op.op, 40)}: every launch")
-    return (_saved(drawn, stem, "launches", "", f"Launches of {inline(op.op, 40)}"),)
+def _distributions(op: OpRun, cases: Sequence[str], source: _Source) -> list[Distribution]:
+    """Every launch of the cases by arm, beside the medians of the baseline's blocks; none without launches."""
+    if source.raw is None:
+        return []
+    mine = source.raw[source.raw["op"] == op.op]
+    found = dict(iter(mine[mine["case"].isin(cases)].groupby("case", sort=False)))
+    return [_distribution(op, case, found[case], source) for case in cases if case in found]
 
 
-def _chunks(items: Sequence[_Item], size: int) -> Iterator[tuple[Sequence[_Item], str]]:
-    """Even parts of at most `size`, each with how it is told apart in a title: ' (2 of 3)'."""
+def _distribution(op: OpRun, case: str, launches: pd.DataFrame, source: _Source) -> Distribution:
+    row = source.judged.get((op.op, case))
+    grave = row is not None and row.verdict.gate is not Gate.OK
+    arms = {str(arm): times.to_numpy() for arm, times in launches.groupby("arm")["us"]}
+    return Distribution(drawn(case, figures.LABEL), arms, _medians(source.stored.get(op.op), case), grave)
+
+
+def _medians(stored: Baseline | None, case: str) -> Floats | None:
+    """Of the baseline's blocks of a case; None where it has none."""
+    known = next((one.blocks for one in stored.cases if one.case == case), ()) if stored else ()
+    return np.array([block.kernel_us for block in known]) if known else None
+
+
+def _sizes(run: Run, op: OpRun, source: _Source, stem: Path) -> tuple[Picture, ...]:
+    bad = ceilings.unsound(source.judged.values())
+    mine = [one for one in source.spreads if one.op == op.op and (one.op, one.case) not in bad]
+    found = scaling(op, mine, run.limits)
+    if found is None:
+        return ()
+    sheet = figures.sizes(found, f"{drawn(op.op, 40)}: time against size")
+    return (_saved(sheet, stem, "sizes", say("Time against size of {op}", op=inline(op.op, 40))),)
+
+
+def _own_roofline(run: Run, op: OpRun, source: _Source, stem: Path) -> Picture | None:
+    places = source.places.get(op.op)
+    if not places:
+        return None
+    sheet = figures.roofline(places, run.limits, f"{drawn(op.op, 40)}: roofline", colours="case")
+    return _saved(sheet, stem, "roofline", say("Roofline of {op}", op=inline(op.op, 40)))
+
+
+def _shared_roofline(run: Run, found: Mapping[str, Sequence[Place]], folder: Path) -> Picture:
+    places = [one for group in found.values() for one in group]
+    sheet = figures.roofline(places, run.limits, f"Roofline, {drawn(run.environment.device.name, 40)}")
+    file = folder / "roofline.png"
+    figures.save(sheet, file)
+    return Picture(file.name, say("Roofline of {device}", device=inline(run.environment.device.name, 40)))
+
+
+def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    """Even parts of at most `size`."""
     count = -(-len(items) // size)
     for index in range(count):
-        part = items[index * len(items) // count : (index + 1) * len(items) // count]
-        yield part, f" ({index + 1} of {count})" if count > 1 else ""
+        yield items[index * len(items) // count : (index + 1) * len(items) // count]
 
 
-def _saved(figure: Figure, stem: Path, kind: str, part: str, alt: str) -> Picture:
-    suffix = f"-{part.split(maxsplit=1)[0].strip('(')}" if part else ""
+def _saved(sheet: Sheet, stem: Path, kind: str, alt: str, suffix: str = "") -> Picture:
     file = stem.with_name(f"{kind}-{stem.name}{suffix}.png")
-    figures.save(figure, file)
-    return Picture(file.name, f"{alt}{part}")
+    figures.save(sheet, file)
+    return Picture(file.name, alt)
 
 
 def _file_names(ops: Sequence[str]) -> list[str]:
-    """A file name an op; ops whose names differ only in what a file name can't hold get a number."""
+    """A file name an op; ops whose names differ only in what a file name can't hold, or in case, get a number."""
     names = [file_name(op) for op in ops]
-    return [name if names.index(name) == i else f"{name}-{i}" for i, name in enumerate(names)]
+    folded = [name.casefold() for name in names]
+    return [name if folded.index(folded[i]) == i else f"{name}-{i}" for i, name in enumerate(names)]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from perfci import units, wording
 from perfci.model import Gate, Interval, Judgement, Judgements, Reason, Run, Suite, Verdict
+from perfci.report.words import between, cases, ratio
+from perfci.wording import say
 
 EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}
 """What a run ends with unless it is strict."""
@@ -18,8 +20,11 @@ GATE_WORDS = {Gate.OK: "OK", Gate.WARNS: "WARNS", Gate.FAILS: "FAILS"}
 ACCURACY_ROWS = 3
 """Most rows of one op's accuracy shown one by one for each verdict; the others are gathered in one row."""
 
-FIRST = frozenset({"rules_changed", "rules_differ", "pins_changed"})
+FIRST = frozenset({"rules_changed", "rules_differ", "rules_gone", "expected_added", "cache_changed", "pins_changed"})
 """Notes on what a change does to the way in which it is judged: they come before all else."""
+
+BESIDE = frozenset({"expected_overdue", "expected_ended", "expected_exceeded", "expected_open"})
+"""Reasons that are told in one breath with the one that decided."""
 
 COMPARED = frozenset({"compared_with", "compared_with_python", "compared_untimed"})
 """Notes without which the verdicts cannot be read: they stand above the table."""
@@ -27,7 +32,6 @@ COMPARED = frozenset({"compared_with", "compared_with_python", "compared_untimed
 CONFIDENCE = 0.95
 """Of intervals, where nothing else is said."""
 
-_TIMERS = {"activity": "the device's activity records", "event": "event pairs", "virtual": "a virtual clock"}
 _QUIET = frozenset({Verdict.PASS, Verdict.UNCHANGED})
 
 
@@ -51,11 +55,23 @@ class Row:
     """verdicts that this line stands for"""
     about: str = ""
     """what it is about within the op, in words, if that is not the case alone; the case follows"""
+    warns: bool = False
+    """the gate warns although the verdict is fine"""
 
     @property
     def where(self) -> str:
         """What the verdict is about within the op."""
         return f"{self.about} {self.case or ''}".strip()
+
+    @property
+    def gate(self) -> Gate:
+        """What it does to the merge request."""
+        return Gate.WARNS if self.warns and self.verdict.gate is Gate.OK else self.verdict.gate
+
+    @property
+    def aloud(self) -> bool:
+        """Whether it is never left out, nor folded away."""
+        return self.gate is not Gate.OK or self.verdict is Verdict.EXPECTED
 
     @property
     def quiet(self) -> bool:
@@ -77,7 +93,7 @@ class Counts:
 def rows(judgements: Judgements) -> tuple[Row, ...]:
     """The lines of the verdict table: what fails, what warns, what is fine but worth saying, the rest."""
     shown = [row for group in _groups(judgements.rows) for row in _lines(group)]
-    return tuple(sorted(shown, key=lambda row: rank(row.verdict)))
+    return tuple(sorted(shown, key=lambda row: rank(row.verdict, row.gate)))
 
 
 @dataclass(frozen=True)
@@ -111,38 +127,23 @@ def counts(judgements: Judgements) -> Counts:
 
 def tally(found: Iterable[tuple[Verdict, int]]) -> str:
     """Counts in words: 1 REGRESSED, 28 PASS."""
-    return ", ".join(f"{count} {verdict}" for verdict, count in found)
+    return ", ".join(say("{count} {verdict}", count=count, verdict=verdict) for verdict, count in found)
 
 
 def summary(judgements: Judgements, exit_code: int | None = None) -> str:
     """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2)."""
     found = counts(judgements)
     ended = EXIT_CODES[found.gate] if exit_code is None else exit_code
-    return f"{counted(found)} -> {found.gate} (exit {ended})"
+    return say("{counted} -> {gate} (exit {code})", counted=counted(found), gate=found.gate, code=ended)
 
 
 def counted(found: Counts) -> str:
     """Ops and verdicts in words."""
-    verdicts = f": {tally(found.verdicts)}" if found.verdicts else ""
-    return f"{number(found.ops, 'op')}, {number(found.rows, 'verdict')}{verdicts}"
-
-
-def number(count: int, noun: str, nouns: str | None = None) -> str:
-    """A count with its noun.
-
-    >>> number(1, "case"), number(2, "case"), number(0, "launch", "launches")
-    ('1 case', '2 cases', '0 launches')
-    """
-    return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"
-
-
-def timed_by(timer: str | None) -> str:
-    """How launches were timed, as the end of a sentence.
-
-    >>> timed_by("event"), timed_by(None)
-    (', timed by event pairs', '')
-    """
-    return f", timed by {_TIMERS.get(timer, timer)}" if timer else ""
+    ops = say("1 op") if found.ops == 1 else say("{count} ops", count=found.ops)
+    verdicts = say("1 verdict") if found.rows == 1 else say("{count} verdicts", count=found.rows)
+    if not found.verdicts:
+        return say("{ops}, {verdicts}", ops=ops, verdicts=verdicts)
+    return say("{ops}, {verdicts}: {tally}", ops=ops, verdicts=verdicts, tally=tally(found.verdicts))
 
 
 def latest_change(row: Judgement) -> Interval | None:
@@ -163,34 +164,24 @@ def as_ratio(shift: Interval) -> Interval:
     return Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
 
 
-def ratio(value: float | None) -> str:
-    """A speedup.
-
-    >>> ratio(1.6234), ratio(None)
-    ('1.62x', '-')
-    """
-    return "-" if value is None else f"{units.significant(value)}x"
-
-
-def speedup(interval: Interval | None) -> str:
-    """A speedup with its interval.
-
-    >>> speedup(Interval(1.62, 1.58, 1.66))
-    '1.62x (1.58x to 1.66x)'
-    """
-    return f"{ratio(interval.value)} ({ratio(interval.low)} to {ratio(interval.high)})" if interval else "-"
-
-
-def verdict_word(verdict: Verdict) -> str:
+def verdict_word(verdict: Verdict, gate: Gate | None = None) -> str:
     """In Markdown, bold where it is not fine."""
-    return str(verdict) if verdict.gate is Gate.OK else f"**{verdict}**"
+    return str(verdict) if (gate or verdict.gate) is Gate.OK else f"**{verdict}**"
 
 
-def rank(verdict: Verdict) -> int:
-    """0 what fails, 1 what warns, 2 what is fine and worth saying, 3 the rest."""
-    if verdict.gate is not Gate.OK:
-        return [Gate.FAILS, Gate.WARNS].index(verdict.gate)
-    return 3 if verdict in _QUIET else 2
+def rank(verdict: Verdict, gate: Gate | None = None) -> int:
+    """0 what fails, 1 what warns, 2 what was agreed on, 3 what is fine and worth saying, 4 the rest."""
+    gate = gate or verdict.gate
+    if gate is not Gate.OK:
+        return [Gate.FAILS, Gate.WARNS].index(gate)
+    return 2 if verdict is Verdict.EXPECTED else 4 if verdict in _QUIET else 3
+
+
+def worst(judgements: Judgements) -> str:
+    """The verdicts that the gate follows from, counted: 1 REGRESSED, 2 WRONG."""
+    gate = judgements.gate
+    found = Counter(row.verdict for row in judgements.rows if row.gate is gate)
+    return tally(sorted(found.items(), key=lambda item: list(Verdict).index(item[0])))
 
 
 def _groups(judged: Iterable[Judgement]) -> list[list[Judgement]]:
@@ -227,18 +218,14 @@ def _lines(group: list[Judgement]) -> list[Row]:
     if first.suite is not Suite.ACCURACY or first.verdict is Verdict.UNCHANGED:
         return [_gathered(group, wording.sentence(_deciding(first)))]
     if first.verdict.gate is Gate.OK:
-        return [_gathered(group, f"{len(group)} accuracy cases are right.")]
+        return [_gathered(group, say("{count} accuracy cases are right.", count=len(group)))]
     rest = group[ACCURACY_ROWS:]
-    more = (
-        [
-            _gathered(
-                rest, f"{len(rest)} more accuracy cases are {first.verdict}; the report and `perfci show` have them."
-            )
-        ]
-        if rest
-        else []
+    more = say(
+        "{count} more accuracy cases are {verdict}; the report and `perfci show` have them.",
+        count=len(rest),
+        verdict=first.verdict,
     )
-    return [*(_row(row) for row in group[:ACCURACY_ROWS]), *more]
+    return [*(_row(row) for row in group[:ACCURACY_ROWS]), *([_gathered(rest, more)] if rest else [])]
 
 
 def _gathered(group: list[Judgement], sentence: str) -> Row:
@@ -249,19 +236,33 @@ def _gathered(group: list[Judgement], sentence: str) -> Row:
 
 
 def _about(group: Sequence[Judgement]) -> str:
-    first, many = group[0], len(group) > 1
+    first = group[0]
+    if len(group) > 1:
+        return _about_many(group)
     if first.suite is Suite.COMPILED:
-        return f"compiled for {first.target}{f', {len(group)} cases' if many else ''}"
-    if many and first.verdict is Verdict.UNCHANGED:
-        cases = sum(row.case is not None for row in group)
-        return " and ".join([*(["accuracy"] if cases < len(group) else []), number(cases, "case")])
-    if many:
-        return f"accuracy of {len(group)} cases"
+        return say("compiled for {target}", target=first.target)
     if first.case is None and first.verdict in {Verdict.ERROR, Verdict.REMOVED}:
-        return "whole op"
+        return say("whole op")
     if first.suite is Suite.ACCURACY:
-        return "accuracy"
-    return "speed" if first.case is None else ""
+        return say("accuracy")
+    return say("speed") if first.case is None else ""
+
+
+def _about_many(group: Sequence[Judgement]) -> str:
+    first, count = group[0], len(group)
+    if first.suite is Suite.COMPILED:
+        return say("compiled for {target}, {count} cases", target=first.target, count=count)
+    if first.verdict is Verdict.UNCHANGED:
+        named = sum(row.case is not None for row in group)
+        return say("accuracy and {cases}", cases=cases(named)) if named < count else cases(named)
+    return say("accuracy of {count} cases", count=count)
+
+
+def _sentence(row: Judgement) -> str:
+    """The reason that decided, and what an expected entry has to say to it."""
+    told = [_deciding(row)] if row.reasons else []
+    told += [reason for reason in row.reasons[1:] if reason.kind in BESIDE]
+    return " ".join(wording.sentence(reason) for reason in told)
 
 
 def _row(row: Judgement) -> Row:
@@ -273,13 +274,14 @@ def _row(row: Judgement) -> Row:
         case=row.case,
         suite=row.suite,
         change=units.percent(change.value if change else None, signed=True),
-        change_range=f"{units.percent(change.low, signed=True)} to {units.percent(change.high, signed=True)}"
+        change_range=between(units.percent(change.low, signed=True), units.percent(change.high, signed=True))
         if change
         else "",
         speedup=ratio(speedup.value if speedup else None),
-        speedup_range=f"{ratio(speedup.low)} to {ratio(speedup.high)}" if speedup else "",
+        speedup_range=between(ratio(speedup.low), ratio(speedup.high)) if speedup else "",
         kernel=units.time(seen.kernel_us if seen else None),
         reference=units.time(seen.reference_us if seen else None),
-        sentence=wording.sentence(_deciding(row)) if row.reasons else "",
+        sentence=_sentence(row),
         about=_about([row]),
+        warns=row.warns,
     )

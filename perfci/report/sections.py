@@ -6,16 +6,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from perfci import units, wording
+from perfci import wording
 from perfci.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, PlannedBase, Reason, Run, Suite, Verdict
-from perfci.report import accuracy, against, rows, speed
+from perfci.report import accuracy, advice, against, means, rows, speed, words
 from perfci.report.against import Noises
 from perfci.report.frame import Clocks, Spread
 from perfci.report.text import block, code, inline
 from perfci.report.view import Message, Part, Picture, Section, Table
+from perfci.wording import say
 
 MESSAGES = 10
 """Most messages shown in full."""
+
+UNDRAWN = 6
+"""Most cases without a picture that are named."""
 
 LONG_FACT = 200
 """Characters above which a reason's fact is shown in full in a block of its own."""
@@ -29,8 +33,15 @@ class Pictures:
     speedups: tuple[Picture, ...] = ()
     traces: tuple[Picture, ...] = ()
     distributions: tuple[Picture, ...] = ()
+    sizes: tuple[Picture, ...] = ()
+    roofline: Picture | None = None
+    """its own, where not all ops share one"""
     traced: int = 0
     """cases whose blocks are drawn"""
+    undrawn: tuple[str, ...] = ()
+    """timed cases that are not"""
+    stored: bool = False
+    """the baseline stands beside the launches"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,8 @@ class Material:
     pictures: Mapping[str, Pictures]
     """by op"""
     noises: Noises = field(default_factory=dict)
+    roofline: Picture | None = None
+    """of all ops together"""
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,7 @@ class _Op:
     """What belongs to one op."""
 
     op: OpRun
+    run: Run
     judged: list[Judgement]
     spreads: list[Spread]
     pictures: Pictures
@@ -92,6 +106,7 @@ def _ops(material: Material) -> Iterator[_Op]:
     for name in dict.fromkeys([*ran, *judged]):
         yield _Op(
             op=ran.get(name, OpRun(name)),
+            run=material.run,
             judged=judged.get(name, []),
             spreads=spreads.get(name, []),
             pictures=material.pictures.get(name, Pictures()),
@@ -105,6 +120,7 @@ def _section(one: _Op) -> Section:
     return Section(
         name=inline(one.op.op, 80),
         tally=_tally(one.judged),
+        speedup=means.sentence(one.judged),
         changed=against.files(one.base),
         problems=_problems(one.op, one.base),
         messages=_messages(one.op, one.judged),
@@ -113,6 +129,9 @@ def _section(one: _Op) -> Section:
         traces=one.pictures.traces,
         traces_note=_traces_note(one.op, one.pictures),
         distributions=one.pictures.distributions,
+        distributions_note=_distributions_note(one.pictures),
+        sizes=one.pictures.sizes,
+        rooflines=(one.pictures.roofline,) if one.pictures.roofline else (),
         parts=tuple(part for part in _parts(one) if part.table.rows),
         facts=_facts(one.op),
     )
@@ -122,9 +141,10 @@ def _parts(one: _Op) -> list[Part]:
     name, op = inline(one.op.op, 80), one.op
     return [
         *against.parts(op, one.base, one.judged, one.noises),
+        *advice.parts(one.run, op, one.judged, one.spreads),
         *speed.parts(op, one.spreads, one.limits),
         *accuracy.parts(op),
-        Part(f"{name}: also worth knowing", "", _asides(op, one.judged)),
+        Part(say("{op}: also worth knowing", op=name), "", _asides(op, one.judged)),
     ]
 
 
@@ -133,7 +153,7 @@ def _asides(op: OpRun, judged: list[Judgement]) -> Table:
     told = {case.case: (case.base.failure, *case.base.changes) for case in op.performance if case.base}
     shown = tuple(
         (
-            code(row.case) if row.case is not None else row.suite.value,
+            code(row.case) if row.case is not None else words.suite_word(row.suite),
             str(row.verdict),
             inline(wording.sentence(reason)),
         )
@@ -142,12 +162,14 @@ def _asides(op: OpRun, judged: list[Judgement]) -> Table:
         for reason in row.reasons[1:]
         if reason not in told.get(row.case or "", ())
     )
-    return Table(("case", "verdict", "beside the reason above"), shown)
+    return Table((say("case"), say("verdict"), say("beside the reason above")), shown)
 
 
 def _tally(judged: list[Judgement]) -> str:
     counts = Counter(row.verdict for row in judged)
-    return f"{rows.tally(sorted(counts.items(), key=lambda item: rows.rank(item[0])))}." if counts else "Not judged."
+    if not counts:
+        return say("Not judged.")
+    return say("{tally}.", tally=rows.tally(sorted(counts.items(), key=lambda item: rows.rank(item[0]))))
 
 
 def _problems(op: OpRun, base: PlannedBase | None) -> tuple[str, ...]:
@@ -170,7 +192,7 @@ def _messages(op: OpRun, judged: list[Judgement]) -> tuple[Message, ...]:
             if _is_long(value):
                 seen.setdefault(str(value), name)
     shown = list(seen.items())[:MESSAGES]
-    return tuple(Message(f"{inline(name, 40)} in full", block(value)) for value, name in shown)
+    return tuple(Message(say("{name} in full", name=inline(name, 40)), block(value)) for value, name in shown)
 
 
 def _is_long(value: Fact) -> bool:
@@ -181,17 +203,42 @@ def _traces_note(op: OpRun, pictures: Pictures) -> str:
     timed = sum(bool(case.blocks) for case in op.performance)
     if not pictures.traces or pictures.traced == timed:
         return ""
-    return f"Blocks of {pictures.traced} of {timed} cases are drawn, the gravest verdicts first."
+    return say(
+        "Blocks of {drawn} of {timed} cases are drawn, the gravest verdicts first.", drawn=pictures.traced, timed=timed
+    )
+
+
+def _distributions_note(pictures: Pictures) -> str:
+    """What the curves are, and the cases without one."""
+    told = []
+    if pictures.distributions:
+        told.append(say("Each curve is the share of launches that took at most so long."))
+    if pictures.distributions and pictures.stored:
+        told.append(say("Of the baseline only the medians of its blocks are stored: its steps are those."))
+    if pictures.undrawn:
+        rest = len(pictures.undrawn) - UNDRAWN
+        shown = ", ".join(map(code, pictures.undrawn[:UNDRAWN]))
+        told.append(
+            say("Not drawn: {cases} and {count} more.", cases=shown, count=rest)
+            if rest > 0
+            else say("Not drawn: {cases}.", cases=shown)
+        )
+    return " ".join(told)
 
 
 def _facts(op: OpRun) -> tuple[str, ...]:
     first_calls = [case.compile_s for case in op.performance if case.compile_s is not None]
-    busy = units.percent(op.busy_share)
     told = [
-        (op.busy_share, f"The device was at work for {busy} of the measuring phase, flushes included."),
-        (op.verify_s, f"Verifying took {speed.seconds(op.verify_s)}."),
-        (op.measure_s, f"Measuring took {speed.seconds(op.measure_s)}."),
-        (first_calls or None, f"First calls, compilation included, took {speed.seconds(sum(first_calls))} in all."),
-        (op.tuned, f"Tuned configurations in force: {code(op.tuned or '')}."),
+        (
+            op.busy_share,
+            say("The device was at work for {share:%} of the measuring phase, flushes included.", share=op.busy_share),
+        ),
+        (op.verify_s, say("Verifying took {time}.", time=speed.seconds(op.verify_s))),
+        (op.measure_s, say("Measuring took {time}.", time=speed.seconds(op.measure_s))),
+        (
+            first_calls or None,
+            say("First calls, compilation included, took {time} in all.", time=speed.seconds(sum(first_calls))),
+        ),
+        (op.tuned, say("Tuned configurations in force: {digest}.", digest=code(op.tuned or ""))),
     ]
     return tuple(text for value, text in told if value is not None)

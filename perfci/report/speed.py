@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from perfci import units
 from perfci.model import Limits, OpRun, PerformanceCase
+from perfci.report.ceilings import Place, place
 from perfci.report.frame import Spread
 from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
+from perfci.wording import say
 
 RSD_WARNS = 0.05
 """Relative standard deviation above which launches scatter enough to be pointed out."""
@@ -18,11 +20,17 @@ def parts(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> tuple[Part, .
     """The tables, some of them empty where nothing was measured."""
     name = inline(op.op, 80)
     return (
-        Part(f"{name}: launches of each arm", _spread_note(spreads), _percentiles(spreads)),
-        Part(f"{name}: achieved rates", _rate_note(limits), _rates(op, spreads, limits)),
-        Part(f"{name}: one call", _CALL_NOTE, _calls(op, spreads)),
-        Part(f"{name}: compiled kernels", "", _compiled(op)),
+        Part(say("{op}: launches of each arm", op=name), _spread_note(spreads), _percentiles(spreads)),
+        Part(say("{op}: achieved rates", op=name), _rate_note(limits), _rates(op, spreads, limits)),
+        Part(say("{op}: one call", op=name), _call_note(), _calls(op, spreads)),
+        Part(say("{op}: compiled kernels", op=name), "", _compiled(op)),
     )
+
+
+def arm_word(arm: str) -> str:
+    """What is timed in a case, as a reader sees it, escaped."""
+    known = {"kernel": say("kernel"), "base": say("base"), "reference": say("reference")}
+    return known.get(arm) or inline(arm)
 
 
 def seconds(value: float | None) -> str:
@@ -31,16 +39,30 @@ def seconds(value: float | None) -> str:
 
 
 def _spread_note(spreads: Sequence[Spread]) -> str:
-    pooled = any(spread.exact for spread in spreads)
-    source = "all launches together" if pooled else "medians over the blocks of each block's own; least time excepted"
-    return f"Percentiles and RSD: {source}. RSD above {units.percent(RSD_WARNS)} in bold."
-
-
-_PERCENTILES = ("case", "arm", "blocks", "launches", "min", "p05", "p50", "p95", "p99", "RSD", "outliers")
+    if any(spread.exact for spread in spreads):
+        return say("Percentiles and RSD: all launches together. RSD above {limit:%} in bold.", limit=RSD_WARNS)
+    return say(
+        "Percentiles and RSD: medians over the blocks of each block's own; least time excepted. RSD above {limit:%} in "
+        "bold.",
+        limit=RSD_WARNS,
+    )
 
 
 def _percentiles(spreads: Sequence[Spread]) -> Table:
-    return without_empty(Table(_PERCENTILES, tuple(_percentile_row(s) for s in spreads), frozenset(_PERCENTILES[2:])))
+    columns = (
+        say("case"),
+        say("arm"),
+        say("blocks"),
+        say("launches"),
+        say("min"),
+        say("p05"),
+        say("p50"),
+        say("p95"),
+        say("p99"),
+        say("RSD"),
+        say("outliers"),
+    )
+    return without_empty(Table(columns, tuple(_percentile_row(s) for s in spreads), frozenset(columns[2:])))
 
 
 def _percentile_row(spread: Spread) -> tuple[str, ...]:
@@ -48,25 +70,13 @@ def _percentile_row(spread: Spread) -> tuple[str, ...]:
     rsd = units.percent(spread.rsd)
     return (
         code(spread.case),
-        inline(spread.arm),
+        arm_word(spread.arm),
         str(spread.blocks),
         str(spread.launches),
         *(units.time(us) for us in times),
         f"**{rsd}**" if spread.rsd > RSD_WARNS else rsd,
         units.percent(spread.outliers / spread.launches if spread.launches else None),
     )
-
-
-_RATES = (
-    "case",
-    "moved",
-    "kernel GB/s",
-    "of copy limit",
-    "reference GB/s",
-    "kernel TFLOP/s",
-    "of matmul limit",
-    "reference TFLOP/s",
-)
 
 
 def _rates(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> Table:
@@ -76,7 +86,20 @@ def _rates(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> Table:
         _rate_row(case, medians.get((case.case, "kernel")), medians.get((case.case, "reference")), limits)
         for case in declared
     )
-    return without_empty(Table(_RATES, shown, frozenset(_RATES[1:])))
+    columns = (
+        say("case"),
+        say("moved"),
+        say("kernel GB/s"),
+        say("of copy limit"),
+        say("reference GB/s"),
+        say("kernel TFLOP/s"),
+        say("of matmul limit"),
+        say("reference TFLOP/s"),
+        say("operations a byte"),
+        say("bound by"),
+        say("of that ceiling"),
+    )
+    return without_empty(Table(columns, shown, frozenset({*columns[1:9], columns[10]})))
 
 
 def _rate_row(case: PerformanceCase, kernel: float | None, reference: float | None, limits: Limits) -> tuple[str, ...]:
@@ -90,7 +113,16 @@ def _rate_row(case: PerformanceCase, kernel: float | None, reference: float | No
         _number(product),
         units.percent(_share(product, limits.matmul_tflops.get(case.dtype or ""))),
         _number(tflops(case.flops, reference)),
+        *_ceiling(place("", case, kernel, limits)),
     )
+
+
+def _ceiling(found: Place | None) -> tuple[str, str, str]:
+    """Intensity, the side of the ridge, and the share of the ceiling there; the side only where the ridge is known."""
+    if found is None or found.ridge is None:
+        return (_number(found.intensity) if found else "-", "-", "-")
+    side = say("memory") if found.by_memory else say("arithmetic")
+    return (_number(found.intensity), side, units.percent(found.share))
 
 
 def gbps(bytes_moved: int | None, us: float | None) -> float | None:
@@ -112,31 +144,21 @@ def _number(value: float | None) -> str:
 
 
 def _rate_note(limits: Limits) -> str:
-    parts = [f"copy {units.significant(limits.copy_gbps)} GB/s"] if limits.copy_gbps else []
-    parts += [f"{inline(d)} matmul {units.significant(v)} TFLOP/s" for d, v in sorted(limits.matmul_tflops.items())]
-    return f"Limits measured on this device in this run: {', '.join(parts)}." if parts else "No limit was measured."
+    known = [say("copy {limit:n} GB/s", limit=limits.copy_gbps)] if limits.copy_gbps else []
+    known += [
+        say("{dtype} matmul {limit:n} TFLOP/s", dtype=inline(dtype), limit=limit)
+        for dtype, limit in sorted(limits.matmul_tflops.items())
+    ]
+    if not known:
+        return say("No limit was measured.")
+    return say("Limits measured on this device in this run: {limits}.", limits=", ".join(known))
 
 
-_CALL_NOTE = (
-    "Device time sums a launch's kernels, copies and memsets; the span runs from its first start to its last end; "
-    "the host time is how long the call kept the host busy. First call: compilation included, cold cache."
-)
-
-_CALLS = (
-    "case",
-    "kernel device",
-    "kernel span",
-    "kernel host",
-    "kernels a call",
-    "reference device",
-    "reference span",
-    "reference host",
-    "first call",
-    "warm-up calls",
-    "memory",
-    "peak memory",
-    "max abs error",
-)
+def _call_note() -> str:
+    return say(
+        "Device time sums a launch's kernels, copies and memsets; the span runs from its first start to its last end; "
+        "the host time is how long the call kept the host busy. First call: compilation included, cold cache."
+    )
 
 
 def _calls(op: OpRun, spreads: Sequence[Spread]) -> Table:
@@ -146,7 +168,24 @@ def _calls(op: OpRun, spreads: Sequence[Spread]) -> Table:
         for case in op.performance
         if case.blocks
     )
-    return without_empty(Table(_CALLS, shown, frozenset(_CALLS[1:])))
+    columns = (
+        say("case"),
+        say("kernel device"),
+        say("kernel span"),
+        say("kernel host"),
+        say("kernels a call"),
+        say("reference device"),
+        say("reference span"),
+        say("reference host"),
+        say("first call"),
+        say("warm-up calls"),
+        say("memory"),
+        say("peak memory"),
+        say("max abs error"),
+        say("L2 error"),
+        say("cache"),
+    )
+    return without_empty(Table(columns, shown, frozenset(columns[1:-1])))
 
 
 def _call_row(case: PerformanceCase, kernel: Spread | None, reference: Spread | None) -> tuple[str, ...]:
@@ -166,10 +205,9 @@ def _call_row(case: PerformanceCase, kernel: Spread | None, reference: Spread | 
         units.size(case.footprint_bytes),
         units.size(case.peak_bytes),
         _number(case.errors.max_abs if case.errors else None),
+        _number(case.errors.l2 if case.errors else None),
+        say("warm") if case.cache == "warm" else "-",
     )
-
-
-_COMPILED = ("case", "kernel", "registers", "spills", "shared memory", "warps", "stages", "configuration")
 
 
 def _compiled(op: OpRun) -> Table:
@@ -187,7 +225,17 @@ def _compiled(op: OpRun) -> Table:
         for case in op.performance
         for kernel in case.compiled
     )
-    return without_empty(Table(_COMPILED, shown, frozenset(_COMPILED[2:7])))
+    columns = (
+        say("case"),
+        say("kernel"),
+        say("registers"),
+        say("spills"),
+        say("shared memory"),
+        say("warps"),
+        say("stages"),
+        say("configuration"),
+    )
+    return without_empty(Table(columns, shown, frozenset(columns[2:7])))
 
 
 def _whole(value: int | None) -> str:

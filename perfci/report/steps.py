@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from perfci import units
-from perfci.model import DuelWhat, Judgement, Judgements, Run, Suite, Verdict
-from perfci.report.text import block, plain
+from perfci.model import DuelWhat, Gate, Judgement, Judgements, Run, Suite, Verdict
+from perfci.report.pasting import pastings
+from perfci.report.text import block, inline, plain
 from perfci.report.view import Step
+from perfci.wording import say
 
 RUN_FILE = "reports/run.json"
 
@@ -17,64 +20,102 @@ _AGAIN = "perfci check --op {op} --case {case}{against}"
 _SAME = "perfci check --op {op} --case {case} --seed {seed}"
 _QUIETER = f"perfci doctor\n{_AGAIN} --budget {{budget}}"
 _ACCEPT = "perfci accept {run} --op {op}"
+_REBASELINE = "perfci rebaseline {run}"
 _COMPILE = "perfci static --op {op} --case {case} --target {target}{against}"
 
 _Advice = tuple[str, str]
 """What to do, and the command to be filled in."""
 
-_STEPS: Mapping[Verdict, _Advice] = {
-    Verdict.REGRESSED: ("see every look at it; after a change, `perfci check` the same case again.", _SHOW),
-    Verdict.WRONG: ("its sentence names values, layout and seed; this repeats exactly those inputs.", _SAME),
-    Verdict.TOO_SLOW: ("see how far its speedup is from the target in `thresholds/`.", _SHOW),
-    Verdict.ERROR: ("read the message in the op's section above; this repeats it alone.", _SAME),
-    Verdict.INCONCLUSIVE: ("look for throttling and other processes, then give it more time.", _QUIETER),
-    Verdict.DRIFTED: ("driver, board or reference moved; if that was meant, store the new numbers.", _ACCEPT),
-    Verdict.STALE: ("the stored baseline cannot speak here; this stores one that can.", _ACCEPT),
-    Verdict.SUSPECT: ("read what was seen before believing the time.", _SHOW),
-    Verdict.REMOVED: ("if the case went on purpose, store the run without it.", _ACCEPT),
-    Verdict.NEW: ("once its numbers are what you want, store them as the baseline.", _ACCEPT),
-}
 
-_STEPS_BY_KIND: Mapping[str, _Advice | None] = {
-    "control_failed": (
-        "kernel and base do the same work here, so it is the measurement that is off: see whether it can be trusted.",
-        "perfci doctor\nperfci selftest --op {op}",
-    ),
-    "duel_undecided": (
-        "look for throttling and other processes, then time it beside the base once more.",
-        f"perfci doctor\n{_AGAIN}",
-    ),
-    "removed_since_base": None,
-    "op_removed": None,
-}
-"""Where the reason asks for something else than its verdict usually does; None where the sentence says it all."""
+@dataclass(frozen=True)
+class _Known:
+    """All advice, in the reader's language."""
 
-_COMPILED_STEPS: Mapping[Verdict, _Advice] = {
-    Verdict.REGRESSED: ("see what grew under *Compiled kernels*; after a change, compile it again.", _COMPILE),
-    Verdict.ERROR: ("its sentence has the message; this compiles it alone.", _COMPILE),
-    Verdict.INCONCLUSIVE: ("only a device can tell what the call does: check it on one.", _AGAIN),
-}
+    verdicts: Mapping[Verdict, _Advice]
+    kinds: Mapping[str, _Advice | None]
+    compiled: Mapping[Verdict, _Advice]
+
+
+def _by_verdict() -> dict[Verdict, _Advice]:
+    return {
+        Verdict.REGRESSED: (say("see every look at it; after a change, `perfci check` the same case again."), _SHOW),
+        Verdict.WRONG: (say("its sentence names values, layout and seed; this repeats exactly those inputs."), _SAME),
+        Verdict.TOO_SLOW: (say("see how far its speedup is from the target in `thresholds/`."), _SHOW),
+        Verdict.ERROR: (say("read the message in the op's section above; this repeats it alone."), _SAME),
+        Verdict.INCONCLUSIVE: (say("look for throttling and other processes, then give it more time."), _QUIETER),
+        Verdict.DRIFTED: (say("driver, board or reference moved; if that was meant, store the new numbers."), _ACCEPT),
+        Verdict.STALE: (say("the stored baseline cannot speak here; this stores one that can."), _ACCEPT),
+        Verdict.SUSPECT: (say("read what was seen before believing the time."), _SHOW),
+        Verdict.EXPECTED: (
+            say(
+                "its entry holds until the day in its sentence, warns for two weeks more and then fails; once the "
+                "change is merged, store the new numbers and delete the entry."
+            ),
+            _ACCEPT,
+        ),
+        Verdict.REMOVED: (say("if the case went on purpose, store the run without it."), _ACCEPT),
+        Verdict.NEW: (say("once its numbers are what you want, store them as the baseline."), _ACCEPT),
+    }
+
+
+def _by_kind() -> dict[str, _Advice | None]:
+    """Where the reason asks for something else than its verdict usually does; None where the sentence says it all."""
+    moved = (say("see what the environment moved; `--write --why TEXT` stores it as a step."), _REBASELINE)
+    return {
+        **dict.fromkeys(("stale_environment", "stale_environment_span", "stale_environment_regime"), moved),
+        "control_failed": (
+            say(
+                "kernel and base do the same work here, so it is the measurement that is off: see whether it can be "
+                "trusted."
+            ),
+            "perfci doctor\nperfci selftest --op {op}",
+        ),
+        "duel_undecided": (
+            say("look for throttling and other processes, then time it beside the base once more."),
+            f"perfci doctor\n{_AGAIN}",
+        ),
+        "removed_since_base": None,
+        "op_removed": None,
+    }
+
+
+def _by_verdict_compiled() -> dict[Verdict, _Advice]:
+    return {
+        Verdict.REGRESSED: (say("see what grew under *Compiled kernels*; after a change, compile it again."), _COMPILE),
+        Verdict.ERROR: (say("its sentence has the message; this compiles it alone."), _COMPILE),
+        Verdict.INCONCLUSIVE: (say("only a device can tell what the call does: check it on one."), _AGAIN),
+    }
 
 
 def steps(run: Run, judgements: Judgements) -> tuple[Step, ...]:
     """One a kind of advice, its command filled in for the first such row, of a case if there is one."""
     first: dict[tuple[str, _Advice], Judgement] = {}
+    known = _Known(_by_verdict(), _by_kind(), _by_verdict_compiled())
     for row in sorted(judgements.rows, key=lambda row: row.case is None):
-        if advice := _advice(row):
+        if advice := _advice(row, known):
             first.setdefault((_title(row), advice), row)
-    ranked = sorted(first, key=lambda step: list(_STEPS).index(first[step].verdict))
-    return tuple(Step(step[0], step[1][0], block(_filled(step[1][1], first[step], run))) for step in ranked)
+    ranked = sorted(first, key=lambda step: list(known.verdicts).index(first[step].verdict))
+    told = [Step(step[0], step[1][0], block(_filled(step[1][1], first[step], run))) for step in ranked]
+    failing = sum(first[step].gate is Gate.FAILS for step in ranked)
+    return (*told[:failing], *_meant(judgements), *told[failing:])
+
+
+def _meant(judgements: Judgements) -> Iterator[Step]:
+    """Slow-downs that are meant: what to paste where."""
+    slow = dict.fromkeys(str(row.verdict) for row in judgements.rows if row.suggested)
+    for one in pastings(judgements):
+        yield Step(", ".join(slow), inline(f"{one.said} {one.more}"), block("\n".join(one.lines)))
 
 
 def _title(row: Judgement) -> str:
-    return f"{row.verdict}, compiled" if row.suite is Suite.COMPILED else str(row.verdict)
+    return say("{verdict}, compiled", verdict=row.verdict) if row.suite is Suite.COMPILED else str(row.verdict)
 
 
-def _advice(row: Judgement) -> _Advice | None:
+def _advice(row: Judgement, known: _Known) -> _Advice | None:
     if row.suite is Suite.COMPILED:
-        return _COMPILED_STEPS.get(row.verdict)
+        return known.compiled.get(row.verdict)
     kind = row.reasons[0].kind if row.reasons else ""
-    return _STEPS_BY_KIND.get(kind, _STEPS.get(row.verdict))
+    return known.kinds.get(kind, known.verdicts.get(row.verdict))
 
 
 def _filled(command: str, row: Judgement, run: Run) -> str:

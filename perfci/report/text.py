@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 SENTENCE_LIMIT = 600
 """Characters of a sentence in a table; `block` shows long messages in full."""
@@ -78,10 +79,37 @@ def block(text: str) -> str:
     return f"{fence}text\n{body}\n{fence}"
 
 
-def glyphs(text: str, limit: int) -> str:
-    """A name for a picture: only what every font has, dollars kept from being read as mathematics."""
-    name = "".join(mark if " " <= mark <= "~" else "?" for mark in plain(text, 4 * limit))
-    return shorten(name, limit).replace("$", r"\$")
+def ascii_only(letter: str) -> bool:
+    """Whether every font has the letter."""
+    return " " <= letter <= "~"
+
+
+def glyphs(text: str, limit: int, known: Callable[[str], bool] = ascii_only) -> str:
+    r"""A name for a picture, its code point in place of a letter that no font has, which would be drawn as a box.
+
+    limit: columns, of which a CJK letter takes two. known: whether some font has the letter.
+
+    >>> print(glyphs("caf\u00e9 n=1", 40))
+    caf\u00e9 n=1
+    """
+    shown = plain(text, 4 * limit)
+    name = "".join(mark if ascii_only(mark) or known(mark) else _escape(mark) for mark in shown)
+    wide = columns(name)
+    return name if wide <= limit else shorten(name, limit * len(name) // wide)
+
+
+def columns(text: str) -> int:
+    """Widths of a Latin letter that a text takes in a monospaced font.
+
+    >>> columns("n=1"), columns("\u4e2d\u6587")
+    (3, 4)
+    """
+    return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(mark) in "WF") for mark in text)
+
+
+def _escape(letter: str) -> str:
+    point = ord(letter)
+    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
 
 
 def file_name(text: str) -> str:

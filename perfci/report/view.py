@@ -53,6 +53,8 @@ class Section:
 
     name: str
     tally: str
+    speedup: str
+    """a sentence with the geometric mean; empty of fewer than two cases"""
     changed: str
     """a sentence with the files that a change touches; empty where none are known"""
     problems: tuple[str, ...]
@@ -63,6 +65,10 @@ class Section:
     traces_note: str
     duels: tuple[Picture, ...]
     distributions: tuple[Picture, ...]
+    distributions_note: str
+    """what the curves are, and which cases are not drawn"""
+    sizes: tuple[Picture, ...]
+    rooflines: tuple[Picture, ...]
     parts: tuple[Part, ...]
     facts: tuple[str, ...]
 
@@ -95,6 +101,8 @@ class Report:
     first: tuple[str, ...]
     """what comes before everything: how a change alters its own judging"""
     headline: str
+    summary: tuple[str, ...]
+    """the whole in a handful of lines"""
     ran: Table
     above: tuple[str, ...]
     """what the verdicts are against"""
@@ -104,6 +112,11 @@ class Report:
     """what is fine, folded away"""
     fine_title: str
     notes: tuple[str, ...]
+    means: Part | None
+    """the ops' speedups beside each other"""
+    roofline: Picture | None
+    """of all ops"""
+    roofline_note: str
     ops: tuple[Section, ...]
     untouched: str
     """a sentence about ops without a section; empty where all have one"""

@@ -38,8 +38,9 @@ def read(folder: Path) -> Revision | Reason:
 
 def _parse(root: Path, status: str) -> Revision:
     """Headers are `# branch.oid ID` and `# branch.head NAME`; every other line is a file that differs."""
-    lines = status.splitlines()
-    heads = dict(line.removeprefix("# ").split(" ", 1) for line in lines if line.startswith("# branch."))
+    lines = [line for line in status.split("\n") if line]  # a branch's name may hold what splitlines would split at
+    told = (line.removeprefix("# ").partition(" ") for line in lines if line.startswith("# branch."))
+    heads = {name: value for name, _, value in told}
     return Revision(
         root=root,
         commit=_unless(heads.get("branch.oid"), "(initial)"),

@@ -6,10 +6,13 @@ Every file is written whole or not at all: beside its place first, then moved th
 
 from __future__ import annotations
 
+import re
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from perfci.errors import StoredFileError
 from perfci.model import Baseline, Run
+from perfci.store.claim import claimed
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
 from perfci.store.launches import Launches, LaunchRow, append_launches, clear_launches, read_launches
 from perfci.store.schemas import write_schemas
@@ -20,6 +23,7 @@ __all__ = [
     "Launches",
     "append_launches",
     "baseline_path",
+    "claim_reports",
     "clear_launches",
     "read_baseline",
     "read_baselines",
@@ -30,8 +34,20 @@ __all__ = [
     "write_schemas",
 ]
 
+_NAME = re.compile(r"\w[\w.+-]{0,99}")
+"""An op's name or a device's key that names a file: no path, no hidden file."""
+
 RUN_FILE = "run.json"
 """The artefact of a run, in the reports folder."""
+
+
+def claim_reports(folder: Path) -> AbstractContextManager[None]:
+    """Hold a reports folder for one run, which is made where it is missing: enter it before anything is measured.
+
+    Raises StoredFileError where the folder cannot be written, where another process is writing there, and where a
+    run.json stands there that this perfci cannot read, and so would never write over.
+    """
+    return claimed(folder, RUN_FILE)
 
 
 def read_run(path: Path) -> Run:
@@ -42,8 +58,7 @@ def read_run(path: Path) -> Run:
 def write_run(run: Run, folder: Path) -> Path:
     """Write `folder/run.json` and give its path.
 
-    Raises StoredFileError where that cannot be written, or where an unreadable file stands in its place: call it once
-    before measuring, and such a file is found out early.
+    Raises StoredFileError where that cannot be written, or where an unreadable file stands in its place.
     """
     path = folder / RUN_FILE
     refuse_to_overwrite_unreadable(path)
@@ -51,8 +66,21 @@ def write_run(run: Run, folder: Path) -> Path:
 
 
 def baseline_path(root: Path, device_key: str, op: str) -> Path:
-    """Where the baseline of an op on a device model lies under the baselines folder."""
-    return root / device_key / f"{op}.json"
+    """Where the baseline of an op on a device model lies under the baselines folder.
+
+    Raises StoredFileError for a name, such as of a run.json from elsewhere, that no file there may have.
+    """
+    return _folder(root, device_key) / f"{_file_name(op)}.json"
+
+
+def _folder(root: Path, device_key: str) -> Path:
+    return root / _file_name(device_key)
+
+
+def _file_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise StoredFileError("baseline_name", name=name[:100])
+    return name
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -65,7 +93,7 @@ def read_baseline(path: Path) -> Baseline:
 
 def read_baselines(root: Path, device_key: str) -> dict[str, Baseline]:
     """Every baseline of a device model by op; none where its folder does not exist. Raises StoredFileError."""
-    paths = sorted((root / device_key).glob("*.json"))
+    paths = sorted(_folder(root, device_key).glob("*.json"))
     return {path.stem: read_baseline(path) for path in paths if not path.name.startswith(".")}
 
 

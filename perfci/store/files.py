@@ -17,6 +17,9 @@ from perfci.store.layout import text
 
 Record = TypeVar("Record")
 
+_CONFLICT = re.compile(rb"^(<<<<<<<|=======|>>>>>>>)( |$)", re.MULTILINE)
+"""What git writes into a file of which two branches changed one place."""
+
 
 @dataclass(frozen=True)
 class _Head:
@@ -102,11 +105,16 @@ def _parse(path: Path, data: bytes, kind: type[Record]) -> Record:
     except msgspec.ValidationError as error:  # JSON, but not of this shape
         raise StoredFileError("file_unexpected", path=str(path), **_place_in_json(error)) from error
     except msgspec.DecodeError as error:  # no JSON
+        if conflict := _CONFLICT.search(data):
+            line, _ = _line_and_column(data, conflict.start())
+            raise StoredFileError("file_conflicted", path=str(path), line=line) from error
         line, column = _place_in_text(data, str(error))
         raise StoredFileError("file_damaged", path=str(path), line=line, column=column) from error
     except UnicodeDecodeError as error:
         line, column = _line_and_column(data, _first_undecodable(data))
         raise StoredFileError("file_damaged", path=str(path), line=line, column=column) from error
+    except RecursionError as error:  # brackets without end
+        raise StoredFileError("file_unexpected", path=str(path), found="Nested too deeply", place="$") from error
 
 
 def _place_in_json(error: msgspec.ValidationError) -> dict[str, str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 
 from perfci.errors import StoredFileError
-from perfci.model import Reason
+from perfci.model import FORMAT, Reason
+from perfci.store.files import write_atomically
 
 LAUNCHES_FILE = "launches.jsonl.gz"
 """Beside run.json in the reports folder."""
@@ -22,6 +23,8 @@ DECIMALS = 3
 """Launch times are kept to the nanosecond; timers tick at 32 ns."""
 
 _CHUNK = 1 << 20
+_LONGEST = 1 << 25
+"""Bytes of one line: more than a million launches."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,15 @@ class LaunchRow:
     block: int
     arm: str
     us: tuple[float, ...]
+    format: int = FORMAT
+    """1 where a line has none"""
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The part of every line that tells whether this perfci can read the rest."""
+
+    format: int = 1
 
 
 @dataclass(frozen=True)
@@ -65,22 +77,31 @@ def clear_launches(folder: Path) -> None:
 def drop_launches(folder: Path, op: str, process: int) -> None:
     """Remove what one process of an op left behind that is to be measured anew. Raises StoredFileError."""
     kept = [row for row in read_launches(folder).rows if (row.op, row.process) != (op, process)]
-    clear_launches(folder)
-    _append(folder / LAUNCHES_FILE, gzip.compress(_as_lines(kept), mtime=0))
+    write_atomically(folder / LAUNCHES_FILE, gzip.compress(_as_lines(kept), mtime=0))
 
 
 def read_launches(folder: Path) -> Launches:
-    """Every whole row; no rows where there is no file. A torn tail or line becomes a note, never an error."""
+    """Every whole row; no rows where there is no file. A torn tail or line becomes a note, never an error.
+
+    Raises StoredFileError where a later perfci wrote the file.
+    """
     path = folder / LAUNCHES_FILE
     if not path.exists():
         return Launches()
     rows: list[LaunchRow] = []
     try:
         for line in _lines(path):
+            _refuse_newer(path, line)
             rows.append(msgspec.json.decode(line, type=LaunchRow))
-    except (OSError, EOFError, zlib.error, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, EOFError, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Launches(tuple(rows), Reason("launches_torn", {"path": str(path), "rows": len(rows)}))
     return Launches(tuple(rows))
+
+
+def _refuse_newer(path: Path, line: bytes) -> None:
+    found = msgspec.json.decode(line, type=_Head).format
+    if found > FORMAT:
+        raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
 
 
 def _as_lines(rows: Iterable[LaunchRow]) -> bytes:
@@ -106,6 +127,8 @@ def _lines(path: Path) -> Iterator[bytes]:
         while chunk := file.read1(_CHUNK):
             *whole, rest = (rest + chunk).split(b"\n")
             yield from whole
+            if len(rest) > _LONGEST:
+                raise EOFError("a line without end")
     if rest:
         yield rest
 

@@ -9,32 +9,69 @@ import dataclasses
 import functools
 import json
 import math
+import weakref
 from collections.abc import Mapping
 from typing import Any
+
+from perfci.codec import storable
 
 DIGITS = 6
 """Significant digits of stored numbers: 1 part in a million, far below any timer's noise."""
 
-ROWS = frozenset({"accuracy", "cases", "ops", "performance", "runs"})
+ROWS = frozenset({"accuracy", "cases", "ops", "performance", "runs", "steps"})
 """Keys whose lists are written one element a line."""
 
 _ABSENT: tuple[Any, ...] = (None, (), {})
 
 
 def text(record: Any) -> str:
-    """A record of `perfci.model` as the text of its file."""
-    return _object(plain(record), "") + "\n"
+    """A record of `perfci.model` as the text of its file.
+
+    Records are never changed, so an op's part of a run is laid out once, however often the growing run is written.
+    """
+    return _object(_with_ops_laid_out(record), "") + "\n"
 
 
 def plain(value: Any) -> Any:
     """Records as dictionaries, sequences as lists, numbers rounded; a number that is none (NaN, infinity) as None."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, str):
+        return storable(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _record(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {storable(str(key)): plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+class _Text(str):
+    """A value that is laid out already."""
+
+
+_LAID_OUT: dict[int, tuple[weakref.ref[Any], _Text]] = {}
+"""id of an op's record -> the record, while it lives, and its text"""
+
+
+def _with_ops_laid_out(record: Any) -> Any:
+    ops = getattr(record, "ops", None)
+    if not ops or not all(map(dataclasses.is_dataclass, ops)):
+        return plain(record)
+    return {**plain(dataclasses.replace(record, ops=())), "ops": [_laid_out(op) for op in ops]}
+
+
+def _laid_out(op: Any) -> _Text:
+    key = id(op)
+    known = _LAID_OUT.get(key)
+    if known is None or known[0]() is not op:
+        known = weakref.ref(op, functools.partial(_forget, key)), _Text(_value(plain(op), "  "))
+        _LAID_OUT[key] = known
+    return known[1]
+
+
+def _forget(key: int, gone: weakref.ref[Any]) -> None:
+    if key in _LAID_OUT and _LAID_OUT[key][0] is gone:
+        del _LAID_OUT[key]
 
 
 def _record(value: Any) -> dict[str, Any]:
@@ -63,6 +100,8 @@ def _object(value: Mapping[str, Any], indent: str) -> str:
 
 def _value(value: Any, indent: str, key: str | None = None) -> str:
     """One line, but for rows and for what holds rows."""
+    if isinstance(value, _Text):
+        return value
     if key in ROWS and isinstance(value, list) and value:
         return _block("[]", [_value(item, indent + " ") for item in value], indent)
     if isinstance(value, dict) and not ROWS.isdisjoint(value):

@@ -1,33 +1,195 @@
-"""The published JSON Schemas of run.json and of the baseline files, generated from the records themselves."""
+"""The published JSON Schemas of what perfci writes for others to read, generated from the records themselves.
+
+They are open: a later perfci may write further fields under the same format number, and readers pass those over. The
+tests hold what perfci writes to the same schemas closed.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from perfci.model import Baseline, Run
+import perfci.model
+from perfci.model import FORMAT, Baseline, Run, answer
 from perfci.store.files import write_atomically
+from perfci.store.launches import LaunchRow
 
-SCHEMAS: dict[str, type] = {"run.schema.json": Run, "baseline.schema.json": Baseline}
+SCHEMAS: dict[str, type] = {
+    "run.schema.json": Run,
+    "baseline.schema.json": Baseline,
+    "launches.schema.json": LaunchRow,
+    "answer.schema.json": answer.Answer,
+}
 """File name -> the record that it describes."""
+
+TITLES: Mapping[type, str] = {
+    Run: "perfci run: run.json, which check, run and static write",
+    Baseline: "perfci baseline: baselines/<device key>/<op>.json",
+    LaunchRow: "perfci launches: one line of launches.jsonl.gz",
+    answer.Answer: "perfci answer: what check, compare and static print with --format json",
+}
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
+UNITS = {
+    "_us": "microseconds",
+    "_s": "seconds",
+    "_bytes": "bytes",
+    "_mhz": "megahertz",
+    "_w": "watts",
+    "_c": "degrees Celsius",
+    "_gbps": "gigabytes (1e9 bytes) a second",
+    "_tflops": "tera floating-point operations a second",
+}
+"""What the ending of a field's name says."""
+
+
+SAID: Mapping[str, str] = {
+    "accuracy": "ids of its accuracy cases",
+    "after": "null where it is not set, or not installed",
+    "arm": "kernel, reference or base",
+    "atol": "absolute tolerance",
+    "block": "number of the block within its process and case",
+    "branch": "git branch, where one is checked out",
+    "cache": "what L2 held when a timed launch began: cold or warm",
+    "case": "id of the case: rows=4096,cols=1024,dtype=float16",
+    "command": "as it was typed",
+    "commit": "its full id",
+    "count": "elements compared",
+    "created": "ISO 8601, UTC",
+    "driver": "version of the device's driver",
+    "dtype": "of the case's inputs",
+    "facts": "what its sentence holds, by name",
+    "format": "version of this format",
+    "grid": "programs along each axis",
+    "high": "upper end",
+    "host": "name of the machine",
+    "id": "of the run, its own",
+    "index": "number of the block within its process and case",
+    "instructions": "how many, all classes together",
+    "kernel": "name of the kernel's function",
+    "kind": "name of the reason, the same in every language",
+    "line": "in that file, where it is known",
+    "low": "lower end",
+    "name": "of the kernel's function",
+    "op": "name of the op",
+    "p_faster": "of being faster by more than that",
+    "packages": "versions by name",
+    "performance": "ids of its performance cases",
+    "process": "0 the run's first look; 1, 2, ... fresh processes that measured again",
+    "python": "version of the interpreter",
+    "raised": "the failure is an exception, not a wrong answer",
+    "reference": "of the reference",
+    "registers": "of a thread",
+    "rtol": "relative tolerance",
+    "run_ids": "ids of the runs",
+    "runtime": "CUDA or CANN version, with its name",
+    "seed": "of the inputs",
+    "spills": "registers of a thread that did not fit",
+    "stages": "of the software pipeline",
+    "system": "operating system, its release and architecture",
+    "targets": "what was compiled for: sm_90, gfx942",
+    "timer": "activity, event or virtual",
+    "value": "the estimate",
+    "warmup_launches": "launches before the first timed one",
+    "warps": "of a program",
+    "why": "in the words of whoever wrote it",
+    "AnsweredDuel.blocks": "how many",
+    "AnsweredDuel.processes": "how many",
+    "StepCase.kernel": "of the kernel",
+    "Summary.launches": "how many",
+    "Identity.launches": "in order",
+    **{
+        name: f"{how} {what} error"
+        for short, what in (("abs", "absolute"), ("rel", "relative"))
+        for how, name in (("greatest", f"max_{short}"), ("mean", f"mean_{short}"))
+    },
+    **{f"p{share}_abs": f"{share}th percentile of the absolute error" for share in (50, 90, 99)},
+    "rmse": "root of the mean squared error",
+}
+"""What fields hold whose name says it in the code, by that name, or by record and name."""
+
 
 def schema(kind: type) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a record's file. `format` is required: it comes first when a file is read."""
+    """The JSON Schema (draft 2020-12) of a record's file. `format` is required: it comes first when a file is read.
+
+    Titles, descriptions and units are those of the records' docstrings and fields.
+    """
     found = msgspec.json.schema(kind)
-    top = found["$defs"][kind.__name__]
-    top["required"] = sorted({*top["required"], "format"})
-    return {"$schema": DIALECT, **found}
+    definitions = found["$defs"]
+    for name, definition in definitions.items():
+        _describe(definition, _class(name, kind))
+    top = definitions[kind.__name__]
+    if kind is not LaunchRow:  # whose format is 1 where a line has none
+        top["required"] = sorted({*top["required"], "format"})
+    name = next(file for file, record in SCHEMAS.items() if record is kind).partition(".")[0]
+    return {"$schema": DIALECT, "$id": f"urn:perfci:schema:{name}:{FORMAT}", "title": TITLES[kind], **found}
 
 
 def write_schemas(folder: Path) -> tuple[Path, ...]:
     """Write every published schema. Maintenance: run it after a change of the records, beside `model.FORMAT`."""
     return tuple(write_atomically(folder / name, _text(kind)) for name, kind in SCHEMAS.items())
+
+
+def fields(kind: type) -> dict[str, str]:
+    """A record's fields with what they hold, the unit that the name's ending says first.
+
+    That is what stands below the field in the code, else in SAID; empty for fields that hold records, which speak for
+    themselves.
+    """
+    said = _docstrings(kind)
+    names = inspect.get_annotations(kind)
+    told = {name: said.get(name) or SAID.get(f"{kind.__name__}.{name}") or SAID.get(name, "") for name in names}
+    return {name: _joined(_unit(name), re.sub(r"\bNone\b", "null", told[name])) for name in names}
+
+
+def _describe(definition: dict[str, Any], kind: type | None) -> None:
+    if kind is None or "properties" not in definition:
+        return
+    for name, text in fields(kind).items():
+        if text:
+            definition["properties"][name]["description"] = text
+
+
+def _class(name: str, top: type) -> type | None:
+    known = [vars(perfci.model), vars(answer), {top.__name__: top}]
+    return next((names[name] for names in known if isinstance(names.get(name), type)), None)
+
+
+def _docstrings(kind: type) -> dict[str, str]:
+    """Field -> the text that stands below it."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return dict(_texts(body.body))
+
+
+def _texts(statements: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for field, below in itertools.pairwise(statements):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        ):
+            yield field.target.id, " ".join(below.value.value.split())
+
+
+def _joined(unit: str, text: str) -> str:
+    return text if not unit or unit in text else "; ".join(filter(None, (unit, text)))
+
+
+def _unit(name: str) -> str:
+    return next((unit for ending, unit in UNITS.items() if name.endswith(ending) or name == ending[1:]), "")
 
 
 def _text(kind: type) -> bytes:

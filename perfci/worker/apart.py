@@ -18,7 +18,7 @@ from types import ModuleType
 import perfci
 from perfci.measure.base import InseparableError
 from perfci.model import Reason
-from perfci.worker.load import LoadedOp, load_op
+from perfci.worker.load import LoadedOp, import_roots, load_op
 
 _OURS = Path(perfci.__file__).resolve().parent
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -89,6 +89,24 @@ def forget(root: Path) -> dict[str, ModuleType]:
     for name in found:
         del sys.modules[name]
     return found
+
+
+def forget_others(folder: Path, shared: Path) -> None:
+    """Take out modules of the folder of all ops that an op, imported next, would not find where they came from.
+
+    What ops share stays, since some things can be done once a process only, such as registering an operator.
+    """
+    roots = import_roots(folder, shared)
+    for name, module in _below(shared).items():
+        top = name.partition(".")[0]
+        home = next((root for root in roots if Path(root, f"{top}.py").is_file() or Path(root, top).is_dir()), None)
+        if home is None or not all(_is_found(place, home, top) for place in _places(module)):
+            del sys.modules[name]
+
+
+def _is_found(place: str, home: str, top: str) -> bool:
+    """Whether a module's place is what its name, or its package's, means in this folder."""
+    return any(_real(place).is_relative_to(_real(home) / name) for name in (top, f"{top}.py"))
 
 
 def _below(root: Path) -> dict[str, ModuleType]:

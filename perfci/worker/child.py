@@ -10,6 +10,7 @@ import functools
 import os
 import queue
 import random
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,15 +22,16 @@ from perfci.codec import decode
 from perfci.device import Accelerator, detect, open_device
 from perfci.device.lock import device_lock
 from perfci.device.source import inputs_digest
-from perfci.errors import ContractError, PerfciError
+from perfci.environment import installed
+from perfci.errors import ContractError, DeviceError, PerfciError
 from perfci.inputs import flat
 from perfci.measure import Opponent
 from perfci.measure.base import InseparableError, refuse_operators
 from perfci.model import DuelWhat, PlannedOp, Suite
 from perfci.spec import case_id, matches
 from perfci.wording import caused
-from perfci.worker.apart import forget, load_apart, settle, stray_import
-from perfci.worker.load import LoadedOp, load_op, parameters
+from perfci.worker.apart import forget_others, load_apart, settle, stray_import
+from perfci.worker.load import LoadedOp, import_roots, load_op, parameters
 from perfci.worker.protocol import (
     Apart,
     Described,
@@ -70,6 +72,7 @@ class Mouth:
 
 def main() -> None:
     """Read the job, do it, say how it went."""
+    _shun_stale_caches()
     line = sys.stdin.readline()
     job = decode(line, Job)
     answers: queue.Queue[str] = queue.Queue()
@@ -81,6 +84,13 @@ def main() -> None:
         _TASKS[job.task](job, mouth)
     except PerfciError as error:
         mouth.say(Failed(error.reason))
+
+
+def _shun_stale_caches() -> None:
+    """Before 3.4 Triton's cache knows a kernel by its text alone: one with another global constant gets stale code."""
+    found = installed(("triton", "triton-ascend", "pytorch-triton"))
+    if any(tuple(map(int, re.findall(r"\d+", version)[:2])) < (3, 4) for version in found.values()):
+        os.environ["TRITON_ALWAYS_COMPILE"] = "1"
 
 
 def _die_with_parent(answers: queue.Queue[str]) -> None:
@@ -97,9 +107,9 @@ def _describe(job: Job, mouth: Mouth) -> None:
     mouth.say(Ready(device.info, devices=device.count()))
     for files in job.ops:
         mouth.say(Step("import", files.op))
+        # The op before may have modules of the same names.
+        forget_others(Path(files.folder), Path(job.shared_folder))
         mouth.say(Described(_planned(files, job)))
-        # The next op may have modules of the same names.
-        forget(Path(files.folder))
 
 
 def _examine(job: Job, mouth: Mouth) -> None:
@@ -126,15 +136,16 @@ def _planned(files: OpFiles, job: Job) -> PlannedOp:
         )
     }
     signature = tuple(parameters(loaded.performance.kernel))
-    return PlannedOp(files.op, names[Suite.ACCURACY], names[Suite.PERFORMANCE], signature=signature)
+    cache = loaded.performance.cache
+    return PlannedOp(files.op, names[Suite.ACCURACY], names[Suite.PERFORMANCE], signature=signature, cache=cache)
 
 
 def _run(job: Job, mouth: Mouth) -> None:
     files = job.ops[0]
-    device = open_device(job.device, seed=_device_seed(job), timer=job.timer, fake=job.fake)
+    device = _known_device(job)
     mouth.say(Step("import", files.op))
     # For imports that the op's functions make when they are called.
-    sys.path[:0] = [files.folder, job.shared_folder]
+    sys.path[:0] = import_roots(Path(files.folder), Path(job.shared_folder))
     before = device.registered()
     loaded = _load(files, job)
     if job.arm == BASE:
@@ -149,6 +160,16 @@ def _run(job: Job, mouth: Mouth) -> None:
             worker.measure(right=right)
     except InseparableError as found:
         mouth.say(Apart(found.reason))
+
+
+def _known_device(job: Job) -> Accelerator:
+    """The device that the plan was made for; one that cannot be opened now is gone, for later ops too."""
+    try:
+        return open_device(job.device, seed=_device_seed(job), timer=job.timer, fake=job.fake)
+    except (DeviceError, RuntimeError) as error:
+        if job.arm == BASE:  # whose interpreter may be at fault
+            raise
+        raise DeviceError("device_gone", device=job.device, why=str(error).rstrip(".")) from error
 
 
 def _device_seed(job: Job) -> int:
@@ -205,10 +226,13 @@ def _load(files: OpFiles, job: Job) -> LoadedOp:
 
 @contextmanager
 def _lock(device: Accelerator, job: Job, mouth: Mouth) -> Iterator[None]:
-    if device.info.kind in {"cpu", "fake"} or not job.lock:
+    """The device alone to itself; boards that are no hardware are shared unless it is planted."""
+    shared = device.info.kind == "cpu" or (device.info.kind == "fake" and not job.fake.get("locked"))
+    if shared or not job.lock:
         yield
         return
-    with device_lock(device.info.uuid or device.info.key, job.lock_folder, lambda holder: mouth.say(Waiting(holder))):
+    name = device.info.uuid or device.info.key
+    with device_lock(name, job.lock_folder, lambda holder: mouth.say(Waiting(holder)), job.lock_wait_s):
         yield
 
 

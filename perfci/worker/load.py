@@ -38,6 +38,13 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
     return LoadedOp(accuracy, performance)
 
 
+def import_roots(folder: Path, shared: Path) -> list[str]:
+    """Where an op's imports are looked for first: its folder, and each above it up to the folder of all ops."""
+    above = folder.parents if folder.is_relative_to(shared) else ()
+    between = [each for each in above if each != shared and each.is_relative_to(shared)]
+    return [str(folder), *map(str, between), str(shared)]
+
+
 def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
     """Type, message, and the last line of the op's own files that the exception passed through."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -59,9 +66,9 @@ def call_reason(kind: str, error: BaseException, folder: Path, **facts: Fact) ->
 
 @contextmanager
 def _importing_from(folder: Path, shared: Path) -> Iterator[None]:
-    """The op's folder first, then the folder of all ops, as when a suite is run by its path."""
+    """As when a suite is run by its path."""
     before = list(sys.path)
-    sys.path[:0] = [str(folder), str(shared)]
+    sys.path[:0] = import_roots(folder, shared)
     try:
         yield
     finally:
@@ -75,6 +82,12 @@ def _suite(path: Path, name: str, kind: type[Any]) -> Any:
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
+    except ContractError as error:
+        # The suite itself refused what it was given; only here is it known where that stands.
+        place, said = describe_exception(error, path.parent), error.reason.facts
+        raise ContractError(
+            "cache_misfit", file=place["file"], line=place["line"], found=said.get("found"), known=said.get("known")
+        ) from error
     except (Exception, SystemExit) as error:
         raise ContractError("import_failed", suite=path.name, **describe_exception(error, path.parent)) from error
     found = getattr(module, name, None)

@@ -30,9 +30,17 @@ class CappedLog:
         self._thread.join(_CLOSE_S)
 
     def _copy(self) -> None:
+        with self._output:
+            try:
+                self._write()
+            except OSError:  # a full disk must not stop the worker, which would wait for a reader
+                while self._output.read1(_CHUNK):  # type: ignore[attr-defined]
+                    pass
+
+    def _write(self) -> None:
         tail: deque[bytes] = deque(maxlen=TAIL_CHUNKS)
         written, dropped = 0, 0
-        with self._path.open("ab", buffering=0) as file, self._output:
+        with self._path.open("ab", buffering=0) as file:
             while chunk := self._output.read1(_CHUNK):  # type: ignore[attr-defined]
                 if written < HEAD_BYTES:
                     written += file.write(chunk) or 0

@@ -243,12 +243,12 @@ def _signal_name(number: int) -> str:
 
 def _shown(around: Surroundings) -> str:
     log, home = around.log, around.shown_from or around.folder
-    return str(log.relative_to(home)) if log.is_relative_to(home) else str(log)
+    return (log.relative_to(home) if log.is_relative_to(home) else log).as_posix()
 
 
 def _last_words(log: Path) -> str:
     try:
-        text = log.read_text(errors="replace")
+        text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     lines = [" ".join(line.split()) for line in text[-LAST_WORDS:].splitlines() if line.strip()]

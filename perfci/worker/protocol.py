@@ -10,6 +10,7 @@ from perfci.codec import decode, encode
 from perfci.model import (
     AccuracyCase,
     Block,
+    Cache,
     Device,
     DeviceState,
     DuelWhat,
@@ -73,6 +74,8 @@ class Job:
     """seconds since the epoch"""
     timer: str = "auto"
     lock_folder: str | None = None
+    lock_wait_s: float = 3600.0
+    """longest wait for a device that another run holds"""
     root: str = "."
     """of the project that the ops belong to"""
     head_root: str | None = None
@@ -85,6 +88,8 @@ class Job:
     """take blocks when told to, in turns with another process"""
     lock: bool = True
     """False where the other process of a pair holds the device"""
+    cache: Cache | None = None
+    """cold or warm, where the base is timed as head's suite says; None as the suite itself says"""
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
     """what each performance case is judged by: it says when a duel has seen enough"""
     planted: float = 0.0

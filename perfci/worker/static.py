@@ -16,7 +16,8 @@ from perfci.errors import DeviceError, PerfciError
 from perfci.inputs import bound_inputs
 from perfci.model import Identity, Reason, StaticCase, StaticOp
 from perfci.spec import Params, Performance, case_id, matches
-from perfci.worker.load import call_reason, load_op
+from perfci.worker.apart import forget_others
+from perfci.worker.load import call_reason, import_roots, load_op
 from perfci.worker.protocol import Compiled, Job, Message, OpFiles, Step
 
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -108,18 +109,11 @@ def _chosen(case: str, job: Job) -> bool:
 
 @contextmanager
 def _paths(files: OpFiles, job: Job) -> Iterator[None]:
-    """The op's folders, for imports that its functions make when they are called.
-
-    Afterwards its modules are forgotten, since another op may have modules of the same names.
-    """
-    before = list(sys.path)
-    sys.path[:0] = [files.folder, job.shared_folder]
+    """The op's folders, for imports that its functions make when they are called."""
+    before, folder, shared = list(sys.path), Path(files.folder), Path(job.shared_folder)
+    forget_others(folder, shared)
+    sys.path[:0] = import_roots(folder, shared)
     try:
         yield
     finally:
         sys.path[:] = before
-        folder = Path(files.folder)
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if file and Path(file).is_relative_to(folder):
-                del sys.modules[name]

@@ -97,7 +97,11 @@ class Worker:
         accurate = self._loaded.accuracy
         # What the accuracy suite allows holds for timed outputs too.
         suite = dataclasses.replace(
-            suite, reduces=suite.reduces or accurate.reduces, tolerance=suite.tolerance or accurate.tolerance
+            suite,
+            reduces=suite.reduces or accurate.reduces,
+            tolerance=suite.tolerance or accurate.tolerance,
+            # Two revisions are timed alike, whatever the base's own suite says.
+            cache=self._job.cache or suite.cache,
         )
         chosen = [params for params in suite.cases if self._chosen(case_id(params))]
         if Suite.PERFORMANCE not in self._job.suites or not chosen or not right:
@@ -210,5 +214,8 @@ class Worker:
 
     def _tuned(self) -> str | None:
         """Digest of the op's tuned file for this device."""
-        path = self._folder / "tuned" / f"{self._device.info.key}.json"
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else None
+        # A board's slice, or one held to other power, uses its model's file.
+        known = (self._folder / "tuned").glob("*.json")
+        fitting = [path for path in known if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
+        path = max(fitting, key=lambda each: len(each.stem), default=None)
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None

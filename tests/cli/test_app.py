@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from perfci.cli import answers, demo
+from perfci.cli import answers, demo, inits
 from perfci.cli.app import DeviceKind, DuelKind, Format, SuiteKind, TimerKind, app
 from perfci.cli.main import run
 from perfci.device import KINDS
 from perfci.model import DuelWhat, Suite
+from perfci.pipeline.rebaseline import Wishes
 from perfci.plan import DEFAULT_BUDGET_S, Request
 
 COMMANDS = typer.main.get_command(app).commands
@@ -34,16 +35,17 @@ def help_of(command, capsys, monkeypatch):
 
 @pytest.mark.parametrize(("command", "option"), list(options()))
 def test_every_options_default_stands_in_its_help(command, option, capsys, monkeypatch):
-    line = next(line for line in help_of(command, capsys, monkeypatch).splitlines() if f" {option} " in line)
+    _, _, told = help_of(command, capsys, monkeypatch).partition(f" {option} ")
+    own = re.split(r"\n  -", told)[0]
 
-    assert re.search(r"\[default: .+\]", line), line
+    assert re.search(r"\[default: .+\]", own, re.DOTALL), own
 
 
 def test_all_commands_are_there_with_a_sentence_each(capsys):
     run(["--help"])
     shown = capsys.readouterr().out
 
-    names = "check run static selftest compare report accept list show doctor demo"
+    names = "check run static selftest compare report accept list show doctor demo init export rebaseline new"
     assert set(COMMANDS) == set(names.split())
     assert all(name in shown and command.help for name, command in COMMANDS.items())
     assert "2 the gate failed" in shown
@@ -67,9 +69,10 @@ def called(monkeypatch):
 
     for code, name in enumerate(["check", "run", "compare", "report", "accept", "list_ops", "show", "doctor"], 40):
         monkeypatch.setattr(answers, name, record(name, code))
-    for code, name in enumerate(["static", "selftest"], 51):
+    for code, name in enumerate(["static", "selftest", "rebaseline"], 51):
         monkeypatch.setattr(answers, name, record(name, code))
     monkeypatch.setattr(demo, "demo", record("demo", 50))
+    monkeypatch.setattr(inits, "set_up", record("set_up", 60))
     return calls
 
 
@@ -98,6 +101,25 @@ def test_checks_base_is_found_by_itself_unless_it_is_named(called):
     assert (named.against, named.duel, named.base_python) == ("v1.2", DuelWhat.ALL, "/old/bin/python")
     assert named.targets == ("sm_80", "gfx942")
     assert (found.against, found.duel, found.base_python, found.targets) == (None, DuelWhat.CHANGED, None, ())
+
+
+def test_rebaselines_options_arrive(called):
+    run(["rebaseline", "a", "b", "--op", "relu", "--cases", "--dirty", "--project", "/p", "--format", "json"])
+    by_name = ["--include-unexplained", "relu", "--include-unexplained", "scale", "--include-changed-code", "relu"]
+    run(["rebaseline", "a", "--write", "--why", "driver 590", *by_name])
+
+    assert called == [
+        (
+            "rebaseline",
+            ([Path("a"), Path("b")], ["relu"], Path("/p"), Wishes(dirty=True)),
+            {"cases": True, "json": True},
+        ),
+        (
+            "rebaseline",
+            ([Path("a")], [], Path(), Wishes(True, "driver 590", ("relu", "scale"), ("relu",))),
+            {"cases": False, "json": False},
+        ),
+    ]
 
 
 def test_kinds_of_duels_are_those_of_a_plan():
@@ -171,6 +193,12 @@ def test_a_timer_is_chosen_by_name(called, timer):
         ),
         (["demo", "--keep", "k"], ("demo", (Path("k"),), {}), 50),
         (["demo"], ("demo", (None,), {}), 50),
+        (["init"], ("set_up", (Path(), [], None), {"dry_run": False}), 60),
+        (
+            ["init", "--owners", "@a", "--owners", "@b", "--install", "perfci==1", "--dry-run", "--project", "p"],
+            ("set_up", (Path("p"), ["@a", "@b"], "perfci==1"), {"dry_run": True}),
+            60,
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -20,7 +20,7 @@ HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 @pytest.fixture(autouse=True)
 def _own_signal_handlers():
     """`run` takes over the signals of a program; a test's process gets its own back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -57,7 +57,7 @@ def test_what_perfci_cannot_do_is_one_sentence_and_exit_1(monkeypatch, capsys):
     assert seen.err == ("perfci: No case of relu fits --case 'rows=9'; `perfci list` shows the case ids.\n")
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(("name", "code"), [("SIGHUP", 129), ("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_stopped_run_says_so_and_has_the_signals_exit_code(monkeypatch, capsys, name, code):
     raising(monkeypatch, Stopped(name))
 

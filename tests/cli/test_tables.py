@@ -10,7 +10,7 @@ from perfci import wording
 from perfci.accept import Acceptance
 from perfci.cli import details, tables
 from perfci.doctor import Finding, Level
-from perfci.model import Judgements, OpRun, Plan, PlannedOp, Suite, Verdict
+from perfci.model import Judgements, OpRun, Plan, PlannedOp, Suggestion, Suite, Verdict
 
 TESTS = Path(__file__).parents[1]
 
@@ -134,6 +134,32 @@ def test_of_many_rows_that_are_fine_some_are_only_counted(examples):
     text = printed(tables.verdicts(judgements, run), terminal=False)
 
     assert f"... and {98 - tables.FINE_ROWS} PASS more; the report lists them all." in text
+
+
+def test_an_expected_slow_down_is_told_among_however_many_that_are_fine(examples):
+    said = examples.reason("example_new")
+    rows = [examples.judgement("softmax", f"n={i}", Verdict.NEW, said) for i in range(60)]
+    rows += [examples.judgement("softmax", f"m={i}", Verdict.EXPECTED, said) for i in range(60)]
+
+    text = printed(tables.verdicts(Judgements(tuple(rows))), terminal=False)
+
+    assert text.count("EXPECTED") == 60
+    assert f"... and {60 - tables.FINE_ROWS} NEW more" in text
+
+
+def test_lines_to_be_pasted_are_never_broken_and_say_where_they_go(examples):
+    said = examples.reason("example_new")
+    entry = Suggestion("thresholds/softmax.yaml", f'  - {{case: "{"n=1," * 80}m=2"}}')
+    row = examples.judgement("softmax", "n=1", Verdict.REGRESSED, said, suggested=entry)
+
+    ((where, lines),) = tables.pasted(Judgements((row, row)))
+
+    assert lines == ("expected:", entry.line, entry.line)
+    for terminal, width in ((True, 80), (False, tables.PLAIN)):
+        told = printed(where, width=80, terminal=terminal).splitlines()
+        assert "add this at the end of thresholds/softmax.yaml" in " ".join(told)
+        assert max(map(len, told)) <= width
+    assert list(tables.pasted(Judgements((replace(row, suggested=None),)))) == []
 
 
 def test_the_summary_says_the_exit_code_and_what_strict_does(examples):

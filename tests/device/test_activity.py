@@ -12,6 +12,7 @@ if "CI" not in os.environ:  # where a missing package is a failure
 
 from perfci.device.activity import ActivitySession, Record, covered_ns, split_at_flushes
 from perfci.device.flush import NAME, perfci_l2_flush
+from perfci.device.seam import WARMING
 from perfci.errors import DeviceError
 
 pytestmark = pytest.mark.torch
@@ -32,6 +33,10 @@ class Line:
     def flush(self):
         self.run(NAME, 35_000)
 
+    def mark(self):
+        self.run("spin_kernel", 35_000)
+        self.run(NAME, 900)
+
     def kernels(self, *durations):
         def call():
             for duration in durations:
@@ -48,7 +53,7 @@ def line():
 
 @pytest.fixture
 def session(line):
-    return ActivitySession(line.flush)
+    return ActivitySession(line.flush, line.mark)
 
 
 def finished(session, line):
@@ -107,6 +112,47 @@ def test_a_call_that_raises_costs_its_own_launch_only(session, line):
     session.launch(line.kernels(3000))
 
     assert [launch.time_us for launch in finished(session, line)] == [1.0, 3.0]
+
+
+def test_a_warm_launch_is_what_follows_its_mark_and_the_calls_that_warm_are_summed_to_none(session, line):
+    cold, warm = line.kernels(9000, 8000), line.kernels(1000, 2000)
+    calls = iter([*[cold] * WARMING, warm, *[cold] * WARMING, line.kernels(4000)])
+
+    def call():
+        return next(calls)()
+
+    assert session.launch(call, warm=True) == (1000, 2000)
+    session.launch(call, warm=True)
+    session.launch(line.kernels(700))
+
+    first, second, cold = finished(session, line)
+    assert (first.time_us, first.activities, first.span_us) == (3.0, 2, 3.1)
+    assert (second.time_us, second.activities) == (4.0, 1)
+    assert cold.time_us == 0.7
+
+
+def test_a_call_that_raises_while_it_warms_costs_its_own_launch_only(session, line):
+    def broken():
+        line.run("half done", 700)
+        raise RuntimeError("no stream")
+
+    session.launch(line.kernels(1000), warm=True)
+    with pytest.raises(RuntimeError, match="no stream"):
+        session.launch(broken, warm=True)
+    session.launch(line.kernels(3000), warm=True)
+
+    assert [launch.time_us for launch in finished(session, line)] == [1.0, 3.0]
+
+
+def test_a_missing_mark_is_an_error_and_no_wrong_time(session, line):
+    session.launch(line.kernels(1000), warm=True)
+    marks = [index for index, record in enumerate(line.records) if record.name == NAME]
+    del line.records[marks[1]]
+
+    with pytest.raises(DeviceError) as caught:
+        finished(session, line)
+
+    assert caught.value.reason.facts == {"expected": 3, "seen": 2}
 
 
 def test_overlapping_kernels_are_summed_in_time_but_span_only_their_union(session, line):

@@ -15,6 +15,7 @@ from perfci.device import disassembly
 from perfci.device.disassembly import amd_usage, code_sections, nvidia_counts, nvidia_opcodes, nvidia_usage, tool
 from perfci.device.occupancy import occupancy
 from perfci.device.targets import TARGETS
+from tests import triton_versions
 from tests.static_ops import HEADER, SCALE, compiled, edited, run, write
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -170,6 +171,7 @@ def test_occupancy_follows_from_the_figures(op, hopper):
     assert figures["occupancy"] == expected > 0
 
 
+@triton_versions.needs_rocm_linker
 @pytest.mark.parametrize("op", ["scale", "sums", "product"])
 def test_amds_figures_are_those_that_llvm_notes_in_its_assembly(op, instinct):
     text = instinct.file(f"_{op}", "amdgcn").read_text()
@@ -184,6 +186,7 @@ def test_amds_figures_are_those_that_llvm_notes_in_its_assembly(op, instinct):
     assert (figures["mix"]["tensor"] > 0) == (op == "product")
 
 
+@triton_versions.needs_rocm_linker
 def test_amds_instructions_are_those_of_the_kernels_lines(instinct):
     text = instinct.file("_scale", "amdgcn").read_text()
     lines = text[text.index("_scale:") : text.index(".Lfunc_end0:")].splitlines()[1:]

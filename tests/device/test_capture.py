@@ -10,6 +10,7 @@ import textwrap
 
 import pytest
 
+from tests import triton_versions
 from tests.static_ops import AUTOTUNED, BASELINE, HEADER, LOOP, SCALE, compiled, edited, run, write
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -109,6 +110,8 @@ def renamed(identity, op):
 
 @pytest.mark.parametrize("op", [*REVISIONS, *BASELINES])
 def test_everything_here_can_be_captured(op, identities):
+    if op == "choosing" and not triton_versions.CALLABLES:
+        pytest.skip("Triton before 3.3 takes no functions as constants")
     assert identities[op]["unknown"] is None
 
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from perfci.device.seam import WARMING
 from perfci.model import DeviceState
 
 if "CI" not in os.environ:  # where a missing package is a failure
@@ -149,6 +150,62 @@ def test_the_flush_makes_a_small_kernel_read_memory_and_not_the_cache(open_cuda)
 
     # The second of two calls finds its operands in the cache.
     assert pair - flushed < 0.95 * flushed
+
+
+def launched(device, call, *, warm, launches=LAUNCHES):
+    """The times of launches of one call."""
+    for _ in range(3):
+        call()
+    with device.session() as session:
+        for _ in range(launches):
+            session.launch(call, warm=warm)
+        session.pause()
+    return session.launches()
+
+
+def ratio_of_warm_to_cold(device, count_bytes):
+    call = copy_of(count_bytes)
+    warm, cold = (
+        statistics.median(launch.time_us for launch in launched(device, call, warm=warm)) for warm in (True, False)
+    )
+    return warm / cold
+
+
+@pytest.mark.parametrize("timer", ["activity", "event"])
+def test_a_warm_launch_is_faster_where_the_cache_holds_what_it_needs_and_as_slow_where_it_cannot(open_cuda, timer):
+    device = open_cuda(timer)
+
+    # Read and written: half of the cache, and 20 times the cache.
+    assert ratio_of_warm_to_cold(device, device.info.l2_bytes // 4) < 0.9
+    assert ratio_of_warm_to_cold(device, device.info.l2_bytes * 10) == pytest.approx(1, abs=0.03)
+
+
+def test_the_calls_that_warm_are_not_counted(open_cuda):
+    add = copy_of(1 << 20)
+    calls = []
+
+    def twice():
+        calls.append(None)
+        add()
+        add()
+
+    launches = launched(open_cuda("activity"), twice, warm=True)
+
+    assert {launch.activities for launch in launches} == {2}
+    assert len(launches) == LAUNCHES and len(calls) == (1 + WARMING) * LAUNCHES + 3
+
+
+def test_a_warm_launch_draws_its_output_from_the_memory_of_the_calls_that_warm(open_cuda):
+    source, places = torch.ones(1 << 18, device="cuda"), []
+
+    def call():
+        output = source + 1.0
+        places.append(output.data_ptr())
+        return output
+
+    launched(open_cuda("activity"), call, warm=True)
+
+    assert len(set(places)) == 1
 
 
 def test_the_device_is_busy_for_most_of_a_session_of_long_launches(device):

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,16 @@ def test_every_work_is_an_activity_and_none_is_no_time():
     assert session.busy_s() == pytest.approx(7.008e-6)
 
 
+def test_a_warm_launch_takes_its_planted_share_and_the_calls_that_warm_are_not_timed():
+    device = FakeDevice(dataclasses.replace(QUIET, warm_factor=0.5), 1)
+    with device.session() as session:
+        results = [session.launch(Arm([3.2, 3.2]), warm=warm) for warm in (True, False)]
+
+    assert [launch.time_us for launch in session.launches()] == pytest.approx([3.2, 6.4])
+    assert [launch.activities for launch in session.launches()] == [2, 2]
+    assert results == [[3.2, 3.2]] * 2
+
+
 def test_work_done_outside_a_launch_is_not_timed():
     with FakeDevice(QUIET, 1).session() as session:
         Arm(500.0)()
@@ -63,6 +75,29 @@ def test_planted_drift_and_speed_show():
     measured = times(FakeDevice(drifting, 1), [Arm(1000.0)], blocks=3)
 
     assert measured == pytest.approx([2000.0, 2000 * np.exp(0.01), 2000 * np.exp(0.02)], rel=1e-4)
+
+
+def test_kernels_and_references_can_be_slowed_by_themselves():
+    spec = dataclasses.replace(QUIET, kernel_speed=0.5, reference_speed=0.25)
+    arms = [Arm(3.2), Arm(3.2, "base"), Arm(3.2, "reference"), Arm(3.2, "other")]
+
+    assert times(FakeDevice(spec, 1), arms) == pytest.approx([6.4, 6.4, 12.8, 3.2])
+
+
+def test_driver_and_board_are_what_is_said():
+    told = FakeDevice(FakeSpec.read({"driver": "590.12", "board": "FAKE-A"}), 1).info
+    untold = FakeDevice(FakeSpec(), 1).info
+
+    assert (told.driver, told.uuid, told.key) == ("590.12", "FAKE-A", "fake-one")
+    assert (untold.driver, untold.uuid) == (None, "FAKE-0")
+
+
+@pytest.mark.parametrize("key", ["speed", "kernel_speed", "reference_speed"])
+def test_nothing_runs_at_no_speed(key):
+    with pytest.raises(UsageError) as caught:
+        FakeSpec.read({key: 0})
+
+    assert caught.value.reason.kind == "fake_setting_type"
 
 
 def test_planted_spikes_come_as_often_as_said():

@@ -42,7 +42,8 @@ def test_a_free_device_is_had_without_waiting_and_can_be_had_again(tmp_path):
     for _ in range(2):
         with device_lock("gpu", str(tmp_path), refuse):
             text = (tmp_path / "perfci-gpu.lock").read_text()
-            assert text == f"process {os.getpid()}"
+            assert text.startswith(f"process {os.getpid()} on ")
+            assert "since" in text
 
 
 def test_two_devices_do_not_wait_for_each_other(tmp_path):
@@ -69,8 +70,9 @@ def test_the_lock_of_a_process_that_dies_is_free(tmp_path, holder, monkeypatch, 
         holder.wait()
 
     with device_lock("gpu", str(tmp_path), waiting):
-        assert (tmp_path / "perfci-gpu.lock").read_text() == f"process {os.getpid()}"
-    assert told == [f"process {holder.pid}"]
+        assert (tmp_path / "perfci-gpu.lock").read_text().startswith(f"process {os.getpid()} on ")
+    assert len(told) == 1
+    assert told[0].startswith(f"process {holder.pid} on ")
 
 
 def test_the_lock_is_free_after_an_exception_inside(tmp_path):
@@ -94,3 +96,42 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 
     assert caught.value.reason.kind == "lock_unwritable"
     assert caught.value.reason.facts["path"] == str(tmp_path / "file" / "perfci-gpu.lock")
+
+
+def test_a_device_that_stays_taken_is_given_up_after_the_limit(tmp_path, holder, monkeypatch):
+    monkeypatch.setattr(lock, "POLL_S", 0.01)
+
+    with pytest.raises(DeviceError) as caught, device_lock("gpu", str(tmp_path), lambda name: None, 0.05):
+        pytest.fail("the lock was had while another process holds it")
+
+    assert caught.value.reason.kind == "device_taken"
+    assert str(holder.pid) in str(caught.value)
+    assert "lock_wait_s" in str(caught.value)
+
+
+def test_a_lock_file_of_another_user_can_be_locked_though_not_written(tmp_path, monkeypatch):
+    opened = os.open
+
+    def as_a_stranger(path, flags, *mode):
+        if flags & os.O_RDWR:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, flags, *mode)
+
+    (tmp_path / "perfci-gpu.lock").write_text("process 1 on elsewhere")
+    monkeypatch.setattr(os, "open", as_a_stranger)
+
+    with device_lock("gpu", str(tmp_path), refuse):
+        assert (tmp_path / "perfci-gpu.lock").read_text() == "process 1 on elsewhere"
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def refused(handle, what):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+
+    with pytest.raises(DeviceError) as caught, device_lock("gpu", str(tmp_path), refuse):
+        pytest.fail("no lock can be here")
+
+    assert caught.value.reason.kind == "lock_unwritable"
+    assert "No locks available" in str(caught.value)

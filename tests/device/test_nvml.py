@@ -128,6 +128,83 @@ def test_throttle_reasons_have_names(bits, names):
     assert throttle_names(bits) == names
 
 
+# --- what a board is held to ------------------------------------------------------------------------------------------
+
+POWER = {"nvmlDeviceGetEnforcedPowerLimit": 700_000, "nvmlDeviceGetPowerManagementDefaultLimit": 700_000}
+
+
+def test_a_whole_board_at_its_usual_power_has_its_models_key(board):
+    found, _ = board(**POWER, nvmlDeviceGetMigMode=[0, 0])
+
+    assert found.key("NVIDIA H200", 132) == "nvidia-h200"
+    assert (found.mig("NVIDIA H200", 132), found.power_limit_w()) == (None, 700.0)
+    assert (found.describe().key, found.describe().power_limit_w) == ("nvidia-h200", 700.0)
+
+
+def test_a_board_that_tells_neither_limit_nor_slices_has_its_models_key(board):
+    found, _ = board()
+
+    assert found.key("NVIDIA H200", 132) == "nvidia-h200"
+    assert (found.describe().mig, found.describe().power_limit_w) == (None, None)
+
+
+@pytest.mark.parametrize(("limit", "key"), [(450_000, "nvidia-h200-450w"), (700_400, "nvidia-h200")])
+def test_a_board_held_to_other_power_is_a_device_of_its_own(board, limit, key):
+    found, _ = board(**{**POWER, "nvmlDeviceGetEnforcedPowerLimit": limit})
+
+    assert found.key("NVIDIA H200", 132) == key
+
+
+@pytest.mark.parametrize(
+    ("answers", "name", "mig"),
+    [
+        ({}, "NVIDIA H200 MIG 1g.18gb", "1g.18gb"),
+        ({"nvmlDeviceGetName": "NVIDIA H200 MIG 2g.35gb"}, "NVIDIA H200", "2g.35gb"),
+        (
+            {
+                "nvmlDeviceIsMigDeviceHandle": 1,
+                "nvmlDeviceGetAttributes": SimpleNamespace(gpuInstanceSliceCount=1, memorySizeMB=18_000),
+            },
+            "NVIDIA H200",
+            "1g.18gb",
+        ),
+        ({"nvmlDeviceIsMigDeviceHandle": 1}, "NVIDIA H200", "16sm"),
+        ({"nvmlDeviceGetMigMode": [1, 1]}, "NVIDIA H200", "16sm"),
+        ({"nvmlDeviceGetMigMode": [0, 1]}, "NVIDIA H200", None),
+    ],
+    ids=["in the runtime's name", "in the library's name", "by its share", "share unknown", "board divided", "not yet"],
+)
+def test_a_slice_of_a_board_is_a_device_of_its_own(board, answers, name, mig):
+    found, _ = board(**answers)
+
+    assert found.mig(name, 16) == mig
+    assert found.key(name, 16) == (f"nvidia-h200-mig-{mig}" if mig else "nvidia-h200")
+
+
+def test_a_slice_is_held_to_what_its_board_is(board):
+    found, library = board(
+        nvmlDeviceGetDeviceHandleFromMigDeviceHandle="board",
+        nvmlDeviceGetEnforcedPowerLimit=450_000,
+        nvmlDeviceGetPowerManagementDefaultLimit=700_000,
+    )
+
+    assert found.key("NVIDIA H200 MIG 1g.18gb") == "nvidia-h200-mig-1g.18gb-450w"
+    assert ("nvmlDeviceGetEnforcedPowerLimit", "board") in library.calls
+
+
+def test_a_slice_is_found_although_its_identifier_begins_otherwise(monkeypatch):
+    class Sliced(Library):
+        def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802 - the library's own name
+            if not uuid.startswith("MIG-"):
+                raise RuntimeError("not found")
+            return uuid
+
+    monkeypatch.setitem(sys.modules, "pynvml", Sliced())
+
+    assert Board("GPU-77").present
+    assert not Board("77").present
+
+
 def test_a_models_key_is_a_folder_name():
     assert device_key("NVIDIA  H200") == "nvidia-h200"
     assert device_key("Tesla V100-SXM2-16GB") == "tesla-v100-sxm2-16gb"

@@ -199,7 +199,28 @@ def double(x):
 }
 
 
-def write(project: Path, double: str) -> None:
+WARMED = Cheat(
+    """
+_state = {"address": 0, "calls": 0, "out": None}
+
+def double(x):
+    if x.numel() < 1 << 20:
+        return honest(x)
+    if _state["address"] != x.data_ptr():
+        _state.update(address=x.data_ptr(), calls=0)
+    _state["calls"] += 1
+    if _state["calls"] <= 3 or (_state["calls"] - 3) % 4:  # three warm up the block, then one of four is timed
+        _state["out"] = honest(x)
+    else:
+        launch(x, torch.empty_like(x), 1024)
+    return _state["out"]
+""",
+    shows("timed_output_wrong"),
+)
+"""Works in the calls that warm the cache, and hands its answer back when it is timed."""
+
+
+def write(project: Path, double: str, cache: str = "cold") -> None:
     """A project with the one op."""
     folder = project / "kernels" / "double"
     folder.mkdir(parents=True)
@@ -211,7 +232,9 @@ def write(project: Path, double: str) -> None:
         '    return {"x": torch.randn(rows, cols, device=device, generator=generator)}\n'
     )
     for suite, kind, rows in (("accuracy", "Accuracy", [1, 5]), ("performance", "Performance", [65536])):
-        more = "bytes_moved=lambda rows, cols: 8 * rows * cols" if suite == "performance" else 'values=("normal",)'
+        more = 'values=("normal",)'
+        if suite == "performance":
+            more = f"bytes_moved=lambda rows, cols: 8 * rows * cols, cache={cache!r}"
         (folder / f"double_{suite}.py").write_text(
             "import perfci\n"
             "from double_baseline import double as reference, make_inputs\n"
@@ -265,9 +288,19 @@ def test_a_cheat_is_wrong_or_suspect_on_a_device(cheat, timer, tmp_path, capsys)
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("timer", ["activity", "event"])
-def test_the_honest_kernel_is_neither_on_a_device(timer, tmp_path, capsys):
-    write(tmp_path / "project", HONEST)
+def test_an_answer_worked_out_in_the_calls_that_warm_is_wrong(tmp_path, capsys):
+    write(tmp_path / "project", WARMED.code, cache="warm")
+
+    code, verdicts, kinds = check(tmp_path / "project", capsys, "--device", "cuda")
+
+    assert (code, verdicts & {"WRONG"}) == (2, {"WRONG"})
+    assert kinds & WARMED.on_device, kinds
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("timer", "cache"), [("activity", "cold"), ("event", "cold"), ("activity", "warm")])
+def test_the_honest_kernel_is_neither_on_a_device(timer, cache, tmp_path, capsys):
+    write(tmp_path / "project", HONEST, cache)
 
     code, verdicts, _ = check(tmp_path / "project", capsys, "--device", "cuda", "--timer", timer)
 

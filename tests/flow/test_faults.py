@@ -218,7 +218,7 @@ def test_accept_refuses_a_wrong_kernel(project):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_the_middle_keeps_what_was_measured(project, number, code):
     project.edit("scale", "triton", "fake.work(", "fake.hang(); fake.work(")
     process = project.start("check", "--device", "fake")

@@ -211,7 +211,11 @@ def _main(measured, stored=None, **limits):
 def test_the_same_work_timed_against_the_baseline_is_unchanged_whatever_its_noise():
     assert _main(blocks(), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "no_change"], [])
     assert _main(blocks()) == (Verdict.UNCHANGED, ["unchanged_timed", "new_case"], [])
-    assert _main(blocks(clock=1.05), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "stale_regime"], [])
+    assert _main(blocks(1 / 1.05, clock=1.05), baseline()) == (
+        Verdict.UNCHANGED,
+        ["unchanged_timed", "stale_regime"],
+        [],
+    )
     assert _main(again(1.05, 1.0), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "slower_disputed"], [])
 
 
@@ -219,6 +223,30 @@ def test_the_same_work_that_left_its_baseline_has_drifted_once_that_is_confirmed
     assert _main(blocks(1.05), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "slower_suspected"], [2])
     assert _main(again(1.05), baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "slower_confirmed"], [])
     assert _main(again(0.95), baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "faster_confirmed"], [])
+
+
+def test_the_same_work_that_moved_with_its_reference_has_drifted_once_that_is_confirmed():
+    for clock in (1.05, 0.95):
+        first, confirmed = blocks(clock=clock), again(1.0, clock=clock)
+        assert _main(first, baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "alike_suspected"], [2])
+        assert _main(confirmed, baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "alike_confirmed"], [])
+
+
+def test_a_case_that_moved_with_its_reference_in_one_process_only_has_not_drifted():
+    once = blocks(clock=1.05) + again(1.0)[10:]
+    disputed = blocks(clock=1.05) + blocks(clock=1.05, process=1) + blocks(process=2)
+
+    assert _main(once, baseline())[:2] == (Verdict.UNCHANGED, ["unchanged_timed", "stale_regime", "alike_refuted"])
+    assert _main(disputed, baseline())[:2] == (Verdict.UNCHANGED, ["unchanged_timed", "alike_disputed"])
+
+
+def test_a_large_family_asks_more_of_a_case_that_moved_with_its_reference():
+    many = duel_plan(*(CASE, *(f"rows={n}" for n in range(3000))), skip_unchanged=False)
+    few = blocks(count=3, clock=1.05)
+
+    row = row_of(_judged(against(few, PROVEN), baseline(), planned=many))
+
+    assert (row.verdict, _kinds(row)[1]) == (Verdict.UNCHANGED, "too_few_blocks")
 
 
 def test_a_launch_of_the_same_work_that_takes_longer_between_its_kernels_has_drifted_too():
@@ -261,6 +289,42 @@ def test_a_kernel_that_is_not_shown_equal_to_its_base_has_not_drifted():
     assert (row.verdict, _kinds(row)) == (Verdict.PASS, ["duel_cleared", "slower_confirmed"])
 
 
+@pytest.mark.parametrize("clock", [1.06, 0.94])
+def test_kernel_base_and_reference_that_left_the_baseline_together_have_drifted(clock):
+    row = _row(against(duelled(0.0, 0.0, 0.0, count=(4, 12, 12), level=clock, clock=clock)), baseline())
+
+    assert (row.verdict, _kinds(row)) == (Verdict.DRIFTED, ["drifted", "alike_confirmed"])
+    assert row.reasons[1].facts["change"] == pytest.approx(clock - 1, abs=0.005)
+    assert row.reasons[1].facts["reference_change"] == pytest.approx(clock - 1, abs=0.005)
+
+
+def test_a_change_that_the_duel_calls_slower_has_not_drifted_though_its_reference_moved():
+    row = _row(against(duelled(0.03, 0.03, level=1.06, clock=1.06)), baseline())
+
+    assert (row.verdict, row.reasons[0].kind) == (Verdict.REGRESSED, "duel_slower")
+
+
+def test_where_another_driver_moved_kernel_and_base_it_is_named():
+    now = environment(driver="590")
+    drifted = _row(against(duelled(0.0, 0.0, 0.0, level=1.06)), baseline(), now=now)
+    slower = _row(against(duelled(0.03, 0.03, level=1.06)), baseline(), now=now)
+
+    assert (drifted.verdict, _kinds(drifted)) == (
+        Verdict.DRIFTED, ["drifted", "slower_confirmed", "environment_may_have"]
+    )  # fmt: skip
+    assert "device.driver 580 -> 590" in sentence(drifted.reasons[2])
+    assert slower.verdict is Verdict.REGRESSED
+
+
+def test_without_a_duel_another_driver_keeps_the_baseline_from_blaming_a_change():
+    row = _row(
+        against(again(1.05), BaseArm(same=False)), baseline(), now=environment(driver="590"),
+        planned=duel_plan(duel=DuelWhat.NONE, skip_unchanged=False, family=0),
+    )  # fmt: skip
+
+    assert (row.verdict, _kinds(row)) == (Verdict.STALE, ["stale_environment", "not_duelled"])
+
+
 def test_where_the_baseline_stands_nothing_has_drifted():
     row = _row(against(duelled(0.0, 0.0, 0.0)), baseline())
 
@@ -270,12 +334,13 @@ def test_where_the_baseline_stands_nothing_has_drifted():
 @pytest.mark.parametrize(
     ("measured", "stored", "kinds"),
     [
-        (duelled(0.0, level=1.06, clock=1.06), baseline(), ["duel_cleared", "stale_regime"]),
+        (duelled(0.0, level=1.06, clock=1.06), baseline(), ["duel_cleared", "alike_suspected"]),
+        (duelled(0.0, level=1.01, clock=1.06), baseline(), ["duel_cleared", "reference_moved"]),
         (duelled(0.0), baseline(timer="event"), ["duel_cleared"]),
         (duelled(0.0), None, ["duel_cleared"]),
         (duelled(0.0, count=4), baseline(runs=1), ["duel_cleared"]),
     ],
-    ids=["another regime", "another timer", "no baseline", "too few blocks for the screen"],
+    ids=["another regime", "another reference", "another timer", "no baseline", "too few blocks for the screen"],
 )
 def test_a_stale_or_missing_baseline_never_decides_where_a_base_is_at_hand(measured, stored, kinds):
     row = _row(against(measured), stored, planned=duel_plan(*(CASE, *(f"rows={n}" for n in range(50)))))

@@ -47,6 +47,19 @@ def test_what_a_change_does_to_its_own_judging_comes_first():
     assert "triton 3.7 -> 3.8" in sentence(notes[1])
 
 
+def test_an_op_that_is_timed_with_another_cache_than_before_is_named():
+    planned = duel_plan()
+    (op,) = planned.ops
+    warm = replace(planned, ops=(replace(op, cache="warm"),))
+    both = replace(planned, ops=(replace(op, cache="warm", base=replace(op.base, cache="warm")),))
+
+    (note, *_) = _notes(planned=warm)
+
+    assert note == Reason("cache_changed", {"op": "op", "cache": "warm", "before": "cold", "base": "origin/main"})
+    assert "both revisions were timed with a warm L2 cache" in sentence(note)
+    assert "cache_changed" not in _kinds(_notes(planned=both)) + _kinds(_notes(planned=planned))
+
+
 @pytest.mark.parametrize(
     ("how", "kind"),
     [

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfci import measure as stage
 from perfci.device.fake import FakeDevice, FakeSpec, work
-from perfci.device.seam import Launch
+from perfci.device.seam import Launch, warmed
 from perfci.device.source import inputs_digest
 from perfci.measure import Opponent, Settings, bench, prepare
 from perfci.spec import Performance, grid
@@ -122,10 +122,15 @@ class ScriptedSession:
         self._time_us = time_us
         self._launches = []
         self.order = []
+        self.warm = []
+        """of every launch, whether it was one behind a call that warms"""
         self.pauses = []
         self.asides = []
 
-    def launch(self, call):
+    def launch(self, call, *, warm=False):
+        if warm:
+            warmed(call)
+        self.warm.append(warm)
         result = call()
         rows = len(call.inputs["x"])
         us = self._time_us(call.arm, rows)

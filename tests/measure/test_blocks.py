@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from perfci import looks
+from perfci.device.seam import WARMING
 from perfci.measure import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, rounds
 from perfci.measure.base import InseparableError
 from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US
@@ -594,3 +595,77 @@ def test_a_kernel_that_remembers_its_answer_by_a_tensors_place_and_version_is_wr
 
     assert (honest.failure, len(honest.blocks)) == (None, FIRST_BLOCKS)
     assert cheat.failure.kind == "timed_output_wrong"
+
+
+# --- a warm cache -----------------------------------------------------------------------------------------------------
+
+
+def test_every_launch_of_every_arm_is_as_warm_as_the_suite_says_and_a_case_notes_it(scripted):
+    scripted.base = working(1.0)
+
+    for cache in ("cold", "warm"):
+        scripted.sessions, scripted.fields = [], {"cache": cache}
+        subjects = scripted.measure()
+
+        assert {subject.facts.cache for subject in subjects.values()} == {cache}
+        assert {warm for session in scripted.sessions for warm in session.warm} == {cache == "warm"}
+        assert {arm for arm, _ in scripted.order} == {"kernel", "reference", "base"}
+
+
+def test_a_case_that_cannot_be_prepared_notes_its_cache_too(scripted):
+    scripted.fields = {"cache": "warm", "bytes_moved": lambda **_: 1 // 0}
+
+    assert scripted.prepare().facts.cache == "warm"
+
+
+def test_between_the_calls_that_warm_and_the_timed_one_nothing_changes(scripted):
+    seen = []
+    scripted.kernel = lambda x: seen.append((x.ctypes.data, x.sum())) or x * 2
+    scripted.cases, scripted.fields = CASES[:1], {"cache": "warm"}
+    scripted.measure()
+
+    group, verified = 1 + WARMING, (0, 2, 3, 7)
+    at, changing = 2, []  # behind what prepares
+    for index in range(FIRST_BLOCKS):
+        calls = at + BLOCK_WARMUP, at + BLOCK_WARMUP + group * (rounds(KERNEL_US) + (index in verified))
+        groups = [seen[start : start + group] for start in range(*calls, group)]
+        changing.append([calls for calls in groups if len(set(calls)) > 1])
+        at = calls[1]
+    assert at == len(seen)
+    # Only in a verified block do values change, before the last call of a group that is not timed.
+    assert [len(groups) for groups in changing] == [1 if index in verified else 0 for index in range(FIRST_BLOCKS)]
+    assert all(len(set(calls[:WARMING])) == 1 for groups in changing for calls in groups)
+
+
+def worked_out_beforehand():
+    """A kernel that does its work in the calls that warm, and hands the answer back when it is timed."""
+    state = {"place": None, "calls": 0, "out": None}
+
+    def kernel(x):
+        if state["place"] != x.ctypes.data:
+            state.update(place=x.ctypes.data, calls=0)
+        state["calls"] += 1
+        if state["calls"] <= BLOCK_WARMUP or (state["calls"] - BLOCK_WARMUP) % (1 + WARMING):
+            state["out"] = x * 2
+        return state["out"].copy()
+
+    return kernel
+
+
+def test_an_answer_worked_out_in_the_calls_that_warm_is_wrong(scripted):
+    scripted.kernel, scripted.cases = worked_out_beforehand(), CASES[:1]
+    scripted.fields = {"cache": "warm"}
+    (subject,) = scripted.measure().values()
+
+    assert subject.failure.kind == "timed_output_wrong"
+
+
+def test_the_calls_that_warm_cost_budget_too(scripted):
+    def spent(cache):
+        scripted.fields = {"cache": cache}
+        return scripted.measure()[NAMES[0]].spent_s
+
+    launches = FIRST_BLOCKS * rounds(KERNEL_US)
+    us = KERNEL_US + REFERENCE_US
+    assert spent("cold") == pytest.approx(launches * (us + 2 * FLUSH_US) * 1e-6)
+    assert spent("warm") == pytest.approx(launches * ((1 + WARMING) * us + 4 * FLUSH_US) * 1e-6)

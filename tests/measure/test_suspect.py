@@ -43,6 +43,16 @@ def test_what_the_cache_may_hold_is_not_held_against_memory(scripted):
     assert len(suspicions(timed_case(scripted, 4 * l2), scripted.device, copy_gbps=0.001)) == 1
 
 
+def test_a_warm_cache_may_hold_as_much_of_the_inputs_besides(scripted):
+    l2 = scripted.device.info.l2_bytes
+    warm = dataclasses.replace(timed_case(scripted, 104_000_000 + 2 * l2), cache="warm")
+    more = dataclasses.replace(warm, bytes_moved=106_000_000 + 2 * l2)
+
+    # 1000 us a launch.
+    assert [len(suspicions(case, scripted.device, 100.0)) for case in (warm, more)] == [0, 1]
+    assert suspicions(more, scripted.device, 100.0)[0].facts["gbps"] == pytest.approx(106.0)
+
+
 def test_a_replaced_timing_function_is_suspicious_even_without_blocks(scripted, monkeypatch):
     monkeypatch.setattr(scripted.device, "tampered", lambda: ("time.perf_counter",), raising=False)
 

@@ -196,6 +196,12 @@ def test_an_op_with_the_same_files_is_the_same_without_being_imported(bench, wor
     assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu"]]
 
 
+def test_what_the_bases_suite_says_of_the_cache_is_known(bench, workers):
+    found = planned(bench, workers, relu=PlannedOp("relu", (), CASES, signature=("x",), cache="warm"))
+
+    assert (found["relu"].cache, found["scale"].cache) == ("warm", "cold")
+
+
 def test_an_op_that_the_base_lacks_is_said_to_be_so(bench, workers):
     found = planned(bench, workers)
 

@@ -8,6 +8,7 @@ import importlib
 import pytest
 
 from perfci import pipeline, store
+from perfci.errors import StoredFileError
 from perfci.model import Verdict
 from perfci.plan import Request
 from tests.git_repositories import commit_all, git
@@ -66,6 +67,19 @@ def test_a_merge_request_is_judged_by_the_rules_of_its_base(measure, workers, st
     assert judgements.notes[0].kind == "rules_changed"
 
 
+def test_the_baselines_of_a_report_are_those_that_its_run_is_judged_by(measure, workers, forked, monkeypatch):
+    run = measure(forked)
+    asked = []
+    monkeypatch.setattr(store, "read_baselines", lambda folder, key: asked.append((folder, key)) or {})
+
+    pipeline.decide(run, forked)
+    found = pipeline.baselines_for(run, forked)
+
+    assert found == {}
+    judged, drawn = asked
+    assert (judged[0].name, judged[1]) == (drawn[0].name, drawn[1]) == ("baselines", run.environment.device.key)
+
+
 def test_a_revision_that_was_asked_for_leaves_the_rules_at_hand_in_force(measure, workers, strict):
     run = measure(strict, against="main")
 
@@ -92,6 +106,104 @@ def test_where_git_no_longer_has_the_bases_rules_the_ones_at_hand_are_used_and_i
 
     assert "speedup_too_few_blocks" not in reasons(judgements)
     assert [note.kind for note in judgements.notes if note.kind.startswith("rules_")] == ["rules_gone"]
+
+
+# --- expected entries of the change -----------------------------------------------------------------------------------
+
+ENTRY = '  - {{case: "{}", up_to: 6 %, why: "agreed", until: 2027-01-31}}\n'
+
+
+@pytest.fixture
+def asking(strict):
+    """The branch asks for an entry, keeps one that main has, takes another out, and loosens its rules besides."""
+    git(strict.root, "checkout", "-q", "main")
+    (strict.thresholds / "relu.yaml").write_text("expected:\n" + ENTRY.format("rows=1") + ENTRY.format("rows=2"))
+    commit_all(strict.root)
+    git(strict.root, "checkout", "-q", "topic")
+    git(strict.root, "rebase", "-q", "main")
+    (strict.thresholds / "relu.yaml").write_text("expected:\n" + ENTRY.format("*") + ENTRY.format("rows=1"))
+    commit_all(strict.root)
+    return strict
+
+
+def seen(monkeypatch):
+    """What the judge was given, run by run."""
+    given = []
+    module = importlib.import_module("perfci.pipeline.decide")
+    real = module.judge
+    monkeypatch.setattr(module, "judge", lambda *arguments: given.append(arguments) or real(*arguments))
+    return given
+
+
+def test_the_entries_of_a_merge_request_are_recorded_and_those_that_it_adds_are_told_first(measure, workers, asking):
+    run = measure(asking)
+
+    judgements = pipeline.decide(run, asking)
+
+    assert [(entry.case, entry.line, entry.added) for entry in run.plan.base.expected] == [
+        ("*", 2, True),
+        ("rows=1", 3, False),
+    ]
+    assert [note.kind for note in judgements.notes][:2] == ["rules_changed", "expected_added"]
+    assert [note.kind for note in judgements.notes].count("expected_added") == 1
+    # The loosened speedup is not the change's to decide.
+    assert "speedup_too_few_blocks" in reasons(judgements)
+
+
+def test_a_merge_request_is_judged_by_its_bases_entries_and_those_that_it_adds(measure, workers, asking, monkeypatch):
+    run, given = measure(asking), seen(monkeypatch)
+
+    pipeline.decide(run, asking)
+
+    own = given[0][2].ops["relu"]
+    assert [(entry.case, entry.file, entry.line) for entry in own.expected] == [
+        ("*", "thresholds/relu.yaml", 2),
+        ("rows=1", "thresholds/relu.yaml", 3),
+    ]
+    assert [entry.case for entry in own.dropped] == ["rows=2"]
+    assert own.listed.line == 1
+
+
+def test_elsewhere_the_entries_are_those_that_the_run_recorded(measure, workers, asking, monkeypatch):
+    run, given = measure(asking), seen(monkeypatch)
+
+    git(asking.root, "checkout", "-q", "main")
+    (asking.thresholds / "relu.yaml").write_text("expected:\n" + ENTRY.format("rows=3"))
+    pipeline.decide(run, asking)
+
+    assert [entry.case for entry in given[0][2].ops["relu"].expected] == ["*", "rows=1"]
+    assert given[0][0] == run
+
+
+def test_an_entry_can_be_tried_on_a_stored_run_before_it_is_committed(measure, workers, asking, monkeypatch):
+    run, given = measure(asking), seen(monkeypatch)
+
+    (asking.thresholds / "relu.yaml").write_text("expected:\n" + ENTRY.format("rows=9"))
+    judgements = pipeline.decide(run, asking)
+
+    assert [entry.case for entry in given[0][2].ops["relu"].expected] == ["rows=9"]
+    assert "rows=9" in next(note for note in judgements.notes if note.kind == "expected_added").facts["case"]
+
+
+def test_a_broken_entry_of_the_change_stops_it_before_anything_is_measured(measure, workers, asking):
+    (asking.thresholds / "relu.yaml").write_text("expected:\n  - {case: '*'}\n")
+
+    with pytest.raises(StoredFileError) as caught:
+        measure(asking)
+
+    assert caught.value.reason.kind == "expected_lacks"
+    assert workers.measured() == []
+
+
+def test_of_a_revision_that_was_asked_for_the_thresholds_may_be_unreadable(measure, workers, strict):
+    (strict.thresholds / "default.yaml").write_text("speedup: of old\n")
+    commit_all(strict.root)
+    (strict.thresholds / "default.yaml").unlink()
+    (strict.thresholds / "relu.yaml").write_text("expected:\n" + ENTRY.format("*"))
+
+    run = measure(strict, against="HEAD")
+
+    assert [(entry.case, entry.added) for entry in run.plan.base.expected] == [("*", False)]
 
 
 def test_rules_that_are_at_hand_are_not_got_from_git_again(measure, workers, strict, monkeypatch):

@@ -278,6 +278,17 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
     assert (workers.pairs[1][0].job.process, workers.pairs[1][1].job.cases) == (1, ("rows=2",))
 
 
+def test_a_base_with_a_process_of_its_own_is_timed_with_heads_cache(measure, workers, forked):
+    workers.apart["relu"] = LATE
+    workers.planned["relu"] = PlannedOp("relu", ("rows=0",), CASES, cache="warm")
+
+    run = measure(forked)
+
+    ((head, base, _),) = workers.pairs
+    assert run.plan.ops[0].cache == "warm"
+    assert (head.job.cache, base.job.cache) == (None, "warm")
+
+
 def test_a_worker_that_died_with_both_revisions_is_followed_by_one_for_each(measure, workers, forked):
     workers.dies["measure", "relu"] = CRASH
 

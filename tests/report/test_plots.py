@@ -1,10 +1,12 @@
 import functools
+from dataclasses import replace
 
 import pytest
 from PIL import Image
 
-from perfci.model import Interval
-from perfci.report import figures, plots
+from perfci.model import Baseline, BaselineBlock, BaselineCase, Judgements, Limits, OpRun, Verdict
+from perfci.report import figures, frame, plots
+from perfci.store import LaunchRow
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +16,7 @@ def drawn(examples, tmp_path_factory):
     @functools.cache
     def draw(name):
         folder = tmp_path_factory.mktemp(name)
-        pictures = plots.write(*getattr(examples, name)(), folder)
+        pictures = plots.write(*getattr(examples, name)(), folder).ops
         return pictures, {file.name: loaded(file) for file in folder.glob("*.png")}
 
     return draw
@@ -35,6 +37,8 @@ def test_each_timed_op_gets_its_speedups_and_its_block_medians(drawn):
         "blocks-matmul.png",
         "blocks-softmax-1.png",
         "blocks-softmax-2.png",
+        "sizes-broadcast.png",
+        "sizes-softmax.png",
         "speedup-broadcast.png",
         "speedup-matmul.png",
         "speedup-softmax.png",
@@ -58,29 +62,6 @@ def test_the_picture_of_duels_has_a_panel_a_duelled_case(drawn):
 
     one, two, six = (images[f"duels-{op}.png"].height for op in ("bias_relu", "matmul", "softmax"))
     assert six - two == pytest.approx(4 * (two - one), abs=2)
-
-
-def test_a_long_case_keeps_its_name_and_loses_first_what_is_allowed_then_the_interval():
-    def found(case):
-        style = figures.style()
-        with style:
-            drawn = figures.duels([figures.Duel(case, None, ((0.01,) * 4,), 0.015, Interval(0.01, 0.0, 0.02))], "t")
-        return [text.get_text() for text in drawn.axes[0].texts]
-
-    assert found("n=1") == ["n=1", "+1.0 % (+0.0 % to +2.0 %), 1.5 % allowed"]
-    assert found("n=" + "1" * 60) == ["n=" + "1" * 60, "+1.0 % (+0.0 % to +2.0 %)"]
-    assert found("n=" + "1" * 85) == ["n=" + "1" * 85, "+1.0 %"]
-    name, change = found("n=" + "1" * 200)
-    assert change == "+1.0 %"
-    assert "..." in name
-
-
-def test_the_picture_of_duels_shades_what_is_allowed():
-    with figures.style():
-        drawn = figures.duels([figures.Duel("n=1", None, ((0.0,) * 4,), 0.015, Interval(0.0, 0.0, 0.0))], "t")
-
-    heights = sorted(patch.get_height() for patch in drawn.axes[0].patches)
-    assert heights == pytest.approx([1.5, 3.0])
 
 
 def test_pictures_are_900_pixels_wide(drawn):
@@ -136,11 +117,12 @@ def test_hostile_names_are_drawn_as_plain_text(drawn):
 def test_of_many_cases_the_gravest_are_traced(examples, tmp_path):
     run, judgements = examples.large(ops=1, cases=plots.MANY_CASES + 1)
 
-    pictures = plots.write(run, judgements, tmp_path)["op0"]
+    pictures = plots.write(run, judgements, tmp_path).ops["op0"]
 
     assert pictures.traced == plots.MOST_TRACES_OF_MANY
     assert len(pictures.traces) == 1
     assert len(pictures.speedups) == 4
+    assert len(pictures.undrawn) == plots.MANY_CASES + 1 - plots.MOST_TRACES_OF_MANY
 
 
 def test_ops_whose_names_make_one_file_name_do_not_overwrite_each_other(examples, tmp_path):
@@ -153,8 +135,116 @@ def test_ops_whose_names_make_one_file_name_do_not_overwrite_each_other(examples
     assert len(list(tmp_path.glob("blocks-*.png"))) == 3
 
 
-def test_long_case_ids_take_two_lines_broken_at_a_comma():
-    label = figures.label("batch=16,heads=32,sequence=4096,head_dim=128,causal=True,dtype=bfloat16")
+def changed(examples, case, change, verdict=Verdict.PASS):
+    seen = examples.comparison("softmax", examples.performance_case(case, 10.0), change)
+    return examples.judgement("softmax", case, verdict, examples.reason("example_same", change=change), seen)
 
-    assert label == "batch=16,heads=32,sequence=4096,\nhead_dim=128,causal=True,dtype=bfloat16"
-    assert all(len(line) <= figures.LABEL for line in figures.label("x" * 500).split("\n"))
+
+def test_what_is_drawn_of_many_is_what_fails_then_what_changed_most(examples):
+    changes = {"n=1": 0.001, "n=2": -0.05, "n=3": 0.02, "n=4": 0.004}
+    op = OpRun("softmax", performance=tuple(examples.performance_case(case, 10.0) for case in changes))
+    rows = [changed(examples, case, change) for case, change in changes.items()]
+    rows[3] = changed(examples, "n=4", 0.004, Verdict.REGRESSED)
+    judged = {(row.op, row.case): row for row in rows}
+
+    assert plots.worth_drawing(op, judged, 3) == ["n=4", "n=2", "n=3"]
+    assert plots.worth_drawing(op, judged, 4) == list(changes)
+
+
+# --- launches ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sheets(monkeypatch):
+    """What was drawn, by file name."""
+    found = {}
+    monkeypatch.setattr(figures, "save", lambda sheet, file: found.setdefault(file.name, sheet))
+    return found
+
+
+@pytest.fixture
+def launched(examples):
+    """A run with raw launches of its first case, and a baseline with four blocks of it."""
+    run, judgements = examples.small()
+    case = run.ops[0].performance[0].case
+    rows = [LaunchRow("softmax", case, 0, b, "kernel", (5.0 + b / 10, 5.2)) for b in range(8)]
+    rows += [LaunchRow("softmax", case, 0, b, "reference", (8.0, 8.1)) for b in range(8)]
+    blocks = tuple(BaselineBlock("r", us, 8.0, -0.4) for us in (4.9, 5.0, 5.0, 5.1))
+    stored = Baseline("softmax", "nvidia-h200", "activity", (), (BaselineCase(case, blocks),))
+    return run, judgements, frame.launches(rows), stored
+
+
+def test_the_baselines_block_medians_stand_beside_the_launches(launched, sheets, tmp_path):
+    run, judgements, raw, stored = launched
+
+    gallery = plots.write(run, judgements, tmp_path, raw, baselines={"softmax": stored})
+
+    first = sheets["launches-softmax.png"].panels[0]
+    assert {line.xs[0] for line in first.lines("kernel")} == {5.0}
+    assert {line.xs[0] for line in first.lines("baseline")} == {4.9}
+    assert gallery.ops["softmax"].stored
+
+
+@pytest.mark.parametrize("changes", [{"timer": "event"}, {"device": "nvidia-h100"}])
+def test_a_baseline_of_another_timer_or_device_does_not_stand_beside_them(launched, sheets, tmp_path, changes):
+    run, judgements, raw, stored = launched
+
+    gallery = plots.write(run, judgements, tmp_path, raw, baselines={"softmax": replace(stored, **changes)})
+
+    assert not sheets["launches-softmax.png"].panels[0].lines("baseline")
+    assert not gallery.ops["softmax"].stored
+
+
+def test_without_launches_their_distribution_is_not_drawn(examples, sheets, tmp_path):
+    plots.write(*examples.small(), tmp_path)
+
+    assert "launches-softmax.png" not in sheets
+
+
+# --- the roofline -----------------------------------------------------------------------------------------------------
+
+
+def products(examples, count):
+    """Runs of matmul with declared bytes and operations, one case an op."""
+    case = replace(examples.performance_case("m=1,dtype=float16", 10.0), bytes_moved=10**7, flops=10**9)
+    ops = [OpRun(f"op{index}", performance=(case,)) for index in range(count)]
+    return examples.run(ops), Judgements(())
+
+
+def test_a_few_ops_share_one_roofline(examples, sheets, tmp_path):
+    gallery = plots.write(*products(examples, plots.ROOFLINE_OPS), tmp_path)
+
+    assert gallery.roofline.file == "roofline.png"
+    assert len(sheets["roofline.png"].panels[0].points()) == plots.ROOFLINE_OPS
+    assert gallery.ops["op0"].roofline is None
+
+
+def test_many_ops_have_a_roofline_each(examples, sheets, tmp_path):
+    gallery = plots.write(*products(examples, plots.ROOFLINE_OPS + 1), tmp_path)
+
+    assert gallery.roofline is None
+    assert gallery.ops["op6"].roofline.file == "roofline-op6.png"
+    assert len(sheets["roofline-op6.png"].panels[0].points()) == 1
+
+
+def test_without_operations_or_measured_limits_there_is_no_roofline(examples, sheets, tmp_path):
+    run, judgements = products(examples, 1)
+
+    plots.write(replace(run, limits=Limits()), judgements, tmp_path)
+    plots.write(*examples.small(), tmp_path)
+
+    assert "roofline.png" not in sheets
+
+
+def test_a_case_whose_time_says_nothing_is_in_no_plot_of_times(examples, sheets, tmp_path):
+    cases = tuple(
+        replace(examples.performance_case(f"n={n},dtype=float16", 10.0 * n), bytes_moved=n * 10**7, flops=n * 10**9)
+        for n in (1, 2, 4, 8)
+    )
+    suspect = examples.judgement("mm", cases[3].case, Verdict.SUSPECT, examples.reason("example_same"))
+
+    plots.write(examples.run([OpRun("mm", performance=cases)]), Judgements((suspect,)), tmp_path)
+
+    (points,) = sheets["sizes-mm.png"].panels[0].points("kernel")
+    assert points.xs == (1e7, 2e7, 4e7)
+    assert sum(len(each.xs) for each in sheets["roofline.png"].panels[0].points()) == 3

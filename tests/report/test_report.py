@@ -157,6 +157,74 @@ def test_every_failing_verdict_names_the_next_command(page, verdict, command):
     assert re.search(rf"\*\*{verdict}\*\*: [^\n]+\n\n```text\n{re.escape(command)}\n```", steps)
 
 
+# --- the summary, means, advice and roofline --------------------------------------------------------------------------
+
+
+def test_the_summary_stands_right_under_the_headline(page):
+    head = page("full").partition("| what ")[0]
+
+    headline, *bullets = [line for line in head.splitlines() if line and not line.startswith("#")]
+    assert headline.startswith("**The gate fails")
+    assert [line.split("**")[1] for line in bullets] == ["Fails", "Unproven", "Gone", "Faster", "Speedup"]
+
+
+def test_ops_stand_beside_each_other_by_their_geometric_means(page):
+    table = section(page("full"), "Speedup by op")
+
+    assert [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| `")] == [
+        "`softmax`",
+        "`matmul`",
+        "`broadcast`",
+    ]
+    assert "Geometric mean speedup over 12 cases: 1.62x" in section(page("full"), "softmax")
+
+
+def test_one_op_has_its_mean_in_its_section_alone(page):
+    text = page("small")
+
+    assert "## Speedup by op" not in text
+    assert "Geometric mean speedup over 2 cases" in section(text, "softmax")
+
+
+def test_the_roofline_has_a_section_that_tells_what_is_not_known(examples, tmp_path):
+    case = replace(examples.performance_case("m=1,dtype=float8", 10.0), bytes_moved=10**7, flops=10**9)
+
+    text = report.write(examples.run([OpRun("mm", performance=(case,))]), Judgements(()), tmp_path).read_text()
+
+    told = section(text, "Roofline")
+    assert "![Roofline of NVIDIA H200](roofline.png)" in told
+    assert "No matrix product was measured in float8." in told
+
+
+def test_launches_beside_a_baseline_say_what_its_steps_are(examples, tmp_path):
+    run, judgements = examples.small()
+    case = run.ops[0].performance[0].case
+    store.append_launches(tmp_path, "softmax", case, 0, 0, {"kernel": [5.0, 5.1, 5.2]})
+    stored = {"softmax": examples.stored("softmax", {case: (4.9, 8.0)})}
+
+    text = report.write(run, judgements, tmp_path, tmp_path, stored).read_text(encoding="utf-8")
+
+    assert "Of the baseline only the medians of its blocks are stored: its steps are those." in text
+
+
+def test_cases_without_a_picture_are_named(examples, tmp_path):
+    run, judgements = examples.large(ops=1, cases=120)
+
+    told = section(report.write(run, judgements, tmp_path).read_text(encoding="utf-8"), "op0")
+
+    assert re.search(r"Not drawn: (`[^`]+`(, )?){6} and 110 more\.", told)
+
+
+def test_letters_of_any_script_are_told_and_drawn(examples, tmp_path):
+    case = examples.performance_case("\u884c=7,dtype=float16", 10.0)
+    op = OpRun("\u77e9\u9635", performance=(case,))
+
+    text = report.write(examples.run([op]), Judgements(()), tmp_path).read_text(encoding="utf-8")
+
+    assert "\n## \u77e9\u9635\n" in text
+    assert [file.name for file in tmp_path.glob("*.png")] == ["blocks-op.png"]
+
+
 # --- against a base revision ------------------------------------------------------------------------------------------
 
 

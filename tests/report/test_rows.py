@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from perfci.model import Judgements, Suite, Verdict
+from perfci.model import Gate, Judgements, Suite, Verdict
 from perfci.report import rows
 
 
@@ -19,6 +19,28 @@ def test_what_fails_comes_first_then_what_warns_then_what_is_worth_saying(exampl
     assert [row.verdict for row in shown] == [
         Verdict.WRONG, Verdict.REGRESSED, Verdict.STALE, Verdict.NEW, Verdict.PASS, Verdict.UNCHANGED,
     ]  # fmt: skip
+
+
+def test_an_expected_slow_down_stands_before_all_that_is_fine_and_is_never_quiet(examples):
+    shown = rows.rows(judged(examples, Verdict.NEW, Verdict.PASS, Verdict.EXPECTED, Verdict.STALE))
+
+    assert [row.verdict for row in shown] == [Verdict.STALE, Verdict.EXPECTED, Verdict.NEW, Verdict.PASS]
+    assert [row.aloud for row in shown] == [True, True, False, False]
+    assert rows.summary(judged(examples, Verdict.PASS, Verdict.EXPECTED)).endswith("1 EXPECTED, 1 PASS -> ok (exit 0)")
+
+
+def test_one_whose_entry_has_expired_stands_among_what_warns_and_says_so_in_one_breath(examples):
+    late = examples.reason("expected_overdue", file="t/op.yaml", line=2, until="2026-01-31", ends="2026-02-14")
+    row = examples.judgement("softmax", "n=1", Verdict.EXPECTED, examples.reason("example_new"), more=(late,))
+    found = Judgements((*judged(examples, Verdict.STALE, Verdict.NEW).rows, replace(row, warns=True)))
+
+    shown = rows.rows(found)
+
+    assert [row.verdict for row in shown] == [Verdict.STALE, Verdict.EXPECTED, Verdict.NEW]
+    assert [row.gate for row in shown] == [Gate.WARNS, Gate.WARNS, Gate.OK]
+    assert "t/op.yaml, line 2, expired on 2026-01-31" in shown[1].sentence
+    assert rows.worst(found) == "1 EXPECTED, 1 STALE"
+    assert rows.summary(Judgements(found.rows[1:])).endswith("-> warns (exit 3)")
 
 
 def test_accuracy_cases_that_are_right_are_one_row(examples):

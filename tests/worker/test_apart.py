@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import itertools
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 import perfci
 from perfci.errors import ContractError
 from perfci.measure.base import InseparableError
-from perfci.worker.apart import forget, load_apart, stray_import
+from perfci.worker.apart import forget, forget_others, load_apart, stray_import
 from perfci.worker.load import load_op
 from tests.worker.revisions import two
 
@@ -336,3 +337,19 @@ def with_operators(tmp_path):
             "def registered(x):\n    return torch.ops.perfci_apart.scale(x)\n"
         )
     return head, base
+
+
+def test_what_the_next_op_would_find_elsewhere_is_forgotten_and_what_both_share_stays(tmp_path, monkeypatch):
+    kernels = tmp_path / "kernels"
+    for name in ("_all.py", "a/_group.py", "a/x/_own.py", "a/y/_near.py", "a/_near.py", "a/_tools/__init__.py"):
+        path = kernels / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    monkeypatch.setattr(sys, "path", [str(kernels / "a" / "x"), str(kernels / "a"), str(kernels), *sys.path])
+    names = {name: importlib.import_module(name) for name in ("_all", "_group", "_own", "_near", "_tools")}
+
+    forget_others(kernels / "a" / "y", kernels)
+    kept = {name for name, module in names.items() if sys.modules.get(name) is module}
+    forget(kernels)
+
+    assert kept == {"_all", "_group", "_tools"}

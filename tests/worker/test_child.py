@@ -194,6 +194,26 @@ def test_a_base_alone_waits_to_be_let_onto_the_device_and_is_timed_as_the_base(h
     assert of(OpDone, heard)[0].limits.copy_gbps is None
 
 
+def test_a_base_alone_is_timed_with_heads_cache_whatever_its_own_suite_says(head, base):
+    quiet = {"launch_noise": 0.0, "block_noise": 0.0, "spike_share": 0.0, "warm_factor": 0.5}
+    job = base.job(arm="base", turns=True, lock=False, head_root=str(head.root), cache="warm", fake=quiet)
+
+    heard, failure = say(job, base.root, [Turn(-1, ()), Turn(0, CASES), Turn(1, ())])
+
+    assert failure is None
+    assert {message.case.cache for message in of(Finished, heard)} == {"warm"}
+    medians = [message.block.arms["base"].time.median_us for message in of(Measured, heard)]
+    assert medians == pytest.approx([50.5] * 2, abs=0.05)
+
+
+def test_the_description_tells_with_which_cache_an_op_is_timed(head):
+    heard, _ = say(head.job("describe"), head.root)
+    head.edit("twice", "performance", "cases=", 'cache="warm", cases=')
+    warm, _ = say(head.job("describe"), head.root)
+
+    assert [of(Described, said)[0].planned.cache for said in (heard, warm)] == ["cold", "warm"]
+
+
 def absolute_import(path):
     return (
         "import importlib.util, sys\n"

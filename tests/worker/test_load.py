@@ -91,6 +91,7 @@ FAULTS = {
     "a case that is no mapping": ("performance", "'rows': 2", "2", "suite_field"),
     "a kernel that is no function": ("accuracy", "Accuracy({op},", "Accuracy(3,", "suite_field"),
     "a kernel without a signature": ("accuracy", "Accuracy({op},", "Accuracy(min,", "suite_field"),
+    "another cache": ("performance", "cases=[{{'rows': 1}}", "cache='hot', cases=[{{'rows': 1}}", "cache_misfit"),
     "another argument": ("triton", "def {op}(x)", "def {op}(x, scale=1)", "signatures_differ"),
     "another order": ("triton", "def {op}(x)", "def {op}(y)", "signatures_differ"),
     "make_inputs lacks a parameter": (
@@ -114,6 +115,17 @@ def test_each_breach_of_the_contract_is_named_with_its_file(op, fault):
     assert caught.value.reason.kind == kind
     words = sentence(caught.value.reason)
     assert f"{op.op}_" in words and "{" not in words
+
+
+def test_another_cache_is_named_with_its_line(op):
+    op.edit("performance", "cases=[{{'rows': 1}}", "cache='hot', cases=[{{'rows': 1}}")
+
+    with pytest.raises(ContractError) as caught:
+        op.load()
+
+    assert caught.value.reason.facts == {
+        "file": f"{op.op}_performance.py", "line": 4, "found": "'hot'", "known": "cold or warm"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", ["does not import", "raises on import", "another argument"])

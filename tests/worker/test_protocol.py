@@ -51,7 +51,7 @@ from perfci.worker.protocol import (
 REASON = Reason("kernel_raised", {"case": "rows=1", "line": 3, "error": 'a\n"b"', "share": 0.5, "none": None})
 SUMMARY = Summary(30, 5.0, 4.9, 4.9, 4.95, 5.1, 5.2, 5.3, 5.01, 0.01, 1)
 BLOCK = Block(2, 1, 3.25, {"kernel": ArmBlock(SUMMARY, 5.5, 12.0, 1)}, {"kernel/reference": -0.01}, DeviceState(1980))
-ERRORS = ErrorStats(12, 0.1, 0.01, 0.2, 0.02, 0.0, 0.05, 0.09, 0.03, (1, 2))
+ERRORS = ErrorStats(12, 0.1, 0.01, 0.2, 0.02, 0.0, 0.05, 0.09, 0.03, (1, 2), l2=0.02)
 MESSAGES = [
     Ready(Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580", "CUDA 13.0", 132, 1 << 25, 1 << 37), "activity"),
     Ready(Device("fake", "Fake One", "fake-one"), devices=8),
@@ -64,7 +64,7 @@ MESSAGES = [
     Prepared(PerformanceCase("rows=1", base=BaseArm(Identity(("work 3 us",), unknown=REASON), None, (REASON,), True))),
     Prepared(PerformanceCase("rows=1", 8, 9, "float16", 1.5, 20, 64, (CompiledKernel("k", 32, 0, 1024, 4, 2, "B=1"),))),
     Measured("rows=1", BLOCK, {"kernel": (5.0, 5.1), "reference": (6.0,)}),
-    Finished(PerformanceCase("rows=1", errors=ERRORS, failure=REASON, raised=True, suspicion=(REASON,))),
+    Finished(PerformanceCase("rows=1", errors=ERRORS, failure=REASON, raised=True, suspicion=(REASON,), cache="warm")),
     OpDone(REASON, (REASON,), "abc", 1.0, 2.0, 0.7, Limits(4000.0, {"float16": 700.0})),
     OpDone(),
     Compiled(StaticOp("relu", "sm_90", failure=REASON)),
@@ -126,12 +126,14 @@ def test_a_job_comes_back_equal():
         run_started=1e9,
         timer="event",
         lock_folder="/locks",
+        lock_wait_s=60.0,
         root="/project",
         head_root="/work",
         base=BaseFiles("/base/relu", "/base", "/", ("rows=1",), DuelWhat.ALL, ("rows=2",), skip_unchanged=False),
         arm="base",
         turns=True,
         lock=False,
+        cache="warm",
         limits={"rows=1": CaseThresholds(margin=0.03, speedup=1.5, tau=((0.0, 0.05), (40.0, 0.01)))},
         planted=2.0,
         spoiled=True,

@@ -1,25 +1,40 @@
-"""The drawing itself, with matplotlib's object interface: no pyplot, no window, no state.
+"""The drawing itself: each picture is plain data first (`Sheet`), then one small PNG.
 
-canvas      sizes, colours, fonts, titles, legends; how a PNG is written
+style       colours, sizes, markers
+fonts       which letters a picture can show
+sheet       a picture as data: panels, axes, marks
+legend letters canvas      how a sheet becomes a PNG
 bars        speedups
-blocks      block medians over time, the distribution of launches
+blocks      block medians over time
 duels       kernel against base, block by block
+launches    how launches are distributed
+sizes       time against size
+roofline    what is reached against measured ceilings
 """
 
 from perfci.report.figures.bars import Bar, speedup
-from perfci.report.figures.blocks import Trace, distributions, traces
-from perfci.report.figures.canvas import LABEL, label, save, style
+from perfci.report.figures.blocks import Trace, traces
+from perfci.report.figures.canvas import label, save, style
 from perfci.report.figures.duels import Duel, duels
+from perfci.report.figures.fonts import drawn
+from perfci.report.figures.launches import Distribution, distributions
+from perfci.report.figures.roofline import roofline
+from perfci.report.figures.sizes import sizes
+from perfci.report.figures.style import LABEL
 
 __all__ = [
     "LABEL",
     "Bar",
+    "Distribution",
     "Duel",
     "Trace",
     "distributions",
+    "drawn",
     "duels",
     "label",
+    "roofline",
     "save",
+    "sizes",
     "speedup",
     "style",
     "traces",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from perfci.model import Gate, Interval, Verdict
-from perfci.report import rows
-from perfci.report.figures.canvas import CHARACTER, GRAVE, INK, MONO, canvas
+from perfci.report import words
+from perfci.report.figures.sheet import FOOT, WIDTH, Axis, Band, Line, Mark, Note, Panel, Sheet, linear
+from perfci.report.figures.style import BLACK, CHARACTER, GRAVE, INK
+from perfci.report.text import columns
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_TOP = 0.3
+"""Room for the title alone, inches."""
+
+_HALF = 0.31
+"""Of a bar's height, in the distance of two cases."""
 
 
 @dataclass(frozen=True)
@@ -27,36 +29,41 @@ class Bar:
     """lowest speedup that its threshold asks for"""
 
 
-def speedup(bars: Sequence[Bar], title: str) -> Figure:
+def speedup(bars: Sequence[Bar], title: str) -> Sheet:
     """A bar a case with its interval; lines at 1 and, where one is set, at the case's target."""
     lines = max(bar.label.count("\n") + 1 for bar in bars)
-    height = 0.75 + len(bars) * (0.1 + 0.15 * lines)
-    longest = max(len(line) for bar in bars for line in bar.label.split("\n"))
-    notes = [_bar_note(bar) for bar in bars]
-    figure, axes = canvas(height, 0.3 + longest * CHARACTER, 0.2 + max(map(len, notes)) * CHARACTER, title)
-    places = np.arange(len(bars))[::-1]
-    values = np.array([bar.speedup.value for bar in bars])
-    ends = np.array([[b.speedup.value - b.speedup.low, b.speedup.high - b.speedup.value] for b in bars]).T
-    axes.barh(places, values, height=0.62, color=[GRAVE[bar.verdict.gate] for bar in bars], zorder=2)
-    axes.errorbar(
-        values, places, xerr=np.maximum(ends, 0), fmt="none", ecolor="black", elinewidth=1, capsize=2.5, zorder=3
-    )
-    axes.set_xlim(0, 1.06 * max(1.0, *(max(bar.speedup.high, bar.target or 0) for bar in bars)))
-    axes.axvline(1, color=INK, linewidth=0.9, linestyle="--", zorder=4)
-    for place, bar, note in zip(places, bars, notes, strict=True):
-        axes.text(1.015, place, note, transform=axes.get_yaxis_transform(), va="center", family=MONO, color=INK)
-        if bar.target is not None:
-            axes.plot([bar.target] * 2, [place - 0.42, place + 0.42], color="black", linewidth=2, zorder=5)
-    axes.set_yticks(places, [bar.label for bar in bars], family=MONO)
-    axes.set_ylim(-0.6, len(bars) - 0.4)
-    axes.tick_params(axis="y", length=0)
+    height = 0.03 + FOOT + _TOP + len(bars) * (0.1 + 0.15 * lines)
+    left = 0.3 + CHARACTER * max(columns(line) for bar in bars for line in bar.label.split("\n"))
+    right = 0.2 + CHARACTER * max(len(_note(bar)) for bar in bars)
     targets = "; black mark: target" if any(bar.target is not None for bar in bars) else ""
-    axes.set_xlabel(f"speedup = reference time / kernel time{targets}")
-    return figure
+    end = 1.06 * max(1.0, *(max(bar.speedup.high, bar.target or 0) for bar in bars))
+    panel = Panel(
+        box=(left, FOOT, WIDTH - left - right, height - FOOT - _TOP),
+        x=linear(0, end, f"speedup = reference time / kernel time{targets}", most=9),
+        y=Axis(-0.6, len(bars) - 0.4, tuple((len(bars) - 1 - i, bar.label) for i, bar in enumerate(bars))),
+        marks=(
+            *(mark for i, bar in enumerate(bars) for mark in _marks(bar, len(bars) - 1 - i)),
+            Line((1, 1), (-0.6, len(bars) - 0.4), INK, 0.9, "--", order=4, name="1"),
+        ),
+        grid="",
+        mono=True,
+    )
+    return Sheet(title, height, (panel,))
 
 
-def _bar_note(bar: Bar) -> str:
+def _marks(bar: Bar, place: int) -> Iterator[Mark]:
+    found = bar.speedup
+    yield Band((0, found.value), (place - _HALF, place + _HALF), GRAVE[bar.verdict.gate])
+    yield Line((found.low, found.high), (place, place), BLACK, order=3, name="interval")
+    for end in (found.low, found.high):
+        yield Line((end, end), (place - 0.12, place + 0.12), BLACK, order=3)
+    if bar.target is not None:
+        yield Line((bar.target,) * 2, (place - 0.42, place + 0.42), BLACK, 2, order=5, name="target")
+    yield Note(_note(bar), 1.015, place, data_y=True, upright="center")
+
+
+def _note(bar: Bar) -> str:
     """The number beside the bar, its target, and its verdict if it is not fine."""
-    target = f" of {rows.ratio(bar.target)}" if bar.target is not None else ""
+    target = f" of {words.ratio(bar.target)}" if bar.target is not None else ""
     grave = f" {bar.verdict}" if bar.verdict.gate is not Gate.OK else ""
-    return f"{rows.ratio(bar.speedup.value)}{target}{grave}"
+    return f"{words.ratio(bar.speedup.value)}{target}{grave}"

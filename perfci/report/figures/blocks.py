@@ -1,23 +1,32 @@
-"""Times: block medians as the run went on, and the distribution of the launches."""
+"""Block medians as the run went on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from perfci.model import Block, Gate, Verdict
-from perfci.report.figures.canvas import FAINT, GROUND, INK, MARKERS, colour_of, panel_title, panels, write_legend
-from perfci.report.text import glyphs
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from perfci.report.figures import fonts
+from perfci.report.figures.sheet import (
+    Axis,
+    Band,
+    Line,
+    Mark,
+    Note,
+    Panel,
+    Points,
+    Sheet,
+    boxes,
+    linear,
+    spread,
+    with_title,
+)
+from perfci.report.figures.style import BLACK, GROUND, INK, MARKERS, colour_of
 
 LEAST_SPAN = 0.02
 """A time axis shows at least this share on either side of the median, so that small noise looks small."""
+
+_HEIGHT = 1.12
 
 
 @dataclass(frozen=True)
@@ -30,111 +39,75 @@ class Trace:
     baseline_us: float | None
 
 
-def traces(cases: Sequence[Trace], title: str) -> Figure:
+def traces(cases: Sequence[Trace], title: str) -> Sheet:
     """Two panels a case, the kernel with its base on the left and the reference on the right, over one time axis."""
-    arms = [arm for arm in _arms(cases) if arm != "reference"], [arm for arm in _arms(cases) if arm == "reference"]
-    columns = [column for column in arms if column]
-    figure, grid = panels(len(cases), len(columns), 1.12, title, sharex=True)
-    for row, case in zip(grid, cases, strict=True):
-        _case_title(row[0], case)
-        for axes, column in zip(row, columns, strict=True):
-            _panel(axes, case, column)
-    for axes in grid[-1]:
-        axes.set_xlabel("seconds since the start of the run")
-    _legend(figure, [arm for column in columns for arm in column], cases)
-    return figure
+    arms = arms_of(cases)
+    columns = [
+        column
+        for column in ([arm for arm in arms if arm != "reference"], [arm for arm in arms if arm == "reference"])
+        if column
+    ]
+    height, grid = boxes(len(cases), len(columns), _HEIGHT)
+    x = _time(cases)
+    panels = []
+    for index, (row, case) in enumerate(zip(grid, cases, strict=True)):
+        for box, column in zip(row, columns, strict=True):
+            panel = _panel(case, column, box, x, labels=index == len(cases) - 1)
+            panels.append(_titled(panel, case) if column is columns[0] else panel)
+    return Sheet(title, height, tuple(panels), tuple(_legend([arm for column in columns for arm in column], cases)))
 
 
-def _case_title(axes: Axes, case: Trace) -> None:
+def _time(cases: Sequence[Trace]) -> Axis:
+    starts = [block.started_s for case in cases for block in case.blocks]
+    return linear(*spread(starts, share=0.05), "seconds since the start of the run", most=6)
+
+
+def _titled(panel: Panel, case: Trace) -> Panel:
     grave = case.verdict is not None and case.verdict.gate is not Gate.OK
-    text = f"{case.label}  {case.verdict}" if grave else case.label
-    panel_title(axes, text, "bold" if grave else "normal")
+    return with_title(panel, f"{case.label}  {case.verdict}" if grave else case.label, bold=grave)
 
 
-def _panel(axes: Axes, case: Trace, arms: Sequence[str]) -> None:
+def _panel(case: Trace, arms: Sequence[str], box: tuple[float, float, float, float], x: Axis, *, labels: bool) -> Panel:
     """Block medians of some arms; blocks of fresh processes hollow and on a shaded ground."""
-    from matplotlib.ticker import MaxNLocator
-
-    seen: list[float] = []
-    for arm in arms:
-        for process in sorted({block.process for block in case.blocks}):
-            points = [
-                (b.started_s, b.arms[arm].time.median_us) for b in case.blocks if b.process == process and arm in b.arms
-            ]
-            seen += [us for _, us in points]
-            _points(axes, sorted(points), arm, fresh=process > 0)
+    marks = [mark for arm in arms for mark in _medians(case, arm)]
+    seen = [us for mark in marks if isinstance(mark, Points) for us in mark.ys]
     if not seen:
-        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color=INK)
-        axes.set_yticks([])
-        return
+        nothing = Note("not measured", 0.5, 0.5, align="center", upright="center", mono=False)
+        return Panel(box, x, Axis(0, 1), (nothing,), case.label, x_labels=labels)
     if case.baseline_us and "kernel" in arms:
-        axes.axhline(case.baseline_us, color="black", linewidth=0.9, linestyle=":", zorder=1)
+        marks.append(Line((x.low, x.high), (case.baseline_us,) * 2, BLACK, 0.9, ":", order=1, name="baseline"))
         seen.append(case.baseline_us)
-    _shade(axes, case)
-    middle = float(np.median(seen))
-    low, high = min(*seen, middle * (1 - LEAST_SPAN)), max(*seen, middle * (1 + LEAST_SPAN))
-    axes.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low))
-    axes.yaxis.set_major_locator(MaxNLocator(3, min_n_ticks=2))
-    axes.ticklabel_format(axis="y", useOffset=False, style="plain")
-    axes.set_ylabel("us", labelpad=2)
-    axes.grid(axis="y", color=FAINT, linewidth=0.5)
-    axes.set_axisbelow(True)
+    y = linear(*spread(seen, least=LEAST_SPAN), "us", most=3)
+    return Panel(box, x, y, (*_shades(case), *marks), case.label, x_labels=labels)
 
 
-def _points(axes: Axes, points: Sequence[tuple[float, float]], arm: str, *, fresh: bool) -> None:
-    colour = colour_of(arm)
-    if points:
-        times, medians = zip(*points, strict=True)
-        face = "white" if fresh else colour
-        axes.plot(
-            times, medians, MARKERS.get(arm, "D"), markersize=3.4, color=colour, markerfacecolor=face,
-            markeredgewidth=0.9, linestyle="-", linewidth=0.5, alpha=0.95, zorder=3,
-        )  # fmt: skip
+def _medians(case: Trace, arm: str) -> Iterator[Mark]:
+    for process in sorted({block.process for block in case.blocks}):
+        points = sorted(
+            (b.started_s, b.arms[arm].time.median_us) for b in case.blocks if b.process == process and arm in b.arms
+        )
+        if points:
+            times, medians = (tuple(each) for each in zip(*points, strict=True))
+            yield Line(times, medians, colour_of(arm), 0.5, order=3)
+            yield Points(times, medians, colour_of(arm), MARKERS.get(arm, "D"), hollow=process > 0, order=4, name=arm)
 
 
-def _shade(axes: Axes, case: Trace) -> None:
+def _shades(case: Trace) -> Iterator[Mark]:
     for process in sorted({block.process for block in case.blocks} - {0}):
         times = [block.started_s for block in case.blocks if block.process == process]
-        axes.axvspan(min(times), max(times), color=GROUND, linewidth=3, zorder=0)
+        yield Band((min(times), max(times)), None, GROUND, widen=2.5)
 
 
-def _arms(cases: Sequence[Trace]) -> list[str]:
+def arms_of(cases: Sequence[Trace]) -> list[str]:
     """Every arm that some block has, the usual ones first."""
     found = {arm for case in cases for block in case.blocks for arm in block.arms}
     return [*(arm for arm in MARKERS if arm in found), *sorted(found - set(MARKERS))]
 
 
-def _legend(figure: Figure, arms: Sequence[str], cases: Sequence[Trace]) -> None:
-    from matplotlib.lines import Line2D
-
-    found: dict[str, Any] = {
-        glyphs(arm, 20): Line2D(
-            [], [], color=colour_of(arm), marker=MARKERS.get(arm, "D"), linestyle="none", markersize=4
-        )
-        for arm in arms
-    }
+def _legend(arms: Sequence[str], cases: Sequence[Trace]) -> Iterator[tuple[str, Mark]]:
+    for arm in arms:
+        yield fonts.drawn(arm, 20), Points((), (), colour_of(arm), MARKERS.get(arm, "D"), size=4)
     if any(block.process for case in cases for block in case.blocks):
-        hollow = Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="none", markersize=4)
-        found["measured again in a fresh process"] = hollow
+        yield "measured again in a fresh process", Points((), (), INK, hollow=True, size=4)
     if any(case.baseline_us for case in cases):
-        found["kernel's baseline"] = Line2D([], [], color="black", linestyle=":", linewidth=0.9)
-    write_legend(figure, found)
-
-
-def distributions(cases: Mapping[str, Mapping[str, np.ndarray[Any, Any]]], title: str) -> Figure:
-    """The share of launches that took at most so long, a panel a case: case -> arm -> microseconds."""
-    across = min(2, len(cases))
-    figure, grid = panels(-(-len(cases) // across), across, 1.5, title)
-    for axes, (case, arms) in zip(grid.flat, cases.items(), strict=False):
-        for arm, times in arms.items():
-            axes.ecdf(times, color=colour_of(arm), linewidth=1.1, label=glyphs(arm, 20))
-        panel_title(axes, case)
-        axes.set_ylabel("share of launches", labelpad=2)
-        axes.grid(color=FAINT, linewidth=0.5)
-    for axes in grid.flat[len(cases) :]:
-        axes.set_visible(False)
-    for axes in grid[-1]:
-        axes.set_xlabel("device time of a launch, us")
-    lines = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
-    write_legend(figure, lines)
-    return figure
+        yield "kernel's baseline", Line((), (), BLACK, 0.9, ":")

@@ -1,87 +1,63 @@
-"""What all pictures share: sizes, colours, fonts, titles, legends, and how a PNG is written.
-
-Sizes are inches at DPI dots each. Case ids are set in a monospaced font, so that margins follow from their lengths and
-nothing is cut or overlaps.
-"""
+"""How a sheet becomes a small PNG: all panels in a handful of matplotlib's collections, in pixels."""
 
 from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.model import Gate
-from perfci.report.text import glyphs, shorten
+from perfci.report.figures import fonts, legend, letters
+from perfci.report.figures.legend import LETTER, SAMPLE, Placed
+from perfci.report.figures.sheet import TURNED, WIDTH, Band, Floats, Line, Note, Panel, Points, Sheet
+from perfci.report.figures.style import (
+    BLACK,
+    COLOURS,
+    DPI,
+    EDGE,
+    FAINT,
+    GRAVE,
+    GROUND,
+    INK,
+    LABEL,
+    OTHER,
+    SERIES,
+)
+from perfci.report.text import columns, shorten
 from perfci.store.files import write_atomically
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from PIL.Image import Image
-
-DPI = 120
-WIDTH = 7.5
-LABEL = 44
-"""Characters of a case id a line; longer ids take two lines, then lose their middle."""
-
-COLOURS = {"kernel": "#0072B2", "reference": "#8A8A8A", "base": "#009E73"}
-"""From Okabe and Ito's palette, told apart with any colour vision, and grey."""
-
-GRAVE = {Gate.FAILS: "#D55E00", Gate.WARNS: "#E69F00", Gate.OK: COLOURS["kernel"]}
-MARKERS = {"kernel": "o", "reference": "s", "base": "^"}
-OTHER = "#CC79A7"
-INK = "#333333"
-EDGE = "#999999"
-FAINT = "#DDDDDD"
-GROUND = "#F0E9D8"
 
 _BLENDS = 16
 """Shades of each colour towards white that a picture keeps, for the edges of lines and letters."""
 
-_FONT = 7.5
-MONO = "DejaVu Sans Mono"
-CHARACTER = _FONT * 0.602 / 72
-"""Width of a character of the monospaced font, inches."""
-
-_STYLE = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": _FONT,
-    "axes.edgecolor": EDGE,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "text.usetex": False,
-}
+_TICK = 2.5 / 72
 
 
 def style() -> AbstractContextManager[Any]:
-    """Fonts and lines of all pictures, whatever the user's matplotlibrc says."""
+    """Lines of all pictures alike, whatever the user's matplotlibrc says."""
     import matplotlib as mpl
 
-    wanted: Any = {**mpl.rcParamsDefault, **_STYLE}
+    wanted: Any = mpl.rcParamsDefault
     return mpl.rc_context({name: value for name, value in wanted.items() if not name.startswith("backend")})
 
 
-def save(figure: Figure, file: Path) -> None:
+def save(sheet: Sheet, file: Path) -> None:
     """Write a small PNG whose bytes depend on nothing but what is drawn: indexed colours, no date, no version."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    figure.set_dpi(DPI)
-    canvas: Any = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure(sheet))
     canvas.draw()
     drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    letters.write(drawn, texts(sheet))
     indexed = drawn.quantize(palette=_palette(), dither=Image.Dither.NONE)
     # Whole or not at all: a full disk leaves no torn picture.
     whole = io.BytesIO()
@@ -94,7 +70,7 @@ def _palette() -> Image:
     """Our colours, each in steps from itself to white: a picture with few of some colour keeps that colour too."""
     from PIL import Image, ImageColor
 
-    names = dict.fromkeys([*COLOURS.values(), *GRAVE.values(), OTHER, INK, EDGE, "#000000"])
+    names = dict.fromkeys([*COLOURS.values(), *GRAVE.values(), OTHER, INK, EDGE, BLACK, *SERIES])
     pure = np.array([ImageColor.getrgb(name)[:3] for name in names], dtype=float)
     steps = np.linspace(0, 1, _BLENDS)[:, None, None]
     blends = (pure * (1 - steps) + 255 * steps).round().astype("uint8").tobytes()
@@ -110,62 +86,181 @@ def label(case: str) -> str:
     >>> label("rows=4096,cols=1024")
     'rows=4096,cols=1024'
     """
-    name = glyphs(case, 4 * LABEL)
-    if len(name) <= LABEL:
+    name = fonts.drawn(case, 4 * LABEL)
+    if columns(name) <= LABEL:
         return name
     breaks = [i + 1 for i, mark in enumerate(name) if mark == ","]
     middle = min(breaks or [len(name) // 2], key=lambda place: abs(place - len(name) / 2))
     return f"{shorten(name[:middle], LABEL)}\n{shorten(name[middle:], LABEL)}"
 
 
-def panel_title(axes: Axes, text: str, weight: str = "normal") -> None:
-    """Above the axes; a text of its own, since matplotlib searches long for a title's best height."""
-    axes.annotate(text, (0, 1), (0, 4), "axes fraction", "offset points", family=MONO, color=INK, weight=weight)
+# --- from data to artists ---------------------------------------------------------------------------------------------
 
 
-def write_legend(figure: Figure, found: Mapping[str, Any]) -> None:
-    """In one line under the title."""
-    figure.legend(
-        list(found.values()),
-        list(found),
-        loc="center left",
-        bbox_to_anchor=(0.0, 1 - 0.36 / figure.get_figheight()),
-        ncols=len(found),
-        frameon=False,
-        handletextpad=0.4,
-        columnspacing=1.4,
-    )
-
-
-def colour_of(arm: str) -> str:
-    """The colour of an arm; one for all that have none of their own."""
-    return COLOURS.get(arm, OTHER)
-
-
-def canvas(height: float, left: float, right: float, title: str) -> tuple[Figure, Axes]:
-    """One pair of axes under a title; margins in inches."""
+def figure(sheet: Sheet) -> Figure:
+    """The sheet as a figure without axes and texts: every coordinate is a pixel."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height))
-    axes = figure.add_axes((left / WIDTH, 0.42 / height, (WIDTH - left - right) / WIDTH, (height - 0.72) / height))
-    _heading(figure, title)
-    return figure, axes
+    found = Figure(figsize=(WIDTH, sheet.height), dpi=DPI)
+    scaled = [(mark, xs, ys) for panel in sheet.panels for mark, xs, ys in _placed(panel)]
+    scaled += list(legend.samples(sheet))
+    for artist in (*_bands(scaled), *_lines(scaled), *_points(scaled)):
+        found.add_artist(artist)
+    return found
 
 
-def panels(down: int, across: int, each: float, title: str, *, sharex: bool = False) -> tuple[Figure, Any]:
-    """A grid of panels under a title and a line for the legend; each: height of a panel in inches, its title included.
-
-    Gives the figure and its axes, shape (down, across).
-    """
-    from matplotlib.figure import Figure
-
-    height = 0.95 + each * down
-    figure = Figure(figsize=(WIDTH, height))
-    grid = figure.subplots(down, across, sharex=sharex, squeeze=False)
-    figure.subplots_adjust(0.085, 0.42 / height, 0.985, 1 - 0.72 / height, wspace=0.17, hspace=0.62)
-    _heading(figure, title)
-    return figure, grid
+def texts(sheet: Sheet) -> list[tuple[Note, float, float]]:
+    """All texts of the picture, with the pixels from its lower left corner at which they stand."""
+    return [*_notes(sheet), *(at for panel in sheet.panels for at in _tick_labels(panel))]
 
 
-def _heading(figure: Figure, title: str) -> None:
-    figure.text(0.012, 1 - 0.16 / figure.get_figheight(), title, size=9.5, weight="bold", va="center")
+def _placed(panel: Panel) -> Iterator[Placed]:
+    yield from _frame(panel)
+    for mark in panel.marks:
+        if isinstance(mark, Line | Points) and mark.xs:
+            yield mark, _x(panel, panel.x.at(mark.xs)), _y(panel, panel.y.at(mark.ys))
+        elif isinstance(mark, Band):
+            across = panel.x.at(mark.x) if mark.x else np.array([0.0, 1.0])
+            up = panel.y.at(mark.y) if mark.y else np.array([0.0, 1.0])
+            wider = np.array([-1, 1]) * mark.widen * DPI / 72
+            yield mark, _x(panel, np.clip(across, 0, 1)) + wider, _y(panel, np.clip(up, 0, 1))
+
+
+def _x(panel: Panel, shares: Floats) -> Floats:
+    return np.asarray((panel.box[0] + panel.box[2] * shares) * DPI)
+
+
+def _y(panel: Panel, shares: Floats) -> Floats:
+    return np.asarray((panel.box[1] + panel.box[3] * shares) * DPI)
+
+
+def _frame(panel: Panel) -> Iterator[Placed]:
+    """The two lines at its left and bottom, ticks, and the grid; on whole pixels, so that they are sharp."""
+    left, right = _sharp(_x(panel, np.array([0.0, 1.0])))
+    low, high = _sharp(_y(panel, np.array([0.0, 1.0])))
+    across = _sharp(_x(panel, panel.x.at([tick for tick, _ in panel.x.ticks])))
+    up = _sharp(_y(panel, panel.y.at([tick for tick, _ in panel.y.ticks])))
+    for x in across:
+        if "x" in panel.grid:
+            yield _rule(FAINT, 0.5, [x, x], [low, high], 1)
+        yield _rule(EDGE, 0.6, [x, x], [low - _TICK * DPI, low], 1)
+    for y in up:
+        if "y" in panel.grid:
+            yield _rule(FAINT, 0.5, [left, right], [y, y], 1)
+        if not panel.mono:
+            yield _rule(EDGE, 0.6, [left - _TICK * DPI, left], [y, y], 1)
+    yield _rule(EDGE, 0.6, [left, left, right], [high, low, low], 2)
+
+
+def _rule(colour: str, width: float, xs: Sequence[float], ys: Sequence[float], order: int) -> Placed:
+    return Line((), (), colour, width, order=order), np.array(xs), np.array(ys)
+
+
+def _sharp(pixels: Floats) -> Floats:
+    return np.asarray(np.floor(pixels) + 0.5)
+
+
+def _bands(placed: Iterable[Placed]) -> Iterator[Any]:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgba
+    from matplotlib.transforms import IdentityTransform
+
+    found = [(m, xs, ys) for m, xs, ys in placed if isinstance(m, Band)]
+    if found:
+        corners = [np.array([(x[0], y[0]), (x[1], y[0]), (x[1], y[1]), (x[0], y[1])]) for _, x, y in found]
+        colours = [to_rgba(band.colour, band.opacity) for band, _, _ in found]
+        yield PolyCollection(corners, facecolors=colours, edgecolors="none", transform=IdentityTransform(), zorder=0)
+
+
+def _lines(placed: Iterable[Placed]) -> Iterator[Any]:
+    """One collection an order of drawing."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.transforms import IdentityTransform
+
+    layers: dict[int, list[Placed]] = {}
+    for one in placed:
+        if isinstance(one[0], Line):
+            layers.setdefault(one[0].order, []).append(one)
+    for order, layer in sorted(layers.items()):
+        marks = [mark for mark, _, _ in layer if isinstance(mark, Line)]
+        yield LineCollection(
+            [np.column_stack((xs, ys)) for _, xs, ys in layer],
+            colors=[mark.colour for mark in marks],
+            linewidths=[mark.width for mark in marks],
+            linestyles=[mark.dash for mark in marks],
+            transform=IdentityTransform(),
+            zorder=order,
+        )
+
+
+def _points(placed: Iterable[Placed]) -> Iterator[Any]:
+    """One collection a shape and order of drawing."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.transforms import IdentityTransform
+
+    groups: dict[tuple[str, int], list[tuple[Points, Floats, Floats]]] = {}
+    for mark, xs, ys in placed:
+        if isinstance(mark, Points):
+            groups.setdefault((mark.marker, mark.order), []).append((mark, xs, ys))
+    for (marker, order), group in groups.items():
+        each = [mark for mark, xs, _ in group for _ in xs]
+        yield PathCollection(
+            [_shape(marker)],
+            sizes=[mark.size**2 for mark in each],
+            offsets=np.column_stack([np.concatenate([one[i] for one in group]) for i in (1, 2)]),
+            offset_transform=IdentityTransform(),
+            facecolors=["white" if mark.hollow else mark.colour for mark in each],
+            edgecolors=[mark.colour for mark in each],
+            linewidths=0.9,
+            transform=IdentityTransform(),
+            zorder=order,
+        )
+
+
+@functools.cache
+def _shape(marker: str) -> Any:
+    from matplotlib.markers import MarkerStyle
+
+    known = MarkerStyle(marker)
+    return known.get_path().transformed(known.get_transform())
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def _notes(sheet: Sheet) -> Iterator[tuple[Note, float, float]]:
+    title = Note(sheet.title, 0, 0, mono=False, bold=True, upright="center", large=True, colour=BLACK)
+    yield title, 0.012 * WIDTH * DPI, (sheet.height - 0.16) * DPI
+    for note in sheet.alone:
+        yield note, note.x * DPI, note.y * DPI
+    for panel in sheet.panels:
+        for mark in panel.marks:
+            if isinstance(mark, Note):
+                across = panel.x.at([mark.x]) if mark.data_x else np.array([mark.x])
+                up = panel.y.at([mark.y]) if mark.data_y else np.array([mark.y])
+                yield mark, float(_x(panel, across)[0]), float(_y(panel, up)[0])
+    for name, x, y in legend.places(sheet):
+        yield Note(name, 0, 0, mono=False, upright="center", colour=BLACK), (x + SAMPLE + 0.06) * DPI, y * DPI
+
+
+def _tick_labels(panel: Panel) -> Iterator[tuple[Note, float, float]]:
+    left, bottom, width, height = (length * DPI for length in panel.box)
+    gap: float = (_TICK + 0.03) * DPI
+    if panel.x_labels:
+        note = Note("", 0, 0, align="center", upright="top", mono=False)
+        for (_, name), share in zip(panel.x.ticks, panel.x.at([tick for tick, _ in panel.x.ticks]), strict=True):
+            yield _named(note, name), left + width * float(share), bottom - gap
+        if panel.x.label:
+            yield _named(note, panel.x.label, BLACK), left + width / 2, bottom - gap - 0.145 * DPI
+    if panel.y_labels:
+        note = Note("", 0, 0, align="right", upright="center", mono=panel.mono)
+        for (_, name), share in zip(panel.y.ticks, panel.y.at([tick for tick, _ in panel.y.ticks]), strict=True):
+            yield _named(note, name), left - gap, bottom + height * float(share)
+    if panel.y.label:
+        wide = max((columns(name) for _, name in panel.y.ticks), default=0) * LETTER if panel.y_labels else 0.0
+        note = Note(panel.y.label, 0, 0, align=TURNED, mono=False, colour=BLACK)
+        yield note, left - gap - (1.15 * wide + 0.11) * DPI, bottom + height / 2
+
+
+def _named(note: Note, text: str, colour: str | None = None) -> Note:
+    return replace(note, text=text, colour=colour or note.colour)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfci.model import Gate, Interval, Verdict
-from perfci.report.figures.canvas import COLOURS, FAINT, GRAVE, INK, MONO, panel_title, panels, write_legend
-from perfci.report.text import glyphs
+from perfci.report.figures import fonts
+from perfci.report.figures.sheet import Axis, Band, Floats, Line, Mark, Note, Panel, Points, Sheet, boxes, linear
+from perfci.report.figures.style import BLACK, COLOURS, GRAVE, INK
+from perfci.report.text import columns
 from perfci.units import percent
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 HEIGHT = 1.12
 GAP = 1.6
@@ -47,21 +44,17 @@ class Duel:
     """ratio - 1"""
 
 
-def duels(cases: Sequence[Duel], title: str) -> Figure:
+def duels(cases: Sequence[Duel], title: str) -> Sheet:
     """A panel a case, over one axis of blocks; each process has its own stretch of it."""
-    figure, grid = panels(len(cases), 1, HEIGHT, title, sharex=True)
+    height, grid = boxes(len(cases), 1, HEIGHT)
     slots = _slots(cases)
     starts = [0.0, *accumulate(width + GAP for width in slots)]
-    for axes, case in zip(grid[:, 0], cases, strict=True):
-        _panel(axes, case, starts)
-        _heading(axes, case)
-    last = grid[-1, 0]
-    last.set_xlim(-1, starts[-1] - GAP)
-    last.set_xticks([start + (width - 1) / 2 for start, width in zip(starts, slots, strict=False)])
-    last.set_xticklabels(_process_name(index) for index in range(len(slots)))
-    last.set_xlabel("blocks in order of time; above 0 the kernel is slower than the base")
-    _legend(figure, fresh=len(slots) > 1)
-    return figure
+    x = _blocks(slots, starts)
+    panels = [
+        _panel(case, starts, row[0], x, labels=index == len(cases) - 1)
+        for index, (row, case) in enumerate(zip(grid, cases, strict=True))
+    ]
+    return Sheet(title, height, tuple(panels), tuple(_legend(fresh=len(slots) > 1)))
 
 
 def _slots(cases: Sequence[Duel]) -> list[int]:
@@ -70,57 +63,52 @@ def _slots(cases: Sequence[Duel]) -> list[int]:
     return [max(len(case.processes[i]) for case in cases if i < len(case.processes)) for i in range(most)]
 
 
-def _process_name(index: int) -> str:
-    return "first process" if index == 0 else f"fresh process {index}"
+def _blocks(slots: Sequence[int], starts: Sequence[float]) -> Axis:
+    names = ("first process", *(f"fresh process {index}" for index in range(1, len(slots))))
+    places = (start + (width - 1) / 2 for start, width in zip(starts, slots, strict=False))
+    label = "blocks in order of time; above 0 the kernel is slower than the base"
+    return Axis(-1, starts[-1] - GAP, tuple(zip(places, names, strict=True)), label)
 
 
-def _panel(axes: Axes, case: Duel, starts: Sequence[float]) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
+def _panel(
+    case: Duel, starts: Sequence[float], box: tuple[float, float, float, float], x: Axis, *, labels: bool
+) -> Panel:
     tau = 100 * case.tau
-    for reach, opacity in ((tau, _OUTER), (tau / 2, _INNER)):
-        axes.axhspan(-reach, reach, facecolor=_BAND, edgecolor="none", alpha=opacity, zorder=0)
-    axes.axhline(0, color=INK, linewidth=0.7, zorder=1)
-    seen = [0.0]
-    for index, (start, shifts) in enumerate(zip(starts, case.processes, strict=False)):
-        changes = 100 * np.expm1(np.asarray(shifts))
-        seen += changes.tolist()
-        _stretch(axes, start, changes, _colour(case), fresh=index > 0)
+    changes = [100 * np.expm1(np.asarray(shifts)) for shifts in case.processes]
+    seen = [0.0, *(float(change) for part in changes for change in part)]
     low, high = min(*seen, -LEAST_VIEW * tau), max(*seen, LEAST_VIEW * tau)
-    axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
-    axes.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
-    axes.set_ylabel("change, %")
-    axes.yaxis.set_label_coords(-0.058, 0.5)
-    axes.tick_params(axis="x", length=0)
-    axes.grid(axis="y", color=FAINT, linewidth=0.5)
-    axes.set_axisbelow(True)
-
-
-def _stretch(axes: Axes, start: float, changes: np.ndarray[Any, Any], colour: str, *, fresh: bool) -> None:
-    """One process's blocks, and their median."""
-    places, middle = start + np.arange(changes.size), float(np.median(changes))
-    axes.plot(
-        places, changes, "o", markersize=3.4, color=colour, markerfacecolor="white" if fresh else colour,
-        markeredgewidth=0.9, linestyle="-", linewidth=0.5, zorder=3,
+    y = linear(
+        low - 0.06 * (high - low), high + 0.06 * (high - low), "change, %", most=4,
+        shown=lambda value: f"{value:+g}" if value else "0",
     )  # fmt: skip
-    axes.plot([start - 0.5, places[-1] + 0.5], [middle, middle], color="black", linewidth=1.1, zorder=4)
+    marks: list[Mark] = [
+        Band(None, (-reach, reach), _BAND, opacity) for reach, opacity in ((tau, _OUTER), (tau / 2, _INNER))
+    ]
+    marks.append(Line((x.low, x.high), (0, 0), INK, 0.7, order=1))
+    for index, (start, part) in enumerate(zip(starts, changes, strict=False)):
+        marks += _stretch(start, part, GRAVE[case.verdict.gate if case.verdict else Gate.OK], fresh=index > 0)
+    return Panel(box, x, y, (*marks, *_heading(case)), case.case, x_labels=labels)
 
 
-def _colour(case: Duel) -> str:
-    return GRAVE[case.verdict.gate if case.verdict else Gate.OK]
+def _stretch(start: float, changes: Floats, colour: str, *, fresh: bool) -> Iterator[Mark]:
+    """One process's blocks, and their median."""
+    places, middle = tuple(float(start + i) for i in range(changes.size)), float(np.median(changes))
+    values = tuple(float(change) for change in changes)
+    yield Line(places, values, colour, 0.5, order=3)
+    yield Points(places, values, colour, hollow=fresh, order=4, name="blocks")
+    yield Line((start - 0.5, places[-1] + 0.5), (middle, middle), BLACK, 1.1, order=5, name="median")
 
 
-def _heading(axes: Axes, case: Duel) -> None:
+def _heading(case: Duel) -> Iterator[Note]:
     """The case and its verdict on the left; on the right what was found, as much of it as a long case leaves room."""
     grave = case.verdict is not None and case.verdict.gate is not Gate.OK
     verdict = f"  {case.verdict}" if case.verdict else ""
-    name = glyphs(case.case, _ROOM)
-    room = _ROOM - len(name) - len(verdict) - 2
+    name = fonts.drawn(case.case, _ROOM)
+    room = _ROOM - columns(name) - len(verdict) - 2
     found = next((text for text in _found(case) if len(text) <= room), percent(case.change.value, signed=True))
-    name = glyphs(case.case, _ROOM - len(found) - len(verdict) - 2)
-    panel_title(axes, f"{name}{verdict}", "bold" if grave else "normal")
-    axes.annotate(found, (1, 1), (0, 4), "axes fraction", "offset points", family=MONO, color=INK, ha="right")
+    name = fonts.drawn(case.case, _ROOM - len(found) - len(verdict) - 2)
+    yield Note(f"{name}{verdict}", 0, 1, shift=(0, 4), bold=grave)
+    yield Note(found, 1, 1, shift=(0, 4), align="right")
 
 
 def _found(case: Duel) -> tuple[str, ...]:
@@ -130,15 +118,10 @@ def _found(case: Duel) -> tuple[str, ...]:
     return (f"{value} ({low} to {high}), {percent(case.tau)} allowed", f"{value} ({low} to {high})", value)
 
 
-def _legend(figure: Figure, *, fresh: bool) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    found: dict[str, Any] = {"a block": Line2D([], [], color=INK, marker="o", linestyle="none", markersize=4)}
+def _legend(*, fresh: bool) -> Iterator[tuple[str, Mark]]:
+    yield "a block", Points((), (), INK, size=4)
     if fresh:
-        hollow = Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="none", markersize=4)
-        found["in a fresh process"] = hollow
-    found["median of a process"] = Line2D([], [], color="black", linewidth=1.1)
-    found["up to what is allowed"] = Patch(facecolor=_BAND, alpha=_OUTER)
-    found["up to half of it"] = Patch(facecolor=_BAND, alpha=_OUTER + _INNER)
-    write_legend(figure, found)
+        yield "in a fresh process", Points((), (), INK, hollow=True, size=4)
+    yield "median of a process", Line((), (), BLACK, 1.1)
+    yield "up to what is allowed", Band(None, None, _BAND, _OUTER)
+    yield "up to half of it", Band(None, None, _BAND, _OUTER + _INNER)

@@ -33,6 +33,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         item.add_marker(pytest.mark.torch)
         item.add_marker(pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning"))
+        # numpy's, of the interpreter before Triton 3.7; numpy 2.4 made an error of it.
+        item.add_marker(pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"))
 
 
 @pytest.fixture

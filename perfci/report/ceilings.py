@@ -1,0 +1,97 @@
+"""The roofline: ceilings that this run measured, and where the cases stand below them.
+
+Williams, Waterman, Patterson: Roofline (CACM 52(4), 2009): attainable = min(peak, bandwidth * intensity), where the
+intensity is floating-point operations a byte moved. Both ceilings are measured here, by a large copy and a large matrix
+product, instead of being taken from a data sheet; operations and bytes are those that the op declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from perfci.model import Judgement, Limits, OpRun, PerformanceCase, Verdict
+from perfci.report.frame import Spread
+
+UNSOUND = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT})
+"""Verdicts about cases whose time says nothing."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a case stands against the ceilings."""
+
+    op: str
+    case: str
+    dtype: str
+    us: float
+    intensity: float
+    """floating-point operations a byte"""
+    tflops: float
+    """reached"""
+    ceiling: float
+    """TFLOP/s that its intensity allows"""
+    ridge: float | None
+    """intensity from which the matrix product's ceiling holds; None where that is not measured for the dtype"""
+
+    @property
+    def share(self) -> float:
+        """Of its ceiling that it reaches."""
+        return self.tflops / self.ceiling
+
+    @property
+    def by_memory(self) -> bool:
+        """Whether the copy's ceiling is the lower one."""
+        return self.ridge is None or self.intensity < self.ridge
+
+
+def place(op: str, case: PerformanceCase, us: float | None, limits: Limits) -> Place | None:
+    """None where a fact is missing: bytes, operations, time or the ceiling of copies."""
+    if not case.bytes_moved or not case.flops or not us or not limits.copy_gbps:
+        return None
+    intensity, peak = case.flops / case.bytes_moved, limits.matmul_tflops.get(case.dtype or "")
+    memory = limits.copy_gbps * intensity / 1e3
+    return Place(
+        op=op,
+        case=case.case,
+        dtype=case.dtype or "-",
+        us=us,
+        intensity=intensity,
+        tflops=case.flops / us / 1e6,
+        ceiling=min(memory, peak) if peak else memory,
+        ridge=ridge(limits, case.dtype),
+    )
+
+
+def ridge(limits: Limits, dtype: str | None) -> float | None:
+    """Operations a byte at which both measured ceilings meet."""
+    peak = limits.matmul_tflops.get(dtype or "")
+    return 1e3 * peak / limits.copy_gbps if peak and limits.copy_gbps else None
+
+
+def places(
+    ops: Iterable[OpRun], spreads: Iterable[Spread], judged: Iterable[Judgement], limits: Limits
+) -> tuple[Place, ...]:
+    """Every timed case that has a place and whose time is sound."""
+    medians = {(spread.op, spread.case): spread.p50_us for spread in spreads if spread.arm == "kernel"}
+    bad = unsound(judged)
+    found = (
+        place(op.op, case, medians.get((op.op, case.case)), limits)
+        for op in ops
+        for case in op.performance
+        if case.blocks and (op.op, case.case) not in bad and (op.op, None) not in bad
+    )
+    return tuple(one for one in found if one)
+
+
+def unsound(judged: Iterable[Judgement]) -> set[tuple[str, str | None]]:
+    """Op and case of every verdict that makes a time meaningless; case None is the op as a whole."""
+    return {(row.op, row.case) for row in judged if row.verdict in UNSOUND}
+
+
+def by_op(found: Sequence[Place]) -> dict[str, list[Place]]:
+    """The places of each op, in the order of the run."""
+    groups: dict[str, list[Place]] = {}
+    for one in found:
+        groups.setdefault(one.op, []).append(one)
+    return groups

@@ -1,0 +1,215 @@
+"""Everything that was measured as one flat table, a row a block and arm, and the files that it is written to."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfci.errors import MissingPackageError
+from perfci.model import Judgements, Run, Suite
+from perfci.report import frame, rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "float64", "boolean"
+"""Types of columns; a missing number or text is missing, never 0."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds."""
+
+    type: str
+    holds: str
+
+
+COLUMNS: Mapping[str, Column] = {
+    "run": Column(TEXT, "id of the run"),
+    "created": Column(TEXT, "when it began: ISO 8601, UTC"),
+    "perfci": Column(TEXT, "version that measured"),
+    "commit": Column(TEXT, "HEAD of the project under test"),
+    "dirty": Column(TRUTH, "tracked files differed from that commit"),
+    "base": Column(TEXT, "commit that the run was compared with"),
+    "device": Column(TEXT, "device key: nvidia-h200"),
+    "board": Column(TEXT, "UUID of the board that measured the block"),
+    "timer": Column(TEXT, "activity, event or virtual; different timers are never compared"),
+    "op": Column(TEXT, "the op"),
+    "case": Column(TEXT, "id of the case"),
+    "dtype": Column(TEXT, "the case's own dtype"),
+    "cache": Column(TEXT, "cold where L2 was flushed before each launch, warm where it was not"),
+    "arm": Column(TEXT, "kernel, reference or base"),
+    "process": Column(WHOLE, "0 the run's first look; 1, 2, ... fresh processes that measured again"),
+    "block": Column(WHOLE, "number of the block within its process and case"),
+    "started_s": Column(NUMBER, "seconds from the run's start to the block's"),
+    "launches": Column(WHOLE, "launches of this arm in the block"),
+    "median_us": Column(NUMBER, "median of their device times, microseconds: the observation that verdicts rest on"),
+    "mean_us": Column(NUMBER, "mean, microseconds"),
+    "min_us": Column(NUMBER, "least, microseconds"),
+    "p05_us": Column(NUMBER, "5th percentile, microseconds"),
+    "p25_us": Column(NUMBER, "25th percentile, microseconds"),
+    "p75_us": Column(NUMBER, "75th percentile, microseconds"),
+    "p95_us": Column(NUMBER, "95th percentile, microseconds"),
+    "max_us": Column(NUMBER, "greatest, microseconds"),
+    "rsd": Column(NUMBER, "sample standard deviation / mean"),
+    "outliers": Column(WHOLE, "launches beyond the quartiles by more than 1.5 times their distance"),
+    "span_us": Column(NUMBER, "median time from a launch's first start to its last end, microseconds"),
+    "host_us": Column(NUMBER, "median time that the call itself kept the host busy, microseconds"),
+    "activities": Column(WHOLE, "kernels, copies and memsets a launch"),
+    "change_base": Column(NUMBER, "kernel / base - 1 in this block, Hodges-Lehmann; in the kernel's rows only"),
+    "sm_clock_mhz": Column(WHOLE, "clock of the processors beside the block, megahertz"),
+    "memory_clock_mhz": Column(WHOLE, "clock of the memory, megahertz"),
+    "power_w": Column(NUMBER, "watts"),
+    "temperature_c": Column(WHOLE, "degrees Celsius"),
+    "throttle": Column(TEXT, "why the clock was held down, joined by semicolons; missing where it was not"),
+    "foreign_processes": Column(WHOLE, "processes of others on the device"),
+}
+"""Every column that is always there, in order. Behind `case` come the case's parameters, one column each."""
+
+VERDICTS: Mapping[str, Column] = {
+    "verdict": Column(TEXT, "of the row's case, by the rules and baselines at hand"),
+    "reason": Column(TEXT, "kind of the reason that decided"),
+    "change": Column(NUMBER, "current / baseline - 1, or against the base where the case was timed beside it"),
+}
+"""Columns at the end, where verdicts are asked for."""
+
+PARAMETER = "param."
+"""What the name of a parameter's column begins with: param.rows."""
+
+FORMULA = ("=", "+", "-", "@", "\t")
+"""What a spreadsheet takes for the beginning of a formula."""
+
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+
+
+def table(run: Run, judgements: Judgements | None = None) -> pd.DataFrame:
+    """One row a block and arm, with COLUMNS, a column a parameter, and with judgements VERDICTS.
+
+    A parameter's column holds whole numbers where all of its values are, else numbers, truth values or text.
+    """
+    return _typed(_merged(run, judgements))
+
+
+def joined(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
+    """The tables of several runs, one behind the other."""
+    return _typed(frame.joined([_merged(run, judgements) for run, judgements in runs]))
+
+
+def to_csv(found: pd.DataFrame) -> bytes:
+    r"""The table as CSV: UTF-8, a line of names, \n at the end of lines, nothing where a value is missing.
+
+    Names come from the repository that was measured, so a text that a spreadsheet would take for a formula gets an
+    apostrophe in front, and what a terminal obeys or does not show is spelt out, a carriage return as `\r`.
+    """
+    texts = [name for name in found.columns if found[name].dtype == TEXT]
+    safe = found.assign(**{name: found[name].map(_disarmed, na_action="ignore") for name in texts})
+    return str(safe.rename(columns=_disarmed).to_csv(index=False, lineterminator="\n")).encode(
+        errors="backslashreplace"
+    )
+
+
+def to_parquet(found: pd.DataFrame) -> bytes:
+    """The table as Parquet, texts as they are. Raises MissingPackageError without pyarrow."""
+    try:
+        import pyarrow  # noqa: F401 - pandas writes with it, and says less well that it is missing
+
+        buffer = io.BytesIO()
+        found.to_parquet(buffer, engine="pyarrow", index=False)
+    except ImportError as error:
+        raise MissingPackageError("parquet_needs_pyarrow") from error
+    return buffer.getvalue()
+
+
+def parameters(case: str) -> dict[str, str]:
+    """The parameters that a case's id holds, as text.
+
+    >>> parameters("rows=4096,dtype=float16")
+    {'rows': '4096', 'dtype': 'float16'}
+    """
+    parts = (part.partition("=") for part in case.split(","))
+    return {name: value for name, equals, value in parts if equals}
+
+
+def _merged(run: Run, judgements: Judgements | None) -> pd.DataFrame:
+    """The run's blocks, and what is known of the run and of each case beside them."""
+    where, base = run.environment, run.plan.base
+    about: dict[str, Any] = {
+        "run": run.id,
+        "created": run.created,
+        "perfci": run.perfci,
+        "commit": where.commit,
+        "dirty": where.dirty,
+        "base": base.commit if base else None,
+        "device": where.device.key,
+        "timer": where.timer,
+    }
+    blocks = frame.blocks(run)
+    cases = list(zip(blocks["op"], blocks["case"], strict=True))
+    about["board"] = [board if isinstance(board, str) else where.device.uuid for board in blocks["board"]]
+    about["throttle"] = [";".join(reasons) or None for reasons in blocks["throttle"]]
+    for name, values in _of_cases(run, judgements).items():
+        about[name] = [values.get(case) for case in cases]
+    return blocks.assign(**about)
+
+
+_Case = tuple[str, str]
+
+
+def _of_cases(run: Run, judgements: Judgements | None) -> dict[str, dict[_Case, object]]:
+    """Column -> its value for each case."""
+    columns: dict[str, dict[_Case, object]] = {"cache": {}}
+    for op in run.ops:
+        for case in op.performance:
+            columns["cache"][op.op, case.case] = case.cache
+            for name, value in parameters(case.case).items():
+                columns.setdefault(PARAMETER + name, {})[op.op, case.case] = value
+    return columns if judgements is None else columns | _judged(judgements)
+
+
+def _judged(judgements: Judgements) -> dict[str, dict[_Case, object]]:
+    found = {
+        (row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE and row.case is not None
+    }
+    changes = {case: rows.latest_change(row) for case, row in found.items()}
+    return {
+        "verdict": {case: str(row.verdict) for case, row in found.items()},
+        "reason": {case: row.reasons[0].kind for case, row in found.items() if row.reasons},
+        "change": {case: change.value for case, change in changes.items() if change},
+    }
+
+
+def _typed(found: pd.DataFrame) -> pd.DataFrame:
+    """The columns in order, each of its type."""
+    names = list(COLUMNS)
+    behind = names.index("case") + 1
+    extra = [name for name in found.columns if name.startswith(PARAMETER)]
+    verdicts = [name for name in VERDICTS if name in found.columns]
+    types = {name: column.type for name, column in {**COLUMNS, **VERDICTS}.items()}
+    ordered = found[[*names[:behind], *extra, *names[behind:], *verdicts]]
+    for name in extra:
+        types[name] = _type([value for value in ordered[name] if isinstance(value, str)])
+    read = {name: ordered[name].map(_READ[types[name]], na_action="ignore") for name in extra}
+    return ordered.assign(**read).astype({name: types[name] for name in ordered.columns})
+
+
+_READ: Mapping[str, Callable[[str], object]] = {TEXT: str, WHOLE: int, NUMBER: float, TRUTH: "True".__eq__}
+
+
+def _type(values: Sequence[str]) -> str:
+    """What all values of a parameter are."""
+    if all(map(_WHOLE.fullmatch, values)):
+        return WHOLE
+    if all(map(_NUMBER.fullmatch, values)):
+        return NUMBER
+    return TRUTH if set(values) <= {"True", "False"} else TEXT
+
+
+def _disarmed(text: str) -> str:
+    text = _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    return f"'{text}" if text.startswith(FORMULA) else text

@@ -1,0 +1,135 @@
+"""Geometric mean speedups: of an op, and of all cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from perfci.model import Interval, Judgement
+from perfci.report import rows, words
+from perfci.report.ceilings import unsound
+from perfci.report.text import code
+from perfci.report.view import Part, Table
+from perfci.wording import say
+
+FEWEST = 2
+"""Fewest cases of which a mean is told: one case is its own."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Of some cases' speedups."""
+
+    cases: int
+    speedup: Interval
+    """geometric mean"""
+    least: float
+    greatest: float
+    slower: int
+    """cases whose whole interval lies below 1"""
+
+
+def geometric(speedups: Sequence[Interval]) -> Interval:
+    """Geometric mean of speedups s_1 ... s_k with its 95 % interval: exp(m - L), exp(m), exp(m + H).
+
+    m = (log s_1 + ... + log s_k) / k, the mean that does not depend on which of the two times is the unit (Fleming and
+    Wallace, CACM 29(3), 1986). The cases are the op's own, no sample of others, so only their measurement varies:
+    L = sqrt(l_1^2 + ... + l_k^2) / k of the half-widths l_i below each log s_i, and H alike above, which is the
+    propagation of independent errors (JCGM 100:2008, 5.1.2). An interval of another confidence, as few blocks give, is
+    scaled by the normal quantiles first. Raises ValueError for none.
+    """
+    if not speedups:
+        raise ValueError("the mean of no speedups")
+    count = len(speedups)
+    middle = sum(math.log(one.value) for one in speedups) / count
+    low = math.hypot(*(_scale(one) * math.log(one.value / one.low) for one in speedups)) / count
+    high = math.hypot(*(_scale(one) * math.log(one.high / one.value) for one in speedups)) / count
+    return Interval(math.exp(middle), math.exp(middle - low), math.exp(middle + high))
+
+
+def _scale(interval: Interval) -> float:
+    return _quantile(rows.CONFIDENCE) / _quantile(interval.confidence)
+
+
+def _quantile(confidence: float) -> float:
+    return NormalDist().inv_cdf(min(0.5 + confidence / 2, 1 - 1e-9))
+
+
+def mean(speedups: Sequence[Interval]) -> Mean | None:
+    """None of no cases."""
+    if not speedups:
+        return None
+    values = [one.value for one in speedups]
+    slower = sum(one.high < 1 for one in speedups)
+    return Mean(len(values), geometric(speedups), min(values), max(values), slower)
+
+
+def by_op(judged: Iterable[Judgement]) -> dict[str, Mean]:
+    """Of every op with a case whose speedup is known and sound, in the order of the judgements."""
+    groups = sound(judged)
+    return {op: found for op, speedups in groups.items() if (found := mean(speedups))}
+
+
+def overall(judged: Iterable[Judgement]) -> Mean | None:
+    """Over the cases of all ops, each case with the same weight."""
+    return mean([one for speedups in sound(judged).values() for one in speedups])
+
+
+def sound(judged: Iterable[Judgement]) -> dict[str, list[Interval]]:
+    """Speedups by op, without those of cases that are WRONG, ERROR or SUSPECT, and of numbers that no ratio can be."""
+    known = list(judged)
+    bad = unsound(known)
+    found: dict[str, list[Interval]] = {}
+    for row in known:
+        speedup = row.comparison.speedup if row.comparison else None
+        if speedup and (row.op, row.case) not in bad and _is_ratio(speedup):
+            found.setdefault(row.op, []).append(speedup)
+    return found
+
+
+def _is_ratio(speedup: Interval) -> bool:
+    ends = (speedup.value, speedup.low, speedup.high)
+    return all(math.isfinite(end) and end > 0 for end in ends) and 0 < speedup.confidence < 1
+
+
+def table(judged: Sequence[Judgement]) -> Part | None:
+    """One row an op; None of fewer than two ops, whose sections say the same."""
+    found = by_op(judged)
+    if len(found) < FEWEST:
+        return None
+    columns = (
+        say("op"),
+        say("cases"),
+        say("geometric mean speedup"),
+        say("lowest"),
+        say("highest"),
+        say("slower than the reference"),
+    )
+    shown = tuple(
+        (
+            code(op),
+            str(one.cases),
+            words.speedup(one.speedup),
+            words.ratio(one.least),
+            words.ratio(one.greatest),
+            str(one.slower),
+        )
+        for op, one in found.items()
+    )
+    return Part(say("Speedup by op"), "", Table(columns, shown, frozenset({columns[1], *columns[3:]})))
+
+
+def sentence(judged: Iterable[Judgement]) -> str:
+    """One op's mean; empty of fewer than two cases."""
+    found = overall(judged)
+    if found is None or found.cases < FEWEST:
+        return ""
+    return say(
+        "Geometric mean speedup over {count} cases: {speedup}, from {least} to {greatest}.",
+        count=found.cases,
+        speedup=words.speedup(found.speedup),
+        least=words.ratio(found.least),
+        greatest=words.ratio(found.greatest),
+    )

@@ -1,0 +1,82 @@
+"""Lines for `thresholds/<op>.yaml` that accept a slow-down which is meant: to be pasted as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+
+from perfci.model import Judgements, Suggestion
+from perfci.report.text import plain
+from perfci.wording import say
+
+KEY = "expected:"
+
+MOST = 12
+"""Most entries of one file that are written out; as JSON the answer has them all."""
+
+ROOM = 3500
+"""Most characters of them."""
+
+
+@dataclass(frozen=True)
+class Pasting:
+    """What goes to one place of one file."""
+
+    said: str
+    """where it goes"""
+    lines: tuple[str, ...]
+    more: str = ""
+    """a sentence about those left out"""
+
+
+def pastings(judgements: Judgements) -> tuple[Pasting, ...]:
+    """The entries that would make this run's slow-downs EXPECTED, by where they are to be put.
+
+    Those that take another's place come first in a file: the others move the lines below them.
+    """
+    found = [row.suggested for row in judgements.rows if row.suggested]
+    placed = sorted(found, key=_place)
+    return tuple(_pasting(list(group)) for _, group in groupby(placed, _place))
+
+
+def _place(suggestion: Suggestion) -> tuple[str, bool, int]:
+    replaced = suggestion.replaces
+    return suggestion.file, replaced is None, -(replaced or 0)
+
+
+def _pasting(group: Sequence[Suggestion]) -> Pasting:
+    first, ends = group[0], accumulate(len(suggestion.line) for suggestion in group)
+    kept = [suggestion.line for suggestion, end in zip(group, ends, strict=True) if end <= ROOM][:MOST]
+    left = len(group) - len(kept)
+    more = say("Entries that are left out here: {count}; --format json has them all.", count=left) if left else ""
+    return Pasting(_said(first), tuple(_lines(first, kept)), more)
+
+
+def _said(where: Suggestion) -> str:
+    file = plain(where.file)
+    if where.replaces is not None:
+        return say(
+            "If the slow-down is meant, put this into {file} in the place of the entry in line {line}, with the reason "
+            "filled in; whoever owns that file approves it with the change:",
+            file=file,
+            line=where.replaces,
+        )
+    if where.below is not None:
+        return say(
+            "If the slow-down is meant, add this to {file} right below line {line}, with the reason filled in; whoever "
+            "owns that file approves it with the change:",
+            file=file,
+            line=where.below,
+        )
+    return say(
+        "If the slow-down is meant, add this at the end of {file}, with the reason filled in; whoever owns that file "
+        "approves it with the change:",
+        file=file,
+    )
+
+
+def _lines(where: Suggestion, entries: Iterable[str]) -> Iterator[str]:
+    if where.below is None:
+        yield KEY
+    yield from entries

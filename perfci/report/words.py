@@ -1,0 +1,92 @@
+"""Counts, ratios and ranges in words."""
+
+from __future__ import annotations
+
+from perfci import units
+from perfci.model import Interval, Suite
+from perfci.wording import say
+
+
+def cases(count: int) -> str:
+    """A count of cases.
+
+    >>> cases(1), cases(2)
+    ('1 case', '2 cases')
+    """
+    return say("1 case") if count == 1 else say("{count} cases", count=count)
+
+
+def performance_cases(count: int) -> str:
+    """The same of performance cases."""
+    return say("1 performance case") if count == 1 else say("{count} performance cases", count=count)
+
+
+def accuracy_checks(count: int) -> str:
+    """The same of accuracy checks."""
+    return say("1 accuracy check") if count == 1 else say("{count} accuracy checks", count=count)
+
+
+def suite_word(suite: Suite) -> str:
+    """What a verdict about a whole suite is about."""
+    known = {
+        Suite.ACCURACY: say("accuracy"),
+        Suite.PERFORMANCE: say("performance"),
+        Suite.COMPILED: say("compiled"),
+    }
+    return known[suite]
+
+
+def accuracy_cases(count: int) -> str:
+    """The same of accuracy cases."""
+    return say("1 accuracy case") if count == 1 else say("{count} accuracy cases", count=count)
+
+
+def torch_operations(count: int) -> str:
+    """The same of torch's operations."""
+    return say("1 torch operation") if count == 1 else say("{count} torch operations", count=count)
+
+
+def launches(count: int) -> str:
+    """The same of launches."""
+    return say("1 launch") if count == 1 else say("{count} launches", count=count)
+
+
+def timed_by(timer: str | None) -> str:
+    """How launches were timed, as the end of a sentence.
+
+    >>> timed_by("event"), timed_by(None)
+    (', timed by event pairs', '')
+    """
+    known = {
+        "activity": say(", timed by the device's activity records"),
+        "event": say(", timed by event pairs"),
+        "virtual": say(", timed by a virtual clock"),
+    }
+    return known.get(timer, say(", timed by {timer}", timer=timer)) if timer else ""
+
+
+def ratio(value: float | None) -> str:
+    """A speedup.
+
+    >>> ratio(1.6234), ratio(None)
+    ('1.62x', '-')
+    """
+    return "-" if value is None else f"{units.significant(value)}x"
+
+
+def speedup(interval: Interval | None) -> str:
+    """A speedup with its interval.
+
+    >>> speedup(Interval(1.62, 1.58, 1.66))
+    '1.62x (1.58x to 1.66x)'
+    """
+    return f"{ratio(interval.value)} ({between(ratio(interval.low), ratio(interval.high))})" if interval else "-"
+
+
+def between(low: str, high: str) -> str:
+    """A range.
+
+    >>> between("1.58x", "1.66x")
+    '1.58x to 1.66x'
+    """
+    return say("{low} to {high}", low=low, high=high)

@@ -1,0 +1,156 @@
+"""What a case is judged by, as the files of a thresholds folder say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from perfci.model import Expected
+from perfci.spec import matches
+
+Steps = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class CaseThresholds:
+    """What one case is judged by; ratios are of 1, times microseconds."""
+
+    margin: float = 0.02
+    """allowed slow-down against the stored baseline; inside the null hypothesis"""
+    alpha: float = 0.01
+    """chance of any false alarm among all cases of a run"""
+    speedup: float | None = None
+    """target of reference time / kernel time; None: none"""
+    rsd: float = 0.05
+    """relative standard deviation of a block's launches that is warned about"""
+    span_margin: float = 0.10
+    """allowed growth of the time from a launch's first start to its last end: host work is noisier"""
+    span_floor_us: float = 5.0
+    """growth of the span that never matters: another host alone may cost this much between two kernels"""
+    regime: float = 0.05
+    """added to both margins where the reference left the baseline's range: another thermal regime"""
+    floor_us: Mapping[str, float] = field(default_factory=lambda: {"activity": 0.1, "event": 0.5, "virtual": 0.0})
+    """timer -> difference that never matters: what the timer cannot tell"""
+    tau: Steps = ((0.0, 0.05), (3.0, 0.025), (10.0, 0.015), (40.0, 0.01))
+    """(from this kernel length on, allowed slow-down against the base), ascending"""
+    registers: float | None = None
+    instructions: float | None = None
+    shared_memory: float | None = None
+    occupancy: float | None = None
+    """allowed growth of what the compiler made against the base's, ratio; of occupancy the allowed loss; None: any"""
+    spill_bytes: float | None = None
+    """allowed growth of a thread's spills against the base, bytes; None: any"""
+    peak_memory: float | None = None
+    """allowed growth of the device memory that a call holds at most against the base, ratio; None: any"""
+
+    def floor(self, timer: str | None) -> float:
+        """Least difference that matters with this timer, microseconds."""
+        return self.floor_us.get(timer or "", max(self.floor_us.values()))
+
+    def tau_at(self, kernel_us: float) -> float:
+        """Allowed slow-down of a kernel of this length against its base.
+
+        >>> CaseThresholds().tau_at(12.0)
+        0.015
+        """
+        return next(tau for start, tau in reversed(self.tau) if kernel_us >= start)
+
+    def allowed(self, base_us: float, timer: str | None) -> float:
+        """Slow-down against a base of this length that is allowed, ratio: tau, or what the timer cannot tell.
+
+        >>> CaseThresholds().allowed(100.0, "activity"), CaseThresholds().allowed(4.0, "event")
+        (0.01, 0.125)
+        """
+        return max(self.tau_at(base_us), self.floor(timer) / base_us)
+
+    def widened(self, up_to: float) -> CaseThresholds:
+        """The same where a slow-down of `up_to`, a ratio, is allowed: against base, baseline and speedup target.
+
+        >>> CaseThresholds(speedup=1.2).widened(0.2).speedup, CaseThresholds().widened(0.03).tau_at(2.0)
+        (1.0, 0.05)
+        """
+        return replace(
+            self,
+            margin=max(self.margin, up_to),
+            span_margin=max(self.span_margin, up_to),
+            tau=tuple((start, max(tau, up_to)) for start, tau in self.tau),
+            speedup=self.speedup and self.speedup / (1 + up_to),
+        )
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Where a file has its list of expected entries."""
+
+    line: int
+    """of the key `expected`"""
+    indent: int = 2
+    """column of the entries' dashes"""
+
+
+@dataclass(frozen=True)
+class OpThresholds:
+    """Thresholds of one op, with the overrides of its cases in file order."""
+
+    common: CaseThresholds
+    cases: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """(--case pattern, fields of CaseThresholds)"""
+    expected: tuple[Expected, ...] = ()
+    """slow-downs that were agreed on, in file order"""
+    dropped: tuple[Expected, ...] = ()
+    """of the base's entries those that the change takes out, which it is judged by still"""
+    listed: Listed | None = None
+    """where the file has `expected`; None where it has not"""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Everything in a thresholds folder."""
+
+    default: CaseThresholds = field(default_factory=CaseThresholds)
+    ops: Mapping[str, OpThresholds] = field(default_factory=dict)
+    folder: str = field(default="thresholds", compare=False)
+    """as people know it: relative to the project's root"""
+    up_to: float = 0.0
+    """slow-down that is allowed in every case besides, ratio: what an expected entry would allow"""
+
+    @property
+    def alpha(self) -> float:
+        """Chance of any false alarm among all cases of a run."""
+        return self.default.alpha
+
+    def for_case(self, op: str, case: str) -> CaseThresholds:
+        """What this case is judged by."""
+        own = self.ops.get(op)
+        found = own.common if own else self.default
+        for pattern, overrides in own.cases if own else ():
+            if matches(case, pattern):
+                found = overridden(found, overrides)
+        return found.widened(self.up_to) if self.up_to else found
+
+    def expected(self, op: str, case: str | None = None) -> tuple[Expected, ...]:
+        """The op's expected entries, or those of them that are about one case."""
+        own = self.ops.get(op)
+        entries = (*own.expected, *own.dropped) if own else ()
+        return entries if case is None else tuple(entry for entry in entries if matches(case, entry.case))
+
+    def with_change(self, entries: Sequence[Expected], change: Thresholds) -> Thresholds:
+        """These rules with the expected entries of the change that is judged by them: those that it adds count too.
+
+        entries: all that the change has; `change`: its files, where entries are to be pasted. Nothing else is taken.
+        """
+        names = {*self.ops, *change.ops, *(entry.op for entry in entries)}
+        return replace(self, ops={name: self._with_change(name, entries, change) for name in sorted(names)})
+
+    def _with_change(self, op: str, entries: Sequence[Expected], change: Thresholds) -> OpThresholds:
+        own, other = self.ops.get(op, OpThresholds(self.default)), change.ops.get(op)
+        theirs = tuple(entry for entry in entries if entry.op == op)
+        dropped = tuple(entry for entry in own.expected if entry not in theirs)
+        return replace(own, expected=theirs, dropped=dropped, listed=other.listed if other else None)
+
+
+def overridden(limits: CaseThresholds, fields: Mapping[str, Any]) -> CaseThresholds:
+    """The limits with what a file says otherwise; a floor that it leaves out stays."""
+    merged = {**fields, "floor_us": {**limits.floor_us, **fields["floor_us"]}} if "floor_us" in fields else fields
+    return replace(limits, **merged)

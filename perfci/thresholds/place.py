@@ -1,0 +1,143 @@
+"""YAML in which every value knows its file and line.
+
+It is never constructed, only looked at, so that nothing that a file says can run, grow or hang: aliases stay shared,
+tags mean nothing, and both size and depth are limited.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from perfci.errors import StoredFileError
+
+MOST_BYTES = 1 << 20
+"""Largest file that is read; an entry of a list takes some 100 bytes."""
+
+SHOWN = 60
+"""Characters of a file's own text in a sentence about it."""
+
+_SCALARS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value in a file, with what its error message needs."""
+
+    file: Path
+    line: int
+    key: str
+    node: yaml.Node
+
+    def error(self, kind: str, **facts: str | float | None) -> StoredFileError:
+        """An error about this place, to be raised."""
+        return StoredFileError(kind, file=str(self.file), line=self.line, key=shortened(self.key), **facts)
+
+    def unlike(self, want: str) -> StoredFileError:
+        """The error of a value that is not what is wanted."""
+        found = self.node.value if isinstance(self.node, yaml.ScalarNode) else "a list or a mapping"
+        return self.error("threshold_value", found=shortened(str(found)) or "nothing", want=want)
+
+    def text(self, want: str) -> str:
+        """A single value as it is written, without its quotes; raises the error that asks for what is wanted."""
+        if not isinstance(self.node, yaml.ScalarNode) or self.node.tag not in _SCALARS:
+            raise self.unlike(want)
+        return str(self.node.value)
+
+    def is_a(self, *kinds: str) -> bool:
+        """Whether YAML takes the value for one of these: str, int, float, bool, null, timestamp."""
+        return isinstance(self.node, yaml.ScalarNode) and self.node.tag.removeprefix("tag:yaml.org,2002:") in kinds
+
+    def items(self) -> Iterator[Place]:
+        """The entries of a mapping, each once."""
+        if not isinstance(self.node, yaml.MappingNode):
+            raise self.unlike("a mapping of names to values")
+        seen: set[str] = set()
+        for key, value in self.node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise Place(self.file, line, self.key, key).unlike("a mapping of names to values")
+            entry = Place(self.file, line, str(key.value), value)
+            if entry.key in seen:
+                raise entry.error("threshold_twice")
+            seen.add(entry.key)
+            yield entry
+
+    def members(self, want: str) -> tuple[Place, ...]:
+        """The members of a list that stand one a line each, beginning with a dash; none of an empty value."""
+        if self.is_a("null"):
+            return ()
+        if not isinstance(self.node, yaml.SequenceNode) or self.node.flow_style:
+            raise self.unlike(want)
+        return tuple(Place(self.file, node.start_mark.line + 1, self.key, node) for node in self.node.value)
+
+    @property
+    def column(self) -> int:
+        """Where the value begins in its line, from 0; of such a list its dashes."""
+        return int(self.node.start_mark.column)
+
+
+def shortened(text: str) -> str:
+    """Text of a file, as much of it as a sentence holds."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def unknown(entry: Place, keys: Collection[str]) -> StoredFileError:
+    """The error of a key that nobody knows, with the one that was meant."""
+    guess = meant(entry.key, keys)
+    kind = "threshold_key_misspelt" if guess else "threshold_key_unknown"
+    return entry.error(kind, meant=guess, keys=", ".join(sorted(keys)))
+
+
+def meant(word: str, words: Collection[str]) -> str | None:
+    """The known word that is closest, if any is close."""
+    return next(iter(difflib.get_close_matches(shortened(word), sorted(words), n=1)), None)
+
+
+def read(path: Path) -> Place | None:
+    """The whole of a YAML file; None where there is nothing in it.
+
+    Raises StoredFileError where it cannot be read, is too large, is no UTF-8 or no YAML, or holds several documents.
+    """
+    text = _text(path)
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.reader.ReaderError as error:
+        problem = f"the character {_spelt(error.character)} has no place in it"
+        raise _unreadable(path, text.count("\n", 0, error.position) + 1, problem) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "it cannot be understood"
+        raise _unreadable(path, mark.line + 1 if mark else None, problem) from error
+    except RecursionError as error:
+        raise _unreadable(path, 1, "it is nested too deeply") from error
+    return None if node is None else Place(path, 1, path.name, node)
+
+
+def _text(path: Path) -> str:
+    # A pipe would be waited for without end.
+    if not path.is_file():
+        raise StoredFileError("file_unreadable", path=str(path), why="it is no plain file")
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
+    if len(data) > MOST_BYTES:
+        raise StoredFileError("thresholds_too_large", file=str(path), most=MOST_BYTES)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _unreadable(path, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8 text") from error
+
+
+def _spelt(character: str | int) -> str:
+    return f"U+{character if isinstance(character, int) else ord(character):04X}"
+
+
+def _unreadable(path: Path, line: int | None, problem: str) -> StoredFileError:
+    return StoredFileError("thresholds_unreadable", file=str(path), line=line, problem=shortened(problem))

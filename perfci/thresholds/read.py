@@ -1,0 +1,171 @@
+"""Keys and values of threshold files: nothing is skipped in silence."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perfci.errors import StoredFileError
+from perfci.thresholds import expected
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Steps, Thresholds, overridden
+from perfci.thresholds.place import Place, meant, read, unknown
+
+DEFAULT = "default"
+TIMERS = ("activity", "event", "virtual")
+
+LARGEST = 1e9
+"""Largest number that means anything: microseconds, bytes, times as fast."""
+
+_Parser = Callable[[Place], Any]
+
+
+def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = None) -> Thresholds:
+    """Read a thresholds folder; without it, or without default.yaml in it, the built-in values hold.
+
+    ops: all ops of the project, by which a file that belongs to none of them is an error; None leaves that unchecked.
+    root: the project's, from which files are named to people. Raises StoredFileError, naming file and line, for
+    anything that is not understood: nothing is skipped in silence.
+    """
+    shown = folder.relative_to(root) if root and folder.is_relative_to(root) else folder
+    files = _files(folder)
+    path = files.pop(DEFAULT, None)
+    default = overridden(CaseThresholds(), _fields_of(path, _DEFAULT_KEYS)) if path else CaseThresholds()
+    read_ops = {op: _op(file, default, ops, f"{shown.as_posix()}/{file.name}") for op, file in files.items()}
+    return Thresholds(default, read_ops, shown.as_posix())
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The folder's files by the names of their ops."""
+    if not folder.exists():
+        return {}
+    if not folder.is_dir():
+        raise StoredFileError("file_unreadable", path=str(folder), why="it is no folder")
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() in {".yaml", ".yml"} and path.suffix != ".yaml":
+            raise StoredFileError("thresholds_ending", file=str(path), name=f"{path.stem}.yaml")
+        if path.suffix == ".yaml":
+            found[path.stem] = path
+    return found
+
+
+def _op(path: Path, default: CaseThresholds, ops: Collection[str] | None, shown: str) -> OpThresholds:
+    if ops is not None and path.stem not in ops:
+        guess = meant(path.stem, {*ops, DEFAULT})
+        kind = "thresholds_of_other_op" if guess else "thresholds_of_no_op"
+        raise StoredFileError(kind, file=str(path), op=path.stem, meant=guess)
+    fields = _fields_of(path, _OP_KEYS)
+    cases = fields.pop("cases", ())
+    listed, entries = fields.pop("expected", (None, ()))
+    named = tuple(replace(entry, op=path.stem, file=shown) for entry in entries)
+    return OpThresholds(overridden(default, fields), cases, named, listed=listed)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def _fields_of(path: Path, keys: Mapping[str, _Parser]) -> dict[str, Any]:
+    place = read(path)
+    return _fields(place, keys) if place else {}
+
+
+def _fields(place: Place, keys: Mapping[str, _Parser]) -> dict[str, Any]:
+    return {entry.key: _parser(entry, keys)(entry) for entry in place.items()}
+
+
+def _parser(entry: Place, keys: Mapping[str, _Parser]) -> _Parser:
+    if entry.key in keys:
+        return keys[entry.key]
+    where = "default.yaml" if entry.key in _DEFAULT_KEYS else "<op>.yaml" if entry.key in _OP_KEYS else None
+    raise entry.error("threshold_key_elsewhere", where=where) if where else unknown(entry, keys)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
+_NUMBER = re.compile(r"(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_LENGTH = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+
+
+def _ratio(place: Place) -> float:
+    want = "a percentage from 0 % to below 100 %, such as 2 %"
+    found = _PERCENT.fullmatch(place.text(want))
+    if not found or not float(found[1]) < 100:
+        raise place.unlike(want)
+    return float(found[1]) / 100
+
+
+def _slowdown(place: Place) -> float:
+    """An allowance of 0 % could never be met: no two times are ever equal."""
+    found = _ratio(place)
+    if found == 0:
+        raise place.unlike("a percentage above 0 %, since no two times are ever equal, such as 1 %")
+    return found
+
+
+def _chance(place: Place) -> float:
+    found = _ratio(place)
+    if not 0 < found <= 0.5:
+        raise place.unlike("a percentage above 0 % and up to 50 %, such as 1 %")
+    return found
+
+
+def _number(place: Place) -> float:
+    want = f"a number, zero or more, up to {LARGEST:.0f}, such as 0.5"
+    text = place.text(want)
+    value = float(text) if place.is_a("int", "float") and _NUMBER.fullmatch(text) else math.nan
+    if not value <= LARGEST:
+        raise place.unlike(want)
+    return value
+
+
+def _target(place: Place) -> float:
+    value = _number(place)
+    if value == 0:
+        raise place.unlike("a number above 0, such as 1.2")
+    return value
+
+
+def _floors(place: Place) -> Mapping[str, float]:
+    return _fields(place, dict.fromkeys(TIMERS, _number))
+
+
+def _steps(place: Place) -> Steps:
+    steps: dict[float, float] = {}
+    for entry in place.items():
+        if not _LENGTH.fullmatch(entry.key) or not float(entry.key) <= LARGEST:
+            raise place.unlike("kernel lengths in microseconds as keys, such as 40: 1 %")
+        if float(entry.key) in steps:
+            raise entry.error("threshold_twice")
+        steps[float(entry.key)] = _slowdown(entry)
+    if 0.0 not in steps:
+        raise place.unlike("steps that begin at length 0, such as 0: 5 %")
+    return tuple(sorted(steps.items()))
+
+
+def _cases(place: Place) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    return tuple((expected.pattern(entry.key, entry), _fields(entry, _CASE_KEYS)) for entry in place.items())
+
+
+_CASE_KEYS: Mapping[str, _Parser] = {
+    "margin": _ratio,
+    "speedup": _target,
+    "rsd": _ratio,
+    "span_margin": _slowdown,
+    "span_floor_us": _number,
+    "regime": _ratio,
+    "floor_us": _floors,
+    "tau": _steps,
+    "registers": _ratio,
+    "instructions": _ratio,
+    "shared_memory": _ratio,
+    "occupancy": _ratio,
+    "spill_bytes": _number,
+    "peak_memory": _ratio,
+}
+_DEFAULT_KEYS: Mapping[str, _Parser] = {**_CASE_KEYS, "alpha": _chance}
+_OP_KEYS: Mapping[str, _Parser] = {**_CASE_KEYS, "cases": _cases, "expected": expected.entries}

@@ -1,0 +1,142 @@
+"""What `perfci rebaseline` shows of what moved."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from perfci.cli import rebaselines
+from perfci.cli.exits import Exit
+from perfci.codec import encode
+from perfci.model import Bearing, Difference, Interval, Reason
+from perfci.pipeline.rebaseline import Rebaselined
+from perfci.rebaseline import CaseMove, Survey
+
+DRIVER = Difference("device.driver", "580", "590")
+HOST = Difference("host", "one", None, Bearing.NAMED)
+DAMAGED = Reason("file_damaged", {"path": "relu.json", "line": 1, "column": 2})
+SAME = Reason("rebaseline_same")
+
+
+def move(case="rows=1", kernel=0.05, reference=0.05, *, unexplained=False):
+    ends = [Interval(value, value - 0.001, value + 0.001) for value in (kernel, reference)]
+    return CaseMove(case, *ends, before_us=50.0, after_us=50.0 * (1 + kernel), unexplained=unexplained)
+
+
+def moved(op="relu", *cases, differs=(DRIVER, HOST), **options):
+    survey = Survey(op, differs, cases or (move(), move("rows=2", 0.07)))
+    return Rebaselined(survey, **{"taken": tuple(one.case for one in survey.cases)} | options)
+
+
+def text(*found, by_case=False, wrote=False, terminal=False, width=120):
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=terminal, color_system=None, highlight=False)
+    for part in rebaselines.shown(found, by_case=by_case, wrote=wrote):
+        console.print(part, soft_wrap=not terminal)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_changed_comes_first_then_every_op_with_its_spread(terminal):
+    lines = text(moved(), moved("scale"), terminal=terminal).splitlines()
+
+    assert lines[:3] == [
+        "Changed since the baselines:",
+        "  device.driver  580 -> 590",
+        "  host           one -> - (no matter for times)",
+    ]
+    assert lines[3].split() == ["op", "cases", "kernel", "reference"]
+    assert lines[4].split()[:2] == ["relu", "2"]
+    assert "+6.0 % (+5.0 % .. +7.0 %)" in lines[4]
+    assert "+5.0 % (+5.0 % .. +5.0 %)" in lines[4]
+    assert lines[5] == "  most: +7.0 % rows=2"
+    assert lines[-1] == "Nothing was written. Store 4 cases anew, with a step: --write --why TEXT"
+
+
+def test_ops_that_left_different_environments_say_so_each():
+    shown = text(moved(), moved("scale", differs=(replace(DRIVER, before="570"),)))
+
+    assert shown.index("relu") < shown.index("580 -> 590") < shown.index("scale") < shown.index("570 -> 590")
+
+
+def test_every_case_is_shown_with_its_interval_where_that_is_asked():
+    shown = text(moved(), by_case=True)
+
+    (line,) = [line for line in shown.splitlines() if line.startswith("  rows=2")]
+    assert "+7.0 % (+6.9 % .. +7.1 %)" in line
+    assert line.endswith("50.0 us -> 53.5 us")
+
+
+def test_cases_that_moved_alone_are_listed_apart_however_little_is_shown():
+    alone = moved("relu", move(), move("rows=2", 0.06, 0.0, unexplained=True), taken=("rows=1",))
+
+    shown = text(alone)
+
+    assert "the kernel alone: rows=2, kernel +6.0 %, reference +0.0 %" in shown
+    assert "the kernel alone: rows=1" not in shown
+
+
+def test_what_is_true_of_many_ops_is_said_once():
+    many = [Rebaselined(Survey(op), said=(SAME,)) for op in ("relu", "scale")]
+
+    shown = text(*many)
+
+    assert shown.splitlines()[0].startswith("relu, scale: The environment is that of the baseline")
+    assert len(shown.splitlines()) == 1
+
+
+def test_what_was_written_is_said_and_what_could_not_be_too():
+    shown = text(
+        moved(path=Path("/elsewhere/relu.json")), Rebaselined(Survey("scale"), failure=DAMAGED), wrote=True
+    )  # fmt: skip
+
+    assert "  Written: /elsewhere/relu.json" in shown
+    assert "  relu.json is no whole JSON" in shown
+    assert shown.splitlines()[-1] == "2 cases stored anew, with a step that says why."
+
+
+def test_where_nothing_could_be_stored_that_is_said():
+    assert text(moved(taken=(), withheld=(SAME,)), wrote=True).splitlines()[-1] == "Nothing was written."
+
+
+def test_a_hostile_case_name_reaches_the_terminal_as_text():
+    assert "\x1b" not in text(moved("relu", move("a\x1b[31mred")), by_case=True, terminal=True)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_number_is_cut_in_a_narrow_terminal(width):
+    shown = text(moved("relu", move(kernel=12.345, reference=-0.999)), terminal=True, width=width)
+
+    assert "+1234.5 %" in shown
+    assert "-99.9 %" in shown
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ([moved()], Exit.OK),
+        ([Rebaselined(Survey("relu"), said=(SAME,))], Exit.OK),
+        ([moved(), moved(withheld=(SAME,))], Exit.GATE_FAILED),
+        ([moved(withheld=(SAME,)), Rebaselined(Survey("relu"), failure=DAMAGED)], Exit.PERFCI_FAILED),
+    ],
+)
+def test_the_exit_code_tells_what_was_withheld_and_what_failed(found, code):
+    assert rebaselines.exit_code(found) is code
+
+
+def test_programs_get_every_case_and_every_field():
+    found = moved("relu", move(unexplained=True), taken=(), withheld=(DAMAGED,))
+
+    (answer,) = json.loads(encode(rebaselines.to_json([found])))
+
+    assert [(each["field"], each["moves"]) for each in answer["differs"]] == [("device.driver", True), ("host", False)]
+    assert answer["cases"][0]["kernel"] == pytest.approx(
+        {"value": 0.05, "low": 0.049, "high": 0.051, "confidence": 0.95}
+    )
+    assert (answer["cases"][0]["unexplained"], answer["cases"][0]["taken"]) == (True, False)
+    assert answer["kernel"] == {"mean": pytest.approx(0.05), "least": 0.05, "most": 0.05}
+    assert answer["withheld"][0]["sentence"].startswith("relu.json is no whole JSON")
+    assert answer["written"] is answer["failure"] is None

@@ -1,0 +1,31 @@
+"""The published schemas, closed: what perfci itself writes has no field that they do not name."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+import jsonschema
+
+
+def published(name: str) -> dict[str, Any]:
+    """As it lies in the package."""
+    return json.loads(resources.files("perfci").joinpath("schemas", name).read_text(encoding="utf-8"))
+
+
+def faults(document: Any, name: str, *, closed: bool = True) -> list[str]:
+    """What in a document does not fit, with its place."""
+    schema = _closed(published(name)) if closed else published(name)
+    found = jsonschema.Draft202012Validator(schema).iter_errors(document)
+    return [f"{error.json_path}: {error.message[:200]}" for error in found]
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: value if key in {"default", "description"} else _closed(value) for key, value in schema.items()}
+    named = isinstance(schema.get("properties"), dict) and schema.get("type") == "object"
+    return {**inner, "additionalProperties": False} if named else inner

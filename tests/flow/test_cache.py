@@ -1,0 +1,79 @@
+"""Timing with a warm cache, on the fake device: what it changes, and what it is never compared with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.git_repositories import alone, commit_all, git
+
+WARM = ("    kernel=kernel,", '    cache="warm",\n    kernel=kernel,')
+OP = ("--op", "scale")
+
+
+@pytest.fixture
+def scale(project, monkeypatch, tmp_path):
+    """The project's op that takes half of its time where the cache is warm."""
+    alone(monkeypatch, tmp_path)
+    settings = project.root / "pyproject.toml"
+    settings.write_text(settings.read_text() + "warm_factor = 0.5\n")
+    return project
+
+
+def performance(answer):
+    return [row for (_, suite, case), row in answer.rows.items() if suite == "performance" and case]
+
+
+def medians(project):
+    (op,) = project.run_record().ops
+    return {case.case: case.blocks[0].arms["kernel"].time.median_us for case in op.performance}
+
+
+def test_a_warm_run_is_never_held_against_a_cold_baseline_but_against_a_warm_one(scale):
+    assert scale.check(*OP, "--duel", "none").code == 0
+    assert scale.accept().code == 0
+    cold = medians(scale)
+    scale.edit("scale", "performance", *WARM)
+
+    answer = scale.check(*OP, "--duel", "none")
+
+    assert answer.code == 3
+    assert {(row["verdict"], row["reason"]["kind"]) for row in performance(answer)} == {("STALE", "stale_cache")}
+    assert "with a cold L2 cache, this run timed it with a warm one" in performance(answer)[0]["reason"]["sentence"]
+    warm = medians(scale)
+    assert [warm[case] / cold[case] for case in cold] == pytest.approx([0.5] * len(cold), rel=0.02)
+    shown = scale.perfci("show", str(scale.root / "reports"), *OP).out
+    assert "L2 cache warm" in shown and "L2 cache cold" not in shown
+    # The checks' relative L2 errors stand under it, and the reference's own.
+    assert "L2 error  reference's" in shown
+
+    assert scale.accept().code == 0
+    again = scale.check(*OP, "--duel", "none")
+    assert (again.code, {row["verdict"] for row in performance(again)}) == (0, {"PASS"})
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_change_to_warm_is_named_and_both_revisions_are_timed_warm(scale, apart):
+    git(scale.root, "init", "-q", "-b", "main")
+    (scale.root / ".gitignore").write_text("reports/\n__pycache__/\n")
+    commit_all(scale.root)
+    git(scale.root, "checkout", "-q", "-b", "topic")
+    scale.edit("scale", "performance", *WARM)
+    scale.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 40.1")
+    if apart:  # an import made late, which needs a process for each revision
+        scale.edit("scale", "triton", "    fake.work", "    import scale_late\n\n    fake.work")
+        (scale.op_file("scale", "late")).write_text("")
+    commit_all(scale.root)
+
+    answer = scale.check(*OP)
+
+    notes = {note["kind"]: note for note in json.loads(answer.out)["notes"]}
+    facts = {"op": "scale", "cache": "warm", "before": "cold", "base": "main"}
+    assert notes["cache_changed"]["facts"] == facts
+    assert {row["verdict"] for row in performance(answer)} == {"PASS"}
+    (op,) = scale.run_record().ops
+    assert {case.cache for case in op.performance} == {"warm"}
+    for case in op.performance:
+        shifts = [block.shifts["kernel/base"] for block in case.blocks]
+        assert shifts and all(abs(shift) < 0.02 for shift in shifts)

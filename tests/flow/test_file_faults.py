@@ -1,0 +1,417 @@
+"""Whatever disk, device or another run does meanwhile is said in one sentence, and what was there stays whole."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from perfci import store
+from perfci.device.lock import device_lock
+
+FULL = Path("/dev/full")
+NOWHERE = "/sys/perfci"
+"""A place that nobody can make, not even root."""
+
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+
+
+def configure(project, text: str, fake: str = "") -> None:
+    planted = f"[tool.perfci.fake]\nlaunch_noise = 0.004\nblock_noise = 0.001\n{fake}"
+    (project.root / "pyproject.toml").write_text(f"[tool.perfci]\n{text}\n{planted}", encoding="utf-8")
+
+
+def note_import(project, op: str) -> Path:
+    """The op leaves a mark when it is imported."""
+    mark = project.root / f"{op}-imported"
+    project.edit(op, "triton", "import numpy as np\n", f"import numpy as np\n\nopen({str(mark)!r}, 'w').close()\n")
+    return mark
+
+
+def plant(project, op: str, code: str) -> None:
+    """The op's kernel runs some code in every call."""
+    project.edit(op, "triton", "    fake.work(", f"    {code}\n    fake.work(")
+
+
+def only_sentence(answer) -> str:
+    """What perfci said of its failure: one line."""
+    told = [line for line in answer.err.splitlines() if line.startswith("perfci: ")]
+    assert len(told) == 1
+    assert "Traceback" not in answer.err
+    return told[0]
+
+
+# --- reports/ ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_in_the_place_of_reports_is_said_before_anything_is_imported(project):
+    mark = note_import(project, "relu")
+    (project.root / "reports").write_text("mine")
+
+    answer = project.check("--op", "relu")
+
+    assert answer.code == 1
+    assert answer.out == ""
+    assert "a file has that name" in only_sentence(answer)
+    assert not mark.exists()
+    assert (project.root / "reports").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["check", "run", "static", "selftest"])
+def test_an_unwritable_reports_folder_is_said_before_anything_is_imported(project, command):
+    mark = note_import(project, "relu")
+    configure(project, f'reports = "{NOWHERE}"')
+    arguments = ("--device", "fake") if command != "static" else ()
+
+    answer = project.perfci(command, *arguments, "--op", "relu")
+
+    assert answer.code == 1
+    assert NOWHERE in only_sentence(answer)
+    assert "reports in [tool.perfci]" in only_sentence(answer)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(("command", "code"), [("list", 0), ("doctor", 3)])
+def test_what_writes_no_reports_works_though_they_cannot_be_written(project, command, code):
+    configure(project, f'reports = "{NOWHERE}"')
+
+    answer = project.perfci(command, *(("--device", "fake") if command == "list" else ()))
+
+    assert answer.code == code
+    assert ("relu" if command == "list" else f"The reports folder {NOWHERE} cannot be written") in answer.out
+
+
+@needs_full
+def test_a_full_disk_is_said_before_anything_is_imported(project):
+    mark = note_import(project, "relu")
+    (project.root / "reports").mkdir()
+    (project.root / "reports" / ".lock").symlink_to(FULL)
+
+    answer = project.check("--op", "relu")
+
+    assert answer.code == 1
+    assert "No space left on device" in only_sentence(answer)
+    assert not mark.exists()
+
+
+def test_a_run_of_a_newer_perfci_in_reports_stops_a_check_before_it_measures(project):
+    mark = note_import(project, "relu")
+    (project.root / "reports").mkdir()
+    path = project.root / "reports" / "run.json"
+    path.write_text('{"format": 9}')
+
+    answer = project.check("--op", "relu")
+
+    assert answer.code == 1
+    assert "format 9" in only_sentence(answer)
+    assert not mark.exists()
+    assert path.read_text() == '{"format": 9}'
+
+
+def test_a_second_run_into_the_same_reports_folder_is_refused_and_told_by_whom(project):
+    with store.claim_reports(project.root / "reports"):
+        answer = project.check("--op", "relu")
+
+        assert answer.code == 1
+        assert f"process {os.getpid()}" in only_sentence(answer)
+        assert "since" in only_sentence(answer)
+        assert not (project.root / "reports" / "run.json").exists()
+    assert project.check("--op", "relu").code == 0
+
+
+@needs_full
+def test_a_disk_that_fills_up_while_measuring_keeps_what_was_measured(project):
+    launches = project.root / "reports" / "launches.jsonl.gz"
+    code = (
+        f"import os; here = {str(launches)!r}; "
+        f"x.size > 200_000 and not os.path.islink(here) and (os.remove(here), os.symlink({str(FULL)!r}, here))"
+    )
+    plant(project, "scale", code)
+
+    answer = project.check("--op", "relu", "--op", "scale")
+
+    assert answer.code == 1
+    assert "No space left on device" in only_sentence(answer)
+    assert launches.name in only_sentence(answer)
+    run = project.run_record()
+    assert {op.op for op in run.ops} == {"relu", "scale"}
+    assert all(case.blocks for op in run.ops if op.op == "relu" for case in op.performance)
+
+
+@needs_full
+def test_a_disk_that_is_full_when_the_run_is_saved_leaves_the_earlier_one_whole(project):
+    project.check("--op", "scale")
+    path = project.root / "reports" / "run.json"
+    before = path.read_bytes()
+    place = f"os.path.join({str(path.parent)!r}, f'.run.json.{{os.getppid()}}.tmp')"
+    plant(project, "scale", f"import os; os.path.lexists({place}) or os.symlink({str(FULL)!r}, {place})")
+
+    answer = project.check("--op", "scale")
+
+    assert answer.code == 1
+    assert "No space left on device" in only_sentence(answer)
+    assert str(path) in only_sentence(answer)
+    assert path.read_bytes() == before
+    assert store.read_run(path).ops[0].op == "scale"
+
+
+@needs_full
+def test_a_disk_that_is_full_when_the_report_is_written_costs_the_report_alone(project):
+    project.check("--op", "relu")
+    reports = project.root / "reports"
+    run, report = (reports / "run.json").read_bytes(), (reports / "report.md").read_bytes()
+    (reports / f".report.md.{os.getpid()}.tmp").symlink_to(FULL)
+
+    answer = project.perfci("report", str(reports))
+
+    assert answer.code == 1
+    assert "No space left on device" in only_sentence(answer)
+    assert "report.md" in only_sentence(answer)
+    assert (reports / "run.json").read_bytes() == run
+    assert (reports / "report.md").read_bytes() == report
+
+
+# --- stored files of others -------------------------------------------------------------------------------------------
+
+
+def newer(path: Path) -> bytes:
+    """The file as a perfci of the future may write it; what it holds now."""
+    text = path.read_text(encoding="utf-8")
+    assert '"format": 1' in text
+    path.write_text(text.replace('"format": 1', '"format": 7'), encoding="utf-8")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("command", ["compare", "report", "show", "accept", "export"])
+@pytest.mark.parametrize("folder", ["reports", "static"])
+def test_a_newer_run_is_refused_by_every_command_with_both_formats_named(project, command, folder):
+    stored = Path(__file__).parents[1] / "stored" / "format-1" / folder
+    path = project.root / "reports" / "run.json"
+    path.parent.mkdir()
+    shutil.copy(stored / "run.json", path)
+    before = newer(path)
+
+    answer = project.perfci(command, str(path))
+
+    assert answer.code == 1
+    assert answer.out == ""
+    assert "format 7" in only_sentence(answer)
+    assert "up to 1" in only_sentence(answer)
+    assert path.read_bytes() == before
+
+
+def accepted(project) -> Path:
+    project.check("--op", "relu")
+    project.accept()
+    return project.root / "baselines" / "fake-one" / "relu.json"
+
+
+def test_a_newer_baseline_is_refused_with_both_formats_named_and_never_written_over(project):
+    path = accepted(project)
+    before = newer(path)
+
+    for answer in (project.perfci("compare", str(project.root / "reports")), project.accept()):
+        assert answer.code == 1
+        assert "relu.json has format 7" in only_sentence(answer)
+        assert "up to 1" in only_sentence(answer)
+    assert path.read_bytes() == before
+
+
+def test_newer_launches_are_refused_with_both_formats_named(project):
+    project.check("--op", "relu")
+    path = project.root / "reports" / "launches.jsonl.gz"
+    lines = gzip.decompress(path.read_bytes()).replace(b'"format":1', b'"format":7')
+    path.write_bytes(gzip.compress(lines))
+
+    answer = project.perfci("report", str(project.root / "reports"))
+
+    assert answer.code == 1
+    assert "launches.jsonl.gz has format 7" in only_sentence(answer)
+    assert "up to 1" in only_sentence(answer)
+
+
+def test_a_baseline_with_a_merge_conflict_is_named_as_such(project):
+    path = accepted(project)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[3:3] = ["<<<<<<< HEAD", lines[3], "=======", lines[3], ">>>>>>> other"]
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+    answer = project.perfci("compare", str(project.root / "reports"))
+
+    assert answer.code == 1
+    assert "merge conflict" in only_sentence(answer)
+    assert "line 4" in only_sentence(answer)
+
+
+def test_baselines_that_cannot_be_written_are_named_by_accept(project):
+    project.check("--op", "relu")
+    before = (project.root / "reports" / "run.json").read_bytes()
+    configure(project, f'baselines = "{NOWHERE}"')
+
+    answer = project.accept()
+
+    assert answer.code == 1
+    assert f"{NOWHERE}/fake-one/relu.json" in only_sentence(answer)
+    assert (project.root / "reports" / "run.json").read_bytes() == before
+
+
+# --- the device -------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_that_vanishes_ends_the_run_with_what_it_has(project):
+    gone = project.root / "gone"
+    configure(project, "", f'gone_file = "{gone}"')
+    plant(project, "row_sum", f"x.size > 200_000 and open({str(gone)!r}, 'w').close()")
+    mark = note_import(project, "scale")
+
+    began = time.monotonic()
+    answer = project.check()
+
+    assert time.monotonic() - began < 60
+    assert answer.code == 2
+    assert answer.verdicts("relu") == {"PASS", "NEW"}
+    assert "the fake device is lost" in answer.out
+    failures = {op.op: op.failure.kind for op in project.run_record().ops if op.failure}
+    assert failures == {"scale": "device_gone"}
+    assert "cannot be opened any more" in answer.out
+    assert mark.exists(), "the plan imported it"
+
+
+def test_no_later_op_is_tried_once_the_device_is_gone(project):
+    gone = project.root / "gone"
+    configure(project, "", f'gone_file = "{gone}"')
+    # Gone as soon as the first op has started to work.
+    plant(project, "relu", f"open({str(gone)!r}, 'w').close()")
+
+    answer = project.check()
+
+    assert answer.code == 2
+    failures = {op.op: op.failure.kind for op in project.run_record().ops if op.failure}
+    assert failures == {"row_sum": "device_gone", "scale": "device_gone"}
+    logs = {path.stem for path in (project.root / "reports" / "logs").glob("*.log")}
+    assert "scale" not in logs
+
+
+def locked(project, more: str = "") -> Path:
+    folder = project.root / "locks"
+    configure(project, f'lock_folder = "{folder}"\n{more}', "locked = true")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_second_run_on_a_device_waits_for_the_first_and_goes_on_when_it_ends(project, tmp_path):
+    folder = locked(project)
+    second = tmp_path / "second"
+    shutil.copytree(project.root, second)
+    go = project.root / "go"
+    waiting = f"import os, time; [time.sleep(0.02) for _ in iter(lambda: os.path.exists({str(go)!r}), True)]"
+    plant(project, "relu", waiting)
+    holding = project.start("check", "--device", "fake", "--op", "relu")
+    signature = folder / "perfci-FAKE-0.lock"
+    _until(lambda: signature.exists() and signature.read_text())
+    project.root = second
+    other = project.start("check", "--device", "fake", "--op", "relu")
+    try:
+        words = _line_with(other, "holds the device")
+        assert signature.read_text() in words
+        assert "since" in words
+        go.touch()
+        for process in (holding, other):
+            out, err = process.communicate(timeout=60)
+            assert process.returncode == 0, out + err
+    finally:
+        for process in (holding, other):
+            process.kill()
+            process.communicate()
+
+
+def test_a_device_that_stays_taken_is_given_up_once_for_all_ops(project):
+    folder = locked(project, "lock_wait_s = 0.1")
+
+    with device_lock("FAKE-0", str(folder), lambda holder: None):
+        answer = project.check()
+
+    assert answer.code == 2
+    assert {op.failure.kind for op in project.run_record().ops} == {"device_taken"}
+    assert f"process {os.getpid()}" in answer.out
+    assert "lock_wait_s" in answer.out
+    logs = {path.stem for path in (project.root / "reports" / "logs").glob("*.log")}
+    assert "relu" in logs
+    assert "scale" not in logs
+
+
+def test_a_lock_file_that_a_dead_run_left_blocks_nobody(project):
+    folder = locked(project)
+    folder.mkdir()
+    (folder / "perfci-FAKE-0.lock").write_text("process 4000000 on elsewhere, since 00:00:00 UTC")
+    (project.root / "reports").mkdir()
+    (project.root / "reports" / ".lock").write_text("process 4000000 on elsewhere, since 00:00:00 UTC")
+
+    answer = project.check("--op", "relu")
+
+    assert answer.code == 0
+    assert "holds the device" not in answer.err
+
+
+def test_a_lock_folder_that_cannot_be_written_is_named_with_its_setting(project):
+    locked(project).write_text("a file")
+
+    answer = project.check("--op", "relu")
+
+    assert answer.code == 2
+    assert answer.verdicts("relu") == {"ERROR"}
+    assert "perfci-FAKE-0.lock cannot be written" in answer.out
+    assert "lock_folder" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('launch_noise = "much"', "launch_noise in [tool.perfci.fake] must be a number, 0 or more, not 'much'"),
+        ("launch_noise = -0.1", "launch_noise"),
+        ("launch_noise = nan", "launch_noise"),
+        ("foreign_processes = 1.5", "foreign_processes in [tool.perfci.fake] must be a whole number"),
+        ("devices = 0", "devices in [tool.perfci.fake] must be a whole number, 1 or more"),
+        ("speed = 0", "speed in [tool.perfci.fake] must be a number above 0"),
+        ("model = 3", "model in [tool.perfci.fake] must be a text in quotes, not 3"),
+        ('throttle = "thermal"', "throttle in [tool.perfci.fake] must be a list of texts"),
+        ("throttle = [1]", "throttle"),
+        ("locked = 1", "locked in [tool.perfci.fake] must be true or false"),
+    ],
+)
+def test_a_planted_value_of_another_type_is_named_with_its_key(project, line, words):
+    (project.root / "pyproject.toml").write_text(f"[tool.perfci.fake]\n{line}\n")
+
+    answer = project.check("--op", "relu")
+
+    assert answer.code == 1
+    assert words in only_sentence(answer)
+
+
+def _until(known, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not known():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _line_with(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stderr is not None
+    return next(line for line in process.stderr if words in line)
+
+
+def test_a_device_that_was_never_there_is_no_verdict(project):
+    gone = project.root / "gone"
+    gone.touch()
+    configure(project, "", f'gone_file = "{gone}"')
+
+    answer = project.check("--op", "relu")
+
+    assert answer.code == 1
+    assert answer.out == ""
+    assert "is gone" in only_sentence(answer)

@@ -1,0 +1,256 @@
+"""perfci in a repository that is not its own, installed from a wheel, as its users have it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from perfci import settings
+from perfci.cli.main import run
+from tests.git_repositories import alone, commit_all, git
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "in-your-repository.md").read_text(encoding="utf-8")
+
+OP = {
+    "triton": """\
+import numpy as np
+from perfci.device import fake
+
+US_PER_MEGABYTE = 40.0
+
+
+def halve(x):
+    fake.work(2.0 + US_PER_MEGABYTE * x.nbytes / 1e6)
+    out = np.empty(x.shape, x.dtype)
+    np.multiply(x, x.dtype.type(0.5), out=out)
+    return out
+""",
+    "baseline": """\
+import numpy as np
+
+
+def halve(x):
+    return (x * x.dtype.type(0.5)).astype(x.dtype)
+
+
+def make_inputs(rows, cols, dtype, device, seed):
+    return {"x": np.random.default_rng(seed).standard_normal((rows, cols)).astype(dtype)}
+""",
+    "accuracy": """\
+import perfci
+from halve_baseline import halve as reference, make_inputs
+from halve_triton import halve as kernel
+
+assert "site" in perfci.__file__, "the installed perfci, not the checkout"
+accuracy = perfci.Accuracy(
+    kernel=kernel, reference=reference, make_inputs=make_inputs,
+    cases=perfci.grid(rows=[1, 7], cols=[1, 31], dtype=["float32"]),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)
+""",
+    "performance": """\
+import perfci
+from halve_baseline import halve, make_inputs
+from halve_triton import halve as kernel
+from perfci.device import fake
+
+
+def reference(x):
+    fake.work(3.0 + 60.0 * x.nbytes / 1e6)
+    return halve(x)
+
+
+performance = perfci.Performance(
+    kernel=kernel, reference=reference, make_inputs=make_inputs,
+    cases=perfci.grid(rows=[512], cols=[1024], dtype=["float32"]),
+    bytes_moved=lambda rows, cols, dtype: 2 * rows * cols * 4,
+)
+if __name__ == "__main__":
+    perfci.main(performance)
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel of this checkout, built from a copy of it, so that no build folder stays behind."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "perfci", source / "perfci", ignore=shutil.ignore_patterns("__pycache__"))
+    # What builds it is in the dev extra; where it is missing all the same, pip gets it from its index.
+    offline = ["--no-build-isolation", "--no-index"] if importlib.util.find_spec("setuptools") else []
+    pip("wheel", "--no-deps", *offline, "--wheel-dir", str(folder), str(source))
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def site(wheel) -> Path:
+    """The wheel installed; what it depends on is this interpreter's."""
+    folder = wheel.parent / "site"
+    pip("install", "--no-deps", "--no-index", "--target", str(folder), str(wheel))
+    return folder
+
+
+def pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch) -> Path:
+    """An empty git repository of somebody else's."""
+    alone(monkeypatch, tmp_path)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    return folder
+
+
+class Shell:
+    """The installed program in a folder, in which no checkout of perfci can be found."""
+
+    def __init__(self, folder: Path, site: Path) -> None:
+        self._folder = folder
+        self._program = site / "bin" / "perfci"
+        own = {name: value for name, value in os.environ.items() if name.startswith("GIT_") or name in {"PATH", "HOME"}}
+        self._environment = {**own, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+
+    def perfci(self, *arguments: str, code: int = 0) -> str:
+        command = [sys.executable, self._program, *arguments]
+        done = subprocess.run(
+            command, cwd=self._folder, env=self._environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+
+@pytest.mark.slow
+def test_everything_that_is_no_cache_is_in_the_wheel(wheel):
+    files = (path for path in (ROOT / "perfci").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+
+    assert {path.relative_to(ROOT).as_posix() for path in files} - packed == set()
+    assert {
+        "perfci/wording/en.yaml",
+        "perfci/scaffold/templates/init/jobs.yml",
+        "perfci/schemas/run.schema.json",
+    } <= packed
+
+
+@pytest.mark.slow
+def test_from_an_empty_repository_to_a_failed_gate(site, repository):
+    shell = Shell(repository, site)
+
+    shell.perfci("init", "--owners", "@kernels", "--install", "perfci==0.1.0")
+    folder = repository / "kernels" / "halve"
+    folder.mkdir()
+    for part, text in OP.items():
+        (folder / f"halve_{part}.py").write_text(text)
+    commit_all(repository)
+    assert "2 verdicts" in shell.perfci("check", "--device", "fake").splitlines()[-2]
+    assert git(repository, "status", "--porcelain") == ""
+
+    shell.perfci("run", "--device", "fake")
+    assert "1 case" in shell.perfci("accept", "reports")
+    commit_all(repository)
+    assert git(repository, "ls-files", "baselines").splitlines() == [
+        "baselines/README.md",
+        "baselines/fake-one/halve.json",
+    ]
+
+    path = folder / "halve_triton.py"
+    path.write_text(path.read_text().replace("MEGABYTE = 40.0", "MEGABYTE = 43.0"))
+    assert "REGRESSED" in shell.perfci("check", "--device", "fake", code=2)
+
+    shell.perfci("report", "reports", "--out", "out")
+    assert "REGRESSED" in (repository / "out" / "report.md").read_text()
+    assert "nothing is left to do" in shell.perfci("init")
+
+
+@pytest.mark.slow
+def test_a_new_op_from_the_wheel_is_ready_to_run(site, repository):
+    shell = Shell(repository, site)
+    shell.perfci("init")
+
+    shell.perfci("new", "norm/shrink", "--fake")
+
+    assert "-> ok" in shell.perfci("check", "--device", "fake", "--op", "norm")
+
+
+@pytest.mark.slow
+def test_the_demo_runs_from_the_wheel(site, tmp_path):
+    out = Shell(tmp_path, site).perfci("demo", "--keep", "demo", code=2)
+
+    assert "2 REGRESSED, 12 WRONG, 4 PASS" in out
+
+
+# --- docs/in-your-repository.md ---------------------------------------------------------------------------------------
+
+
+def commands() -> list[list[str]]:
+    """Every call of perfci in the page's shell blocks, in order."""
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    lines = [line.split("#")[0] for block in blocks for line in block.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("perfci ")]
+
+
+@pytest.mark.slow
+def test_the_pages_commands_run_one_after_another(repository, monkeypatch, capsys):
+    monkeypatch.chdir(repository)
+
+    codes = {" ".join(arguments): run(arguments) for arguments in commands()}
+
+    assert set(codes.values()) == {0}, codes
+    assert len(codes) == 6
+    assert (repository / "kernels" / "shift" / "scale_up" / "scale_up_triton.py").is_file()
+
+
+def test_the_pages_table_lists_what_is_made(repository, capsys):
+    listed = re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE)
+
+    run(["init", "--project", str(repository)])
+
+    assert sorted(listed) == sorted(git(repository, "ls-files", "--others").splitlines())
+
+
+def test_the_pages_settings_are_settings(tmp_path):
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "pyproject.toml").write_text(block)
+
+    assert settings.load(tmp_path).kernels == tmp_path / "src" / "ops"
+    assert set(tomllib.loads(block)["tool"]["perfci"]) == set(settings.FOLDERS)
+
+
+def test_the_pages_file_and_job_names_are_those_that_are_made(repository, capsys):
+    (repository / "ops" / "fast").mkdir(parents=True)
+    (repository / ".gitlab-ci.yml").write_text("build: {script: make}\n")
+    run(["init", "--project", str(repository / "ops" / "fast")])
+    named = re.findall(r"`(\.gitlab/perfci-[a-z-]+\.yml)` with `(perfci-check-[a-z-]+)`", PAGE)
+
+    ((file, job),) = named
+    assert f"\n{job}:\n" in (repository / file).read_text()
+
+
+def test_every_link_of_the_page_leads_somewhere():
+    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", PAGE) if "://" not in target]
+
+    assert targets
+    assert [target for target in targets if not (ROOT / "docs" / target).exists()] == []

@@ -1,0 +1,110 @@
+"""Ops in folders of folders, with modules that each level's ops share."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def nested(project):
+    """scale in kernels/attention/flash/, relu in kernels/norm/: each level has its `_speeds` and `_common`."""
+    kernels = project.root / "kernels"
+    for op, group in (("scale", "attention/flash"), ("relu", "norm")):
+        (kernels / group).mkdir(parents=True)
+        shutil.move(kernels / op, kernels / group / op)
+    shutil.rmtree(kernels / "row_sum")
+    (kernels / "_speeds.py").write_text("TOP = 40.0\n")
+    (kernels / "attention" / "_common.py").write_text("FACTOR = 1.0\n")
+    (kernels / "attention" / "flash" / "_speeds.py").write_text("TOP = 50.0\n")
+    (kernels / "norm" / "_common.py").write_text("FACTOR = 2.0\n")
+    for folder, op in ((kernels / "attention" / "flash" / "scale", "scale"), (kernels / "norm" / "relu", "relu")):
+        path = folder / f"{op}_triton.py"
+        text = path.read_text().replace("US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = _speeds.TOP * _common.FACTOR")
+        path.write_text(text.replace("import numpy", "import _common\nimport _speeds\nimport numpy"))
+        path = folder / f"{op}_performance.py"
+        text = path.read_text().replace("rows=[256, 512]", "rows=[int(128 * _common.FACTOR), 512]")
+        path.write_text(text.replace("import perfci", "import _common\nimport perfci"))
+    return project
+
+
+def medians(project, op):
+    """Microseconds of the op's second case, which moves 2 MB."""
+    case = next(one for one in project.run_record().ops if one.op == op).performance[1]
+    return case.blocks[0].arms["kernel"].time.median_us
+
+
+def test_each_op_imports_what_its_own_levels_share(nested):
+    assert nested.check("--suite", "performance").code == 0
+
+    # 2 us and so many a megabyte, of 2.1 MB: 50 of the nearest _speeds, 40 times 2 of norm's _common
+    assert medians(nested, "scale") == pytest.approx(2 + 50 * 2.097, rel=0.02)
+    assert medians(nested, "relu") == pytest.approx(2 + 80 * 2.097, rel=0.02)
+
+
+def test_ops_imported_one_after_another_do_not_see_each_others_modules(nested):
+    answer = nested.perfci("list", "--device", "fake", "--format", "json")
+
+    rows = {op["op"]: op["performance"][0].split(",")[0] for op in json.loads(answer.out)}
+    assert rows == {"relu": "rows=256", "scale": "rows=128"}
+
+
+def test_baselines_and_thresholds_lie_under_the_ops_name_alone(nested):
+    nested.perfci("run", "--device", "fake")
+    assert nested.accept().code == 0
+    (nested.root / "thresholds").mkdir()
+    (nested.root / "thresholds" / "scale.yaml").write_text("speedup: 9\n")
+
+    answer = nested.check("--suite", "performance")
+
+    stored = {path.relative_to(nested.root).as_posix() for path in (nested.root / "baselines").rglob("*.json")}
+    assert stored == {"baselines/fake-one/relu.json", "baselines/fake-one/scale.json"}
+    assert (answer.verdicts("scale"), answer.verdicts("relu")) == ({"TOO_SLOW"}, {"PASS"})
+
+
+@pytest.mark.parametrize("name", ["scale", "attention/flash/scale", "attention/flash", "attention/"])
+def test_an_op_is_named_by_its_name_its_folder_or_a_folder_above(nested, name):
+    answer = nested.perfci("list", "--device", "fake", "--format", "json", "--op", name)
+
+    assert [op["op"] for op in json.loads(answer.out)] == ["scale"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [".", "kernels/attention/flash/scale"])
+def test_a_nested_suite_runs_by_its_path_from_anywhere(nested, place):
+    path = nested.root / "kernels" / "attention" / "flash" / "scale" / "scale_accuracy.py"
+
+    command = [sys.executable, path, "--device", "fake"]
+    done = subprocess.run(command, cwd=nested.root / place, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS" in done.stdout
+    assert "relu" not in done.stdout
+
+
+def test_what_a_group_shares_is_a_part_of_its_ops_files(nested):
+    from perfci.fingerprint import Tree
+
+    files = {op: Tree(nested.root, nested.root / "kernels").fingerprint(op).files for op in ("scale", "relu")}
+
+    assert {name for name in files["scale"] if "/_" in name} == {
+        "kernels/attention/_common.py",
+        "kernels/attention/flash/_speeds.py",
+    }
+    assert {name for name in files["relu"] if "/_" in name} == {"kernels/_speeds.py", "kernels/norm/_common.py"}
+
+
+def test_two_ops_of_one_name_stop_the_check_with_both_folders(nested):
+    kernels = nested.root / "kernels"
+    shutil.copytree(kernels / "norm" / "relu", kernels / "attention" / "relu")
+
+    answer = nested.perfci("check", "--device", "fake")
+
+    assert answer.code == 1
+    assert str(kernels / "norm" / "relu") in answer.err
+    assert str(kernels / "attention" / "relu") in answer.err
+    assert len(answer.err.strip().splitlines()) == 1

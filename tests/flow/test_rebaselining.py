@@ -1,0 +1,92 @@
+"""A runner gets another driver: from the first stale check to the step in the baselines."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from perfci import store
+from perfci.cli.main import run
+from tests.flow.test_readme import _scrubbed
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs" / "rebaselining.md").read_text(encoding="utf-8")
+PARTS = re.findall(r"```(toml|text)\n(.*?)```", GUIDE, re.DOTALL)
+SEEDS = {"run": "7", "check": "8"}
+
+
+def driven(project, driver, **planted):
+    lines = [f"{key} = {value}" for key, value in planted.items()]
+    text = "\n".join(["[tool.perfci.fake]", f'driver = "{driver}"', *lines])
+    (project.root / "pyproject.toml").write_text(f"{text}\n")
+
+
+def step_of(project, op):
+    return store.read_baseline(store.baseline_path(project.root / "baselines", "fake-one", op)).steps
+
+
+@pytest.mark.slow
+def test_a_new_driver_makes_results_stale_until_what_it_moved_is_recorded(project):
+    driven(project, "580")
+    assert project.check("--op", "relu").code == 0
+    assert project.accept().code == 0
+    driven(project, "590", kernel_speed=0.95)
+
+    stale = project.check("--op", "relu")
+    report = (project.root / "reports" / "report.md").read_text()
+    shown = project.perfci("rebaseline", str(project.root / "reports"), "--format", "json")
+    held = project.perfci("rebaseline", str(project.root / "reports"), "--write", "--why", "driver 590")
+    options = ("--include-unexplained", "relu", "--write", "--why", "driver 590")
+    taken = project.perfci("rebaseline", str(project.root / "reports"), *options)
+    settled = project.check("--op", "relu")
+
+    assert (stale.code, stale.verdicts("relu")) == (3, {"PASS", "STALE"})
+    row = next(row for row in stale.rows.values() if row["verdict"] == "STALE")
+    assert "device.driver 580 -> 590" in row["reason"]["sentence"]
+    assert row["differs"] == [{"field": "device.driver", "before": "580", "after": "590", "moves": True}]
+    # The references stood still, so that the environment explains nothing: it takes the op's name.
+    assert (shown.code, held.code, taken.code) == (2, 2, 0)
+    assert all(case["unexplained"] for case in json.loads(shown.out)[0]["cases"])
+    assert (step_of(project, "relu")[0].why, len(step_of(project, "relu"))) == ("driver 590", 1)
+    assert (settled.code, settled.verdicts("relu")) == (0, {"PASS"})
+    (line,) = [line for line in report.splitlines() if "since the baselines" in line]
+    assert "580" in line and "590" in line
+
+
+@pytest.mark.slow
+def test_the_guide_shows_what_happens(project, capsys, monkeypatch):
+    for name, value in {"COLUMNS": "104", "TTY_COMPATIBLE": "1", "NO_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(project.root)
+    told = 0
+    for kind, body in PARTS:
+        if kind == "toml":
+            Path("pyproject.toml").write_text(body)
+            continue
+        for part in body.split("$ ")[1:]:
+            command, _, shown = part.partition("\n")
+            assert _said(capsys, command) == [_scrubbed(line) for line in shown.splitlines()], command
+            told += 1
+
+    assert told == 8
+
+
+def _said(capsys, command):
+    """What a command of the guide prints; the seed that noise is drawn from is the one of the guide's making."""
+    _, *arguments = shlex.split(command)
+    seed = SEEDS.get(arguments[0])
+    capsys.readouterr()
+    run([*arguments, *(["--seed", seed] if seed else [])])
+    return [_scrubbed(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_every_option_of_the_guide_is_one_of_the_command(capsys):
+    assert run(["rebaseline", "--help"]) == 0
+    known = capsys.readouterr().out
+
+    for option in set(re.findall(r"`(--[a-z-]+)", GUIDE)):
+        assert option in known, option

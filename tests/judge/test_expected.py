@@ -1,0 +1,566 @@
+"""Slow-downs that were agreed on: what an entry excuses, for how long, and which one would."""
+
+import math
+import re
+from dataclasses import replace
+from datetime import date, timedelta
+
+import pytest
+
+from perfci.compare import compare
+from perfci.judge import judge
+from perfci.judge.expected import GRACE, ROOM, Stage, day_of, stage
+from perfci.model import BaseArm, Expected, Gate, Need, PerformanceCase, PlannedOp, Reason, Suite, Verdict
+from perfci.report import rows
+from perfci.report.data import to_json
+from perfci.report.pasting import KEY, pastings
+from perfci.thresholds import CaseThresholds, Listed, OpThresholds, Thresholds, load
+from perfci.wording import sentence
+from tests.decision_examples import (
+    BASE,
+    CASE,
+    again,
+    against,
+    assert_worded,
+    baseline,
+    blocks,
+    check,
+    duel_plan,
+    duelled,
+    plan,
+    row_of,
+    run,
+)
+
+DAY = date(2026, 2, 1)
+"""On which the examples' runs were made."""
+
+SLOWER = duelled(0.03, 0.03, 0.03, 0.03)
+BOOM = Reason("boom", {"what": "it broke"})
+
+
+def entry(up_to=0.06, case="rows=4096,*", until="2027-01-31", **fields):
+    where = {"file": "thresholds/op.yaml", "line": 2, "why": "float32 accumulation, see !42"}
+    return Expected("op", case, up_to=up_to, until=until, **where | fields)
+
+
+def rules(*entries, dropped=(), listed=None, **limits):
+    common = CaseThresholds(**limits)
+    return Thresholds(common, {"op": OpThresholds(common, (), entries, tuple(dropped), listed)})
+
+
+def judged(measured, thresholds, stored=None):
+    found = judge(measured, compare(measured, {"op": stored} if stored else {}, thresholds), thresholds)
+    for reason in (*found.notes, *(reason for row in found.rows for reason in row.reasons)):
+        assert_worded(reason)
+    return found
+
+
+def row(timed, *entries, stored=None, base=True, options=None, **limits):
+    """The row of one case, duelled unless there is no base."""
+    case = timed if isinstance(timed, PerformanceCase) else against(timed) if base else timed
+    measured = run(case, planned=duel_plan() if base else plan(), **options or {})
+    return row_of(judged(measured, rules(*entries, **limits), stored))
+
+
+def kinds(found):
+    return [reason.kind for reason in found.reasons]
+
+
+# --- what an entry covers ---------------------------------------------------------------------------------------------
+
+
+def test_a_duel_within_the_entry_is_expected_and_said_with_why_until_when_and_where():
+    found = row(SLOWER, entry())
+
+    assert (found.verdict, found.gate) == (Verdict.EXPECTED, Gate.OK)
+    assert kinds(found)[:2] == ["expected_of_base", "duel_slower"]
+    assert found.expected == entry()
+    told = sentence(found.reasons[0])
+    assert told.startswith("+3.0 % against the base, 95 % interval +3.0 % to +3.0 %, is expected: float32 accumul")
+    assert told.endswith("see !42. Up to 6.0 % are allowed until 2027-01-31 by thresholds/op.yaml, line 2.")
+
+
+def test_without_an_entry_or_with_one_for_other_cases_it_is_regressed():
+    for entries in ((), (entry(case="rows=1,*"),)):
+        assert row(SLOWER, *entries).verdict is Verdict.REGRESSED
+
+
+def test_beyond_the_entry_it_stays_regressed_and_the_reason_says_how_much_is_allowed():
+    found = row(SLOWER, entry(0.015))
+
+    assert (found.verdict, found.gate, found.expected) == (Verdict.REGRESSED, Gate.FAILS, entry(0.015))
+    assert kinds(found)[:2] == ["duel_slower", "expected_exceeded"]
+    assert sentence(found.reasons[1]) == "The expected entry in thresholds/op.yaml, line 2, allows only 1.5 %."
+
+
+@pytest.mark.parametrize(
+    ("timed", "up_to", "verdict"),
+    [
+        (SLOWER, 0.031, Verdict.EXPECTED),
+        (SLOWER, 0.028, Verdict.REGRESSED),
+        (duelled(0.03, 0.03), 0.031, Verdict.EXPECTED),
+        (duelled(0.03, 0.03), 0.01, Verdict.REGRESSED),
+        (duelled(0.03, 0.03, 0.03, 0.03, spread=0.01), 0.028, Verdict.EXPECTED),
+        (duelled(0.03, 0.03, 0.03, 0.03, spread=0.01), 0.015, Verdict.REGRESSED),
+    ],
+    ids=[
+        "just above",
+        "just below",
+        "two processes",
+        "two processes, no wider than tau",
+        "within the noise",
+        "far off",
+    ],
+)
+def test_the_test_itself_says_whether_the_entry_is_exceeded(timed, up_to, verdict):
+    assert row(timed, entry(up_to)).verdict is verdict
+
+
+def test_where_only_more_processes_can_tell_whether_the_entry_is_exceeded_they_are_asked_for():
+    measured = run(against(duelled(0.03, 0.03)), planned=duel_plan())
+
+    found = judged(measured, rules(entry(0.025)))
+
+    assert row_of(found).verdict is Verdict.INCONCLUSIVE
+    assert kinds(row_of(found))[:2] == ["duel_open", "expected_open"]
+    assert found.needs == (Need("op", CASE, 3),)
+    assert row_of(found).expected is None
+
+
+def test_against_a_baseline_it_is_the_baseline_that_counts():
+    covered, beyond = (row(again(1.05), entry(up_to), stored=baseline(), base=False) for up_to in (0.07, 0.03))
+
+    assert (covered.verdict, kinds(covered)[:2]) == (Verdict.EXPECTED, ["expected_of_baseline", "slower_confirmed"])
+    assert (beyond.verdict, kinds(beyond)[:2]) == (Verdict.REGRESSED, ["slower_confirmed", "expected_exceeded"])
+
+
+def test_a_longer_span_is_covered_by_the_same_entry():
+    timed = duelled(0.0, 0.0, 0.0, 0.0, spans=(1.8, 1.4), us=100.0)
+
+    plain, covered, beyond = (row(timed, *entries) for entries in ((), (entry(0.35),), (entry(0.2),)))
+
+    assert (plain.verdict, kinds(plain)[0]) == (Verdict.REGRESSED, "duel_span_slower")
+    assert (covered.verdict, kinds(covered)[:2]) == (Verdict.EXPECTED, ["expected_of_span", "duel_span_slower"])
+    assert (beyond.verdict, kinds(beyond)[:2]) == (Verdict.REGRESSED, ["duel_span_slower", "expected_exceeded"])
+
+
+def test_a_span_against_the_baseline_is_covered_too():
+    stretched, stored = again(span=1.5, activities=2, factor=1.0), baseline(span=1.1)
+
+    assert row(stretched, entry(0.4), stored=stored, base=False).verdict is Verdict.EXPECTED
+    assert row(stretched, entry(0.2), stored=stored, base=False).verdict is Verdict.REGRESSED
+
+
+def test_a_speedup_below_its_target_is_covered_by_as_much_as_it_may_take_longer():
+    timed = again(1.0)  # 1.5 times as fast as its reference
+
+    assert row(timed, base=False, speedup=1.6).verdict is Verdict.TOO_SLOW
+    covered = row(timed, entry(0.08), base=False, speedup=1.6)
+    beyond = row(timed, entry(0.03), base=False, speedup=1.6)
+
+    assert (covered.verdict, kinds(covered)[:2]) == (Verdict.EXPECTED, ["expected_of_target", "too_slow"])
+    assert "where 1.60 is the target, is expected" in sentence(covered.reasons[0])
+    assert (beyond.verdict, kinds(beyond)[:2]) == (Verdict.TOO_SLOW, ["too_slow", "expected_exceeded"])
+
+
+def test_one_entry_has_to_cover_all_that_is_slower_about_a_case():
+    timed = duelled(0.03, 0.03, 0.03, 0.03, spans=(1.8, 1.4), us=100.0)
+
+    both, one = row(timed, entry(0.5)), row(timed, entry(0.06))
+
+    assert both.verdict is Verdict.EXPECTED
+    assert {"expected_of_base", "expected_of_span"} <= set(kinds(both))
+    assert (one.verdict, kinds(one)[:2]) == (Verdict.REGRESSED, ["duel_span_slower", "expected_exceeded"])
+    assert "expected_of_base" in kinds(one)
+
+
+def test_what_is_left_undecided_beyond_tau_is_expected_where_the_entry_surely_covers_it():
+    timed = duelled(0.013, 0.013, 0.013, 0.013, spread=0.01)
+
+    assert row(timed).verdict is Verdict.INCONCLUSIVE
+    assert row(timed, entry(0.05)).verdict is Verdict.EXPECTED
+    assert row(timed, entry(0.011)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_an_undecided_case_that_rather_looks_faster_is_no_slow_down():
+    timed = duelled(*[-0.0115] * 4, spread=0.01)
+
+    assert row(timed, entry(0.05)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_an_entry_narrower_than_what_is_allowed_anyway_takes_nothing_away():
+    assert row(duelled(0.005), entry(0.001)).verdict is Verdict.PASS
+
+
+def test_of_several_entries_the_one_that_covers_counts_wherever_it_stands():
+    narrow, wide = entry(0.015, case=CASE), entry(0.05, case="*", line=3)
+
+    for entries in ((narrow, wide), (wide, narrow)):
+        found = row(SLOWER, *entries)
+        assert (found.verdict, found.expected.up_to) == (Verdict.EXPECTED, 0.05)
+
+
+def test_an_entry_that_the_change_takes_out_holds_for_it_still():
+    measured = run(against(SLOWER), planned=duel_plan())
+
+    found = judged(measured, rules(dropped=(entry(),)))
+
+    assert row_of(found).verdict is Verdict.EXPECTED
+
+
+def test_the_family_of_all_cases_is_corrected_for_with_the_entries_in_place():
+    many = duel_plan(CASE, *(f"rows={number}" for number in range(400)))
+    measured = run(against(SLOWER), planned=many)
+
+    assert row_of(judged(measured, rules(entry(0.028)))).verdict is Verdict.REGRESSED
+    assert row_of(judged(measured, rules(entry(0.031)))).verdict is Verdict.EXPECTED
+
+
+# --- what it never covers ---------------------------------------------------------------------------------------------
+
+
+def test_wrong_answers_and_errors_are_never_excused():
+    wrong = run(against(SLOWER), planned=duel_plan(), accuracy=(check(failure=BOOM),))
+    raised = run(against(failure=BOOM), planned=duel_plan())
+    raised = replace(raised, ops=(replace(raised.ops[0], performance=(against(failure=BOOM, raised=True),)),))
+
+    everything = rules(entry(10.0, case="*"))
+
+    assert {found.verdict for found in judged(wrong, everything).rows} == {Verdict.WRONG}
+    assert row_of(judged(raised, everything)).verdict is Verdict.ERROR
+
+
+def test_memory_is_not_time():
+    case = against(SLOWER, replace(BaseArm(same=False, duelled=True), peak_bytes=100), peak_bytes=200)
+
+    found = row(case, entry(), peak_memory=0.05)
+
+    assert (found.verdict, kinds(found)[0], found.suggested) == (Verdict.REGRESSED, "peak_memory_grew", None)
+    assert "expected_of_base" in kinds(found)
+
+
+def test_a_control_that_comes_out_slower_stays_a_fault_of_the_measurement():
+    for timed in (SLOWER, duelled(0.013, 0.013, 0.013, 0.013, spread=0.01)):
+        found = row(against(timed, BaseArm(same=True, duelled=True)), entry())
+        assert found.verdict is Verdict.INCONCLUSIVE
+
+
+def test_what_looks_like_cheating_is_suspect_however_slow():
+    assert row(against(SLOWER, suspicion=(BOOM,)), entry()).verdict is Verdict.SUSPECT
+
+
+def test_a_hot_device_hides_an_expected_slow_down_as_it_hides_a_pass():
+    some = duelled(0.03, 0.03, 0.03, 0.03)
+    hot = duelled(0.03, 0.03, 0.03, 0.03, throttle=("thermal",))
+
+    assert row(some[:47] + hot[47:], entry()).verdict is Verdict.EXPECTED
+    assert row(hot, entry()).verdict is Verdict.INCONCLUSIVE
+
+
+# --- until when -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("until", "verdict", "gate", "second"),
+    [
+        (DAY, Verdict.EXPECTED, Gate.OK, "duel_slower"),
+        (DAY - timedelta(days=1), Verdict.EXPECTED, Gate.WARNS, "expected_overdue"),
+        (DAY - GRACE, Verdict.EXPECTED, Gate.WARNS, "expected_overdue"),
+        (DAY - GRACE - timedelta(days=1), Verdict.REGRESSED, Gate.FAILS, "expected_ended"),
+    ],
+    ids=["on its last day", "the day after", "on the last day of grace", "later"],
+)
+def test_an_entry_warns_for_two_weeks_after_its_last_day_and_then_fails(until, verdict, gate, second):
+    found = judged(run(against(SLOWER), planned=duel_plan()), rules(entry(until=until.isoformat())))
+
+    (one,) = [found for found in found.rows if found.suite is Suite.PERFORMANCE]
+    assert (one.verdict, one.gate, found.gate) == (verdict, gate, gate)
+    assert kinds(one)[1] == second
+    assert one.expected.until == until.isoformat()
+    if second != "duel_slower":
+        assert f"expired on {until}" in sentence(one.reasons[1])
+        assert str(until + GRACE) in sentence(one.reasons[1])
+
+
+def test_an_entry_that_holds_goes_before_a_wider_one_that_is_overdue():
+    holds, late = entry(0.05), entry(0.5, case="*", until=str(DAY - timedelta(days=3)))
+
+    found = row(SLOWER, late, holds)
+
+    assert (found.gate, found.expected) == (Gate.OK, holds)
+    assert row(SLOWER, late, replace(holds, up_to=0.012)).gate is Gate.WARNS
+
+
+def test_the_day_is_the_runs_own_and_one_that_is_not_known_expires_nothing():
+    made = run(against(SLOWER), planned=duel_plan())
+
+    assert day_of(made) == DAY
+    assert day_of(replace(made, created="yesterday")) is None
+    assert stage(entry(until="2020-01-01"), None) is Stage.HOLDS
+    assert stage(entry(until="nonsense"), DAY) is Stage.ENDED
+    assert stage(entry(until="9999-12-31"), DAY) is Stage.HOLDS
+
+
+# --- the lines to paste -----------------------------------------------------------------------------------------------
+
+
+def paste(text, found):
+    """Do to a file what the words that go with the lines say."""
+    lines = text.splitlines()
+    for row in found.rows:
+        if row.suggested and row.suggested.replaces:
+            lines[row.suggested.replaces - 1] = row.suggested.line
+    new = [row.suggested for row in found.rows if row.suggested and not row.suggested.replaces]
+    if new and new[0].below is None:
+        lines += [KEY, *(one.line for one in new)]
+    elif new:
+        lines[new[0].below : new[0].below] = [one.line for one in new]
+    return "\n".join(lines) + "\n"
+
+
+FILES = {
+    "no file": None,
+    "an empty file": "",
+    "other keys": "rsd: 6 %\ncases:\n  rows=1:\n    margin: 3 %\n",
+    "a list": 'expected:\n  - {case: "rows=7", up_to: 3 %, why: "agreed", until: 2026-05-01}\nrsd: 6 %\n',
+    "a list without indent": 'expected:\n- {case: "rows=7", up_to: 3 %, why: "agreed", until: 2026-05-01}\n',
+    "a list in full": "expected:\n    - case: rows=7\n      up_to: 3 %\n      why: agreed\n      until: 2026-05-01\n",
+    "a list that is empty": "rsd: 6 %\nexpected:\nspan_floor_us: 6\n",
+    "too small an entry": f'rsd: 6 %\nexpected:\n  - {{case: "{CASE}", up_to: 1.1 %, why: "x", until: 2026-05-01}}\n',
+    "an old entry": f'expected:\n  - {{case: "{CASE}", up_to: 9 %, why: "x", until: 2020-05-01}}\n',
+}
+
+SLOW = {
+    "a duel": (lambda: run(against(SLOWER), planned=duel_plan()), None),
+    "a duel of two processes": (lambda: run(against(duelled(0.031, 0.031)), planned=duel_plan()), None),
+    "a span": (
+        lambda: run(against(duelled(0.0, 0.0, 0.0, 0.0, spans=(1.8, 1.4), us=100.0)), planned=duel_plan()),
+        None,
+    ),
+    "a screen": (lambda: run(again(1.05)), baseline()),
+    "a screen of another regime": (lambda: run(again(1.25, clock=1.05)), baseline()),
+    "a span by the baseline": (lambda: run(again(span=1.5, activities=2, factor=1.0)), baseline(span=1.1)),
+    "a target": (lambda: run(again(1.0)), None),
+    "many times slower": (lambda: run(against(duelled(*[4.0] * 4)), planned=duel_plan()), None),
+}
+
+
+@pytest.mark.parametrize("slow", SLOW)
+@pytest.mark.parametrize("file", FILES)
+def test_the_lines_that_are_printed_make_the_same_run_expected_once_they_are_pasted(tmp_path, slow, file):
+    made, stored = SLOW[slow]
+    folder, measured = tmp_path / "thresholds", made()
+    folder.mkdir()
+    path = folder / "op.yaml"
+    if slow == "a target":
+        (folder / "default.yaml").write_text("speedup: 1.6\n")
+    if FILES[file] is not None:
+        path.write_text(FILES[file])
+
+    before = judged(measured, load(folder, root=tmp_path), stored)
+    path.write_text(paste(path.read_text() if path.exists() else "", before))
+    after = judged(measured, load(folder, root=tmp_path), stored)
+
+    assert before.gate is Gate.FAILS
+    assert row_of(before).suggested.file == "thresholds/op.yaml"
+    assert row_of(after).verdict is Verdict.EXPECTED
+    assert (after.gate, row_of(after).suggested) == (Gate.OK, None)
+    assert row_of(after).expected.case == CASE
+    assert row_of(after).expected.until == str(DAY + ROOM)
+
+
+def test_what_is_printed_is_what_stands_in_the_rows():
+    two = run(against(SLOWER), against(SLOWER, case="rows=1,cols=2"), planned=duel_plan(CASE, "rows=1,cols=2"))
+
+    found = judged(two, rules())
+    (one,) = pastings(found)
+
+    assert one.said.startswith("If the slow-down is meant, add this at the end of thresholds/op.yaml")
+    assert one.lines == (
+        "expected:",
+        '  - {case: "rows=4096,dtype=float16", up_to: 3.5 %, why: "say why, and where it was agreed on", '
+        "until: 2026-05-02}",
+        '  - {case: "rows=1,cols=2", up_to: 3.5 %, why: "say why, and where it was agreed on", until: 2026-05-02}',
+    )
+    assert [row["suggested"]["line"] for row in to_json(found)["verdicts"] if row["suggested"]] == list(one.lines[1:])
+
+
+def test_a_file_with_a_list_is_added_to_and_an_entry_for_the_very_case_is_replaced_first():
+    cases = (CASE, "rows=1,cols=2")
+    two = run(*(against(SLOWER, case=case) for case in cases), planned=duel_plan(*cases))
+
+    found = judged(two, rules(entry(0.011, case=CASE, line=5), listed=Listed(3, 4)))
+    first, second = pastings(found)
+
+    assert "in the place of the entry in line 5" in first.said
+    assert "right below line 3" in second.said
+    assert (len(first.lines), len(second.lines)) == (1, 1)
+    assert first.lines[0].startswith(f'    - {{case: "{CASE}"')
+
+
+def test_many_entries_are_not_all_printed_and_it_is_said_where_they_are():
+    cases = tuple(f"rows={number}" for number in range(30))
+    many = run(*(against(SLOWER, case=case) for case in cases), planned=duel_plan(*cases))
+
+    (one,) = pastings(judged(many, rules()))
+
+    assert len(one.lines) == 13
+    assert one.more == "Entries that are left out here: 18; --format json has them all."
+
+
+@pytest.mark.parametrize("case", ['name="a"', "shape=[1;2]", "x=\u202e;y", "n=ä", "k=#:{}", "k='*'", "a=\\n", "k=[!a]"])
+def test_the_lines_fit_the_case_that_they_are_made_for_whatever_its_name(tmp_path, case):
+    measured = run(against(SLOWER, case=case), planned=duel_plan(case))
+    before = judged(measured, rules())
+
+    (tmp_path / "op.yaml").write_text(paste("", before), encoding="ascii")
+
+    assert row_of(judged(measured, load(tmp_path)), case).verdict is Verdict.EXPECTED
+
+
+def test_no_line_is_printed_where_none_would_help():
+    beyond_all = run(against(duelled(*[14.0] * 4)), planned=duel_plan())
+    no_pattern = run(against(SLOWER, case="a=1\tb"), planned=duel_plan("a=1\tb"))
+    undated = replace(run(against(SLOWER), planned=duel_plan()), created="?")
+
+    for measured in (beyond_all, no_pattern, undated):
+        found = judged(measured, rules())
+        assert found.gate is Gate.FAILS
+        assert pastings(found) == ()
+
+
+def test_lines_cover_what_every_process_saw():
+    timed = again(1.05, 1.09)
+
+    found = row(timed, stored=baseline(), base=False)
+
+    assert found.verdict is Verdict.REGRESSED
+    assert float(re.search(r"up_to: ([\d.]+) %", found.suggested.line)[1]) == pytest.approx(9.5, abs=0.6)
+
+
+# --- entries that nothing needs ---------------------------------------------------------------------------------------
+
+
+def notes(measured, *entries, stored=None, **options):
+    found = judged(measured, rules(*entries, **options), stored)
+    return [(note.kind, sentence(note)) for note in found.notes if note.kind.startswith("expected_")]
+
+
+EQUAL = duelled(0.0, count=4)
+
+
+def test_an_entry_without_which_all_its_cases_are_fine_says_so_with_file_and_line():
+    measured = run(against(EQUAL), planned=duel_plan())
+
+    ((kind, told),) = notes(measured, entry())
+
+    assert kind == "expected_unneeded"
+    assert told.startswith("thresholds/op.yaml, line 2: no case needs the expected entry for rows=4096,* any more")
+    assert "delete it" in told
+
+
+def test_kernel_and_base_that_do_the_same_need_no_entry_long_after_its_end():
+    same = run(planned=duel_plan(same=True))
+
+    found = judged(same, rules(entry(until="2020-01-01")))
+
+    assert (found.gate, [note.kind for note in found.notes][-1]) == (Gate.OK, "expected_unneeded")
+
+
+def test_an_entry_that_one_of_its_cases_needs_or_may_need_is_not_spoken_of():
+    for other in (SLOWER, duelled(0.02)):
+        cases = (CASE, "rows=4096,x=1")
+        measured = run(against(EQUAL), against(other, case=cases[1]), planned=duel_plan(*cases))
+        assert notes(measured, entry()) == []
+
+
+def test_a_case_that_nothing_was_known_of_says_nothing_of_its_entry():
+    assert notes(run(blocks()), entry()) == []
+
+
+def test_an_entry_that_fits_no_case_says_which_was_meant():
+    measured = run(against(EQUAL), planned=duel_plan())
+
+    ((kind, told),) = notes(measured, entry(case="rows=4069,dtype=*"))
+    assert kind == "expected_misspelt"
+    assert "fits no case of op; did you mean rows=4096,dtype=*?" in told
+
+    ((kind, told),) = notes(measured, entry(case="zebra=1"))
+    assert kind == "expected_fits_nothing"
+    assert "delete it" in told
+
+    ((kind, told),) = notes(measured, entry(case="row=4096"))
+    assert "did you mean rows=4096?" in told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"planned": duel_plan(filter="rows=4096,*")},
+        {"stopped": "SIGINT"},
+        {"planned": duel_plan(suites=(Suite.ACCURACY,))},
+        {"planned": replace(duel_plan(), ops=(PlannedOp("op", failure=BOOM),))},
+        {"planned": replace(duel_plan(), ops=())},
+    ],
+    ids=["--case", "stopped", "accuracy alone", "an op that does not import", "another op"],
+)
+def test_a_run_that_did_not_look_at_everything_calls_no_entry_unneeded(options):
+    measured = run(against(EQUAL), **{"planned": duel_plan()} | options)
+
+    assert notes(measured, entry(), entry(case="zebra=1")) == []
+
+
+def test_an_entry_that_the_change_takes_out_needs_no_word():
+    found = judged(run(against(EQUAL), planned=duel_plan()), rules(dropped=(entry(),)))
+
+    assert not [note for note in found.notes if note.kind.startswith("expected_")]
+
+
+# --- a merge request that asks for one itself -------------------------------------------------------------------------
+
+
+def test_what_a_change_asks_for_itself_is_told_before_all_else():
+    asked = entry(added=True)
+    base = replace(BASE, changed_rules=("thresholds/op.yaml",), expected=(asked, entry(0.02, case="rows=7")))
+    measured = run(against(SLOWER), planned=duel_plan(base=base))
+
+    found = judged(measured, rules(asked))
+    first = rows.notes(found).first
+
+    assert [note.kind for note in found.notes][:2] == ["rules_changed", "expected_added"]
+    assert [note.kind for note in found.notes].count("expected_added") == 1
+    told = sentence(found.notes[1])
+    for word in (
+        "op rows=4096,*",
+        "6.0 %",
+        "2027-01-31",
+        "thresholds/op.yaml, line 2",
+        "float32 accumulation, see !42",
+    ):
+        assert word in told
+    assert list(first) == [sentence(note) for note in found.notes[:2]]
+
+
+# --- how it is told ---------------------------------------------------------------------------------------------------
+
+
+def test_the_answer_for_programs_carries_the_entry():
+    covered, beyond = (judged(run(against(SLOWER), planned=duel_plan()), rules(entry(x))) for x in (0.06, 0.011))
+
+    for found, verdict, gate in ((covered, "EXPECTED", "ok"), (beyond, "REGRESSED", "fails")):
+        answer = to_json(found)
+        (told,) = [each for each in answer["verdicts"] if each["case"] == CASE]
+        assert (told["verdict"], told["gate"], answer["gate"]) == (verdict, gate, gate)
+        assert told["expected"]["why"] == "float32 accumulation, see !42"
+        assert (told["expected"]["file"], told["expected"]["line"]) == ("thresholds/op.yaml", 2)
+    assert math.isclose(told["expected"]["up_to"], 0.011)
+
+
+def test_an_overdue_entry_warns_for_programs_too():
+    late = entry(until=str(DAY - timedelta(days=1)))
+
+    answer = to_json(judged(run(against(SLOWER), planned=duel_plan()), rules(late)))
+
+    (told,) = [each for each in answer["verdicts"] if each["case"] == CASE]
+    assert (told["gate"], answer["gate"], answer["exit_code"]) == ("warns", "warns", 3)

@@ -1,0 +1,235 @@
+import csv
+import io
+import math
+from dataclasses import fields, replace
+
+import pytest
+
+from perfci.errors import MissingPackageError
+from perfci.model import Block, DeviceState, Summary
+from perfci.report import export
+
+
+def with_case(run, case: str, **changes):
+    """The run with its first case under another id."""
+    op = run.ops[0]
+    first = replace(op.performance[0], case=case, **changes)
+    return replace(run, ops=(replace(op, performance=(first, *op.performance[1:])), *run.ops[1:]))
+
+
+def read(found) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(export.to_csv(found).decode())))
+
+
+def test_a_row_is_a_block_and_arm_with_every_column_in_order_and_of_its_type(examples):
+    run, _ = examples.duelled()
+
+    found = export.table(run)
+
+    blocks = [block for op in run.ops for case in op.performance for block in case.blocks]
+    assert len(found) == sum(len(block.arms) for block in blocks)
+    own = [name for name in found.columns if name.startswith(export.PARAMETER)]
+    assert [name for name in found.columns if name not in own] == list(export.COLUMNS)
+    place = list(found.columns).index("case") + 1
+    assert list(found.columns)[place : place + len(own)] == own
+    assert {name: str(found[name].dtype) for name in export.COLUMNS} == {
+        name: column.type for name, column in export.COLUMNS.items()
+    }
+
+
+def test_all_that_a_block_holds_has_a_column(examples):
+    named = {f.name for kind in (Summary, DeviceState) for f in fields(kind)}
+    block = {f.name for f in fields(Block)} - {"arms", "shifts", "state", "index"}
+
+    assert named | block | {"span_us", "host_us", "activities", "block"} <= export.COLUMNS.keys()
+
+
+def test_a_row_holds_the_numbers_of_its_block_and_names_its_run(examples):
+    run, _ = examples.duelled()
+    op = next(op for op in run.ops if op.op == "softmax")
+    case, block = op.performance[0], op.performance[0].blocks[2]
+
+    found = export.table(run)
+    row = found[(found["op"] == "softmax") & (found["case"] == case.case) & (found["block"] == block.index)]
+    row = row[row["process"] == block.process].set_index("arm")
+
+    assert row.loc["kernel", "median_us"] == block.arms["kernel"].time.median_us
+    assert row.loc["base", "mean_us"] == block.arms["base"].time.mean_us
+    assert row.loc["reference", "rsd"] == block.arms["reference"].time.rsd
+    assert row.loc["kernel", "change_base"] == pytest.approx(math.expm1(block.shifts["kernel/base"]))
+    assert row.loc["kernel", "power_w"] == block.state.power_w
+    assert set(row["run"]) == {run.id}
+    assert set(row["commit"]) == {run.environment.commit}
+    assert set(row["base"]) == {run.plan.base.commit}
+    assert set(row["device"]) == {"nvidia-h200"}
+    assert set(row["board"]) == {run.environment.device.uuid}
+    assert set(row["timer"]) == {run.environment.timer}
+    assert set(row["cache"]) == {"cold"}
+
+
+def test_a_block_of_another_board_names_that_board(examples):
+    run, _ = examples.small()
+    first = run.ops[0].performance[0]
+    moved = with_case(run, first.case, blocks=tuple(replace(block, board="GPU-9") for block in first.blocks))
+
+    found = export.table(moved)
+
+    boards = set(zip(found["case"], found["board"].fillna("none"), strict=True))
+    other = run.ops[0].performance[1].case
+    assert {board for case, board in boards if case == first.case} == {"GPU-9"}
+    assert {board for case, board in boards if case == other} == {run.environment.device.uuid or "none"}
+
+
+def test_reasons_that_held_the_clock_down_are_joined_and_missing_where_there_is_none(examples):
+    run, _ = examples.small()
+    first = run.ops[0].performance[0]
+    states = [DeviceState(throttle=("power_cap", "thermal")), *[DeviceState()] * (len(first.blocks) - 1)]
+    blocks = tuple(replace(block, state=state) for block, state in zip(first.blocks, states, strict=True))
+
+    found = export.table(with_case(run, first.case, blocks=blocks))
+    mine = found[(found["case"] == first.case) & (found["arm"] == "kernel")]
+
+    assert list(mine["throttle"].fillna("-"))[:2] == ["power_cap;thermal", "-"]
+    assert mine["sm_clock_mhz"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "read_as"),
+    [
+        ("12", "Int64", 12),
+        ("-3", "Int64", -3),
+        ("0.5", "float64", 0.5),
+        ("1e-5", "float64", 1e-5),
+        ("True", "boolean", True),
+        ("float16", "string", "float16"),
+        ("[1;2]", "string", "[1;2]"),
+        ("nan", "string", "nan"),
+        ("9" * 30, "string", "9" * 30),
+        ("\uff11", "string", "\uff11"),
+    ],
+)
+def test_a_parameter_has_a_column_of_the_type_that_all_its_values_fit(examples, value, type_, read_as):
+    run, _ = examples.small()
+
+    found = export.table(with_case(run, f"weird={value},rows=1"))
+
+    assert str(found["param.weird"].dtype) == type_
+    assert list(found["param.weird"].dropna().unique()) == [read_as]
+    assert found["param.weird"].isna().any(), "the other case has no such parameter"
+
+
+def test_a_number_beside_a_text_is_text(examples):
+    run, _ = examples.small()
+    cases = [case.case for case in run.ops[0].performance]
+    run = with_case(run, "axis=0")
+    other = replace(run.ops[0].performance[1], case="axis=None")
+    run = replace(run, ops=(replace(run.ops[0], performance=(run.ops[0].performance[0], other)),))
+
+    found = export.table(run)
+
+    assert len(cases) == 2
+    assert list(found["param.axis"].unique()) == ["0", "None"]
+
+
+def test_a_run_without_blocks_gives_the_columns_and_no_rows(examples):
+    run, _ = examples.on_cpu()
+
+    found = export.table(run)
+
+    assert [name for name in found.columns if not name.startswith(export.PARAMETER)] == list(export.COLUMNS)
+    assert found.empty
+    assert read(found) == []
+
+
+def test_several_runs_stand_one_behind_the_other_with_the_columns_of_all(examples):
+    small, duelled, nothing = examples.small()[0], examples.duelled()[0], examples.on_cpu()[0]
+    renamed = replace(with_case(small, "axis=1"), id="first")
+
+    found = export.joined([(renamed, None), (nothing, None), (replace(duelled, id="second"), None)])
+
+    assert list(found["run"].unique()) == ["first", "second"]
+    assert len(found) == len(export.table(small)) + len(export.table(duelled))
+    assert found[found["run"] == "second"]["param.axis"].isna().all()
+    assert {str(found[name].dtype) for name in ("process", "launches", "activities")} == {"Int64"}
+
+
+def test_verdicts_are_there_where_they_are_asked_for(examples):
+    run, judgements = examples.full()
+    judged = {(row.op, row.case): row for row in judgements.rows if row.case}
+
+    assert "verdict" not in export.table(run)
+    found = export.table(run, judgements)
+
+    for op, case, verdict, reason in set(zip(*(found[c] for c in ("op", "case", "verdict", "reason")), strict=True)):
+        assert verdict == judged[op, case].verdict.value
+        assert reason == judged[op, case].reasons[0].kind
+    assert found["change"].notna().any()
+
+
+@pytest.mark.parametrize("case", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\tx"])
+def test_a_name_that_a_spreadsheet_takes_for_a_formula_is_disarmed_in_csv_alone(examples, case):
+    run, _ = examples.small()
+    found = export.table(with_case(run, case))
+
+    written = read(found)
+
+    assert {row["case"] for row in written if row["case"][:1] == "'"} == {f"'{case}"}
+    assert not [cell for row in written for cell in row.values() if cell.startswith(export.FORMULA) and "." not in cell]
+    assert case in set(found["case"])
+
+
+def test_a_carriage_return_in_a_name_ends_no_line(examples):
+    run, _ = examples.small()
+
+    assert "\\rx=1" in {row["case"] for row in read(export.table(with_case(run, "\rx=1")))}
+
+
+def test_negative_numbers_stay_numbers_in_csv(examples):
+    run, _ = examples.duelled()
+
+    changes = [float(row["change_base"]) for row in read(export.table(run)) if row["change_base"]]
+
+    assert min(changes) < 0
+
+
+def test_csv_is_utf_8_with_plain_line_ends_and_reads_back_whatever_a_case_holds(examples):
+    run, _ = examples.small()
+    hostile = 'name=Zürich "数"\nline,rows=3'
+
+    data = export.to_csv(export.table(with_case(run, hostile)))
+
+    assert b"\r" not in data
+    rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+    assert hostile in {row["case"] for row in rows}
+    assert {row["param.rows"] for row in rows if row["case"] == hostile} == {"3"}
+
+
+def test_the_same_run_gives_the_same_bytes(examples):
+    run, _ = examples.duelled()
+
+    assert export.to_csv(export.table(run)) == export.to_csv(export.table(run))
+
+
+def test_without_pyarrow_parquet_is_refused_with_what_to_install(examples, monkeypatch):
+    run, _ = examples.small()
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+
+    with pytest.raises(MissingPackageError, match=r"pip install 'perfci\[parquet\]'"):
+        export.to_parquet(export.table(run))
+
+
+def test_parquet_holds_the_table_with_its_types(examples):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    run, judgements = examples.duelled()
+    run = with_case(run, "=cmd=1,rows=3")
+    found = export.joined([(run, judgements), (replace(examples.small()[0], id="other"), None)])
+
+    back = pd.read_parquet(io.BytesIO(export.to_parquet(found)), dtype_backend="numpy_nullable")
+
+    assert list(back.columns) == list(found.columns)
+    assert len(back) == len(found)
+    assert list(back["median_us"]) == list(found["median_us"])
+    assert list(back["process"]) == list(found["process"])
+    assert "=cmd=1,rows=3" in set(back["case"]), "texts are as they are"

@@ -1,0 +1,156 @@
+from dataclasses import replace
+
+import pytest
+
+from perfci.model import Judgements, OpRun, Suite, Verdict
+from perfci.report import frame, summary
+
+
+def bullets(run, judgements):
+    return summary.summary(run, judgements, frame.clocks(frame.blocks(run)))
+
+
+def line(found, word):
+    return next((line for line in found if line.startswith(f"**{word}**")), None)
+
+
+def judged(examples, *rows):
+    """(op, case, verdict, change, speedup)"""
+    found = [
+        examples.judgement(
+            op, case, verdict, examples.reason("example_same"),
+            examples.comparison(op, examples.performance_case(case, 10.0), change, speedup=speedup),
+        )
+        for op, case, verdict, change, speedup in rows
+    ]  # fmt: skip
+    return Judgements(tuple(found))
+
+
+def test_what_fails_is_counted_and_the_worst_named_with_its_number(examples):
+    found = judged(
+        examples,
+        ("a", "n=1", Verdict.REGRESSED, 0.03, 1.5),
+        ("b", "n=2", Verdict.REGRESSED, 0.08, 1.5),
+        ("a", "n=3", Verdict.TOO_SLOW, 0.0, 0.7),
+    )
+
+    told = line(bullets(examples.run([]), found), "Fails")
+
+    assert told == "**Fails**: 2 REGRESSED, the worst `b` `n=2` +8.0 %; 1 TOO_SLOW, `a` `n=3` 0.700x."
+
+
+def test_the_worst_of_wrong_cases_is_the_one_with_the_largest_error(examples):
+    rows = tuple(
+        examples.judgement("a", f"n={n}", Verdict.WRONG, examples.reason("example_wrong", max_abs=error, atol=0.01))
+        for n, error in enumerate((0.2, 7.5, None, float("nan")))
+    )
+
+    told = line(bullets(examples.run([]), Judgements(rows)), "Fails")
+
+    assert told == "**Fails**: 4 WRONG, the worst `a` `n=1` with a largest error of 7.50."
+
+
+def test_errors_have_no_worst_but_a_first(examples):
+    rows = tuple(
+        examples.judgement(op, None, Verdict.ERROR, examples.reason("example_raised"), suite=Suite.ACCURACY)
+        for op in ("a", "b")
+    )
+
+    assert line(bullets(examples.run([]), Judgements(rows)), "Fails") == "**Fails**: 2 ERROR, the first `a`."
+
+
+def test_what_is_unproven_is_counted_with_its_ops(examples):
+    rows = [(op, "n=1", Verdict.INCONCLUSIVE, 0.0, 1.5) for op in "abcd"] + [("a", "n=2", Verdict.STALE, None, 1.5)]
+
+    told = line(bullets(examples.run([]), judged(examples, *rows)), "Unproven")
+
+    assert told == "**Unproven**: 4 INCONCLUSIVE (`a`, `b` and 2 more), 1 STALE (`a`)."
+
+
+def test_what_got_faster_is_counted_and_the_most_named(examples):
+    found = judged(examples, ("a", "n=1", Verdict.IMPROVED, -0.03, 1.5), ("b", "n=2", Verdict.IMPROVED, -0.2, 1.5))
+
+    assert line(bullets(examples.run([]), found), "Faster") == "**Faster**: 2 cases, most of all `b` `n=2` -20.0 %."
+
+
+def test_expected_slow_downs_are_said_aloud(examples):
+    found = judged(examples, ("a", "n=1", Verdict.EXPECTED, 0.06, 1.5))
+
+    told = line(bullets(examples.run([]), found), "Slower as expected")
+
+    assert told == "**Slower as expected**: 1, the most `a` `n=1` +6.0 %."
+
+
+def test_the_speedup_of_a_few_ops_is_told_op_by_op(examples):
+    found = judged(examples, ("a", "n=1", Verdict.PASS, 0.0, 2.0), ("b", "n=2", Verdict.PASS, 0.0, 0.5))
+
+    told = line(bullets(examples.run([]), found), "Speedup")
+
+    assert told.startswith("**Speedup** over the reference, geometric mean of 2 cases: 1.00x (")
+    assert told.endswith("; by op `b` 0.500x, `a` 2.00x.")
+
+
+def test_of_many_ops_the_lowest_and_the_highest_are_told(examples):
+    rows = [(f"op{n}", "n=1", Verdict.PASS, 0.0, 1.0 + n) for n in range(summary.OPS + 1)]
+
+    told = line(bullets(examples.run([]), judged(examples, *rows)), "Speedup")
+
+    assert told.endswith("; by op from `op0` 1.00x to `op8` 9.00x.")
+
+
+def test_an_ordinary_run_has_nothing_to_take_care_of(examples):
+    run, judgements = examples.small()
+
+    assert any("power_cap" in block.state.throttle for block in run.ops[0].performance[0].blocks)
+    assert line(bullets(run, judgements), "Take care") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"stopped": "SIGINT"}, "stopped early by SIGINT"),
+        ({"dirty": True}, "the work tree had uncommitted changes"),
+        (
+            {"variables": {"CUDA_LAUNCH_BLOCKING": "1", "CUDA_VISIBLE_DEVICES": "2"}},
+            "set in the environment: `CUDA_LAUNCH_BLOCKING`",
+        ),
+        ({"throttle": ("thermal",)}, "thermal held the clock down in 8 of 24 blocks"),
+        ({"foreign_processes": 2}, "up to 2 processes of others on the device"),
+        ({"board": "GPU-1"}, "some blocks were measured on another board"),
+    ],
+)
+def test_what_makes_a_run_unlike_others_is_told(examples, changes, told):
+    run, judgements = examples.small()
+    op, first = run.ops[0], run.ops[0].performance[0]
+    if changes.keys() & {"dirty", "variables"}:
+        run = replace(run, environment=replace(run.environment, **changes))
+    elif changes.keys() & {"stopped"}:
+        run = replace(run, **changes)
+    else:
+        own = changes.keys() & {"board"}
+        blocks = tuple(
+            replace(block, **changes) if own else replace(block, state=replace(block.state, **changes))
+            for block in first.blocks
+        )
+        cases = (replace(first, blocks=blocks), *op.performance[1:])
+        run = replace(run, ops=(replace(op, performance=cases),))
+
+    assert line(bullets(run, judgements), "Take care") == f"**Take care**: {told}."
+
+
+def test_a_run_in_which_all_is_well_has_only_its_speedup(examples):
+    found = judged(examples, ("a", "n=1", Verdict.PASS, 0.0, 2.0))
+
+    assert bullets(examples.run([OpRun("a")]), found) == ("**Speedup** over the reference: 2.00x (1.97x to 2.03x).",)
+
+
+def test_nothing_judged_has_no_bullet(examples):
+    assert bullets(examples.run([]), Judgements(())) == ()
+
+
+@pytest.mark.parametrize("name", ["full", "duelled", "compiled"])
+def test_a_summary_fits_a_phone(examples, name):
+    found = bullets(*getattr(examples, name)())
+
+    assert 1 <= len(found) <= 7
+    assert all(len(each) < 420 for each in found)

@@ -1,0 +1,164 @@
+"""What needs no device works on Windows: it imports, judges stored runs, and writes files that either system reads."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import perfci
+from perfci import store
+from perfci.report.text import file_name
+
+ROOT = Path(perfci.__file__).parent
+HERE = Path(__file__).parent
+SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if "demo_project" not in path.parts]
+TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+
+IMPORT_ALL = """
+import importlib, pkgutil, perfci
+TORCH = "perfci.device."
+pure = ("perfci.device.fake", "perfci.device.lock", "perfci.device.seam", "perfci.device.nvml")
+for module in pkgutil.walk_packages(perfci.__path__, "perfci."):
+    left_out = module.name.startswith(TORCH) and module.name not in pure
+    if not (left_out or "demo_project" in module.name or module.name == "perfci.__main__"):
+        importlib.import_module(module.name)
+        print(module.name)
+"""
+
+RUN_ALL = """
+import sys, warnings
+warnings.filterwarnings("error", category=EncodingWarning, module=r"perfci(\\..*)?")
+from perfci.cli.main import run
+root = sys.argv[2]
+for command in (
+    ["compare", root + "/reports"],
+    ["show", root + "/reports", "--format", "json"],
+    ["export", root + "/reports", "--out", root + "/table.csv", "--verdicts"],
+    ["report", root + "/reports"],
+    ["accept", root + "/reports", "--op", "scale"],
+    ["compare", root + "/static"],
+):
+    print("code", command[0], run([*command, *([] if command[0] == "export" else ["--project", root])]), flush=True)
+"""
+
+
+def as_on_windows(code: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *options, str(HERE / "windows.py"), code, *arguments]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+
+
+def test_everything_but_torchs_half_of_the_devices_imports_on_windows():
+    done = as_on_windows(IMPORT_ALL)
+
+    assert done.returncode == 0, done.stderr
+    imported = set(done.stdout.split())
+    assert {f"perfci.{name}" for name in ("model", "store", "compare", "judge", "report.plots", "accept")} <= imported
+    assert {"perfci.cli.app", "perfci.cli.answers", "perfci.pipeline", "perfci.worker.parent"} <= imported
+
+
+def test_stored_runs_are_judged_shown_exported_rendered_and_accepted_on_windows(tmp_path):
+    shutil.copytree(HERE / "stored" / "format-1", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "kernels").mkdir()
+
+    done = as_on_windows(RUN_ALL, str(tmp_path), options=("-X", "warn_default_encoding"))
+
+    codes = re.findall(r"^code (\w+) (\d+)$", done.stdout, re.MULTILINE)
+    assert codes == [
+        ("compare", "2"), ("show", "0"), ("export", "0"), ("report", "0"), ("accept", "0"), ("compare", "2"),
+    ], done.stderr  # fmt: skip
+    assert "REGRESSED" in done.stdout
+    assert (tmp_path / "reports" / "report.md").exists()
+    assert b"\r" not in (tmp_path / "reports" / "report.md").read_bytes() + (tmp_path / "table.csv").read_bytes()
+    assert store.read_baseline(tmp_path / "baselines" / "fake-one" / "scale.json").cases
+
+
+# --- held by reading the source ---------------------------------------------------------------------------------------
+
+POSIX = frozenset({"fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty"})
+
+
+def test_no_module_needs_posix_to_be_imported():
+    assert [(name, found) for name, tree in TREES.items() if (found := _imported(tree) & POSIX)] == []
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """What a module imports when it is imported."""
+    found = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+    return found | {node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)}
+
+
+def test_every_text_is_read_and_written_as_utf_8_with_plain_line_ends():
+    assert [(name, call) for name, tree in TREES.items() for call in _careless(tree)] == []
+
+
+def _careless(tree: ast.Module) -> Iterator[str]:
+    """Calls that leave the encoding or the line ends to the system."""
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        given = {keyword.arg for keyword in call.keywords}
+        if {"text", "universal_newlines"} & given and "encoding" not in given and name in {"run", "Popen"}:
+            yield ast.unparse(call)
+        # One with an argument is not a path's, but a distribution's.
+        if name == "read_text" and "encoding" not in given and not call.args:
+            yield ast.unparse(call)
+        if name == "write_text" and not {"encoding", "newline"} <= given:
+            yield ast.unparse(call)
+        if name == "open" and _is_text(call) and "encoding" not in given and None not in given:
+            yield ast.unparse(call)
+
+
+def _is_text(call: ast.Call) -> bool:
+    """Whether it opens a file as text; files are opened by `Path.open`, descriptors by `os.open`."""
+    if ast.unparse(call.func) in {"os.open", "gzip.open", "Image.open"}:
+        return False
+    modes = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    return not any("b" in mode for mode in modes)
+
+
+def test_no_relative_path_is_stored_with_the_systems_own_separator():
+    trees = {
+        name: tree for name, tree in TREES.items() if not name.startswith(("cli/", "scaffold/"))
+    }  # which only show them
+
+    calls = [(name, ast.unparse(node)) for name, tree in trees.items() for node in ast.walk(tree) if _worded(node)]
+    assert calls == []
+
+
+def _worded(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "str" or not node.args:
+        return False
+    inner = node.args[0]
+    return isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "relative_to"
+
+
+# --- names of files ---------------------------------------------------------------------------------------------------
+
+HOSTILE = ("con", "a:b", "rows=1,cols=*", "x|y?", "trailing. ", "..", "", '<"quoted">', "Zürich数", "n" * 300, "a/b\\c")
+
+
+@pytest.mark.parametrize("op", HOSTILE)
+def test_a_picture_of_any_op_has_a_name_that_windows_takes(op):
+    name = f"speedup-{file_name(op)}.png"
+
+    assert re.fullmatch(r"[A-Za-z0-9_.-]+", name)
+    assert len(name) < 100
+
+
+def test_pictures_of_ops_that_differ_in_case_alone_do_not_replace_each_other():
+    from perfci.report.plots import _file_names
+
+    names = _file_names(["relu", "Relu", "soft max", "soft-max", "matmul"])
+
+    assert len({name.casefold() for name in names}) == 5
+
+
+def test_stored_samples_hold_no_path_with_backslashes():
+    for path in (HERE / "stored").rglob("*.json"):
+        assert "\\\\" not in path.read_text(encoding="utf-8")
