@@ -119,17 +119,17 @@ def _visible(variables: Mapping[str, str], place: Place) -> dict[str, str]:
 
 
 def _python_path(variables: Mapping[str, str], place: Place, bench: Bench) -> dict[str, str]:
-    """Where a worker finds modules: the base's own project in the place of the one under test.
+    """Where a worker finds modules: this perfci, then the base's own project in the place of the one under test.
 
-    Another interpreter is lent perfci, and sees nothing else that was added for this one.
+    Another interpreter sees nothing else that was added for this one.
     """
     root, given = bench.settings.root, variables.get("PYTHONPATH", "").split(os.pathsep)
     entries = [Path(entry) for entry in given if entry]
     kept = [inside(entry, root, place.root or root) for entry in entries]
     if place.python:
         own = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
-        kept = [_own_package(bench.folder), *own]
-    return {"PYTHONPATH": os.pathsep.join(map(str, kept))} if kept else {}
+        kept = own
+    return {"PYTHONPATH": os.pathsep.join(map(str, (_own_package(bench.folder), *kept)))}
 
 
 def _own_package(folder: Path) -> Path:

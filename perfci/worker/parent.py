@@ -198,8 +198,9 @@ class Running:
 def _start(job: Job, around: Surroundings, writing: int) -> subprocess.Popen[bytes]:
     around.log.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
-        # Fault handler: the log then holds the stack of a segmentation fault.
-        [around.python, "-X", "faulthandler", "-m", "perfci.worker.child"],
+        # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a base
+        # of perfci's own repository, must not be taken for this one.
+        [around.python, "-P", "-X", "faulthandler", "-m", "perfci.worker.child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -12,6 +12,8 @@ import pytest
 
 import perfci
 from perfci.pipeline.bench import Place, inside, opened, surroundings
+from perfci.worker.parent import run_worker
+from perfci.worker.protocol import Job, Ready
 
 
 @pytest.fixture
@@ -78,9 +80,10 @@ def test_a_worker_runs_in_the_project_it_works_on_and_its_log_lies_in_the_report
 def test_the_search_path_leads_a_worker_of_the_base_to_the_bases_modules(bench, settings, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(settings.root / "src"), "/opt/library", "relative"]))
 
-    ours = variables(bench)["PYTHONPATH"].split(os.pathsep)
-    base = variables(bench, root=tmp_path / "base")["PYTHONPATH"].split(os.pathsep)
+    lent, *ours = variables(bench)["PYTHONPATH"].split(os.pathsep)
+    _, *base = variables(bench, root=tmp_path / "base")["PYTHONPATH"].split(os.pathsep)
 
+    assert (Path(lent) / "perfci").resolve() == Path(perfci.__file__).parent
     assert ours == [str(settings.root / "src"), "/opt/library", "relative"]
     assert base == [str(tmp_path / "base" / "src"), "/opt/library", "relative"]
 
@@ -101,10 +104,22 @@ def test_another_interpreter_is_lent_perfci_and_nothing_that_was_added_for_this_
     assert "PYTHONHOME" not in around.environment
 
 
-def test_without_a_search_path_none_is_made_up(bench, monkeypatch):
+def test_without_a_search_path_there_is_perfci_alone(bench, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
-    assert "PYTHONPATH" not in variables(bench)
+    assert [path.name for path in Path(variables(bench)["PYTHONPATH"]).iterdir()] == ["perfci"]
+
+
+def test_a_worker_runs_this_perfci_whatever_lies_in_its_folder(bench, tmp_path):
+    (tmp_path / "perfci").mkdir()
+    (tmp_path / "perfci" / "__init__.py").write_text("raise ImportError('the perfci of another revision')")
+    job = Job(task="describe", ops=(), shared_folder=str(tmp_path), device="fake", seed=1, root=str(tmp_path))
+    heard = []
+
+    failure = run_worker(job, surroundings(bench, Place("describe-base", "fake", tmp_path)), heard.append)
+
+    assert failure is None
+    assert any(isinstance(message, Ready) for message in heard)
 
 
 def test_the_lent_package_is_perfci_for_whoever_imports_it(bench):
