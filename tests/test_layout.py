@@ -20,6 +20,7 @@ ROWS = (
     ("cli",),
     ("results",),
     ("pipeline",),
+    ("note",),
     ("worker",),
     (
         "discover",
@@ -55,7 +56,9 @@ HOMES = {
     "click": ("cli",),
     "rich": ("cli",),
     "typer": ("cli",),
-    "jinja2": ("report.markdown",),
+    "gitlab": ("note.api",),
+    "requests": ("note.api",),
+    "jinja2": ("report.markdown", "report.html.page"),
     "matplotlib": ("report.figures", "report.plots"),
     "PIL": ("report.figures",),  # a part of matplotlib, as it were: it writes the PNGs
     # What is said between processes, and files, whose faults need their places; bounds mark the records' own fields.

@@ -50,12 +50,12 @@ def against(wanted: Request, revision: str | None, duel: str, python: str | None
     return dataclasses.replace(wanted, against=revision, duel=DuelWhat(str(duel)), base_python=python, targets=names)
 
 
-def check(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
+def check(wanted: Request, project: Path, *, strict: bool, json: bool, html: bool = False) -> int:
     """The whole flow, with the report."""
     where = language.load(project)
     with Progress() as progress:
         found, judgements = pipeline.check(where, wanted, _command(), progress)
-    return _told(found, judgements, where, strict=strict, json=json)
+    return _told(found, judgements, where, strict=strict, json=json, html=html)
 
 
 def run(wanted: Request, project: Path, *, json: bool) -> int:
@@ -95,14 +95,14 @@ def selftest(wanted: Request, project: Path, *, json: bool) -> int:
     return Exit.OK if found.passed else Exit.GATE_FAILED
 
 
-def _told(found: Run, judgements: Judgements, where: Settings, *, strict: bool, json: bool) -> int:
+def _told(found: Run, judgements: Judgements, where: Settings, *, strict: bool, json: bool, html: bool = False) -> int:
     """Print the verdicts, write the report, and give the exit code."""
     # The verdicts first: they are known even where the report cannot be written.
     if json:
         _print_json(data.to_json(judgements, found))
     else:
         _print_verdicts(found, judgements, strict=strict)
-    path = _write_report(found, judgements, where, where.reports)
+    path = _write_report(found, judgements, where, where.reports, html=html)
     if not json:
         _plain(say("Report: {path}", path=_relative(path)))
     return exit_code(judgements.gate, strict=strict)
@@ -122,11 +122,11 @@ def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, j
     return exit_code(judgements.gate, strict=strict)
 
 
-def report(path: Path, out: Path | None, project: Path) -> int:
+def report(path: Path, out: Path | None, project: Path, *, html: bool = False) -> int:
     """Render a stored run."""
     where, found = language.load(project), store.read_run(path)
     folder = out or (path if path.is_dir() else path.parent)
-    written = _write_report(found, pipeline.decide(found, where), where, folder, path)
+    written = _write_report(found, pipeline.decide(found, where), where, folder, path, html=html)
     _plain(say("Report: {path}", path=_relative(written)))
     return Exit.OK
 
@@ -237,11 +237,11 @@ def _known_ops(run: Run, ops: Sequence[str]) -> None:
 
 
 def _write_report(
-    run: Run, judgements: Judgements, where: Settings, folder: Path, launches: Path | None = None
+    run: Run, judgements: Judgements, where: Settings, folder: Path, launches: Path | None = None, *, html: bool = False
 ) -> Path:
     from perfci import report
 
-    return report.write(run, judgements, folder, launches or folder, pipeline.baselines_for(run, where))
+    return report.write(run, judgements, folder, launches or folder, pipeline.baselines_for(run, where), html=html)
 
 
 def _print_verdicts(run: Run, judgements: Judgements, *, strict: bool) -> None:

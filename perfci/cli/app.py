@@ -147,6 +147,10 @@ Lang = Annotated[
     ),
 ]
 Output = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
+Html = Annotated[
+    bool,
+    typer.Option("--html", show_default="off", help="Write report.html too: one page that needs no network."),
+]
 Project = Annotated[Path, typer.Option("--project", metavar="DIR", help="A folder of the project.")]
 RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run.json, or the folder that holds one.")]
 HERE = Path()
@@ -171,6 +175,7 @@ def check(
     budget: Budget = 1.0,
     seed: Seed = None,
     strict: Strict = False,
+    html: Html = False,
     suite: SuiteOption = SuiteKind.BOTH,
     timer: Timer = TimerKind.AUTO,
     against: Against = None,
@@ -186,7 +191,7 @@ def check(
 
     request = answers.request(op, case, device, budget, seed, suite, timer)
     request = answers.against(request, against, duel, base_python, target)
-    return answers.check(request, project, strict=strict, json=output is Format.JSON)
+    return answers.check(request, project, strict=strict, json=output is Format.JSON, html=html)
 
 
 @app.command()
@@ -277,13 +282,41 @@ def report(
         Path | None,
         typer.Option("--out", metavar="DIR", show_default="beside the run", help="Where to write it."),
     ] = None,
+    html: Html = False,
     project: Project = HERE,
     lang: Lang = None,
 ) -> int:
-    """Render a run as Markdown and pictures; needs no device and no torch."""
+    """Render a run as Markdown and pictures, JUnit and metrics; needs no device and no torch."""
     from perfci.cli import answers
 
-    return answers.report(run, out, project)
+    return answers.report(run, out, project, html=html)
+
+
+@app.command()
+def note(
+    run: RunFile,
+    report: Annotated[
+        str | None,
+        typer.Option(
+            "--report",
+            metavar="PATH",
+            show_default="reports/report.md of the job",
+            help="The report's place among the job's artefacts, or its address.",
+        ),
+    ] = None,
+    key: Annotated[
+        str, typer.Option("--key", metavar="NAME", help="Tells this note from others of perfci in one merge request.")
+    ] = "check",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", show_default="off", help="Print the note, and post nothing.")
+    ] = False,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Post a run's note in its GitLab merge request, and on GitHub in the step's summary; never fails a job."""
+    from perfci.cli import notes
+
+    return notes.post(run, project, report=report, key=key, dry_run=dry_run)
 
 
 @app.command()

@@ -16,6 +16,8 @@ from perfci.wording import sentence
 if TYPE_CHECKING:
     import pandas as pd
 
+    from perfci.report.sections import Material
+
 REPORT = "report.md"
 
 
@@ -25,14 +27,18 @@ def write(
     folder: Path,
     launches: Path | None = None,
     baselines: Mapping[str, Baseline] | None = None,
+    *,
+    html: bool = False,
 ) -> Path:
     """Write `report.md` and its pictures into the folder, replacing those of an earlier report; the report's path.
+
+    Beside them `junit.xml` and `metrics.txt`, for what shows tests and metrics, and if wanted the page `report.html`.
 
     `launches` is the folder that holds the raw launches (or that file). With them percentiles are those of all launches
     and their distribution is drawn; without, they come from the blocks' summaries. `baselines`, op -> what is stored
     for it, stand beside the launches where they are of the run's device and timer.
     """
-    from perfci.report import against, build, frame, markdown, plots
+    from perfci.report import against, build, frame, junit, markdown, metrics, plots
     from perfci.report.sections import Material
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,10 +48,21 @@ def write(
     spreads, clocks = frame.spreads(table, raw), frame.clocks(table)
     drawn = plots.write(run, judgements, folder, raw, spreads=spreads, baselines=baselines)
     noises = against.noises(run, judgements)
-    page = build.report(Material(run, judgements, spreads, clocks, drawn.ops, noises, drawn.roofline))
+    material = Material(run, judgements, spreads, clocks, drawn.ops, noises, drawn.roofline)
+    page = build.report(material)
     if stored.note:
         page = replace(page, notes=(*page.notes, inline(sentence(stored.note))))
+    junit.write(run, judgements, folder)
+    metrics.write(run, judgements, folder, baselines)
+    if html:
+        _write_page(material, folder, stored, baselines)
     return write_atomically(folder / REPORT, markdown.render(page).encode())
+
+
+def _write_page(material: Material, folder: Path, stored: Launches, baselines: Mapping[str, Baseline] | None) -> None:
+    from perfci.report.html import put
+
+    put(material, folder, stored.rows, baselines, [sentence(stored.note)] if stored.note else [])
 
 
 def _stored(launches: Path | None) -> Launches:

@@ -1,0 +1,67 @@
+"""How long the page of 500 cases takes to render, and how large it is; the aims are 2 s and 5 MB.
+
+Two runs, each with every launch stored: one judged against baselines, and one of a merge request whose cases were all
+timed beside the base. `alone` is the page by itself; `beside` what it adds to a Markdown report, which has read the
+launches and made the tables that both share.
+
+Run: python benchmarks/html_speed.py [OPS CASES_EACH]
+"""
+
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from perfci import store
+from perfci.model import Judgements, Run
+from perfci.report import against, frame, html
+from perfci.report.sections import Material
+
+HERE = Path(__file__).parent
+
+
+def main(ops: int = 10, cases: int = 50) -> None:
+    examples = load("example_runs", HERE.parent / "tests" / "example_runs.py")
+    write_launches = load("report_speed", HERE / "report_speed.py").write_launches
+    measure("warm-up", *examples.small(), write_launches)
+    measure("screened", *examples.large(ops, cases), write_launches)
+    measure("duelled", *examples.large_duelled(ops, cases), write_launches)
+
+
+def load(name: str, path: Path):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def measure(name: str, run: Run, judgements: Judgements, write_launches: Callable) -> None:
+    """Render one page both ways, and tell what it took."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        write_launches(run, folder)
+        alone = timed(lambda: html.write(run, judgements, folder, folder))
+        stored = store.read_launches(folder)
+        table = frame.blocks(run)
+        spreads = frame.spreads(table, frame.launches(stored.rows))
+        material = Material(run, judgements, spreads, frame.clocks(table), {}, against.noises(run, judgements))
+        beside = timed(lambda: html.put(material, folder, stored.rows))
+        size = (folder / html.REPORT).stat().st_size
+    count = sum(bool(case.blocks) for op in run.ops for case in op.performance)
+    print(
+        f"{name}: {count} cases in {len(run.ops)} ops: alone {alone[0]:.1f} s ({alone[1]:.1f} s of CPU), beside "
+        f"{beside[0]:.1f} s ({beside[1]:.1f} s of CPU); {size / 1e6:.2f} MB"
+    )
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Wall and CPU seconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

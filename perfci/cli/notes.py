@@ -1,0 +1,55 @@
+"""`perfci note`: the merge request's note, and GitHub's summary of a step. What fails here warns, and gates nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from perfci import note, pipeline, store
+from perfci.cli import language
+from perfci.cli.exits import Exit
+from perfci.errors import MissingPackageError
+from perfci.model import Judgements, Reason, Run
+from perfci.wording import say, sentence
+
+
+def post(path: Path, project: Path, *, report: str | None, key: str, dry_run: bool) -> int:
+    """Post the note on a stored run, or print it; exit 0 whatever becomes of it."""
+    where, run = language.load(project), store.read_run(path)
+    judgements = pipeline.decide(run, where)
+    if dry_run:
+        sys.stdout.write(note.compose(run, judgements, note.links(os.environ, report), key=key))
+        return Exit.OK
+    _warn([*_posted(run, judgements, path if path.is_dir() else path.parent, report, key), *_summed(run, judgements)])
+    return Exit.OK
+
+
+def _posted(run: Run, judgements: Judgements, folder: Path, report: str | None, key: str) -> Iterable[Reason]:
+    """Why the note is not there, or not whole. On GitHub, where there is no note, that is no news."""
+    target = note.target(os.environ)
+    if isinstance(target, Reason):
+        return [] if os.environ.get("GITHUB_STEP_SUMMARY") else [target]
+    try:
+        links = note.links(os.environ, report)
+        done = note.post(run, judgements, target, links, note.pictures(judgements, folder), key=key)
+    except MissingPackageError as error:
+        return [error.reason]
+    if done.note is not None:
+        new, old = (
+            say("The note is new: {number}.", number=done.note),
+            say("The note stands: {number}.", number=done.note),
+        )
+        print(new if done.created else old)
+    return done.problems
+
+
+def _summed(run: Run, judgements: Judgements) -> Iterable[Reason]:
+    problem = note.summarise(run, judgements, note.links(os.environ), os.environ)
+    return [problem] if problem else []
+
+
+def _warn(problems: Iterable[Reason]) -> None:
+    for problem in problems:
+        print(f"perfci: {sentence(problem)}", file=sys.stderr)

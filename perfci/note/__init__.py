@@ -1,0 +1,33 @@
+"""What a merge request's readers see of a run: one note, updated in place, and the same as a job's summary on GitHub.
+
+    markup      what GitLab's Markdown would make of foreign text beyond Markdown itself, undone
+    body        the text: from a run and its judgements, pure
+    pictures    which pictures of the report are worth showing
+    place       where the note goes: GitLab's variables, validated
+    api         GitLab's REST interface through python-gitlab: bounded in time, a token that stays on one server
+    posting     find, upload, write
+    summary     the same text for GitHub
+
+A note that cannot be posted is a `Reason` to warn with, and changes no verdict.
+"""
+
+from perfci.note.body import LIMIT, Links, Shown, compose
+from perfci.note.pictures import Picture, pictures
+from perfci.note.place import Target, links, target
+from perfci.note.posting import Posted, post
+from perfci.note.summary import summarise
+
+__all__ = [
+    "LIMIT",
+    "Links",
+    "Picture",
+    "Posted",
+    "Shown",
+    "Target",
+    "compose",
+    "links",
+    "pictures",
+    "post",
+    "summarise",
+    "target",
+]

@@ -1,0 +1,74 @@
+r"""Foreign text in GitLab's own Markdown, which reads more out of a text than Markdown does.
+
+`perfci.report.text` escapes for Markdown and tables. GitLab then looks through the finished page's text for what it
+links: mentions, references with quoted names, emoji, bare commit hashes, keys of other trackers, projects, tables of
+contents, inline differences, placeholders. An escaping backslash is gone by then, so what would be found is parted by a
+zero-width space, and what looks like a hash becomes code. Within code nothing is looked for but a colour.
+
+No line may begin with foreign text: there a slash is a command to GitLab.
+"""
+
+from __future__ import annotations
+
+import re
+
+from perfci.report import text
+from perfci.report.text import BREAK
+
+_GLFM = re.compile(
+    r"(?P<code>`[^`]+`)"
+    r"|(?P<kept>&#8203;|&lt;)"
+    r"|(?P<project>(?<=[\w.-])&gt;)"
+    r"|(?P<mark>\\?[@#!%~$^]|&amp;)(?=[\\\"\w{]|\.\w)"
+    r"|(?P<iteration>\\\*)(?=iteration)"
+    r"|(?P<bracket>\\?\[)(?=\\?\[|[+^-]|[\w-]+:|\\?_?TOC|[ xX\\~]{0,2}\])"
+    r"|(?P<brace>\{)(?=[+-])"
+    r"|(?P<emoji>\\?:)(?=[\w+.\\-]+:)"
+    r"|(?P<tracker>(?<![A-Za-z0-9])[A-Z][A-Z0-9_]*-)(?=\d)"
+    r"|(?P<hash>(?<![\w`$.\\-])[0-9A-Fa-f]{7,64}(?![\w`$]))"
+    r"|(?P<hex>[0-9A-Fa-f]{6})(?=[0-9A-Fa-f])"
+    r"|(?P<escaped>\\.)",
+    re.DOTALL,
+)
+_COLOUR = re.compile(r"(?i)`\s*(?:#[0-9a-f]{3,8}|(?:rgb|hsl)a?\(.*\))\s*`")
+_BEFORE = frozenset({"project"})
+_AFTER = frozenset({"mark", "iteration", "bracket", "brace", "emoji", "tracker", "hex"})
+
+
+def inline(foreign: str, limit: int = text.SENTENCE_LIMIT) -> str:
+    r"""Foreign text as Markdown for a note, shown as it is, within a line.
+
+    >>> inline("@all closes #1")
+    '@&#8203;all closes #&#8203;1'
+    >>> inline("done :tada: in deadbeef, see ABC-1")
+    'done :&#8203;tada: in `deadbeef`, see ABC-&#8203;1'
+    """
+    return harden(text.inline(foreign, limit))
+
+
+def code(foreign: str, limit: int = text.NAME_LIMIT) -> str:
+    r"""A name as code for a note.
+
+    >>> print(code("rows=7,dtype=float16"), code("#F00000"))
+    `rows=7,dtype=float16` &#8203;\#&#8203;F00000&#8203;
+    """
+    return harden(text.code(foreign, limit))
+
+
+def harden(markdown: str) -> str:
+    """What the report's own escaping gave, with all undone that GitLab would read out of it; twice is as once."""
+    return _GLFM.sub(_parted, markdown)
+
+
+def _parted(found: re.Match[str]) -> str:
+    kind, shown = found.lastgroup, found.group()
+    if kind == "code":
+        colour = _COLOUR.fullmatch(shown)
+        return f"{BREAK}{harden(text.inline(shown.strip('`').strip()))}{BREAK}" if colour else shown
+    if kind == "hash":
+        return f"`{shown}`"
+    if kind in _BEFORE:
+        return BREAK + shown
+    if kind in _AFTER and not found.string.startswith(BREAK, found.end()):
+        return shown + BREAK
+    return shown

@@ -1,0 +1,64 @@
+"""The report as one self-contained page: `report.html`, which needs no network, and no JavaScript to be read.
+
+markup     the report's texts as HTML
+charts     a sheet as SVG, or packed as numbers for the page's script
+drawings   the charts of a case and of an op
+table      the table of cases
+cases      what is told of a case when its row is opened
+page       all of it, in one file; beside it the template, style.css and page.js
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfci.model import Baseline, Judgements, Run
+from perfci.store import LaunchRow, read_launches
+from perfci.store.files import write_atomically
+from perfci.wording import sentence
+
+if TYPE_CHECKING:
+    from perfci.report.sections import Material
+
+REPORT = "report.html"
+
+
+def write(
+    run: Run,
+    judgements: Judgements,
+    folder: Path,
+    launches: Path | None = None,
+    baselines: Mapping[str, Baseline] | None = None,
+) -> Path:
+    """Write `report.html` into the folder, replacing an earlier one; its path.
+
+    `launches` is the folder that holds the raw launches (or that file): with them distributions are those of all
+    launches, without those of the blocks' medians. `baselines`, op -> what is stored for it, stand beside them where
+    they are of the run's device and timer. Raises StoredFileError where a file cannot be read or written.
+    """
+    from perfci.report import against, frame
+    from perfci.report.sections import Material
+
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = read_launches(launches if launches.is_dir() else launches.parent) if launches else None
+    rows = stored.rows if stored else ()
+    table = frame.blocks(run)
+    spreads = frame.spreads(table, frame.launches(rows) if rows else None)
+    material = Material(run, judgements, spreads, frame.clocks(table), {}, against.noises(run, judgements))
+    notes = [sentence(stored.note)] if stored and stored.note else []
+    return put(material, folder, rows, baselines, notes)
+
+
+def put(
+    material: Material,
+    folder: Path,
+    launches: Sequence[LaunchRow] = (),
+    baselines: Mapping[str, Baseline] | None = None,
+    notes: Sequence[str] = (),
+) -> Path:
+    """The same from what the Markdown report is made of, so that both share the work; notes are added to the page's."""
+    from perfci.report.html import page
+
+    return write_atomically(folder / REPORT, page.render(material, launches, baselines or {}, notes).encode())

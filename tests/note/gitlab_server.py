@@ -1,0 +1,172 @@
+"""A small HTTP server that behaves as GitLab's REST interface does for the notes and uploads of project 7's !3.
+
+Faults are planned beforehand: `server.plan("POST /notes", Fault(status=503))` befalls the next call that fits.
+"""
+
+import json
+import re
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+OWN, OTHER = 100, 200
+"""Users: the token's, and somebody else."""
+
+NOTES = "/api/v4/projects/7/merge_requests/3/notes"
+UPLOADS = "/api/v4/projects/7/uploads"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What becomes of a call in the place of its answer."""
+
+    status: int = 200
+    headers: dict = field(default_factory=dict)
+    body: bytes = b'{"message": "planned"}'
+    hang: bool = False
+    """no answer at all"""
+    cut: bool = False
+    """the connection ends in the middle of the answer"""
+    done: bool = False
+    """the call is done all the same"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request as it arrived."""
+
+    verb: str
+    path: str
+    query: dict
+    headers: dict
+    body: bytes
+
+
+class GitLab:
+    """The server in threads of its own, from its making until `close`."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.calls: list[Call] = []
+        self.notes: list[dict] = []
+        self.uploads: list[bytes] = []
+        self.faults: list[tuple[str, str, Fault]] = []
+        self.per_page_limit = 100
+        self.page_headers = ("X-Next-Page", "Link")
+        self.closing = threading.Event()
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._http.daemon_threads = True
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self.api = f"{self.url}/api/v4"
+
+    def close(self) -> None:
+        self.closing.set()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def plan(self, what: str, *faults: Fault) -> None:
+        """what: verb and the end of the path, such as "POST /notes"; one fault a call."""
+        verb, ending = what.split()
+        self.faults += [(verb, ending, fault) for fault in faults]
+
+    def add(self, body: str, author: int = OTHER, **more) -> dict:
+        note = {"id": 1000 + len(self.notes), "body": body, "author": {"id": author}, "system": False, **more}
+        self.notes.append(note)
+        return note
+
+    def fault(self, call: Call) -> Fault | None:
+        for planned in self.faults:
+            if planned[0] == call.verb and call.path.endswith(planned[1]):
+                self.faults.remove(planned)
+                return planned[2]
+        return None
+
+    def count(self, verb: str, ending: str) -> int:
+        return sum(call.verb == verb and call.path.endswith(ending) for call in self.calls)
+
+    def answer(self, call: Call) -> tuple[int, dict, object]:
+        if call.headers.get("private-token") != self.token:
+            return 401, {}, {"message": "401 Unauthorized"}
+        if (call.verb, call.path) == ("GET", "/api/v4/user"):
+            return 200, {}, {"id": OWN, "username": "project_7_bot"}
+        if call.path == NOTES:
+            return self._list(call) if call.verb == "GET" else self._create(call)
+        if (call.verb, call.path) == ("POST", UPLOADS):
+            return self._upload(call)
+        if (found := re.fullmatch(f"{NOTES}/(\\d+)", call.path)) and call.verb == "PUT":
+            return self._update(int(found.group(1)), call)
+        return 404, {}, {"message": "404 Not found"}
+
+    def _list(self, call: Call) -> tuple[int, dict, object]:
+        size = min(int(call.query.get("per_page", ["20"])[0]), self.per_page_limit)
+        page = int(call.query.get("page", ["1"])[0])
+        found = self.notes[(page - 1) * size : page * size]
+        more = page * size < len(self.notes)
+        headers = {"X-Page": str(page), "X-Next-Page": str(page + 1) if more else ""}
+        if more:
+            headers["Link"] = f'<http://internal.invalid{NOTES}?page={page + 1}&per_page={size}>; rel="next"'
+        return 200, {name: value for name, value in headers.items() if name in self.page_headers}, found
+
+    def _create(self, call: Call) -> tuple[int, dict, object]:
+        body = json.loads(call.body)["body"]
+        if len(body) > 1_000_000:
+            return 400, {}, {"message": {"note": ["is too long (maximum is 1000000 characters)"]}}
+        return 201, {}, self.add(body, OWN)
+
+    def _update(self, number: int, call: Call) -> tuple[int, dict, object]:
+        note = next((note for note in self.notes if note["id"] == number), None)
+        if note is None:
+            return 404, {}, {"message": "404 Note Not Found"}
+        if note["author"]["id"] != OWN:
+            return 403, {}, {"message": "403 Forbidden"}
+        note["body"] = json.loads(call.body)["body"]
+        return 200, {}, note
+
+    def _upload(self, call: Call) -> tuple[int, dict, object]:
+        found = re.search(rb'name="file"; filename="([^"]+)".*?\r\n\r\n(.*?)\r\n--', call.body, re.DOTALL)
+        if not found:
+            return 400, {}, {"error": "file is invalid"}
+        self.uploads.append(found.group(2))
+        url = f"/uploads/{len(self.uploads):032x}/{found.group(1).decode()}"
+        return 201, {}, {"id": 1, "alt": "plot", "url": url, "full_path": f"/-/project/7{url}", "markdown": "x"}
+
+
+def _handler(server: GitLab) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10
+
+        def _serve(self) -> None:
+            parts = urlsplit(self.path)
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            call = Call(self.command, parts.path, parse_qs(parts.query), headers, body)
+            server.calls.append(call)
+            fault = server.fault(call)
+            if fault is None or fault.done:
+                status, sent, found = server.answer(call)
+                answer = status, sent, json.dumps(found).encode()
+            if fault is not None:
+                answer = fault.status, fault.headers, fault.body
+                if fault.hang:
+                    server.closing.wait(10)
+                    return
+            self._send(*answer, cut=fault is not None and fault.cut)
+
+        def _send(self, status: int, headers: dict, body: bytes, *, cut: bool) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Type": "application/json", **headers}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body) + 100 * cut))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    return Handler

@@ -1,0 +1,136 @@
+"""Pages of the example runs, read back with Python's own parser."""
+
+import functools
+import json
+import random
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from perfci import store, wording
+from perfci.report import html
+
+VOID = {"meta", "input", "wbr", "br", "link", "img"}
+
+
+@dataclass
+class Node:
+    """An element with its attributes, children and texts."""
+
+    name: str
+    attributes: dict = field(default_factory=dict)
+    children: list = field(default_factory=list)
+
+    def all(self, name=None, **attributes):
+        """Every element below it of a name with these attributes; class_ for one of its classes."""
+        wanted = attributes.pop("class_", None)
+        for child in self.children:
+            if isinstance(child, Node):
+                fits = name in {None, child.name} and all(child.attributes.get(k) == v for k, v in attributes.items())
+                if fits and (wanted is None or wanted in child.attributes.get("class", "").split()):
+                    yield child
+                yield from child.all(name, **attributes, **({"class_": wanted} if wanted else {}))
+
+    def one(self, *args, **attributes):
+        return next(self.all(*args, **attributes))
+
+    @property
+    def text(self):
+        return "".join(child if isinstance(child, str) else child.text for child in self.children)
+
+
+class Parser(HTMLParser):
+    """Builds the tree, and fails where tags do not match."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.root = Node("root")
+        self.open = [self.root]
+
+    def handle_starttag(self, tag, attrs):
+        assert len({name for name, _ in attrs}) == len(attrs), f"{tag} has an attribute twice"
+        node = Node(tag, dict(attrs))
+        self.open[-1].children.append(node)
+        if tag not in VOID:
+            self.open.append(node)
+
+    def handle_startendtag(self, tag, attrs):
+        self.open[-1].children.append(Node(tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop().name == tag
+
+    def handle_data(self, data):
+        self.open[-1].children.append(data)
+
+
+def parsed(source: str) -> Node:
+    parser = Parser()
+    parser.feed(source)
+    parser.close()
+    assert parser.open == [parser.root]
+    return parser.root
+
+
+@dataclass(frozen=True)
+class Page:
+    """A written page."""
+
+    path: Path
+    source: str
+    root: Node
+
+    @property
+    def data(self):
+        """What its script draws from."""
+        return json.loads(self.root.one("script", id="data").text)
+
+    def rows(self):
+        """The lines of the table of cases."""
+        return list(self.root.one("table", id="table").all("tbody", **{}))
+
+
+def read(path: Path) -> Page:
+    source = path.read_text(encoding="utf-8")
+    return Page(path, source, parsed(source))
+
+
+@pytest.fixture(scope="session")
+def parse():
+    return parsed
+
+
+@pytest.fixture(scope="module")
+def page(examples, sentences, tmp_path_factory):
+    """An example's page by name, written once a module; with its launches where asked."""
+
+    @functools.cache
+    def make(name: str, launches: bool = False, language: str = "en") -> Page:
+        run, judgements = getattr(examples, name)()
+        folder = tmp_path_factory.mktemp(name)
+        if launches:
+            write_launches(run, folder)
+        with wording.speaking(language):
+            return read(html.write(run, judgements, folder, folder if launches else None))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def read_page():
+    return read
+
+
+def write_launches(run, folder):
+    """Thirty launches around every block's medians."""
+    rng = random.Random(1)
+    for op in run.ops:
+        for case in op.performance:
+            for block in case.blocks:
+                arms = {
+                    arm: [t.time.median_us * (1 + rng.gauss(0, 0.01)) for _ in range(30)]
+                    for arm, t in block.arms.items()
+                }
+                store.append_launches(folder, op.op, case.case, block.process, block.index, arms)

@@ -1,0 +1,369 @@
+"""The page in a real browser: its order, its filters, its keys, its charts, on a desk, on a phone and on paper."""
+
+import importlib.util
+import io
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+spec = importlib.util.spec_from_file_location("perfci_test_browser", Path(__file__).with_name("browser.py"))
+browsers = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(browsers)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(browsers.executable() is None, reason="chromium is not installed here"),
+]
+
+SLOW = "softmax/rows=4096,cols=1024,dtype=float16"
+FINE = "softmax/rows=4096,cols=512,dtype=float16"
+ROWS = "[...document.querySelectorAll('#table > tbody')].filter((body) => body.getClientRects().length)"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    found = browsers.Browser(tmp_path_factory.mktemp("chromium"))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def shown(browser, page):
+    """An example's page in the browser, which may complain about nothing."""
+
+    def show(name, place="", launches=False, **options):
+        browser.open(page(name, launches).path, place, **options)
+        return browser
+
+    yield show
+    assert browser.problems == []
+
+
+def keys(browser):
+    return browser.js(f"{ROWS}.map((body) => body.dataset.key)")
+
+
+def test_the_page_runs_under_its_own_policy(shown):
+    found = shown("hostile")
+
+    assert found.js("document.documentElement.classList.contains('js')")
+    assert not found.js("document.getElementById('filters').hidden")
+
+
+def test_markup_that_got_in_could_not_run(shown, page, tmp_path, browser):
+    source = page("small").source.replace(
+        "<main>", "<main><script>document.title = 'owned'</script><style>main{color:red}</style>"
+    )
+    evil = tmp_path / "evil.html"
+    evil.write_text(source.replace("<h2", "<img src=x onerror=\"document.title='owned'\"><h2"), encoding="utf-8")
+    browser.open(evil)
+
+    assert browser.js("document.title") != "owned"
+    assert any("Content Security Policy" in problem for problem in browser.problems)
+    browser.problems.clear()
+
+
+@pytest.mark.parametrize(
+    ("sort", "numbers"),
+    [("-change", sorted), ("change", sorted), ("-kernel", sorted), ("speedup", sorted)],
+)
+def test_the_address_sorts_by_a_column_of_numbers_and_what_has_none_comes_last(shown, sort, numbers):
+    found = shown("full", f"#sort={sort}")
+    column = sort.strip("-")
+    place = found.js(
+        f"[...document.querySelectorAll('#table > thead th')].findIndex((th) => th.dataset.sort === '{column}')"
+    )
+    values = found.js(f"{ROWS}.map((body) => body.rows[0].cells[{place}].dataset.n ?? null)")
+
+    known = [float(value) for value in values if value is not None]
+    assert known == numbers(known, reverse=sort.startswith("-"))
+    assert values[len(known) :] == [None] * (len(values) - len(known))
+    assert len(known) > 5
+    sorts = found.js("[...document.querySelectorAll('#table [aria-sort]')].map((th) => [th.dataset.sort, th.ariaSort])")
+    assert sorts == [[column, "descending" if sort.startswith("-") else "ascending"]]
+
+
+def test_cases_are_sorted_as_people_count(shown):
+    found = [key.split("=")[2].split(",")[0] for key in keys(shown("full", "#sort=case&op=softmax&q=rows%3D"))]
+
+    assert list(dict.fromkeys(found)) == ["512", "1024", "4096", "32768"]
+
+
+def test_the_address_filters_by_verdict_op_and_text(shown):
+    assert keys(shown("full", "#verdict=REGRESSED")) == [SLOW]
+    assert {key.split("/")[0] for key in keys(shown("full", "#op=broadcast"))} == {"broadcast"}
+    assert len(keys(shown("full", "#verdict=WRONG,TOO_SLOW"))) == 4
+    assert keys(shown("full", "#q=FLOAT16%20cols%3D1024%20softmax")) == [SLOW, SLOW.replace("float", "bfloat")]
+    assert keys(shown("full", "#q=nosuchcase")) == []
+
+
+def test_an_address_that_means_nothing_shows_everything(shown):
+    assert len(keys(shown("full", "#sort=nothing&verdict=WHAT&op=nosuch&open=%00"))) == len(keys(shown("full")))
+    assert keys(shown("full", "#no-such-place"))
+
+
+def test_typing_filters_and_is_remembered_in_the_address(shown):
+    found = shown("full")
+    found.js("document.getElementById('find').focus()")
+    found.write("bias_relu")
+
+    assert keys(found) == ["bias_relu/whole op"]
+    assert found.js("location.hash") == "#q=bias_relu"
+    assert found.js("document.getElementById('count').textContent") == "1 of 26 rows"
+    found.js("document.getElementById('clear').click()")
+    assert len(keys(found)) == 26
+    assert found.js("location.hash") == ""
+
+
+def focused(browser):
+    return browser.js("(document.activeElement.className + ' ' + document.activeElement.textContent).trim()")
+
+
+def test_everything_can_be_done_with_the_keyboard(shown):
+    found = shown("full")
+    stops = []
+    for _ in range(60):
+        found.key("Tab")
+        stops.append(focused(found))
+        if stops[-1].startswith("opener"):
+            break
+    assert stops[0] == "skip Skip to the cases"
+    assert "chip fails REGRESSED 1" in stops
+    assert stops.index("reason") > stops.index("verdict") > stops.index("chip ok PASS 14")
+    assert found.js("getComputedStyle(document.activeElement).outlineStyle") != "none"
+
+    for key, expected in (("Enter", "true"), (" ", "false"), (" ", "true")):
+        found.key(key)
+        assert found.js("document.activeElement.ariaExpanded") == expected
+    assert found.js("document.activeElement.closest('tbody').querySelector('.more').getClientRects().length") > 0
+
+
+def test_headers_sort_by_keys_both_ways_and_then_give_the_first_order_back(shown):
+    found = shown("full")
+    first = keys(found)
+    found.js("document.querySelector('[data-sort=change] button').focus()")
+    orders = []
+    for _ in range(3):
+        found.key("Enter")
+        orders.append(keys(found))
+
+    assert orders[0] != orders[1]
+    assert orders[2] == first
+    assert orders[0][0] == SLOW
+
+
+def test_chips_are_pressed_and_released(shown):
+    found = shown("full")
+    found.js("document.querySelector('.chip[data-verdict=REGRESSED]').focus()")
+    found.key(" ")
+    assert found.js("document.activeElement.ariaPressed") == "true"
+    assert keys(found) == [SLOW]
+    found.key(" ")
+    assert len(keys(found)) == 26
+
+
+def test_long_suites_are_folded_until_they_are_asked_for(shown):
+    found = shown("large", launches=True)
+    folded = len(keys(found))
+    found.js("document.getElementById('unfold').click()")
+
+    assert (folded, len(keys(found))) == (50, 500)
+    assert found.js("document.getElementById('unfold').hidden")
+
+
+def test_a_packed_case_is_drawn_when_it_is_opened(shown):
+    found = shown("full", f"#open={FINE}", launches=True)
+    opened = f"document.querySelector('tbody[data-key=\"{FINE}\"]')"
+
+    assert found.js(f"{opened}.querySelectorAll('svg').length") == 2
+    assert found.js(f"{opened}.querySelectorAll('svg')[0].querySelector('desc').textContent").startswith(
+        "kernel: 8 blocks"
+    )
+    assert found.js(f"{opened}.querySelectorAll('.numbers tbody tr').length") == 8
+    assert "perfci check --op softmax" in found.js(f"{opened}.querySelector('.more').textContent")
+    assert found.js(f"{opened}.querySelector('svg').getBoundingClientRect().height") > 200
+    assert found.js("document.querySelectorAll('tbody.open').length") == 1
+
+
+def outline(browser, key):
+    """Everything in an opened row, coordinates apart from the rest."""
+    return browser.js(
+        f"""(() => {{
+          const told = [];
+          const walk = (node) => {{
+            for (const child of node.childNodes) {{
+              if (child.nodeType === 3) {{
+                if (child.data.trim()) told.push(child.data.trim().replace(/\\s+/g, ' '));
+                continue;
+              }}
+              const names = [...child.attributes].map((one) => `${{one.name}}=${{one.value}}`).sort();
+              told.push(child.tagName.toLowerCase() + ' ' + names.join(' '));
+              walk(child);
+            }}
+          }};
+          walk(document.querySelector('tbody[data-key="{key}"] .detail'));
+          return told;
+        }})()"""
+    )
+
+
+def test_a_packed_case_looks_as_one_that_is_written_into_the_page(examples, browser, monkeypatch, tmp_path):
+    """The page's script and `charts.svg` draw the same elements, to a fifth of a pixel."""
+    from perfci.report import html
+    from perfci.report.html import page as pages
+
+    run, judgements = examples.duelled()
+    drawn = []
+    for name, served in (("packed", 0), ("served", 99)):
+        monkeypatch.setattr(pages, "SERVED", served)
+        path = html.write(run, judgements, tmp_path / name)
+        browser.open(path, f"#open={SLOW}&open=matmul/m=2048,n=2048,k=2048,dtype=float16")
+        drawn.append(outline(browser, SLOW) + outline(browser, "matmul/m=2048,n=2048,k=2048,dtype=float16"))
+
+    packed, written = drawn
+    assert len(packed) > 300
+    assert [re.sub(r"-?\d*\.?\d+", "N", text) for text in packed] == [
+        re.sub(r"-?\d*\.?\d+", "N", text) for text in written
+    ]
+    for one, other in zip(packed, written, strict=True):
+        if one.startswith(("path", "rect", "text")):
+            pairs = zip(*(re.findall(r"-?\d*\.?\d+", text) for text in (one, other)), strict=True)
+            assert all(abs(float(a) - float(b)) <= 0.2 for a, b in pairs), (one, other)
+        else:
+            assert one == other
+    assert browser.problems == []
+
+
+def test_without_javascript_it_is_a_plain_table_with_the_charts_of_what_fails(shown):
+    found = shown("full", script=False)
+    found("Emulation.setScriptExecutionDisabled", value=False)  # scripts of the page stay off, ours may look
+
+    assert len(keys(found)) == 26
+    assert found.js("document.getElementById('filters').getClientRects().length") == 0
+    assert found.js("document.querySelectorAll('#table button').length") == 0
+    found.js("document.querySelectorAll('#table > tbody.fails .more > td > details').forEach((one) => one.open = true)")
+    assert found.js(f"document.querySelector('tbody[data-key=\"{SLOW}\"] svg').getBoundingClientRect().height") > 200
+
+
+@pytest.mark.parametrize("name", ["full", "duelled", "hostile", "long_names", "compiled"])
+@pytest.mark.parametrize("width", [360, 768, 1161])
+def test_nothing_is_wider_than_the_screen(shown, name, width):
+    found = shown(name, width=width, height=800)
+    found.js("document.querySelectorAll('#table .opener, details:not([open]) > summary').forEach((one) => one.click())")
+
+    assert found.js("document.documentElement.scrollWidth") <= width
+    out = found.js(
+        "[...document.querySelectorAll('main *')].filter((one) => !one.closest('.scroll, svg, pre') && "
+        f"one.getBoundingClientRect().right > {width} + 1).map((one) => one.tagName + ' ' + one.className)"
+    )
+    assert out == []
+
+
+def test_letters_of_charts_can_be_read_on_a_phone(shown):
+    found = shown("duelled", f"#open={SLOW}", width=360, height=800)
+    heights = found.js(
+        "[...document.querySelectorAll('tbody.open svg.narrow text')].map((one) => one.getBoundingClientRect().height)"
+    )
+
+    assert min(heights) >= 10
+
+
+def test_texts_of_charts_overlap_nowhere_and_are_not_cut(shown):
+    found = shown("duelled", f"#open={SLOW}&open=bias_relu/rows=4096,cols=1024,dtype=float16", launches=True)
+    clashes = found.js(
+        """[...document.querySelectorAll('tbody.open svg')].flatMap((svg) => {
+          const frame = svg.getBoundingClientRect();
+          const boxes = [...svg.querySelectorAll('text')].map((one) => [one.textContent, one.getBoundingClientRect()]);
+          const out = (box) => box.left < frame.left - 1 || box.right > frame.right + 1;
+          const cut = boxes.filter(([, box]) => out(box)).map(([text]) => text);
+          const meet = (a, b) =>
+            a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 4 && b.top < a.bottom - 4;
+          const over = boxes.flatMap(([text, a], index) => boxes.slice(index + 1)
+            .filter(([, b]) => meet(a, b))
+            .map(([other]) => `${text} / ${other}`));
+          return [...cut, ...over];
+        })"""
+    )
+
+    assert clashes == []
+
+
+def contrast(first, second):
+    """Of two colours, WCAG 2.2."""
+
+    def luminance(colour):
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_texts_stand_out_from_their_ground(shown, dark):
+    found = shown("duelled", f"#open={SLOW}", dark=dark)
+    pairs = found.js(
+        """[...document.querySelectorAll('body *')].filter((one) => one.getClientRects().length &&
+            [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim())).map((one) => {
+          let under = one;
+          const ground = () => getComputedStyle(under).backgroundColor;
+          while (under.parentElement && /, 0\\)|transparent/.test(ground())) under = under.parentElement;
+          const style = getComputedStyle(one);
+          const ink = one.ownerSVGElement ? style.fill : style.color;
+          return [one.tagName + '.' + one.getAttribute('class'), ink, ground()];
+        })"""
+    )
+
+    weak = {(name, ink, ground) for name, ink, ground in pairs if contrast(ink, ground) < 4.5}
+    assert weak == set()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_lines_of_charts_stand_out_too(shown, dark):
+    found = shown("duelled", f"#open={SLOW}", dark=dark)
+    strokes = set(
+        found.js("[...document.querySelectorAll('svg .l, svg .p')].map((one) => getComputedStyle(one).stroke)")
+    )
+    ground = found.js("getComputedStyle(document.querySelector('.more > td')).backgroundColor")
+
+    assert len(strokes) >= 4
+    assert {stroke for stroke in strokes if contrast(stroke, ground) < 2.5} == set()
+
+
+def test_the_toggle_turns_light_to_dark_and_lasts_for_the_session(shown, page):
+    found = shown("small")
+    assert corner(found) == (255, 255, 255)
+    found.js("document.getElementById('theme').click()")
+    assert max(corner(found)) < 60
+    assert found.js("document.getElementById('theme').textContent") == "Light"
+
+
+def corner(browser):
+    with Image.open(io.BytesIO(browser.screenshot())) as image:
+        return image.convert("RGB").getpixel((3, 3))
+
+
+def test_it_is_printed_light_and_opened(shown):
+    found = shown("duelled", dark=True)
+    text = found.pdf()
+
+    pages = len(re.findall(rb"/Type\s*/Page\b", text))
+    assert pages >= 5
+    found("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    assert found.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert found.js("document.getElementById('filters').getClientRects().length") == 0
+    found.js("dispatchEvent(new Event('beforeprint'))")
+    assert found.js(f"document.querySelector('tbody[data-key=\"{SLOW}\"] svg').getBoundingClientRect().height") > 100
+    assert found.js("[...document.querySelectorAll('details.op')].every((one) => one.open)")
+    found.js("dispatchEvent(new Event('afterprint'))")
+    assert not found.js("document.querySelector('details.op[data-op=broadcast]')?.open ?? false")
+    found("Emulation.setEmulatedMedia", media="")
+
+
+def test_a_link_to_a_section_opens_it(shown):
+    found = shown("full", "#op-2")
+
+    assert found.js("document.getElementById('op-2').open")

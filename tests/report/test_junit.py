@@ -1,0 +1,307 @@
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from junitparser import Error, Failure, JUnitXml, Skipped
+
+from perfci.model import AccuracyCase, Judgement, Judgements, OpRun, Plan, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.report import junit
+from perfci.wording import speaking
+
+
+@pytest.fixture
+def written(examples, tmp_path):
+    """The test cases of an example by class and name, as junitparser reads them."""
+
+    def read(name: str, **changes) -> dict:
+        run, judgements = getattr(examples, name)()
+        return parsed(junit.write(run, judgements, tmp_path, **changes))
+
+    return read
+
+
+def parsed(path) -> dict:
+    found = [case for suite in JUnitXml.fromfile(str(path)) for case in suite]
+    assert len({(case.classname, case.name) for case in found}) == len(found)
+    return {(case.classname, case.name): case for case in found}
+
+
+def outcome(case) -> type | None:
+    return type(case.result[0]) if case.result else None
+
+
+def test_each_verdict_has_its_outcome(examples, written):
+    _, judgements = examples.full()
+    found = written("full")
+
+    expected = {
+        Verdict.REGRESSED: Failure, Verdict.WRONG: Failure, Verdict.TOO_SLOW: Failure, Verdict.ERROR: Error,
+        Verdict.INCONCLUSIVE: Skipped, Verdict.REMOVED: Skipped, Verdict.PASS: None, Verdict.NEW: None,
+        Verdict.IMPROVED: None,
+    }  # fmt: skip
+    rows = [row for row in judgements.rows if row.case is not None]
+    assert {row.verdict for row in rows} == expected.keys() - {Verdict.ERROR}
+    for row in rows:
+        assert outcome(found[f"{row.op}.{row.suite}", row.case]) is expected[row.verdict]
+    assert outcome(found["bias_relu.accuracy", junit.WHOLE]) is Error
+
+
+@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict.gate == "warns"])
+def test_no_warning_is_a_pass_and_each_tells_its_reason(examples, tmp_path, verdict):
+    run, judgements = examples.small()
+    rows = tuple(replace(row, verdict=verdict) if row.case else row for row in judgements.rows)
+
+    found = parsed(junit.write(run, replace(judgements, rows=rows), tmp_path))
+    skipped = [case for case in found.values() if outcome(case) is Skipped]
+    assert len(skipped) == 2
+    assert all(case.result[0].text.startswith(f"{verdict}: It") for case in skipped)
+
+
+def test_a_fine_verdict_that_warns_is_skipped(examples, tmp_path):
+    run, judgements = examples.small()
+    rows = tuple(
+        replace(row, warns=True) if row.verdict is Verdict.PASS and row.case else row for row in judgements.rows
+    )
+    assert any(row.gate == "warns" for row in rows)
+
+    found = parsed(junit.write(run, replace(judgements, rows=rows), tmp_path))
+    assert [outcome(case) for case in found.values()].count(Skipped) == 1
+
+
+def test_verdict_and_reason_stand_in_the_failure(written):
+    case = written("small")["softmax.performance", "rows=4096,cols=32768,dtype=float16"]
+
+    assert case.result[0].type == "REGRESSED"
+    assert case.result[0].message == (
+        "REGRESSED: It is 4.1 % slower than its baseline, beyond the allowed 2.0 %, both times anew."
+    )
+    assert case.result[0].text.startswith(case.result[0].message)
+
+
+def test_the_command_that_repeats_a_case_is_its_output_and_ends_its_failure(written):
+    command = "perfci check --op softmax --case rows=4096,cols=32768,dtype=float16 --seed 20260102"
+    case = written("small")["softmax.performance", "rows=4096,cols=32768,dtype=float16"]
+
+    assert case.system_out == command
+    assert case.result[0].text.endswith(f"\n{command}")
+
+
+def test_a_duelled_case_is_repeated_against_its_base(written):
+    case = written("duelled")["softmax.performance", "rows=4096,cols=1024,dtype=float16"]
+
+    assert case.system_out.endswith("--seed 20260102 --against 89abcdef0123")
+
+
+def test_a_compiled_kernel_is_a_test_of_its_target(written):
+    found = written("compiled")
+    targets = {classname.split(".", 2)[2] for classname, _ in found if ".compiled." in classname}
+
+    assert targets == {"sm_90", "gfx942"}
+    case = next(case for (classname, name), case in found.items() if classname == "softmax.compiled.sm_90")
+    assert case.system_out.splitlines()[-1].startswith("perfci static --op softmax --case rows=")
+    assert "--target sm_90 " in case.system_out + " "
+
+
+def test_every_planned_case_is_one_test(examples, written):
+    for name in ("small", "full", "duelled", "stopped", "failed_op", "on_cpu"):
+        run, _ = getattr(examples, name)()
+        found = written(name)
+        planned = {(f"{op.op}.accuracy", case) for op in run.plan.ops for case in op.accuracy}
+        planned |= {(f"{op.op}.performance", case) for op in run.plan.ops for case in op.performance}
+
+        assert planned - found.keys() == set()
+
+
+def test_wrong_accuracy_cases_are_each_theirs(examples, tmp_path):
+    cases = [f"rows={n},dtype=float32" for n in range(9)]
+    wrong = examples.reason("example_wrong", max_abs=3.2, atol=0.01, index="(0,)")
+    op = OpRun(
+        "softmax", tuple(examples.accuracy_case(case, failure=wrong if n > 1 else None) for n, case in enumerate(cases))
+    )
+    rows = (
+        examples.judgement("softmax", None, Verdict.WRONG, wrong, suite=Suite.ACCURACY),
+        *(examples.judgement("softmax", case, Verdict.WRONG, wrong, suite=Suite.ACCURACY) for case in cases[2:]),
+    )
+
+    found = parsed(junit.write(examples.run([op]), Judgements(rows), tmp_path))
+    assert [outcome(found["softmax.accuracy", case]) for case in cases] == [None, None, *[Failure] * 7]
+    assert ("softmax.accuracy", junit.WHOLE) not in found
+
+
+def test_cases_of_an_op_that_broke_are_skipped_beside_its_error(examples, tmp_path):
+    broken = examples.reason("example_raised", error="Crash", message="signal 11")
+    planned = PlannedOp("softmax", ("n=1",), ("n=2", "n=3"))
+    run = examples.run([OpRun("softmax", failure=broken)], plan=Plan((planned,), 1, 1.0, "cuda"))
+    rows = (examples.judgement("softmax", None, Verdict.ERROR, broken, suite=Suite.ACCURACY),)
+
+    found = parsed(junit.write(run, Judgements(rows), tmp_path))
+    outcomes = {key: outcome(case) for key, case in found.items()}
+    assert outcomes == {
+        ("softmax.accuracy", "n=1"): Skipped,
+        ("softmax.performance", "n=2"): Skipped,
+        ("softmax.performance", "n=3"): Skipped,
+        ("softmax.accuracy", "whole op"): Error,
+    }
+    assert "signal 11" in found["softmax.performance", "n=3"].result[0].text
+
+
+def test_a_check_that_this_machine_cannot_make_is_skipped(written):
+    case = written("full")["matmul.accuracy", "m=128,n=128,k=128,dtype=bfloat16"]
+
+    assert outcome(case) is Skipped
+    assert "interpreter" in case.result[0].text
+
+
+def test_what_was_not_measured_says_why(examples, tmp_path):
+    run, judgements = examples.on_cpu()
+    plan = replace(run.plan, ops=(replace(run.plan.ops[0], performance=("rows=4096",)),))
+
+    case = parsed(junit.write(replace(run, plan=plan), judgements, tmp_path))["softmax.performance", "rows=4096"]
+    assert case.result[0].message == "Speed was not measured: there is no accelerator here."
+
+
+def test_ops_that_only_the_base_has_are_tests_too(written):
+    assert outcome(written("duelled")["layernorm.performance", junit.WHOLE]) is Skipped
+
+
+def test_a_missing_shard_is_an_error_of_its_own(written):
+    found = written("small", missing=[Reason("example_stopped", {"blocks": 2})])
+
+    case = found["perfci", "missing result 1"]
+    assert outcome(case) is Error
+    assert "Only 2 blocks were measured" in case.result[0].message
+
+
+def test_run_commit_device_and_base_are_properties(examples, tmp_path):
+    run, judgements = examples.duelled()
+    suites = list(JUnitXml.fromfile(str(junit.write(run, judgements, tmp_path))))
+
+    for suite in suites:
+        known = {one.name: one.value for one in suite.properties()}
+        assert known["perfci.run"] == run.id
+        assert known["perfci.commit"] == run.environment.commit
+        assert known["perfci.device"] == "nvidia-h200"
+        assert known["perfci.base"] == examples.BASE.commit
+    assert [suite.name for suite in suites] == ["bias_relu", "broadcast", "gelu", "matmul", "softmax", "layernorm"]
+
+
+def test_suites_count_what_they_hold(examples, tmp_path):
+    for name in ("full", "duelled"):
+        for suite in JUnitXml.fromfile(str(junit.write(*getattr(examples, name)(), tmp_path))):
+            outcomes = [outcome(case) for case in suite]
+            assert suite.tests == len(outcomes)
+            assert (suite.failures, suite.errors) == (outcomes.count(Failure), outcomes.count(Error))
+            assert suite.skipped == outcomes.count(Skipped)
+
+
+def test_the_time_of_a_case_is_what_its_launches_took(examples, written):
+    run, _ = examples.small()
+    measured = run.ops[0].performance[1]
+    launches = sum(arm.time.launches * arm.time.mean_us for block in measured.blocks for arm in block.arms.values())
+
+    found = written("small")
+    assert found["softmax.performance", measured.case].time == pytest.approx(0.82 + launches * 1e-6, abs=1e-6)
+    assert found["softmax.accuracy", run.ops[0].accuracy[0].case].time is None
+
+
+def test_names_are_the_same_in_every_language(examples, tmp_path):
+    english = parsed(junit.write(*examples.full(), tmp_path)).keys()
+    with speaking("zh"):
+        assert parsed(junit.write(*examples.full(), tmp_path)).keys() == english
+
+
+# --- any text ---------------------------------------------------------------------------------------------------------
+
+NASTY = [
+    "]]>", "<![CDATA[x]]>", "<failure/>", "&amp;", "'\"<>&", "\x00\x01\x0b\x1b[31mred", "\ud800 lone", "\ufffe\uffff",
+    "\x85\u2028", "\u202eright-to-left", "\U0001f600", "a\tb\r\nc", "--><!--", "x" * 10_000, "", " ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_any_text_gives_valid_xml(examples, tmp_path, text):
+    failed = Reason("example_raised", {"error": text, "message": f"{text}\n  at line\n{text}"})
+    op = OpRun(
+        text,
+        (AccuracyCase(text, text, text, 1, failure=failed),),
+        (replace(examples.performance_case("n=1", 5.0), case=text),),
+    )
+    rows = (
+        Judgement(text, Suite.ACCURACY, text, Verdict.WRONG, (failed,)),
+        Judgement(text, Suite.PERFORMANCE, text, Verdict.ERROR, (failed,)),
+        Judgement(text, Suite.COMPILED, text, Verdict.SUSPECT, (failed,), target=text),
+    )
+    run = examples.run([op], examples.environment(commit=text, branch=text), command=text, id=text, created=text)
+
+    path = junit.write(run, Judgements(rows), tmp_path, missing=[failed])
+    root = ElementTree.fromstring(path.read_bytes())
+    assert [len(root.findall(f".//{name}")) for name in ("failure", "error", "skipped")] == [1, 2, 1]
+    assert len(parsed(path)) == 4
+
+
+def test_the_examples_of_hostile_text_are_valid_xml(written):
+    assert len(written("hostile")) == 2
+    assert written("hostile_change")
+
+
+def test_nobody_but_perfci_names_attachments(examples, tmp_path):
+    case = "[[ATTACHMENT|/etc/passwd]]"
+    rows = (examples.judgement("op", case, Verdict.REGRESSED, examples.reason("example_new")),)
+
+    path = junit.write(
+        examples.run([OpRun("op", performance=(examples.performance_case(case, 5.0),))]), Judgements(rows), tmp_path
+    )
+    assert "[[ATTACHMENT|" not in path.read_text(encoding="utf-8")
+
+
+def test_names_that_are_cut_alike_stay_apart(examples, tmp_path):
+    cases = [f"note={'x' * 900}{n}{'y' * 900}" for n in range(3)]
+    rows = tuple(examples.judgement("op", case, Verdict.PASS, examples.reason("example_new")) for case in cases)
+
+    op = OpRun("op", performance=tuple(examples.performance_case(case, 5.0) for case in cases))
+    assert len(parsed(junit.write(examples.run([op]), Judgements(rows), tmp_path))) == 3
+
+
+# --- size -------------------------------------------------------------------------------------------------------------
+
+
+def many(examples, count: int, message: str) -> tuple[Run, Judgements]:
+    cases = tuple(f"n={n}" for n in range(count))
+    plan = Plan((PlannedOp("op", (), cases),), 1, 1.0, "cuda")
+    slow = examples.reason("example_raised", error="E", message=message)
+    rows = tuple(
+        examples.judgement("op", case, Verdict.ERROR if n % 10 == 0 else Verdict.PASS, slow)
+        for n, case in enumerate(cases)
+    )
+    return examples.run([], plan=plan), Judgements(rows)
+
+
+def test_a_long_traceback_keeps_both_ends(examples, tmp_path):
+    run, judgements = many(examples, 1, "first line\n" + "  at kernel.py\n" * 5000 + "last line")
+    case = parsed(junit.write(run, judgements, tmp_path))["op.performance", "n=0"]
+
+    assert "first line\n  at kernel.py" in case.result[0].text
+    assert "last line" in case.result[0].text
+    assert len(case.result[0].text) < 5000
+
+
+@pytest.mark.parametrize("limit", [200_000, 100_000, 40_000])
+def test_a_file_that_would_be_too_large_is_shortened_and_keeps_what_failed(examples, tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(junit, "LIMIT", limit)
+    run, judgements = many(examples, 500, "traceback\n" * 300)
+
+    path = junit.write(run, judgements, tmp_path)
+    found = parsed(path)
+    assert path.stat().st_size <= limit
+    assert sum(outcome(case) is Error for case in found.values()) == 50
+    if len(found) < 500:
+        assert b'name="perfci.left_out" value="450"' in path.read_bytes()
+
+
+@pytest.mark.slow
+def test_ten_thousand_cases_are_far_below_gitlabs_limits(examples, tmp_path):
+    path = junit.write(*many(examples, 10_000, "traceback\n" * 300), tmp_path)
+
+    assert path.stat().st_size < junit.LIMIT
+    assert sum(1 for _ in ElementTree.parse(path).iter()) < 100_000
+    assert len(parsed(path)) == 10_000
