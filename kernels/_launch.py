@@ -167,9 +167,12 @@ def tuned(folder: Path, key: str) -> tuple[Mapping[str, Any], ...]:
     if not path.is_file():
         return ()
     try:
-        return tuple(json.loads(path.read_text(encoding="utf-8"))["configs"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        configs = json.loads(path.read_text(encoding="utf-8"))["configs"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is not a tuned file: {error!r}. Restore it from git.") from error
+    if not isinstance(configs, list) or not all(isinstance(config, dict) for config in configs):
+        raise ValueError(f"{path} is not a tuned file: configs has to be a list of tables. Restore it from git.")
+    return tuple(configs)
 
 
 # --- the tensors ------------------------------------------------------------------------------------------------------

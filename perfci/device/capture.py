@@ -123,7 +123,9 @@ def _body(operator: Any) -> Callable[..., Any] | None:
     definition = definitions.get(operator._schema.name)
     bodies = getattr(definition, "_backend_fns", None) or {}
     body: Callable[..., Any] | None = bodies.get("cuda", bodies.get(None))
-    return body
+    # torch's own wrapper imports torch._dynamo when it is first called, which may dispatch operations of its own.
+    inner: Callable[..., Any] | None = getattr(body, "__wrapped__", None)
+    return inner if getattr(inner, "__module__", None) == "torch._library.custom_ops" else body
 
 
 @contextmanager

@@ -23,6 +23,9 @@ from perfci.wording import caused
 
 WARM_WINDOW = 10
 WARM_AGREEMENT = 0.01
+MOST = 2**62
+"""Bytes or operations of a call: more than a week's work of any device."""
+
 WARM_LIMIT_S = 0.3
 """Warming up ends when two windows of launches agree, or at the limit."""
 
@@ -79,12 +82,22 @@ def _failed(params: Params, facts: PerformanceCase, failure: Reason, *, raised: 
     return Subject(params, dataclasses.replace(facts, failure=failure, raised=raised), 0)
 
 
+def _count(name: str, function: Callable[..., float] | None, params: Params) -> int | None:
+    """What an op declares of a case; raises ValueError for what no call can do."""
+    if function is None:
+        return None
+    given = function(**params)
+    if not 0 <= given <= MOST:
+        raise ValueError(f"{name} gives {given!r}, which is no number of bytes or operations")
+    return int(given)
+
+
 def _declared(suite: Performance, params: Params) -> PerformanceCase:
     dtype = params.get("dtype")
     return PerformanceCase(
         case=case_id(params),
-        bytes_moved=int(suite.bytes_moved(**params)) if suite.bytes_moved else None,
-        flops=int(suite.flops(**params)) if suite.flops else None,
+        bytes_moved=_count("bytes_moved", suite.bytes_moved, params),
+        flops=_count("flops", suite.flops, params),
         dtype=None if dtype is None else str(dtype).removeprefix("torch."),
         cache=suite.cache,
     )

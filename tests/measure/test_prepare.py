@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -69,13 +71,23 @@ def test_a_case_that_raises_while_it_is_prepared_is_not_timed(scripted, error, k
 
 
 def test_declarations_that_raise_are_that_cases_failure(scripted):
-    scripted.fields = {"bytes_moved": lambda rows, dtype: 1 // (rows - 5)}
+    scripted.fields = {"bytes_moved": lambda rows, dtype: 1 // abs(rows - 5)}
 
     subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
 
     assert subjects[5].facts.failure.facts["error"] == "ZeroDivisionError"
     assert subjects[6].facts.bytes_moved == 1
     assert len(subjects[4].blocks) == FIRST_BLOCKS
+
+
+@pytest.mark.parametrize("absurd", [-1, 1e30, math.nan, math.inf])
+def test_declarations_of_what_no_call_can_do_are_that_cases_failure(absurd, scripted):
+    scripted.fields = {"flops": lambda rows, dtype: absurd if rows == 5 else 7}
+
+    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
+
+    assert subjects[5].facts.failure.facts["error"] == "ValueError"
+    assert (subjects[4].facts.flops, len(subjects[4].blocks)) == (7, FIRST_BLOCKS)
 
 
 def test_what_a_case_declares_and_holds_is_kept(scripted):

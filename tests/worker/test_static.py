@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 OPS = ["broadcast", "bias_relu", "softmax", "matmul"]
-FOUR = triton_versions.targets("sm_80", "sm_90", "sm_100", "gfx942")
+FOUR = triton_versions.targets("sm_80", *(["sm_90"] if triton_versions.OWN_OPS else []), "sm_100", "gfx942")
 
 HELPED = edited(SCALE, ("import torch\n", "import torch\nfrom neighbour import FACTOR\n"), ("x * 2.0", "x * FACTOR"))
 CASES = '{"n": 4096}, {"n": 100}, {"n": 7}'
@@ -66,6 +66,7 @@ def test_every_figure_is_there_and_none_is_absurd(target, own):
             assert (binary["mix"]["tensor"] > 0) == (static["op"] == "matmul")
 
 
+@triton_versions.needs_own_ops
 def test_the_tuned_configs_of_the_targets_board_are_used(own):
     def blocks(target):
         case = own[target]["matmul"]["cases"][0]

@@ -1,0 +1,141 @@
+"""What fuzzing found once, each as small as it gets."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+
+import pytest
+
+from perfci import codec, store
+from perfci.cli import answers
+from perfci.cli.main import run as command
+from perfci.errors import StoredFileError
+from perfci.model import Base, Baseline, Reason, Run
+from perfci.report.build import _how
+from perfci.wording import sentence
+from tests.test_store import a_baseline, a_run
+
+UNBOUNDED = {"format", "found", "count"}
+"""A version is compared and never reckoned with; errors of kernels may be as large as a float can be."""
+ERRORS = {"max_abs", "mean_abs", "max_rel", "mean_rel", "p50_abs", "p90_abs", "p99_abs", "rmse", "l2", "rtol", "atol"}
+
+
+def records(kind: typing.Any, seen: set[type]) -> Iterator[tuple[type, str, typing.Any]]:
+    """Every field of a record and of those below it, with its type."""
+    for each in typing.get_args(kind):
+        yield from records(each, seen)
+    if dataclasses.is_dataclass(kind) and kind not in seen:
+        seen.add(kind)
+        for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+            yield kind, name, hint
+            yield from records(hint, seen)
+
+
+def is_bare(hint: typing.Any) -> bool:
+    """Whether it holds a number without bounds."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return False
+    return hint in (int, float) or any(is_bare(each) for each in typing.get_args(hint))
+
+
+@pytest.mark.parametrize("kind", [Run, Baseline])
+def test_every_stored_number_has_its_bounds(kind):
+    """Or logarithms, ratios and widths of what a file holds would not be finite: see perfci/model/bounds.py."""
+    found = records(kind, set())
+
+    bare = {f"{owner.__name__}.{name}" for owner, name, hint in found if owner is not Reason and is_bare(hint)}
+    assert {each for each in bare if each.split(".")[1] not in UNBOUNDED | ERRORS} == set()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place"),
+    [
+        ('"median_us": 10.0', '"median_us": 0.0', "time.median_us"),
+        ('"median_us": 10.0', '"median_us": -1', "time.median_us"),
+        ('"median_us": 10.0', '"median_us": 1e300', "time.median_us"),
+        ('"kernel/reference": -0.182322', '"kernel/reference": 1e9', "shifts[...]"),
+        ('"launches": 30', '"launches": -1', "time.launches"),
+        ('"seed": 7', f'"seed": {"9" * 400}', "seed"),
+    ],
+)
+def test_a_number_beyond_its_bounds_is_refused_with_its_place(before, after, place, tmp_path):
+    path = store.write_run(a_run(), tmp_path)
+    path.write_text(path.read_text().replace(before, after, 1))
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(path)
+
+    assert caught.value.reason.kind in {"file_unexpected", "file_damaged"}
+    assert caught.value.reason.kind == "file_damaged" or caught.value.reason.facts["place"].endswith(place)
+
+
+def test_brackets_without_end_are_no_file_of_perfcis(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text('{"format": 1, "id": ' + "[" * 100_000)
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(path)
+
+    assert str(path) in sentence(caught.value.reason)
+    with pytest.raises(ValueError, match="too deeply"):
+        codec.decode("[" * 100_000, list)
+
+
+def test_half_a_character_is_spelt_out_where_utf8_has_none(tmp_path):
+    run = dataclasses.replace(a_run(), command="perfci check \udcff")
+
+    assert store.read_run(store.write_run(run, tmp_path)).command == "perfci check \\udcff"
+    assert codec.decode(codec.encode(Reason("x", {"why": "\udcff"})), Reason).facts == {"why": "\\udcff"}
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", ".hidden", "", "a/b", "a\0b", "a" * 300])
+def test_no_name_out_of_a_run_leads_out_of_the_baselines_folder(name, tmp_path):
+    for changed in ({"op": name}, {"device": name}):
+        with pytest.raises(StoredFileError) as caught:
+            store.write_baseline(dataclasses.replace(a_baseline(), **changed), tmp_path / "baselines")
+        assert caught.value.reason.kind == "baseline_name"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_names_a_file_without_its_escapes(tmp_path, capsys):
+    path = tmp_path / "\x1b[31mred\u202e.json"
+    path.write_text("{")
+    (tmp_path / "kernels").mkdir()
+
+    assert command(["show", str(path), "--project", str(tmp_path)]) == 1
+
+    told = capsys.readouterr().err
+    assert "red.json" in told and "\x1b" not in told and "\u202e" not in told
+
+
+def test_json_on_a_terminal_holds_no_escape_and_says_the_same(capsysbinary):
+    answers._print_json({"case": "\x1b\x9b31m\u202e\ufeff数"})
+
+    told = capsysbinary.readouterr().out
+    assert told == b'{"case":"\\u001b\\u009b31m\\u202e\\ufeff\xe6\x95\xb0"}\n'
+
+
+def test_how_a_base_was_found_is_escaped_in_the_report():
+    assert "](" not in _how(Base("0" * 40, "[x](http://evil)", "main")).replace("\\](", "")
+
+
+def test_pins_of_a_lock_file_of_another_shape_are_none(tmp_path):
+    from perfci.fingerprint.pins import pins_changed
+
+    for text in ("package = 1", "package = [1]", 'package = [{name = "torch"}]', "a = " + "[" * 5000):
+        (tmp_path / "uv.lock").write_text(text)
+        assert all("torch" in change for change in pins_changed(tmp_path, tmp_path / "none"))
+
+
+def test_values_that_no_setting_can_have_are_refused_by_name(tmp_path):
+    from perfci import settings
+    from perfci.errors import UsageError
+
+    (tmp_path / "kernels").mkdir()
+    for line in ("time_limit_s = inf", "time_limit_s = nan", f"time_limit_s = {'9' * 400}", 'kernels = "a\\u0000b"'):
+        (tmp_path / "pyproject.toml").write_text(f"[tool.perfci]\n{line}\n")
+        with pytest.raises(UsageError) as caught:
+            settings.load(tmp_path)
+        assert caught.value.reason.kind == "setting_type"

@@ -1,0 +1,99 @@
+"""What other programs say: a worker on its pipe, git on its standard output."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from perfci import codec, revision
+from perfci.model import Base, Reason
+from perfci.revision import Revision, materialise, resolve
+from perfci.worker.protocol import _KINDS, pack, unpack
+from tests.fuzz import mutations, values
+
+NAMES = sorted(_KINDS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+def test_a_message_arrives_as_it_was_sent(name, data):
+    message = data.draw(values.records(_KINDS[name]))
+
+    assert unpack(pack(message)) == message
+
+
+@given(data=st.data(), name=st.sampled_from(NAMES))
+def test_a_spoilt_line_is_a_message_or_a_value_error(data, name):
+    line = pack(data.draw(values.records(_KINDS[name]))).removesuffix(b"\n")
+
+    understood(data.draw(mutations.mutated(line)) + b"\n")
+
+
+def understood(line: bytes) -> object:
+    try:
+        return unpack(line)
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("body", mutations.RAW, ids=range(len(mutations.RAW)))
+def test_a_body_that_is_none_is_a_value_error_or_a_message(name, body):
+    understood(b'{"kind":"' + name.encode() + b'","body":' + body + b"}\n")
+
+
+@given(st.binary(max_size=60))
+@example(b'{"kind":"\xff","body":{}}\n')
+def test_any_line_is_a_message_or_a_value_error(line):
+    understood(line)
+
+
+@given(st.text(), values.texts)
+def test_text_that_utf8_cannot_hold_still_arrives(text, name):
+    sent = codec.encode({"why": f"{text}\udcff", name: [name, {"x": "\ud800"}]})
+
+    assert codec.decode(sent, dict)["why"].endswith("\\udcff")
+
+
+OUTPUTS = (
+    b"", b"\n", b"/tmp\n", b"# branch.oid\n", b"# branch.oid (initial)\n# branch.head (detached)\n", b"\xff\xfe\n",
+    b"# branch.head a\xe2\x80\xa8b\n", b"1 .M N... 100644 x\n", b"100644 " + b"0" * 40 + b" 0\tx\x00", b"\x00\x00",
+    b"0" * 40 + b"\n", b"0" * 41, b"../../etc\n", b"160000 x 0\ty\x00", b"a" * 100_000,
+)  # fmt: skip
+outputs = st.lists(
+    st.tuples(st.sampled_from([0, 0, 0, 1, 128]), st.sampled_from(OUTPUTS) | st.binary(max_size=40)),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(said=outputs)
+def test_whatever_git_prints_is_an_answer_or_a_reason(said, tmp_path_factory):
+    answers = iter(said * 40)
+
+    def run(command, **_):
+        code, output = next(answers)
+        return subprocess.CompletedProcess(command, code, output, output)
+
+    folder = tmp_path_factory.mktemp("repository", numbered=True)
+    with mock.patch("perfci.revision.command.subprocess.run", run):
+        assert isinstance(revision.read(folder), Revision | Reason)
+        assert isinstance(resolve(folder, None, {}), Base | Reason)
+        assert isinstance(resolve(folder, "main", {"CI_COMMIT_SHA": "0" * 40}), Base | Reason)
+        found = materialise(folder, "0" * 40, folder / "base")
+    assert isinstance(found, Reason) or found.is_relative_to(folder) or isinstance(found, Path)
+
+
+def test_a_branch_named_with_a_line_separator_is_no_changed_file(tmp_path):
+    run = lambda *words: subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)  # noqa: E731
+    run("init", "-b", "a\u2028b")
+    run("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-m", "first")
+
+    found = revision.read(tmp_path)
+
+    assert (found.branch, found.dirty) == ("a\u2028b", False)
