@@ -169,7 +169,7 @@ def _each(
 
 def worth_drawing(op: OpRun, judged: _Judged, most: int) -> list[str]:
     """Cases with blocks in the op's order; where not all can be drawn the gravest verdicts, then the widest changes."""
-    timed = [case.case for case in op.performance if case.blocks]
+    timed = [case.case for case in op.performance if any(block.arms for block in case.blocks)]
     if len(timed) <= most:
         return timed
 

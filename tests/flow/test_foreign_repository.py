@@ -48,11 +48,13 @@ def make_inputs(rows, cols, dtype, device, seed):
     return {"x": np.random.default_rng(seed).standard_normal((rows, cols)).astype(dtype)}
 """,
     "accuracy": """\
+from pathlib import Path
+
 import perfci
 from halve_baseline import halve as reference, make_inputs
 from halve_triton import halve as kernel
 
-assert "site" in perfci.__file__, "the installed perfci, not the checkout"
+assert "site" in str(Path(perfci.__file__).resolve()), "the installed perfci, not the checkout"
 accuracy = perfci.Accuracy(
     kernel=kernel, reference=reference, make_inputs=make_inputs,
     cases=perfci.grid(rows=[1, 7], cols=[1, 31], dtype=["float32"]),

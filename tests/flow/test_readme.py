@@ -13,13 +13,17 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_demo_prints_what_the_readme_shows(capsys, tmp_path, monkeypatch):
-    shown = README.split("$ perfci demo\n")[1].split("```")[0]
+@pytest.mark.parametrize(
+    ("page", "command"), [("README.md", "perfci demo"), ("README.zh-CN.md", "perfci demo --lang zh")]
+)
+def test_the_demo_prints_what_the_readme_shows(page, command, capsys, tmp_path, monkeypatch):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    shown = text.split(f"$ {command}\n")[1].split("```")[0]
 
     for name, value in {"COLUMNS": "104", "TTY_COMPATIBLE": "1", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
 
-    code = run(["demo", "--keep", str(tmp_path / "demo")])
+    code = run([*command.split()[1:], "--keep", str(tmp_path / "demo")])
 
     assert code == 2
     out = capsys.readouterr().out

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from perfci import codec, store
+from perfci import codec, report, store
 from perfci.cli import answers
 from perfci.cli.main import run as command
+from perfci.compare import compare
 from perfci.errors import StoredFileError
+from perfci.judge import judge
 from perfci.model import Base, Baseline, Reason, Run
 from perfci.report.build import _how
+from perfci.thresholds import Thresholds
 from perfci.wording import sentence
 from tests.test_store import a_baseline, a_run
 
@@ -139,3 +142,16 @@ def test_values_that_no_setting_can_have_are_refused_by_name(tmp_path):
         with pytest.raises(UsageError) as caught:
             settings.load(tmp_path)
         assert caught.value.reason.kind == "setting_type"
+
+
+def test_blocks_without_arms_are_not_drawn(tmp_path):
+    run = a_run()
+    (op,) = run.ops
+    cases = tuple(
+        dataclasses.replace(case, blocks=tuple(dataclasses.replace(each, arms={}, shifts={}) for each in case.blocks))
+        for case in op.performance
+    )
+    bare = dataclasses.replace(run, ops=(dataclasses.replace(op, performance=cases),))
+
+    limits = Thresholds()
+    assert report.write(bare, judge(bare, compare(bare, {}, limits), limits), tmp_path).exists()
