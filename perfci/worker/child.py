@@ -94,9 +94,9 @@ def main() -> None:
 
 
 def _shun_stale_caches() -> None:
-    """Before 3.4 Triton's cache knows a kernel by its text alone: one with another global constant gets stale code."""
+    """Before 3.5 Triton's cache knows a kernel by its text alone: one with another global constant gets stale code."""
     found = installed(("triton", "triton-ascend", "pytorch-triton"))
-    if any(tuple(map(int, re.findall(r"\d+", version)[:2])) < (3, 4) for version in found.values()):
+    if any(tuple(map(int, re.findall(r"\d+", version)[:2])) < (3, 5) for version in found.values()):
         os.environ["TRITON_ALWAYS_COMPILE"] = "1"
 
 

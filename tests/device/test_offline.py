@@ -395,7 +395,7 @@ print(sentence(offline.compiled(lacking).capture.identity("").unknown))
 
 
 def test_a_tool_that_triton_does_not_bring_is_no_fault_of_the_kernel():
-    """Before 3.4 Triton asks for ROCm's linker, and finds none on a machine without ROCm; before 3.3 no sm_100."""
+    """Before 3.5 Triton asks for ROCm's linker, and finds none on a machine without ROCm; before 3.3 no sm_100."""
     done = subprocess.run([sys.executable, "-c", LACKING], capture_output=True, text=True, check=True)
 
     missing, unknown = done.stdout.splitlines()
@@ -430,6 +430,7 @@ def test_descriptors_are_told_by_what_they_describe(hopper):
 
 
 @triton_versions.needs_descriptors
+@triton_versions.needs_rocm_linker
 def test_memory_that_a_kernel_needs_is_allocated_by_the_ops_own_function(hopper, others):
     def allocated(found):
         return [text for text in found["identity"]["operations"] if "torch.int8" in text]

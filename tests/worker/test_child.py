@@ -8,6 +8,7 @@ import os
 import pytest
 
 from perfci.model import DuelWhat, Suite
+from perfci.worker import child
 from perfci.worker.parent import Surroundings, started, wait
 from perfci.worker.protocol import (
     Apart,
@@ -270,3 +271,23 @@ def test_a_planted_error_makes_the_accuracy_wrong(head):
 
     failures = {message.case.failure.kind for message in of(Checked, heard) if message.case.failure}
     assert failures == {"wrong_values"}
+
+
+@pytest.mark.parametrize(
+    ("packages", "anew"),
+    [
+        ({"triton": "3.4.0"}, True),
+        ({"triton-ascend": "3.2.0"}, True),
+        ({"triton": "3.5.1"}, False),
+        ({"pytorch-triton": "3.10.0+git1"}, False),
+        ({}, False),
+    ],
+)
+def test_a_triton_whose_cache_may_be_stale_compiles_anew(packages, anew, monkeypatch):
+    """Before 3.5 a kernel with another global constant, of another op or revision, would get the first one's code."""
+    monkeypatch.setattr(child, "installed", lambda names: packages)
+    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "0")
+
+    child._shun_stale_caches()
+
+    assert (os.environ["TRITON_ALWAYS_COMPILE"] == "1") == anew
