@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfci import looks
 from perfci.errors import UsageError
-from perfci.model import UNTIMED, Base, DuelWhat, Plan, PlannedOp, Reason, Suite
+from perfci.model import UNTIMED, Base, DuelWhat, Plan, PlannedOp, Reason, Run, ShardedOp, Suite
 
 DEFAULT_BUDGET_S = 1.0
 """Seconds of device time a case for the first looks."""
@@ -140,6 +140,59 @@ def _audited(described: Sequence[PlannedOp], against: Against, seed: int) -> lis
     count = (len(unchanged) + AUDIT_SHARE // 2) // AUDIT_SHARE
     chosen = set(random.Random(seed).sample(unchanged, count))
     return [replace(op, audit=tuple(case for case in op.performance if (op.op, case) in chosen)) for op in ops]
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+def untouched(plan: Plan, op: PlannedOp) -> bool:
+    """Whether its files are the base's own, so that nothing of it is run but a control."""
+    return bool(plan.skip_unchanged and op.base and op.base.same)
+
+
+def cases_to_run(plan: Plan, op: PlannedOp) -> int:
+    """How many cases of an op a worker runs, of both suites; 0 for one that needs no worker."""
+    if op.failure:
+        return 0
+    if untouched(plan, op):
+        return len(op.audit)
+    known = {Suite.ACCURACY: op.accuracy, Suite.PERFORMANCE: op.performance}
+    return sum(len(known[suite]) for suite in plan.suites)
+
+
+def shared_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[ShardedOp, ...]:
+    """Each op with its shard and the seconds that it may take, in the plan's order.
+
+    Seconds are those of the last run, scaled by the number of cases; an op that it did not measure takes as long a case
+    as the others took, and without a last run every case takes the budget. The longest op is given to whichever shard
+    has least so far (longest processing time first: at most 4/3 of the best makespan, Graham 1969). Ops that need no
+    worker are given to no shard.
+    """
+    seconds = _seconds(plan, last)
+    loads = dict.fromkeys(range(1, shards + 1), 0.0)
+    given: dict[str, int] = {}
+    for op in sorted(seconds, key=lambda op: (-seconds[op], op)):
+        given[op] = min(loads, key=lambda shard: (loads[shard], shard))
+        loads[given[op]] += seconds[op]
+    return tuple(ShardedOp(op.op, given.get(op.op, 0), round(seconds.get(op.op, 0.0), 3)) for op in plan.ops)
+
+
+def _seconds(plan: Plan, last: Run | None) -> Mapping[str, float]:
+    """The ops that need a worker, with the seconds that each may take."""
+    rates = _rates(last) if last else {}
+    usual = sum(rates.values()) / len(rates) if rates else plan.budget_s
+    counts = {op.op: cases_to_run(plan, op) for op in plan.ops}
+    return {op: count * rates.get(op, usual) for op, count in counts.items() if count}
+
+
+def _rates(last: Run) -> Mapping[str, float]:
+    """Seconds a case of each op that a run measured."""
+    found = {}
+    for op in last.ops:
+        took, cases = (op.verify_s or 0.0) + (op.measure_s or 0.0), {check.case for check in op.accuracy}
+        if took > 0.0 and (op.performance or cases):
+            found[op.op] = took / (len(op.performance) + len(cases))
+    return found
 
 
 def draw_seed() -> int:

@@ -31,6 +31,7 @@ ROWS = (
         "judge",
         "report",
         "accept",
+        "merge",
         "rebaseline",
         "doctor",
         "scaffold",

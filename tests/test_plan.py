@@ -3,9 +3,21 @@ from dataclasses import replace
 import pytest
 
 from perfci.errors import UsageError
-from perfci.model import Base, DuelWhat, PlannedBase, PlannedOp, Reason, Suite
-from perfci.plan import AUDIT_SHARE, NOT_AGAINST, SEED_BITS, Against, Request, draw_seed, duellable, make_plan
+from perfci.model import Base, DuelWhat, OpRun, PerformanceCase, Plan, PlannedBase, PlannedOp, Reason, Suite
+from perfci.plan import (
+    AUDIT_SHARE,
+    NOT_AGAINST,
+    SEED_BITS,
+    Against,
+    Request,
+    cases_to_run,
+    draw_seed,
+    duellable,
+    make_plan,
+    shared_out,
+)
 from perfci.wording import sentence
+from tests import example_runs
 
 RELU = PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"))
 SCALE = PlannedOp("scale", (), ("rows=2",))
@@ -238,3 +250,66 @@ def test_duels_asked_for_where_there_is_no_base_are_missed_aloud():
     assert plan.base_note == Reason("nothing_to_duel")
     assert "--against" in sentence(plan.base_note)
     assert make_plan(Request(), [RELU], "fake").base_note is None
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+def _shared(counts, shards, last=None, **plan):
+    ops = tuple(PlannedOp(op, performance=tuple(f"n={i}" for i in range(count))) for op, count in counts.items())
+    return {each.op: each for each in shared_out(Plan(ops, 1, 2.0, "cuda", **plan), shards, last)}
+
+
+def _loads(shared):
+    loads = {}
+    for each in shared.values():
+        loads[each.shard] = loads.get(each.shard, 0.0) + each.seconds
+    return loads
+
+
+def test_without_a_last_run_cases_take_the_budget_and_the_longest_op_comes_first():
+    shared = _shared({"a": 5, "b": 3, "c": 3, "d": 2, "e": 1}, 2)
+
+    assert {op: each.seconds for op, each in shared.items()} == {"a": 10.0, "b": 6.0, "c": 6.0, "d": 4.0, "e": 2.0}
+    assert _loads(shared) == {1: 14.0, 2: 14.0}
+    assert list(shared) == ["a", "b", "c", "d", "e"]
+
+
+def test_the_last_run_gives_the_seconds_and_an_op_that_it_lacks_takes_as_long_a_case_as_the_others():
+    case = PerformanceCase("n=0")
+    ran = (
+        OpRun("a", performance=(case,), verify_s=1.0, measure_s=9.0),
+        OpRun("b", performance=(case, case), measure_s=4.0),
+        OpRun("gone", performance=(case,)),
+    )
+    last = replace(example_runs.small()[0], ops=ran)
+
+    shared = _shared({"a": 2, "b": 2, "new": 1}, 2, last)
+
+    assert {op: each.seconds for op, each in shared.items()} == {"a": 20.0, "b": 4.0, "new": 6.0}
+    assert {op: each.shard for op, each in shared.items()} == {"a": 1, "b": 2, "new": 2}
+
+
+def test_what_needs_no_worker_is_given_to_no_shard():
+    same = PlannedBase(same=True)
+    ops = (
+        PlannedOp("broken", performance=("n=1",), failure=Reason("x")),
+        PlannedOp("same", performance=("n=1", "n=2"), base=same),
+        PlannedOp("control", performance=("n=1", "n=2"), base=same, audit=("n=2",)),
+        PlannedOp("changed", ("n=0",), ("n=1",)),
+    )
+    plan = Plan(ops, 1, 1.0, "cuda", skip_unchanged=True)
+
+    assert [each.shard for each in shared_out(plan, 2)] == [0, 0, 2, 1]
+    assert [cases_to_run(plan, op) for op in ops] == [0, 0, 1, 2]
+    assert [cases_to_run(replace(plan, skip_unchanged=False), op) for op in ops] == [0, 2, 2, 2]
+
+
+def test_more_shards_than_ops_leaves_some_empty():
+    assert {each.shard for each in _shared({"a": 1, "b": 1}, 5).values()} == {1, 2}
+
+
+def test_a_shards_family_is_that_of_all():
+    plan = Plan((PlannedOp("a", performance=("n=1",)),), 1, 1.0, "cuda")
+
+    assert (plan.family, replace(plan, shard_family=9).family) == (1, 9)

@@ -17,7 +17,7 @@ import pytest
 
 from perfci import store
 from perfci.codec import encode
-from perfci.model import FORMAT, Baseline, Run
+from perfci.model import FORMAT, Baseline, Run, ShardPlan
 from perfci.report import data
 from perfci.store.launches import LaunchRow
 from perfci.store.schemas import SCHEMAS, UNITS, fields
@@ -61,11 +61,18 @@ def documents(record: typing.Any, tmp_path: Path) -> typing.Any:
     if isinstance(record, LaunchRow):
         store.append_launches(tmp_path, record.op, record.case, record.process, record.block, {record.arm: record.us})
         return json.loads(gzip.decompress((tmp_path / "launches.jsonl.gz").read_bytes()))
+    if isinstance(record, ShardPlan):
+        return json.loads(store.write_plan(record, tmp_path / "plan.json").read_text(encoding="utf-8"))
     path = store.write_run(record, tmp_path) if isinstance(record, Run) else store.write_baseline(record, tmp_path)
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-RECORDS = {"run.schema.json": Run, "baseline.schema.json": Baseline, "launches.schema.json": LaunchRow}
+RECORDS = {
+    "run.schema.json": Run,
+    "baseline.schema.json": Baseline,
+    "launches.schema.json": LaunchRow,
+    "plan.schema.json": ShardPlan,
+}
 
 
 @pytest.mark.parametrize("name", RECORDS)

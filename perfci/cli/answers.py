@@ -54,21 +54,21 @@ def check(wanted: Request, project: Path, *, strict: bool, json: bool, html: boo
     """The whole flow, with the report."""
     where = language.load(project)
     with Progress() as progress:
-        found, judgements = pipeline.check(where, wanted, _command(), progress)
-    return _told(found, judgements, where, strict=strict, json=json, html=html)
+        found, judgements = pipeline.check(where, wanted, command(), progress)
+    return told(found, judgements, where, strict=strict, json=json, html=html)
 
 
 def run(wanted: Request, project: Path, *, json: bool) -> int:
     """Measure without judging."""
     where = language.load(project)
     with Progress() as progress:
-        pipeline.measure(where, dataclasses.replace(wanted, duel=DuelWhat.NONE), _command(), progress)
+        pipeline.measure(where, dataclasses.replace(wanted, duel=DuelWhat.NONE), command(), progress)
     path = where.reports / "run.json"
     if json:
-        _plain(path.read_text(encoding="utf-8"))
+        plain(path.read_text(encoding="utf-8"))
     else:
-        _plain(
-            say("Run: {path}", path=_relative(path)),
+        plain(
+            say("Run: {path}", path=relative(path)),
             say("Next: `perfci compare` judges it, `perfci report` renders it."),
         )
     return Exit.OK
@@ -79,15 +79,15 @@ def static(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
     where = language.load(project)
     where = dataclasses.replace(where, reports=where.reports / "static")
     with Progress() as progress:
-        found, judgements = pipeline.static(where, wanted, _command(), progress)
-    return _told(found, judgements, where, strict=strict, json=json)
+        found, judgements = pipeline.static(where, wanted, command(), progress)
+    return told(found, judgements, where, strict=strict, json=json)
 
 
 def selftest(wanted: Request, project: Path, *, json: bool) -> int:
     """Try perfci on the project's own ops; exit 2 if anything did not come out as it should."""
     where = language.load(project)
     with Progress() as progress:
-        found = pipeline.selftest(where, wanted, _command(), progress)
+        found = pipeline.selftest(where, wanted, command(), progress)
     if json:
         _print_json(found)
     else:
@@ -95,16 +95,16 @@ def selftest(wanted: Request, project: Path, *, json: bool) -> int:
     return Exit.OK if found.passed else Exit.GATE_FAILED
 
 
-def _told(found: Run, judgements: Judgements, where: Settings, *, strict: bool, json: bool, html: bool = False) -> int:
+def told(found: Run, judgements: Judgements, where: Settings, *, strict: bool, json: bool, html: bool = False) -> int:
     """Print the verdicts, write the report, and give the exit code."""
     # The verdicts first: they are known even where the report cannot be written.
     if json:
         _print_json(data.to_json(judgements, found))
     else:
-        _print_verdicts(found, judgements, strict=strict)
+        print_verdicts(found, judgements, strict=strict)
     path = _write_report(found, judgements, where, where.reports, html=html)
     if not json:
-        _plain(say("Report: {path}", path=_relative(path)))
+        plain(say("Report: {path}", path=relative(path)))
     return exit_code(judgements.gate, strict=strict)
 
 
@@ -118,7 +118,7 @@ def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, j
     if json:
         _print_json(data.to_json(judgements, found))
     else:
-        _print_verdicts(found, judgements, strict=strict)
+        print_verdicts(found, judgements, strict=strict)
     return exit_code(judgements.gate, strict=strict)
 
 
@@ -127,7 +127,7 @@ def report(path: Path, out: Path | None, project: Path, *, html: bool = False) -
     where, found = language.load(project), store.read_run(path)
     folder = out or (path if path.is_dir() else path.parent)
     written = _write_report(found, pipeline.decide(found, where), where, folder, path, html=html)
-    _plain(say("Report: {path}", path=_relative(written)))
+    plain(say("Report: {path}", path=relative(written)))
     return Exit.OK
 
 
@@ -244,12 +244,13 @@ def _write_report(
     return report.write(run, judgements, folder, launches or folder, pipeline.baselines_for(run, where), html=html)
 
 
-def _print_verdicts(run: Run, judgements: Judgements, *, strict: bool) -> None:
+def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False) -> None:
+    """The verdict table with its notes, and what they sum up to."""
     _print(tables.verdicts(judgements, run))
     for said, lines in tables.pasted(judgements):
         _print(said)
         # Not through the console, which breaks lines that are to be copied.
-        _plain(*lines)
+        plain(*lines)
     _print(tables.summary(judgements, strict=strict))
 
 
@@ -260,7 +261,13 @@ def _print(*parts: RenderableType) -> None:
         console.print(part, soft_wrap=not console.is_terminal)
 
 
-def _plain(*lines: str) -> None:
+def print_answer(run: Run, judgements: Judgements) -> None:
+    """The verdicts for programs."""
+    _print_json(data.to_json(judgements, run))
+
+
+def plain(*lines: str) -> None:
+    """Lines as they are, for eyes and for the clipboard."""
     for line in lines:
         print(line)
 
@@ -270,10 +277,12 @@ def _print_json(answer: Any) -> None:
     sys.stdout.buffer.write(text.encode() + b"\n")
 
 
-def _command() -> str:
+def command() -> str:
+    """What was typed."""
     return shlex.join(["perfci", *sys.argv[1:]])
 
 
-def _relative(path: Path) -> str:
+def relative(path: Path) -> str:
+    """A path as it is shown: from the current folder, if it lies there."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

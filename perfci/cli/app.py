@@ -182,6 +182,21 @@ def check(
     duel: Duel = DuelKind.CHANGED,
     base_python: BasePython = None,
     target: Targets = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan", metavar="FILE", show_default="none", help="Measure one shard of a plan; `perfci merge` judges."
+        ),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="I/N",
+            show_default="none",
+            help="Which one, such as $CI_NODE_INDEX/$CI_NODE_TOTAL; goes with --plan.",
+        ),
+    ] = None,
     output: Output = Format.TEXT,
     project: Project = HERE,
     lang: Lang = None,
@@ -189,9 +204,82 @@ def check(
     """Verify, measure, compare with the base revision and the baselines, judge, and write reports/."""
     from perfci.cli import answers
 
+    if plan is not None or shard is not None:
+        from perfci.cli import shards
+
+        # What differs from the defaults was asked for, and the plan has an answer of its own to it.
+        fixed: dict[str, object] = {
+            "--op": op, "--case": case, "--seed": seed is not None, "--budget": budget != 1.0, "--against": against,
+            "--suite": suite is not SuiteKind.BOTH, "--timer": timer is not TimerKind.AUTO, "--target": target,
+            "--base-python": base_python, "--duel": duel is not DuelKind.CHANGED, "--strict": strict, "--html": html,
+        }  # fmt: skip
+        shards.refuse(fixed)
+        return shards.check_part(plan, shard, str(device), project, json=output is Format.JSON)
     request = answers.request(op, case, device, budget, seed, suite, timer)
     request = answers.against(request, against, duel, base_python, target)
     return answers.check(request, project, strict=strict, json=output is Format.JSON, html=html)
+
+
+@app.command()
+def plan(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    budget: Budget = 1.0,
+    seed: Seed = None,
+    suite: SuiteOption = SuiteKind.BOTH,
+    timer: Timer = TimerKind.AUTO,
+    against: Against = None,
+    duel: Duel = DuelKind.CHANGED,
+    shards: Annotated[
+        int, typer.Option("--shards", metavar="N", min=1, max=10_000, help="How many runners share the ops.")
+    ] = 1,
+    last: Annotated[
+        Path | None,
+        typer.Option(
+            "--last", metavar="RUN", show_default="none", help="A run by whose times the shards are balanced."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it.")] = Path("plan.json"),
+    every: Annotated[
+        bool, typer.Option("--all", show_default="off", help="Measure what is unchanged by its files too.")
+    ] = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Fix what several runners will measure: changed ops, shards, families; imports nothing where files tell."""
+    from perfci.cli import answers
+    from perfci.cli import shards as sharding
+
+    request = answers.request(op, case, device, budget, seed, suite, timer)
+    request = answers.against(request, against, duel, None, None)
+    return sharding.plan(request, project, out, shards=shards, last=last, every=every, json=output is Format.JSON)
+
+
+@app.command()
+def merge(
+    plan: Annotated[Path, typer.Option("--plan", metavar="FILE", help="The plan of its shards.")] = Path("plan.json"),
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", show_default="none", help="Runs of its shards, or the folder that holds them."
+        ),
+    ] = [],  # noqa: B006
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", show_default="the project's reports/", help="Where to write it all."),
+    ] = None,
+    strict: Strict = False,
+    html: Html = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Join the runs of a plan's shards, judge them as one, and write reports/; needs no device and no torch."""
+    from perfci.cli import shards
+
+    return shards.merge(runs, plan, out, project, strict=strict, json=output is Format.JSON, html=html)
 
 
 @app.command()

@@ -48,6 +48,7 @@ def judge(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
         for row in _Op(run, op, found.get(op.op), by_op.get(op.op, {}), adjusted, within, thresholds).rows()
     ]
     rows += [(_removed_op(op, run), None) for op in run.plan.removed]
+    rows += [(_missing_shard(reason), None) for reason in run.missing]
     rows += [(row, None) for row in static.rows(run, thresholds)]
     needs = tuple(need for _, need in rows if need)
     judged = tuple(row for row, _ in rows)
@@ -103,6 +104,8 @@ class _Op:
         measured = {case.case: case for case in self.found.performance} if self.found else {}
         if self.found and self.found.failure:
             yield self._row(None, Verdict.ERROR, self.found.failure)
+        elif self.plan.unlisted:
+            yield self._row(None, Verdict.UNCHANGED, same)
         if Suite.ACCURACY in self.run.plan.suites and self.plan.accuracy:
             yield Judgement(self.plan.op, Suite.ACCURACY, None, Verdict.UNCHANGED, (same,)), None
         if Suite.PERFORMANCE not in self.run.plan.suites:
@@ -172,7 +175,7 @@ class _Op:
 
     def _removed(self) -> Iterator[Row]:
         """Cases that only base or baseline know; a --case filter, or an op that did not load, says nothing of them."""
-        if self.run.plan.filter is not None or self.plan.failure:
+        if self.run.plan.filter is not None or self.plan.failure or self.plan.unlisted:
             return
         before = self.plan.base.performance if self.plan.base else ()
         gone = [case for case in before if case not in self.plan.performance]
@@ -201,3 +204,8 @@ def _proven(case: PerformanceCase) -> bool:
 def _removed_op(op: str, run: Run) -> Judgement:
     facts = {"op": op, "base": run.plan.base.name if run.plan.base else None}
     return Judgement(op, Suite.PERFORMANCE, None, Verdict.REMOVED, (Reason("op_removed", facts),))
+
+
+def _missing_shard(reason: Reason) -> Judgement:
+    """A shard of a merged run that gave no whole result fails the gate, whatever it had to measure."""
+    return Judgement(f"shard {reason.facts.get('shard')}", Suite.PERFORMANCE, None, Verdict.ERROR, (reason,))

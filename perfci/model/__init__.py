@@ -7,6 +7,7 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
     place       device, environment, ceilings
     measured    cases as verified and measured
     run         plan and run
+    shards      a plan whose ops are shared out over several runners
     baseline    what is stored
     decision    comparisons, judgements
     expected    slow-downs that were agreed on
@@ -30,7 +31,8 @@ from perfci.model.measured import (
     Summary,
 )
 from perfci.model.place import UNTIMED, Bearing, Device, DeviceState, Difference, Environment, Limits
-from perfci.model.run import FORMAT, Base, DuelWhat, Plan, PlannedBase, PlannedOp, Run
+from perfci.model.run import FORMAT, Base, DuelWhat, Joined, Plan, PlannedBase, PlannedOp, Run, Shard
+from perfci.model.shards import ShardedOp, ShardPlan
 from perfci.model.verdict import Fact, Gate, Reason, Suite, Verdict
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "Gate",
     "Identity",
     "Interval",
+    "Joined",
     "Judgement",
     "Judgements",
     "KernelBinary",
@@ -75,6 +78,9 @@ __all__ = [
     "Reason",
     "Run",
     "Screen",
+    "Shard",
+    "ShardPlan",
+    "ShardedOp",
     "Static",
     "StaticCase",
     "StaticOp",

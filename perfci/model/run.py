@@ -88,6 +88,8 @@ class PlannedOp:
     """None without a base revision"""
     audit: tuple[str, ...] = ()
     """cases that are duelled although they are unchanged: a control of the measurement"""
+    unlisted: bool = False
+    """its cases were not looked up, since all of its files are the base's own"""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Plan:
     budget_s: Amount
     """device time a case for the first looks, seconds"""
     device: str
-    """cuda, npu, cpu or fake"""
+    """cuda, npu, cpu or fake; auto in a plan of shards that need none"""
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     filter: str | None = None
     """the --case pattern; with one, missing cases are not REMOVED"""
@@ -116,11 +118,41 @@ class Plan:
     """why there is no base, where one was looked for"""
     devices: Count = 1
     """of this kind on the host: later looks are taken on another"""
+    shard_family: Count = 0
+    """performance cases of all shards together, where these ops are one shard's; else 0"""
 
     @functools.cached_property
     def family(self) -> int:
         """Number of performance cases that are tested together."""
-        return sum(len(op.performance) for op in self.ops)
+        return self.shard_family or sum(len(op.performance) for op in self.ops)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which part of a plan a run measured."""
+
+    plan: str
+    """SHA-256 of plan.json, in hexadecimal"""
+    index: Count
+    """from 1"""
+    count: Count
+    """how many shards the plan has"""
+    done: bool = False
+    """all that was given to it was measured, later looks included"""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A shard's run that a merged run holds."""
+
+    index: Count
+    """number of the shard, from 1"""
+    run: str
+    """id of its run"""
+    host: str
+    board: str | None = None
+    """UUID of its device"""
+    wall_s: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -142,4 +174,10 @@ class Run:
     wall_s: Amount | None = None
     static: Static | None = None
     """what was compiled without a device"""
+    shard: Shard | None = None
+    """of which plan this is one part"""
+    joined: tuple[Joined, ...] = ()
+    """the shards that a merged run consists of"""
+    missing: tuple[Reason, ...] = ()
+    """shards of a merged run that gave no result, or no whole one"""
     format: int = FORMAT

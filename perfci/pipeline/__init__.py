@@ -6,21 +6,20 @@ bench       where workers run
 describe    the ops, their cases, the device
 base        the revision that a run is compared with
 record      runs workers, keeps the run
+rounds      measures and decides by turns
 decide      verdicts of a stored run; baselines
 rebaseline  baselines across a change of the environment
 static      kernels compiled without a device
 selftest    perfci tried on itself
+shards      a plan for several runners, each one's part, and all of them joined
 """
 
 from __future__ import annotations
 
 import dataclasses
-import secrets
 import shutil
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
-import perfci
 from perfci import doctor, environment, store, thresholds
 from perfci.discover import ops, select
 from perfci.errors import DeviceError, UsageError
@@ -31,8 +30,10 @@ from perfci.pipeline.bench import LOGS, Bench, Listener, Place, both, claimed, o
 from perfci.pipeline.decide import accept_runs, baselines_for, decide
 from perfci.pipeline.describe import contract_violation, describe_ops, describing
 from perfci.pipeline.rebaseline import rebaseline_runs
-from perfci.pipeline.record import NOTHING_PLANTED, Plant, Recorder, describe_environment
+from perfci.pipeline.record import NOTHING_PLANTED, Plant, Recorder
+from perfci.pipeline.rounds import new_run, settled
 from perfci.pipeline.selftest import CaseNoise, SelfTest, Trial, itself, noise_table, reports_of, requests, trial
+from perfci.pipeline.shards import check_shard, merge_shards, plan_shards
 from perfci.pipeline.static import COMPILERS, compile_ops
 from perfci.plan import Request, make_plan
 from perfci.settings import Settings
@@ -46,11 +47,14 @@ __all__ = [
     "accept_runs",
     "baselines_for",
     "check",
+    "check_shard",
     "contract_violation",
     "decide",
     "describe",
     "examine",
     "measure",
+    "merge_shards",
+    "plan_shards",
     "rebaseline_runs",
     "remeasure",
     "selftest",
@@ -59,9 +63,6 @@ __all__ = [
 
 OFFLINE = Device("offline", "no device", "offline")
 """Where kernels are compiled without one."""
-
-ROUNDS = 4
-"""How often the judge may ask for more at most: a duel asks twice, a screen once."""
 
 
 def describe(settings: Settings, request: Request, listener: Listener) -> tuple[Plan, Device]:
@@ -100,7 +101,7 @@ def static(settings: Settings, request: Request, command: str, listener: Listene
         tree = base_stage.find(bench, request)
         found, planned = compile_ops(bench, request, _found(tree))
         plan = make_plan(request, planned, OFFLINE.kind, base_stage.against(tree, ops(settings), request))
-        run = dataclasses.replace(_new_run(settings, plan, OFFLINE, command), static=found)
+        run = dataclasses.replace(new_run(settings, plan, OFFLINE, command), static=found)
         store.write_run(run, settings.reports)
         return run, decide(run, settings, judged_by=_rules(run, tree, settings))
 
@@ -133,14 +134,7 @@ def _checked(
 ) -> tuple[Run, Judgements]:
     """Measure and decide, until the judge needs no more."""
     run = _measured(bench, request, command, tree, plant)
-    rules = _rules(run, tree, bench.settings)
-    judgements = decide(run, bench.settings, judged_by=rules)
-    for _ in range(ROUNDS):
-        if not judgements.needs:
-            break
-        run = Recorder(bench, request, run, _found(tree), plant).record_again(judgements.needs)
-        judgements = decide(run, bench.settings, judged_by=rules)
-    return run, judgements
+    return settled(bench, request, run, _found(tree), plant)
 
 
 def _rules(run: Run, tree: BaseTree | Reason | None, settings: Settings) -> Settings:
@@ -191,18 +185,6 @@ def _measured(bench: Bench, request: Request, command: str, tree: BaseTree | Rea
     rules = base_stage.rules(against.base, base, settings)
     alpha = thresholds.load(rules.thresholds).alpha
     plan = make_plan(request, planned, found.device.kind, against, alpha, found.devices)
-    run = _new_run(settings, plan, found.device, command)
+    run = new_run(settings, plan, found.device, command)
     launches.clear_launches(settings.reports)
     return Recorder(bench, request, run, base, plant).record()
-
-
-def _new_run(settings: Settings, plan: Plan, device: Device, command: str) -> Run:
-    now = datetime.now(UTC)
-    return Run(
-        id=f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
-        created=f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        perfci=perfci.__version__,
-        command=command,
-        environment=describe_environment(settings, device, None),
-        plan=plan,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import shutil
 import subprocess
@@ -140,6 +141,23 @@ def planned(bench: Bench, tree: BaseTree, request: Request, head: Sequence[Plann
     return tuple(
         dataclasses.replace(op, base=_planned_base(op, prints.get(op.op), found.get(op.op), tree)) for op in head
     )
+
+
+def unchanged(tree: BaseTree, settings: Settings, names: Iterable[str]) -> bool:
+    """Whether the files of all these ops are the base's own."""
+    ours, base = (Tree(each.root, each.kernels) for each in (settings, tree.settings))
+    theirs = {op.op for op in _ops(tree)}
+    return all(op in theirs and fingerprint.same(ours.fingerprint(op), base.fingerprint(op)) for op in names)
+
+
+def digest(rules: Settings) -> str:
+    """SHA-256 of the thresholds and baselines by which a run is judged, with their names."""
+    found = hashlib.sha256()
+    for folder in (rules.thresholds, rules.baselines):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            found.update(f"{folder.name}/{path.relative_to(folder).as_posix()}\0{content}\n".encode(errors="replace"))
+    return found.hexdigest()
 
 
 def baseline_commit(settings: Settings) -> str | None:

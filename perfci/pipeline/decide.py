@@ -13,7 +13,7 @@ from perfci.accept import Acceptance, accept
 from perfci.compare import compare
 from perfci.judge import judge
 from perfci.model import Base, Baseline, Judgements, Reason, Run
-from perfci.pipeline.base import by_base, known_ops, marked, moved
+from perfci.pipeline.base import by_base, digest, known_ops, marked, moved
 from perfci.revision.checkout import materialise
 from perfci.settings import Settings
 from perfci.thresholds import Thresholds
@@ -53,6 +53,12 @@ def baselines_for(run: Run, settings: Settings) -> Mapping[str, Baseline]:
     """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does."""
     with _rules(run, settings) as rules:
         return _baselines(run, rules, None)
+
+
+def rules_digest(run: Run, settings: Settings) -> str:
+    """Digest of the thresholds and baselines that `decide` reads for a run."""
+    with _rules(run, settings) as rules:
+        return digest(rules)
 
 
 @contextmanager

@@ -6,15 +6,16 @@ Every file is written whole or not at all: beside its place first, then moved th
 
 from __future__ import annotations
 
+import hashlib
 import re
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from perfci.errors import StoredFileError
-from perfci.model import Baseline, Run
+from perfci.model import Baseline, Run, ShardPlan
 from perfci.store.claim import claimed
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
-from perfci.store.launches import Launches, LaunchRow, append_launches, clear_launches, read_launches
+from perfci.store.launches import Launches, LaunchRow, append_launches, clear_launches, join_launches, read_launches
 from perfci.store.schemas import write_schemas
 
 __all__ = [
@@ -25,11 +26,14 @@ __all__ = [
     "baseline_path",
     "claim_reports",
     "clear_launches",
+    "join_launches",
     "read_baseline",
     "read_baselines",
     "read_launches",
+    "read_plan",
     "read_run",
     "write_baseline",
+    "write_plan",
     "write_run",
     "write_schemas",
 ]
@@ -63,6 +67,18 @@ def write_run(run: Run, folder: Path) -> Path:
     path = folder / RUN_FILE
     refuse_to_overwrite_unreadable(path)
     return write_atomically(path, encode(run, path))
+
+
+def read_plan(path: Path) -> tuple[ShardPlan, str]:
+    """A plan.json, and the SHA-256 of the file by which its shards know it. Raises StoredFileError."""
+    found = decode(path, ShardPlan)
+    return found, hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_plan(plan: ShardPlan, path: Path) -> Path:
+    """Write a plan.json and give its path. Raises StoredFileError as `write_run` does."""
+    refuse_to_overwrite_unreadable(path)
+    return write_atomically(path, encode(plan, path))
 
 
 def baseline_path(root: Path, device_key: str, op: str) -> Path:

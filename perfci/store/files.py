@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -32,7 +34,8 @@ def decode(path: Path, kind: type[Record]) -> Record:
     """The record in a file. Raises StoredFileError naming the file and the line and column, or the JSON path."""
     data = _bytes(path)
     _check_format(path, data)
-    return _parse(path, data, kind)
+    with _uncollected():
+        return _parse(path, data, kind)
 
 
 def encode(record: object, path: Path) -> bytes:
@@ -40,12 +43,25 @@ def encode(record: object, path: Path) -> bytes:
 
     `path` is where it will be written, for the error's sake.
     """
-    data = text(record).encode()
-    try:
-        msgspec.json.decode(data, type=type(record))
-    except msgspec.ValidationError as error:
-        raise StoredFileError("value_unstorable", path=str(path), **_place_in_json(error)) from error
+    with _uncollected():
+        data = text(record).encode()
+        try:
+            msgspec.json.decode(data, type=type(record))
+        except msgspec.ValidationError as error:
+            raise StoredFileError("value_unstorable", path=str(path), **_place_in_json(error)) from error
     return data
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Records form no circles, and looking for some among millions again and again takes longer than making them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def refuse_to_overwrite_unreadable(path: Path) -> None:

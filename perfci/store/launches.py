@@ -80,6 +80,30 @@ def drop_launches(folder: Path, op: str, process: int) -> None:
     write_atomically(folder / LAUNCHES_FILE, gzip.compress(_as_lines(kept), mtime=0))
 
 
+def join_launches(folder: Path, parts: Iterable[Path]) -> None:
+    """Write the launches of several folders as those of one, one behind the other. Raises StoredFileError.
+
+    Files are joined as they are, member by member; of a torn one what could be read.
+    """
+    data = b"".join(_whole(part) for part in parts)
+    if data:
+        write_atomically(folder / LAUNCHES_FILE, data)
+    else:
+        clear_launches(folder)
+
+
+def _whole(folder: Path) -> bytes:
+    path = folder / LAUNCHES_FILE
+    try:
+        data = path.read_bytes() if path.exists() else b""
+        lines = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error):
+        lines = b"torn"
+    if lines and not lines.endswith(b"\n"):
+        return gzip.compress(_as_lines(read_launches(folder).rows), mtime=0)
+    return data
+
+
 def read_launches(folder: Path) -> Launches:
     """Every whole row; no rows where there is no file. A torn tail or line becomes a note, never an error.
 

@@ -34,6 +34,9 @@ def text(record: Any) -> str:
 
 def plain(value: Any) -> Any:
     """Records as dictionaries, sequences as lists, numbers rounded; a number that is none (NaN, infinity) as None."""
+    # Most values of a large run are these, and telling what else they are not would take most of the time.
+    if value is None or type(value) is int or type(value) is bool:
+        return value
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, str):
@@ -43,6 +46,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {storable(str(key)): plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
 class _Text(str):
@@ -76,8 +82,12 @@ def _forget(key: int, gone: weakref.ref[Any]) -> None:
 
 def _record(value: Any) -> dict[str, Any]:
     kind: type = type(value)
-    fields = ((name, optional, getattr(value, name)) for name, optional in _fields(kind))
-    return {name: plain(item) for name, optional, item in fields if not (optional and item in _ABSENT)}
+    found = {}
+    for name, optional in _fields(kind):
+        item = getattr(value, name)
+        if item or not optional or item not in _ABSENT:
+            found[name] = plain(item)
+    return found
 
 
 @functools.cache
@@ -106,7 +116,7 @@ def _value(value: Any, indent: str, key: str | None = None) -> str:
         return _block("[]", [_value(item, indent + " ") for item in value], indent)
     if isinstance(value, dict) and not ROWS.isdisjoint(value):
         return _object(value, indent)
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def _block(brackets: str, items: list[str], indent: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 import perfci.model
-from perfci.model import FORMAT, Baseline, Run, answer
+from perfci.model import FORMAT, Baseline, Run, ShardPlan, answer
 from perfci.store.files import write_atomically
 from perfci.store.launches import LaunchRow
 
@@ -27,15 +27,17 @@ SCHEMAS: dict[str, type] = {
     "run.schema.json": Run,
     "baseline.schema.json": Baseline,
     "launches.schema.json": LaunchRow,
+    "plan.schema.json": ShardPlan,
     "answer.schema.json": answer.Answer,
 }
 """File name -> the record that it describes."""
 
 TITLES: Mapping[type, str] = {
-    Run: "perfci run: run.json, which check, run and static write",
+    Run: "perfci run: run.json, which check, merge, run and static write",
     Baseline: "perfci baseline: baselines/<device key>/<op>.json",
     LaunchRow: "perfci launches: one line of launches.jsonl.gz",
-    answer.Answer: "perfci answer: what check, compare and static print with --format json",
+    ShardPlan: "perfci plan: plan.json, which plan writes and check and merge read",
+    answer.Answer: "perfci answer: what check, compare, merge and static print with --format json",
 }
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from perfci.cli import answers, demo, inits, notes
+from perfci.cli import answers, demo, inits, notes, shards
 from perfci.cli.app import DeviceKind, DuelKind, Format, SuiteKind, TimerKind, app
 from perfci.cli.main import run
 from perfci.device import KINDS
@@ -46,7 +46,7 @@ def test_all_commands_are_there_with_a_sentence_each(capsys):
     shown = capsys.readouterr().out
 
     names = "check run static selftest compare report accept list show doctor demo init export rebaseline new note"
-    assert set(COMMANDS) == set(names.split())
+    assert set(COMMANDS) == {*names.split(), "plan", "merge"}
     assert all(name in shown and command.help for name, command in COMMANDS.items())
     assert "2 the gate failed" in shown
 
@@ -74,6 +74,8 @@ def called(monkeypatch):
     monkeypatch.setattr(demo, "demo", record("demo", 50))
     monkeypatch.setattr(inits, "set_up", record("set_up", 60))
     monkeypatch.setattr(notes, "post", record("post", 70))
+    for code, name in enumerate(["plan", "check_part", "merge"], 80):
+        monkeypatch.setattr(shards, name, record(name, code))
     return calls
 
 
@@ -178,6 +180,38 @@ def test_a_timer_is_chosen_by_name(called, timer):
             ["note", "r", "--report", "out/report.md", "--key", "npu", "--dry-run"],
             ("post", (Path("r"), Path()), {"report": "out/report.md", "key": "npu", "dry_run": True}),
             70,
+        ),
+        (
+            ["plan", "--op", "relu", "--device", "cuda", "--shards", "4", "--last", "r", "--out", "o", "--all"],
+            (
+                "plan",
+                (Request(("relu",), device="cuda"), Path(), Path("o")),
+                {"shards": 4, "last": Path("r"), "every": True, "json": False},
+            ),
+            80,
+        ),
+        (
+            ["plan", "--against", "v1", "--duel", "none", "--seed", "3"],
+            (
+                "plan",
+                (Request(seed=3, against="v1", duel=DuelWhat.NONE), Path(), Path("plan.json")),
+                {"shards": 1, "last": None, "every": False, "json": False},
+            ),
+            80,
+        ),
+        (
+            ["check", "--plan", "p", "--shard", "1/2", "--device", "cuda"],
+            ("check_part", (Path("p"), "1/2", "cuda", Path()), {"json": False}),
+            81,
+        ),
+        (
+            ["merge", "a", "b", "--plan", "p", "--out", "o", "--strict", "--html"],
+            (
+                "merge",
+                ([Path("a"), Path("b")], Path("p"), Path("o"), Path()),
+                {"strict": True, "json": False, "html": True},
+            ),
+            82,
         ),
         (["doctor", "--format", "json"], ("doctor", (Path(),), {"json": True}), 47),
         (

@@ -28,6 +28,7 @@ TABLES = {
     "baseline": lambda: (
         fields("run.schema.json", "baseline.schema.json").removeprefix(fields("run.schema.json")).strip()
     ),
+    "plan": lambda: fields("run.schema.json", "plan.schema.json").removeprefix(fields("run.schema.json")).strip(),
     "answer": lambda: fields("answer.schema.json"),
     "columns": columns,
 }

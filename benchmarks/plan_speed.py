@@ -1,0 +1,80 @@
+"""How long `perfci plan` takes over 200 ops of which no file changed; nothing is imported. The aim is 5 s.
+
+python benchmarks/plan_speed.py [OPS]
+
+The ops are those of a project for the fake device. The second line is for one changed op, for which all are imported:
+the cases that are duelled as a control are drawn from all of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import resources
+from pathlib import Path
+
+from startup import machine
+
+OPS = 200
+AIM_S = 5
+SOURCE = "scale"
+
+
+def git(root: Path, *arguments: str) -> None:
+    """Run git in a repository, as nobody in particular."""
+    person = ["-c", "user.name=perfci", "-c", "user.email=perfci@localhost"]
+    subprocess.run(["git", "-C", str(root), *person, *arguments], check=True, capture_output=True)
+
+
+def project(root: Path, ops: int) -> None:
+    """So many ops of four files each, on a branch that differs from main in a document."""
+    with resources.as_file(resources.files("perfci.cli") / "demo_project") as demo:
+        shutil.copytree(demo, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    files = {path.name: path.read_text() for path in (root / "kernels" / SOURCE).glob("*.py")}
+    shutil.rmtree(root / "kernels")
+    for number in range(ops):
+        op = f"op_{number}"
+        folder = root / "kernels" / op
+        folder.mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name.replace(SOURCE, op)).write_text(text.replace(SOURCE, op))
+    git(root, "init", "-q", "-b", "main")
+    (root / ".gitignore").write_text("reports/\nplan.json\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "first")
+    git(root, "checkout", "-q", "-b", "topic")
+    (root / "README.md").write_text("Words.\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "second")
+
+
+def timed(root: Path) -> tuple[float, str]:
+    """Seconds of one `perfci plan`, its start included, and how many ops it gives to shards."""
+    command = [sys.executable, "-m", "perfci", "plan", "--device", "fake", "--shards", "4", "--project", str(root)]
+    began = time.perf_counter()
+    done = subprocess.run(
+        [*command, "--out", str(root / "plan.json")], check=True, capture_output=True, text=True, cwd=root
+    )
+    took = time.perf_counter() - began
+    return took, next(line for line in done.stdout.splitlines() if "ops are measured" in line).partition(";")[0]
+
+
+def main(ops: int = OPS) -> None:
+    """Plan twice: with nothing changed, and with one op."""
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name) / "project"
+        project(root, ops)
+        took, told = timed(root)
+        print(f"{ops} ops, {machine()}")
+        print(f"nothing changed: {took:.1f} s ({told}); the aim is {AIM_S} s")
+        kernel = root / "kernels" / "op_0" / "op_0_triton.py"
+        kernel.write_text(kernel.read_text().replace("US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.0"))
+        took, told = timed(root)
+        print(f"one op changed:  {took:.1f} s ({told})")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,268 @@
+"""One check over several runners, on the fake device: plan, shards, merge."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import time
+
+import pytest
+
+from perfci import store
+from tests.closed_schemas import faults
+from tests.git_repositories import alone, commit_all, git
+
+
+@pytest.fixture(autouse=True)
+def _own_git(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
+        monkeypatch.delenv(name)
+
+
+class Sharded:
+    """A project on the branch topic, and the commands on it."""
+
+    def __init__(self, project):
+        self.project = project
+        self.root = project.root
+        self.file = self.root / "reports" / "plan.json"
+
+    def slow_down(self, op="scale", us=41.0):
+        self.project.edit(op, "triton", "US_PER_MEGABYTE = 40.0", f"US_PER_MEGABYTE = {us}")
+
+    def plan(self, *arguments):
+        given = ("--device", "fake", "--seed", "7", "--out", str(self.file))
+        return self.project.perfci("plan", *given, "--shards", "2", *arguments)
+
+    def shard(self, index, count=2, *arguments):
+        return self.project.perfci("check", "--plan", str(self.file), "--shard", f"{index}/{count}", *arguments)
+
+    def merge(self, *arguments):
+        runs = arguments or (str(self.root / "reports" / "shards"),)
+        return self.project.perfci("merge", *runs, "--plan", str(self.file), "--format", "json")
+
+    @property
+    def stored(self):
+        return store.read_plan(self.file)[0]
+
+    def shard_run(self, index):
+        return store.read_run(self.root / "reports" / "shards" / str(index))
+
+
+@pytest.fixture
+def topic(project):
+    git(project.root, "init", "-q", "-b", "main")
+    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
+    commit_all(project.root)
+    git(project.root, "checkout", "-q", "-b", "topic")
+    return Sharded(project)
+
+
+def told(answer):
+    """Every verdict with its reasons and numbers, but for what belongs to a shard or a moment."""
+    keys = ("verdict", "gate", "change", "kernel_us", "base_us", "p_adjusted", "duel")
+    return {place: {key: row[key] for key in keys} for place, row in answer.rows.items()}
+
+
+@pytest.mark.slow
+def test_shards_come_to_the_verdicts_of_one_run_with_the_same_seed(topic):
+    """One op much slower, one a little faster, one unchanged; the order of ops does not matter to the fake device."""
+    topic.slow_down("scale", 41.0)
+    topic.slow_down("relu", 39.9)
+    commit_all(topic.root)
+    topic.project.check()
+    # As it was stored, with six significant digits.
+    whole = topic.project.perfci("compare", str(topic.root / "reports"), "--format", "json")
+
+    assert topic.plan().code == 0
+    plan = topic.stored
+    assert {each.op: each.shard for each in plan.ops} == {"relu": 1, "row_sum": 0, "scale": 2}
+    assert [topic.shard(index).code for index in (1, 2)] == [0, 0]
+    answer = topic.merge()
+
+    assert (whole.code, answer.code) == (2, 2), answer.err
+    assert told(answer) == told(whole)
+    assert answer.verdicts("scale") == {"REGRESSED", "PASS"} and answer.verdicts("row_sum") == {"UNCHANGED"}
+    run = topic.project.run_record()
+    assert [(each.index, each.run) for each in run.joined] == [(i, topic.shard_run(i).id) for i in (1, 2)]
+    assert (run.missing, run.shard, run.plan.family) == ((), None, plan.family)
+    _everything_lies_where_a_check_would_have_put_it(topic, answer)
+
+
+def _everything_lies_where_a_check_would_have_put_it(topic, answer):
+    reports = topic.root / "reports"
+    assert all((reports / name).exists() for name in ("run.json", "report.md", "junit.xml", "metrics.txt"))
+    rows = store.read_launches(reports).rows
+    assert {row.op for row in rows} == {"relu", "scale"}
+    for name, path in (("plan", topic.file), ("run", reports / "run.json"), ("run", reports / "shards/1/run.json")):
+        assert faults(json.loads(path.read_text(encoding="utf-8")), f"{name}.schema.json") == []
+    again = topic.project.perfci("compare", str(reports), "--format", "json")
+    assert (again.code, told(again)) == (2, told(answer))
+
+
+@pytest.mark.slow
+def test_a_shard_that_is_missing_is_red_and_one_given_twice_counts_once(topic):
+    topic.slow_down("scale", 40.05)
+    topic.slow_down("relu", 40.05)
+    commit_all(topic.root)
+    topic.plan()
+    for index in (1, 2):
+        topic.shard(index)
+    first, second = (str(topic.root / "reports" / "shards" / str(index)) for index in (1, 2))
+
+    short = topic.merge(first)
+    whole = topic.merge(first, second)
+    twice = topic.merge(first, second, first)
+
+    assert short.code == 2
+    assert "ERROR" in short.verdicts("scale") and short.verdicts("shard 2/2") == {"ERROR"}
+    assert short.verdicts("relu") == whole.verdicts("relu")
+    assert whole.code == twice.code == 0, whole.out
+    assert told(whole) == told(twice)
+    assert len(topic.project.run_record().joined) == 2
+
+
+def test_what_no_file_changed_is_planned_without_a_worker_and_its_shards_end_at_once(topic, monkeypatch):
+    def started(*arguments):
+        raise AssertionError("a worker was started")
+
+    for name in ("describe", "record"):
+        monkeypatch.setattr(importlib.import_module(f"perfci.pipeline.{name}"), "run_worker", started)
+
+    assert topic.plan("--device", "cuda").code == 0
+    began = time.monotonic()
+    codes = [topic.shard(index).code for index in (1, 2)]
+    took = time.monotonic() - began
+    answer = topic.merge()
+
+    assert codes == [0, 0] and took < 30
+    run = topic.shard_run(1)
+    assert (run.ops, run.plan.ops, run.shard.done, run.shard.count) == ((), (), True, 2)
+    assert answer.code == 0
+    assert {verdict for op in ("relu", "row_sum", "scale") for verdict in answer.verdicts(op)} == {"UNCHANGED"}
+
+
+def test_the_last_run_of_the_base_names_the_cases_of_what_is_unchanged(topic):
+    git(topic.root, "checkout", "-q", "main")
+    topic.project.perfci("run", "--device", "fake")
+    last = shutil.copytree(topic.root / "reports", topic.root.parent / "last")
+    git(topic.root, "checkout", "-q", "topic")
+    (topic.root / "README.md").write_text("Words.\n")
+    commit_all(topic.root)
+
+    assert topic.plan("--last", str(last)).code == 0
+
+    ops = topic.stored.plan.ops
+    assert all(op.performance and op.accuracy and not op.unlisted for op in ops)
+    assert topic.stored.plan.skip_unchanged and topic.stored.plan.duel_family == 0
+
+
+def test_all_measures_what_is_unchanged_too(topic):
+    topic.plan("--all")
+
+    assert {each.shard for each in topic.stored.ops} == {1, 2}
+    assert not topic.stored.plan.skip_unchanged
+
+
+@pytest.fixture
+def planned(topic):
+    topic.slow_down()
+    commit_all(topic.root)
+    topic.plan()
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("shard", "words"),
+    [("0/2", "no shard 0"), ("3/2", "no shard 3"), ("1/3", "2 shards"), ("/", "--shard 2/3"), ("a/b", "--shard 2/3")],
+)
+def test_a_shard_that_the_plan_does_not_have_is_refused(planned, shard, words):
+    answer = planned.project.perfci("check", "--plan", str(planned.file), "--shard", shard)
+
+    assert (answer.code, answer.out, answer.err.count("\n")) == (1, "", 1)
+    assert words in answer.err
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--op", "relu"), ("--case", "rows=*"), ("--seed", "0"), ("--budget", "2"), ("--against", "main"),
+        ("--duel", "all"), ("--suite", "accuracy"), ("--timer", "event"), ("--base-python", "python3"), ("--html",),
+        ("--strict",),
+    ],
+    ids=lambda option: option[0],
+)  # fmt: skip
+def test_what_the_plan_fixes_cannot_be_given_to_a_shard(planned, option):
+    answer = planned.shard(1, 2, *option)
+
+    assert (answer.code, answer.err.count("\n")) == (1, 1)
+    assert answer.err.startswith(f"perfci: {option[0]}") and "perfci plan" in answer.err
+
+
+def test_a_plan_without_a_shard_and_a_shard_without_a_plan_are_refused(planned):
+    assert "--shard I/N" in planned.project.perfci("check", "--plan", str(planned.file)).err
+    assert "--plan plan.json" in planned.project.perfci("check", "--shard", "1/2").err
+
+
+def test_a_shard_at_another_commit_is_refused_with_both_named(planned):
+    before = planned.stored.commit
+    (planned.root / "README.md").write_text("Words.\n")
+    commit_all(planned.root)
+
+    answer = planned.shard(1)
+
+    assert answer.code == 1
+    assert before in answer.err and git(planned.root, "rev-parse", "HEAD") in answer.err
+
+
+def test_a_shard_with_other_files_or_another_device_is_refused(planned):
+    device = planned.shard(1, 2, "--device", "cpu")
+    planned.project.edit("scale", "triton", "US_PER_MEGABYTE = 41.0", "US_PER_MEGABYTE = 42.0")
+    files = planned.shard(1)
+
+    assert (device.code, "fake" in device.err, "cpu" in device.err) == (1, True, True)
+    assert (files.code, "op scale" in files.err) == (1, True)
+
+
+def test_a_damaged_plan_is_one_sentence(planned):
+    planned.file.write_text('{"format": 1, "ops": [')
+
+    for answer in (planned.shard(1), planned.merge()):
+        assert (answer.code, answer.err.count("\n")) == (1, 1)
+        assert "plan.json" in answer.err
+
+
+def test_a_merge_of_nothing_is_red_and_never_writes_over_a_shard(planned):
+    (planned.root / "empty").mkdir()
+    reports = planned.root / "reports"
+    nothing = planned.merge(str(planned.root / "empty"))
+    gone = planned.merge(str(planned.root / "no-such-folder"))
+    over = planned.project.perfci("merge", str(reports), "--plan", str(planned.file))
+
+    assert nothing.code == 2
+    assert nothing.verdicts("shard 1/2") == nothing.verdicts("shard 2/2") == {"ERROR"}
+    assert (gone.code, gone.err.count("\n"), "no-such-folder" in gone.err) == (1, 1, True)
+    assert (over.code, "--out" in over.err) == (1, True)
+    junit = (reports / "junit.xml").read_text(encoding="utf-8")
+    assert "Shard 1/2 with 1 ops gave no result" in junit
+    assert "Shard 2/2 with 0 ops gave no result" in (reports / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_run_that_is_no_shard_is_refused(planned):
+    planned.project.perfci("run", "--device", "fake", "--op", "relu", "--suite", "accuracy")
+    moved = shutil.move(planned.root / "reports" / "run.json", planned.root / "reports" / "other.json")
+
+    answer = planned.merge(str(moved))
+
+    assert (answer.code, "is no part of a plan" in answer.err) == (1, True)
+
+
+def test_a_plan_answers_in_json_and_in_chinese(planned):
+    as_json = planned.plan("--format", "json")
+    chinese = planned.plan("--lang", "zh")
+
+    assert faults(json.loads(as_json.out), "plan.schema.json") == []
+    assert "分片 1/2" in chinese.out and "scale" in chinese.out
