@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import os
 import queue
@@ -76,6 +77,13 @@ def toolchain() -> str:
     """What compiles: names and versions."""
     found = environment.installed(COMPILERS)
     return ", ".join(f"{name} {version}" for name, version in found.items()) or "nothing installed"
+
+
+@functools.cache
+def _own_code() -> str:
+    """Digest of what captures and compiles: between two releases it changes without a new version."""
+    files = sorted((Path(perfci.__file__).parent / "device").glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def cache_folder(settings: Settings) -> Path:
@@ -219,7 +227,7 @@ def _path(bench: Bench, one: _Wanted) -> Path | None:
     """A file named by everything that decides its content; None where that cannot be told."""
     if one.print.opaque:
         return None
-    parts = (one.print.digest, one.target, toolchain(), perfci.__version__, str(FORMAT))
+    parts = (one.print.digest, one.target, toolchain(), perfci.__version__, _own_code(), str(FORMAT))
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return cache_folder(bench.settings) / "static" / f"{one.op.op}-{one.target}-{key}.json"
 
