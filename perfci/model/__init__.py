@@ -9,6 +9,7 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
     run         plan and run
     shards      a plan whose ops are shared out over several runners
     baseline    what is stored
+    history     what is kept of accepted runs
     decision    comparisons, judgements
     expected    slow-downs that were agreed on
     identity    what a call does, and what compilers make of it
@@ -17,6 +18,7 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
 from perfci.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun, Step, StepCase, StepSide
 from perfci.model.decision import Comparison, Interval, Judgement, Judgements, Look, Need, Screen
 from perfci.model.expected import Expected, Suggestion
+from perfci.model.history import Epoch, HistoryAccuracy, HistoryCase, HistoryRun, Spread
 from perfci.model.identity import Identity, KernelBinary, LaunchIdentity, Static, StaticCase, StaticOp
 from perfci.model.measured import (
     AccuracyCase,
@@ -56,10 +58,14 @@ __all__ = [
     "Difference",
     "DuelWhat",
     "Environment",
+    "Epoch",
     "ErrorStats",
     "Expected",
     "Fact",
     "Gate",
+    "HistoryAccuracy",
+    "HistoryCase",
+    "HistoryRun",
     "Identity",
     "Interval",
     "Joined",
@@ -81,6 +87,7 @@ __all__ = [
     "Shard",
     "ShardPlan",
     "ShardedOp",
+    "Spread",
     "Static",
     "StaticCase",
     "StaticOp",
