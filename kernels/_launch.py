@@ -42,6 +42,10 @@ class Limits:
     """most shared memory of one program"""
     tile_elements: int
     """most float32 values that one program holds in registers"""
+    descriptors: bool = False
+    """copies whole tiles by descriptor (tensor memory accelerator)"""
+    float8: bool = True
+    """multiplies float8 matrices; what a device without a file has is left to Triton, which says so"""
 
 
 # --- the device -------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from perfci.errors import ContractError
@@ -78,6 +78,10 @@ class Performance:
     cache: Cache = "cold"
     """cold: L2 is flushed before each timed launch. warm: the same call was made some times directly before on the same
     buffers, untimed, so that L2 holds what it can of them. Times of one are never compared with the other's"""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """id of a case of either suite -> the id that it had before: its baseline and history go on under the new one"""
+    renamed_from: str | None = None
+    """name that the op had before, whose baseline and history it goes on with"""
 
     def __post_init__(self) -> None:
         """Refuse any other cache: raises ContractError."""
@@ -114,6 +118,8 @@ class Accuracy:
     """the same inputs give the same bits; say False for kernels that add atomically"""
     uses_dot: bool = False
     """multiplies matrices in the inputs' dtype: bfloat16 and float8 cases cannot run in Triton's interpreter"""
+    widens: bool = False
+    """multiplies in float32 in Triton's interpreter, so that its bfloat16 and float8 cases can run there after all"""
 
 
 def _text(value: Any) -> str:

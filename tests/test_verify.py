@@ -411,6 +411,16 @@ def test_the_interpreters_wrong_products_are_left_unchecked(device, kind, uses_d
     assert result.failure is None
 
 
+def test_products_that_are_widened_in_the_interpreter_are_checked_there(device):
+    device.info = dataclasses.replace(device.info, kind="cpu")
+    made = {"make_inputs": lambda **params: {"x": np.ones((2, 2), np.float32)}, "uses_dot": True, "widens": True}
+
+    result = verify(suite(**made), device, check(params={"rows": 2, "dtype": "float8_e4m3fn"}), describe)
+
+    assert result.unchecked is None
+    assert result.errors is not None
+
+
 # --- rejections and leaks ---------------------------------------------------------------------------------------------
 
 

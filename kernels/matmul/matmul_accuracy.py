@@ -1,4 +1,4 @@
-"""Accuracy of matmul: sides that no block divides, sides smaller than a block, and several groups of tiles."""
+"""Accuracy of matmul: sides that no block divides or that are smaller than one, several groups of tiles, epilogues."""
 
 import perfci
 import torch
@@ -6,10 +6,15 @@ from matmul_baseline import make_inputs, matmul as reference
 from matmul_triton import matmul as kernel
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+ACTIVATIONS = ["relu", "silu", "gelu", "gelu_tanh"]
 
 
 def tensors(device, a_shape, b_shape, dtype=torch.float32):
     return {"a": torch.zeros(a_shape, dtype=dtype, device=device), "b": torch.zeros(b_shape, device=device)}
+
+
+def finished(device, **epilogue):
+    return tensors(device, (4, 8), (8, 4)) | epilogue
 
 
 accuracy = perfci.Accuracy(
@@ -27,9 +32,18 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[0], n=[8], k=[8], dtype=[torch.bfloat16]),
         *perfci.grid(m=[8], n=[0], k=[8], dtype=[torch.float32]),
         *perfci.grid(m=[5], n=[8], k=[0], dtype=[torch.float32]),
+        *perfci.grid(m=[65], n=[67], k=[48], dtype=DTYPES, bias=[True], activation=ACTIVATIONS),
+        *perfci.grid(m=[70], n=[136], k=[72], dtype=DTYPES[1:], bias=[True], activation=ACTIVATIONS),
+        *perfci.grid(m=[136], n=[200], k=[104], dtype=DTYPES[1:], columns=["a", "b", "ab"]),
+        *perfci.grid(m=[129], n=[264], k=[200], dtype=[torch.float16], bias=[True, False], columns=["b"]),
+        *perfci.grid(m=[5], n=[8], k=[0], dtype=[torch.float32, torch.float16], bias=[True], activation=["silu"]),
     ),
-    probe_cases=perfci.grid(m=[33], n=[48], k=[65], dtype=DTYPES),
-    reduces=lambda m, n, k, dtype: k,
+    probe_cases=(
+        *perfci.grid(m=[33], n=[48], k=[65], dtype=DTYPES),
+        *perfci.grid(m=[33], n=[48], k=[64], dtype=[torch.float16, torch.bfloat16], columns=["", "b"]),
+        *perfci.grid(m=[17], n=[40], k=[24], dtype=DTYPES, bias=[True], activation=ACTIVATIONS),
+    ),
+    reduces=lambda m, n, k, dtype, **epilogue: k,
     uses_dot=True,
     rejects=(
         ("inner sides that differ", lambda device: tensors(device, (4, 8), (7, 4))),
@@ -37,6 +51,10 @@ accuracy = perfci.Accuracy(
         ("b with one dimension", lambda device: tensors(device, (4, 8), 8)),
         ("dtypes that differ", lambda device: tensors(device, (4, 8), (8, 4), dtype=torch.float16)),
         ("a of integers", lambda device: tensors(device, (4, 8), (8, 4), dtype=torch.int32)),
+        ("a bias of another length", lambda device: finished(device, bias=torch.zeros(5, device=device))),
+        ("a bias of rows", lambda device: finished(device, bias=torch.zeros(1, 4, device=device))),
+        ("a bias of another dtype", lambda device: finished(device, bias=torch.zeros(4, device=device).half())),
+        ("an unknown activation", lambda device: finished(device, activation="tanh")),
     ),
 )
 if __name__ == "__main__":

@@ -2,16 +2,39 @@
 
 import torch
 
+ACTIVATIONS = {
+    None: lambda x: x,
+    "relu": torch.relu,
+    "silu": torch.nn.functional.silu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+}
 
-def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The matrix product a @ b; float32 in full precision, which is PyTorch's default on every device."""
-    return torch.matmul(a, b)
+
+def matmul(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, activation: str | None = None
+) -> torch.Tensor:
+    """activation(a @ b + bias); float32 in full precision, which is PyTorch's default on every device."""
+    return ACTIVATIONS[activation](torch.matmul(a, b) if bias is None else torch.addmm(bias, a, b))
 
 
-def make_inputs(m: int, n: int, k: int, dtype: torch.dtype, device: str, seed: int) -> dict[str, torch.Tensor]:
-    """Inputs of one case: a is (m, k), b is (k, n)."""
+def make_inputs(
+    m: int, n: int, k: int, dtype: torch.dtype, device: str, seed: int, *, bias=False, activation=None, columns=""
+) -> dict[str, torch.Tensor | str]:
+    """Inputs of one case: a is (m, k), b is (k, n), and where the case has one, bias is (n,).
+
+    `columns` names those of a and b that are transposed views, whose columns are dense.
+    """
     generator = torch.Generator(device).manual_seed(seed)
-    return {
-        "a": torch.randn((m, k), generator=generator, dtype=dtype, device=device),
-        "b": torch.randn((k, n), generator=generator, dtype=dtype, device=device),
-    }
+
+    def normal(name: str, *shape: int) -> torch.Tensor:
+        turned = name in columns
+        drawn = torch.randn(shape[::-1] if turned else shape, generator=generator, dtype=dtype, device=device)
+        return drawn.t() if turned else drawn
+
+    inputs = {"a": normal("a", m, k), "b": normal("b", k, n)}
+    if bias:
+        inputs["bias"] = normal("bias", n)
+    if activation:
+        inputs["activation"] = activation
+    return inputs

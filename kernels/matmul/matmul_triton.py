@@ -1,75 +1,125 @@
-"""matmul: tiles of the product in grouped order, summed in float32; configs by shape from `tuned/<device key>.json`."""
+"""matmul: tiles of the product in grouped order, summed in float32, finished by bias and activation before rounding.
+
+Tiles are copied by descriptor where operands and device allow it, else through pointers; which configuration serves
+which shape stands in `tuned/<device key>.json`.
+"""
 
 import functools
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 import _launch
+import _tma
+from _tiles import Config, grouped, halves
 
 TUNED = Path(__file__).parent / "tuned"
-
-
-class Config(NamedTuple):
-    block_m: int
-    block_n: int
-    block_k: int
-    group_m: int
-    """Rows of tiles walked together, so that their columns of b are found in L2."""
-    warps: int
-    stages: int
-    persistent: bool = False
-    """One program a processor, each walking many tiles."""
+ACTIVATIONS = (None, "relu", "silu", "gelu", "gelu_tanh")
 
 
 # For devices without a tuned file, and for shapes that theirs leaves out: bytes of an element -> config.
 FALLBACK = {2: Config(64, 64, 32, 8, 4, 3), 4: Config(64, 32, 16, 8, 4, 2)}
+FALLBACK_TMA = Config(128, 128, 64, 8, 4, 3, persistent=True, tma=True, flatten=True)
 VECTOR = 16
 """Triton loads vectors where sizes and strides are multiples of this; elements one by one make large tiles spill."""
 
 
 @functools.lru_cache(maxsize=4096)
-def choose_config(m: int, n: int, k: int, itemsize: int, limits: _launch.Limits) -> Config:
+def choose_config(m: int, n: int, k: int, itemsize: int, limits: _launch.Limits, tma: bool = False) -> Config:
     """The first entry of the device's tuned file whose bounds hold the shape; nothing is ever tuned here.
 
-    Shapes that cannot be loaded in vectors get the fallback.
+    Entries with descriptors are for calls that allow them (`tma`). Shapes that cannot be loaded in vectors get no
+    entry with pointers, and a shape without an entry the fallback.
     """
     size = {"m": m, "n": n, "k": k}
     vectors = n % VECTOR == k % VECTOR == 0
-    for entry in _launch.tuned(TUNED, limits.key) if vectors else ():
+    for entry in _launch.tuned(TUNED, limits.key) if vectors or tma else ():
+        if not (tma if entry["config"].get("tma") else vectors):
+            continue
         if entry["itemsize"] == itemsize and all(size[side] <= entry.get(f"{side}_max", size[side]) for side in size):
             return Config(**entry["config"])
-    return FALLBACK[itemsize]
+    return FALLBACK_TMA if tma else FALLBACK[itemsize]
 
 
-def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The matrix product a @ b, shapes (m, k) and (k, n), as a contiguous tensor of their dtype.
+def matmul(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, activation: str | None = None
+) -> torch.Tensor:
+    """activation(a @ b + bias), shapes (m, k), (k, n) and (n,), as a contiguous (m, n) tensor of their dtype.
 
-    float32 (multiplied in full precision, no TF32), float16 or bfloat16, summed in float32 and rounded once; any
-    strides, transposed views among them. Raises TypeError for dtypes, ValueError for shapes or devices that do not go
-    together.
+    float32 (multiplied in full precision, no TF32), float16 or bfloat16, summed and finished in float32 and rounded
+    once; any strides, transposed views among them. `activation` is one of ACTIVATIONS: gelu is the exact one, by erf.
+    Raises TypeError for dtypes, ValueError for shapes, devices or activations that do not go together.
     """
-    _launch.check_tensors("matmul", a=a, b=b)
-    _launch.check_same_dtype("matmul", a=a, b=b)
+    check("matmul", a, b, bias, activation)
+    limits = _launch.limits(a.device)
+    sides = dense_sides(a, b, limits)
+    config = choose_config(a.shape[0], b.shape[1], a.shape[1], a.element_size(), limits, sides is not None)
+    return launch(a, b, config, sides, limits, bias, activation)
+
+
+def check(op: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None) -> None:
+    """Raises TypeError or ValueError, under the name of `op`, for arguments that `matmul` does not take."""
+    tensors = {"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}
+    _launch.check_tensors(op, **tensors)
+    _launch.check_same_dtype(op, **tensors)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
-        raise ValueError(f"matmul: needs shapes (m, k) and (k, n), but a is {tuple(a.shape)} and b {tuple(b.shape)}")
+        raise ValueError(f"{op}: needs shapes (m, k) and (k, n), but a is {tuple(a.shape)} and b {tuple(b.shape)}")
+    if bias is not None and bias.shape != b.shape[1:]:
+        raise ValueError(
+            f"{op}: bias has shape {tuple(bias.shape)}, but b of shape {tuple(b.shape)} needs {b.shape[1:]}"
+        )
+    if activation not in ACTIVATIONS:
+        known = ", ".join(map(repr, ACTIVATIONS))
+        raise ValueError(f"{op}: activation is {activation!r}, but has to be one of {known}")
+
+
+def dense_sides(a: torch.Tensor, b: torch.Tensor, limits: _launch.Limits) -> tuple[int, int] | None:
+    """The sides along which elements of a and b are neighbours, where tiles can be copied by descriptor; else None.
+
+    The output, whose rows are n long, needs one too.
+    """
+    if a.dtype is torch.float32 or b.shape[1] % 8 or not _tma.available(limits, _tma_kernel):
+        return None
+    of_a, of_b = _tma.dense_side(a), _tma.dense_side(b)
+    return None if of_a is None or of_b is None else (of_a, of_b)
+
+
+def launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    config: Config,
+    sides: tuple[int, int] | None,
+    limits: _launch.Limits,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+) -> torch.Tensor:
+    """The product of checked arguments by one configuration; `sides` are those of `dense_sides`."""
     (m, k), n = a.shape, b.shape[1]
     out = torch.empty((m, n), dtype=a.dtype, device=a.device)
     if out.numel() == 0:
         return out
-    limits = _launch.limits(a.device)
-    config = choose_config(m, n, k, a.element_size(), limits)
     tiles = _launch.tiles(m, config.block_m) * _launch.tiles(n, config.block_n)
     programs = min(tiles, limits.programs, limits.grid[0], limits.processors if config.persistent else tiles)
+    bias_step = 0 if bias is None else bias.stride(0)
+    if config.tma and sides and not out.data_ptr() % _tma.ALIGNMENT:
+        block_m, block_n, block_k = config[:3]
+        with _launch.on(a.device):
+            _tma_kernel[(programs,)](
+                _tma.descriptor(a, sides[0], block_m, block_k), _tma.descriptor(b, sides[1], block_k, block_n),
+                _tma.descriptor(out, 1, block_m, block_n // config.split), bias, m, n, k, bias_step, tiles,
+                BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, GROUP_M=config.group_m,
+                A_ROWS=sides[0] == 1, B_ROWS=sides[1] == 1, SPLIT=config.split, FLATTEN=config.flatten,
+                ACTIVATION=activation, LOOP=programs < tiles, num_warps=config.warps, num_stages=config.stages,
+            )  # fmt: skip
+        return out
     with _launch.on(a.device):
         _matmul_kernel[(programs,)](
-            a, b, out, m, n, k, *a.stride(), *b.stride(), tiles,
+            a, b, out, bias, m, n, k, *a.stride(), *b.stride(), bias_step, tiles,
             BLOCK_M=config.block_m, BLOCK_N=config.block_n, BLOCK_K=config.block_k, GROUP_M=config.group_m,
             EVEN=m % config.block_m == n % config.block_n == k % config.block_k == 0,
-            WIDE=max(_reach(a), _reach(b), _reach(out)) >= 2**31,
+            WIDE=max(_reach(a), _reach(b), _reach(out)) >= 2**31, ACTIVATION=activation,
             LOOP=programs < tiles, num_warps=config.warps, num_stages=config.stages,
         )  # fmt: skip
     return out
@@ -81,33 +131,36 @@ def _reach(matrix: torch.Tensor) -> int:
     return sum((size + beyond) * stride for size, stride in zip(matrix.shape, matrix.stride(), strict=True))
 
 
+# --- tiles through pointers -------------------------------------------------------------------------------------------
+
+
 @triton.jit(do_not_specialize=["tiles"])
 def _matmul_kernel(
-    a_ptr, b_ptr, out_ptr, m, n, k, a_row, a_col, b_row, b_col, tiles,
+    a_ptr, b_ptr, out_ptr, bias_ptr, m, n, k, a_row, a_col, b_row, b_col, bias_step, tiles,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    EVEN: tl.constexpr, WIDE: tl.constexpr, LOOP: tl.constexpr,
+    EVEN: tl.constexpr, WIDE: tl.constexpr, ACTIVATION: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
     if LOOP:
         for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
             _one_tile(
-                a_ptr, b_ptr, out_ptr, m, n, k, a_row, a_col, b_row, b_col, tile,
-                BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, EVEN, WIDE,
+                a_ptr, b_ptr, out_ptr, bias_ptr, m, n, k, a_row, a_col, b_row, b_col, bias_step, tile,
+                BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, EVEN, WIDE, ACTIVATION,
             )  # fmt: skip
     else:
         _one_tile(
-            a_ptr, b_ptr, out_ptr, m, n, k, a_row, a_col, b_row, b_col, tl.program_id(0),
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, EVEN, WIDE,
+            a_ptr, b_ptr, out_ptr, bias_ptr, m, n, k, a_row, a_col, b_row, b_col, bias_step, tl.program_id(0),
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, EVEN, WIDE, ACTIVATION,
         )  # fmt: skip
 
 
 @triton.jit
 def _one_tile(
-    a_ptr, b_ptr, out_ptr, m, n, k, a_row, a_col, b_row, b_col, tile,
+    a_ptr, b_ptr, out_ptr, bias_ptr, m, n, k, a_row, a_col, b_row, b_col, bias_step, tile,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    EVEN: tl.constexpr, WIDE: tl.constexpr,
+    EVEN: tl.constexpr, WIDE: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """One tile of the product. EVEN: blocks divide the shape, no masks. WIDE: offsets need 64 bits."""
-    tile_m, tile_n = _grouped(tile, tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP_M)
+    tile_m, tile_n = grouped(tile, tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP_M)
     row = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     col = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     inner = tl.arange(0, BLOCK_K)
@@ -133,6 +186,7 @@ def _one_tile(
         total = tl.dot(a, b, total, input_precision="ieee")
         a_ptrs += a_hop
         b_ptrs += b_hop
+    total = _finished(total, col, n, bias_ptr, bias_step, ACTIVATION)
     out_ptrs = out_ptr + row[:, None] * n + col[None, :]
     if EVEN:
         tl.store(out_ptrs, total.to(out_ptr.dtype.element_ty))
@@ -140,10 +194,72 @@ def _one_tile(
         tl.store(out_ptrs, total.to(out_ptr.dtype.element_ty), mask=(row < m)[:, None] & (col < n)[None, :])
 
 
+# --- tiles by descriptor ----------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def _tma_kernel(
+    a, b, out, bias_ptr, m, n, k, bias_step, tiles,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    A_ROWS: tl.constexpr, B_ROWS: tl.constexpr, SPLIT: tl.constexpr, FLATTEN: tl.constexpr,
+    ACTIVATION: tl.constexpr, LOOP: tl.constexpr,
+):  # fmt: skip
+    """A_ROWS, B_ROWS: the descriptor is of a row-major matrix, else of a transpose."""
+    if LOOP:
+        for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
+            _tma_tile(
+                a, b, out, bias_ptr, m, n, k, bias_step, tile,
+                BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, A_ROWS, B_ROWS, SPLIT, ACTIVATION,
+            )  # fmt: skip
+    else:
+        _tma_tile(
+            a, b, out, bias_ptr, m, n, k, bias_step, tl.program_id(0),
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, A_ROWS, B_ROWS, SPLIT, ACTIVATION,
+        )  # fmt: skip
+
+
 @triton.jit
-def _grouped(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
-    """Row and column of a tile: down GROUP_M rows, then to the next column."""
-    in_group = GROUP_M * tiles_n
-    first = tile // in_group * GROUP_M
-    height = tl.minimum(tiles_m - first, GROUP_M)
-    return first + tile % in_group % height, tile % in_group // height
+def _tma_tile(
+    a, b, out, bias_ptr, m, n, k, bias_step, tile,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    A_ROWS: tl.constexpr, B_ROWS: tl.constexpr, SPLIT: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    tile_m, tile_n = grouped(tile, tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP_M)
+    row = tile_m * BLOCK_M
+    col = tile_n * BLOCK_N
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for step in range(tl.cdiv(k, BLOCK_K)):
+        inner = step * BLOCK_K
+        left = a.load([row, inner]) if A_ROWS else a.load([inner, row]).T
+        right = b.load([inner, col]) if B_ROWS else b.load([col, inner]).T
+        total = tl.dot(left, right, total)
+    if SPLIT == 1:
+        cols = col + tl.arange(0, BLOCK_N)
+        out.store([row, col], _finished(total, cols, n, bias_ptr, bias_step, ACTIVATION).to(out.dtype))
+    else:
+        half: tl.constexpr = BLOCK_N // 2
+        cols = col + tl.arange(0, half)
+        first, second = halves(total, BLOCK_M, BLOCK_N)
+        out.store([row, col], _finished(first, cols, n, bias_ptr, bias_step, ACTIVATION).to(out.dtype))
+        second = _finished(second, cols + half, n, bias_ptr, bias_step, ACTIVATION)
+        out.store([row, col + half], second.to(out.dtype))
+
+
+# --- what both share --------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _finished(total, col, n, bias_ptr, bias_step, ACTIVATION: tl.constexpr):
+    """Sums of the columns `col` with bias and activation, in float32."""
+    if bias_ptr is not None:
+        total += tl.load(bias_ptr + col * bias_step, mask=col < n, other=0.0).to(tl.float32)[None, :]
+    if ACTIVATION == "relu":
+        total = tl.where(total < 0, 0.0, total)  # NaN stays
+    elif ACTIVATION == "silu":
+        total = total / (1 + tl.exp(-total))
+    elif ACTIVATION == "gelu":
+        total = 0.5 * total * (1 + tl.erf(total * 0.7071067811865476))
+    elif ACTIVATION == "gelu_tanh":
+        # 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
+        total = total / (1 + tl.exp(-1.5957691216057308 * total * (1 + 0.044715 * total * total)))
+    return total

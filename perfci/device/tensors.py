@@ -60,15 +60,17 @@ class TorchArrays:
         return result
 
     def like(self, values: Host, array: torch.Tensor) -> torch.Tensor:
-        """Host values as a new tensor of another's dtype and device."""
-        return torch.from_numpy(np.array(values, order="C")).to(array.dtype).to(array.device)
+        """Host values as a new tensor of another's dtype, device and order of axes in memory, where that is dense."""
+        made = torch.from_numpy(np.array(values, order="C")).to(array.dtype).to(array.device)
+        order = _order(array)
+        return made if order is None else made.permute(order).contiguous().permute(_inverse(order))
 
     def upcast(self, inputs: Inputs) -> dict[str, Any]:
         """Floating-point tensors in float64, where the device can compute in it."""
         return {name: self._upcast(value) if self.is_array(value) else value for name, value in inputs.items()}
 
     def placed(self, inputs: Inputs, layout: str) -> dict[str, Any]:
-        """Copies in a memory layout, surrounded by NaN."""
+        """Copies in a memory layout, surrounded by NaN; the axes of a dense tensor keep their order in memory."""
         return {name: _place(value, layout) if self.is_array(value) else value for name, value in inputs.items()}
 
     def copies(self, inputs: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -209,6 +211,9 @@ class _GuardedAllocations(TorchDispatchMode):
 def _place(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     if layout == "expanded" and tensor.dim() and tensor.shape[0]:
         return _place(tensor[:1].contiguous(), "contiguous").expand(tensor.shape)
+    order = _order(tensor)
+    if order is not None:  # a transposed operand stays one: kernels have paths of their own for it
+        return _place(tensor.permute(order), layout).permute(_inverse(order))
     step = 2 if layout == "strided" and tensor.dim() and tensor.numel() else 1
     guard = GUARD_BYTES // tensor.element_size()
     length = tensor.numel() * step
@@ -218,6 +223,21 @@ def _place(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     inner = inner.view(shape)[..., ::step] if tensor.dim() else inner.view(shape)
     inner.copy_(tensor)
     return inner
+
+
+def _order(tensor: torch.Tensor) -> list[int] | None:
+    """The axes of a dense tensor as they lie in memory, outermost first; None where they do so in their own order.
+
+    None too for a tensor with gaps, or whose elements stand for several: its copies are made row-major.
+    """
+    if tensor.is_contiguous():
+        return None
+    order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
+    return order if tensor.permute(order).is_contiguous() else None
+
+
+def _inverse(order: list[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
 def _compare(actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> tuple[int, float, int]:

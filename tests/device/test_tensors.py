@@ -321,6 +321,54 @@ def test_like_keeps_a_single_number_without_axes(values):
     assert (made.shape, made.dtype, made.item()) == ((), torch.bfloat16, 3.0)
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize(
+    ("make", "strides"),
+    [
+        (lambda x: x, (4, 1)),
+        (lambda x: x.mT, (1, 4)),
+        (lambda x: x[:, ::2].mT, (3, 1)),
+        (lambda x: x[:1].expand(3, 4), (4, 1)),
+    ],
+    ids=["row-major", "transposed", "with gaps", "of one row"],
+)
+def test_a_dense_operand_keeps_its_order_in_memory_whatever_it_is_filled_with(make, strides, dtype):
+    given = make(counted((3, 4), dtype))
+    values = np.arange(given.numel(), dtype=np.float64).reshape(tuple(given.shape)) % 8
+
+    filled = arrays.like(values, given)
+    placed = arrays.placed({"x": filled}, "contiguous")["x"]
+
+    np.testing.assert_array_equal(arrays.host(filled), values)
+    assert arrays.same_bits(placed, filled)
+    assert filled.dtype == dtype and filled.stride() == placed.stride() == strides
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_a_transposed_float8_operand_is_placed_between_nan_in_every_layout(dtype):
+    given = counted((4, 3), dtype).mT
+
+    for layout in LAYOUTS:
+        placed = arrays.placed({"b": given}, layout)["b"]
+        around = arrays.host(room_of(placed))
+        wanted = given[:1].expand(3, 4) if layout == "expanded" else given
+
+        assert arrays.same_bits(placed.clone(), wanted.clone())
+        assert np.isnan(around[:GUARD_BYTES]).all() and np.isnan(around[-GUARD_BYTES:]).all()
+    assert arrays.placed({"b": given}, "contiguous")["b"].stride() == (1, 3)
+    assert arrays.placed({"b": given}, "strided")["b"].stride() == (2, 6)
+
+
+def test_float8_values_are_the_same_in_float64():
+    every = torch.arange(256, dtype=torch.uint8)
+    for dtype in FLOAT8:
+        given = every.view(dtype)
+        wide = arrays.upcast({"x": given})["x"]
+
+        np.testing.assert_array_equal(arrays.host(given), wide.numpy())
+        assert arrays.same_bits(wide.to(torch.float32).to(dtype)[~wide.isnan()], given[~wide.isnan()])
+
+
 def test_upcast_widens_floats_only():
     wide = arrays.upcast({"x": torch.ones(2).to(torch.float8_e5m2), "i": torch.ones(2, dtype=torch.int32), "k": 2})
 

@@ -3,7 +3,9 @@
 It runs as a process of its own, since such a process is spent for anything else.
 """
 
+import functools
 import importlib
+import itertools
 import json
 import os
 import re
@@ -21,6 +23,12 @@ SHAPES = {
     "matmul": ((16, 8192, 8192), (64, 8192, 8192), (8192, 64, 1024), (1024, 1024, 1024), (512, 4096, 4096),
                (4096, 4096, 4096), (4095, 4096, 4100)),
 }  # fmt: skip
+FINISHED = ((4096, 4096, 4096), (4095, 4096, 4100))
+"""shapes of matmul with bias and activation"""
+ACTIVATIONS = {"float32": "gelu_tanh", "float16": "gelu", "bfloat16": "silu"}
+FP8 = {"tensor": ((8192, 8192, 8192), (16384, 4096, 4096), (64, 8192, 8192), (4095, 4096, 1000)),
+       "row": ((8192, 8192, 8192), (65, 4096, 1001)), "block": ((4096, 4096, 4096), (4095, 4096, 1000))}  # fmt: skip
+"""scaling -> shapes of fp8_matmul"""
 
 
 def main():
@@ -40,7 +48,44 @@ def main():
             for dtype in DTYPES:
                 seen = offline.compiled(lambda: function(*_arguments(op, shape, getattr(torch, dtype))))  # noqa: B023
                 report += [{"op": op, "shape": shape, "dtype": dtype} | facts for facts in _facts(seen)]
-    print(json.dumps(report))
+    print(json.dumps([*report, *_finished_matmuls(), *_fp8_matmuls()]))
+
+
+def _finished_matmuls():
+    import matmul_triton
+    import torch
+
+    for shape in FINISHED:
+        for dtype, activation in ACTIVATIONS.items():
+            kind = getattr(torch, dtype)
+            a, b = _arguments("matmul", shape, kind)
+            bias = torch.empty(shape[1], dtype=kind, device="cuda")
+            seen = _compiled(functools.partial(matmul_triton.matmul, a, b, bias, activation))
+            yield from ({"op": "finished_matmul", "shape": shape, "dtype": dtype} | facts for facts in _facts(seen))
+
+
+def _fp8_matmuls():
+    import torch
+
+    sys.path.insert(0, str(KERNELS / "fp8_matmul"))
+    from fp8_matmul_triton import fp8_matmul
+
+    for scaling, shapes in FP8.items():
+        for (m, n, k), out_dtype in itertools.product(shapes, ("bfloat16", "float32")):
+            a = torch.empty((m, k), dtype=torch.float8_e4m3fn, device="cuda")
+            b = torch.empty((n, k), dtype=torch.float8_e4m3fn, device="cuda").t()
+            blocks = ((m, -(-k // 128)), (-(-k // 128), -(-n // 128)))
+            sides = {"tensor": ((), ()), "row": ((m, 1), (1, n)), "block": blocks}
+            scales = [torch.empty(side, device="cuda") for side in sides[scaling]]
+            seen = _compiled(functools.partial(fp8_matmul, a, b, *scales, getattr(torch, out_dtype)))
+            told = {"op": "fp8_matmul", "shape": (m, n, k), "dtype": f"float8 {scaling} {out_dtype}"}
+            yield from (told | facts for facts in _facts(seen))
+
+
+def _compiled(call):
+    from perfci.device import offline
+
+    return offline.compiled(call)
 
 
 def _arguments(op, shape, dtype):
@@ -72,6 +117,7 @@ def _facts(seen):
             "loads": _widths(ptx, r"ld\.global\S*"),
             "stores": _widths(ptx, r"st\.global\S*"),
             "copies": sorted(set(re.findall(r"cp\.async\.c[ag]\.\S+ \[.*?\], \[.*?\], (\w+)", ptx))),
+            "descriptors": len(re.findall(r"cp\.async\.bulk\.tensor", ptx)),
             "tensor_cores": "wgmma" in ptx or "mma.sync" in ptx,
         }
 

@@ -33,7 +33,9 @@ def test_no_register_is_spilled(compiled):
 
 
 def test_outputs_are_written_16_bytes_a_thread(compiled):
-    assert [launch for launch in compiled if launch["stores"] != [16]] == []
+    by_thread = [launch for launch in compiled if not launch["descriptors"]]
+
+    assert [launch for launch in by_thread if launch["stores"] != [16]] == []
 
 
 def test_inputs_are_read_16_bytes_a_thread(compiled):
@@ -46,14 +48,26 @@ def test_inputs_are_read_16_bytes_a_thread(compiled):
 
 
 def test_matrices_are_copied_16_bytes_a_thread_where_rows_are_whole_vectors(compiled):
-    whole = [launch for launch in compiled if launch["op"] == "matmul" and launch["shape"][2] % 16 == 0]
+    matrices = [launch for launch in compiled if launch["op"] == "matmul" and not launch["descriptors"]]
+    whole = [launch for launch in matrices if launch["shape"][2] % 16 == 0]
 
     assert [launch for launch in whole if launch["copies"] != ["0x10"] or launch["loads"]] == []
 
 
+@triton_versions.needs_descriptors
+def test_large_products_of_16_bits_are_copied_by_descriptor_alone(compiled):
+    products = [launch for launch in compiled if launch["op"] in {"matmul", "finished_matmul"}]
+
+    for launch in (launch for launch in products if launch["shape"] == [4096] * 3):
+        wide = launch["dtype"] == "float32"
+        assert (launch["descriptors"] == 0) == wide
+        assert wide or launch["stores"] == [] == launch["copies"]
+
+
 def test_tensor_cores_do_16_bit_products_and_never_round_float32(compiled):
     for launch in compiled:
-        assert launch["tensor_cores"] == (launch["op"] == "matmul" and launch["dtype"] != "float32")
+        product = launch["op"] in {"matmul", "finished_matmul", "fp8_matmul"}
+        assert launch["tensor_cores"] == (product and launch["dtype"] != "float32")
 
 
 def test_launches_stay_within_the_devices_limits(compiled):

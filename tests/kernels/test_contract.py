@@ -25,7 +25,7 @@ def imported(op, part):
 
 
 def test_the_ops_that_the_project_promises_are_there():
-    assert {"broadcast", "bias_relu", "softmax", "matmul"} <= set(OPS)
+    assert {"broadcast", "bias_relu", "softmax", "matmul", "attention", "attention_backward"} <= set(OPS)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -37,16 +37,29 @@ def test_kernel_and_reference_have_one_signature(op):
 
 @pytest.mark.parametrize("op", OPS)
 def test_kernel_and_reference_can_be_lifted_out(op):
-    assert set(imported(op, "triton")) <= {
+    others = {f"{other}.{other}_triton" for other in OPS}
+    assert set(imported(op, "triton")) - others <= {
         "functools",
         "pathlib",
         "typing",
+        "_attention",
         "_launch",
+        "_tiles",
+        "_tma",
         "torch",
         "triton",
         "triton.language",
     }
-    assert set(imported(op, "baseline")) <= {"torch"}
+    assert set(imported(op, "baseline")) <= {"torch", "_attention_reference", "_quant"}
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_ops_take_of_each_other_the_public_function_alone(op):
+    for node in ast.walk(tree(op, "triton")):
+        other = node.module.partition(".")[0] if isinstance(node, ast.ImportFrom) and node.module else None
+        if other in OPS:
+            assert node.module == f"{other}.{other}_triton"
+            assert [name.name for name in node.names] == [other]
 
 
 @pytest.mark.parametrize("op", OPS)

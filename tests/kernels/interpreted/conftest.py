@@ -8,7 +8,7 @@ import pytest
 import torch
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
-OPS = ("broadcast", "bias_relu", "softmax", "matmul")
+OPS = ("broadcast", "bias_relu", "softmax", "matmul", "fp8_matmul", "attention", "attention_backward")
 sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in OPS)]
 torch.set_num_threads(1)
 GUARD = 64  # elements before and behind
@@ -53,7 +53,8 @@ def agrees(suite):
 
     def check(inputs, terms=1):
         got = suite.kernel(**inputs)
-        exact = suite.reference(**{name: value.double() for name, value in inputs.items()})
+        wide = {name: value.double() if torch.is_tensor(value) else value for name, value in inputs.items()}
+        exact = suite.reference(**wide)
         dtype = next(iter(inputs.values())).dtype
         assert got.dtype == dtype
         assert got.is_contiguous()

@@ -3,6 +3,8 @@ import json
 import pytest
 import torch
 
+from tests import triton_versions
+
 OP = "matmul"
 
 
@@ -153,3 +155,133 @@ def test_every_committed_file_has_a_config_for_every_shape(module):
     for path in module.TUNED.glob("*.json"):
         entries = _launch.tuned(module.TUNED, path.stem)
         assert {entry["itemsize"] for entry in entries if set(entry) == {"itemsize", "config"}} == {2, 4}
+
+
+# --- bias and activation ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "gelu_tanh"])
+def test_activations_keep_nan_and_infinity_as_torch_does(activation, agrees):
+    a = torch.tensor([[float("nan")], [float("inf")], [-float("inf")], [100.0], [-100.0], [0.0]])
+
+    agrees({"a": a, "b": torch.ones(1, 3), "bias": torch.tensor([0.0, 1.0, -2.0]), "activation": activation})
+
+
+def test_the_epilogue_is_done_before_the_one_rounding(module):
+    a, b = torch.full((16, 1), 2049.0).half(), torch.ones(1, 16).half()  # 2049 is no float16: 2048
+
+    got = module.matmul(torch.cat([a, a / a], 1), torch.cat([b, b]), torch.full((16,), 1.0).half())
+
+    assert torch.equal(got, torch.full((16, 16), 2050.0).half())  # 2048 + 1 would be rounded to 2048 before the bias
+
+
+def test_a_bias_of_any_stride_is_taken(agrees):
+    bias = torch.randn(80, generator=torch.Generator().manual_seed(3))
+
+    agrees({"a": normal(33, 20), "b": normal(20, 40), "bias": bias[::2]}, terms=20)
+    agrees({"a": normal(33, 20), "b": normal(20, 40), "bias": bias[:1].expand(40)}, terms=20)
+
+
+# --- tiles by descriptor ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def launched(module, monkeypatch):
+    """Names of the kernels that were launched."""
+    seen = []
+    for name in ("_matmul_kernel", "_tma_kernel"):
+        monkeypatch.setattr(module, name, Watched(getattr(module, name), name, seen))
+    return seen
+
+
+class Watched:
+    def __init__(self, kernel, name, seen):
+        self.kernel, self.name, self.seen = kernel, name, seen
+
+    def __getitem__(self, grid):
+        self.seen.append(self.name)
+        return self.kernel[grid]
+
+
+def half(*shape, seed=5):
+    return normal(*shape, dtype=torch.float16, seed=seed)
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize(
+    ("a", "b", "kernel"),
+    [
+        (half(33, 40), half(40, 24), "_tma_kernel"),
+        (half(40, 40).t(), half(40, 24), "_tma_kernel"),
+        (half(33, 40), half(24, 40).t(), "_tma_kernel"),
+        (half(40, 40).t(), half(24, 40).t(), "_tma_kernel"),
+        (half(33, 48)[:, :40], half(48, 24)[8:], "_tma_kernel"),
+        (half(33, 48)[:, 8:45], half(37, 24), "_tma_kernel"),
+        (half(33, 40), half(40, 20), "_matmul_kernel"),
+        (half(33, 41)[:, 1:], half(40, 24), "_matmul_kernel"),
+        (half(33, 80)[:, ::2], half(40, 24), "_matmul_kernel"),
+        (half(1, 40).expand(33, 40), half(40, 24), "_matmul_kernel"),
+        (half(33 * 40 + 1)[1:].view(33, 40), half(40, 24), "_matmul_kernel"),
+        (normal(33, 40), normal(40, 24), "_matmul_kernel"),
+        (half(33, 0), half(0, 24), "_matmul_kernel"),
+    ],
+)
+def test_descriptors_are_used_exactly_where_alignment_allows(a, b, kernel, launched, agrees):
+    agrees({"a": a, "b": b}, terms=40)
+
+    assert launched == [kernel]
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize("split", [1, 2])
+@pytest.mark.parametrize("processors", [3, 1000])
+def test_tiles_by_descriptor_cover_the_product(split, processors, module, only, agrees, launched, monkeypatch):
+    only(processors=processors)
+    config = module.Config(32, 32, 32, 2, 4, 2, persistent=True, tma=True, split=split, flatten=True)
+    monkeypatch.setattr(module, "choose_config", lambda *_: config)
+    bias = half(104)
+
+    agrees({"a": half(170, 72), "b": half(72, 104), "bias": bias, "activation": "silu"}, terms=72)
+    assert launched == ["_tma_kernel"]
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize("columns", ["", "a", "b", "ab"])
+def test_what_lies_beyond_the_edge_of_a_descriptor_counts_for_nothing(columns, guarded, outputs, agrees):
+    a, b = (guarded(half(72, 40)), guarded(half(24, 40)))
+    a = a if "a" not in columns else guarded(half(40, 72)).t()
+    b = b.t() if "b" in columns else guarded(half(40, 24))
+
+    agrees({"a": a, "b": b}, terms=40)
+    assert (outputs[0][:64] == -1).all() and (outputs[0][-64:] == -1).all()
+
+
+def test_a_device_without_descriptors_gets_pointers(module, monkeypatch):
+    monkeypatch.setattr(module._tma, "TensorDescriptor", None)
+    import _launch
+
+    assert module.dense_sides(half(16, 16), half(16, 16), _launch.limits(torch.device("cpu"))) is None
+
+
+@triton_versions.needs_descriptors
+def test_a_descriptor_is_what_triton_itself_would_make(module):
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    def told(made):
+        fields = TensorDescriptor.__dataclass_fields__
+        return {name: getattr(made, name) for name in fields if name != "base"}, made.base.data_ptr(), made.base.dtype
+
+    matrix = half(40, 24)
+    wanted = TensorDescriptor.from_tensor(matrix, [16, 8])
+    wanted.shape, wanted.strides = list(wanted.shape), list(wanted.strides)
+
+    assert told(module._tma.descriptor(matrix, 1, 16, 8)) == told(wanted)
+    assert told(module._tma.descriptor(matrix.t(), 0, 8, 16)) == told(wanted)
+
+
+def test_entries_with_descriptors_are_for_calls_that_allow_them(module):
+    assert module.choose_config(4096, 4096, 4096, 2, h200(), True).tma
+    assert not module.choose_config(4096, 4096, 4096, 2, h200(), False).tma
+    assert module.choose_config(4096, 4104, 4104, 2, h200(), True).tma  # aligned, though not in whole vectors
+    assert not module.choose_config(64, 8192, 8192, 2, h200(), True).tma
+    assert module.choose_config(64, 8200, 8192, 2, h200(), True).tma

@@ -1,0 +1,217 @@
+"""What the attention ops share: checks of their arguments, which keys a query sees, dropout's places, loads of rows.
+
+A query's place is its number plus keys - queries: the last query stands beside the last key.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+import _launch
+import _tma
+
+WIDEST = 256
+"""Largest width of a head."""
+LOG2E = math.log2(math.e)
+DROPOUT_STEPS = 2**31
+"""Dropout's probability is rounded to a multiple of one over this: of each random word 31 bits are compared."""
+
+Window = tuple[int | None, int | None]
+
+
+class Sight(NamedTuple):
+    """How far a query sees from its place; None: as far as there are keys."""
+
+    left: int | None
+    right: int | None
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def check(
+    op: str, q: Any, k: Any, v: Any, mask: Any, window: Any, scale: float | None, dropout: float, seed: int
+) -> None:
+    """Raises TypeError for what is no tensor or of another dtype, ValueError for shapes, devices and numbers."""
+    _launch.check_tensors(op, q=q, k=k, v=v)
+    _launch.check_same_dtype(op, q=q, k=k, v=v)
+    shapes = f"q is {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}"
+    if not (q.ndim == k.ndim == v.ndim == 4 and k.shape == v.shape and q.shape[::3] == k.shape[::3]):
+        wanted = "(batch, heads, queries, width) for q and (batch, key heads, keys, width) for k and v"
+        raise ValueError(f"{op}: needs shapes {wanted}, but {shapes}")
+    if not 1 <= q.shape[3] <= WIDEST:
+        raise ValueError(f"{op}: a head is {q.shape[3]} wide, but has to be 1 to {WIDEST}")
+    if q.shape[1] % max(k.shape[1], 1) or (q.shape[1] and not k.shape[1]):
+        raise ValueError(f"{op}: the heads of k and v have to divide those of q, but {shapes}")
+    if mask is not None:
+        _check_mask(op, mask, q, k)
+    _check_numbers(op, window, scale, dropout, seed)
+
+
+def _check_mask(op: str, mask: Any, q: torch.Tensor, k: torch.Tensor) -> None:
+    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
+        found = f"of {mask.dtype}" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
+        raise TypeError(f"{op}: mask is {found}, but has to be a tensor of torch.bool, True where a key is seen")
+    if mask.shape != (k.shape[0], k.shape[2]) or mask.device != q.device:
+        has = f"{tuple(mask.shape)} on {mask.device}"
+        raise ValueError(f"{op}: mask is {has}, but needs {(k.shape[0], k.shape[2])}, batch and keys, on {q.device}")
+
+
+def _check_numbers(op: str, window: Any, scale: float | None, dropout: float, seed: int) -> None:
+    sides = isinstance(window, tuple | list) and len(window) == 2
+    if not sides or not all(side is None or (isinstance(side, int) and side >= 0) for side in window):
+        raise ValueError(f"{op}: window is {window!r}, but has to be (left, right), each None or a number of keys")
+    if scale is not None and not (0 < scale < math.inf):
+        raise ValueError(f"{op}: scale is {scale}, but has to be above 0 and finite")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"{op}: dropout is {dropout}, but has to be 0 or more and below 1")
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ValueError(f"{op}: seed is {seed!r}, but has to be a whole number from 0 to 2**63 - 1")
+
+
+def sight(queries: int, keys: int, causal: bool, window: Window) -> Sight:
+    """Both limits of a query's sight, None where one hides nothing at these sizes.
+
+    >>> sight(4, 9, True, (3, None)), sight(1, 9, True, (None, None)), sight(4, 4, False, (3, 3))
+    (Sight(left=3, right=0), Sight(left=None, right=None), Sight(left=None, right=None))
+    """
+    left, right = window
+    right = 0 if causal else right
+    return Sight(
+        None if left is None or left >= keys - 1 else left, None if right is None or right >= queries - 1 else right
+    )
+
+
+def default_scale(width: int, scale: float | None) -> float:
+    """1 / sqrt(width) where none is given."""
+    return 1 / math.sqrt(width) if scale is None else float(scale)
+
+
+def threshold(dropout: float) -> int:
+    """Words below this are dropped."""
+    return min(round(dropout * DROPOUT_STEPS), DROPOUT_STEPS - 1)
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+def describable(tensor: torch.Tensor) -> bool:
+    """Whether a descriptor can stand for it: 16-byte aligned rows without gaps between their elements."""
+    size = tensor.element_size()
+    *outer, last = tensor.stride()
+    if last != 1 or tensor.data_ptr() % _tma.ALIGNMENT or max(tensor.shape) >= _tma.FARTHEST:
+        return False
+    return all(0 < step * size < _tma.LONGEST_STRIDE and step * size % _tma.ALIGNMENT == 0 for step in outer)
+
+
+def described(tensor: torch.Tensor, rows: int, padded: int) -> Any:
+    """A descriptor of tiles of so many rows of one head, padded with zeros to a power of two.
+
+    Made without TensorDescriptor's own checks, which are those of `describable` and take longer than the rest.
+    """
+    made = _tma.TensorDescriptor.__new__(_tma.TensorDescriptor)
+    made.base, made.shape, made.strides = tensor, [*tensor.shape], [*tensor.stride()]
+    made.block_shape = [1, 1, rows, padded]
+    return made
+
+
+@triton.jit
+def load_rows(
+    source, batch, head, first, rows, step_b, step_h, step_r, step_c,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """BLOCK rows of one head from `first` on, (BLOCK, PADDED), zeros beyond its edges. TMA: source is a descriptor."""
+    if TMA:
+        tile = source.load([batch, head, first, 0]).reshape(BLOCK, PADDED)
+    else:
+        row = first + tl.arange(0, BLOCK)
+        col = tl.arange(0, PADDED)
+        base = source + tl.cast(batch, tl.int64) * step_b + tl.cast(head, tl.int64) * step_h
+        inside = (row < rows)[:, None]
+        if WIDTH < PADDED:
+            inside = inside & (col < WIDTH)[None, :]
+        place = row.to(tl.int64)[:, None] * step_r + col.to(tl.int64)[None, :] * step_c
+        tile = tl.load(base + place, mask=inside, other=0.0)
+    return tile
+
+
+@triton.jit
+def store_rows(
+    target, tile, batch, head, heads, first, rows,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """The counterpart for a contiguous output; what lies beyond its edges is left alone."""
+    if TMA:
+        target.store([batch, head, first, 0], tile.to(target.dtype).reshape(1, 1, BLOCK, PADDED))
+    else:
+        row = first + tl.arange(0, BLOCK)
+        col = tl.arange(0, PADDED)
+        inside = (row < rows)[:, None]
+        if WIDTH < PADDED:
+            inside = inside & (col < WIDTH)[None, :]
+        base = target + (tl.cast(batch, tl.int64) * heads + head) * rows * WIDTH
+        place = row.to(tl.int64)[:, None] * WIDTH + col[None, :]
+        tl.store(base + place, tile.to(target.dtype.element_ty), mask=inside)
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def spans(
+    place, count, before, after, size,
+    STEP: tl.constexpr, BEFORE: tl.constexpr, AFTER: tl.constexpr, TAIL: tl.constexpr,
+):  # fmt: skip
+    """Partners of the places from `place` on, `count` of them, in tiles of STEP: (begin, whole, whole_end, end).
+
+    Partners outside [begin, end) are seen by none; tiles inside [whole, whole_end) are seen by all, so that they need
+    no masks. A place sees the partners from `before` before it (if BEFORE) to `after` after it (if AFTER), of `size`.
+    TAIL: the last tile needs a mask where STEP does not divide the size.
+    """
+    begin = 0
+    whole = 0
+    end = size
+    whole_end = size
+    if BEFORE:
+        begin = tl.maximum(place - before, 0) // STEP * STEP
+        whole = tl.cdiv(tl.maximum(place + count - 1 - before, 0), STEP) * STEP
+    if AFTER:
+        end = tl.minimum(tl.maximum(place + count + after, 0), size)
+        whole_end = tl.minimum(tl.maximum(place + 1 + after, 0), size)
+    if AFTER or TAIL:
+        whole_end = whole_end // STEP * STEP
+    if BEFORE:
+        whole = tl.minimum(whole, end)
+        whole_end = tl.maximum(whole_end, whole)
+    return begin, whole, whole_end, end
+
+
+@triton.jit
+def seen(place, key, left, right, keys, LEFT: tl.constexpr, RIGHT: tl.constexpr):
+    """Whether queries at these places see these keys; both of shapes that broadcast."""
+    found = key < keys
+    if LEFT:
+        found = found & (key >= place - left)
+    if RIGHT:
+        found = found & (key <= place + right)
+    return found
+
+
+@triton.jit
+def kept(threshold, seed, which, first_row, first_col, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """Which weights of a tile dropout leaves, (ROWS, COLS): of queries from first_row on, of keys from first_col on.
+
+    Philox 4x32-10 (Salmon and others, 2011) of the counter (query, key // 4, batch * heads + head, 0) and the seed
+    gives the words of four keys; a weight stays where its word's upper 31 bits reach the threshold.
+    """
+    row = first_row + tl.arange(0, ROWS)
+    quad = first_col // 4 + tl.arange(0, COLS // 4)
+    none = tl.zeros((ROWS, COLS // 4), tl.int32)
+    first, second, third, fourth = tl.philox(seed, none + row[:, None], none + quad[None, :], none + which, none)
+    words = tl.join(tl.join(first, third), tl.join(second, fourth))
+    return (tl.reshape(words, (ROWS, COLS)) >> 1).to(tl.int32) >= threshold

@@ -1,0 +1,62 @@
+"""What the references of the attention ops share, in PyTorch: which keys a query sees, and dropout's places.
+
+Written from the definitions, apart from what the kernels use: an error of one is not also the other's.
+"""
+
+import torch
+
+
+def seen(
+    queries: int,
+    keys: int,
+    mask: torch.Tensor | None,
+    causal: bool,
+    window: tuple[int | None, int | None],
+    device: torch.device,
+) -> torch.Tensor | None:
+    """Bools that broadcast to (batch, 1, queries, keys), True where a query sees a key; None where all see all."""
+    left, right = window
+    ahead = torch.arange(keys, device=device) - torch.arange(keys - queries, keys, device=device)[:, None]
+    limits = [ahead <= 0] if causal else []
+    limits += [ahead >= -left] if left is not None else []
+    limits += [ahead <= right] if right is not None else []
+    limits += [mask[:, None, None, :]] if mask is not None else []
+    found = None
+    for limit in limits:
+        found = limit if found is None else found & limit
+    return found[None, None] if found is not None and found.ndim == 2 else found
+
+
+def kept(batch: int, heads: int, queries: int, keys: int, dropout: float, seed: int, device: torch.device):
+    """Bools (batch, heads, queries, keys), True where dropout leaves a weight: Philox 4x32-10 by seed and place.
+
+    The counter is (query, key // 4, batch * heads + head, 0), the key the seed's halves; of the four words the one
+    at key % 4 counts, without its lowest bit.
+    """
+    which = torch.arange(batch * heads, device=device).view(-1, 1, 1)
+    query = torch.arange(queries, device=device).view(1, -1, 1)
+    quad = torch.arange(-(-keys // 4), device=device).view(1, 1, -1)
+    words = torch.stack(_philox((query, quad, which, torch.zeros_like(which)), seed), -1).flatten(-2)[..., :keys]
+    dropped = (words >> 1) < min(round(dropout * 2**31), 2**31 - 1)
+    return ~dropped.view(batch, heads, queries, keys)
+
+
+def _philox(counter: tuple[torch.Tensor, ...], seed: int) -> list[torch.Tensor]:
+    """The four words, in int64, of all places that the counter's four words broadcast to."""
+    low = 0xFFFFFFFF
+    words = list(torch.broadcast_tensors(*counter))
+    keys = seed & low, seed >> 32
+    for _ in range(10):
+        even, odd = _product(0xD2511F53, words[0]), _product(0xCD9E8D57, words[2])
+        words = [odd[0] ^ words[1] ^ keys[0], odd[1], even[0] ^ words[3] ^ keys[1], even[1]]
+        keys = (keys[0] + 0x9E3779B9) & low, (keys[1] + 0xBB67AE85) & low
+    return words
+
+
+def _product(factor: int, word: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Upper and lower 32 bits of a product of two unsigned numbers of 32 bits, without leaving int64."""
+    low = 0xFFFF
+    upper, lower = word >> 16, word & low
+    small = factor * lower  # below 2**48
+    large = factor * upper + (small >> 16)  # below 2**49
+    return large >> 16, ((large & low) << 16) | (small & low)

@@ -1,0 +1,74 @@
+"""Accuracy of attention: sides around the blocks', grouped heads, odd widths, masks, windows and dropout."""
+
+import perfci
+import torch
+from attention_baseline import attention as reference, make_inputs
+from attention_triton import attention as kernel
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+WINDOWS = [(9, 3), (40, None), (None, 7), (0, 0)]
+HIDDEN = {"padded": [True], "causal": [True]}
+
+
+def shapes(batch=1, heads=1, key_heads=1, **axes):
+    return perfci.grid(batch=[batch], heads=[heads], key_heads=[key_heads], **axes)
+
+
+def wrong(q=(1, 4, 8, 16), k=(1, 2, 8, 16), v=(1, 2, 8, 16), dtype=torch.float32, **others):
+    """A function of the device that makes such inputs."""
+
+    def make(device):
+        tensors = {name: torch.zeros(shape, device=device) for name, shape in (("q", q), ("k", k), ("v", v))}
+        return {**tensors, "q": tensors["q"].to(dtype), **others}
+
+    return make
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *shapes(heads=2, queries=[64], keys=[64], width=[64], dtype=DTYPES),
+        *shapes(queries=[1, 33], keys=[31, 65], width=[16], dtype=[torch.float32], causal=[False, True]),
+        *shapes(queries=[65], keys=[97], width=[80], dtype=DTYPES, causal=[True]),
+        *shapes(queries=[70], keys=[20], width=[32], dtype=[torch.float16], causal=[True]),
+        *shapes(queries=[16, 20], keys=[40], width=[1, 3], dtype=[torch.float16]),
+        *shapes(queries=[17], keys=[35], width=[128, 192, 256], dtype=DTYPES),
+        *shapes(1, 6, 2, queries=[9], keys=[34], width=[24], dtype=DTYPES, causal=[True]),
+        *shapes(queries=[90], keys=[100], width=[16], dtype=[torch.float16], window=WINDOWS),
+        *shapes(queries=[70], keys=[70], width=[16], dtype=[torch.float32], window=[(50, 10)], causal=[True]),
+        *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES, padded=[True]),
+        *shapes(2, queries=[40], keys=[40], width=[16], dtype=[torch.float32], **HIDDEN, window=[(9, None)]),
+        *shapes(2, 2, queries=[20], keys=[37], width=[16], dtype=DTYPES, dropout=[0.25]),
+        *shapes(2, queries=[33], keys=[33], width=[16], dtype=[torch.float16], **HIDDEN, dropout=[0.9]),
+        *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),
+        *shapes(batch=0, queries=[4], keys=[4], width=[16], dtype=[torch.bfloat16]),
+        *shapes(heads=0, key_heads=0, queries=[4], keys=[4], width=[16], dtype=[torch.float32]),
+    ),
+    probe_cases=shapes(heads=2, queries=[33], keys=[24], width=[16, 20], dtype=DTYPES),
+    reduces=lambda keys, width, **others: max(keys, width, 1),
+    uses_dot=True,
+    rejects=(
+        ("q with three dimensions", wrong(q=(4, 8, 16))),
+        ("widths that differ", wrong(q=(1, 4, 8, 32))),
+        ("k and v of two lengths", wrong(v=(1, 2, 9, 16))),
+        ("key heads that do not divide the heads", wrong(q=(1, 3, 8, 16))),
+        ("heads without key heads", wrong(k=(1, 0, 8, 16), v=(1, 0, 8, 16))),
+        ("heads too wide", wrong((1, 2, 8, 257), (1, 2, 8, 257), (1, 2, 8, 257))),
+        ("heads of no width", wrong((1, 2, 8, 0), (1, 2, 8, 0), (1, 2, 8, 0))),
+        ("dtypes that differ", wrong(dtype=torch.float16)),
+        ("q of integers", wrong(dtype=torch.int32)),
+        ("a mask of numbers", lambda device: {**wrong()(device), "mask": torch.ones(1, 8, device=device)}),
+        ("a mask of another shape", lambda device: {**wrong()(device), "mask": torch.ones(1, 9, device=device) > 0}),
+        ("a window of one number", wrong(window=(3,))),
+        ("a window of fewer than no keys", wrong(window=(-1, 2))),
+        ("a scale of nothing", wrong(scale=0.0)),
+        ("everything dropped", wrong(dropout=1.0)),
+        ("a seed below 0", wrong(seed=-1)),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

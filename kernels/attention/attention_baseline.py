@@ -1,0 +1,81 @@
+"""attention in PyTorch: what the op means."""
+
+import torch
+
+from _attention_reference import kept, seen
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    causal: bool = False,
+    window: tuple[int | None, int | None] = (None, None),
+    scale: float | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
+) -> torch.Tensor:
+    """softmax(scale q k^T) v over the keys that each query sees; 0 for a query that sees none."""
+    if q.numel() == 0:
+        return torch.empty_like(q, memory_format=torch.contiguous_format)
+    if dropout:
+        return _by_definition(q, k, v, mask, causal, window, scale, dropout, seed)
+    queries, keys = q.shape[2], k.shape[2]
+    square = causal and queries == keys and mask is None and window == (None, None)
+    alone = causal and queries == 1  # sees every key
+    hidden = None if square else seen(queries, keys, mask, causal and not alone, window, q.device)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=hidden, is_causal=square, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    return out if hidden is None else torch.where(hidden.any(-1, keepdim=True), out, 0)
+
+
+def _by_definition(q, k, v, mask, causal, window, scale, dropout, seed):
+    batch, heads, queries, width = q.shape
+    keys = k.shape[2]
+    k, v = (each.repeat_interleave(heads // max(k.shape[1], 1), dim=1) for each in (k, v))
+    scores = (q @ k.transpose(-1, -2)) * (width**-0.5 if scale is None else scale)
+    hidden = seen(queries, keys, mask, causal, window, q.device)
+    if hidden is None:
+        weights = torch.softmax(scores, -1)
+    else:
+        none = ~hidden.any(-1, keepdim=True)  # softmax of no scores would be NaN, and so would its derivative
+        weights = torch.softmax(scores.masked_fill(~(hidden | none), -torch.inf), -1).masked_fill(none, 0)
+    weights = weights * kept(batch, heads, queries, keys, dropout, seed, q.device) / (1 - dropout)
+    return weights @ v
+
+
+def make_inputs(
+    batch: int,
+    heads: int,
+    key_heads: int,
+    queries: int,
+    keys: int,
+    width: int,
+    dtype: torch.dtype,
+    device: str,
+    seed: int,
+    *,
+    causal: bool = False,
+    window: tuple[int | None, int | None] = (None, None),
+    padded: bool = False,
+    dropout: float = 0.0,
+) -> dict[str, object]:
+    """Inputs of one case; `padded` hides from none to all of each sequence's last keys."""
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def normal(heads: int, rows: int) -> torch.Tensor:
+        return torch.randn((batch, heads, rows, width), generator=generator, dtype=dtype, device=device)
+
+    lengths = keys - keys * torch.arange(batch, device=device)[:, None] // max(batch - 1, 1)
+    return {
+        "q": normal(heads, queries),
+        "k": normal(key_heads, keys),
+        "v": normal(key_heads, keys),
+        "mask": torch.arange(keys, device=device) < lengths if padded else None,
+        "causal": causal,
+        "window": window,
+        "dropout": dropout,
+        "seed": seed,
+    }

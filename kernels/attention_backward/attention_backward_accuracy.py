@@ -1,0 +1,78 @@
+"""Accuracy of attention_backward: sides around the blocks', grouped heads, odd widths, masks, windows and dropout.
+
+Probes get no large and no special values: out and sums would no longer be those of q and k, and 2^(s - sums) overflows
+in float64 too. NaN and infinity are left to the op's tests, with sums that belong to them.
+"""
+
+import perfci
+import torch
+from attention_backward_baseline import attention_backward as reference, make_inputs
+from attention_backward_triton import attention_backward as kernel
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+WINDOWS = [(9, 3), (40, None), (None, 7), (0, 0)]
+HIDDEN = {"padded": [True], "causal": [True]}
+
+
+def shapes(batch=1, heads=1, key_heads=1, **axes):
+    return perfci.grid(batch=[batch], heads=[heads], key_heads=[key_heads], **axes)
+
+
+def wrong(**others):
+    """A function of the device that makes such inputs."""
+
+    def make(device):
+        shape = {"q": (1, 4, 8, 16), "k": (1, 2, 8, 16), "v": (1, 2, 8, 16), "out": (1, 4, 8, 16), "sums": (1, 4, 8)}
+        inputs = {name: torch.zeros(sizes, device=device) for name, sizes in {**shape, "grad": shape["q"]}.items()}
+        made = {name: change(inputs[name]) if callable(change) else change for name, change in others.items()}
+        return {**inputs, **made}
+
+    return make
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *shapes(heads=2, queries=[32], keys=[64], width=[64], dtype=DTYPES),
+        *shapes(queries=[1, 33], keys=[31, 65], width=[16], dtype=[torch.float32], causal=[False, True]),
+        *shapes(queries=[65], keys=[97], width=[40], dtype=DTYPES, causal=[True]),
+        *shapes(queries=[70], keys=[20], width=[32], dtype=[torch.float16], causal=[True]),
+        *shapes(queries=[16, 20], keys=[40], width=[1, 3], dtype=[torch.float16]),
+        *shapes(queries=[17], keys=[35], width=[128, 192], dtype=[torch.float16, torch.bfloat16]),
+        *shapes(queries=[17], keys=[35], width=[100, 256], dtype=[torch.float32]),
+        *shapes(1, 6, 2, queries=[9], keys=[34], width=[24], dtype=DTYPES, causal=[True]),
+        *shapes(queries=[90], keys=[100], width=[16], dtype=[torch.float16], window=WINDOWS),
+        *shapes(queries=[70], keys=[70], width=[16], dtype=[torch.float32], window=[(50, 10)], causal=[True]),
+        *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES, padded=[True]),
+        *shapes(2, queries=[40], keys=[40], width=[16], dtype=[torch.float32], **HIDDEN, window=[(9, None)]),
+        *shapes(2, 2, queries=[20], keys=[37], width=[16], dtype=DTYPES, dropout=[0.25]),
+        *shapes(2, queries=[33], keys=[33], width=[16], dtype=[torch.float16], **HIDDEN, dropout=[0.9]),
+        *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),
+        *shapes(batch=0, queries=[4], keys=[4], width=[16], dtype=[torch.bfloat16]),
+        *shapes(heads=0, key_heads=0, queries=[4], keys=[4], width=[16], dtype=[torch.float32]),
+    ),
+    probe_cases=shapes(heads=2, queries=[33], keys=[24], width=[16, 20], dtype=DTYPES),
+    values=("normal", "zeros", "ones", "tiny", "subnormal"),
+    reduces=lambda keys, queries, width, **others: max(keys, queries, width, 1),
+    uses_dot=True,
+    rejects=(
+        ("out of another shape", wrong(out=lambda out: out[:, :2])),
+        ("grad of another shape", wrong(grad=lambda grad: grad[:, :, :7])),
+        ("sums of another shape", wrong(sums=lambda sums: sums[:, :, :7])),
+        ("sums of another dtype", wrong(sums=lambda sums: sums.half())),
+        ("grad of another dtype", wrong(grad=lambda grad: grad.half())),
+        ("grad that is no tensor", wrong(grad=1.0)),
+        ("k and v of two lengths", wrong(v=lambda v: v[:, :, :7])),
+        ("a mask of numbers", wrong(mask=0.0)),
+        ("a window of one number", wrong(window=(3,))),
+        ("a scale below 0", wrong(scale=-0.5)),
+        ("everything dropped", wrong(dropout=1.0)),
+        ("a seed below 0", wrong(seed=-1)),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

@@ -1,0 +1,66 @@
+"""Accuracy of fp8_matmul: every scaling and format, both orders of b, sides that no block divides, long sums.
+
+In Triton's interpreter the kernel multiplies in float32: indices, masks and scales are checked there, but not what
+tensor cores make of float8, nor how precisely they sum.
+"""
+
+import perfci
+import torch
+from fp8_matmul_baseline import fp8_matmul as reference, make_inputs
+from fp8_matmul_triton import fp8_matmul as kernel
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+OUT = [torch.bfloat16, torch.float16, torch.float32]
+SCALING = ["tensor", "row", "block"]
+
+
+def tensors(device, m=4, n=8, k=16, **others):
+    made = make_inputs(m, n, k, "tensor", E4M3, torch.bfloat16, device, 1)
+    return made | {name: make(device) if callable(make) else make for name, make in others.items()}
+
+
+def ones(*shape, dtype=torch.float32):
+    return lambda device: torch.ones(shape, device=device).to(dtype)
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *perfci.grid(m=[128], n=[128], k=[128], scaling=SCALING, dtype=[E4M3], out_dtype=OUT),
+        *perfci.grid(m=[65], n=[136], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=OUT),
+        *perfci.grid(m=[131], n=[67], k=[101], scaling=SCALING, dtype=[E4M3], out_dtype=OUT),
+        *perfci.grid(m=[33], n=[264], k=[272], scaling=SCALING, dtype=[E4M3], out_dtype=OUT[:1], b_rows=[True, False]),
+        *perfci.grid(m=[33], n=[72], k=[208], scaling=SCALING, dtype=[E5M2], out_dtype=OUT[:1]),
+        *perfci.grid(m=[1, 17], n=[1, 130], k=[1, 129], scaling=["row", "block"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[16], n=[32], k=[1023, 1024], scaling=SCALING, dtype=[E4M3], out_dtype=[OUT[0], OUT[2]]),
+        *perfci.grid(m=[300], n=[272], k=[64], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[0], n=[8], k=[8], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[8], n=[16], k=[0], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
+    ),
+    probe_cases=(
+        *perfci.grid(m=[33], n=[48], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=[OUT[0], OUT[2]]),
+        *perfci.grid(m=[17], n=[48], k=[64], scaling=["row"], dtype=[E5M2], out_dtype=OUT[:1]),
+    ),
+    reduces=lambda m, n, k, **others: k,
+    # Tensor cores keep about 14 bits of a sum of float8 products: over 128 terms where the output is float16 or
+    # float32, over all of them where it is bfloat16.
+    tolerance={"float32": (1e-3, 1e-3), "float16": (2e-3, 1e-3), "bfloat16": (1.6e-2, 4e-3)},
+    uses_dot=True,
+    widens=True,
+    rejects=(
+        ("a of float16", lambda device: tensors(device, a=ones(4, 16, dtype=torch.float16))),
+        ("b of bytes", lambda device: tensors(device, b=ones(16, 8, dtype=torch.uint8))),
+        ("inner sides that differ", lambda device: tensors(device, b=ones(15, 8, dtype=E4M3))),
+        ("a with three sides", lambda device: tensors(device, a=ones(1, 4, 16, dtype=E4M3))),
+        ("a scale of float16", lambda device: tensors(device, scale_a=ones(1, dtype=torch.float16))),
+        ("a scale that is a number", lambda device: tensors(device, scale_a=0.5)),
+        ("a scale of another length", lambda device: tensors(device, scale_a=ones(5, 1))),
+        ("scales of rows that lie along columns", lambda device: tensors(device, scale_a=ones(1, 4))),
+        ("scales of blocks and of rows", lambda device: tensors(device, k=256, scale_a=ones(4, 2), scale_b=ones(1, 8))),
+        ("an output of float64", lambda device: tensors(device, out_dtype=torch.float64)),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

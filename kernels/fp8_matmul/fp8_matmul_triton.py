@@ -1,0 +1,281 @@
+"""fp8_matmul: float8 matrices multiplied in tensor cores, scaled per tensor, per row and column, or per block of 128.
+
+Tiles are copied by descriptor where both operands lie along k, else through pointers; which configuration serves which
+shape stands in `tuned/<device key>.json`.
+"""
+
+import functools
+from pathlib import Path
+
+import torch
+import triton
+import triton.language as tl
+
+import _launch
+import _tma
+from _tiles import Config, grouped, halves
+
+TUNED = Path(__file__).parent / "tuned"
+DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
+OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+BLOCK = 128
+"""Values along k that share a scale where scales are per block; of b, along n too."""
+
+KINDS = ("fast", "precise", "block")
+"""How sums are kept. Tensor cores sum float8 products in about 14 bits. fast, for bfloat16: they keep the whole sum, as
+with torch._scaled_mm's use_fast_accum. precise, for float16 and float32: what they summed in one step along k, of BLOCK
+or fewer, is added up in float32. block: the same, times the block's scales."""
+
+# For devices without a tuned file, and for shapes that theirs leaves out.
+FALLBACK = Config(64, 64, 64, 8, 8, 3)
+FALLBACK_TMA = Config(128, 128, 128, 8, 8, 3, persistent=True, tma=True, flatten=True)
+
+
+@functools.lru_cache(maxsize=4096)
+def choose_config(m: int, n: int, k: int, kind: str, limits: _launch.Limits, tma: bool = False) -> Config:
+    """The first entry of the device's tuned file whose kind and bounds hold the shape; nothing is ever tuned here.
+
+    Entries with descriptors are for calls that allow them (`tma`), and no others for those.
+    """
+    size = {"m": m, "n": n, "k": k}
+    for entry in _launch.tuned(TUNED, limits.key):
+        fits = all(size[side] <= entry.get(f"{side}_max", size[side]) for side in size)
+        if fits and entry["kind"] == kind and bool(entry["config"].get("tma")) == tma:
+            return Config(**entry["config"])
+    return FALLBACK_TMA if tma else FALLBACK
+
+
+def fp8_matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    out_dtype: torch.dtype = torch.bfloat16,
+) -> torch.Tensor:
+    """The product of a * scale_a and b * scale_b, shapes (m, k) and (k, n), as a contiguous tensor of `out_dtype`.
+
+    a and b are float8_e4m3fn or float8_e5m2, each with any strides; fastest where k is dense in both, b being the
+    transpose of a row-major (n, k). Scales are float32: one of each tensor ((), (1,) or (1, 1)), of rows of a (m, 1)
+    and columns of b (1, n), one of both kinds, or both per block: (m, ceil(k / 128)) and (ceil(k / 128),
+    ceil(n / 128)). Sums are kept as KINDS says. Raises TypeError for dtypes, ValueError for shapes or devices.
+    """
+    blocks = _check(a, b, scale_a, scale_b, out_dtype)
+    limits = _launch.limits(a.device)
+    if not limits.float8:
+        raise ValueError(f"fp8_matmul: {limits.key} has no tensor cores for float8. Multiply in bfloat16 there")
+    (m, k), n = a.shape, b.shape[1]
+    kind = "block" if blocks else "fast" if out_dtype is torch.bfloat16 else "precise"
+    tma = _along_k(a, b, out_dtype, limits)
+    return _launched(a, b, scale_a, scale_b, out_dtype, kind, choose_config(m, n, k, kind, limits, tma), limits)
+
+
+def _launched(a, b, scale_a, scale_b, out_dtype, kind, config, limits) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = torch.empty((m, n), dtype=out_dtype, device=a.device)
+    if out.numel() == 0:
+        return out
+    tiles = _launch.tiles(m, config.block_m) * _launch.tiles(n, config.block_n)
+    programs = min(tiles, limits.programs, limits.grid[0], limits.processors if config.persistent else tiles)
+    blocks = kind == "block"
+    scales = (*_scale_strides(scale_a, blocks), *_scale_strides(scale_b, blocks))
+    block_m, block_n, block_k = config[:3]
+    shared = {
+        "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "GROUP_M": config.group_m, "KIND": kind,
+        "WIDEN": _tma.interpreted(_fp8_tma_kernel), "num_warps": config.warps, "num_stages": config.stages,
+    }  # fmt: skip
+    with _launch.on(a.device):
+        if config.tma:
+            _fp8_tma_kernel[(programs,)](
+                _tma.descriptor(a, 1, block_m, block_k), _tma.descriptor(b, 0, block_k, block_n),
+                _tma.descriptor(out, 1, block_m, block_n // config.split), scale_a, scale_b, m, n, k, *scales, tiles,
+                SPLIT=config.split, FLATTEN=config.flatten, **shared,
+            )  # fmt: skip
+        else:
+            _fp8_pointer_kernel[(programs,)](
+                a, b, out, scale_a, scale_b, m, n, k, *a.stride(), *b.stride(), *scales, tiles, **shared
+            )
+    return out
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _check(a, b, scale_a, scale_b, out_dtype) -> bool:
+    """Whether scales are per block; raises TypeError or ValueError for arguments that do not go together."""
+    for name, tensor in (("a", a), ("b", b), ("scale_a", scale_a), ("scale_b", scale_b)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"fp8_matmul: {name} is a {type(tensor).__name__}, but has to be a torch.Tensor")
+        allowed = (torch.float32,) if "scale" in name else DTYPES
+        if tensor.dtype not in allowed:
+            known = " or ".join(map(str, allowed))
+            raise TypeError(f"fp8_matmul: {name} has dtype {tensor.dtype}, but has to have {known}")
+        if tensor.device != a.device:
+            raise ValueError(
+                f"fp8_matmul: {name} lies on {tensor.device}, but a on {a.device}, and all have to be there"
+            )
+    if out_dtype not in OUT_DTYPES:
+        known = ", ".join(map(str, OUT_DTYPES))
+        raise TypeError(f"fp8_matmul: out_dtype is {out_dtype}, but has to be one of {known}")
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"fp8_matmul: needs shapes (m, k) and (k, n), but a is {tuple(a.shape)} and b {tuple(b.shape)}"
+        )
+    return _by_blocks(*a.shape, b.shape[1], scale_a.shape, scale_b.shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _by_blocks(m: int, k: int, n: int, of_a: torch.Size, of_b: torch.Size) -> bool:
+    of_k, of_n = _launch.tiles(k, BLOCK), _launch.tiles(n, BLOCK)
+    one = {(), (1,), (1, 1)}
+    if of_a in {*one, (m, 1)} and of_b in {*one, (1, n)}:
+        return False
+    if of_a == (m, of_k) and of_b == (of_k, of_n):
+        return True
+    raise ValueError(
+        f"fp8_matmul: scale_a has shape {tuple(of_a)} and scale_b {tuple(of_b)}, but a ({m}, {k}) and b ({k}, {n}) "
+        f"need one element or ({m}, 1) and one or (1, {n}), or ({m}, {of_k}) and ({of_k}, {of_n}) for blocks of {BLOCK}"
+    )
+
+
+def _scale_strides(scale: torch.Tensor, blocks: bool) -> tuple[int, int]:
+    """Strides of a scale's rows and columns; 0 along a side that shares one."""
+    if scale.ndim < 2:
+        return 0, 0
+    row, col = scale.stride()
+    return (row, col) if blocks else (row * (scale.shape[0] > 1), col * (scale.shape[1] > 1))
+
+
+def _along_k(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype, limits: _launch.Limits) -> bool:
+    """Whether tiles can be copied by descriptor.
+
+    Tensor cores take float8 from shared memory only with k dense. Rows of the output are multiples of 16 bytes.
+    """
+    if b.shape[1] * out_dtype.itemsize % _tma.ALIGNMENT or not _tma.available(limits, _fp8_tma_kernel):
+        return False
+    return _tma.dense_side(a) == 1 and _tma.dense_side(b) == 0
+
+
+# --- tiles by descriptor ----------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def _fp8_tma_kernel(
+    a, b, out, scale_a, scale_b, m, n, k, scale_a_row, scale_a_k, scale_b_k, scale_b_col, tiles,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, KIND: tl.constexpr,
+    WIDEN: tl.constexpr, SPLIT: tl.constexpr, FLATTEN: tl.constexpr,
+):  # fmt: skip
+    """The descriptor of b is that of its transpose."""
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
+        tile_m, tile_n = grouped(tile, tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP_M)
+        first_row = tile_m * BLOCK_M
+        first_col = tile_n * BLOCK_N
+        row = (first_row + tl.arange(0, BLOCK_M)).to(tl.int64)
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for step in range(tl.cdiv(k, BLOCK_K)):
+            inner = step * BLOCK_K
+            left = a.load([first_row, inner])
+            right = b.load([first_col, inner]).T
+            total = _summed(
+                total, left, right, inner // 128, row, first_col, m, n, scale_a, scale_b,
+                scale_a_row, scale_a_k, scale_b_k, scale_b_col, BLOCK_N, BLOCK_K, KIND, WIDEN,
+            )  # fmt: skip
+        if SPLIT == 1:
+            col = first_col + tl.arange(0, BLOCK_N)
+            total = _scaled(total, row, col, m, n, scale_a, scale_b, scale_a_row, scale_b_col, KIND)
+            out.store([first_row, first_col], total.to(out.dtype))
+        else:
+            half: tl.constexpr = BLOCK_N // 2
+            col = first_col + tl.arange(0, half)
+            left_half, right_half = halves(total, BLOCK_M, BLOCK_N)
+            left_half = _scaled(left_half, row, col, m, n, scale_a, scale_b, scale_a_row, scale_b_col, KIND)
+            out.store([first_row, first_col], left_half.to(out.dtype))
+            right_half = _scaled(right_half, row, col + half, m, n, scale_a, scale_b, scale_a_row, scale_b_col, KIND)
+            out.store([first_row, first_col + half], right_half.to(out.dtype))
+
+
+# --- tiles through pointers -------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def _fp8_pointer_kernel(
+    a, b, out, scale_a, scale_b, m, n, k, a_row, a_col, b_row, b_col,
+    scale_a_row, scale_a_k, scale_b_k, scale_b_col, tiles,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, KIND: tl.constexpr,
+    WIDEN: tl.constexpr,
+):  # fmt: skip
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = grouped(tile, tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP_M)
+        first_col = tile_n * BLOCK_N
+        row = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+        col = first_col.to(tl.int64) + tl.arange(0, BLOCK_N)
+        inside = tl.arange(0, BLOCK_K).to(tl.int64)
+        a_ptrs = a + row[:, None] * a_row + inside[None, :] * a_col
+        b_ptrs = b + inside[:, None] * b_row + col[None, :] * b_col
+        a_hop = tl.full((), BLOCK_K, tl.int64) * a_col
+        b_hop = tl.full((), BLOCK_K, tl.int64) * b_row
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for inner in range(0, k, BLOCK_K):
+            left = tl.load(a_ptrs, mask=(row < m)[:, None] & (inside < k - inner)[None, :], other=0.0)
+            right = tl.load(b_ptrs, mask=(inside < k - inner)[:, None] & (col < n)[None, :], other=0.0)
+            total = _summed(
+                total, left, right, inner // 128, row, first_col, m, n, scale_a, scale_b,
+                scale_a_row, scale_a_k, scale_b_k, scale_b_col, BLOCK_N, BLOCK_K, KIND, WIDEN,
+            )  # fmt: skip
+            a_ptrs += a_hop
+            b_ptrs += b_hop
+        total = _scaled(total, row, col, m, n, scale_a, scale_b, scale_a_row, scale_b_col, KIND)
+        mask = (row < m)[:, None] & (col < n)[None, :]
+        tl.store(out + row[:, None] * n + col[None, :], total.to(out.dtype.element_ty), mask=mask)
+
+
+# --- what both share --------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _summed(
+    total, left, right, block, row, first_col, m, n, scale_a, scale_b,
+    scale_a_row, scale_a_k, scale_b_k, scale_b_col,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KIND: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """The sums with the products of one step along k, which lies within one block of 128.
+
+    WIDEN: multiplied in float32, for Triton's interpreter, whose float8 arithmetic is none.
+    """
+    if WIDEN:
+        left = _widened(left)
+        right = _widened(right)
+    if KIND == "fast":
+        return tl.dot(left, right, total, input_precision="ieee")
+    if KIND == "precise":
+        return tl.dot(left, right, total, input_precision="ieee", max_num_imprecise_acc=BLOCK_K)
+    of_a = tl.load(scale_a + row * scale_a_row + block * scale_a_k, mask=row < m, other=0.0)
+    if BLOCK_N <= 128:  # all of the tile's columns lie in one block
+        of_b = tl.load(scale_b + block * scale_b_k + (first_col // 128) * scale_b_col)
+        scales = (of_a * of_b)[:, None]
+    else:
+        col = first_col + tl.arange(0, BLOCK_N)
+        of_b = tl.load(scale_b + block * scale_b_k + (col // 128) * scale_b_col, mask=col < n, other=0.0)
+        scales = of_a[:, None] * of_b[None, :]
+    return total + tl.dot(left, right, input_precision="ieee") * scales
+
+
+@triton.jit
+def _widened(values):
+    """float8 as float32; the interpreter takes NaN and infinity for numbers."""
+    wide = values.to(tl.float32)
+    bits = values.to(tl.uint8, bitcast=True)
+    if values.dtype == tl.float8e5:
+        infinite = tl.where(bits == 124, float("inf"), -float("inf"))
+        wide = tl.where((bits & 127) == 124, infinite, wide)
+        return tl.where((bits & 127) > 124, float("nan"), wide)
+    return tl.where((bits & 127) == 127, float("nan"), wide)
+
+
+@triton.jit
+def _scaled(total, row, col, m, n, scale_a, scale_b, scale_a_row, scale_b_col, KIND: tl.constexpr):
+    """Sums times the scales of their rows and columns, where those are not in them."""
+    if KIND != "block":
+        of_a = tl.load(scale_a + row * scale_a_row, mask=row < m, other=0.0)
+        of_b = tl.load(scale_b + col * scale_b_col, mask=col < n, other=0.0)
+        total = total * of_a[:, None] * of_b[None, :]
+    return total

@@ -1,0 +1,75 @@
+"""Compiles attention and its backward for an H200 without one, and prints what became of each launch as JSON.
+
+It runs as a process of its own, since such a process is spent for anything else.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from perfci.device.targets import LINE_FREE, target_named
+
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+HOW = {
+    "plain": {},
+    "causal": {"causal": True},
+    "window": {"causal": True, "window": (100, None)},
+    "mask": {"mask": True},
+    "dropout": {"causal": True, "dropout": 0.1},
+}
+CASES = (
+    *((64, how, False) for how in ("plain", "causal")),
+    *((128, how, False) for how in HOW),
+    (256, "plain", False),
+    (128, "causal", True),
+)
+"""width, how, whether the strides leave gaps"""
+
+
+def main():
+    os.environ.update(LINE_FREE)
+    os.environ.pop("TRITON_INTERPRET", None)
+    from perfci.device import offline
+
+    offline.install(target_named("sm_90"))
+    sys.path[:0] = [str(KERNELS), str(KERNELS / "attention"), str(KERNELS / "attention_backward")]
+    print(json.dumps([facts for case in CASES for facts in _launches(*case)]))
+
+
+def _launches(width, how, strided):
+    import torch
+    from attention_backward_triton import attention_backward
+    from attention_triton import attention
+
+    from perfci.device import artefacts, offline
+
+    step = 2 if strided else 1
+    shape = (2, 4, 1024, width * step)
+    tensors = (torch.empty(shape, dtype=torch.bfloat16, device="cuda") for _ in range(5))
+    q, k, v, out, grad = (each[..., ::step] for each in tensors)
+    sums = torch.empty(shape[:3], dtype=torch.float32, device="cuda")
+    hiding = dict(HOW[how])
+    if "mask" in hiding:
+        hiding["mask"] = torch.empty((2, 1024), dtype=torch.bool, device="cuda")
+    for call in (lambda: attention(q, k, v, **hiding), lambda: attention_backward(q, k, v, out, sums, grad, **hiding)):
+        seen = offline.compiled(call)
+        assert seen.failure is None, seen.failure
+        assert seen.raised is None, seen.raised
+        for launch, told in zip(seen.capture.launched, seen.capture.identity("").launches, strict=True):
+            ptx = launch.kernel.asm["ptx"]
+            yield {
+                "width": width,
+                "how": how,
+                "strided": strided,
+                "kernel": told.kernel,
+                "grid": told.grid,
+                "shared": launch.kernel.metadata.shared,
+                "spilled": artefacts.usage(launch.kernel).local_bytes,
+                "warp_groups_multiply": "wgmma" in ptx,
+                "descriptors": "cp.async.bulk.tensor" in ptx,
+            }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+import itertools
+import math
+import random
+
+import pytest
+import torch
+
+OP = "attention"
+NOTHING = (None, None)
+TOLERANCES = {torch.float32: (1.3e-6, 3e-6), torch.float16: (2e-3, 2e-3)}
+
+
+def normal(*shape, dtype=torch.float32, seed=5):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def tensors(heads=2, key_heads=1, queries=20, keys=30, width=16, batch=1, dtype=torch.float32):
+    shapes = (heads, queries), (key_heads, keys), (key_heads, keys)
+    return [normal(batch, *shape, width, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
+
+
+def dense(q, k, v, mask=None, causal=False, window=NOTHING):
+    """The definition, query by query in float64."""
+    out = []
+    for b, head, i in itertools.product(*map(range, q.shape[:3])):
+        place = i + k.shape[2] - q.shape[2]
+        left, right = (math.inf if side is None else side for side in window)
+        right = 0 if causal else right
+        seen = [j for j in range(k.shape[2]) if place - left <= j <= place + right and (mask is None or mask[b, j])]
+        own = head // (q.shape[1] // k.shape[1])
+        scores = k[b, own, seen].double() @ q[b, head, i].double() / math.sqrt(q.shape[3])
+        out.append(torch.softmax(scores, 0) @ v[b, own, seen].double())
+    return torch.stack(out).view(q.shape)
+
+
+def combinations(count):
+    """Small shapes with every kind of hiding, the same ones each time."""
+    choose = random.Random(7)
+    for index in range(count):
+        heads, key_heads = choose.choice([(1, 1), (4, 2), (3, 1)])
+        queries, keys = choose.randint(1, 40), choose.randint(1, 40)
+        window = choose.choice([NOTHING, (choose.randint(0, 20), None), (None, choose.randint(0, 20)),
+                                (choose.randint(0, 20), choose.randint(0, 20))])  # fmt: skip
+        yield pytest.param(
+            {"heads": heads, "key_heads": key_heads, "queries": queries, "keys": keys, "width": choose.randint(1, 20)},
+            {"causal": choose.random() < 0.5, "window": window}, choose.random() < 0.4,
+            id=f"{index}-{queries}x{keys}",
+        )  # fmt: skip
+
+
+@pytest.fixture
+def small_blocks(module, monkeypatch):
+    """Blocks of 16, so that small shapes have tiles of every kind: seen in whole, in part, not at all."""
+    import attention_backward_triton as backward
+    from attention_backward import attention_backward_triton as imported
+
+    monkeypatch.setattr(module, "choose_config", lambda *_: module.Config(16, 16, 4, 1))
+    for each in (backward, imported):
+        config = each.Config(16, 16, 4, 1)
+        monkeypatch.setattr(each, "choose_configs", lambda *_, of=each, config=config: of.Configs(config, config))
+
+
+def gradients(function, tensors, grad, **how):
+    leaves = [each.detach().clone().requires_grad_() for each in tensors]
+    out = function(*leaves, **how)
+    return [out, *torch.autograd.grad(out, leaves, grad.to(out.dtype))]
+
+
+def close(got, wanted, dtype=torch.float32):
+    rtol, atol = TOLERANCES[dtype]
+    for one, other in zip(got, wanted, strict=True):
+        assert one.dtype == dtype
+        torch.testing.assert_close(one, other.to(dtype), rtol=rtol, atol=atol)
+
+
+def test_agrees_with_the_reference_in_float64(case, suite):
+    inputs = suite.make_inputs(**case, device="cpu", seed=7)
+    wide = {name: inputs[name].double() for name in "qkv"}
+
+    close([suite.kernel(**inputs)], [suite.reference(**inputs | wide)], case["dtype"])
+
+
+def test_says_what_is_wrong_with_its_arguments(reject, module):
+    with pytest.raises((TypeError, ValueError), match=r"attention: .* (but|to be|to divide)"):
+        module.attention(**reject("cpu"))
+
+
+@pytest.mark.parametrize(("sizes", "hiding", "masked"), [*combinations(24)])
+def test_output_and_gradients_are_those_of_the_definition(sizes, hiding, masked, module, small_blocks):
+    qkv = tensors(**sizes)
+    keys = qkv[1].shape[2]
+    mask = torch.arange(keys)[None] % 3 != 0 if masked else None
+    grad = normal(*qkv[0].shape, seed=9)
+
+    got = gradients(module.attention, qkv, grad, mask=mask, **hiding)
+
+    close(got, gradients(dense, [each.double() for each in qkv], grad, mask=mask, **hiding))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_are_pytorchs(dtype, causal, module):
+    qkv = tensors(4, 2, 37, 37, 40, dtype=dtype)
+    grad = normal(*qkv[0].shape, dtype=dtype, seed=9)
+
+    got = gradients(module.attention, qkv, grad, causal=causal)
+    wanted = gradients(
+        torch.nn.functional.scaled_dot_product_attention, [each.double() for each in qkv], grad, is_causal=causal,
+        enable_gqa=True,
+    )  # fmt: skip
+
+    close(got, wanted, dtype)
+
+
+def test_takes_any_strides_and_gradients_of_one_number(module):
+    q, k, v = (normal(2, 33, heads, 24, seed=heads).transpose(1, 2) for heads in (4, 2, 1))
+    v = v.expand(2, 2, 33, 24)
+    k = torch.stack([k, k], -1)[..., 0]
+    leaves = [each.detach().requires_grad_() for each in (q, k, v)]
+
+    out = module.attention(*leaves, causal=True)
+    out.sum().backward()
+
+    wanted = gradients(dense, [each.double() for each in (q, k, v)], torch.ones(()).expand(q.shape), causal=True)
+    close([out, *(each.grad for each in leaves)], wanted)
+
+
+def test_descriptors_and_pointers_give_the_same(module, monkeypatch):
+    import _tma
+
+    if _tma.TensorDescriptor is None:
+        pytest.skip("Triton before 3.4 has no tensor descriptors")
+    qkv, grad = tensors(width=20, queries=40, keys=50), normal(1, 2, 40, 20, seed=9)
+    how = {"causal": True, "window": (9, None), "dropout": 0.2, "seed": 3}
+    used = []
+    described = module._attention.described
+    monkeypatch.setattr(module._attention, "described", lambda *given: used.append(1) or described(*given))
+
+    by_descriptor = gradients(module.attention, qkv, grad, **how)
+    assert used
+    monkeypatch.setattr(_tma, "available", lambda *_: False)
+    used.clear()
+    by_pointer = gradients(module.attention, qkv, grad, **how)
+
+    assert not used
+    assert all(torch.equal(one, other) for one, other in zip(by_descriptor, by_pointer, strict=True))
+
+
+@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
+def test_few_programs_still_do_every_tile(fields, module, only, small_blocks):
+    only(**fields)
+    qkv, grad = tensors(queries=50, keys=40), normal(1, 2, 50, 16, seed=9)
+
+    close(gradients(module.attention, qkv, grad), gradients(dense, [each.double() for each in qkv], grad))
+
+
+def test_sums_are_base_2_logarithms_of_what_each_query_adds_up(module):
+    q, k, v = tensors(queries=9, keys=6)
+    out, sums = module.attention_forward(q, k, v, causal=True, scale=0.3)
+
+    scores = (q @ k.transpose(-1, -2) * 0.3).double()
+    hidden = torch.ones(9, 6).triu(6 - 9 + 1).bool()
+    wanted = torch.logsumexp(scores.masked_fill(hidden, -math.inf), -1) / math.log(2)
+    torch.testing.assert_close(sums, wanted.float())
+    assert sums[0, 0, :3].tolist() == [-math.inf] * 3
+    assert not out[:, :, :3].any()
+    assert out[:, :, 3:].all()
+
+
+def test_a_query_that_sees_nothing_has_no_gradients(module):
+    qkv = tensors(queries=9, keys=6)
+    mask = torch.zeros(1, 6, dtype=torch.bool)
+
+    for how in ({"causal": True}, {"mask": mask}):
+        _, dq, dk, dv = gradients(module.attention, qkv, torch.ones(1, 2, 9, 16), **how)
+        assert not dq[:, :, :3].any()
+        assert all(each.isfinite().all() for each in (dq, dk, dv))
+    assert not any(each.any() for each in (dq, dk, dv))
+
+
+def test_memory_beside_the_inputs_mixes_in_nothing(module, guarded):
+    qkv = [guarded(each) for each in tensors(queries=21, keys=33, width=12)]
+
+    close([module.attention(*qkv)], [dense(*qkv)])
+
+
+@pytest.mark.parametrize("sizes", [{"batch": 0}, {"queries": 0}, {"keys": 0}, {"heads": 0, "key_heads": 0}])
+def test_nothing_in_gives_nothing_or_zeros(sizes, module, monkeypatch):
+    monkeypatch.setattr(module, "_attention_kernel", None)
+    qkv = tensors(**sizes)
+
+    found = gradients(module.attention, qkv, torch.ones(qkv[0].shape))
+
+    assert [each.shape for each in found] == [qkv[0].shape, *(each.shape for each in qkv)]
+    assert not any(each.any() for each in found)
+
+
+def uniform(keys, module, **how):
+    """What each query's weights are multiplied by: scores of 0, and an identity for v; and dv for such a gradient."""
+    q, k, v = torch.zeros(1, 2, 64, keys), torch.zeros(1, 2, keys, keys), torch.eye(keys).expand(1, 2, keys, keys)
+    v = v.clone().requires_grad_()
+    out = module.attention(q, k, v, **how)
+    grad = torch.zeros(1, 2, 64, keys)
+    grad[..., 0] = 1 + torch.arange(64)  # dv's first column adds up each key's weights, told apart by the query
+    (dv,) = torch.autograd.grad(out, v, grad)
+    return out.detach() * keys, dv[..., 0] * keys
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_dropout_leaves_the_share_that_it_says_and_divides_by_it(dropout, module):
+    factors, _ = uniform(64, module, dropout=dropout, seed=11)
+
+    stays = factors > 0
+    torch.testing.assert_close(factors[stays], torch.full_like(factors[stays], 1 / (1 - dropout)))
+    spread = math.sqrt(dropout * (1 - dropout) / factors.numel())
+    assert abs(stays.float().mean() - (1 - dropout)) < 4 * spread
+
+
+def test_backward_drops_what_forward_dropped(module):
+    factors, columns = uniform(64, module, dropout=0.4, seed=11)
+
+    torch.testing.assert_close(columns, (factors * (1 + torch.arange(64))[:, None]).sum(-2))
+
+
+def test_dropout_goes_by_place_and_seed_whatever_the_blocks(module, monkeypatch):
+    def stays(seed):
+        return uniform(64, module, dropout=0.4, seed=seed)[0] > 0
+
+    first = stays(2**40 + 1)
+    for other in (1, 2**40 + 2):
+        assert 0.4 < (first == stays(other)).float().mean() < 0.6
+    assert not torch.equal(first[:, 0], first[:, 1])
+    monkeypatch.setattr(module, "choose_config", lambda *_: module.Config(16, 16, 4, 1))
+    assert torch.equal(first, stays(2**40 + 1))
+
+
+def test_two_calls_give_the_same_bits(module):
+    qkv, grad = tensors(4, 2), normal(1, 4, 20, 16, seed=9)
+    how = {"causal": True, "dropout": 0.3, "seed": 5}
+
+    first, second = (gradients(module.attention, qkv, grad, **how) for _ in range(2))
+
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_gradients_of_gradients_are_refused(module):
+    leaves = [each.requires_grad_() for each in tensors()]
+    (dq,) = torch.autograd.grad((module.attention(*leaves) ** 2).sum(), leaves[:1], create_graph=True)
+
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dq.sum().backward()
+
+
+@pytest.mark.parametrize("queries", [1, 17, 5000])
+@pytest.mark.parametrize(("sides", "extras"), [*itertools.product([0, 1, 2], [False, True])])
+def test_every_case_finds_a_config_that_its_device_can_hold(queries, sides, extras, module):
+    import _launch
+
+    for key, (itemsize, width) in itertools.product(
+        ("generic", "nvidia-h200"), itertools.product((2, 4), (16, 64, 128, 256))
+    ):
+        limits = _launch.Limits(**_launch._read(key))
+        config = module.choose_config(queries, width, itemsize, sides, extras, limits)
+        rows = config.block_m + 2 * config.block_n * config.stages
+        assert rows * width * itemsize <= limits.shared_bytes

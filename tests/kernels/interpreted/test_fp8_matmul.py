@@ -1,0 +1,238 @@
+"""Indices, masks and scales only: the interpreter multiplies in float32, and no tensor core is at work."""
+
+import json
+
+import _quant
+import fp8_matmul_baseline as baseline
+import pytest
+import torch
+
+from tests import triton_versions
+
+OP = "fp8_matmul"
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+MODES = {"tensor": ("tensor", "tensor"), "row": ("row", "column"), "block": ("group", "block")}
+# The interpreter truncates to bfloat16.
+ROOM = {torch.float32: (1e-5, 1e-5), torch.float16: (1e-3, 1e-3), torch.bfloat16: (2**-7, 1e-3)}
+
+
+def inputs(m, n, k, scaling="row", dtype=E4M3, out_dtype=torch.float32, **others):
+    return baseline.make_inputs(m, n, k, scaling, dtype, out_dtype, "cpu", 5, **others)
+
+
+def exact(made, scaling):
+    a, b = ((made[name], made[f"scale_{name}"]) for name in "ab")
+    wide = [_quant.dequantize(*of, mode, dtype=torch.float64) for of, mode in zip((a, b), MODES[scaling], strict=True)]
+    return wide[0] @ wide[1]
+
+
+def check(module, made, scaling):
+    got = module.fp8_matmul(**made)
+    rtol, atol = ROOM[made["out_dtype"]]
+    assert got.is_contiguous() and got.dtype == made["out_dtype"]
+    wanted = exact(made, scaling)
+    torch.testing.assert_close(got.double(), wanted, rtol=rtol, atol=atol * max(made["a"].shape[1], 1) ** 0.5)
+    return got
+
+
+def h200():
+    import _launch
+
+    return _launch.Limits(**_launch._read("nvidia-h200"))
+
+
+def test_agrees_with_the_dequantised_product(case, suite, module):
+    check(module, suite.make_inputs(**case, device="cpu", seed=7), case["scaling"])
+
+
+def test_the_reference_is_the_dequantised_product(case, suite):
+    made = suite.make_inputs(**case, device="cpu", seed=7)
+    wide = {name: value.float().double() if torch.is_tensor(value) else value for name, value in made.items()}
+    got = baseline.fp8_matmul(**wide)
+
+    assert got.dtype is torch.float64
+    torch.testing.assert_close(got, exact(made, case["scaling"]), rtol=1e-12, atol=1e-9)
+
+
+def test_says_what_is_wrong_with_its_arguments(reject, module):
+    with pytest.raises((TypeError, ValueError), match=r"fp8_matmul: .* but"):
+        module.fp8_matmul(**reject("cpu"))
+
+
+def test_a_device_without_float8_is_refused(module, only):
+    only(float8=False, key="nvidia-a100")
+
+    with pytest.raises(ValueError, match="nvidia-a100 has no tensor cores for float8"):
+        module.fp8_matmul(**inputs(16, 16, 16))
+
+
+@pytest.mark.parametrize("scaling", ["tensor", "row", "block"])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda a, b: (a[:, ::2], b[::2]),
+        lambda a, b: (a[:1].expand(40, -1), b),
+        lambda a, b: (a.t().contiguous().t(), b.contiguous()),
+        lambda a, b: (a[:, 1:], b[1:]),
+    ],
+    ids=["gaps", "one row", "neither along k", "unaligned"],
+)
+def test_takes_any_strides(view, scaling, module):
+    made = inputs(40, 48, 288, scaling)
+    a, b = view(made["a"], made["b"])
+    blocks = -(-a.shape[1] // 128)
+    if scaling == "block":
+        made |= {"scale_a": made["scale_a"][:, :blocks], "scale_b": made["scale_b"][:blocks]}
+
+    check(module, made | {"a": a, "b": b}, scaling)
+
+
+def test_scales_of_any_strides_are_taken(module):
+    made = inputs(40, 300, 260, "block")
+    turned = {name: made[name].t().contiguous().t() for name in ("scale_a", "scale_b")}
+
+    assert torch.equal(module.fp8_matmul(**made | turned), module.fp8_matmul(**made))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_one_scale_may_have_any_shape_and_stand_beside_rows(shape, module):
+    made = inputs(20, 32, 48)
+    one = torch.full(shape, 0.25)
+    rows = torch.full((20, 1), 0.25)
+
+    got = module.fp8_matmul(**made | {"scale_a": one})
+
+    assert torch.equal(got, module.fp8_matmul(**made | {"scale_a": rows}))
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize(
+    ("edit", "tma"),
+    [
+        (lambda a, b: (a, b), True),
+        (lambda a, b: (a, b.contiguous()), False),
+        (lambda a, b: (a.t().contiguous().t(), b), False),
+        (lambda a, b: (a[:, :47], b[:47]), True),
+        (lambda a, b: (a[:, 1:], b[1:]), False),
+        (lambda a, b: (a, b[:, :30]), False),
+    ],
+)
+def test_descriptors_are_used_exactly_where_both_lie_along_k(edit, tma, module, monkeypatch):
+    seen = []
+    usual = module.choose_config
+    monkeypatch.setattr(module, "choose_config", lambda *given: seen.append(given[-1]) or usual(*given))
+    made = inputs(20, 32, 48, "tensor")
+    a, b = edit(made["a"], made["b"])
+
+    check(module, made | {"a": a, "b": b}, "tensor")
+    assert seen == [tma]
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize("scaling", ["row", "block"])
+@pytest.mark.parametrize("split", [1, 2])
+@pytest.mark.parametrize(("block_m", "block_n", "block_k"), [(32, 64, 32), (32, 256, 128)])
+def test_tiles_of_every_size_cover_the_product(block_m, block_n, block_k, split, scaling, module, only, monkeypatch):
+    only(processors=2)
+    config = module.Config(block_m, block_n, block_k, 2, 4, 2, persistent=True, tma=True, split=split)
+    monkeypatch.setattr(module, "choose_config", lambda *_: config)
+
+    check(module, inputs(70, 400, 272, scaling), scaling)
+
+
+@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
+def test_few_programs_still_do_every_tile(fields, only, module):
+    only(**fields)
+
+    check(module, inputs(150, 150, 40), "row")
+
+
+@pytest.mark.parametrize("shape", [(65, 64, 32), (33, 48, 64), (1, 1, 1)])
+def test_writes_its_output_fully_and_nothing_beside_it(shape, module, outputs):
+    check(module, inputs(*shape), "row")
+
+    assert (outputs[0][:64] == -1).all() and (outputs[0][-64:] == -1).all()
+
+
+def test_launches_nothing_for_an_empty_product(module, monkeypatch):
+    monkeypatch.setattr(module, "_fp8_pointer_kernel", None)
+
+    assert module.fp8_matmul(**inputs(0, 8, 8)).shape == (0, 8)
+    assert module.fp8_matmul(**inputs(8, 0, 8)).shape == (8, 0)
+
+
+def test_both_formats_may_meet(module):
+    made = inputs(20, 32, 48, "tensor")
+
+    check(module, made | {"b": inputs(20, 32, 48, "tensor", E5M2)["b"]}, "tensor")
+
+
+def test_an_infinite_scale_makes_infinity_of_its_row_alone(module):
+    made = inputs(20, 32, 48)
+    made["scale_a"][3] = float("inf")
+
+    got = module.fp8_matmul(**made)
+
+    assert got[3].isinf().all() and got[torch.arange(20) != 3].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [E4M3, E5M2])
+def test_nan_spoils_its_row_alone(dtype, module):
+    made = inputs(20, 32, 48, dtype=dtype)
+    made["a"].view(torch.uint8)[3, 5] = 127
+
+    got = module.fp8_matmul(**made)
+
+    assert got[3].isnan().all() and got[torch.arange(20) != 3].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("out_dtype", "kind"), [(torch.bfloat16, "fast"), (torch.float16, "precise"), (torch.float32, "precise")]
+)
+def test_only_bfloat16_leaves_the_whole_sum_to_tensor_cores(out_dtype, kind, module, monkeypatch):
+    seen = []
+    usual = module.choose_config
+    monkeypatch.setattr(module, "choose_config", lambda *given: seen.append(given[3]) or usual(*given))
+
+    module.fp8_matmul(**inputs(16, 16, 16, out_dtype=out_dtype))
+
+    assert seen == [kind]
+
+
+def test_the_first_tuned_entry_of_the_kind_that_holds_the_shape_is_taken(module, tmp_path, monkeypatch):
+    import _launch
+
+    plain = module.FALLBACK._asdict()
+    entries = [
+        {"kind": "block", "config": plain | {"group_m": 1, "tma": True}},
+        {"kind": "fast", "m_max": 64, "config": plain | {"group_m": 2, "tma": True}},
+        {"kind": "fast", "config": plain | {"group_m": 3, "tma": True}},
+        {"kind": "fast", "config": plain | {"group_m": 4}},
+    ]
+    (tmp_path / "nvidia-h200.json").write_text(json.dumps({"configs": entries}))
+    monkeypatch.setattr(module, "TUNED", tmp_path)
+    module.choose_config.cache_clear()
+    asked = {(64, "fast", True): 2, (65, "fast", True): 3, (65, "fast", False): 4, (65, "block", True): 1}
+    chosen = {key: module.choose_config(key[0], 128, 128, *key[1:2], h200(), key[2]).group_m for key in asked}
+    untuned = module.choose_config(64, 128, 128, "precise", h200(), False)
+    module.choose_config.cache_clear()
+    _launch.tuned.cache_clear()
+
+    assert chosen == asked
+    assert untuned == module.FALLBACK
+
+
+def test_every_committed_config_fits_its_device(module):
+    import _launch
+
+    for path in module.TUNED.glob("*.json"):
+        limits = _launch.Limits(**_launch._read(path.stem))
+        entries = _launch.tuned(module.TUNED, path.stem)
+        for entry in entries:
+            config = module.Config(**entry["config"])
+            assert 128 % config.block_k == 0  # a step along k lies within one block of scales
+            assert (config.block_m + config.block_n) * config.block_k * config.stages <= limits.shared_bytes
+            assert set(entry) <= {"kind", "m_max", "n_max", "k_max", "config"}
+        assert {entry["kind"] for entry in entries if set(entry) == {"kind", "config"}} == set(module.KINDS)
+    for config in (module.FALLBACK, module.FALLBACK_TMA):
+        assert 128 % config.block_k == 0

@@ -1,0 +1,269 @@
+"""attention beyond Triton's interpreter: its reference by calculus, what the compiler makes of it, and a GPU."""
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import triton_versions
+
+pytestmark = pytest.mark.torch
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+TABLES = ("_launch", "_tma", "_attention", "_attention_reference", "attention", "attention_backward")
+NOTHING = (None, None)
+HIDING = [
+    {},
+    {"causal": True},
+    {"window": (2, 1)},
+    {"causal": True, "window": (2, None), "dropout": 0.4},
+    {"dropout": 0.3, "scale": 0.7},
+]
+
+
+@contextlib.contextmanager
+def imported(*names):
+    """Modules of the ops, out of the way again afterwards: other tests import theirs from elsewhere."""
+    before, known = list(sys.path), set(sys.modules)
+    sys.path[:0] = [str(KERNELS), str(KERNELS / "attention"), str(KERNELS / "attention_backward")]
+    try:
+        yield [importlib.import_module(name) for name in names]
+    finally:
+        sys.path[:] = before
+        for name in set(sys.modules) - known:
+            if name.startswith(TABLES):
+                del sys.modules[name]
+
+
+@pytest.fixture
+def references():
+    with imported("attention_baseline", "attention_backward_baseline") as modules:
+        yield modules[0].attention, modules[1].attention_backward
+
+
+def doubles(*shape, seed):
+    import torch
+
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("hiding", HIDING, ids=str)
+def test_the_gradients_formula_is_the_derivative_of_the_reference(hiding, masked, references):
+    """Forward by the one reference, backward by the other: gradcheck holds them against differences."""
+    import torch
+
+    forward, backward = references
+    q, k, v = doubles(2, 2, 3, 2, seed=1), doubles(2, 1, 4, 2, seed=2), doubles(2, 1, 4, 2, seed=3)
+    mask = torch.tensor([[True, True, False, True], [False] * 4]) if masked else None
+
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, q, k, v):
+            out = forward(q, k, v, mask, **hiding, seed=5)
+            ctx.save_for_backward(q, k, v, out)
+            return out
+
+        @staticmethod
+        def backward(ctx, grad):
+            q, k, v, out = ctx.saved_tensors
+            return backward(q, k, v, out, sums(q, k, mask, **hiding), grad, mask, **hiding, seed=5)
+
+    assert torch.autograd.gradcheck(Both.apply, (q, k, v))
+
+
+@pytest.mark.parametrize("hiding", HIDING, ids=str)
+def test_the_reference_has_derivatives_of_its_own(hiding, references):
+    import torch
+
+    qkv = doubles(1, 2, 3, 2, seed=1), doubles(1, 1, 4, 2, seed=2), doubles(1, 1, 4, 2, seed=3)
+
+    assert torch.autograd.gradcheck(lambda *qkv: references[0](*qkv, **hiding, seed=5), qkv)
+
+
+def sums(q, k, mask, causal=False, window=NOTHING, scale=None, dropout=0.0):
+    """The base-2 logarithm of what each query adds up, from plain loops."""
+    import torch
+
+    left, right = (math.inf if side is None else side for side in window)
+    right = 0 if causal else right
+    scale = q.shape[3] ** -0.5 if scale is None else scale
+    found = torch.full(q.shape[:3], -torch.inf, dtype=torch.float64)
+    for b in range(q.shape[0]):
+        for head in range(q.shape[1]):
+            own = head // (q.shape[1] // k.shape[1])
+            for i in range(q.shape[2]):
+                place = i + k.shape[2] - q.shape[2]
+                near = range(int(max(place - left, 0)), int(min(place + right, k.shape[2] - 1)) + 1)
+                keys = [j for j in near if mask is None or mask[b, j]]
+                found[b, head, i] = torch.logsumexp(k[b, own, keys] @ q[b, head, i] * scale, 0) / math.log(2)
+    return found
+
+
+# Random123's known answers (Salmon and others, 2011; kat_vectors): counter, key, words.
+KNOWN = (
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+)
+
+
+@pytest.mark.parametrize(("counter", "key", "words"), KNOWN)
+def test_the_references_random_words_are_philoxs(counter, key, words):
+    import torch
+
+    with imported("_attention_reference") as (module,):
+        found = module._philox(tuple(torch.tensor([word]) for word in counter), key[0] | key[1] << 32)
+
+    assert tuple(int(word) for word in found) == words
+
+
+# --- compiled for an H200 ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
+    script = Path(__file__).with_name("compile_attention.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+needs_descriptors = triton_versions.needs_descriptors
+
+
+@pytest.mark.slow
+@needs_descriptors
+def test_tensor_cores_are_fed_by_descriptors_and_no_register_is_spilled(compiled):
+    large = [launch for launch in compiled if launch["kernel"] != "_delta_kernel" and not launch["strided"]]
+
+    assert {launch["kernel"] for launch in large} == {"_attention_kernel", "_keys_kernel", "_queries_kernel"}
+    for launch in large:
+        assert launch["spilled"] == 0, launch
+        assert launch["warp_groups_multiply"], launch
+        assert launch["descriptors"], launch
+
+
+@pytest.mark.slow
+@needs_descriptors
+def test_strides_without_descriptors_are_loaded_by_pointers(compiled):
+    strided = [launch for launch in compiled if launch["strided"] and launch["kernel"] != "_delta_kernel"]
+
+    assert strided
+    assert not any(launch["descriptors"] for launch in strided)
+
+
+@pytest.mark.slow
+@needs_descriptors
+def test_launches_fit_the_device(compiled):
+    for launch in compiled:
+        assert launch["shared"] <= 232448
+        assert len(launch["grid"]) == 1 or launch["grid"][1:] in ([1], [1, 1])
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
+
+
+def half_tensors(heads, key_heads, queries, keys, width, kind):
+    import torch
+
+    made = torch.Generator("cuda").manual_seed(3)
+    shapes = (heads, queries), (key_heads, keys), (key_heads, keys), (heads, queries)
+    return [torch.randn((2, *shape, width), generator=made, dtype=kind, device="cuda") for shape in shapes]
+
+
+EVERYWHERE = [(300, 300, {"causal": True}), (130, 200, {"dropout": 0.3, "causal": True, "padded": True})]
+SHAPES = [
+    *EVERYWHERE, (300, 300, {}), (129, 515, {"causal": True}), (515, 129, {"causal": True}),
+    (400, 400, {"window": (70, 9)}),
+    (400, 400, {"causal": True, "window": (100, None), "padded": True}), (1, 700, {"causal": True}),
+]  # fmt: skip
+FORMS = [(64, "bfloat16"), (256, "bfloat16"), (80, "float16"), (64, "float32")]
+ON_GPU = [
+    *((*shape, 128, "bfloat16") for shape in SHAPES),
+    *((*shape, *form) for shape in EVERYWHERE for form in FORMS),
+]  # fmt: skip
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("queries", "keys", "how", "width", "kind"), ON_GPU, ids=str)
+def test_output_and_gradients_are_right_on_the_gpu(queries, keys, how, width, kind):
+    """Against float64; as near as PyTorch's own formula in the same dtype comes, twice over at most."""
+    import torch
+
+    *qkv, grad = half_tensors(4, 2, queries, keys, width, getattr(torch, kind))
+    how = dict(how)
+    mask = torch.arange(keys, device="cuda") < torch.tensor([[keys], [keys // 2]], device="cuda")
+    how |= {"mask": mask if how.pop("padded", False) else None, "seed": 4}
+
+    with imported("attention_triton", "attention_baseline") as (ours, theirs):
+
+        def run(function, kind):
+            leaves = [each.detach().to(kind).requires_grad_() for each in qkv]
+            out = function(*leaves, **how)
+            return [out, *torch.autograd.grad(out, leaves, grad.to(kind))]
+
+        def defined(q, k, v, mask, seed, causal=False, window=NOTHING, dropout=0.0):
+            return theirs._by_definition(q, k, v, mask, causal, window, None, dropout, seed)
+
+        exact, usual = run(defined, torch.float64), run(defined, qkv[0].dtype)
+        for got, plain, right in zip(run(ours.attention, qkv[0].dtype), usual, exact, strict=True):
+            size = right.abs().max()
+            assert (got - right).norm() <= 2 * (plain - right).norm() + 2e-6 * right.norm()
+            assert (got - right).abs().max() <= 3 * (plain - right).abs().max() + 2e-6 * size
+
+
+@pytest.mark.cuda
+def test_two_calls_on_the_gpu_give_the_same_bits():
+    import torch
+
+    *qkv, grad = half_tensors(8, 2, 1000, 1000, 128, torch.bfloat16)
+    with imported("attention_triton") as (ours,):
+
+        def run():
+            leaves = [each.detach().requires_grad_() for each in qkv]
+            out = ours.attention(*leaves, causal=True, dropout=0.1, seed=8)
+            return [out, *torch.autograd.grad(out, leaves, grad)]
+
+        first, second = run(), run()
+
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.cuda
+def test_descriptors_and_pointers_agree_on_the_gpu():
+    import torch
+
+    q, k, v, grad = half_tensors(4, 4, 500, 500, 128, torch.bfloat16)
+    with imported("attention_triton") as (ours,):
+
+        def run(q, k, v):
+            leaves = [each.detach().requires_grad_() for each in (q, k, v)]
+            out = ours.attention(*leaves, causal=True)
+            return [out, *torch.autograd.grad(out, leaves, grad)]
+
+        gaps = [torch.stack([each, each], -1)[..., 0] for each in (q, k, v)]
+        for one, other in zip(run(q, k, v), run(*gaps), strict=True):
+            torch.testing.assert_close(one, other, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.cuda
+def test_rows_beyond_32_bits_are_reached_on_the_gpu():
+    import torch
+
+    far = 2**25  # elements between rows: the last ones lie beyond 2**31
+    with imported("attention_triton") as (ours,):
+        buffer = torch.zeros(far * 70, dtype=torch.bfloat16, device="cuda")
+        q, k, v, _ = half_tensors(1, 1, 70, 70, 16, torch.bfloat16)
+        q, k, v = (each[:1] for each in (q, k, v))
+        spread = buffer.as_strided((1, 1, 70, 16), (16, 16, far, 1)).copy_(k)
+        loose = buffer[32:].as_strided((1, 1, 70, 16), (16, 16, far, 2)).copy_(k)
+
+        wanted = ours.attention(q, k, v)
+        assert torch.equal(ours.attention(q, spread, v), wanted)
+        torch.testing.assert_close(ours.attention(q, loose, v), wanted, rtol=0.02, atol=0.02)

@@ -1,0 +1,85 @@
+"""What only tensor cores can show of matmul and fp8_matmul: copies by descriptor, and how they sum float8."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.cuda]
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+@pytest.fixture
+def ops(monkeypatch):
+    """The modules of both ops."""
+    for folder in (KERNELS / "matmul", KERNELS / "fp8_matmul", KERNELS):
+        monkeypatch.syspath_prepend(str(folder))
+    names = ("matmul_triton", "matmul_baseline", "matmul_steps", "fp8_matmul_triton", "fp8_matmul_baseline")
+    return {name: importlib.import_module(name) for name in names}
+
+
+def relative(got, wanted):
+    return float((got.double() - wanted).norm() / wanted.norm())
+
+
+def wide(inputs):
+    return {name: value.float().double() if torch.is_tensor(value) else value for name, value in inputs.items()}
+
+
+def needs_float8():
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("this GPU's tensor cores do not take float8")
+
+
+@pytest.mark.parametrize("columns", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("activation", [None, "relu", "silu", "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_of_every_order_and_epilogue_are_right(dtype, activation, columns, ops):
+    made = ops["matmul_baseline"].make_inputs(
+        1000, 1048, 776, dtype, "cuda", 3, bias=activation is not None, activation=activation, columns=columns
+    )
+
+    got = ops["matmul_triton"].matmul(**made)
+
+    assert relative(got, ops["matmul_baseline"].matmul(**wide(made))) < 2 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("scaling", ["tensor", "row", "block"])
+@pytest.mark.parametrize("b_rows", [False, True])
+@pytest.mark.parametrize("dtype", [E4M3, E5M2])
+@pytest.mark.parametrize("shape", [(1000, 1040, 1552), (33, 67, 1001), (64, 2048, 4096)])
+def test_float8_products_are_right_to_the_precision_of_their_sums(shape, dtype, b_rows, scaling, ops):
+    needs_float8()
+    for out_dtype, room in ((torch.bfloat16, 1.5e-2), (torch.float32, 2e-3)):
+        made = ops["fp8_matmul_baseline"].make_inputs(*shape, scaling, dtype, out_dtype, "cuda", 3, b_rows=b_rows)
+
+        got = ops["fp8_matmul_triton"].fp8_matmul(**made)
+
+        assert got.dtype is out_dtype
+        assert relative(got, ops["fp8_matmul_baseline"].fp8_matmul(**wide(made))) < room
+
+
+def test_sums_of_float32_outputs_do_not_drift_with_their_length(ops):
+    """Equal terms, whose sum tensor cores alone would cut off at every step."""
+    needs_float8()
+    k = 1 << 16
+    a = torch.full((128, k), 1.125, device="cuda").to(E4M3)
+    one = torch.ones((), device="cuda")
+
+    got = ops["fp8_matmul_triton"].fp8_matmul(a, a.t(), one, one, torch.float32)
+
+    assert float((got / (k * 1.125**2) - 1).abs().max()) < 1e-3
+
+
+@pytest.mark.parametrize("variant", ["naive", "tiled", "pipelined", "autotuned", "persistent", "tma", "fused"])
+def test_every_step_of_the_matmul_is_right(variant, ops):
+    made = ops["matmul_baseline"].make_inputs(520, 528, 272, torch.bfloat16, "cuda", 3, bias=True, activation="gelu")
+    limits = ops["matmul_triton"]._launch.limits(torch.device("cuda", torch.cuda.current_device()))
+    if variant == "tma" and ops["matmul_triton"].dense_sides(made["a"], made["b"], limits) is None:
+        pytest.skip("this GPU or this Triton has no tensor descriptors")
+
+    got = ops["matmul_steps"].matmul_step(variant=variant, **made)
+
+    assert relative(got, ops["matmul_baseline"].matmul(**wide(made))) < 2e-2
