@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.environment import differences, mixed, told
@@ -27,6 +27,9 @@ from perfci.model import (
 REFUSED = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE})
 """Verdicts whose numbers are not to be trusted, and so never become a baseline."""
 
+SLOWER = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW})
+"""Verdicts of numbers that are right and a loss: only a person who says why makes them a baseline."""
+
 NO_BASELINES = frozenset({"cpu"})
 """Kinds of device whose times say nothing about kernels."""
 
@@ -45,6 +48,8 @@ class Acceptance:
     """case ids whose blocks are new in it"""
     refused: tuple[Reason, ...] = ()
     """a reason for each case that was not accepted"""
+    said: tuple[Reason, ...] = ()
+    """what else is to be known"""
 
 
 Evidence = tuple[Run, Judgements]
@@ -52,13 +57,21 @@ Evidence = tuple[Run, Judgements]
 
 
 def accept(
-    op: str, evidence: Sequence[Evidence], existing: Baseline | None = None, *, add: bool = False, dirty: bool = False
+    op: str,
+    evidence: Sequence[Evidence],
+    existing: Baseline | None = None,
+    *,
+    add: bool = False,
+    dirty: bool = False,
+    only: Collection[str] | None = None,
+    withheld: Mapping[str, Reason] | None = None,
 ) -> Acceptance:
     """The baseline of an op from the first looks (process 0) of one or more runs of it.
 
     A case is refused where any of the runs judged it WRONG, ERROR, SUSPECT or INCONCLUSIVE, or the op's accuracy WRONG.
     `add` puts the new blocks beside those of the `existing` baseline instead of in their place; cases that these runs
     did not plan to measure, or that are refused now, stay as they were. `dirty` allows runs with uncommitted changes.
+    Of the cases not in `only` nothing is said, and they stay as they were; those in `withheld` are refused besides.
 
     Raises UsageError for runs of different device models, timers or environments (several boards may be mixed), of a
     device that keeps no baselines, of a dirty working tree, and for a run that is in the baseline already.
@@ -67,12 +80,12 @@ def accept(
     _check(op, runs, dirty=dirty)
     if existing and add:
         _check_addable(op, runs[0], runs, existing)
-    refused = _refused(op, evidence)
-    fresh = {case: blocks for case, blocks in _blocks(op, runs).items() if case not in refused and blocks}
-    refused |= {
-        case: _unmeasured(op, case) for case in _measured(op, runs) if case not in fresh and case not in refused
-    }
-    kept = _kept(op, runs, existing, fresh, add=add)
+    asked = [case for case in _measured(op, runs) if only is None or case in only]
+    found = {**(withheld or {}), **refusals(op, evidence)}
+    blocks = _blocks(op, runs)
+    fresh = {case: blocks[case] for case in asked if case not in found and blocks[case]}
+    refused = {case: found.get(case) or _unmeasured(op, case) for case in asked if case not in fresh}
+    kept = _kept(op, runs, existing, fresh, add=add, partly=only is not None)
     baseline = _baseline(op, runs, existing, {**kept, **_joined(kept if add else {}, fresh)})
     return Acceptance(op, baseline if fresh else None, tuple(fresh), tuple(refused.values()))
 
@@ -146,14 +159,18 @@ def _two_places(ours: tuple[str, str], theirs: tuple[str, str]) -> dict[str, str
     return {"device": ours[0], "timer": ours[1], "other_device": theirs[0], "other_timer": theirs[1]}
 
 
-def _refused(op: str, evidence: Sequence[Evidence]) -> dict[str, Reason]:
-    """Case id -> why it is refused, the first run's reason first."""
+def refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Verdict] = REFUSED) -> dict[str, Reason]:
+    """Case id -> why it is refused for any of these verdicts, the first run's reason first."""
     found: dict[str, Reason] = {}
     for run, judgements in evidence:
-        rows = [row for row in judgements.rows if row.op == op and row.verdict in REFUSED]
+        rows = [row for row in judgements.rows if row.op == op and row.verdict in verdicts]
         for row in rows:
             for case in _touched(op, run, row):
                 found.setdefault(case, _refusal(row, case, run))
+        for row in judgements.rows if Verdict.INCONCLUSIVE in verdicts else ():
+            for reason in row.reasons:
+                if row.op == op and row.case and reason.kind == "board_advises":
+                    found.setdefault(row.case, Reason("accept_quarantined", {**reason.facts, "run": run.id}))
     return found
 
 
@@ -161,12 +178,14 @@ def _touched(op: str, run: Run, row: Judgement) -> Iterable[str]:
     """The performance cases that a verdict speaks about: a wrong kernel's speed means nothing in any case."""
     if row.suite is Suite.PERFORMANCE and row.case is not None:
         return [row.case]
+    if row.verdict in SLOWER:  # what a compiler makes is no time
+        return []
     return _measured(op, [run]) if row.verdict is not Verdict.INCONCLUSIVE else []
 
 
 def _refusal(row: Judgement, case: str, run: Run) -> Reason:
     facts = {"op": row.op, "case": case, "verdict": row.verdict.value, "run": run.id, "judged": row.case or row.op}
-    return Reason("accept_refused", facts)
+    return Reason("accept_slower" if row.verdict in SLOWER else "accept_refused", facts)
 
 
 def _unmeasured(op: str, case: str) -> Reason:
@@ -216,11 +235,11 @@ Blocks = Mapping[str, tuple[BaselineBlock, ...]]
 """Case id -> its blocks."""
 
 
-def _kept(op: str, runs: Sequence[Run], existing: Baseline | None, fresh: Blocks, *, add: bool) -> Blocks:
+def _kept(op: str, runs: Sequence[Run], existing: Baseline | None, fresh: Blocks, *, add: bool, partly: bool) -> Blocks:
     """Blocks of the existing baseline that stay. Those of another timer never do."""
     if existing is None or (existing.device, existing.timer) != _place(runs[0]):
         return {}
-    filtered = any(run.plan.filter is not None for run in runs)
+    filtered = partly or any(run.plan.filter is not None for run in runs)
     planned = {case for run in runs for each in run.plan.ops if each.op == op for case in each.performance}
     stays = {case.case for case in existing.cases if add or filtered or case.case in planned}
     return {case.case: case.blocks for case in existing.cases if case.case in stays and (add or case.case not in fresh)}

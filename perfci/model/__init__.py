@@ -18,7 +18,7 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
 from perfci.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun, Step, StepCase, StepSide
 from perfci.model.decision import Comparison, Interval, Judgement, Judgements, Look, Need, Screen
 from perfci.model.expected import Expected, Suggestion
-from perfci.model.history import Epoch, HistoryAccuracy, HistoryCase, HistoryRun, Spread
+from perfci.model.history import BoardCounts, Epoch, HistoryAccuracy, HistoryCase, HistoryRun, Spread
 from perfci.model.identity import Identity, KernelBinary, LaunchIdentity, Static, StaticCase, StaticOp
 from perfci.model.measured import (
     AccuracyCase,
@@ -32,8 +32,22 @@ from perfci.model.measured import (
     PerformanceCase,
     Summary,
 )
-from perfci.model.place import UNTIMED, Bearing, Device, DeviceState, Difference, Environment, Limits
-from perfci.model.run import FORMAT, Base, DuelWhat, Joined, Plan, PlannedBase, PlannedOp, Run, Shard
+from perfci.model.place import UNTIMED, Bearing, Device, DeviceState, Difference, Environment, Limits, board_key
+from perfci.model.run import (
+    FORMAT,
+    Again,
+    AgainCase,
+    Base,
+    Deadline,
+    DuelWhat,
+    Joined,
+    Plan,
+    PlannedBase,
+    PlannedOp,
+    Run,
+    Shard,
+    UsedBoard,
+)
 from perfci.model.shards import ShardedOp, ShardPlan
 from perfci.model.verdict import Fact, Gate, Reason, Suite, Verdict
 
@@ -41,6 +55,8 @@ __all__ = [
     "FORMAT",
     "UNTIMED",
     "AccuracyCase",
+    "Again",
+    "AgainCase",
     "ArmBlock",
     "Base",
     "BaseArm",
@@ -50,9 +66,11 @@ __all__ = [
     "BaselineRun",
     "Bearing",
     "Block",
+    "BoardCounts",
     "Cache",
     "Comparison",
     "CompiledKernel",
+    "Deadline",
     "Device",
     "DeviceState",
     "Difference",
@@ -97,5 +115,7 @@ __all__ = [
     "Suggestion",
     "Suite",
     "Summary",
+    "UsedBoard",
     "Verdict",
+    "board_key",
 ]

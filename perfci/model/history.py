@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from perfci.model.bounds import Amount, Count, Shift, Time
 from perfci.model.measured import Cache, ErrorStats
@@ -25,6 +26,7 @@ class HistoryCase:
 
     case: str
     blocks: Count
+    """how many"""
     kernel_us: Spread
     reference_us: Spread | None = None
     shift: Shift | None = None
@@ -34,7 +36,9 @@ class HistoryCase:
     rsd: Amount | None = None
     """median of the blocks' relative standard deviations"""
     bytes_moved: Count | None = None
+    """declared by the op: fewest bytes that must move"""
     flops: Count | None = None
+    """declared by the op: floating-point operations"""
     bandwidth_share: Amount | None = None
     """of the copy bandwidth measured in that run"""
     compile_s: Amount | None = None
@@ -44,6 +48,8 @@ class HistoryCase:
     null: tuple[tuple[Shift, ...], ...] = ()
     """d of each block, process by process, of a duel of two arms that do the same work: this environment's A/A noise"""
     cache: Cache = "cold"
+    board: str | None = None
+    """UUID of the board of its first look, where that is not the run's own"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,24 @@ class HistoryAccuracy:
 
     case: str
     checks: Count
+    """how many"""
     errors: ErrorStats
+
+
+@dataclass(frozen=True)
+class BoardCounts:
+    """What a run came to on one board: performance cases whose first look was there, accepted or not."""
+
+    board: str
+    """UUID"""
+    judged: Count
+    """how many"""
+    inconclusive: Count = 0
+    """of them: nothing could be said"""
+    suspects: Count = 0
+    """of them: measured again in fresh processes, and then judged"""
+    overturned: Count = 0
+    """of the suspects: neither slower nor faster after all"""
 
 
 @dataclass(frozen=True)
@@ -75,9 +98,17 @@ class HistoryRun:
     environment: Environment
     """commit, board, driver and versions included"""
     cases: tuple[HistoryCase, ...] = ()
+    """its performance cases that were accepted"""
     accuracy: tuple[HistoryAccuracy, ...] = ()
+    """its accuracy cases"""
     epoch: Epoch | None = None
     """it begins with this run"""
     inconclusive: tuple[str, ...] = ()
     """cases of the run that were not accepted, since nothing could be said about them"""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """id of a case -> the id that it had before, as the op's suite declares"""
+    renamed_from: str | None = None
+    """name that the op had before: its older lines lie in that op's history"""
+    boards: tuple[BoardCounts, ...] = ()
+    """what the run came to, board by board; older lines lack it"""
     format: int = FORMAT

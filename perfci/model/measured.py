@@ -176,6 +176,10 @@ class PerformanceCase:
     base: BaseArm | None = None
     """None where the case is not held against a base"""
     cache: Cache = "cold"
+    late: Reason | None = None
+    """why it lacks evidence: the time limit was reached before it had its blocks, or further processes"""
+    compile_again_s: tuple[Amount, ...] = ()
+    """the same first call in the fresh processes that looked again, in their order"""
 
 
 @dataclass(frozen=True)
@@ -196,3 +200,7 @@ class OpRun:
     measure_s: Amount | None = None
     busy_share: Amount | None = None
     """share of the measuring phase's wall time in which the device was at work, flush included"""
+    wall_s: Amount | None = None
+    """seconds of its first worker, or pair of them, from its start to its end"""
+    late: Reason | None = None
+    """the time limit was reached before it was begun, or before its first worker was done"""

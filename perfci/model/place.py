@@ -37,6 +37,15 @@ class Device:
     """what the driver holds the board to"""
 
 
+def board_key(uuid: str) -> str:
+    """A board's UUID in one spelling: drivers and people write it with and without GPU-, hyphens and capitals.
+
+    >>> board_key("GPU-BAC0B368-7024"), board_key(" bac0b3687024 ")
+    ('bac0b3687024', 'bac0b3687024')
+    """
+    return uuid.strip().casefold().removeprefix("gpu-").replace("-", "")
+
+
 @dataclass(frozen=True)
 class Environment:
     """All that may move a number without the kernel changing."""

@@ -33,7 +33,7 @@ class Base:
 
     commit: str
     how: str
-    """asked, first_parent, merge_base or baseline"""
+    """asked, first_parent, merge_base, baseline or again"""
     name: str
     """as it was found: origin/main, v1.2"""
     python: str | None = None
@@ -42,6 +42,10 @@ class Base:
     """versions in that interpreter"""
     changed_rules: tuple[str, ...] = ()
     """files that say how a merge request is judged, and that it changes"""
+    changed_baselines: tuple[str, ...] = ()
+    """those of them that are stored baselines or lie beside them"""
+    proposed_on: str | None = None
+    """the branch, where its name is one that `perfci propose` gives; anybody can take such a name"""
     changed_pins: tuple[str, ...] = ()
     """requirements of the toolchain that it changes"""
     expected: tuple[Expected, ...] = ()
@@ -90,6 +94,62 @@ class PlannedOp:
     """cases that are duelled although they are unchanged: a control of the measurement"""
     unlisted: bool = False
     """its cases were not looked up, since all of its files are the base's own"""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """id of a case -> the id that it had before, as the performance suite declares"""
+    renamed_from: str | None = None
+    """name that the op had before"""
+
+
+@dataclass(frozen=True)
+class AgainCase:
+    """A case that an earlier run said nothing about, or too little."""
+
+    op: str
+    case: str
+    commit: str | None = None
+    """the last at which something could be said about it, against which it is duelled"""
+    same: bool = False
+    """the op's files are the same there"""
+    failure: Reason | None = None
+    """why it is not duelled; None where it is"""
+
+
+@dataclass(frozen=True)
+class Again:
+    """What a run duels again, each case against a commit of its own."""
+
+    run: str
+    """id of the earlier run"""
+    cases: tuple[AgainCase, ...] = ()
+
+    @functools.cached_property
+    def by_case(self) -> Mapping[tuple[str, str], AgainCase]:
+        """Its cases by op and id."""
+        return {(each.op, each.case): each for each in self.cases}
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When measuring has to end."""
+
+    until: str
+    """ISO 8601, UTC"""
+    limit_s: Amount
+    """seconds from the start of the job"""
+    reserve_s: Amount = 0.0
+    """seconds of them that are kept for the report and the job's artefacts: `until` lies so much earlier"""
+    by: str = "--deadline"
+    """or CI_JOB_TIMEOUT"""
+
+
+@dataclass(frozen=True)
+class UsedBoard:
+    """One of several devices that are used side by side."""
+
+    visible: str
+    """what a process is given to see it: an index, a UUID"""
+    uuid: str | None = None
+    """its own"""
 
 
 @dataclass(frozen=True)
@@ -120,6 +180,16 @@ class Plan:
     """of this kind on the host: later looks are taken on another"""
     shard_family: Count = 0
     """performance cases of all shards together, where these ops are one shard's; else 0"""
+    boards: tuple[UsedBoard, ...] = ()
+    """devices that were asked for by --devices, used side by side; none: one after the other"""
+    deadline: Deadline | None = None
+    """when measuring had to end; null without a time limit"""
+    deadline_note: Reason | None = None
+    """why a time limit of the job's was ignored"""
+    again: Again | None = None
+    """cases of an earlier run that are duelled again; only these are measured"""
+    thresholds: Mapping[str, str] = field(default_factory=dict)
+    """key -> value of --threshold, as it was typed: what the run is judged by instead of what the files say"""
 
     @functools.cached_property
     def family(self) -> int:
@@ -151,7 +221,7 @@ class Joined:
     """id of its run"""
     host: str
     board: str | None = None
-    """UUID of its device"""
+    """UUID of its device; of several those of all, with commas between them"""
     wall_s: Amount | None = None
 
 

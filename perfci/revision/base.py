@@ -19,6 +19,9 @@ MERGED = frozenset({"merged_result", "merge_train"})
 DEFAULT_BRANCHES = ("origin/main", "origin/master", "main", "master")
 """Tried in turn where neither GitLab nor the clone says which branch is the default one."""
 
+PROPOSALS = "perfci/nightly"
+"""What the names of branches begin with on which perfci proposes baselines."""
+
 _EVERYTHING = "--tags origin '+refs/heads/*:refs/remotes/origin/*'"
 """Every branch and tag, also in a clone of a single branch."""
 
@@ -32,6 +35,8 @@ class How(StrEnum):
     FIRST_PARENT = "first_parent"
     MERGE_BASE = "merge_base"
     BASELINE = "baseline"
+    AGAIN = "again"
+    """each case against a commit of its own"""
 
 
 def resolve(

@@ -36,7 +36,8 @@ def claimed(folder: Path, stored: str) -> Iterator[None]:
 def _opened(folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return os.open(folder / CLAIM_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+        # A link in a checkout must not have another file written.
+        return os.open(folder / CLAIM_FILE, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     except OSError as error:
         raise _unwritable(folder, error) from error
 

@@ -34,7 +34,7 @@ def decode(path: Path, kind: type[Record]) -> Record:
     """The record in a file. Raises StoredFileError naming the file and the line and column, or the JSON path."""
     data = _bytes(path)
     _check_format(path, data)
-    with _uncollected():
+    with uncollected():
         return _parse(path, data, kind)
 
 
@@ -43,7 +43,7 @@ def encode(record: object, path: Path) -> bytes:
 
     `path` is where it will be written, for the error's sake.
     """
-    with _uncollected():
+    with uncollected():
         data = text(record).encode()
         try:
             msgspec.json.decode(data, type=type(record))
@@ -53,7 +53,7 @@ def encode(record: object, path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Records form no circles, and looking for some among millions again and again takes longer than making them."""
     enabled = gc.isenabled()
     gc.disable()
@@ -78,7 +78,8 @@ def write_atomically(path: Path, data: bytes) -> Path:
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
+        beside.unlink(missing_ok=True)
+        with beside.open("xb") as file:  # made anew: what lay there may have been a link to elsewhere
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -6,7 +6,7 @@ import contextlib
 import gzip
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,9 @@ DECIMALS = 3
 _CHUNK = 1 << 20
 _LONGEST = 1 << 25
 """Bytes of one line: more than a million launches."""
+
+_MOST = 1 << 28
+"""Bytes that are unpacked of one file: some ten times what 500 cases with all looks of a duel come to."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,10 @@ def clear_launches(folder: Path) -> None:
         raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
 
 
-def drop_launches(folder: Path, op: str, process: int) -> None:
-    """Remove what one process of an op left behind that is to be measured anew. Raises StoredFileError."""
-    kept = [row for row in read_launches(folder).rows if (row.op, row.process) != (op, process)]
+def drop_launches(folder: Path, op: str, process: int, cases: Container[str] | None = None) -> None:
+    """Remove what one process of an op left behind, of these cases or of all. Raises StoredFileError."""
+    found = read_launches(folder).rows
+    kept = [row for row in found if (row.op, row.process) != (op, process) or not (cases is None or row.case in cases)]
     write_atomically(folder / LAUNCHES_FILE, gzip.compress(_as_lines(kept), mtime=0))
 
 
@@ -94,14 +98,21 @@ def join_launches(folder: Path, parts: Iterable[Path]) -> None:
 
 def _whole(folder: Path) -> bytes:
     path = folder / LAUNCHES_FILE
+    if not path.is_file():
+        return b""
+    return path.read_bytes() if _is_sound(path) else gzip.compress(_as_lines(read_launches(folder).rows), mtime=0)
+
+
+def _is_sound(path: Path) -> bool:
+    """Whether it unpacks to whole lines, and to no more than anyone measures; it is not unpacked at once."""
+    size, last = 0, b"\n"
     try:
-        data = path.read_bytes() if path.exists() else b""
-        lines = gzip.decompress(data)
+        with gzip.open(path) as file:
+            while (chunk := file.read1(_CHUNK)) and size <= _MOST:
+                size, last = size + len(chunk), chunk[-1:]
     except (OSError, EOFError, zlib.error):
-        lines = b"torn"
-    if lines and not lines.endswith(b"\n"):
-        return gzip.compress(_as_lines(read_launches(folder).rows), mtime=0)
-    return data
+        return False
+    return last == b"\n" and size <= _MOST
 
 
 def read_launches(folder: Path) -> Launches:
@@ -110,7 +121,7 @@ def read_launches(folder: Path) -> Launches:
     Raises StoredFileError where a later perfci wrote the file.
     """
     path = folder / LAUNCHES_FILE
-    if not path.exists():
+    if not path.is_file():
         return Launches()
     rows: list[LaunchRow] = []
     try:
@@ -146,9 +157,12 @@ def _append(path: Path, data: bytes) -> None:
 
 def _lines(path: Path) -> Iterator[bytes]:
     """Whole lines, as far as the compressed data goes: what stands before a tear is given first."""
-    rest = b""
+    rest, size = b"", 0
     with gzip.open(path) as file:
         while chunk := file.read1(_CHUNK):
+            size += len(chunk)
+            if size > _MOST:
+                raise EOFError("a file without end")
             *whole, rest = (rest + chunk).split(b"\n")
             yield from whole
             if len(rest) > _LONGEST:

@@ -32,6 +32,11 @@ def text(record: Any) -> str:
     return _object(_with_ops_laid_out(record), "") + "\n"
 
 
+def line(record: Any) -> str:
+    """The same on one line, for files of one record a line."""
+    return _ENCODER.encode(plain(record)) + "\n"
+
+
 def plain(value: Any) -> Any:
     """Records as dictionaries, sequences as lists, numbers rounded; a number that is none (NaN, infinity) as None."""
     # Most values of a large run are these, and telling what else they are not would take most of the time.

@@ -19,13 +19,14 @@ from typing import Any
 import msgspec
 
 import perfci.model
-from perfci.model import FORMAT, Baseline, Run, ShardPlan, answer
+from perfci.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan, answer
 from perfci.store.files import write_atomically
 from perfci.store.launches import LaunchRow
 
 SCHEMAS: dict[str, type] = {
     "run.schema.json": Run,
     "baseline.schema.json": Baseline,
+    "history.schema.json": HistoryRun,
     "launches.schema.json": LaunchRow,
     "plan.schema.json": ShardPlan,
     "answer.schema.json": answer.Answer,
@@ -35,6 +36,7 @@ SCHEMAS: dict[str, type] = {
 TITLES: Mapping[type, str] = {
     Run: "perfci run: run.json, which check, merge, run and static write",
     Baseline: "perfci baseline: baselines/<device key>/<op>.json",
+    HistoryRun: "perfci history: one line of baselines/<device key>/<op>.history.jsonl",
     LaunchRow: "perfci launches: one line of launches.jsonl.gz",
     ShardPlan: "perfci plan: plan.json, which plan writes and check and merge read",
     answer.Answer: "perfci answer: what check, compare, merge and static print with --format json",

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -425,7 +426,7 @@ def test_a_repository_of_another_user_is_said_with_the_command(repository, monke
 
     reason = refused(revision.resolve(repository, None, {}), "git_unowned")
 
-    assert f"safe.directory '{repository.resolve()}'" in sentence(reason)
+    assert f"safe.directory {shlex.quote(str(repository.resolve()))}" in sentence(reason)
 
 
 def test_the_answer_does_not_depend_on_the_language(tmp_path, monkeypatch):

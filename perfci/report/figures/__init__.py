@@ -9,6 +9,7 @@ blocks      block medians over time
 duels       kernel against base, block by block
 launches    how launches are distributed
 sizes       time against size
+trends      cases over accepted runs
 roofline    what is reached against measured ceilings
 """
 
@@ -21,6 +22,7 @@ from perfci.report.figures.launches import Distribution, distributions
 from perfci.report.figures.roofline import roofline
 from perfci.report.figures.sizes import sizes
 from perfci.report.figures.style import LABEL
+from perfci.report.figures.trends import Trend, trends
 
 __all__ = [
     "LABEL",
@@ -28,6 +30,7 @@ __all__ = [
     "Distribution",
     "Duel",
     "Trace",
+    "Trend",
     "distributions",
     "drawn",
     "duels",
@@ -38,4 +41,5 @@ __all__ = [
     "speedup",
     "style",
     "traces",
+    "trends",
 ]

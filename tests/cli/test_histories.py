@@ -1,0 +1,228 @@
+"""`perfci history`: tables for people, JSON for programs, and a picture."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perfci import store
+from perfci.cli.histories import WIDTH, spark
+from perfci.cli.main import run
+from perfci.history import series
+from perfci.model import Reason
+from tests.git_repositories import alone, start
+from tests.history_examples import CASE, OTHER, accepted, figures
+
+KEY = "nvidia-h200"
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    alone(monkeypatch, tmp_path)
+    folder = start(tmp_path / "project")
+    (folder / "pyproject.toml").write_text("[tool.perfci]\n")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def nights(root):
+    """Four runs of softmax: a new driver, then a loss that was accepted."""
+    keep(
+        root,
+        accepted(0, figures(kernel_us=10.0)),
+        accepted(1, figures(kernel_us=10.2), driver="590"),
+        accepted(2, figures(kernel_us=11.0), driver="590", why="float32 sums, see !42"),
+        accepted(3, figures(kernel_us=10.9), driver="590", uuid="GPU-2"),
+    )
+    return root
+
+
+def keep(root, *runs, op="softmax", key=KEY):
+    for each in runs:
+        store.append_history(root / "baselines", key, op, each)
+
+
+@pytest.fixture
+def ask(capsys):
+    def asked(*arguments):
+        capsys.readouterr()
+        code = run(["history", *arguments])
+        seen = capsys.readouterr()
+        return code, seen.out, " ".join(seen.err.split())
+
+    return asked
+
+
+def test_a_case_is_shown_run_by_run_with_its_marks(nights, ask):
+    code, out, _ = ask()
+
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert code == 0
+    assert lines[0] == "softmax on nvidia-h200: 4 accepted runs, 2026-01-01 to 2026-01-04"
+    assert "2026-01-01 aaaaaaaaaa 10.0 us 2.0 % - - 1.49x GPU-1" in lines
+    assert "environment: device.driver 580.1 -> 590" in lines
+    assert "a loss was accepted: float32 sums, see !42" in lines
+    assert "2026-01-03 aaaaaaaaaa 11.0 us 2.0 % +7.8 % +10.0 % 1.49x GPU-1" in lines
+    assert "2026-01-04 aaaaaaaaaa 10.9 us 2.0 % -0.9 % +9.0 % 1.49x GPU-2" in lines
+
+
+def test_commits_that_the_repository_lacks_are_said(nights, ask):
+    code, out, _ = ask()
+
+    assert code == 0
+    assert "1 of the commits are not in this repository, first aaaaaaaaaa: a branch was pushed by force" in one(out)
+
+
+def one(text):
+    return " ".join(text.split())
+
+
+def test_the_newest_runs_alone_can_be_asked_for(nights, ask):
+    _, out, _ = ask("--last", "1")
+
+    assert "... 3 earlier runs: --last 4" in one(out)
+    assert "10.9 us" in out
+    assert "11.0 us" not in out
+
+
+def test_many_cases_have_a_line_each(root, ask):
+    cases = [f"rows={number},cols=1024,dtype=float16,layout=contiguous" for number in range(9)]
+    keep(root, accepted(0, *map(figures, cases)), accepted(1, *(figures(case, 11.0) for case in cases)))
+
+    _, out, _ = ask()
+
+    assert sum("11.0 us" in line for line in out.splitlines()) == 9
+    assert "▁█" in out
+    _, detailed, _ = ask("--case", "rows=3,*")
+    assert detailed.count("10.0 us") == detailed.count("11.0 us") == 1
+
+
+def test_nothing_is_wider_than_a_hundred_columns(root, ask):
+    cases = [
+        figures(f"rows={number}," + ",".join(f"parameter{part}=value" for part in range(12))) for number in range(6)
+    ]
+    long = " ".join(["because"] * 40)
+    keep(root, accepted(0, *cases), accepted(1, *cases, why=long, driver="5" * 150, torch="2" * 150))
+
+    for arguments in ((), ("--case", "*")):
+        _, out, _ = ask(*arguments)
+        assert max(map(len, out.splitlines())) <= WIDTH
+
+
+def test_a_project_without_any_history_says_how_to_get_one(root, ask):
+    code, out, _ = ask()
+
+    assert code == 0
+    assert "perfci accept stores the first ones" in one(out)
+    assert ask("--format", "json")[:2] == (0, "[]\n")
+
+
+def test_what_no_history_has_is_named(nights, ask):
+    for arguments, said in (
+        (["--op", "softmin"], "softmax"),
+        (["--device", "nvidia-a100"], KEY),
+        (["--case", "rows=7"], "rows=7"),
+    ):
+        code, _, err = ask(*arguments)
+        assert code == 1
+        assert said in err
+
+
+def test_a_damaged_line_is_said_and_exits_3(nights, ask):
+    path = store.history_path(nights / "baselines", KEY, "softmax")
+    path.write_text("{\n" + path.read_text())
+
+    code, out, _ = ask()
+
+    assert code == 3
+    assert "softmax.history.jsonl, line 1, is damaged" in one(out)
+    assert "10.9 us" in out
+
+
+def test_every_device_has_its_own_part(nights, ask):
+    keep(nights, accepted(0, key="nvidia-a100"), key="nvidia-a100")
+
+    _, out, _ = ask()
+
+    assert "softmax on nvidia-a100: 1 accepted run, 2026-01-01" in one(out)
+    assert "softmax on nvidia-h200: 4 accepted runs" in one(out)
+    assert KEY not in ask("--device", "nvidia-a100")[1]
+
+
+def test_programs_get_every_point(nights, ask):
+    _, out, _ = ask("--format", "json")
+
+    (answer,) = json.loads(out)
+    (case,) = answer["cases"]
+    assert (answer["op"], answer["device"], answer["runs"], case["case"]) == ("softmax", KEY, 4, CASE)
+    assert answer["unknown_commits"] == ["a" * 40]
+    assert [point["kernel_us"]["median_us"] for point in case["points"]] == [10.0, 10.2, 11.0, 10.9]
+    assert [point["epoch"] for point in case["points"]] == [None, None, "float32 sums, see !42", None]
+    assert case["points"][1]["moved"] == [{"field": "device.driver", "before": "580.1", "after": "590"}]
+    assert len(json.loads(ask("--format", "json", "--last", "2")[1])[0]["cases"][0]["points"]) == 2
+
+
+def test_what_was_renamed_is_one_history(nights, ask):
+    keep(nights, accepted(4, figures("m=1"), renamed={"m=1": CASE}))
+
+    _, out, _ = ask("--format", "json")
+
+    assert [(case["case"], len(case["points"])) for case in json.loads(out)[0]["cases"]] == [("m=1", 5)]
+
+
+def test_a_picture_is_drawn_of_one_op(nights, ask, tmp_path):
+    path = tmp_path / "trend.png"
+
+    code, out, _ = ask("--op", "softmax", "--plot", str(path))
+
+    assert code == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert str(path) in out
+
+
+def test_a_picture_of_several_ops_or_none_is_refused(nights, ask, tmp_path):
+    keep(nights, accepted(0), op="matmul")
+
+    code, _, err = ask("--plot", str(tmp_path / "trend.png"))
+
+    assert code == 1
+    assert "matmul (nvidia-h200), softmax (nvidia-h200)" in err
+    assert ask("--op", "softmax", "--plot", str(tmp_path / "trend.gif"))[0] == 1
+    assert not list(tmp_path.glob("trend*"))
+
+
+def test_foreign_text_reaches_no_terminal(root, ask):
+    keep(root, accepted(0, figures("\x1b[31mred")), accepted(1, figures("\x1b[31mred"), why="\x1b]0;x\x07why"))
+
+    assert "\x1b" not in ask()[1]
+    assert "\x1b" not in ask("--format", "json")[1]
+
+
+def test_a_small_picture_has_a_letter_a_run_and_marks_what_came_between():
+    (case,) = series(
+        [accepted(0), accepted(1, driver="590"), accepted(2, figures(kernel_us=11.0), driver="590", why="why")]
+    )
+
+    assert spark(case.points) == "▁|▁!█"
+
+
+def test_small_noise_looks_small():
+    (case,) = series([accepted(at, figures(kernel_us=us)) for at, us in enumerate((10.0, 10.02, 10.01))])
+
+    assert spark(case.points) == "▁▁▁"
+
+
+def test_a_reason_that_git_cannot_answer_is_no_fault(nights, ask, monkeypatch):
+    monkeypatch.setattr("perfci.cli.histories.unknown_commits", lambda *_: Reason("git_missing"))
+
+    assert ask()[0] == 0
+
+
+def test_the_second_case_of_an_op_may_begin_later(root, ask):
+    keep(root, accepted(0), accepted(1, figures(), figures(OTHER)))
+
+    _, out, _ = ask("--format", "json")
+
+    assert [len(case["points"]) for case in json.loads(out)[0]["cases"]] == [2, 1]

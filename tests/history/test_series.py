@@ -1,0 +1,60 @@
+"""Each case over the accepted runs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from perfci.history import environment_steps, series
+from tests.history_examples import CASE, OTHER, accepted, figures
+
+
+def points(*runs, case=CASE):
+    return next(one.points for one in series(runs) if one.case == case)
+
+
+def test_cases_stand_in_the_order_in_which_they_first_appear():
+    found = series([accepted(0, figures("b")), accepted(1, figures("a"), figures("b"))])
+
+    assert [(one.case, len(one.points)) for one in found] == [("b", 2), ("a", 1)]
+
+
+def test_changes_are_against_the_run_before_and_the_first():
+    first, second, third = points(*(accepted(at, figures(kernel_us=us)) for at, us in enumerate((10.0, 11.0, 10.5))))
+
+    assert (first.since_last, first.since_first) == (None, None)
+    assert second.since_last == pytest.approx(0.1)
+    assert (third.since_last, third.since_first) == (pytest.approx(10.5 / 11 - 1), pytest.approx(0.05))
+
+
+def test_a_run_without_the_case_is_passed_over():
+    runs = (accepted(0, figures(kernel_us=10.0)), accepted(1, figures(OTHER)), accepted(2, figures(kernel_us=12.0)))
+
+    assert points(*runs)[-1].since_last == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("other", [accepted(1, timer="event"), accepted(1, figures(cache="warm"))])
+def test_times_that_were_taken_otherwise_are_not_compared(other):
+    assert points(accepted(0), other)[-1].since_last is None
+
+
+def test_a_point_knows_speedup_spread_and_epoch():
+    (point,) = points(accepted(0, figures(kernel_us=10.0, shift=-0.5), why="float32 sums"))
+
+    assert point.speedup == pytest.approx(math.exp(0.5))
+    assert point.spread == pytest.approx(0.02)
+    assert point.why == "float32 sums"
+
+
+def test_another_driver_is_a_step_and_another_board_is_none():
+    found = points(accepted(0), accepted(1, uuid="GPU-2"), accepted(2, uuid="GPU-2", driver="590"))
+
+    assert [[each.field for each in point.steps] for point in found] == [[], [], ["device.driver"]]
+    assert [each.field for each in found[1].moved] == ["device.uuid"]
+
+
+def test_the_steps_of_a_whole_history_are_told_by_run():
+    found = environment_steps([accepted(0), accepted(1, torch="2.13.0"), accepted(2, torch="2.13.0")])
+
+    assert {run: [each.field for each in fields] for run, fields in found.items()} == {"run1": ["packages.torch"]}

@@ -1,0 +1,525 @@
+"""Histories on disk: what can be read is read, what cannot is not lost, and each fault is one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from perfci import locks, store
+from perfci.errors import StoredFileError
+from perfci.model import Epoch, ErrorStats, HistoryAccuracy
+from perfci.store import layout
+from perfci.store.history import KEPT, held
+from perfci.wording import sentence
+from tests.closed_schemas import faults
+from tests.history_examples import CASE, OTHER, accepted, figures
+
+KEY, OP = "nvidia-h200", "softmax"
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    """Three runs, as accept wrote them."""
+    for number in range(3):
+        store.append_history(tmp_path, KEY, OP, accepted(number))
+    return tmp_path / KEY / f"{OP}.history.jsonl"
+
+
+def read(path, **wishes):
+    return store.read_history(path.parent.parent, KEY, OP, **wishes)
+
+
+def names(found):
+    return [run.run for run in found.runs]
+
+
+def problem(found):
+    (only,) = found.problems
+    return only
+
+
+def append(path, number=9, **fields):
+    return store.append_history(path.parent.parent, KEY, OP, accepted(number, **fields))
+
+
+def refused(path, number=9):
+    """Why nothing more is written; the file is as it was."""
+    before = path.read_bytes()
+    with pytest.raises(StoredFileError) as caught:
+        append(path, number)
+    assert path.read_bytes() == before
+    assert sentence(caught.value.reason)
+    return caught.value.reason
+
+
+def with_lines(path, *lines):
+    path.write_bytes(b"".join(line if isinstance(line, bytes) else line.encode() for line in lines))
+
+
+def line(number, **fields):
+    return layout.line(accepted(number, **fields))
+
+
+# --- as it should be --------------------------------------------------------------------------------------------------
+
+
+def test_an_op_without_a_history_has_an_empty_one(tmp_path):
+    assert store.read_history(tmp_path, KEY, OP) == store.History(OP, KEY)
+    assert store.read_histories(tmp_path, KEY) == {}
+    assert store.history_devices(tmp_path) == []
+
+
+def test_what_was_appended_is_read_in_that_order(path):
+    found = read(path)
+
+    assert names(found) == ["run0", "run1", "run2"]
+    assert found.runs[1] == accepted(1)
+    assert found.problems == ()
+    assert store.history_devices(path.parent.parent) == [KEY]
+    assert list(store.read_histories(path.parent.parent, KEY)) == [OP]
+
+
+def test_every_line_stands_alone_and_fits_the_published_schema(path):
+    lines = path.read_text().splitlines()
+
+    assert len(lines) == 3
+    assert [fault for each in lines for fault in faults(json.loads(each), "history.schema.json")] == []
+
+
+def test_the_last_hundred_runs_are_kept(path):
+    for number in range(3, KEPT + 5):
+        append(path, number, created="2026-02-01T00:00:00Z")
+
+    assert names(read(path)) == [f"run{number}" for number in range(5, KEPT + 5)]
+
+
+@pytest.mark.parametrize(("last", "wanted"), [(1, ["run2"]), (2, ["run1", "run2"]), (9, ["run0", "run1", "run2"])])
+def test_the_newest_runs_alone_can_be_read(path, last, wanted):
+    assert names(read(path, last=last)) == wanted
+
+
+def test_the_newest_of_many_long_lines_are_read_from_the_end(path):
+    many = tuple(figures(f"rows={number}") for number in range(400))
+    for number in range(3, 9):
+        store.append_history(path.parent.parent, KEY, OP, accepted(number, *many))
+
+    assert path.stat().st_size > 4 * (1 << 16)
+    assert [run.run for run in read(path, last=3).runs] == ["run6", "run7", "run8"]
+    assert len(read(path, last=3).runs[0].cases) == 400
+
+
+def test_a_fault_in_the_newest_lines_is_told_with_its_place_in_the_whole_file(path):
+    with path.open("ab") as file:
+        file.write(b"{}\n")
+
+    assert problem(read(path, last=1)).facts["line"] == 4
+
+
+def test_the_same_run_is_not_written_twice(path):
+    before = path.read_bytes()
+
+    assert not append(path, 1).written
+    assert path.read_bytes() == before
+
+
+def test_what_is_accepted_later_of_a_run_joins_its_line(path):
+    later = accepted(1, figures(OTHER, 20.0), why="float32 sums")
+    accuracy = (HistoryAccuracy("n=1", 3, ErrorStats(9, max_abs=0.5)),)
+    done = store.append_history(path.parent.parent, KEY, OP, dataclasses.replace(later, accuracy=accuracy))
+
+    found = read(path).runs[1]
+    assert done.written
+    assert names(read(path)) == ["run0", "run1", "run2"]
+    assert [case.case for case in found.cases] == [CASE, OTHER]
+    assert found.epoch == Epoch("float32 sums", (OTHER,))
+    assert found.accuracy == accuracy
+
+
+def test_a_case_that_is_accepted_later_is_inconclusive_no_more(path):
+    unsaid = dataclasses.replace(accepted(5), cases=(), inconclusive=(CASE, OTHER))
+    store.append_history(path.parent.parent, KEY, OP, unsaid)
+
+    append(path, 5)
+
+    assert read(path).runs[-1].inconclusive == (OTHER,)
+
+
+def test_two_epochs_of_a_run_keep_both_reasons(path):
+    append(path, 2, why="one")
+    store.append_history(path.parent.parent, KEY, OP, accepted(2, figures(OTHER), why="two"))
+
+    assert read(path).runs[-1].epoch == Epoch("one; two", (CASE, OTHER))
+
+
+def test_a_number_that_is_none_is_never_written(path):
+    broken = accepted(4, figures(kernel_us=float("nan")))
+    before = path.read_bytes()
+
+    with pytest.raises(StoredFileError) as caught:
+        store.append_history(path.parent.parent, KEY, OP, broken)
+
+    assert caught.value.reason.kind == "value_unstorable"
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("op", ["../x", "", "a/b", ".hidden"])
+def test_a_name_that_is_no_files_is_refused(tmp_path, op):
+    with pytest.raises(StoredFileError) as caught:
+        store.append_history(tmp_path, KEY, op, accepted(0))
+
+    assert caught.value.reason.kind == "baseline_name"
+
+
+# --- torn, damaged, newer, conflicted ---------------------------------------------------------------------------------
+
+
+def test_a_torn_last_line_is_said_and_costs_no_other(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+    found = read(path)
+
+    assert names(found) == ["run0", "run1"]
+    assert (problem(found).kind, problem(found).facts["line"]) == ("history_torn", 3)
+
+
+def test_the_next_write_repairs_a_torn_line_and_keeps_its_text(path):
+    torn = line(3)[:-50]
+    with path.open("a") as file:
+        file.write(torn)
+
+    done = append(path)
+
+    aside = path.with_name(f"{path.name}.torn")
+    assert [reason.kind for reason in done.said] == ["history_repaired"]
+    assert str(aside) in sentence(done.said[0])
+    assert names(read(path)) == ["run0", "run1", "run2", "run9"]
+    assert read(path).problems == ()
+    assert aside.read_text() == f"{torn}\n"
+
+
+def test_a_second_torn_line_is_put_behind_the_first(path):
+    for number in (3, 4):
+        with path.open("a") as file:
+            file.write(f'{{"run": "torn{number}')
+        append(path, number)
+
+    aside = path.with_name(f"{path.name}.torn").read_text().splitlines()
+    assert aside == ['{"run": "torn3', '{"run": "torn4']
+
+
+def test_a_torn_line_is_repaired_although_the_run_is_known(path):
+    with path.open("a") as file:
+        file.write("{")
+
+    assert [reason.kind for reason in append(path, 1).said] == ["history_repaired"]
+    assert names(read(path)) == ["run0", "run1", "run2"]
+
+
+def test_a_last_line_that_only_lacks_its_end_is_whole(path):
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+
+    assert read(path).problems == ()
+    append(path)
+
+    assert names(read(path)) == ["run0", "run1", "run2", "run9"]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"run": 3}', "no JSON", "[]", "null", '{"format": 1}', "[" * 100_000, b"\xff\xfe", '{"format": 0}']
+)
+def test_a_damaged_line_in_the_middle_is_named_and_nothing_is_written(path, text):
+    with_lines(path, line(0), text, "\n", line(2))
+
+    found = read(path)
+
+    assert names(found) == ["run0", "run2"]
+    assert (problem(found).kind, problem(found).facts["line"]) == ("history_damaged", 2)
+    assert str(path) in sentence(problem(found))
+    assert refused(path).kind == "history_damaged"
+
+
+def test_a_time_of_nothing_is_damage(path):
+    with_lines(path, line(0).replace("10.0", "0.0"), line(1))
+
+    assert problem(read(path)).kind == "history_damaged"
+
+
+def test_a_line_of_a_newer_format_is_left_alone(path):
+    newer = line(1).replace('"format": 1', '"format": 7').replace("kernel_us", "kernel_ns")
+    with_lines(path, line(0), newer, line(2))
+
+    found = read(path)
+
+    assert names(found) == ["run0", "run2"]
+    assert (problem(found).kind, problem(found).facts["found"]) == ("history_too_new", 7)
+    assert refused(path).kind == "history_too_new"
+
+
+def test_a_newer_format_is_left_alone_though_it_reads_like_this_one(path):
+    with_lines(path, line(0).replace('"format": 1', '"format": 7'))
+
+    assert problem(read(path)).kind == "history_too_new"
+
+
+def test_both_sides_of_a_merge_conflict_are_read_and_nothing_is_written(path):
+    with_lines(path, line(0), "<<<<<<< HEAD\n", line(1), "=======\n", line(2), ">>>>>>> topic\n")
+
+    found = read(path)
+
+    assert names(found) == ["run0", "run1", "run2"]
+    assert (problem(found).kind, problem(found).facts["line"]) == ("history_conflicted", 2)
+    assert refused(path).kind == "history_conflicted"
+
+
+def test_a_line_of_another_device_is_left_out_and_nothing_is_written(path):
+    with_lines(path, line(0), line(1, key="nvidia-a100"))
+
+    found = read(path)
+
+    assert names(found) == ["run0"]
+    assert problem(found).facts["device"] == "nvidia-a100"
+    assert refused(path).kind == "history_other_device"
+
+
+def test_a_history_that_cannot_be_read_is_an_error_that_names_it(path):
+    path.unlink()
+    path.mkdir()
+
+    with pytest.raises(StoredFileError) as caught:
+        read(path)
+
+    assert caught.value.reason.kind == "file_unreadable"
+
+
+def test_what_would_be_refused_can_be_asked_beforehand(path):
+    store.check_history(path.parent.parent, KEY, OP)
+    with_lines(path, "x\n")
+
+    with pytest.raises(StoredFileError):
+        store.check_history(path.parent.parent, KEY, OP)
+
+
+# --- branches that were joined, and clocks ----------------------------------------------------------------------------
+
+
+def test_lines_that_a_union_merge_doubled_count_once(path):
+    with_lines(path, line(0), line(1), line(2), line(1), line(0))
+
+    assert names(read(path)) == ["run0", "run1", "run2"]
+    assert read(path).problems == ()
+    append(path)
+
+    assert len(path.read_text().splitlines()) == 4
+
+
+def test_a_run_told_in_two_ways_counts_as_first_told_and_both_lines_stay(path):
+    with_lines(path, line(0), line(1), line(1, driver="590"), line(2))
+
+    found = read(path)
+    assert names(found) == ["run0", "run1", "run2"]
+    assert found.runs[1].environment.device.driver == "580.1"
+    assert (problem(found).kind, problem(found).facts["line"], problem(found).facts["first"]) == (
+        "history_double",
+        3,
+        2,
+    )
+    append(path)
+
+    assert len(path.read_text().splitlines()) == 5
+
+
+def test_the_order_is_that_of_the_file_and_a_clock_gone_backwards_is_said(path):
+    with_lines(path, line(5), line(1), line(3), line(2))
+
+    found = read(path)
+
+    assert names(found) == ["run5", "run1", "run3", "run2"]
+    assert (problem(found).kind, problem(found).facts["run"], problem(found).facts["count"]) == (
+        "history_clock", "run1", 2,
+    )  # fmt: skip
+    assert append(path).written
+
+
+def test_the_same_commit_may_be_accepted_twice(path):
+    assert len({run.environment.commit for run in read(path).runs}) == 1
+    assert read(path).problems == ()
+
+
+# --- two jobs at once -------------------------------------------------------------------------------------------------
+
+
+def _write(folder, first):
+    for number in range(first, first + 10):
+        store.append_history(folder, KEY, OP, accepted(number, created="2026-01-01T00:00:00Z"))
+
+
+def test_two_jobs_that_write_at_once_lose_no_line(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    jobs = [context.Process(target=_write, args=(tmp_path, first)) for first in (0, 50)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+
+    assert [job.exitcode for job in jobs] == [0, 0]
+    assert sorted(names(store.read_history(tmp_path, KEY, OP))) == sorted(
+        f"run{number}" for first in (0, 50) for number in range(first, first + 10)
+    )
+    assert sorted(path.name for path in (tmp_path / KEY).iterdir()) == [f"{OP}.history.jsonl"]
+
+
+def test_one_who_waits_too_long_is_told_and_changes_nothing(path):
+    with held(path.parent), pytest.raises(StoredFileError) as caught, held(path.parent, wait_s=0.05):
+        pass
+
+    assert caught.value.reason.kind == "baselines_taken"
+    assert append(path).written
+
+
+def test_without_locks_a_line_is_written_all_the_same(path, monkeypatch):
+    def none(handle):
+        raise OSError
+
+    monkeypatch.setattr(locks, "take", none)
+
+    assert append(path).written
+
+
+def test_a_folder_in_which_nothing_was_written_is_gone_again(tmp_path):
+    with held(tmp_path / "key"):
+        assert (tmp_path / "key").is_dir()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of folders are another matter there")
+def test_a_full_disk_leaves_the_history_as_it_was(path, monkeypatch):
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+
+    with pytest.raises(StoredFileError) as caught:
+        append(path)
+
+    assert caught.value.reason.kind == "file_unwritable"
+    assert path.read_bytes() == before
+
+
+# --- names of now -----------------------------------------------------------------------------------------------------
+
+
+def test_a_renamed_case_goes_on_under_its_new_name(path):
+    append(path, 3, renamed={"m=1": CASE})
+    renamed = accepted(4, figures("m=1"), renamed={"m=1": CASE})
+    store.append_history(path.parent.parent, KEY, OP, renamed)
+
+    found = read(path)
+
+    assert [[case.case for case in run.cases] for run in found.runs[:3]] == [["m=1"]] * 3
+    assert [case.case for case in found.runs[-1].cases] == ["m=1"]
+    assert [case.case for case in read(path, follow=False).runs[0].cases] == [CASE]
+
+
+def test_a_case_renamed_twice_is_followed_through_both(tmp_path):
+    runs = [
+        accepted(0, figures("a"), why="slower"),
+        accepted(1, figures("b"), renamed={"b": "a"}),
+        accepted(2, figures("c"), renamed={"c": "b"}),
+    ]
+
+    found = store.with_names_of_now(runs)
+
+    assert [run.cases[0].case for run in found] == ["c", "c", "c"]
+    assert found[0].epoch == Epoch("slower", ("c",))
+
+
+def test_a_case_that_had_the_new_name_beside_the_old_one_was_another(tmp_path):
+    runs = [accepted(0, figures("a", 1.0), figures("b", 2.0)), accepted(1, figures("b"), renamed={"b": "a"})]
+
+    (case,) = store.with_names_of_now(runs)[0].cases
+
+    assert (case.case, case.kernel_us.median_us) == ("b", 1.0)
+
+
+def test_a_renaming_that_no_line_tells_yet_can_be_given():
+    (run,) = store.with_names_of_now([accepted(0)], {"m=1": CASE})
+
+    assert run.cases[0].case == "m=1"
+
+
+def test_a_renamed_op_goes_on_with_its_old_history(path):
+    folder = path.parent.parent
+    store.append_history(folder, KEY, "row_softmax", accepted(3, renamed_from=OP))
+
+    found = store.read_history(folder, KEY, "row_softmax")
+
+    assert names(found) == ["run0", "run1", "run2", "run3"]
+    assert names(store.read_history(folder, KEY, "row_softmax", last=2)) == ["run2", "run3"]
+    assert names(store.read_history(folder, KEY, "row_softmax", follow=False)) == ["run3"]
+
+
+def test_an_old_name_can_be_given_that_no_line_tells_yet(path):
+    assert names(store.read_history(path.parent.parent, KEY, "row_softmax", formerly=OP)) == ["run0", "run1", "run2"]
+
+
+def test_ops_that_claim_to_come_from_each_other_are_read_once(tmp_path):
+    store.append_history(tmp_path, KEY, "a", accepted(0, renamed_from="b"))
+    store.append_history(tmp_path, KEY, "b", accepted(1, renamed_from="a"))
+
+    assert names(store.read_history(tmp_path, KEY, "a")) == ["run1", "run0"]
+
+
+def test_an_old_name_that_is_no_files_is_said(tmp_path):
+    store.append_history(tmp_path, KEY, "a", accepted(0, renamed_from="../../etc"))
+
+    found = store.read_history(tmp_path, KEY, "a")
+
+    assert names(found) == ["run0"]
+    assert problem(found).kind == "baseline_name"
+
+
+def test_files_of_other_names_are_passed_over(path):
+    for name in ("my op.history.jsonl", ".hidden.history.jsonl", "-x.history.jsonl"):
+        (path.parent / name).write_text("x")
+    stray = path.parent.parent / "no key" / "op.history.jsonl"
+    stray.parent.mkdir()
+    stray.write_text("x")
+
+    assert store.history_ops(path.parent.parent, KEY) == [OP]
+    assert store.history_devices(path.parent.parent) == [KEY]
+
+
+def _spoiled(data, rng):
+    """Some bytes cut out, overwritten or put in."""
+    at, length = rng.randrange(len(data)), rng.randrange(1, 40)
+    put = rng.choice(
+        [b"", b"\n", b"\0" * 5, b'"', b"}\n{", b"<<<<<<< HEAD\n", bytes(rng.randrange(256) for _ in range(6))]
+    )
+    return data[:at] + put + data[at + rng.choice([0, length]) :]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_a_file_holds_reading_never_fails_and_writing_loses_no_run(path, seed):
+    path.write_bytes(_spoiled(path.read_bytes(), random.Random(seed)))
+    before, read_before = path.read_bytes(), names(read(path))
+    assert all(sentence(each) for each in read(path).problems)
+
+    refusal = None
+    try:
+        append(path)
+    except StoredFileError as error:
+        refusal = error.reason
+
+    if refusal:
+        assert sentence(refusal)
+        assert path.read_bytes() == before
+    else:
+        assert names(read(path)) == [*read_before, "run9"]
+        aside = path.with_name(f"{path.name}.torn")
+        after = path.read_bytes() + (aside.read_bytes() if aside.exists() else b"")
+        assert {line for line in before.split(b"\n") if line.strip()} <= set(after.split(b"\n"))
