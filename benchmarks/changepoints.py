@@ -1,0 +1,358 @@
+"""Which way of finding steps in a history errs how often, on runs resampled from real traces.
+
+    python benchmarks/changepoints.py [--quick] [--out docs/drift.md]
+    python benchmarks/changepoints.py --thresholds
+
+A series is 100 accepted runs of a case: each draws a recorded process and 12 of its blocks, and is the median of their
+medians. Steps are planted exactly, at a place between the 15th and the 85th run. Beside perfci's own stand those of
+ruptures, asv and Apache Otava, where Python finds them (PYTHONPATH may name their folders); what is missing is left
+out, with a line that says so. The tables are Markdown; with --out they replace what stands between the two marks of
+that page. --thresholds makes the table in perfci/changepoints.py. All seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import screen_on_traces as recorded
+from numpy.typing import NDArray
+from screen_on_traces import upper_bound
+from tables import percent, table
+
+from perfci import boards, changepoints
+
+Floats = NDArray[np.float64]
+Way = Callable[[Floats], Sequence[int]]
+
+BEGIN, END = "<!-- made by benchmarks/changepoints.py: begin -->", "<!-- made by benchmarks/changepoints.py: end -->"
+
+RUNS, BLOCKS = 100, 12
+EDGE = 15
+EFFECTS = (0.01, 0.02, 0.05)
+
+LENGTHS = (20, 22, 24, 26, 28, 30, 33, 36, 40, 45, 50, 60, 70, 80, 90, 100)
+ORDERS = 200_000
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many series are tried."""
+
+    own: int
+    """without a step, of each case, by perfci's own way"""
+    others: int
+    """the same by each of the others"""
+    steps: int
+    """of each case and effect"""
+
+
+WHOLE, QUICK = Size(5000, 400, 200), Size(100, 20, 10)
+
+
+# --- noise ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Log medians of a case's blocks, process by process."""
+
+    case: str
+    kernel_us: float
+    processes: Sequence[Floats]
+
+    def series(self, rng: np.random.Generator, count: int = RUNS) -> Floats:
+        """So many runs."""
+        drawn = (self.processes[at] for at in rng.integers(len(self.processes), size=count))
+        return np.array([np.median(rng.choice(blocks, BLOCKS)) for blocks in drawn])
+
+
+@functools.cache
+def recordings() -> tuple[Recording, ...]:
+    """Both arms of the recorded blocks, which are the same kernel; the shortest kernel first."""
+    by_case: dict[str, dict[int, list[float]]] = {}
+    for row in recorded.rows("h200-blocks.jsonl.gz"):
+        medians = [float(np.median(row["ev"][arm])) for arm in ("a1", "a2")]
+        by_case.setdefault(row["case"], {}).setdefault(row["proc"], []).extend(map(math.log, medians))
+    found = [
+        Recording(case, 1e3 * math.exp(np.median(np.concatenate([*known.values()]))), [*map(np.array, known.values())])
+        for case, known in by_case.items()
+    ]
+    return tuple(sorted(found, key=lambda each: each.kernel_us))
+
+
+# --- ways -------------------------------------------------------------------------------------------------------------
+
+
+def ways() -> tuple[dict[str, Way], list[str]]:
+    """Every way that is at hand by its name, and what is missing."""
+    found: dict[str, Way] = {"**perfci**: windows of normal scores": changepoints.cuts}
+    missing = []
+    for name, make in (("ruptures", _ruptures), ("asv", _asv), ("otava", _otava)):
+        try:
+            found |= make()
+        except ImportError:
+            missing.append(name)
+    return found, missing
+
+
+def _ruptures() -> dict[str, Way]:
+    import ruptures
+
+    def pelt(penalty: float, series: Floats) -> Sequence[int]:
+        return ruptures.Pelt("l2", min_size=3, jump=1).fit(series / _sigma(series)).predict(pen=penalty)[:-1]
+
+    def binseg(penalty: float, series: Floats) -> Sequence[int]:
+        return ruptures.Binseg("l2", min_size=3, jump=1).fit(series / _sigma(series)).predict(pen=penalty)[:-1]
+
+    named = "ruptures " + ruptures.__version__.removeprefix("v")
+    return {
+        f"{named}, Pelt, penalty 2 log n": functools.partial(pelt, 2 * math.log(RUNS)),
+        f"{named}, Pelt, penalty calibrated on normal noise": functools.partial(pelt, calibrated()),
+        f"{named}, Binseg, the same": functools.partial(binseg, calibrated()),
+    }
+
+
+def _asv() -> dict[str, Way]:
+    from importlib.metadata import version
+
+    from asv import step_detect
+
+    def detect(series: Floats) -> Sequence[int]:
+        return [step[0] for step in step_detect.detect_steps([*np.exp(series)])][1:]
+
+    return {f"asv {version('asv')}": detect}
+
+
+def _otava() -> dict[str, Way]:
+    from otava.analysis import compute_change_points
+
+    def detect(series: Floats) -> Sequence[int]:
+        found, _ = compute_change_points([*np.exp(series)], window_len=50, max_pvalue=0.001, min_magnitude=0.0)
+        return [int(point.index) for point in found]
+
+    return {"Otava 0.8.0, p 0.001": detect}
+
+
+def _sigma(series: Floats) -> float:
+    """Spread of a run from its neighbours, by the median: few of them are steps."""
+    return float(np.median(np.abs(np.diff(series)))) / 0.954 or 1e-9
+
+
+@functools.cache
+def calibrated(count: int = 20_000) -> float:
+    """Penalty that perfci's own rate of normal series exceed: by one cut, or by two of half the gain each."""
+    rng = np.random.default_rng(11)
+    needed = []
+    for _ in range(count):
+        series = rng.normal(size=RUNS)
+        scaled = series / _sigma(series)
+        centred = scaled - scaled.mean()
+        ends = np.arange(changepoints.SHORTEST, RUNS - changepoints.SHORTEST + 1)
+        one = (np.cumsum(centred)[ends - 1] ** 2 * RUNS / (ends * (RUNS - ends))).max()
+        needed.append(max(one, changepoints.greatest(centred[None])[0] ** 2 / 2))
+    return float(np.quantile(needed, 1 - changepoints.RATE / 2, method="higher"))
+
+
+# --- what is counted --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Of one way and kind of series."""
+
+    series: int
+    alarmed: int
+    """without a step: any cut. With one: a cut more than a run away from it, or a second one"""
+    found: int = 0
+    """a cut within a run of the step"""
+    ms: float = 0.0
+    """a series"""
+
+
+def without_a_step(way: Way, recording: Recording, count: int) -> Tally:
+    """False alarms."""
+    rng = np.random.default_rng((1, *recording.case.encode()))
+    made = [recording.series(rng) for _ in range(count)]
+    began = time.perf_counter()
+    alarmed = sum(bool(len(way(series))) for series in made)
+    return Tally(count, alarmed, ms=(time.perf_counter() - began) / count * 1e3)
+
+
+def with_a_step(way: Way, recording: Recording, effect: float, count: int) -> Tally:
+    """Steps found within a run."""
+    rng = np.random.default_rng((2, *recording.case.encode()))
+    found = alarmed = 0
+    for _ in range(count):
+        series, at = recording.series(rng), int(rng.integers(EDGE, RUNS - EDGE))
+        series[at:] += math.log1p(effect)
+        near = [abs(cut - at) <= 1 for cut in way(series)]
+        found += any(near)
+        alarmed += len(near) > any(near)
+    return Tally(count, alarmed, found)
+
+
+def needed(recording: Recording, effect: float, count: int, before: int = 60) -> list[float]:
+    """Runs after a step until perfci tells it, each series growing run by run; infinite for none of 40."""
+    rng = np.random.default_rng((3, *recording.case.encode()))
+    waits = []
+    for _ in range(count):
+        series = recording.series(rng)
+        series[before:] += math.log1p(effect)
+        told = (after for after in range(3, RUNS - before + 1) if changepoints.cuts(series[: before + after]))
+        waits.append(float(next(told, math.inf)))
+    return waits
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def compared(size: Size) -> str:
+    """All ways beside each other, and what each is on which kernel."""
+    found, missing = ways()
+    rows, alone = [], []
+    for name, way in found.items():
+        own = way is changepoints.cuts
+        nulls = [without_a_step(way, each, size.own if own else size.others) for each in recordings()]
+        steps = {effect: [with_a_step(way, each, effect, size.steps) for each in recordings()] for effect in EFFECTS}
+        rows.append(_row(name, nulls, steps))
+        if own:
+            alone = [
+                _case(each, nulls[at], [steps[e][at] for e in EFFECTS], size) for at, each in enumerate(recordings())
+            ]
+        print(rows[-1], file=sys.stderr, flush=True)
+    heads = (
+        "way",
+        "series without a step",
+        "with an alarm",
+        *(f"{e:.0%} found within a run" for e in EFFECTS),
+        "with a cut elsewhere",
+        "ms",
+    )
+    own_heads = (
+        "kernel",
+        "sd of a run",
+        "alarms",
+        *(f"{e:.0%} found" for e in EFFECTS),
+        "runs until 2 % is told",
+        "until 5 %",
+    )
+    left = [f"Left out, since not installed: {', '.join(missing)}.", ""] if missing else []
+    parts = [table(heads, rows), "", *left, "perfci's own way, kernel by kernel:", "", table(own_heads, alone)]
+    return "\n".join(parts)
+
+
+def _row(name: str, nulls: Sequence[Tally], steps: dict[float, Sequence[Tally]]) -> list[str]:
+    series, alarmed = sum(each.series for each in nulls), sum(each.alarmed for each in nulls)
+    every = [tally for found in steps.values() for tally in found]
+    return [
+        name,
+        str(series),
+        f"{percent(alarmed / series)} (at most {percent(upper_bound(alarmed, series))})",
+        *(percent(sum(t.found for t in found) / sum(t.series for t in found)) for found in steps.values()),
+        percent(sum(t.alarmed for t in every) / sum(t.series for t in every)),
+        f"{sum(each.ms for each in nulls) / len(nulls):.1f}",
+    ]
+
+
+def _case(recording: Recording, null: Tally, steps: Sequence[Tally], size: Size) -> list[str]:
+    rng = np.random.default_rng(4)
+    spread = float(np.std(np.concatenate([recording.series(rng) for _ in range(20)])))
+    return [
+        f"{recording.case}, {recording.kernel_us:.0f} us",
+        percent(spread),
+        f"{null.alarmed} of {null.series}",
+        *(percent(each.found / each.series) for each in steps),
+        *(_waits(needed(recording, effect, max(size.steps // 4, 5))) for effect in (0.02, 0.05)),
+    ]
+
+
+def _waits(waits: Sequence[float]) -> str:
+    median, late = np.quantile(waits, (0.5, 0.95), method="higher")
+    return ", 95 %: ".join("more than 40" if math.isinf(each) else f"{each:.0f}" for each in (median, late))
+
+
+def outside(looks: int) -> str:
+    """How often a board is named that is none, and how often one is whose duels spread more."""
+    heads = (
+        "boards",
+        "runs of each",
+        "looks",
+        "named though alike",
+        "named: 1.5 times the spread",
+        "2 times",
+        "3 times",
+    )
+    rows = []
+    for count, runs in ((2, 10), (4, 10), (4, 25), (8, 12)):
+        nulls = sum(_named(np.random.default_rng((5, count, runs, at)), count, runs, 1.0) for at in range(looks))
+        cells = [
+            percent(
+                sum(_named(np.random.default_rng((6, count, runs, at)), count, runs, times) for at in range(100)) / 100
+            )
+            for times in (1.5, 2.0, 3.0)
+        ]
+        told = f"{nulls} (at most {percent(upper_bound(nulls, looks))})"
+        rows.append([str(count), str(runs), str(looks), told, *cells])
+    return table(heads, rows)
+
+
+def _named(rng: np.random.Generator, count: int, runs: int, times: float) -> bool:
+    """Whether any board is outside where the first one's A/A duels spread so many times as much.
+
+    The spread of a run's duels is that of recorded ones: block noise with the tails of Student's t of 4 degrees of
+    freedom, and a share that all duels of a run have in common.
+    """
+    spreads = {
+        f"GPU-{board}": [
+            float(
+                np.log(np.abs(rng.standard_t(4, 6)).mean()) + 0.3 * rng.normal() + (math.log(times) if not board else 0)
+            )
+            for _ in range(runs)
+        ]
+        for board in range(count)
+    }
+    found = boards.spread_tests(spreads)
+    adjusted = boards.adjusted([each.p if each else 1.0 for each in found.values()], 3 * count)
+    return any(
+        each is not None and p <= boards.ALPHA and each.ratio.value >= boards.LEAST_RATIO
+        for each, p in zip(found.values(), adjusted, strict=True)
+    )
+
+
+def thresholds() -> None:
+    """The table of perfci/changepoints.py."""
+    for length in LENGTHS:
+        rng, scores = np.random.default_rng((7, length)), changepoints.normal_scores(length)
+        batches = [np.broadcast_to(scores, (2000, length)) for _ in range(ORDERS // 2000)]
+        most = np.concatenate([changepoints.greatest(rng.permuted(batch, axis=1)) for batch in batches])
+        print(f"{length}: {np.quantile(most, 1 - changepoints.RATE / 2, method='higher'):.3f},", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few series, to try it out")
+    parser.add_argument("--out", type=Path, help="page whose part between the marks is replaced")
+    parser.add_argument("--thresholds", action="store_true", help="print the table of thresholds instead")
+    given = parser.parse_args()
+    if given.thresholds:
+        thresholds()
+        return
+    text = "\n\n".join([compared(QUICK if given.quick else WHOLE), "Boards:", outside(40 if given.quick else 2000)])
+    if given.out is None:
+        print(text)
+        return
+    page = given.out.read_text(encoding="utf-8")
+    head, rest = page.split(BEGIN)
+    given.out.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

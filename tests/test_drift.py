@@ -1,0 +1,118 @@
+"""The creep that no single merge request shows."""
+
+import math
+
+import numpy as np
+import pytest
+
+from perfci import drift
+from perfci.model import Epoch
+from tests.ratchet.histories import CASE, ELSEWHERE, run
+
+
+def _runs(count, creep=0.0, spread=0.003, seed=1, start=10, shift_spread=0.05, boards=1, **more):
+    """Accepted runs; the creep begins after the first so many."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        moved = creep * max(number - start + 1, 0)
+        us = 100 * math.exp(rng.normal(0, spread) + moved)
+        shift = rng.normal(0, shift_spread) + moved
+        found.append(run(number, kernel_us=us, shift=shift, board=f"GPU-{number % boards}", **more))
+    return found
+
+
+def test_a_creep_of_a_tenth_of_a_per_cent_a_run_is_found_in_time():
+    found = drift.creep(_runs(40, creep=0.001), CASE)
+
+    assert found.found
+    assert found.change == pytest.approx(0.028, abs=0.004)
+    assert found.anchor == tuple(f"r{number}" for number in range(10))
+    assert found.recent == tuple(f"r{number}" for number in range(35, 40))
+
+
+def test_a_steady_kernel_has_not_crept():
+    found = drift.creep(_runs(60), CASE)
+
+    assert not found.found
+    assert abs(found.change) < 0.005 < found.threshold
+
+
+def test_the_steadier_of_kernel_and_speedup_is_taken():
+    assert drift.creep(_runs(20), CASE).figure == drift.KERNEL
+    assert drift.creep(_runs(20, spread=0.05, shift_spread=0.003), CASE).figure == drift.SPEEDUP
+
+
+def test_a_kernel_that_becomes_faster_has_not_crept():
+    assert not drift.creep(_runs(40, creep=-0.002), CASE).found
+
+
+def test_fourteen_runs_are_too_few():
+    assert drift.creep(_runs(14), CASE) is None
+    assert drift.creep(_runs(15), CASE) is not None
+    assert drift.creep([], CASE) is None
+
+
+def test_the_anchor_lies_about_the_release():
+    found = drift.creep(_runs(40), CASE, released="r20")
+
+    assert found.anchor == tuple(f"r{number}" for number in range(15, 25))
+    assert drift.creep(_runs(40), CASE, released="r33") is None
+
+
+def test_a_release_that_the_history_no_longer_holds_leaves_the_first_runs():
+    assert drift.creep(_runs(40), CASE, released="gone").anchor[0] == "r0"
+
+
+def test_an_accepted_loss_and_a_new_environment_start_anew():
+    loss = run("x", kernel_us=110.0, epoch=Epoch("why", (CASE,)))
+    before = _runs(30, environment=ELSEWHERE)
+
+    assert drift.creep([*_runs(30), loss, *_runs(10, seed=2)], CASE) is None
+    assert drift.creep([*before, *_runs(10, seed=2)], CASE) is None
+    assert drift.creep([*before, *_runs(15, seed=2)], CASE).anchor[0] == "r0"
+
+
+def test_a_case_that_the_newest_run_lacks_or_left_open_has_no_answer():
+    assert drift.creep([*_runs(20), run("x", case="other")], CASE) is None
+    assert drift.creep([*_runs(20), run("x", inconclusive=(CASE,))], CASE) is None
+
+
+def test_runs_without_a_reference_go_by_the_kernel_alone():
+    history = [run(number, kernel_us=100.0 + number % 3) for number in range(20)]
+
+    assert drift.creep(history, CASE).figure == drift.KERNEL
+
+
+def test_times_that_never_move_have_the_least_threshold():
+    found = drift.creep([run(number) for number in range(20)], CASE)
+
+    assert (found.change, found.threshold, found.spread) == (0.0, drift.LEAST, 0.0)
+
+
+def test_other_boards_than_the_anchors_widen_what_counts_as_a_change():
+    same = [run(number, kernel_us=100.0 * (1.005 if number >= 15 else 1.0)) for number in range(20)]
+    other = [
+        run(number, kernel_us=100.0 * (1.005 if number >= 15 else 1.0), board="GPU-9" if number >= 15 else "GPU-1")
+        for number in range(20)
+    ]
+
+    assert drift.creep(same, CASE).found
+    assert not drift.creep(other, CASE).found
+
+
+def test_a_creep_does_not_hide_itself_in_the_spread():
+    still, creeping = (drift.creep(_runs(40, creep=creep), CASE).spread for creep in (0.0, 0.001))
+
+    assert creeping == pytest.approx(still, rel=0.1)
+
+
+def test_steady_runs_raise_an_alarm_in_less_than_one_of_a_thousand():
+    rng, alarms, checks = np.random.default_rng(8), 0, 6000
+    for _ in range(checks):
+        figures = rng.normal(0, 0.003, (2, 30)).tolist()
+        values = min(figures, key=drift.spread)
+        alarms += drift.shift(values) > drift.factor(30) * drift.spread(values)
+
+    # A rate of 1 in 1,000 would give more than 16 once in a thousand times.
+    assert alarms <= 16
