@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from perfci.errors import StoredFileError
 from perfci.model import Expected
 from perfci.thresholds import CaseThresholds, Listed, Thresholds, load, suggestion
+from perfci.thresholds.layers import Relaxed
 from perfci.wording import catalogue, sentence
 
 
@@ -77,7 +79,7 @@ def test_tau_may_be_given_in_any_order(tmp_path):
     ("text", "line", "words"),
     [
         ("margin: 2 %\nmargni: 3 %\n", 2, "did you mean margin?"),
-        ("xyzzy: 3 %\n", 1, "Use one of these: alpha, floor_us"),
+        ("xyzzy: 3 %\n", 1, "Use one of these: alpha, bandwidth_share, compile_s, floor_us"),
         ("margin: 2\n", 1, "margin is 2, where a percentage"),
         ("margin: -2 %\n", 1, "margin is -2 %"),
         ("margin: 100 %\n", 1, "below 100 %"),
@@ -107,6 +109,20 @@ def test_tau_may_be_given_in_any_order(tmp_path):
         ("registers: 5\n", 1, "where a percentage"),
         ("peak_memory: none\n", 1, "where a percentage"),
         ("spill_bytes: 5 %\n", 1, "a number, zero or more"),
+        ("bandwidth_share: 0.8\n", 1, "a percentage above 0 % and up to 140 %"),
+        ("bandwidth_share: 0 %\n", 1, "a percentage above 0 %"),
+        ("bandwidth_share: 141 %\n", 1, "up to 140 %"),
+        ("bandwith_share: 80 %\n", 1, "did you mean bandwidth_share?"),
+        ("compile_s: 0\n", 1, "seconds above 0"),
+        ("compile_s: 20 %\n", 1, "a number, zero or more"),
+        ("compile: 20\n", 1, "did you mean compile_s?"),
+        ("max_abs: 1 %\n", 1, "a number, zero or more, up to 1000000000, such as 1e-3"),
+        ("max_abs: '1e-3'\n", 1, "such as 1e-3"),
+        ("max_abs: -1e-3\n", 1, "zero or more"),
+        ("max_abs: .nan\n", 1, "zero or more"),
+        ("rmse: 1e999\n", 1, "zero or more"),
+        ("p99_asb: 1e-3\n", 1, "did you mean p99_abs?"),
+        ("mean_abs:\n  max: 1\n", 1, "a list or a mapping"),
         ("- margin\n", 1, "a mapping"),
         ("cases:\n  rows=1:\n    margin: 3 %\n", 1, "belongs in <op>.yaml"),
     ],
@@ -184,7 +200,10 @@ def test_allowed_is_tau_or_what_the_timer_cannot_tell(us, timer, allowed):
     assert CaseThresholds().allowed(us, timer) == pytest.approx(allowed)
 
 
-GATES = ("registers", "instructions", "shared_memory", "occupancy", "spill_bytes", "peak_memory")
+GATES = (
+    "registers", "instructions", "shared_memory", "occupancy", "spill_bytes", "peak_memory",
+    "bandwidth_share", "compile_s", "mean_abs", "rmse", "p99_abs", "max_abs",
+)  # fmt: skip
 
 
 def test_nothing_that_the_compiler_makes_is_gated_unless_a_file_says_so(pytestconfig):
@@ -197,12 +216,17 @@ def test_every_gate_can_be_set_for_all_for_an_op_and_for_a_case(tmp_path):
         tmp_path,
         default="registers: 10 %\nspill_bytes: 8\n",
         softmax="instructions: 5 %\nshared_memory: 0 %\noccupancy: 20 %\n"
-        "cases:\n  rows=1:\n    registers: 0 %\n    peak_memory: 3 %\n",
+        "bandwidth_share: 80.5 %\ncompile_s: 20\nmean_abs: 1e-4\nrmse: 0.0002\np99_abs: 1.5e-3\n"
+        "cases:\n  rows=1:\n    registers: 0 %\n    peak_memory: 3 %\n    max_abs: 0\n",
     )
 
     found = thresholds.for_case("softmax", "rows=1")
 
-    assert [getattr(found, gate) for gate in GATES] == [0.0, 0.05, 0.0, 0.2, 8.0, 0.03]
+    assert [getattr(found, gate) for gate in GATES] == [
+        *(0.0, 0.05, 0.0, 0.2, 8.0, 0.03),
+        *(pytest.approx(0.805), 20.0, 1e-4, 2e-4, 1.5e-3, 0.0),
+    ]
+    assert thresholds.for_case("softmax", "rows=2").max_abs is None
     assert thresholds.for_case("softmax", "rows=2").registers == 0.1
     assert thresholds.for_case("matmul", "rows=1").instructions is None
 
@@ -216,6 +240,47 @@ def test_the_committed_defaults_show_every_gate_and_how_to_set_it(pytestconfig, 
     found = _load(tmp_path, default="\n".join(shown)).default
 
     assert all(getattr(found, gate) is not None for gate in GATES)
+
+
+@pytest.mark.parametrize(
+    ("files", "layers", "origin"),
+    [
+        ({}, {}, "default"),
+        ({"default": "max_abs: 1e-3\n"}, {}, "default"),
+        ({"default": "max_abs: 1e-3\n", "op": "rmse: 1\n"}, {}, "default"),
+        ({"default": "max_abs: 1e-3\n", "op": "max_abs: 1e-4\n"}, {}, "op"),
+        ({"default": "max_abs: 1e-3\n", "op": "cases:\n  rows=1:\n    max_abs: 1e-3\n"}, {}, "op"),
+        ({"default": "max_abs: 1e-3\n", "op": "cases:\n  rows=2:\n    max_abs: 1e-3\n"}, {}, "default"),
+        ({"default": "max_abs: 1e-3\n"}, {"earned": {"op": {"rows=1": {"max_abs": 1e-5}}}}, "nvidia-h200/op"),
+        ({"op": "max_abs: 1e-6\n"}, {"earned": {"op": {"rows=1": {"max_abs": 1e-5}}}}, "op"),
+        ({"default": "max_abs: 1e-3\n"}, {"commanded": {"max_abs": 1.0}}, "--threshold"),
+    ],
+)
+def test_where_a_value_comes_from_is_known(tmp_path, files, layers, origin):
+    found = replace(_load(tmp_path, **files), folder="thresholds", **layers).origin(
+        "op", "rows=1", "max_abs", "nvidia-h200"
+    )
+
+    assert found == (origin if origin.startswith("--") else f"thresholds/{origin}.yaml")
+
+
+def test_what_is_relaxed_for_a_time_comes_from_the_ops_own_file(tmp_path):
+    entry = Relaxed("op", "max_abs", "why", "2027-01-31", to=0.5)
+    layers = {"earned": {"op": {"rows=1": {"max_abs": 1e-5}}}, "loosened": {"op": (entry,)}}
+    found = replace(_load(tmp_path, default="max_abs: 1e-3\n"), folder="thresholds", **layers)
+
+    assert found.for_case("op", "rows=1").max_abs == 0.5
+    assert found.origin("op", "rows=1", "max_abs", "nvidia-h200") == "thresholds/op.yaml"
+
+
+def test_an_allowed_slow_down_lowers_every_target_of_speed_and_no_other_limit():
+    limits = CaseThresholds(speedup=1.5, bandwidth_share=0.9, compile_s=2.0, max_abs=0.1, peak_memory=0.1)
+
+    found = limits.widened(0.5)
+
+    assert (found.speedup, found.bandwidth_share) == (1.0, pytest.approx(0.6))
+    assert (found.compile_s, found.max_abs, found.peak_memory) == (2.0, 0.1, 0.1)
+    assert CaseThresholds().widened(0.5).bandwidth_share is None
 
 
 # --- slow-downs that were agreed on -----------------------------------------------------------------------------------
@@ -432,7 +497,7 @@ def test_no_entry_is_suggested_beyond_what_one_may_allow():
 @pytest.mark.parametrize(
     "value", ["yes", "-1", "-1 %", ".nan", ".inf", "1e999", "9" * 5000, "[1 %]", "{a: 1 %}", "", "~", "2027-01-31",
               "2027-02-30", "!!binary aGk=", "!!python/object:os.system x", "0x10", "0o14", "012", "1_000", "190:20:30",
-              '"1.2"', "100 %", "1e20"],
+              '"1.2"', "150 %", "1e20"],
 )  # fmt: skip
 def test_no_key_takes_a_value_that_cannot_be_meant(tmp_path, key, value):
     """Not one is taken, none is a traceback, and the file, the line and the key are named."""

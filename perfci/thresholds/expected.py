@@ -77,7 +77,8 @@ def _value(entry: Place) -> Any:
     return _KEYS[entry.key](entry)
 
 
-def _case(place: Place) -> str:
+def read_case(place: Place) -> str:
+    """A --case pattern in quotes. Raises StoredFileError, as the others do."""
     if not place.is_a("str"):
         raise place.unlike("a pattern for case ids in quotes, such as rows=4096,dtype=*")
     return pattern(place.text(""), place)
@@ -91,7 +92,8 @@ def _up_to(place: Place) -> float:
     return float(found[1]) / 100
 
 
-def _why(place: Place) -> str:
+def read_why(place: Place) -> str:
+    """A reason in quotes, on one line."""
     want = f"a reason in quotes, of up to {WHY_LENGTH} characters"
     text = " ".join(place.text(want).split())
     if not place.is_a("str") or not text or len(text) > WHY_LENGTH:
@@ -99,7 +101,8 @@ def _why(place: Place) -> str:
     return text
 
 
-def _until(place: Place) -> str:
+def read_until(place: Place) -> str:
+    """A day that there is, ISO 8601."""
     want = "a date such as 2027-01-31"
     text = place.text(want)
     if not _DATE.fullmatch(text):
@@ -110,7 +113,12 @@ def _until(place: Place) -> str:
         raise place.unlike(f"{want}, of a day that there is") from error
 
 
-_KEYS: Mapping[str, Callable[[Place], Any]] = {"case": _case, "up_to": _up_to, "why": _why, "until": _until}
+_KEYS: Mapping[str, Callable[[Place], Any]] = {
+    "case": read_case,
+    "up_to": _up_to,
+    "why": read_why,
+    "until": read_until,
+}
 
 
 # --- writing one ------------------------------------------------------------------------------------------------------

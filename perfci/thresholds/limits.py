@@ -8,6 +8,8 @@ from typing import Any
 
 from perfci.model import Expected
 from perfci.spec import matches
+from perfci.thresholds import layers
+from perfci.thresholds.layers import Relaxed
 
 Steps = tuple[tuple[float, float], ...]
 
@@ -43,6 +45,16 @@ class CaseThresholds:
     """allowed growth of a thread's spills against the base, bytes; None: any"""
     peak_memory: float | None = None
     """allowed growth of the device memory that a call holds at most against the base, ratio; None: any"""
+    bandwidth_share: float | None = None
+    """least share of the copy bandwidth measured in the same run, of a kernel that memory bounds, ratio; None: any"""
+    compile_s: float | None = None
+    """longest first call, compilation included, seconds; None: any"""
+    mean_abs: float | None = None
+    rmse: float | None = None
+    p99_abs: float | None = None
+    max_abs: float | None = None
+    """largest error against the float64 reference, by figure: of an accuracy case the worst of its checks on ordinary
+    values, of a timed case that of the outputs that were verified; None: what the suite's tolerance allows"""
 
     def floor(self, timer: str | None) -> float:
         """Least difference that matters with this timer, microseconds."""
@@ -65,7 +77,7 @@ class CaseThresholds:
         return max(self.tau_at(base_us), self.floor(timer) / base_us)
 
     def widened(self, up_to: float) -> CaseThresholds:
-        """The same where a slow-down of `up_to`, a ratio, is allowed: against base, baseline and speedup target.
+        """The same where a slow-down of `up_to`, a ratio, is allowed: against base, baseline and targets of speed.
 
         >>> CaseThresholds(speedup=1.2).widened(0.2).speedup, CaseThresholds().widened(0.03).tau_at(2.0)
         (1.0, 0.05)
@@ -76,6 +88,7 @@ class CaseThresholds:
             span_margin=max(self.span_margin, up_to),
             tau=tuple((start, max(tau, up_to)) for start, tau in self.tau),
             speedup=self.speedup and self.speedup / (1 + up_to),
+            bandwidth_share=self.bandwidth_share and self.bandwidth_share / (1 + up_to),
         )
 
 
@@ -102,6 +115,8 @@ class OpThresholds:
     """of the base's entries those that the change takes out, which it is judged by still"""
     listed: Listed | None = None
     """where the file has `expected`; None where it has not"""
+    relaxed: tuple[Relaxed, ...] = ()
+    """what is looser for a time, in file order"""
 
 
 @dataclass(frozen=True)
@@ -114,11 +129,17 @@ class Thresholds:
     """as people know it: relative to the project's root"""
     up_to: float = 0.0
     """slow-down that is allowed in every case besides, ratio: what an expected entry would allow"""
+    earned: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    """op -> case id -> key -> value that accepted runs have earned in the environment that is judged"""
+    loosened: Mapping[str, tuple[Relaxed, ...]] = field(default_factory=dict)
+    """op -> relaxed entries that hold on the device and day that are judged"""
+    commanded: Mapping[str, float] = field(default_factory=dict)
+    """key -> value of --threshold"""
 
     @property
     def alpha(self) -> float:
         """Chance of any false alarm among all cases of a run."""
-        return self.default.alpha
+        return self.commanded.get(layers.ALPHA, self.default.alpha)
 
     def for_case(self, op: str, case: str) -> CaseThresholds:
         """What this case is judged by."""
@@ -127,7 +148,32 @@ class Thresholds:
         for pattern, overrides in own.cases if own else ():
             if matches(case, pattern):
                 found = overridden(found, overrides)
+        if self.earned or self.loosened or self.commanded:
+            found = self._layered(op, case, found)
         return found.widened(self.up_to) if self.up_to else found
+
+    def _layered(self, op: str, case: str, written: CaseThresholds) -> CaseThresholds:
+        """What people wrote with what was earned, relaxed and asked for above it."""
+        found = layers.tightened(written, self.earned.get(op, {}).get(case, {}))
+        entries = [entry for entry in self.loosened.get(op, ()) if entry.about(None, case)]
+        return layers.commanded(layers.loosened(found, written, entries), self.commanded)
+
+    def origin(self, op: str, case: str, key: str, device: str) -> str:
+        """Where the value of a key comes from that a case is judged by: a file, or --threshold.
+
+        device: key of the one that is judged. Of a key that nobody set it is `default.yaml`, where it would stand.
+        """
+        written = replace(self, earned={}, loosened={}, commanded={}, up_to=0.0).for_case(op, case)
+        asked = replace(self, loosened={}, commanded={}, up_to=0.0).for_case(op, case)
+        if key in self.commanded:
+            return "--threshold"
+        relaxed = getattr(replace(self, commanded={}, up_to=0.0).for_case(op, case), key) != getattr(asked, key)
+        if not relaxed and getattr(asked, key) != getattr(written, key):
+            return f"{self.folder}/{device}/{op}.yaml"
+        own = self.ops.get(op)
+        of_case = own and any(key in fields and matches(case, pattern) for pattern, fields in own.cases)
+        by_op = own and getattr(own.common, key) != getattr(self.default, key)
+        return f"{self.folder}/{op if relaxed or of_case or by_op else 'default'}.yaml"
 
     def expected(self, op: str, case: str | None = None) -> tuple[Expected, ...]:
         """The op's expected entries, or those of them that are about one case."""

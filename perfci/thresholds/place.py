@@ -7,6 +7,7 @@ tags mean nothing, and both size and depth are limited.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,12 @@ MOST_BYTES = 1 << 20
 
 SHOWN = 60
 """Characters of a file's own text in a sentence about it."""
+
+_CONFLICT = re.compile(r"^(<{7}|>{7})( |$)", re.MULTILINE)
+"""What git writes into a file of which two branches changed one place."""
+
+_FAST_LENGTH, _FAST_LINE, _FAST_BRACKETS = 1 << 15, 4000, 500
+"""Characters from which on libyaml reads a text; of a line and brackets up to which it does."""
 
 _SCALARS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp"))
 
@@ -98,14 +105,27 @@ def meant(word: str, words: Collection[str]) -> str | None:
     return next(iter(difflib.get_close_matches(shortened(word), sorted(words), n=1)), None)
 
 
-def read(path: Path) -> Place | None:
-    """The whole of a YAML file; None where there is nothing in it.
+def read(path: Path, most: int = MOST_BYTES) -> Place | None:
+    """The whole of a YAML file of at most so many bytes; None where there is nothing in it.
 
-    Raises StoredFileError where it cannot be read, is too large, is no UTF-8 or no YAML, or holds several documents.
+    Raises StoredFileError where it cannot be read, is too large, is no UTF-8 or no YAML, holds several documents, or
+    what git writes where two branches changed one place.
     """
-    text = _text(path)
+    return parsed(path, _text(path, most), fast=True)
+
+
+def parsed(path: Path, text: str, *, fast: bool = False) -> Place | None:
+    """The same of the text that such a file holds. Raises StoredFileError.
+
+    fast: a long text may be read by libyaml, which is ten times as quick and whose marks of characters are not to be
+    relied on.
+    """
+    if conflict := _CONFLICT.search(text):
+        line = text.count("\n", 0, conflict.start()) + 1
+        raise StoredFileError("thresholds_conflicted", file=str(path), line=line)
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = _composed_fast(text) if fast else None
+        node = yaml.compose(text, Loader=yaml.SafeLoader) if node is None else node
     except yaml.reader.ReaderError as error:
         problem = f"the character {_spelt(error.character)} has no place in it"
         raise _unreadable(path, text.count("\n", 0, error.position) + 1, problem) from error
@@ -118,17 +138,37 @@ def read(path: Path) -> Place | None:
     return None if node is None else Place(path, 1, path.name, node)
 
 
-def _text(path: Path) -> str:
+def _composed_fast(text: str) -> yaml.Node | None:
+    """By libyaml; None where it is not there, for short texts, and for any that it takes for no YAML.
+
+    Nor is it asked about what nests deeply, since it goes down without a limit.
+    """
+    brackets = text.count("[") + text.count("{")
+    deep = brackets > _FAST_BRACKETS or any(len(line) > _FAST_LINE for line in text.split("\n"))
+    if len(text) < _FAST_LENGTH or deep or not hasattr(yaml, "CSafeLoader"):
+        return None
+    try:
+        return yaml.compose(text, Loader=yaml.CSafeLoader)
+    except yaml.YAMLError:  # told in the words of the other
+        return None
+
+
+def _text(path: Path, most: int) -> str:
     # A pipe would be waited for without end.
     if not path.is_file():
         raise StoredFileError("file_unreadable", path=str(path), why="it is no plain file")
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(most + 1)
     except OSError as error:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
-    if len(data) > MOST_BYTES:
-        raise StoredFileError("thresholds_too_large", file=str(path), most=MOST_BYTES)
+    if len(data) > most:
+        raise StoredFileError("thresholds_too_large", file=str(path), most=most)
+    return decoded(path, data)
+
+
+def decoded(path: Path, data: bytes) -> str:
+    """The bytes of such a file as text. Raises StoredFileError where they are no UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

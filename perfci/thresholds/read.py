@@ -9,8 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from perfci.errors import StoredFileError
-from perfci.thresholds import expected
+from perfci.thresholds import expected, relaxed
+from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Steps, Thresholds, overridden
 from perfci.thresholds.place import Place, meant, read, unknown
 
@@ -61,8 +64,9 @@ def _op(path: Path, default: CaseThresholds, ops: Collection[str] | None, shown:
     fields = _fields_of(path, _OP_KEYS)
     cases = fields.pop("cases", ())
     listed, entries = fields.pop("expected", (None, ()))
+    looser = tuple(replace(entry, op=path.stem, file=shown) for entry in fields.pop("relaxed", ()))
     named = tuple(replace(entry, op=path.stem, file=shown) for entry in entries)
-    return OpThresholds(overridden(default, fields), cases, named, listed=listed)
+    return OpThresholds(overridden(default, fields), cases, named, listed=listed, relaxed=looser)
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -130,6 +134,33 @@ def _target(place: Place) -> float:
     return value
 
 
+def _seconds(place: Place) -> float:
+    value = _number(place)
+    if value == 0:
+        raise place.unlike("seconds above 0, since every call takes time, such as 20")
+    return value
+
+
+def _share(place: Place) -> float:
+    """What the cache keeps lets a kernel pass the copy; beyond 140 % no measurement is believed."""
+    want = "a percentage above 0 % and up to 140 %, such as 80 %"
+    found = _PERCENT.fullmatch(place.text(want))
+    if not found or not 0 < float(found[1]) <= 140:
+        raise place.unlike(want)
+    return float(found[1]) / 100
+
+
+def _error(place: Place) -> float:
+    """YAML takes 1e-3 for text, and people write errors so."""
+    want = f"a number, zero or more, up to {LARGEST:.0f}, such as 1e-3"
+    text = place.text(want)
+    plain = isinstance(place.node, yaml.ScalarNode) and not place.node.style
+    value = float(text) if plain and _NUMBER.fullmatch(text) else math.nan
+    if not value <= LARGEST:
+        raise place.unlike(want)
+    return value
+
+
 def _floors(place: Place) -> Mapping[str, float]:
     return _fields(place, dict.fromkeys(TIMERS, _number))
 
@@ -166,6 +197,29 @@ _CASE_KEYS: Mapping[str, _Parser] = {
     "occupancy": _ratio,
     "spill_bytes": _number,
     "peak_memory": _ratio,
+    "bandwidth_share": _share,
+    "compile_s": _seconds,
+    "mean_abs": _error,
+    "rmse": _error,
+    "p99_abs": _error,
+    "max_abs": _error,
 }
 _DEFAULT_KEYS: Mapping[str, _Parser] = {**_CASE_KEYS, "alpha": _chance}
-_OP_KEYS: Mapping[str, _Parser] = {**_CASE_KEYS, "cases": _cases, "expected": expected.entries}
+
+
+def _relaxed(place: Place) -> tuple[Relaxed, ...]:
+    return relaxed.entries(place, {key: parser for key, parser in NUMBERS.items() if key != "alpha"})
+
+
+_OP_KEYS: Mapping[str, _Parser] = {
+    **_CASE_KEYS,
+    "cases": _cases,
+    "expected": expected.entries,
+    "relaxed": _relaxed,
+}
+
+NUMBERS: Mapping[str, _Parser] = {
+    **{key: parser for key, parser in _DEFAULT_KEYS.items() if key != "floor_us"},
+    "tau": _slowdown,
+}
+"""How the one number of a key is read, where it stands for every length of kernel: earned, relaxed, --threshold."""

@@ -1,0 +1,30 @@
+"""`perfci thresholds relax`: a threshold looser for a time, with a reason and a last day."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfci.cli import answers, language
+from perfci.cli.exits import Exit
+from perfci.cli.thresholds_tighten import print_all, reason_data, text
+from perfci.pipeline.in_force import place, relaxed_note
+from perfci.pipeline.relaxing import Wishes
+from perfci.pipeline.relaxing import relax as relaxed
+from perfci.report.text import plain
+from perfci.wording import say, sentence
+
+
+def relax(wishes: Wishes, project: Path, *, json: bool) -> int:
+    """Write the entry, and say what it does."""
+    where = language.load(project)
+    done = relaxed(where, wishes)
+    note = relaxed_note(done.entry, None)
+    if json:
+        answers.print_record({**reason_data(note), "written": place(done.path, where.root), "replaced": done.replaced})
+        return Exit.OK
+    path = plain(place(done.path, where.root))
+    new = say("Written: {path}", path=path)
+    print_all([text(say("Written in the place of an older entry: {path}", path=path) if done.replaced else new)])
+    print_all([text(sentence(note))])
+    print_all([text(say("It holds for merge requests once it is on their target branch: commit it."))])
+    return Exit.OK

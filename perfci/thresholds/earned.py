@@ -1,0 +1,272 @@
+"""Values that accepted runs have earned: `<device key>/<op>.yaml` in a thresholds folder, written by perfci.
+
+    environment:
+      device.driver: "580.65.06"
+    cases:
+      "rows=4096,dtype=float16":
+        tau:
+          value: 0.75 %       # in force, where it is tighter than what people wrote
+          from: 1 %           # what follows is the record of the last step
+          to: 0.75 %
+          ...
+
+The value may be edited by hand, an entry deleted. All of a file was learnt in one environment.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perfci.errors import StoredFileError
+from perfci.model import Device, Environment
+from perfci.thresholds import expected
+from perfci.thresholds.layers import ALPHA, Earned
+from perfci.thresholds.place import Place, read, unknown
+from perfci.thresholds.read import NUMBERS
+
+MOST_BYTES = 16 << 20
+"""Largest file that is read: 10 keys of 5,000 cases."""
+
+NONE = "none"
+"""What stands where no value was set."""
+
+LONGEST_WHY = 1000
+
+KEYS = tuple(key for key in NUMBERS if key != ALPHA)
+"""Thresholds that a case can have earned."""
+
+FIELDS = ("value", "from", "to", "bound", "began", "predicted", "date", "runs", "first", "last", "rescaled", "why")
+"""Of an entry, in the order in which perfci writes them."""
+
+_NUMERIC = {"processors": int, "l2_bytes": int, "memory_bytes": int, "power_limit_w": float}
+_LEFT_OUT = frozenset({"device.uuid"})
+"""What another board of the model has otherwise."""
+
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
+_COUNT = re.compile(r"[0-9]{1,9}")
+_SUBJECT = re.compile(r"device\.[a-z0-9_]+|timer|python|packages\.\S+|variables\.\S+")
+
+
+@dataclass(frozen=True)
+class EarnedFile:
+    """One op's earned values on one device model."""
+
+    op: str
+    device: str
+    """key"""
+    path: Path
+    values: tuple[Earned, ...] = ()
+    environment: Environment | None = None
+    """in which all of them were learnt; None where there is no file"""
+    content: bytes | None = None
+    """of the file when it was read; None: there is none"""
+
+    def by_case(self) -> Mapping[str, Mapping[str, float]]:
+        """Case id -> key -> value."""
+        found: dict[str, dict[str, float]] = {}
+        for each in self.values:
+            found.setdefault(each.case, {})[each.key] = each.value
+        return found
+
+
+@dataclass(frozen=True)
+class EarnedFiles:
+    """Everything that was earned on one device model."""
+
+    device: str
+    by_op: Mapping[str, EarnedFile] = field(default_factory=dict)
+
+
+def read_earned(folder: Path, device: str, root: Path | None = None) -> EarnedFiles:
+    """What the files of a thresholds folder say for a device, by its key; nothing where it has no folder.
+
+    Raises StoredFileError, naming file and line, for anything that is not understood.
+    """
+    place = folder / device
+    if not device or Path(device).name != device or not place.exists():
+        return EarnedFiles(device)
+    if not place.is_dir():
+        raise StoredFileError("file_unreadable", path=str(place), why="it is no folder")
+    found: dict[str, EarnedFile] = {}
+    for path in sorted(place.iterdir()):
+        if path.suffix.lower() in {".yaml", ".yml"} and path.suffix != ".yaml":
+            raise StoredFileError("thresholds_ending", file=str(path), name=f"{path.stem}.yaml")
+        if path.suffix == ".yaml":
+            found[path.stem] = read_file(path, path.stem, device, root)
+    return EarnedFiles(device, found)
+
+
+def earned_devices(folder: Path) -> list[str]:
+    """Keys of the devices for which a thresholds folder holds earned values."""
+    return sorted({path.parent.name for path in folder.glob("*/*.yaml")})
+
+
+def earned_path(folder: Path, device: str, op: str) -> Path:
+    """Where an op's earned values on a device lie."""
+    return folder / device / f"{op}.yaml"
+
+
+def read_file(path: Path, op: str, device: str, root: Path | None = None) -> EarnedFile:
+    """The earned values of one file; none where there is no file. Raises StoredFileError."""
+    if not path.exists() and not path.is_symlink():
+        return EarnedFile(op, device, path)
+    shown = path.relative_to(root).as_posix() if root and path.is_relative_to(root) else str(path)
+    # The bytes first: what somebody writes in between is then found to differ before anything is replaced.
+    content = path.read_bytes() if path.is_file() else b""
+    return parsed_file(path, op, device, read(path, MOST_BYTES), content, shown)
+
+
+def parsed_file(path: Path, op: str, device: str, place: Place | None, content: bytes, shown: str) -> EarnedFile:
+    """The same of what such a file holds. Raises StoredFileError."""
+    parts = {entry.key: entry for entry in place.items()} if place else {}
+    for entry in parts.values():
+        if entry.key not in {"environment", "cases"}:
+            raise unknown(entry, ("environment", "cases"))
+    if not parts:
+        return EarnedFile(op, device, path, content=content)
+    if "environment" not in parts:
+        raise next(iter(parts.values())).error("earned_lacks_environment")
+    where = _environment(parts["environment"], device)
+    values = tuple(_cases(parts["cases"], op, shown)) if "cases" in parts else ()
+    return EarnedFile(op, device, path, values, where, content)
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+
+
+def _cases(place: Place, op: str, shown: str) -> Iterator[Earned]:
+    if place.is_a("null"):
+        return
+    for case in place.items():
+        if not case.is_a("null"):
+            yield from (_entry(key, op, case.key, shown) for key in case.items())
+
+
+def _entry(place: Place, op: str, case: str, shown: str) -> Earned:
+    if place.key not in KEYS:
+        raise unknown(place, KEYS)
+    places = {entry.key: entry for entry in place.items()}
+    for each in places.values():
+        if each.key not in FIELDS:
+            raise unknown(each, FIELDS)
+    if "value" not in places:
+        raise place.error("earned_lacks_value")
+    found = {name: _READERS[name](each, place.key) for name, each in places.items() if name in _READERS}
+    return Earned(
+        op=op,
+        case=case,
+        key=place.key,
+        value=_number(places["value"], place.key),
+        file=shown,
+        line=places["value"].line,
+        **{_NAMES.get(name, name): value for name, value in found.items()},
+    )
+
+
+def _number(place: Place, key: str) -> float:
+    return float(NUMBERS[key](Place(place.file, place.line, key, place.node)))
+
+
+def _number_or_none(place: Place, key: str) -> float | None:
+    return None if place.text("a value, or none") == NONE else _number(place, key)
+
+
+def _chance(place: Place, _: str) -> float:
+    want = "a percentage, such as 0.05 %"
+    found = _PERCENT.fullmatch(place.text(want))
+    if not found or not float(found[1]) <= 100:
+        raise place.unlike(want)
+    return float(found[1]) / 100
+
+
+def _date(place: Place, _: str) -> str:
+    return expected.read_until(place)
+
+
+def _count(place: Place, _: str) -> int:
+    want = "a number of runs, such as 20"
+    text = place.text(want)
+    if not _COUNT.fullmatch(text):
+        raise place.unlike(want)
+    return int(text)
+
+
+def _text(place: Place, _: str) -> str:
+    want = f"text of up to {LONGEST_WHY} characters"
+    text = " ".join(place.text(want).split())
+    if len(text) > LONGEST_WHY:
+        raise place.unlike(want)
+    return text
+
+
+_READERS: Mapping[str, Callable[[Place, str], Any]] = {
+    "from": _number_or_none,
+    "to": _number,
+    "bound": _number,
+    "began": _number_or_none,
+    "predicted": _chance,
+    "date": _date,
+    "runs": _count,
+    "first": _text,
+    "last": _text,
+    "rescaled": _text,
+    "why": _text,
+}
+_NAMES = {"from": "before", "to": "after"}
+
+
+# --- the environment --------------------------------------------------------------------------------------------------
+
+
+def flat(environment: Environment) -> dict[str, str]:
+    """What of an environment is kept, by dotted name; no board, no host, no commit."""
+    device = {f"device.{name}": value for name, value in vars(environment.device).items() if name != "key"}
+    rest: dict[str, Any] = {"timer": environment.timer, "python": environment.python}
+    rest |= {f"packages.{name}": version for name, version in sorted(environment.packages.items())}
+    rest |= {f"variables.{name}": value for name, value in sorted(environment.variables.items())}
+    found = {**device, **rest}
+    return {name: str(value) for name, value in found.items() if value is not None and name not in _LEFT_OUT}
+
+
+def _environment(place: Place, device: str) -> Environment:
+    found: dict[str, Any] = {}
+    for entry in place.items():
+        if not _SUBJECT.fullmatch(entry.key):
+            raise entry.error("earned_environment", known="device.driver, timer, python, packages.torch")
+        found[entry.key] = entry.text("a version in quotes")
+    parts = {name.removeprefix("device."): found[name] for name in found if name.startswith("device.")}
+    unknown_part = next((name for name in parts if name not in Device.__dataclass_fields__), None)
+    if unknown_part:
+        entry = next(each for each in place.items() if each.key == f"device.{unknown_part}")
+        raise entry.error("earned_environment", known="device.driver, timer, python, packages.torch")
+    for name, kind in _NUMERIC.items():
+        if name in parts:
+            parts[name] = _numeric(place, parts[name], kind)
+    return Environment(
+        device=Device(**{"kind": "", "name": "", **parts, "key": device}),
+        timer=found.get("timer"),
+        python=found.get("python", ""),
+        packages=_below(found, "packages."),
+        host="",
+        system="",
+        variables=_below(found, "variables."),
+    )
+
+
+def _numeric(place: Place, text: str, kind: Callable[[str], float]) -> float:
+    try:
+        value = kind(text)
+    except ValueError as error:
+        raise place.unlike("numbers of the device as perfci wrote them") from error
+    if not math.isfinite(value):
+        raise place.unlike("numbers of the device as perfci wrote them")
+    return value
+
+
+def _below(found: Mapping[str, str], beginning: str) -> dict[str, str]:
+    return {name.removeprefix(beginning): value for name, value in found.items() if name.startswith(beginning)}

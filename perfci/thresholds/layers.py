@@ -1,0 +1,147 @@
+"""What lies above the values that people wrote: earned, relaxed for a time, and given on the command line.
+
+    built in < default.yaml < <op>.yaml < its cases < earned < relaxed < --threshold
+
+An earned value only ever tightens, a relaxed entry only ever loosens, and what the command line says holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from perfci.spec import matches
+
+if TYPE_CHECKING:
+    from perfci.thresholds.limits import CaseThresholds
+
+TAU = "tau"
+ALPHA = "alpha"
+
+HIGHER = frozenset({"speedup", "bandwidth_share", ALPHA})
+"""Keys of which more is stricter."""
+
+
+@dataclass(frozen=True)
+class Earned:
+    """A value that accepted runs have earned, with its record; ratios are of 1."""
+
+    op: str
+    case: str
+    """id"""
+    key: str
+    value: float
+    """in force, where it is tighter than what people wrote"""
+    before: float | None = None
+    """that the last step came from; None: no value was set"""
+    after: float | None = None
+    """that the last step led to: where `value` is another one, somebody edited it"""
+    bound: float | None = None
+    """where the steps would end by what was known then"""
+    began: float | None = None
+    """before the first step; None: no value was set"""
+    predicted: float | None = None
+    """false alarms a case check that were predicted then"""
+    date: str | None = None
+    runs: int | None = None
+    """how many it was learnt from"""
+    first: str | None = None
+    last: str | None = None
+    """ids of the first and last of these runs"""
+    rescaled: str | None = None
+    """id of the run with which a loss was accepted, where that was the last step"""
+    why: str = ""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def edited(self) -> bool:
+        """Whether somebody wrote another value than perfci did."""
+        return self.after is not None and self.after != self.value
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """An entry that loosens a threshold for a time."""
+
+    op: str
+    key: str
+    why: str
+    until: str
+    """last day on which it holds, ISO 8601"""
+    case: str | None = None
+    """--case pattern; None: every case"""
+    device: str | None = None
+    """key of the only device that it is about; None: every device"""
+    to: float | None = None
+    """allowed meanwhile; None: what people wrote, whatever was earned"""
+    file: str = field(default="", compare=False)
+    line: int = field(default=0, compare=False)
+
+    def holds(self, day: date | None) -> bool:
+        """Whether it has any effect on a day; on one that is not known it has."""
+        return day is None or day <= date.fromisoformat(self.until)
+
+    def about(self, device: str | None, case: str | None = None) -> bool:
+        """Whether it is about a device, by its key, and about a case of the op; None: any."""
+        here = self.device is None or device is None or self.device == device
+        return here and (case is None or matches(case, self.case))
+
+
+def stricter(key: str, value: float | None, than: float | None) -> bool:
+    """Whether a value of a key asks for more than another; None asks for nothing.
+
+    >>> stricter("margin", 0.01, 0.02), stricter("speedup", 1.1, 1.2), stricter("registers", 0.1, None)
+    (True, False, True)
+    """
+    if value is None or than is None:
+        return value is not None and than is None
+    return value > than if key in HIGHER else value < than
+
+
+def tightened(limits: CaseThresholds, values: Mapping[str, float]) -> CaseThresholds:
+    """The limits with those of the values, by key, that are stricter; tau's is held against that of every length."""
+    found: dict[str, Any] = {
+        key: value for key, value in values.items() if key != TAU and stricter(key, value, getattr(limits, key))
+    }
+    if TAU in values:
+        found[TAU] = tuple((start, min(tau, values[TAU])) for start, tau in limits.tau)
+    return replace(limits, **found) if found else limits
+
+
+def loosened(limits: CaseThresholds, written: CaseThresholds, entries: Iterable[Relaxed]) -> CaseThresholds:
+    """The limits with what the entries allow besides; `written`: the same before anything was earned."""
+    for entry in entries:
+        if entry.key == TAU:
+            found: Any = _loosened_tau(limits, written, entry.to)
+        else:
+            own = getattr(limits, entry.key)
+            to = getattr(written, entry.key) if entry.to is None else entry.to
+            found = to if stricter(entry.key, own, to) else own
+        limits = replace(limits, **{entry.key: found})
+    return limits
+
+
+def _loosened_tau(limits: CaseThresholds, written: CaseThresholds, to: float | None) -> tuple[tuple[float, float], ...]:
+    if to is None:
+        return tuple((start, max(tau, written.tau_at(start))) for start, tau in limits.tau)
+    return tuple((start, max(tau, to)) for start, tau in limits.tau)
+
+
+def commanded(limits: CaseThresholds, values: Mapping[str, float]) -> CaseThresholds:
+    """The limits with the values of the command line, stricter or not."""
+    found: dict[str, Any] = {**values}
+    if TAU in found:
+        found[TAU] = tuple((start, values[TAU]) for start, _ in limits.tau)
+    return replace(limits, **found) if found else limits
+
+
+def strictest(limits: CaseThresholds, key: str) -> float | None:
+    """One number for a key: of tau the least of all lengths."""
+    if key == TAU:
+        return min((tau for _, tau in limits.tau), default=math.inf)
+    value: float | None = getattr(limits, key)
+    return value

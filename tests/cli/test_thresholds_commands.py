@@ -1,0 +1,161 @@
+"""`perfci thresholds show|tighten|relax`: tables for people within 100 columns, JSON for programs, exit codes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perfci import store
+from perfci.cli.main import run
+from perfci.cli.thresholds_tighten import WIDTH, chance
+from tests.git_repositories import alone, start
+from tests.pipeline.stand_ins import write_ops
+from tests.pipeline.test_tightening import runs
+
+KEY = "nvidia-h200"
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    alone(monkeypatch, tmp_path)
+    for name in (
+        "CI_MERGE_REQUEST_IID",
+        "CI_PIPELINE_SOURCE",
+        "CI_COMMIT_BRANCH",
+        "CI_DEFAULT_BRANCH",
+        "CI",
+        "GITLAB_CI",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    folder = start(tmp_path / "project")
+    write_ops(folder)
+    (folder / "thresholds").mkdir(exist_ok=True)
+    (folder / "thresholds" / "relu.yaml").write_text("speedup: 1.2\n")
+    for each in runs(10):
+        store.append_history(folder / "baselines", KEY, "relu", each)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def ask(capsys):
+    def asked(*arguments):
+        capsys.readouterr()
+        code = run(["thresholds", *arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return asked
+
+
+def fits(text):
+    return max((len(line) for line in text.splitlines()), default=0) <= WIDTH
+
+
+def test_what_would_be_tightened_is_shown_then_written_then_explained(ask, root):
+    code, text, _ = ask("tighten")
+    assert (code, fits(text)) == (0, True)
+    assert "relu on nvidia-h200" in text
+    assert "Nothing was written." in text
+    assert not (root / "thresholds" / KEY).exists()
+
+    code, text, _ = ask("tighten", "--write")
+    assert (code, fits(text)) == (0, True)
+    assert f"Written: thresholds/{KEY}/relu.yaml" in text
+
+    code, text, _ = ask("show", "--op", "relu")
+    assert (code, fits(text)) == (0, True)
+    assert "began at 1.2, runs 10: run0 .. run9" in text
+    assert "thresholds/relu.yaml:1" in text
+
+    code, text, _ = ask("tighten")
+    assert "Nothing to tighten" in text
+
+
+def test_programs_get_every_field(ask, root):
+    code, text, _ = ask("tighten", "--write", "--format", "json")
+    (found,) = json.loads(text)
+    speedup = next(each for each in found["changes"] if each["key"] == "speedup")
+    assert (code, found["written"]) == (0, f"thresholds/{KEY}/relu.yaml")
+    assert (speedup["from"], speedup["to"], speedup["began"], speedup["runs"]) == (1.2, speedup["value"], 1.2, 10)
+    assert speedup["sentence"]
+
+    _, text, _ = ask("show", "--op", "relu", "--key", "speedup", "--format", "json")
+    (found,) = json.loads(text)
+    layers = {each["case"]: each["layer"] for each in found["values"]}
+    assert layers == {None: "file", "rows=1": "earned"}
+    assert found["values"][1]["predicted"] < 0.001
+
+
+def test_a_threshold_is_relaxed_and_says_how_it_stands(ask, root):
+    until = (datetime.now(UTC).date() + timedelta(days=30)).isoformat()
+    wishes = ["--op", "relu", "--why", "see !43", "--until", until, "--to", "9 %"]
+    code, text, _ = ask("relax", "rsd", *wishes)
+    assert (code, fits(text)) == (0, True)
+    assert "rsd of relu is relaxed to 9 %" in text
+    assert "thresholds/relu.yaml, line 3" in text
+
+    code, text, _ = ask("relax", "rsd", *wishes, "--format", "json")
+    assert (json.loads(text)["replaced"], json.loads(text)["kind"]) == (True, "relaxed_to")
+
+
+def test_a_refusal_is_one_sentence_and_perfcis_own_failure(ask, root, monkeypatch):
+    code, _, error = ask("relax", "tua", "--op", "relu", "--why", "x", "--until", "2026-12-24")
+    assert (code, "did you mean tau?" in error) == (1, True)
+
+    monkeypatch.setenv("CI_MERGE_REQUEST_IID", "7")
+    code, _, error = ask("tighten", "--write")
+    assert (code, "merge request" in error) == (1, True)
+    assert ask("tighten")[0] == 0
+
+
+def test_a_file_that_cannot_be_read_fails_the_command_and_is_told_under_its_op(ask, root):
+    (root / "thresholds" / KEY).mkdir()
+    (root / "thresholds" / KEY / "relu.yaml").write_text("\tcases:\n")
+
+    code, text, _ = ask("tighten", "--write")
+
+    assert code == 1
+    assert "is no valid YAML at line 1" in " ".join(text.split())
+
+
+def test_a_project_without_any_history_is_told_what_to_do(ask, root):
+    store.history_path(root / "baselines", KEY, "relu").unlink()
+
+    code, text, _ = ask("tighten", "--write")
+
+    assert (code, "perfci accept stores the first ones" in " ".join(text.split())) == (0, True)
+
+
+def test_a_check_in_a_merge_request_tightens_nothing(root, capsys, monkeypatch):
+    monkeypatch.setenv("CI_PIPELINE_SOURCE", "merge_request_event")
+
+    assert run(["check", "--write-adaptive-thresholds"]) == 1
+    assert "Thresholds are not tightened in the pipeline of a merge request" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "writes"), [(0, True), (2, False), (3, False)])
+def test_after_a_check_only_a_green_one_tightens(root, capsys, monkeypatch, code, writes):
+    from perfci.cli import answers
+
+    monkeypatch.setattr(answers, "check", lambda *_, **__: code)
+
+    assert run(["check", "--write-adaptive-thresholds"]) == code
+    assert (root / "thresholds" / KEY / "relu.yaml").exists() is writes
+    assert ("the gate is not green" in capsys.readouterr().out) is not writes
+
+
+def test_an_option_that_no_file_could_hold_stops_the_command(root, capsys):
+    assert run(["check", "--threshold", "tau=2"]) == 1
+    assert "--threshold tau=2 does not say what is meant" in capsys.readouterr().err
+    assert run(["check", "--plan", "plan.json", "--shard", "1/1", "--threshold", "tau=2 %"]) == 1
+    assert "--threshold" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(None, "-"), (0.0, "< 0.01 %"), (0.00012, "0.012 %"), (0.0034, "0.34 %"), (0.2, "20.0 %")]
+)
+def test_a_chance_that_no_simulation_saw_is_told_as_less(share, text):
+    assert chance(share) == text

@@ -1,0 +1,138 @@
+"""Files of earned values: what is wrong in one is named with its line, and none is half read."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfci.errors import StoredFileError
+from perfci.thresholds.earned import MOST_BYTES, earned_devices, parsed_file, read_earned
+from perfci.thresholds.place import parsed
+from perfci.wording import catalogue, sentence
+from tests.thresholds.earned_examples import KEY, earned, kept, read, written
+
+TOP = "environment:\n  timer: activity\ncases:\n  rows=1:\n"
+
+
+def error(path, content):
+    written(path, content)
+    with pytest.raises(StoredFileError) as caught:
+        read(path)
+    reason = caught.value.reason
+    assert reason.kind in catalogue()
+    return reason, sentence(reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (TOP + "    tua:\n      value: 1 %\n", 5, "did you mean tau?"),
+        (TOP + "    alpha:\n      value: 1 %\n", 5, "no threshold"),
+        (TOP + "    tau:\n      vlaue: 1 %\n", 6, "did you mean value?"),
+        (TOP + "    tau:\n      to: 1 %\n", 5, "has no value"),
+        (TOP + "    tau: 1 %\n", 5, "a mapping"),
+        (TOP + "    tau:\n      value: 1\n", 6, "where a percentage"),
+        (TOP + "    tau:\n      value: -1 %\n", 6, "where a percentage"),
+        (TOP + "    tau:\n      value: .nan\n", 6, "tau is .nan"),
+        (TOP + "    tau:\n      value: none\n", 6, "tau is none"),
+        (TOP + "    speedup:\n      value: 1.2 %\n", 6, "a number"),
+        (TOP + "    speedup:\n      value: .inf\n", 6, "a number"),
+        (TOP + "    tau:\n      value: 1 %\n      date: 2026-02-30\n", 7, "a day that there is"),
+        (TOP + "    tau:\n      value: 1 %\n      runs: many\n", 7, "a number of runs"),
+        (TOP + "    tau:\n      value: 1 %\n      predicted: 200 %\n", 7, "a percentage"),
+        (TOP + "    tau:\n      value: 1 %\n    tau:\n      value: 2 %\n", 7, "a second time"),
+        (TOP + "    <<: {tau: {value: 1 %}}\n", 5, "no threshold"),
+        ("cases:\n  rows=1:\n    tau: {value: 1 %}\n", 1, "environment in which"),
+        ("environment:\n  divice.driver: '1'\n", 2, "nothing that an environment"),
+        ("environment:\n  device.colour: red\n", 2, "nothing that an environment"),
+        ("environment:\n  device.processors: many\n", 1, "numbers of the device"),
+        ("enviroment:\n  timer: x\n", 1, "did you mean environment?"),
+        ("<<<<<<< HEAD\n" + TOP, 1, "merge conflict"),
+        (TOP + "<<<<<<< HEAD\n    tau:\n      value: 1 %\n=======\n>>>>>>> topic\n", 5, "merge conflict"),
+        (TOP + "\t  tau: 1 %\n", 5, "no valid YAML"),
+        (TOP + "    tau: *gone\n", 5, "no valid YAML"),
+        ("environment:\n  timer: activity\n---\ncases:\n", 3, "no valid YAML"),
+        (b"environment:\n  timer: \xff\n", 2, "not UTF-8"),
+        ("- environment\n", 1, "a mapping"),
+    ],
+)
+def test_a_mistake_is_named_with_file_line_and_remedy(tmp_path, text, line, words):
+    reason, found = error(tmp_path, text)
+
+    assert reason.facts["line"] == line
+    assert str(tmp_path / KEY / "softmax.yaml") in found
+    assert words in found
+
+
+@pytest.mark.parametrize("text", ["", "# later\n", "environment:\n  timer: activity\ncases:\n"])
+def test_a_file_without_entries_says_nothing(tmp_path, text):
+    written(tmp_path, text)
+
+    assert read(tmp_path).values == ()
+
+
+def test_an_alias_is_read_as_what_it_repeats(tmp_path):
+    written(tmp_path, TOP + "    tau: &t {value: 1 %}\n  rows=2:\n    tau: *t\n")
+
+    assert [each.value for each in read(tmp_path).values] == [0.01, 0.01]
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    written(tmp_path, b"#" * (MOST_BYTES + 1))
+
+    with pytest.raises(StoredFileError) as caught:
+        read(tmp_path)
+    assert caught.value.reason.kind == "thresholds_too_large"
+
+
+def test_a_link_to_nothing_is_an_error(tmp_path):
+    (tmp_path / KEY).mkdir()
+    (tmp_path / KEY / "softmax.yaml").symlink_to(tmp_path / "gone.yaml")
+
+    with pytest.raises(StoredFileError) as caught:
+        read(tmp_path)
+    assert caught.value.reason.kind == "file_unreadable"
+
+
+def test_a_value_that_somebody_edited_is_known_as_such(tmp_path):
+    file = kept(tmp_path, earned())
+    file.path.write_text(file.path.read_text().replace("value: 0.75 %", "value: 0.9 %"))
+
+    (value,) = read(tmp_path).values
+    assert (value.value, value.after, value.edited) == (pytest.approx(0.009), 0.0075, True)
+
+
+def test_each_device_has_its_own_folder(tmp_path):
+    kept(tmp_path, earned())
+
+    assert earned_devices(tmp_path) == [KEY]
+    assert [*read_earned(tmp_path, KEY).by_op] == ["softmax"]
+    assert read_earned(tmp_path, "nvidia-b200").by_op == {}
+    assert read_earned(tmp_path, "../elsewhere").by_op == {}
+
+
+def test_another_ending_is_an_error(tmp_path):
+    kept(tmp_path, earned())
+    (tmp_path / KEY / "matmul.yml").write_text("")
+
+    with pytest.raises(StoredFileError) as caught:
+        read_earned(tmp_path, KEY)
+    assert caught.value.reason.kind == "thresholds_ending"
+
+
+def test_a_long_file_is_read_quickly_and_to_the_same_end(tmp_path):
+    values = [earned(key, 0.01, f"rows={n}") for n in range(60) for key in ("tau", "max_abs", "rsd")]
+    file = kept(tmp_path, *values)
+    text = file.content.decode()
+
+    slowly = parsed_file(file.path, file.op, file.device, parsed(file.path, text), file.content, file.values[0].file)
+
+    assert len(text) > 1 << 15
+    assert slowly.values == file.values
+    assert [(each.case, each.key) for each in file.values] == [(each.case, each.key) for each in values]
+
+
+@pytest.mark.parametrize("text", ["[" * 60_000, "- " * 60_000, "{a: " * 40_000, "a: *b\n" * 20_000])
+def test_what_nests_without_end_is_an_error_and_no_crash(tmp_path, text):
+    reason, _ = error(tmp_path, text)
+
+    assert reason.kind == "thresholds_unreadable"

@@ -1,0 +1,93 @@
+"""What lies above the values that people wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from perfci.thresholds import CaseThresholds, OpThresholds, Relaxed, Thresholds
+from perfci.thresholds.layers import stricter
+
+CASE = "rows=7,dtype=float16"
+
+
+def limits(earned=None, entries=(), commanded=None, **written):
+    own = OpThresholds(CaseThresholds(**written))
+    found = Thresholds(ops={"softmax": own}, commanded=commanded or {})
+    return replace(found, earned={"softmax": {CASE: earned or {}}}, loosened={"softmax": tuple(entries)})
+
+
+def relaxed(key, to=None, case=None):
+    return Relaxed("softmax", key, "why", "2027-01-31", case=case, to=to)
+
+
+def test_an_earned_value_tightens():
+    found = limits({"tau": 0.012, "speedup": 1.4, "max_abs": 1e-3}, speedup=1.2).for_case("softmax", CASE)
+
+    assert (found.speedup, found.max_abs) == (1.4, 1e-3)
+    assert (found.tau_at(2.0), found.tau_at(20.0), found.tau_at(100.0)) == (0.012, 0.012, 0.01)
+
+
+def test_an_earned_value_never_loosens_what_people_wrote():
+    written = CaseThresholds(speedup=1.6, rsd=0.01)
+    found = limits({"tau": 0.2, "speedup": 1.4, "rsd": 0.04}, speedup=1.6, rsd=0.01).for_case("softmax", CASE)
+
+    assert found == written
+
+
+def test_an_earned_value_is_its_own_cases_alone():
+    assert limits({"rsd": 0.01}).for_case("softmax", "rows=8,dtype=float16") == CaseThresholds()
+    assert limits({"rsd": 0.01}).for_case("matmul", CASE) == CaseThresholds()
+
+
+def test_a_relaxed_entry_loosens_what_was_earned_and_written():
+    found = limits({"tau": 0.005}, [relaxed("tau", 0.03)]).for_case("softmax", CASE)
+
+    assert (found.tau_at(2.0), found.tau_at(100.0)) == (0.03, 0.03)
+
+
+def test_a_relaxed_entry_never_tightens():
+    assert limits({}, [relaxed("rsd", 0.01), relaxed("tau", 0.001)]).for_case("softmax", CASE) == CaseThresholds()
+
+
+def test_a_relaxed_entry_without_a_value_goes_back_to_what_people_wrote():
+    found = limits({"tau": 0.005, "speedup": 1.5}, [relaxed("tau"), relaxed("speedup")]).for_case("softmax", CASE)
+
+    assert found == CaseThresholds()
+
+
+def test_a_relaxed_entry_is_about_the_cases_that_fit_it():
+    found = limits({}, [relaxed("rsd", 0.2, "rows=8,*")])
+
+    assert found.for_case("softmax", CASE).rsd == 0.05
+    assert found.for_case("softmax", "rows=8,dtype=float16").rsd == 0.2
+
+
+def test_the_command_line_holds_above_all():
+    found = limits({"tau": 0.005}, [relaxed("tau", 0.03)], {"tau": 0.02, "alpha": 0.05})
+
+    assert found.for_case("softmax", CASE).tau_at(100.0) == 0.02
+    assert found.for_case("matmul", CASE).tau_at(1.0) == 0.02
+    assert found.alpha == 0.05
+
+
+def test_an_expected_slow_down_widens_what_was_earned_too():
+    found = replace(limits({"tau": 0.005, "speedup": 1.5}), up_to=0.06).for_case("softmax", CASE)
+
+    assert found.tau_at(100.0) == 0.06
+    assert found.speedup == pytest.approx(1.5 / 1.06)
+
+
+@pytest.mark.parametrize(("day", "holds"), [("2027-01-31", True), ("2027-02-01", False), ("2020-01-01", True)])
+def test_an_entry_holds_to_its_last_day(day, holds):
+    assert relaxed("tau", 0.03).holds(date.fromisoformat(day)) is holds
+    assert relaxed("tau", 0.03).holds(None)
+
+
+def test_no_value_is_the_loosest():
+    assert stricter("registers", 0.5, None)
+    assert not stricter("registers", None, 0.5)
+    assert not stricter("registers", None, None)
+    assert stricter("bandwidth_share", 0.9, 0.8)
