@@ -1,0 +1,133 @@
+"""A culprit found on the fake device, with real workers, as the guide shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from perfci.cli.main import run
+from tests.git_repositories import alone, git
+from tests.story import tell
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs" / "bisecting.md").read_text(encoding="utf-8")
+KERNEL = "kernels/scale/scale_triton.py"
+SPEED = "US_PER_MEGABYTE = 40.0"
+
+
+@pytest.fixture(autouse=True)
+def _own_git(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+
+
+def files_of(project):
+    """The demo's project, with what git is not to see."""
+    found = {
+        str(path.relative_to(project.root)): path.read_text() for path in project.root.rglob("*") if path.is_file()
+    }
+    return {**found, ".gitignore": "reports/\n__pycache__/\n"}
+
+
+def notes(number):
+    return (f"Notes, part {number}", {"notes.md": f"{number}\n"})
+
+
+def history(project):
+    """The guide's: eight commits after v1."""
+    files = files_of(project)
+    text = files[KERNEL]
+    tidy = text.replace('"""scale for', '"""The kernel scale for')
+    slow = tidy.replace(SPEED, "US_PER_MEGABYTE = 42.0")
+    ids = tell(
+        project.root,
+        [
+            ("Three kernels", files),
+            notes(1),
+            ("scale: say what the module is", {KERNEL: tidy}),
+            ("scale: one loop for all layouts", {KERNEL: slow, "notes.md": "2\n"}),
+            notes(3),
+            notes(4),
+            ("scale: share the launch code", {KERNEL: f"import scale_launch\n{slow}"}),
+            notes(5),
+            ("scale: bring the launch code too", {KERNEL: f"{slow}\n# microseconds\n"}),
+        ],
+    )
+    git(project.root, "tag", "v1", ids[0])
+    return ids
+
+
+@pytest.mark.slow
+def test_the_guide_shows_what_happens_and_programs_get_the_same(project, capsys, monkeypatch):
+    ids = history(project)
+    monkeypatch.chdir(project.root)
+    (transcript,) = re.findall(r"```text\n(.*?)```", GUIDE, re.DOTALL)
+    command, _, shown = transcript.removeprefix("$ ").partition("\n")
+    capsys.readouterr()
+
+    assert run([*shlex.split(command)[1:]]) == 0
+    out = capsys.readouterr().out
+
+    assert _numbered(out) == _numbered(shown)
+    # The second time all is known; and JSON says the same.
+    answer = project.perfci(*shlex.split(command)[1:], "--format", "json")
+    found = json.loads(answer.out)
+    assert answer.code == 0
+    assert found["resumed"]
+    assert found["culprits"][0]["suspects"][0]["commit"] == ids[3]
+    assert git(project.root, "status", "--porcelain") == ""
+
+
+def _numbered(text):
+    """Lines whose commits go by their order of appearance; the demo's own files may change, and their ids with them."""
+    names: dict[str, str] = {}
+    return re.sub(
+        r"\b[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], f"commit {len(names)}"), text
+    ).splitlines()
+
+
+@pytest.mark.slow
+def test_what_is_installed_from_the_work_tree_is_each_revisions_own(project, editable):
+    """An editable installation leads every import to the work tree, whose code is none of the revisions'."""
+    editable(project.root, 42.0)
+    project.edit("scale", "triton", SPEED, "from speeds import SPEED as US_PER_MEGABYTE")
+    files = files_of(project)
+    ids = tell(
+        project.root,
+        [
+            ("start", {**files, "lib/speeds.py": "SPEED = 40.0\n"}),
+            ("slow", {"lib/speeds.py": "SPEED = 43.0\n"}),
+            ("notes", {"notes.md": "1\n"}),
+        ],
+    )
+    (project.root / "lib" / "speeds.py").write_text("SPEED = 90.0\n")
+
+    answer = project.perfci(
+        "bisect", "--op", "scale", "--device", "fake", "--seed", "7", "--format", "json", ids[0], ids[2]
+    )
+    found = json.loads(answer.out)
+
+    assert found["culprits"][0]["suspects"][0]["commit"] == ids[1], answer.err
+    assert found["change"]["value"] == pytest.approx(0.073, abs=0.01)
+    assert [each["name"] for each in found["culprits"][0]["files"]] == ["lib/speeds.py"]
+
+
+@pytest.mark.parametrize("ends", [("v1", "v2"), ("HEAD", "HEAD~1"), ("HEAD", "HEAD")])
+def test_ends_that_are_none_are_one_sentence(project, ends):
+    tell(project.root, [("start", files_of(project)), notes(1)])
+
+    answer = project.perfci("bisect", "--op", "scale", *ends)
+
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.startswith("perfci: ") and len(answer.err.splitlines()) == 1
+
+
+def test_every_option_of_the_guide_is_one_of_the_command(capsys):
+    assert run(["bisect", "--help"]) == 0
+    known = capsys.readouterr().out
+
+    for option in set(re.findall(r"`(--[a-z-]+)", GUIDE)):
+        assert option in known, option
