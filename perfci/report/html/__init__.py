@@ -5,7 +5,7 @@ charts     a sheet as SVG, or packed as numbers for the page's script
 drawings   the charts of a case and of an op
 table      the table of cases
 cases      what is told of a case when its row is opened
-page       all of it, in one file; beside it the template, style.css and page.js
+page       all of it, in one file; beside it the templates, style.css and page.js, which `perfci.report.site` shares
 """
 
 from __future__ import annotations

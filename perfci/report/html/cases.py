@@ -45,10 +45,12 @@ Cells = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Column:
-    """Numbers of each block of a case."""
+    """Numbers of each block of a case, or texts."""
 
     name: str
-    values: tuple[float | None, ...]
+    values: tuple[float | None, ...] = ()
+    texts: tuple[str, ...] = ()
+    """plain; in place of numbers"""
 
 
 @dataclass(frozen=True)
@@ -263,9 +265,12 @@ def _columns(blocks: Sequence[Block]) -> Iterator[Column]:
 
 def across(columns: Sequence[Column]) -> Iterator[Cells]:
     """The columns row by row, with as many decimals as `page.js` shows."""
-    digits = [charts.digits(column.values) for column in columns]
-    for row in zip(*(column.values for column in columns), strict=True):
-        yield tuple("-" if value is None else f"{value:.{places}f}" for value, places in zip(row, digits, strict=True))
+    return zip(*(column.texts or _written(column.values) for column in columns), strict=True)
+
+
+def _written(values: Sequence[float | None]) -> tuple[str, ...]:
+    digits = charts.digits(values)
+    return tuple("-" if value is None else f"{value:.{digits}f}" for value in values)
 
 
 # --- packed -----------------------------------------------------------------------------------------------------------
@@ -273,8 +278,15 @@ def across(columns: Sequence[Column]) -> Iterator[Cells]:
 
 def packed(found: Detail, store: Store) -> list[Any]:
     """As `page.js` reads it."""
-    blocks = [[column.name, store.numbers(column.values)] for column in found.blocks]
+    blocks = [_packed_column(column, store) for column in found.blocks]
     return [
         found.why, found.facts, found.arms, found.differs, found.commands,
         [charts.packed(chart, store) for chart in found.charts], blocks,
     ]  # fmt: skip
+
+
+def _packed_column(column: Column, store: Store) -> list[Any]:
+    """Its name and where its numbers are, or where its texts are and 1."""
+    if column.texts:
+        return [column.name, store.style(*column.texts), 1]
+    return [column.name, store.numbers(column.values)]

@@ -61,6 +61,8 @@ class Chart:
     """what its series show, in words and numbers"""
     width: float = NARROW
     """inches"""
+    followed: bool = False
+    """its panels share an axis that counts, along which a reader goes from one to the next"""
 
 
 def height(chart: Chart) -> float:
@@ -89,11 +91,23 @@ def svg(chart: Chart) -> Html:
     tall, wide = height(chart), chart.width * INCH
     kind = "wide" if chart.width > NARROW else "narrow"
     head = (
-        f'<svg class="chart {kind}" role="img" viewBox="0 0 {_n(wide)} {_n(tall)}">'
+        f'<svg class="chart {kind}" role="img" viewBox="0 0 {_n(wide)} {_n(tall)}"{_followed(chart)}>'
         f"<title>{_text(chart.sheet.title)}</title><desc>{_text(chart.text)}</desc>"
     )
     panels = (part for one in chart.sheet.panels for part in _panel(one, tall))
     return Html("".join([head, *_legend(chart), *panels, "</svg>"]))
+
+
+def _followed(chart: Chart) -> str:
+    return f' tabindex="0" data-followed="{way(chart)}"' if chart.followed else ""
+
+
+def way(chart: Chart) -> str:
+    """Of a chart that is followed: its panels' left and right end, the axis' low and high one, top and bottom."""
+    first, last, tall = chart.sheet.panels[0], chart.sheet.panels[-1], height(chart)
+    left, right = first.box[0] * INCH, (first.box[0] + first.box[2]) * INCH
+    top, bottom = tall - (first.box[1] + first.box[3]) * INCH, tall - last.box[1] * INCH
+    return " ".join(map(_n, (left, right, first.x.low, first.x.high, top, bottom)))
 
 
 @functools.lru_cache(4096)  # labels of ticks come again and again
@@ -274,6 +288,7 @@ class Store:
     axes: list[Any] = field(default_factory=list)
     styles: list[Any] = field(default_factory=list)
     _places: dict[Any, int] = field(default_factory=dict)
+    _packed: dict[tuple[float | None, ...], int] = field(default_factory=dict)
 
     def add(self, kind: list[Any], value: Any, key: Any) -> int:
         """The value's place in one of the lists."""
@@ -285,8 +300,11 @@ class Store:
 
     def numbers(self, values: Iterable[float | None]) -> int:
         """A series: its decimals, then its numbers as integers, each less the one before; null where there is none."""
-        found = tuple(_deltas(list(values)))
-        return self.add(self.series, found, found)
+        given = tuple(values)
+        if given not in self._packed:  # a line's numbers are those of its markers, and of a table
+            found = tuple(_deltas(given))
+            self._packed[given] = self.add(self.series, found, found)
+        return self._packed[given]
 
     def style(self, *parts: Any) -> int:
         """How something is drawn."""
@@ -338,7 +356,8 @@ def packed(chart: Chart, store: Store) -> list[Any]:
     )
     panels = [_packed_panel(panel, height(chart), store) for panel in chart.sheet.panels]
     size = [_short(round(chart.width * INCH, 1)), _short(round(height(chart), 1))]
-    return [store.style(_plain(chart.sheet.title)), _plain(chart.text), size, store.style(*legend), panels]
+    found = [store.style(_plain(chart.sheet.title)), _plain(chart.text), size, store.style(*legend), panels]
+    return [*found, way(chart)] if chart.followed else found
 
 
 def _packed_panel(panel: Panel, tall: float, store: Store) -> list[Any]:

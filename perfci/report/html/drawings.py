@@ -28,7 +28,7 @@ STEPS = 48
 """Most steps of a curve of launches: at a phone's width more would not be seen."""
 
 _LEFT, _RIGHT, _HEADING, _FOOT, _AIR = 0.5, 0.1, 0.2, 0.36, 0.06
-_TALL, _MIDDLE, _LOW = 1.0, 0.6, 0.42
+TALL, MIDDLE, _LOW = 1.0, 0.6, 0.42
 """Heights of panels, inches."""
 
 _STRIP = 0.28
@@ -71,12 +71,12 @@ def charts(case: Timed) -> Iterator[Chart]:
 def _over_time(case: Timed) -> Chart:
     found = figures.traces([Trace(case.name, case.verdict, case.blocks, case.baseline_us)], "")
     x = replace(
-        found.panels[0].x, label=say("seconds since the start of the run"), ticks=_fewer(found.panels[0].x.ticks, 5)
+        found.panels[0].x, label=say("seconds since the start of the run"), ticks=fewer(found.panels[0].x.ticks, 5)
     )
     times = [replace(panel, y=replace(panel.y, label=""), marks=_without_title(panel)) for panel in found.panels]
-    timed = [(_headed(panel, _arms_heading(panel)), tall) for panel, tall in zip(times, (_TALL, _MIDDLE), strict=False)]
-    states = [(_headed(panel, heading), _LOW) for heading, panel in _states(case.blocks)]
-    sheet = Sheet(say("Block medians over time"), *_stacked([*timed, *states], x), legend=tuple(_entries(found.legend)))
+    timed = [(headed(panel, _arms_heading(panel)), tall) for panel, tall in zip(times, (TALL, MIDDLE), strict=False)]
+    states = [(headed(panel, heading), _LOW) for heading, panel in _states(case.blocks)]
+    sheet = Sheet(say("Block medians over time"), *stacked([*timed, *states], x), legend=tuple(_entries(found.legend)))
     return Chart(sheet, _told(case.blocks))
 
 
@@ -155,7 +155,7 @@ def _distribution(case: Timed) -> Chart:
         if case.launches
         else say("The share of blocks with at most this median.")
     )
-    sheet = Sheet(title, _FOOT + _TALL + _MIDDLE + _AIR, tuple(panels), tuple(_entries(found.legend)))
+    sheet = Sheet(title, _FOOT + TALL + MIDDLE + _AIR, tuple(panels), tuple(_entries(found.legend)))
     return Chart(sheet, share)
 
 
@@ -170,9 +170,9 @@ def _beside(panel: Panel, index: int, count: int, label: str) -> Panel:
     left, width = (
         (_LEFT, room) if count == 1 else (_LEFT, room - strip - 0.16) if not index else (NARROW - _RIGHT - strip, strip)
     )
-    x = replace(panel.x, label=label if not index else "", ticks=_fewer(panel.x.ticks, 2 if index else 5))
+    x = replace(panel.x, label=label if not index else "", ticks=fewer(panel.x.ticks, 2 if index else 5))
     return replace(
-        panel, box=(left, _FOOT, width, _TALL + _MIDDLE), x=x, y=replace(panel.y, label=""), marks=_without_title(panel)
+        panel, box=(left, _FOOT, width, TALL + MIDDLE), x=x, y=replace(panel.y, label=""), marks=_without_title(panel)
     )
 
 
@@ -185,8 +185,8 @@ def _against_base(duel: Duel) -> Chart:
     ticks = tuple((place, str(index)) for index, (place, _) in enumerate(panel.x.ticks, start=1))
     x = Axis(panel.x.low, panel.x.high, ticks, say("blocks in order of time, by process"))
     drawn = replace(panel, marks=_without_title(panel), y=replace(panel.y, label=""))
-    stacked = _stacked([(_headed(drawn, say("kernel against base, %; plus is slower")), _TALL + _MIDDLE)], x)
-    sheet = Sheet(say("Kernel against base, block by block"), *stacked, legend=tuple(_entries(found.legend)))
+    placed = stacked([(headed(drawn, say("kernel against base, %; plus is slower")), TALL + MIDDLE)], x)
+    sheet = Sheet(say("Kernel against base, block by block"), *placed, legend=tuple(_entries(found.legend)))
     text = say(
         "Change {change}, from {low} to {high}; {allowed} is allowed.",
         change=percent(duel.change.value, signed=True), low=percent(duel.change.low, signed=True),
@@ -202,7 +202,7 @@ def sizes(found: Scaling) -> Chart:
     """Time against size, of an op."""
     drawn = figures.sizes(found, "")
     (panel,) = drawn.panels
-    x = replace(panel.x, ticks=_fewer(panel.x.ticks, 4))
+    x = replace(panel.x, ticks=fewer(panel.x.ticks, 4))
     sheet = replace(drawn, title=say("Time against size"), height=_FOOT + 2.2 + _AIR)
     sheet = replace(sheet, panels=(replace(panel, box=(_LEFT + 0.1, _FOOT, NARROW - _LEFT - _RIGHT - 0.1, 2.2), x=x),))
     return Chart(replace(sheet, legend=tuple(_entries(sheet.legend))), _curves(found))
@@ -221,7 +221,7 @@ def _curves(found: Scaling) -> str:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _stacked(panels: Sequence[tuple[Panel, float]], x: Axis) -> tuple[float, tuple[Panel, ...]]:
+def stacked(panels: Sequence[tuple[Panel, float]], x: Axis) -> tuple[float, tuple[Panel, ...]]:
     """The height of all panels below each other over one axis, of which only the lowest has labels, and they placed."""
     total = _FOOT + sum(tall + _HEADING + _AIR for _, tall in panels)
     placed, top = [], total
@@ -233,7 +233,7 @@ def _stacked(panels: Sequence[tuple[Panel, float]], x: Axis) -> tuple[float, tup
     return total, tuple(placed)
 
 
-def _headed(panel: Panel, text: str) -> Panel:
+def headed(panel: Panel, text: str) -> Panel:
     """The panel with what it shows above it."""
     return replace(panel, marks=(*panel.marks, Note(text, 0, 1, shift=(0, 3.5), mono=False)))
 
@@ -256,7 +256,7 @@ def _entries(legend: Sequence[tuple[str, Mark]]) -> Iterator[tuple[str, Mark]]:
     return ((_LEGEND[name]() if name in _LEGEND else arm_name(name), mark) for name, mark in legend)
 
 
-def _fewer(ticks: tuple[_Each, ...], most: int) -> tuple[_Each, ...]:
+def fewer(ticks: tuple[_Each, ...], most: int) -> tuple[_Each, ...]:
     """Every so many of the ticks, where they would run into each other."""
     return ticks[:: -(-len(ticks) // most)] if len(ticks) > most else ticks
 

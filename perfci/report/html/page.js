@@ -59,9 +59,10 @@
   const share = ([low, high, log], value) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
   const label = (text, x, y, kind = "") => drawing("text", { class: kind, x: number(x), y: number(y) }, text);
 
-  function chart([title, text, [width, height], legend, panels]) {
+  function chart([title, text, [width, height], legend, panels, way]) {
     const [name] = data.styles[title];
     const made = drawing("svg", { class: "chart narrow", role: "img", viewBox: `0 0 ${number(width)} ${number(height)}` });
+    if (way) fill(made, { tabindex: "0", "data-followed": way }, []);
     made.append(drawing("title", {}, name), drawing("desc", {}, text));
     for (const [name, kind, style, row, x] of data.styles[legend]) {
       const middle = 16 * row + 8;
@@ -136,7 +137,8 @@
     }
     if (arms.length) made.append(element("h4", {}, words.launches), rows(words.arms, arms, words.launches, 1));
     if (blocks.length) {
-      const columns = blocks.map(([, place]) => {
+      const columns = blocks.map(([, place, texts]) => {
+        if (texts) return data.styles[place];
         const digits = data.series[place][0];
         return series(place).map((value) => (value === null ? "-" : value.toFixed(digits)));
       });
@@ -161,7 +163,8 @@
     return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, made);
   }
 
-  if (matchMedia("(max-width: 1160px)").matches) document.getElementById("ran").open = false;
+  const ran = document.getElementById("ran");
+  if (ran && matchMedia("(max-width: 1160px)").matches) ran.open = false;
   if (!table) return;
 
   // --- opening rows ----------------------------------------------------------------------------------------------
@@ -201,7 +204,9 @@
   // --- sorting and filtering -------------------------------------------------------------------------------------
 
   const natural = new Intl.Collator(undefined, { numeric: true });
-  const find = document.getElementById("find"), op = document.getElementById("op");
+  // What the chips and the list filter by: the rows' attributes of these names.
+  const kind = table.dataset.chips || "verdict", group = table.dataset.list || "op";
+  const find = document.getElementById("find"), op = document.getElementById("op") || { value: "" };
   const chips = [...document.querySelectorAll(".chip")];
   const unfold = document.getElementById("unfold");
   const state = { sort: "", descending: false, unfolded: false };
@@ -209,6 +214,7 @@
 
   table.classList.add("sortable");
   for (const column of columns) {
+    if (!column.dataset.sort) continue;
     const head = element("button", { type: "button" }, column.textContent);
     column.replaceChildren(head);
     head.addEventListener("click", () => {
@@ -222,7 +228,7 @@
   }
 
   function keyOf(body, place) {
-    if (state.sort === "verdict") return Number(body.dataset.rank);
+    if (state.sort === kind) return Number(body.dataset.rank);
     const cell = body.rows[0].cells[place];
     if (!columns[place].classList.contains("n")) return cell.textContent.trim();
     return cell.dataset.n === undefined ? null : Number(cell.dataset.n);
@@ -240,14 +246,14 @@
   }
 
   function shown() {
-    const wanted = new Set(chips.filter((chip) => chip.getAttribute("aria-pressed") === "true").map((chip) => chip.dataset.verdict));
+    const wanted = new Set(chips.filter((chip) => chip.getAttribute("aria-pressed") === "true").map((chip) => chip.dataset[kind]));
     const searched = find.value.toLowerCase().split(/\s+/).filter(Boolean);
     const filtered = searched.length || wanted.size || op.value;
     let count = 0, folded = 0;
     bodies.forEach((body, index) => {
       const fits =
-        (!wanted.size || wanted.has(body.dataset.verdict)) &&
-        (!op.value || body.dataset.op === op.value) &&
+        (!wanted.size || wanted.has(body.dataset[kind])) &&
+        (!op.value || body.dataset[group] === op.value) &&
         searched.every((word) => texts[index].includes(word));
       body.hidden = !fits;
       const unfolded = Boolean(filtered || state.sort || state.unfolded);
@@ -279,9 +285,9 @@
     if (restoring) return;
     const parts = new URLSearchParams();
     if (state.sort) parts.set("sort", (state.descending ? "-" : "") + state.sort);
-    const wanted = chips.filter((chip) => chip.getAttribute("aria-pressed") === "true").map((chip) => chip.dataset.verdict);
-    if (wanted.length) parts.set("verdict", wanted.join(","));
-    if (op.value) parts.set("op", op.value);
+    const wanted = chips.filter((chip) => chip.getAttribute("aria-pressed") === "true").map((chip) => chip.dataset[kind]);
+    if (wanted.length) parts.set(kind, wanted.join(","));
+    if (op.value) parts.set(group, op.value);
     if (find.value) parts.set("q", find.value);
     for (const body of bodies) if (body.classList.contains("open")) parts.append("open", body.dataset.key);
     const hash = String(parts).replaceAll("%3D", "=").replaceAll("%2C", ",").replaceAll("%2F", "/");
@@ -299,9 +305,9 @@
     restoring = true;
     const sort = parts.get("sort") || "";
     Object.assign(state, { sort: sort.replace(/^-/, ""), descending: sort.startsWith("-") });
-    const wanted = (parts.get("verdict") || "").split(",");
-    for (const chip of chips) chip.setAttribute("aria-pressed", String(wanted.includes(chip.dataset.verdict)));
-    op.value = parts.get("op") || "";
+    const wanted = (parts.get(kind) || "").split(",");
+    for (const chip of chips) chip.setAttribute("aria-pressed", String(wanted.includes(chip.dataset[kind])));
+    op.value = parts.get(group) || "";
     if (op.selectedIndex < 0) op.value = "";
     find.value = parts.get("q") || "";
     shown();
@@ -322,7 +328,7 @@
   document.getElementById("filters").hidden = false;
   document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
   find.addEventListener("input", shown);
-  op.addEventListener("change", shown);
+  if (op.addEventListener) op.addEventListener("change", shown);
   for (const chip of chips) {
     chip.addEventListener("click", () => {
       chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") !== "true"));
@@ -355,6 +361,7 @@
   });
   restoring = true;
   shown();
+  if (!location.hash) for (const body of bodies) if (body.dataset.open) opened(body, true);
   restoring = false;
   restore();
 })();

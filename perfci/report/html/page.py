@@ -36,6 +36,9 @@ that fail or warn, the gravest first. The page's script draws the others when th
 OPEN_OPS = 3
 """Most ops whose sections stand open."""
 
+HERE = "perfci.report.html"
+"""The package that holds styles, scripts and templates."""
+
 Places = Mapping[str, Sequence[Place]]
 """Where an op's cases stand below the ceilings, by op."""
 
@@ -91,13 +94,9 @@ def render(
     lines = table.lines(material.judgements)
     known = cases.known(run, material.spreads, launches, baselines)
     shown, data = _cases(lines, known)
-    style, script = _part("style.css"), _part("page.js")
-    page: str = _template().render(
-        lang=LANGUAGES[wording.spoken()],
-        policy=LOCKED.format(style=_digest(style), script=_digest(script)),
-        style=Html(style),
-        script=Html(script),
-        data=Html(_data({**data, "words": _words()})),
+    style, script = part("style.css"), part("page.js")
+    page: str = template("page.html.j2").render(
+        **shell(style, script, {**data, "words": words()}),
         title=_title(run, report),
         gate=str(material.judgements.gate),
         report=report,
@@ -153,7 +152,7 @@ def _headings() -> tuple[tuple[str, str, bool], ...]:
     )
 
 
-def _words() -> dict[str, Any]:
+def words() -> dict[str, Any]:
     """What the page's script says; braces are its own to fill."""
     return {
         "shown": say("{shown} of {count} rows", shown="{shown}", count="{count}"),
@@ -253,20 +252,35 @@ def _others(
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def _part(name: str) -> str:
-    return resources.files("perfci.report.html").joinpath(name).read_text(encoding="utf-8")
+@functools.cache
+def part(name: str, package: str = HERE) -> str:
+    """A style or a script that pages hold."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
+def shell(style: str, script: str, found: Any) -> dict[str, Any]:
+    """What `frame.html.j2` is filled with: a page's language, its policy, its style, its script and its data."""
+    return {
+        "lang": LANGUAGES[wording.spoken()],
+        "policy": LOCKED.format(style=_digest(style), script=_digest(script)),
+        "style": Html(style),
+        "script": Html(script),
+        "data": Html(_data(found)),
+    }
+
+
+@functools.lru_cache(8)
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @functools.cache
-def _template() -> Any:
+def template(name: str, package: str = HERE) -> Any:
+    """A template of a package; it may extend and import this one's."""
     import jinja2
 
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader("perfci.report.html"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in dict.fromkeys((package, HERE))]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -277,7 +291,7 @@ def _template() -> Any:
         "across": cases.across,
     }  # fmt: skip
     made.globals["say"] = say  # before the template is got: its macros keep what they see then
-    return made.get_template("page.html.j2")
+    return made.get_template(name)
 
 
 def _code(text: str) -> Html:

@@ -1,0 +1,73 @@
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from perfci.cli.main import run
+
+spec = importlib.util.spec_from_file_location(
+    "perfci_histories_of_cli", Path(__file__).parents[1] / "report" / "site" / "histories.py"
+)
+histories = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(histories)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project with one history, around the current folder."""
+    histories.project(tmp_path, {("nvidia-h200", "softmax"): histories.steady(count=4)})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_site_is_built_beside_the_project(project, capsys):
+    assert run(["site"]) == 0
+    assert capsys.readouterr().out == "Site: public/index.html and 1 page.\n"
+    assert (project / "public" / "nvidia-h200" / "softmax.html").is_file()
+
+
+def test_another_folder_and_project_are_named(project, capsys, monkeypatch, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+
+    assert run(["site", "--project", str(project), "--out", "here"]) == 0
+    assert (elsewhere / "here" / "index.html").is_file()
+
+
+def test_no_history_is_a_warning_and_an_empty_site(project, capsys):
+    (project / "baselines" / "nvidia-h200" / "softmax.history.jsonl").unlink()
+
+    assert run(["site"]) == 3
+    assert "There is no history in baselines yet" in capsys.readouterr().out
+    assert (project / "public" / "index.html").is_file()
+
+
+def test_a_damaged_history_is_a_warning(project, capsys):
+    path = project / "baselines" / "nvidia-h200" / "softmax.history.jsonl"
+    path.write_bytes(b"{\n" + path.read_bytes())
+
+    assert run(["site"]) == 3
+    assert "softmax.history.jsonl, line 1, is damaged" in capsys.readouterr().out
+
+
+def test_a_folder_of_others_is_refused(project, capsys):
+    assert run(["site", "--out", "."]) == 1
+    assert "holds files that perfci site did not make" in capsys.readouterr().err
+
+
+def test_pages_that_are_taken_away_are_named(project, capsys):
+    run(["site"])
+    path = project / "baselines" / "nvidia-h200" / "softmax.history.jsonl"
+    path.rename(path.with_name("renamed.history.jsonl"))
+    capsys.readouterr()
+
+    assert run(["site"]) == 0
+    assert "Taken away, since what it showed is gone: nvidia-h200/softmax.html" in capsys.readouterr().out
+
+
+def test_programs_get_the_same_as_json(project, capfdbinary):
+    assert run(["site", "--format", "json"]) == 0
+    found = json.loads(capfdbinary.readouterr().out)
+
+    assert found == {"index": "public/index.html", "pages": ["nvidia-h200/softmax.html"], "gone": [], "notes": []}
