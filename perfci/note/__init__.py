@@ -4,14 +4,14 @@
     body        the text: from a run and its judgements, pure
     pictures    which pictures of the report are worth showing
     place       where the note goes: GitLab's variables, validated
-    api         GitLab's REST interface through python-gitlab: bounded in time, a token that stays on one server
+    api         the connection to GitLab, whose failures say that the note is not there
     posting     find, upload, write
     summary     the same text for GitHub
 
 A note that cannot be posted is a `Reason` to warn with, and changes no verdict.
 """
 
-from perfci.note.body import LIMIT, Links, Shown, compose
+from perfci.note.body import LIMIT, Links, Shown, compose, marker
 from perfci.note.pictures import Picture, pictures
 from perfci.note.place import Target, links, target
 from perfci.note.posting import Posted, post
@@ -26,6 +26,7 @@ __all__ = [
     "Target",
     "compose",
     "links",
+    "marker",
     "pictures",
     "post",
     "summarise",

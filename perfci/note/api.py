@@ -1,214 +1,26 @@
-"""GitLab's REST interface, through python-gitlab: bounded in time, and a token that never leaves its server.
-
-python-gitlab waits for as long as a server asks, follows redirects with the token, and carries the request, its token
-included, in exceptions. So here it neither waits nor retries, the session speaks to one origin only and follows no
-redirect, and an exception ends as a reason: kind, status and the server's words, from which the token is taken out.
-"""
+"""The note's connection to GitLab: `perfci.gitlab_api`, whose failures say here that the note is not there."""
 
 from __future__ import annotations
 
-import email.utils
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from perfci.errors import MissingPackageError
+from perfci import gitlab_api
+from perfci.gitlab_api import PATIENCE_S, WAITS_S, Answer
 from perfci.model import Fact, Reason
 from perfci.note.place import Target
-from perfci.report.text import plain
 
-if TYPE_CHECKING:
-    import gitlab
+__all__ = ["PATIENCE_S", "WAITS_S", "Answer", "Server", "connect"]
 
-TIMEOUT_S = 15.0
-"""For a connection, and between two pieces of an answer."""
-
-WAITS_S = (1.0, 2.0, 4.0, 8.0)
-"""Before each further attempt, where the server does not ask for longer."""
-
-LONGEST_S = 60.0
-"""Longest wait that a server may ask for."""
-
-PATIENCE_S = 180.0
-"""All waits of one note together."""
-
-TRANSIENT = frozenset({500, 502, 503, 504, 520, 521, 522, 523, 524})
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a call gave: data, or why there is none."""
-
-    data: Any = None
-    next_page: int | None = None
-    failure: Reason | None = None
-    again: bool = False
-    """another attempt may succeed"""
-    unclear: bool = False
-    """whether the server did it is not known: it broke off, or said nothing"""
-    status: int | None = None
-    wait_s: float = 0.0
-    """that the server asks for"""
-
-
-@dataclass
-class Server:
-    """A connection with its patience."""
-
-    target: Target
-    client: gitlab.Gitlab
-    sleep: Callable[[float], None] = time.sleep
-    waited_s: float = 0.0
-    headers: dict[str, str] = field(default_factory=dict)
-    """of the latest answer"""
-
-    def ask(
-        self,
-        verb: str,
-        path: str,
-        *,
-        query: Mapping[str, str | int] | None = None,
-        data: Mapping[str, str] | None = None,
-        file: tuple[str, bytes, str] | None = None,
-        repeat_unclear: bool = True,
-    ) -> Answer:
-        """One call with its retries. repeat_unclear: also where the server may have done it already."""
-        waits = iter(WAITS_S)
-        while True:
-            answer = self._once(verb, path, dict(query or {}), data, file)
-            if not answer.again or (answer.unclear and not repeat_unclear):
-                return answer
-            pause = next(waits, None)
-            if pause is None or not self.pause(max(pause, answer.wait_s)):
-                return answer
-
-    def pause(self, seconds: float) -> bool:
-        """Wait so long; False, at once, where that is longer than one may wait."""
-        if seconds > LONGEST_S or self.waited_s + seconds > PATIENCE_S:
-            return False
-        self.waited_s += seconds
-        self.sleep(seconds)
-        return True
-
-    def _once(
-        self,
-        verb: str,
-        path: str,
-        query: dict[str, Any],
-        data: Mapping[str, str] | None,
-        file: tuple[str, bytes, str] | None,
-    ) -> Answer:
-        import gitlab
-        import requests
-
-        self.headers.clear()
-        try:
-            found = self.client.http_request(
-                verb,
-                path,
-                query_data=query,
-                post_data=dict(data) if data else None,
-                files={"file": file} if file else None,
-                obey_rate_limit=False,
-                retry_transient_errors=False,
-            )
-            return Answer(found.json(), _page(found.headers.get("X-Next-Page")))
-        except gitlab.exceptions.GitlabError as error:
-            return self._refused(error.response_code, self._told(error.error_message))
-        except requests.exceptions.TooManyRedirects:
-            return Answer(failure=Reason("note_redirected", {"api": self.target.api}))
-        except requests.exceptions.JSONDecodeError:
-            reason = Reason("note_answer_unreadable", {"api": self.target.api})
-            return Answer(failure=reason, again=True, unclear=True)
-        except requests.exceptions.Timeout:
-            reason = Reason("note_timed_out", {"api": self.target.api, "seconds": TIMEOUT_S})
-            return Answer(failure=reason, again=True, unclear=True)
-        except (requests.exceptions.RequestException, OSError, ValueError) as error:
-            reason = Reason("note_unreachable", {"api": self.target.api, "why": self._told(error)})
-            return Answer(failure=reason, again=True, unclear=True)
-
-    def _refused(self, status: int | None, told: str) -> Answer:
-        facts: dict[str, Fact] = {
-            "status": status,
-            "told": told,
-            "api": self.target.api,
-            "project": self.target.project,
-            "merge_request": self.target.merge_request,
-        }
-        if status == 429:
-            wait = _seconds(self.headers.get("Retry-After", ""))
-            return Answer(failure=Reason("note_rate_limited", facts), again=True, status=status, wait_s=wait)
-        if status in TRANSIENT:
-            wait = _seconds(self.headers.get("Retry-After", ""))
-            reason = Reason("note_server_failed", facts)
-            return Answer(failure=reason, again=True, unclear=True, status=status, wait_s=wait)
-        return Answer(failure=_refusal(status, facts), status=status)
-
-    def _told(self, said: object) -> str:
-        """The server's or the library's words, short, in one line, the token taken out."""
-        return plain(str(said).replace(self.target.token, "***"), 160) or "-"
-
-
-def _refusal(status: int | None, facts: dict[str, Fact]) -> Reason:
-    if status == 401:
-        return Reason("note_token_refused", facts)
-    if status == 403:
-        return Reason("note_forbidden", facts)
-    if status == 404:
-        return Reason("note_not_found", facts)
-    return Reason("note_refused", facts)
-
-
-def _page(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() else None
-
-
-def _seconds(text: str) -> float:
-    """Of a Retry-After header, which is a number of seconds or a date; 0 where it is neither.
-
-    >>> _seconds("7"), _seconds("soon")
-    (7.0, 0.0)
-    """
-    if text.strip().isascii() and text.strip().isdigit():
-        return float(text)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except (TypeError, ValueError, OverflowError):
-        return 0.0
+Server = gitlab_api.Server[Target]
+"""A connection to the server of a merge request."""
 
 
 def connect(target: Target, sleep: Callable[[float], None] = time.sleep) -> Server:
     """Nothing is sent yet. Raises MissingPackageError without python-gitlab."""
-    try:
-        import gitlab
-        import requests
-        from requests.adapters import HTTPAdapter
-    except ImportError as error:
-        raise MissingPackageError("note_needs_python_gitlab") from error
+    where: dict[str, Fact] = {"project": target.project, "merge_request": target.merge_request}
 
-    headers: dict[str, str] = {}
-    session = requests.Session()
-    session.max_redirects = 0
-    session.adapters.clear()
-    session.mount(_origin(target.api), HTTPAdapter(max_retries=0))
+    def worded(kind: str, facts: Mapping[str, Fact]) -> Reason:
+        return Reason(f"note_{kind}", {**facts, **where})
 
-    def note(response: requests.Response, *_: object, **__: object) -> None:
-        headers.update({"Retry-After": response.headers.get("Retry-After", "")})
-
-    session.hooks["response"].append(note)
-    client = gitlab.Gitlab(
-        target.api.removesuffix("/api/v4"),
-        private_token=target.token,
-        timeout=TIMEOUT_S,
-        ssl_verify=target.certificates or True,
-        keep_base_url=True,
-        session=session,
-    )
-    return Server(target, client, sleep, headers=headers)
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}/"
+    return gitlab_api.connect(target, worded, sleep)

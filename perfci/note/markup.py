@@ -52,7 +52,9 @@ def code(foreign: str, limit: int = text.NAME_LIMIT) -> str:
     >>> print(code("rows=7,dtype=float16"), code("#F00000"))
     `rows=7,dtype=float16` &#8203;\#&#8203;F00000&#8203;
     """
-    return harden(text.code(foreign, limit))
+    shown = harden(text.code(foreign, limit))
+    # What follows is ours, and must end neither an emoji nor a reference that the name began.
+    return shown if shown.endswith(("`", BREAK)) else shown + BREAK
 
 
 def harden(markdown: str) -> str:

@@ -16,6 +16,8 @@ MOST = 6
 LARGEST = 5_000_000
 """Bytes above which a picture is left out."""
 
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
 KINDS = ("duels", "blocks", "speedup")
 """Of an op the first of these that was drawn: what decided before how it stands."""
 
@@ -44,7 +46,16 @@ def _ranked(judgements: Judgements) -> list[str]:
 
 
 def _drawn(folder: Path, op: str) -> Picture | None:
-    return next((Picture(path, op) for path in _files(folder, op) if path.stat().st_size <= LARGEST), None)
+    return next((Picture(path, op) for path in _files(folder, op) if _is_png(path)), None)
+
+
+def _is_png(path: Path) -> bool:
+    """Whether a file of fitting size begins as a PNG does: what it is named after would be published unseen."""
+    try:
+        with path.open("rb") as file:
+            return path.stat().st_size <= LARGEST and file.read(len(_SIGNATURE)) == _SIGNATURE
+    except OSError:
+        return False
 
 
 def _files(folder: Path, op: str) -> Iterator[Path]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from dataclasses import dataclass
 
+from perfci.gitlab_api import Place, is_api, is_number, is_token
 from perfci.model import Reason
 from perfci.note.body import Links, safe_url
 from perfci.report.text import plain
@@ -15,25 +15,17 @@ TOKEN = "PERFCI_GITLAB_TOKEN"
 REPORT_URL = "PERFCI_REPORT_URL"
 """Set by the job that keeps the report, where that is not the note's own: its address."""
 
-_API = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~-]+)*/api/v4/?")
-_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
-_TOKEN = re.compile(r"[!-~]{8,512}")
 _PATH = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
 
 
 @dataclass(frozen=True)
-class Target:
-    """A merge request, and who writes to it; the token shows in no text of it."""
+class Target(Place):
+    """A merge request, and who writes to it."""
 
-    api: str
-    """address of the interface, without a slash at the end"""
-    project: int
+    project: int = 0
     """that the merge request belongs to: of a fork's the project that it is to go into"""
-    merge_request: int
+    merge_request: int = 0
     """its number within the project"""
-    token: str = field(repr=False)
-    certificates: str | None = None
-    """file with the certificates to trust, where they are not the system's"""
 
 
 def target(environ: Mapping[str, str]) -> Target | Reason:
@@ -46,36 +38,29 @@ def target(environ: Mapping[str, str]) -> Target | Reason:
     number, project, api = (environ.get(each, "") for each in ("CI_MERGE_REQUEST_IID", name, "CI_API_V4_URL"))
     if problem := _secret(token) or _place(number, name, project, api):
         return problem
-    return Target(api.rstrip("/"), int(project), int(number), token, environ.get("CI_SERVER_TLS_CA_FILE") or None)
+    certificates = environ.get("CI_SERVER_TLS_CA_FILE") or None
+    return Target(api.rstrip("/"), token, certificates, int(project), int(number))
 
 
 def _secret(token: str) -> Reason | None:
-    """A token that is there and can stand in a header, where what is wrong with it would be told with it."""
+    """A token that is there and can be one."""
     if not token:
         return Reason("note_no_token")
-    return None if _TOKEN.fullmatch(token) else Reason("note_token_malformed")
+    return None if is_token(token) else Reason("note_token_malformed")
 
 
 def _place(number: str, name: str, project: str, api: str) -> Reason | None:
     if not number:
         return Reason("note_no_merge_request")
-    if not _NUMBER.fullmatch(number):
+    if not is_number(number):
         return _invalid("CI_MERGE_REQUEST_IID", number)
-    if not _NUMBER.fullmatch(project):
+    if not is_number(project):
         return _invalid(name, project)
-    return None if _API.fullmatch(api) and _port(api) is not None else _invalid("CI_API_V4_URL", api)
+    return None if is_api(api) else _invalid("CI_API_V4_URL", api)
 
 
 def _invalid(name: str, found: str) -> Reason:
     return Reason("note_variable_invalid", {"name": name, "found": plain(found, 80)})
-
-
-def _port(url: str) -> int | None:
-    """The port that an address names, 0 where it names none; None where it is no address."""
-    try:
-        return urlsplit(url).port or 0
-    except ValueError:
-        return None
 
 
 def links(environ: Mapping[str, str], report: str | None = None) -> Links:

@@ -96,7 +96,7 @@ def _find(server: Server, key: str) -> _Found | Reason:
         return user.failure
     own = user.data.get("id") if isinstance(user.data, dict) else None
     if not isinstance(own, int):
-        return Reason("note_answer_unreadable", {"api": server.target.api})
+        return Reason("note_answer_unreadable", {"api": server.place.api})
     for page in _pages(server):
         if page.failure:
             return page.failure
@@ -120,7 +120,7 @@ def _pages(server: Server) -> Iterator[Answer]:
 
 
 def _notes(server: Server) -> str:
-    return f"/projects/{server.target.project}/merge_requests/{server.target.merge_request}/notes"
+    return f"/projects/{server.place.project}/merge_requests/{server.place.merge_request}/notes"
 
 
 def _own(note: Any, user: int, key: str) -> _Found | None:
@@ -176,7 +176,7 @@ def _upload(
 def _lacking(server: Server, picture: Picture, failure: Reason) -> Reason:
     """That a picture could not be uploaded; the note itself is written all the same."""
     why = failure.facts.get("told") or failure.facts.get("why") or say("no proper answer")
-    facts: dict[str, Fact] = {"name": picture.path.name, "api": server.target.api, "why": why}
+    facts: dict[str, Fact] = {"name": picture.path.name, "api": server.place.api, "why": why}
     return Reason("note_picture_failed", {**facts, "status": failure.facts.get("status")})
 
 
@@ -184,12 +184,12 @@ def _send(server: Server, picture: Picture) -> Answer:
     """The address of an uploaded picture."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", picture.path.name)
     file = (name, picture.path.read_bytes(), "image/png")
-    answer = server.ask("post", f"/projects/{server.target.project}/uploads", file=file)
+    answer = server.ask("post", f"/projects/{server.place.project}/uploads", file=file)
     if answer.failure:
         return answer
     url = answer.data.get("url") if isinstance(answer.data, dict) else None
     if not isinstance(url, str) or not safe_upload(url):
-        return Answer(failure=Reason("note_answer_unreadable", {"api": server.target.api}))
+        return Answer(failure=Reason("note_answer_unreadable", {"api": server.place.api}))
     return replace(answer, data=url)
 
 

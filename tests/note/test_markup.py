@@ -118,6 +118,11 @@ def test_any_mixture_is_harmless_and_read_as_it_is(reader):
             assert reader.seen(shown) == text.plain(mixed)
 
 
+@pytest.mark.parametrize("name", ["a::x", "`:tada", "a|:+1", "`@al"])
+def test_what_follows_a_name_ends_nothing_that_the_name_began(reader, name):
+    assert reader.findings(f"- {code(name)}: slower") == []
+
+
 def test_hardening_twice_is_as_once():
     rng = random.Random(6)
     for _ in range(500):

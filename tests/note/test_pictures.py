@@ -4,6 +4,8 @@ from perfci import report
 from perfci.note import pictures
 from perfci.note.pictures import LARGEST
 
+PNG = b"\x89PNG\r\n\x1a\n..."
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -14,7 +16,7 @@ def folder(tmp_path):
         "speedup-gelu.png",
         "duels-bias_relu.png",
     ):
-        (tmp_path / name).write_bytes(b"PNG")
+        (tmp_path / name).write_bytes(PNG)
     return tmp_path
 
 
@@ -32,7 +34,13 @@ def test_only_a_few_are_shown(examples, folder):
 
 
 def test_a_picture_that_is_too_large_gives_way_to_the_next(examples, folder):
-    (folder / "duels-softmax.png").write_bytes(b"x" * (LARGEST + 1))
+    (folder / "duels-softmax.png").write_bytes(PNG + b"x" * LARGEST)
+
+    assert pictures(examples.duelled()[1], folder)[0].path.name == "blocks-softmax.png"
+
+
+def test_a_file_that_is_no_picture_is_left_out_whatever_its_name(examples, folder):
+    (folder / "duels-softmax.png").write_text("<svg onload=alert(1)>", encoding="utf-8")
 
     assert pictures(examples.duelled()[1], folder)[0].path.name == "blocks-softmax.png"
 

@@ -14,7 +14,7 @@ GIVEN = {
 def test_a_merge_requests_pipeline_says_where_its_note_goes():
     found = target(GIVEN)
 
-    assert found == Target("https://gitlab.example.com/api/v4", 7, 3, GIVEN["PERFCI_GITLAB_TOKEN"])
+    assert found == Target("https://gitlab.example.com/api/v4", GIVEN["PERFCI_GITLAB_TOKEN"], None, 7, 3)
 
 
 def test_a_forks_note_goes_to_the_project_of_the_merge_request():

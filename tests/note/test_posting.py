@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from perfci import wording
+from perfci import gitlab_api, wording
 from perfci.errors import MissingPackageError
 from perfci.note import Links, Picture, Target, api, post, target
 from perfci.note.body import marker
@@ -308,8 +308,8 @@ def test_a_note_that_never_gets_through_is_given_up(gitlab, send, fault, waits):
 
 
 def test_a_server_that_does_not_answer_is_given_up(gitlab, send, fault, monkeypatch, waits):
-    monkeypatch.setattr(api, "TIMEOUT_S", 0.1)
-    monkeypatch.setattr(api, "WAITS_S", (1.0,))
+    monkeypatch.setattr(gitlab_api, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(gitlab_api, "WAITS_S", (1.0,))
     gitlab.plan("GET /user", fault(hang=True), fault(hang=True))
 
     assert [one.kind for one in send().problems] == ["note_timed_out"]
@@ -409,8 +409,8 @@ def test_the_token_is_in_no_message_exception_or_log(
 ):
     token = environ["PERFCI_GITLAB_TOKEN"]
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(api, "TIMEOUT_S", 0.1)
-    monkeypatch.setattr(api, "WAITS_S", ())
+    monkeypatch.setattr(gitlab_api, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(gitlab_api, "WAITS_S", ())
     told = {"body": f'{{"message": "the token {token} is bad", "error": "{token}"}}'.encode()}
     where = {"headers": {"Location": f"http://evil.invalid/?token={token}", "Retry-After": "1"}}
     gitlab.plan("GET /user", fault(**{**told, **where, **fault_of}))

@@ -1,0 +1,101 @@
+"""`perfci propose`: baselines and thresholds that another job changed, in a merge request or pushed to a branch.
+
+Unlike a note, a proposal that fails is a failed job: nobody else would ever see it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from perfci import propose as proposing
+from perfci import revision, settings
+from perfci.cli import answers, language
+from perfci.cli.exits import Exit
+from perfci.errors import PerfciError, UsageError
+from perfci.model import Reason
+from perfci.propose import Proposed, State, Wishes
+from perfci.report.text import plain
+from perfci.settings import Settings
+from perfci.wording import say, sentence
+
+
+def propose(source: Path, wishes: Wishes, project: Path, *, json: bool) -> int:
+    """Propose, or push; 0 where it is done or nothing was to be done, else 1 with a sentence for each reason."""
+    where = _settings(project)
+    target = proposing.target(wishes, os.environ)
+    if isinstance(target, Reason):
+        raise PerfciError(target.kind, **target.facts)
+    here = revision.read(where.root)
+    prefix = proposing.prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
+    done = proposing.propose(source.resolve(), where, target, prefix, title=wishes.title, dry_run=wishes.dry_run)
+    if json:
+        answers.print_record(_record(done))
+    else:
+        answers.plain(*map(plain, _told(done)))
+    for problem in done.problems:
+        print(f"perfci: {plain(sentence(problem))}", file=sys.stderr)
+    return Exit.PERFCI_FAILED if done.problems else Exit.OK
+
+
+def _settings(project: Path) -> Settings:
+    """The project's; in a job without a checkout those that hold where nothing else is said."""
+    try:
+        return language.load(project)
+    except UsageError as error:
+        if error.reason.kind != "no_project":
+            raise
+        return settings.at(project.resolve())
+
+
+def _told(done: Proposed) -> Iterator[str]:
+    if done.state is State.NOTHING:
+        yield say("Nothing to propose: baselines and thresholds are as the branch has them.")
+    if done.state is State.CONFLICTS:
+        yield say("Nothing was written.")
+    if done.proposal and done.state is not State.NOTHING:
+        yield from _listed(done)
+    if done.state is State.DRY:
+        yield say("Dry run: it would go to branch {branch}, and nothing was written.", branch=done.branch)
+    if done.commit:
+        yield say("Commit {commit} on branch {branch}.", commit=done.commit[:12], branch=done.branch)
+    if done.state is State.PROPOSED:
+        facts = {"number": done.merge_request, "url": done.url or ""}
+        new, old = say("Merge request !{number} is new: {url}", **facts), say("Merge request !{number}: {url}", **facts)
+        yield new if done.created else old
+
+
+def _listed(done: Proposed) -> Iterator[str]:
+    assert done.proposal is not None
+    found = done.proposal
+    yield say(
+        "Cases with other medians: {moved}; stored anew with the same: {same}; runs added to histories: {runs}; "
+        "thresholds tightened: {thresholds}.",
+        moved=len(found.cases),
+        same=found.same,
+        runs=found.runs,
+        thresholds=len(found.thresholds),
+    )
+    for path in found.files:
+        yield f"  {path}"
+
+
+def _record(done: Proposed) -> dict[str, object]:
+    found = done.proposal
+    return {
+        "state": str(done.state),
+        "branch": done.branch,
+        "commit": done.commit,
+        "merge_request": done.merge_request,
+        "url": done.url,
+        "created": done.created,
+        "files": found.files if found else (),
+        "cases": [{**asdict(case), "change": case.change} for case in found.cases] if found else (),
+        "thresholds": [asdict(each) for each in found.thresholds] if found else (),
+        "problems": [
+            {"kind": each.kind, "facts": dict(each.facts), "sentence": sentence(each)} for each in done.problems
+        ],
+    }

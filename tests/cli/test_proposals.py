@@ -1,0 +1,160 @@
+"""`perfci propose` and `perfci again` as commands: options, words, exit codes."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from perfci import propose as proposing
+from perfci import store
+from perfci.cli import agains
+from perfci.cli.main import run
+from perfci.model import Device, Environment, Plan, Reason, Run
+from perfci.plan import Request
+from perfci.propose import Proposed, State
+from perfci.propose.body import CaseMoved, Proposal
+
+TOLD = Proposal((CaseMoved("relu", "h200", "rows=1", 10.0, 9.0),), 3, (), 2, ("baselines/h200/relu.json",))
+
+
+@pytest.fixture(autouse=True)
+def _variables(monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("CI_", "PERFCI_"))]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def job(monkeypatch, tmp_path):
+    """A job's folder and variables, and no checkout."""
+    given = {
+        "PERFCI_PUSH_TOKEN": "glpat-Secret_of-the-tests.42",
+        "CI_API_V4_URL": "https://gitlab.example.com/api/v4",
+        "CI_PROJECT_ID": "7",
+        "CI_COMMIT_SHA": "c" * 40,
+        "CI_DEFAULT_BRANCH": "trunk",
+        "GIT_CEILING_DIRECTORIES": str(tmp_path.parent),
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@pytest.fixture
+def becomes(monkeypatch):
+    """What becomes of a proposal; keeps what it was asked for."""
+    asked = []
+
+    def planned(done):
+        def propose(*told, **more):
+            asked.append((told, more))
+            return done
+
+        monkeypatch.setattr(proposing, "propose", propose)
+        return asked
+
+    return planned
+
+
+def test_all_options_reach_the_proposal_without_a_checkout(job, becomes, capsys):
+    url = "https://gitlab.example.com/team/-/merge_requests/5"
+    asked = becomes(Proposed(State.PROPOSED, "bot/x", "d" * 40, 5, url, True, TOLD))
+
+    code = run(["propose", "--from", str(job), "--project", str(job), "--branch", "bot/x", "--title", "T"])
+
+    (source, settings, target, prefix), more = asked[0]
+    assert (code, source, prefix, more) == (0, job, "", {"title": "T", "dry_run": False})
+    assert settings.baselines == job / "baselines"
+    assert (target.project, target.base, target.target, target.branch) == (7, "c" * 40, "trunk", "bot/x")
+    shown = capsys.readouterr().out
+    assert "Merge request !5 is new" in shown and url in shown and "dddddddddddd" in shown
+    assert "baselines/h200/relu.json" in shown
+
+
+def test_conflicts_are_sentences_of_their_own_and_fail_the_job(job, becomes, capsys):
+    facts = {"path": "baselines/h200/relu.json\x1b[31m", "branch": "trunk", "commit": "abc"}
+    becomes(Proposed(State.CONFLICTS, "trunk", proposal=TOLD, problems=(Reason("propose_conflict", facts),) * 2))
+
+    code = run(["propose", "--project", str(job)])
+
+    seen = capsys.readouterr()
+    assert code == 1 and "Nothing was written" in seen.out
+    assert seen.err.count("was changed on trunk by commit abc") == 2 and "\x1b" not in seen.err
+
+
+@pytest.mark.parametrize("state", [State.NOTHING, State.DRY, State.PUSHED])
+def test_what_is_done_or_need_not_be_ends_with_0(job, becomes, capsys, state):
+    becomes(Proposed(state, "trunk", proposal=TOLD))
+
+    assert run(["propose", "--project", str(job)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_programs_get_every_case(job, becomes, capsys):
+    becomes(Proposed(State.PUSHED, "trunk", "d" * 40, proposal=TOLD))
+
+    assert run(["propose", "--project", str(job), "--format", "json"]) == 0
+
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["state"], answer["commit"], answer["problems"]) == ("pushed", "d" * 40, [])
+    assert answer["cases"][0]["change"] == pytest.approx(-0.1)
+
+
+def test_without_a_token_it_is_said_and_fails(job, monkeypatch, capsys):
+    monkeypatch.delenv("PERFCI_PUSH_TOKEN")
+
+    assert run(["propose", "--project", str(job)]) == 1
+    assert "PERFCI_PUSH_TOKEN" in capsys.readouterr().err
+
+
+def test_a_token_is_never_printed(job, capsys, monkeypatch):
+    monkeypatch.setenv("CI_API_V4_URL", "http://127.0.0.1:9/api/v4")
+    monkeypatch.setattr("perfci.gitlab_api.WAITS_S", ())
+    (job / "baselines").mkdir()
+
+    assert run(["propose", "--project", str(job)]) == 1
+
+    seen = capsys.readouterr()
+    assert "Secret" not in seen.out + seen.err and "could not be reached" in seen.err
+
+
+def test_agains_options_arrive(monkeypatch):
+    calls = []
+    monkeypatch.setattr(agains, "again", lambda *told, **more: calls.append((told, more)) or 77)
+
+    assert (
+        run(
+            [
+                "again",
+                "r",
+                "--device",
+                "cuda",
+                "--budget",
+                "3",
+                "--seed",
+                "5",
+                "--out",
+                "o",
+                "--devices",
+                "0,1",
+                "--strict",
+            ]
+        )
+        == 77
+    )
+
+    wanted = Request(device="cuda", budget_s=3.0, seed=5, devices="0,1")
+    assert calls == [((Path("r"), wanted, Path(), Path("o")), {"strict": True, "json": False, "html": False})]
+
+
+def test_an_answer_is_never_written_over_the_run_that_it_is_about(tmp_path, capsys):
+    (tmp_path / "kernels").mkdir()
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    environment = Environment(Device("fake", "Fake One", "fake-one"), "virtual", "3.11", {}, "host", "Linux")
+    found = Run("r", "2026-01-01T00:00:00Z", "0.1.0", "perfci check", environment, Plan((), 1, 1.0, "fake"))
+    store.write_run(found, reports)
+
+    assert run(["again", str(reports), "--out", str(reports), "--project", str(tmp_path)]) == 1
+    assert "--out" in capsys.readouterr().err
+    assert store.read_run(reports).id == "r"

@@ -1,0 +1,128 @@
+"""A nightly run's INCONCLUSIVE cases, duelled again on the fake device in a real git repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+
+import pytest
+
+from perfci import store
+from tests.closed_schemas import faults
+from tests.git_repositories import alone, commit_all, git
+
+THROTTLED = '\nthrottle = ["thermal"]\n'
+
+
+@pytest.fixture(autouse=True)
+def _own_git(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
+        monkeypatch.delenv(name)
+
+
+class Nightly:
+    """A project on main whose baselines were accepted at its first commit, and committed after."""
+
+    def __init__(self, project):
+        self.project = project
+        self.root = project.root
+        shutil.rmtree(self.root / "kernels" / "row_sum")
+        git(self.root, "init", "-q", "-b", "main")
+        (self.root / ".gitignore").write_text("reports/\n__pycache__/\n")
+        self.first = commit_all(self.root)
+        project.check()
+        assert project.accept().code == 0
+        commit_all(self.root)
+
+    def slow_down(self, op, us, before="40.0"):
+        self.project.edit(op, "triton", f"US_PER_MEGABYTE = {before}", f"US_PER_MEGABYTE = {us}")
+        return commit_all(self.root)
+
+    def hot_check(self):
+        """The whole project, on a device so hot that nothing can be said."""
+        settings = self.root / "pyproject.toml"
+        text = settings.read_text()
+        settings.write_text(text + THROTTLED)
+        answer = self.project.check()
+        settings.write_text(text)
+        return answer
+
+    def again(self, *arguments):
+        return self.project.perfci("again", str(self.root / "reports"), "--format", "json", *arguments)
+
+    @property
+    def run(self):
+        return store.read_run(self.root / "reports" / "again")
+
+
+@pytest.fixture
+def nightly(project):
+    return Nightly(project)
+
+
+@pytest.mark.slow
+def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
+    head = nightly.slow_down("scale", 43.0)
+    hot = nightly.hot_check()
+    assert hot.code == 3 and hot.verdicts("scale") >= {"INCONCLUSIVE"}, hot.out
+
+    answer = nightly.again("--seed", "7")
+
+    assert answer.code == 2, answer.err
+    assert answer.verdicts("scale") == {"REGRESSED"}
+    assert answer.verdicts("relu") <= {"UNCHANGED", "PASS"}
+    row = next(row for row in answer.rows.values() if row["op"] == "scale")
+    since = next(each for each in row["also"] if each["kind"] == "slower_since")
+    case = row["case"]
+    assert since["facts"]["command"] == f"perfci bisect --op scale --case {case} {nightly.first[:12]} {head[:12]}"
+    run = nightly.run
+    assert (run.plan.base.how, run.plan.base.commit) == ("again", nightly.first)
+    assert faults(json.loads((nightly.root / "reports/again/run.json").read_text()), "run.schema.json") == []
+    text = (nightly.root / "reports" / "again" / "report.md").read_text()
+    assert "duelled again" in text
+    # Judged once more from the file, it says the same; and the run that was read is still there.
+    stored = nightly.project.perfci("compare", str(nightly.root / "reports" / "again"), "--format", "json")
+    assert (stored.code, stored.verdicts("scale")) == (2, {"REGRESSED"})
+    assert store.read_run(nightly.root / "reports").id == run.plan.again.run
+
+
+@pytest.mark.slow
+def test_each_case_is_held_against_its_own_last_conclusive_commit(nightly):
+    """Of two ops that nothing could be said about, one was accepted since the other."""
+    nightly.slow_down("scale", 43.0)
+    second = nightly.slow_down("relu", 39.0)
+    nightly.project.check()
+    assert nightly.project.perfci("accept", str(nightly.root / "reports"), "--op", "relu").code == 0
+    commit_all(nightly.root)
+    head = nightly.slow_down("relu", 39.01, "39.0")
+    nightly.hot_check()
+
+    answer = nightly.again("--seed", "7")
+
+    commits = {each.op: each.commit for each in nightly.run.plan.again.cases}
+    assert commits == {"relu": second, "scale": nightly.first}
+    assert (answer.code, answer.verdicts("scale"), "REGRESSED" in answer.verdicts("relu")) == (2, {"REGRESSED"}, False)
+    assert git(nightly.root, "rev-parse", "HEAD") == head
+    before = {op: store.read_baseline(nightly.root / f"baselines/fake-one/{op}.json") for op in ("relu", "scale")}
+    assert nightly.project.perfci("accept", str(nightly.root / "reports" / "again")).code == 2  # the slower ones
+    after = {op: store.read_baseline(nightly.root / f"baselines/fake-one/{op}.json") for op in ("relu", "scale")}
+    assert after["scale"] == before["scale"]
+    assert [case.case for case in after["relu"].cases] == [case.case for case in before["relu"].cases]
+    assert {run.environment.commit for run in after["relu"].runs} == {head}
+    rows = store.read_launches(nightly.root / "reports" / "again").rows
+    assert {row.op for row in rows} == {"relu", "scale"}
+
+
+def test_a_run_about_which_all_could_be_said_needs_nothing_again(nightly):
+    nightly.project.check()
+
+    answer = nightly.project.perfci("again", str(nightly.root / "reports"))
+
+    assert (answer.code, answer.err) == (0, "")
+    assert re.search(r"Nothing of run \S+ is to be duelled again", answer.out)
+    assert nightly.run.ops == ()
+    accepted = nightly.project.perfci("accept", str(nightly.root / "reports" / "again"))
+    assert accepted.code == 0
