@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from perfci.scaffold import component
+
 ROOT = Path(__file__).parents[1]
 PIPELINE = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())
 SETUP = ROOT / "requirements" / "setup.sh"
@@ -23,23 +25,39 @@ def test_the_pipeline_fits_gitlabs_schema():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_check_runs_on_a_gpu_and_keeps_its_report_whatever_comes():
-    job = PIPELINE["check"]
+def test_the_kernels_are_checked_by_the_component_that_others_include():
+    (included,) = PIPELINE["include"]
 
-    assert job["tags"] == ["gpu"]
-    assert job["artifacts"]["when"] == "always"
-    assert job["artifacts"]["paths"] == ["reports/"]
-    assert job["artifacts"]["expose_as"]
+    assert (ROOT / included["local"]).is_file()
+    assert included["inputs"].keys() <= component.inputs().keys()
+    assert included["inputs"]["stage"] in PIPELINE["stages"]
 
 
-def test_only_warnings_may_fail_without_stopping_the_merge_request():
-    assert PIPELINE["check"]["allow_failure"] == {"exit_codes": [3]}
-    assert not any("allow_failure" in PIPELINE[job] for job in ("lint", "test"))
+def test_beside_a_token_runs_no_perfci_of_the_merge_request():
+    """pip would run the change's own build and code there."""
+    included = component.filled(PIPELINE["include"][0]["inputs"])
+    jobs = yaml.safe_load(included)
+    with_token = [name for name, job in jobs.items() if "environment" in job]
+
+    assert with_token
+    assert all(PIPELINE[name]["variables"]["PERFCI"].endswith("@$CI_DEFAULT_BRANCH") for name in with_token)
+
+
+def test_what_the_components_jobs_install_and_run_in_is_what_this_repository_does():
+    inputs = {name: each["default"] for name, each in component.inputs().items()}
+    pins = [line.split(";")[0].strip() for line in (ROOT / "requirements" / "cpu.txt").read_text().splitlines()]
+
+    assert set(inputs["cpu_packages"].split()) <= set(pins)
+    assert inputs["cpu_image"] == PIPELINE["default"]["image"]
 
 
 def test_lint_and_test_run_anywhere_by_the_same_commands_as_at_home():
-    assert (PIPELINE["lint"]["script"], PIPELINE["test"]["script"]) == ("make lint", "make test")
-    assert not any("tags" in PIPELINE[job] for job in ("lint", "test"))
+    assert (PIPELINE["lint"]["script"], PIPELINE["test"]["script"]) == ("make lint", ".ci/run test")
+    assert not any({"tags", "allow_failure"} & PIPELINE[job].keys() for job in ("lint", "test"))
+
+
+def test_nothing_that_a_merge_request_could_write_is_cached():
+    assert not any("cache" in job for job in PIPELINE.values() if isinstance(job, dict))
 
 
 def test_the_history_is_there_to_find_the_base():
@@ -73,11 +91,57 @@ def test_the_shell_scripts_parse(script):
     assert subprocess.run([shell, "-n", script], check=False).returncode == 0
 
 
-def test_the_projects_own_check_is_executable_and_lints_and_tests():
-    script = ROOT / ".ci" / "run"
+@pytest.fixture
+def bare(tmp_path):
+    """Runs .ci/run's copy on a machine that has only make, git and Python; says what was made."""
+    folder, programs = tmp_path / "clone", tmp_path / "bin"
+    for path in (folder / ".ci", programs):
+        path.mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
+    for name in ("bash", "dirname", "id", "mktemp", "rm", "git", "python3"):
+        (programs / name).symlink_to(shutil.which(name))
+    log = tmp_path / "made"
+    (programs / "make").write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
+    (programs / "make").chmod(0o755)
 
-    assert os.access(script, os.X_OK)
-    assert {"make lint", "make test"} <= set(script.read_text().splitlines())
+    def run(*targets: str, **others: str) -> tuple[list[str], subprocess.CompletedProcess[str]]:
+        for name, does in others.items():
+            (programs / name.replace("_", "-")).write_text(f"#!/bin/sh\n{does}\n")
+            (programs / name.replace("_", "-")).chmod(0o755)
+        command = [str(folder / ".ci" / "run"), *targets]
+        environment = {"PATH": str(programs), "PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return log.read_text().splitlines() if log.exists() else [], done
+
+    return run
+
+
+def test_the_projects_own_check_lints_and_tests_on_a_bare_machine(bare):
+    made, done = bare()
+
+    assert (made, done.returncode) == (["lint", "test"], 0), done.stderr
+    assert done.stderr.splitlines()[0].startswith("Not here: chromium rsync nodejs npm;")
+    assert "Not here: gitlab-ci-local; the tests that need it skip." in done.stderr
+
+
+def test_the_projects_own_check_makes_the_targets_that_are_named(bare):
+    assert bare("test")[0] == ["test"]
+
+
+def test_packages_that_cannot_be_had_stop_nothing(bare):
+    made, done = bare(id="echo 0", apt_get="exit 100", npm="exit 1")
+
+    assert (made, done.returncode) == (["lint", "test"], 0), done.stderr
+    assert "Not here: chromium rsync;" in done.stderr
+
+
+def test_a_gitlab_ci_local_that_is_brought_along_is_found_by_the_tests(bare, tmp_path):
+    does = 'mkdir -p "$3/node_modules/.bin"; : > "$3/node_modules/.bin/gitlab-ci-local"'
+    made, done = bare(npm=does.replace("mkdir", shutil.which("mkdir")), make=f'echo "$PATH" > {tmp_path}/made')
+
+    assert done.returncode == 0, done.stderr
+    assert made[0].split(":")[0].endswith("/node_modules/.bin")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("tmp.")], "it cleans up behind itself"
 
 
 def set_up(folder: Path, python: str) -> subprocess.CompletedProcess[str]:

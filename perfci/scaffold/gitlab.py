@@ -16,30 +16,19 @@ from pathlib import Path
 import yaml
 
 from perfci.model import Reason
+from perfci.scaffold import component
 from perfci.scaffold.edits import Edit, appended, line_end, read
 
 FILE = ".gitlab-ci.yml"
 
-MERGE_REQUESTS = """\
-  rules:
-    - if: $CI_PIPELINE_SOURCE == "merge_request_event"
-    - if: $CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH"""
-"""When the jobs run where pipelines of merge requests are in use."""
-
-BRANCHES = """\
-  # As your other jobs, in pipelines of branches. In a project with pipelines of merge requests take these instead:
-  #   - if: $CI_PIPELINE_SOURCE == "merge_request_event"
-  #   - if: $CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH
-  rules:
-    - if: $CI_COMMIT_BRANCH"""
-"""Where none are in use: jobs that alone have a merge request's pipeline would hide the others' failures there."""
-
-GUARD = "Set PERFCI in {file} to what pip installs perfci from, such as git+https://HOST/GROUP/perfci.git@TAG"
+MERGE_REQUESTS, BRANCHES = "merge_requests", "branches"
+"""In which pipelines the jobs run. Where none of merge requests are in use it is those of branches: jobs that alone
+have a merge request's pipeline would hide the others' failures there."""
 
 _OPEN = 'PERFCI: ""'
 _CHECKS = re.compile(r"\bperfci\b[^\n]*\bcheck\b")
+_COMPONENT = re.compile(r"\bperfci/check@")
 _HAS_MERGE_REQUESTS = re.compile(r"merge_?request", re.IGNORECASE)
-_PLACEHOLDER = re.compile(r"<<(\w+)>>")
 
 Value = list[tuple[str, ...]]
 """A piece of YAML as its parser's events, without what is only style."""
@@ -79,7 +68,7 @@ def plan(wanted: Wanted) -> Iterator[Edit | Note]:
     path = wanted.top / FILE
     text = read(path)
     if text is None:
-        whole = template("pipeline.yml", {}) + jobs(wanted, FILE, "test", MERGE_REQUESTS)
+        whole = template("pipeline.yml") + jobs(wanted, "test", MERGE_REQUESTS)
         yield Edit(path, None, whole)
         yield from _unfilled(wanted, path, whole)
         return
@@ -97,26 +86,22 @@ def plan(wanted: Wanted) -> Iterator[Edit | Note]:
         yield from _filled(wanted, own if own.is_file() else path, read(own) or text)
 
 
-def jobs(wanted: Wanted, file: str, stage: str, rules: str) -> str:
-    """The two jobs, as the text of a file of this name."""
+def jobs(wanted: Wanted, stage: str, pipelines: str) -> str:
+    """The jobs of perfci's CI/CD component, with what is known of the project."""
     values = {
         "suffix": wanted.suffix,
         "stage": stage,
-        "rules": rules,
-        "install": json.dumps(wanted.install or ""),
-        "guard": "" if wanted.install else _guard(file),
-        "folder": json.dumps(wanted.folder) if wanted.folder else "",
-        "reports": json.dumps(f"{wanted.reports}/"),
-        "static_reports": json.dumps(f"{wanted.reports}/static/"),
+        "pipelines": pipelines,
+        "install": wanted.install or "",
+        "project": wanted.folder or ".",
+        "reports": wanted.reports,
     }
-    return template("jobs.yml", values)
+    return component.filled(values)
 
 
-def template(name: str, values: Mapping[str, str]) -> str:
-    """A template with its <<names>> filled in; a line whose name stands for nothing is left out."""
-    text = resources.files("perfci.scaffold").joinpath("templates", "init", name).read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not _stands_for_nothing(line, values)]
-    return "".join(f"{_PLACEHOLDER.sub(lambda found: values[found[1]], line)}\n" for line in lines)
+def template(name: str) -> str:
+    """The text of a file to be made."""
+    return resources.files("perfci.scaffold").joinpath("templates", "init", name).read_text(encoding="utf-8")
 
 
 def extended(text: str, file: str) -> str | None:
@@ -189,10 +174,18 @@ def _runs(entries: Mapping[str, Value], wanted: Wanted) -> bool:
 
 
 def _checks(key: str, value: Value, wanted: Wanted) -> bool:
-    checks = any(_CHECKS.search(text) for text in _scalars(value))
+    checks = _includes(value) if key == "include" else any(_CHECKS.search(text) for text in _scalars(value))
     if wanted.folder:
         return checks and any(wanted.folder in text for text in _scalars(value))
-    return checks and not key.startswith("perfci-check-")
+    of_another = tuple(f"{name}-" for name in component.jobs())
+    return checks and not key.startswith(of_another)
+
+
+def _includes(value: Value) -> bool:
+    """Whether perfci's component is included, as one or as a file of its project."""
+    names = _scalars(value)
+    from_project = any(text.endswith("templates/check.yml") for text in names)
+    return any(_COMPONENT.search(text) for text in names) or (from_project and any("perfci" in text for text in names))
 
 
 def _stage(entries: Mapping[str, Value]) -> str:
@@ -210,8 +203,8 @@ def _own_file(wanted: Wanted, own: Path, text: str, entries: Mapping[str, Value]
     if there is not None:
         yield from _filled(wanted, own, there)
         return
-    rules = MERGE_REQUESTS if _HAS_MERGE_REQUESTS.search(text) else BRANCHES
-    made = jobs(wanted, _from(own, wanted), _stage(entries), rules)
+    pipelines = MERGE_REQUESTS if _HAS_MERGE_REQUESTS.search(text) else BRANCHES
+    made = jobs(wanted, _stage(entries), pipelines)
     yield Edit(own, None, made)
     yield from _unfilled(wanted, own, made)
 
@@ -308,15 +301,3 @@ def _line(error: yaml.YAMLError) -> int:
 
 def _from(path: Path, wanted: Wanted) -> str:
     return path.relative_to(wanted.top).as_posix()
-
-
-def _guard(file: str) -> str:
-    """A command as YAML that ends the job with a word where nobody said what to install."""
-    said = GUARD.format(file=file)
-    return f"""'test -n "$PERFCI" || {{ echo "{said}"; exit 1; }}'"""
-
-
-def _stands_for_nothing(line: str, values: Mapping[str, str]) -> bool:
-    names = _PLACEHOLDER.findall(line)
-    alone = _PLACEHOLDER.sub("", line).strip() in {"", "-", "- cd"}
-    return bool(names) and alone and not any(values[name] for name in names)

@@ -28,6 +28,9 @@ __all__ = ["Edit", "Note", "Setup", "plan", "write"]
 EXAMPLES = ("kernels", "baselines", "thresholds")
 """Folders whose files belong into git."""
 
+HISTORIES = "*.history.jsonl"
+"""Files to which branches append."""
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -125,6 +128,8 @@ def _steps(place: _Place, team: Sequence[str], install: str | None) -> Iterator[
             yield Note(Reason("init_folder_outside", facts))
     yield from _settings(place)
     yield from (edit for name in kept for edit in _folder_of(place, name))
+    if "baselines" in kept:
+        yield from _histories_joined(place)
     if "reports" in kept:
         yield from _reports_ignored(place)
     yield from _ci(place, install)
@@ -142,7 +147,7 @@ def _settings(place: _Place) -> Iterator[Edit | Note]:
     if settings.has_table(place.settings.root):
         return
     path = place.settings.root / settings.FILE
-    text, table = read(path), template("settings.toml", {})
+    text, table = read(path), template("settings.toml")
     after = appended(text or "", table.splitlines())
     try:
         tomllib.loads(after)
@@ -156,12 +161,20 @@ def _folder_of(place: _Place, name: str) -> Iterator[Edit]:
     """What keeps a folder in git: the thresholds, or a word on what belongs there, unless something does already."""
     folder = _folder(place, name)
     if name == "thresholds":
-        path, text = folder / "default.yaml", template("thresholds.yaml", {})
+        path, text = folder / "default.yaml", template("thresholds.yaml")
     else:
-        path, text = folder / "README.md", template(f"{name}.md", {})
+        path, text = folder / "README.md", template(f"{name}.md")
     needed = name in {"thresholds", "reports"} or not folder.is_dir() or not any(folder.iterdir())
     if needed and read(path) is None:
         yield Edit(path, None, text)
+
+
+def _histories_joined(place: _Place) -> Iterator[Edit]:
+    """The line by which git keeps both branches' lines of a history, each of which stands alone."""
+    path = _folder(place, "baselines") / ".gitattributes"
+    text = read(path)
+    if not any(line.split()[:1] == [HISTORIES] for line in (text or "").splitlines()):
+        yield Edit(path, text, appended(text or "", [f"{HISTORIES} merge=union"]))
 
 
 def _reports_ignored(place: _Place) -> Iterator[Edit | Note]:

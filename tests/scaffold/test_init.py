@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -17,7 +18,7 @@ import yaml
 from perfci import settings, thresholds
 from perfci.cli.main import run
 from perfci.errors import StoredFileError, UsageError
-from perfci.scaffold import gitlab, init, owners
+from perfci.scaffold import component, gitlab, init, owners
 from perfci.settings import KEYS
 from perfci.thresholds import CaseThresholds, Thresholds
 from perfci.wording import sentence
@@ -29,6 +30,7 @@ MADE = {
     ".gitignore",
     ".gitlab-ci.yml",
     "CODEOWNERS",
+    "baselines/.gitattributes",
     "baselines/README.md",
     "kernels/README.md",
     "pyproject.toml",
@@ -97,7 +99,7 @@ def test_every_threshold_stands_in_the_default_file(repository):
     set_up(repository)
     text = (repository / "thresholds" / "default.yaml").read_text()
 
-    named = set(re.findall(r"^(?:# )?([a-z_]+):", text, re.MULTILINE))
+    named = set(re.findall(r"^(?:# )?([a-z0-9_]+):", text, re.MULTILINE))
     write(repository / "thresholds" / "default.yaml", "zzzzzz: 1\n")
     with pytest.raises(StoredFileError) as caught:
         thresholds.load(repository / "thresholds")
@@ -109,10 +111,10 @@ def test_the_commented_thresholds_are_ones_that_can_be_read(repository):
     set_up(repository)
     path = repository / "thresholds" / "default.yaml"
     lines = path.read_text().splitlines()
-    shown = [line.removeprefix("# ") for line in lines if re.match(r"# [a-z_]+: \S+( %)?$", line)]
+    shown = [line.removeprefix("# ") for line in lines if re.match(r"# [a-z0-9_]+: \S+( %)?$", line)]
     path.write_text("\n".join(shown))
 
-    assert len(shown) == 7
+    assert len(shown) == 13
     assert thresholds.load(repository / "thresholds").default.speedup == 1.2
 
 
@@ -166,10 +168,12 @@ def test_a_table_that_is_there_is_left_alone_and_its_folders_are_used(repository
 
     assert path.read_text() == text
     made = {"src/ops/README.md", "perf/baselines/README.md", "perf/default.yaml", "out/README.md"}
+    made |= {"perf/baselines/.gitattributes"}
     assert set(files(repository)) == made | {"pyproject.toml", ".gitignore", ".gitlab-ci.yml", "CODEOWNERS"}
     assert (repository / ".gitignore").read_text().splitlines()[:2] == ["/out/*", "!/out/README.md"]
     assert (repository / "CODEOWNERS").read_text().splitlines()[1:] == ["/perf/ @kernels", "/perf/baselines/ @kernels"]
-    assert yaml.safe_load((repository / ".gitlab-ci.yml").read_text())["perfci-check"]["artifacts"]["paths"] == ["out/"]
+    jobs = yaml.safe_load((repository / ".gitlab-ci.yml").read_text())
+    assert jobs["perfci-merge"]["artifacts"]["paths"] == ["out/"]
 
 
 def test_a_damaged_pyproject_is_an_error_and_nothing_is_written(repository):
@@ -205,30 +209,20 @@ def test_a_folder_outside_of_the_repository_is_left_to_the_user(repository):
 # --- CI ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_pipeline_made_fits_gitlabs_schema_and_runs_both_jobs(repository):
+def test_the_pipeline_made_fits_gitlabs_schema_and_is_the_component_filled_in(repository):
     set_up(repository)
     path = repository / ".gitlab-ci.yml"
     pipeline = yaml.safe_load(path.read_text())
 
     fits_gitlab(path)
-    assert pipeline[".perfci"]["variables"] == {"GIT_DEPTH": 0, "PERFCI": SPEC}
-    assert pipeline[".perfci"]["allow_failure"] == {"exit_codes": [3]}
-    assert pipeline["perfci-static"]["script"] == ["perfci static"]
-    assert pipeline["perfci-check"]["script"] == ["perfci check --device cuda"]
-    assert pipeline["perfci-check"]["tags"] == ["gpu"]
-    assert all(pipeline[job]["artifacts"]["when"] == "always" for job in ("perfci-static", "perfci-check"))
-
-
-def test_what_jobs_install_and_run_in_is_what_this_repository_does(repository):
-    set_up(repository)
-    pipeline = yaml.safe_load((repository / ".gitlab-ci.yml").read_text())
-    ours = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())
-    pins = [line.split(";")[0] for line in (ROOT / "requirements" / "cpu.txt").read_text().splitlines()]
-
-    (installed,) = (line for line in pipeline["perfci-static"]["before_script"] if line.startswith("pip install"))
-    assert set(re.findall(r'"((?:torch|triton)==[^"]+)"', installed)) <= set(pins)
-    assert pipeline["perfci-check"]["image"] == ours["check"]["image"]
-    assert pipeline["perfci-static"]["image"] == ours["default"]["image"]
+    assert {name: pipeline[".perfci"]["variables"][name] for name in ("PERFCI", "PERFCI_PROJECT")} == {
+        "PERFCI": SPEC,
+        "PERFCI_PROJECT": ".",
+    }
+    jobs = {name for name in pipeline if name.startswith("perfci-")}
+    assert {"perfci-static", "perfci-plan", "perfci-check", "perfci-merge", "perfci-note"} <= jobs
+    assert pipeline[".perfci:device"]["tags"] == ["gpu"]
+    assert pipeline | yaml.safe_load(component.filled({"install": SPEC})) == pipeline
 
 
 PIPELINES = {
@@ -334,15 +328,22 @@ def test_the_jobs_run_where_the_users_own_do(repository, text, rules):
     set_up(repository)
 
     jobs = yaml.safe_load((repository / ".gitlab" / "perfci.yml").read_text())
-    assert [rule["if"] for rule in jobs[".perfci"]["rules"]] == rules
+    (place,) = (jobs[name] for name in jobs["perfci-check"]["extends"] if ":in-" in name)
+    assert [rule["if"] for rule in place["rules"]] == rules
 
 
-@pytest.mark.parametrize("included", [False, True])
-def test_a_pipeline_that_runs_perfci_already_is_left_alone(repository, included):
-    job = "speed:\n  script:\n    - .venv/bin/perfci check --device cuda\n"
-    if included:
-        write(repository / "ci" / "speed.yml", job)
-    write(repository / ".gitlab-ci.yml", "include: /ci/speed.yml\n" if included else job)
+RUNNING = {
+    "a job": "speed:\n  script:\n    - .venv/bin/perfci check --device cuda\n",
+    "a file": "include: /ci/speed.yml\n",
+    "the component": "include:\n  - component: $CI_SERVER_FQDN/tools/perfci/check@1\n    inputs: {shards: 2}\n",
+    "the component's file": "include:\n  - project: tools/perfci\n    ref: v1\n    file: /templates/check.yml\n",
+}
+
+
+@pytest.mark.parametrize("text", RUNNING.values(), ids=RUNNING)
+def test_a_pipeline_that_runs_perfci_already_is_left_alone(repository, text):
+    write(repository / "ci" / "speed.yml", RUNNING["a job"])
+    write(repository / ".gitlab-ci.yml", text)
 
     found = set_up(repository, "@kernels")
 
@@ -357,12 +358,14 @@ def test_jobs_that_do_not_know_what_to_install_say_so_and_are_filled_in_later(re
     monkeypatch.setattr(init, "installed_from", lambda: None)
     first = set_up(repository, "@kernels", install=None)
     path = repository / ".gitlab-ci.yml"
-    script = yaml.safe_load(path.read_text())["perfci-check"]["before_script"]
+    script = yaml.safe_load(path.read_text())[".perfci"]["before_script"]
 
     assert kinds(first) == ["init_install_open"]
-    done = subprocess.run(["sh", "-ec", script[0]], env={"PERFCI": ""}, capture_output=True, text=True, check=False)
+    environment = {"PERFCI": "", "PATH": str(repository)}
+    command = [shutil.which("sh"), "-ec", script[0]]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "Set PERFCI in .gitlab-ci.yml" in done.stdout
+    assert done.stdout.startswith("Set PERFCI (the input install) to what pip installs perfci from")
     fits_gitlab(path)
 
     second = set_up(repository, "@kernels")
@@ -512,8 +515,8 @@ def test_a_folder_of_a_repository_with_no_project_becomes_one_of_its_own(reposit
     places = [repository / each["local"] for each in included]
     assert [path.name for path in places] == ["perfci-ops-fast.yml", "perfci-ops-small-ones.yml"]
     jobs = [yaml.safe_load(path.read_text()) for path in places]
-    assert jobs[0]["perfci-check-ops-fast"]["script"] == ['cd "ops/fast"', "perfci check --device cuda"]
-    assert jobs[1]["perfci-check-ops-small-ones"]["artifacts"]["paths"] == ["ops/Small Ones/reports/"]
+    assert jobs[0][".perfci-ops-fast"]["variables"]["PERFCI_PROJECT"] == "ops/fast"
+    assert jobs[1]["perfci-merge-ops-small-ones"]["artifacts"]["paths"] == ["ops/Small Ones/reports/"]
     assert "/ops/Small\\ Ones/baselines/ @kernels" in (repository / "CODEOWNERS").read_text()
     assert (repository / "ops" / "fast" / ".gitignore").is_file()
     fits_gitlab(*places)
@@ -691,3 +694,30 @@ def test_a_folder_that_may_not_be_written_is_one_sentence(repository, capsys):
 
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert files(repository) == {}
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
+
+
+def test_git_joins_the_lines_that_two_branches_append_to_a_history(repository):
+    set_up(repository)
+    path = write(repository / "baselines" / "gpu" / "op.history.jsonl", "one\n")
+    git(repository, "add", "--all")
+    git(repository, "commit", "-q", "-m", "one")
+    for branch in ("a", "b"):
+        git(repository, "checkout", "-q", "-b", branch, "main")
+        path.write_text(f"one\n{branch}\n")
+        git(repository, "commit", "-q", "-a", "-m", branch)
+
+    git(repository, "merge", "-q", "-m", "both", "a")
+
+    assert sorted(path.read_text().splitlines()) == ["a", "b", "one"]
+
+
+def test_a_rule_about_histories_that_is_there_stays(repository):
+    text = "*.history.jsonl -text\n"
+    path = write(repository / "baselines" / ".gitattributes", text)
+
+    set_up(repository)
+
+    assert path.read_text() == text

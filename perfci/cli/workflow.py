@@ -1,0 +1,66 @@
+"""Runners of GitHub and Azure obey lines of a job's log: nothing that perfci prints there becomes such a command.
+
+`::error::`, `::add-mask::` and their like count at the start of a line, `##[error]` and `##vso[...]` anywhere in one.
+Case ids, exceptions and file names come from whoever wrote the change, and lines are broken where they are too long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO, cast
+
+RUNNERS = ("GITHUB_ACTIONS", "TF_BUILD")
+"""Variables that say that such a runner reads what is printed; Gitea's and Forgejo's set the first too."""
+
+_COMMAND = re.compile(r"(?P<colon>(?:^|(?<=[\r\n]))[^\S\r\n]*:)(?=:)|(?P<hash>#)(?=#(?:vso)?\[)")
+
+
+def harmless(text: str) -> str:
+    """Whole lines, with a blank where a command would begin.
+
+    >>> harmless("::error::x ##[error]y std::vector")
+    ': :error::x # #[error]y std::vector'
+    """
+    return _COMMAND.sub(r"\g<0> ", text)
+
+
+@contextlib.contextmanager
+def guarded(variables: Mapping[str, str]) -> Iterator[None]:
+    """Within, what is printed on such a runner is harmless to it; elsewhere it stays as it is."""
+    if not any(variables.get(name) for name in RUNNERS):
+        yield
+        return
+    out, err = _Lines(sys.stdout), _Lines(sys.stderr)
+    with contextlib.redirect_stdout(cast(TextIO, out)), contextlib.redirect_stderr(cast(TextIO, err)):
+        try:
+            yield
+        finally:
+            for each in (out, err):
+                with contextlib.suppress(OSError, ValueError):  # whoever read it has gone
+                    each.flush()
+
+
+class _Lines:
+    """A stream that is written line by line, since a command may come in pieces."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        whole, end, rest = (self._rest + text).rpartition("\n")
+        self._rest = rest
+        if end:
+            self._stream.write(harmless(whole) + end)
+        return len(text)
+
+    def flush(self) -> None:
+        rest, self._rest = self._rest, ""
+        self._stream.write(harmless(rest))
+        self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,90 @@
+"""What a runner of GitHub's reads out of a log, kept from being read out of what perfci prints."""
+
+import doctest
+import io
+import sys
+
+import pytest
+
+from perfci.cli import workflow
+from perfci.cli.main import run
+from perfci.cli.workflow import guarded, harmless
+
+
+def test_what_the_docstrings_show():
+    assert doctest.testmod(workflow).failed == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "::error::x",
+        "  \u2003::add-mask::x",
+        "a\r::set-output name=x::y",
+        "a\n\t::stop-commands::x",
+        "see ##[add-mask]x",
+        "###[group]x",
+        "##vso[task.setvariable variable=x]y",
+        "::::error::",
+    ],
+)
+def test_a_command_is_none_any_more_and_can_still_be_read(line):
+    shown = harmless(line)
+
+    assert not any(part.strip().startswith("::") for part in shown.splitlines())
+    assert "##[" not in shown and "##vso[" not in shown
+    assert shown.replace(" ", "") == line.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    "line", ["std::vector ::x", "rows=1::2", "## heading", "#[x]", ":: ".strip()[:1], "http://x/#1"]
+)
+def test_other_lines_stay_as_they_are(line):
+    assert harmless(line) == line
+
+
+@pytest.mark.parametrize("variable", ["GITHUB_ACTIONS", "TF_BUILD"])
+def test_a_command_in_pieces_is_none_either(variable, capsys):
+    with guarded({variable: "true"}):
+        for piece in ("a\n:", ":err", "or::x", "\n", "#", "#[x]\n", "rest"):
+            sys.stdout.write(piece)
+        print("##[x]", file=sys.stderr)
+
+    seen = capsys.readouterr()
+    assert seen.out == "a\n: :error::x\n# #[x]\nrest"
+    assert seen.err == "# #[x]\n"
+
+
+def test_elsewhere_nothing_is_changed(capsys):
+    with guarded({"CI": "true"}):
+        print("::error::x ##[y]")
+
+    assert capsys.readouterr().out == "::error::x ##[y]\n"
+
+
+def test_the_streams_are_the_old_ones_afterwards_also_after_an_error():
+    before = sys.stdout, sys.stderr
+    with pytest.raises(ZeroDivisionError), guarded({"GITHUB_ACTIONS": "1"}):
+        raise ZeroDivisionError
+
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_whoever_reads_no_more_is_no_error(monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    with guarded({"GITHUB_ACTIONS": "1"}):
+        sys.stdout.write("half a line")
+
+
+def test_a_command_of_perfcis_is_guarded(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (tmp_path / "kernels").mkdir()
+
+    assert run(["show", str(tmp_path / "##[add-mask]x"), "--project", str(tmp_path)]) == 1
+
+    told = capsys.readouterr().err
+    assert "# #[add-mask]x" in told and "##[" not in told

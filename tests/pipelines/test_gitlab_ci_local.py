@@ -1,0 +1,178 @@
+"""A merge request's pipeline from end to end on the fake device: green, red, and with a shard that never came."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from perfci import store
+from tests.git_repositories import commit_all, git
+from tests.note.gitlab_server import Fault
+from tests.pipelines.conftest import TOKEN
+from tests.propose.gitlab_repository import Repository as Origin
+
+pytestmark = pytest.mark.slow
+
+SHARDS = ("perfci-check: [1/2]", "perfci-check: [2/2]")
+HOSTILE = "topic-$(touch${IFS}pwned)-`touch${IFS}pwned`-';touch${IFS}pwned;'"
+
+
+def commands(repository):
+    """Each perfci command that a job ran, and whether it was given the token."""
+    lines = repository.seen.read_text().splitlines()
+    found = (re.search(r"^(?:perfci|python3 .*-m perfci) (\w+).*?( TOKEN)?$", line) for line in lines)
+    return {(match[1], bool(match[2])) for match in found if match}
+
+
+def test_a_slower_kernel_makes_merge_alone_red_and_the_note_says_so(repository, server):
+    demo = repository()
+    demo.change("scale", 41.0)
+    commit_all(demo.root)
+    server.plan("GET /run.json", Fault(body=b"{}"))  # no run, so that it plans without one
+
+    done = demo.run(
+        "perfci-note",
+        token=TOKEN,
+        CI_API_V4_URL=server.api,
+        CI_SERVER_URL=server.url,
+        CI_PROJECT_ID="7",
+        CI_MERGE_REQUEST_IID="3",
+        CI_JOB_TOKEN="job-token",
+    )
+
+    shards = dict.fromkeys(SHARDS, "PASS")
+    assert done.outcomes == {"perfci-plan": "PASS", **shards, "perfci-merge": "FAIL", "perfci-note": "PASS"}, (
+        done.output
+    )
+    assert "2 REGRESSED" in done.log("perfci-merge") and "fails (exit 2)" in done.log("perfci-merge")
+    assert "there is nothing for it to measure" in done.log(SHARDS[1])
+    _the_report_is_whole(done)
+    _the_note_stands(server, done)
+    _only_the_note_saw_the_token(demo, done, server)
+    assert git(demo.root, "status", "--porcelain", "--ignored") == ""
+
+
+def _the_report_is_whole(done):
+    reports = done.kept("perfci-merge") / "reports"
+    run = store.read_run(reports)
+    assert len(run.joined) == 2 and run.missing == ()
+    suites = ElementTree.parse(reports / "junit.xml").getroot()
+    assert int(suites.get("failures", 0)) == 2
+    assert {"report.html", "report.md", "metrics.txt", "plan.json"} <= {path.name for path in reports.iterdir()}
+    assert not list((reports / "shards").rglob("run.json")), "they are kept once"
+
+
+def _the_note_stands(server, done):
+    (note,) = server.notes
+    assert "REGRESSED" in note["body"]
+    assert re.search(r"/-/jobs/\d+/artifacts/file/reports/report\.html", note["body"])
+    assert server.uploads
+    assert TOKEN not in done.output
+
+
+def _only_the_note_saw_the_token(demo, done, server):
+    assert commands(demo) == {("plan", False), ("check", False), ("merge", False), ("note", True)}
+    asked = next(call for call in server.calls if call.path.endswith("/run.json"))
+    assert asked.path == "/api/v4/projects/7/jobs/artifacts/main/raw/reports/run.json"
+    assert (asked.query, asked.headers.get("job-token")) == ({"job": ["perfci-merge"]}, "job-token")
+    assert "Planned without the times of an earlier run" in done.log("perfci-plan")
+
+
+def test_a_harmless_change_is_green_and_nothing_foreign_becomes_a_command(repository):
+    """Names that a shell would run, and modules that Python would import from the work tree, come to nothing."""
+    demo = repository(suffix="-fake", html=False)
+    demo.change("scale", 40.05)
+    demo.change("relu", 40.05)
+    for name in ("perfci", "venv", "gitlab", "yaml", "sitecustomize"):
+        (demo.root / f"{name}.py").write_text(f"open({str(demo.root.parent / 'imported')!r}, 'w')\n")
+    commit_all(demo.root)
+    git(demo.root, "checkout", "-q", "-b", HOSTILE)
+
+    done = demo.run("perfci-note-fake", CI_MERGE_REQUEST_TITLE=HOSTILE, CI_COMMIT_TITLE=HOSTILE)
+
+    shards = {job.replace("check", "check-fake"): "PASS" for job in SHARDS}
+    others = dict.fromkeys(("perfci-plan-fake", "perfci-merge-fake", "perfci-note-fake"), "PASS")
+    assert done.outcomes == {**others, **shards}, done.output
+    assert "-> ok" in done.log("perfci-merge-fake")
+    assert "PERFCI_GITLAB_TOKEN" in done.log("perfci-note-fake"), "it says why there is no note"
+    assert not (done.kept("perfci-merge-fake") / "reports" / "report.html").exists()
+    assert not (demo.root.parent / "imported").exists()
+    assert not list(demo.root.parent.rglob("pwned*"))
+    assert git(demo.root, "status", "--porcelain", "--ignored") == ""
+
+
+def test_a_shard_that_never_came_is_red_and_not_a_shorter_report(repository):
+    demo = repository()
+    demo.change("scale", 40.05)
+    demo.change("relu", 40.05)
+    commit_all(demo.root)
+    demo.broken("--shard 2/2")
+
+    done = demo.run("perfci-merge")
+
+    expected = {"perfci-plan": "PASS", SHARDS[0]: "PASS", SHARDS[1]: "FAIL", "perfci-merge": "FAIL"}
+    assert done.outcomes == expected, done.output
+    assert re.search(r"ERROR +shard 2/2", done.log("perfci-merge"))
+    assert "fails (exit 2)" in done.log("perfci-merge")
+
+
+def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_proposed(repository, tmp_path, request):
+    demo = repository()
+    git(demo.root, "checkout", "-q", "main")
+    server = Origin(TOKEN, tmp_path / "origin.git")
+    request.addfinalizer(server.close)
+
+    done = demo.run(
+        "perfci-propose",
+        token=TOKEN,
+        CI_PIPELINE_SOURCE="schedule",
+        CI_API_V4_URL=server.api,
+        CI_PROJECT_ID="7",
+        CI_COMMIT_SHA=git(demo.root, "rev-parse", "HEAD"),
+    )
+
+    after = ("perfci-plan", *SHARDS, "perfci-merge", "perfci-again", "perfci-accept", "perfci-propose")
+    assert done.outcomes == dict.fromkeys(after, "PASS"), done.output
+    assert "3 of 3 ops are measured" in done.log("perfci-plan")
+    assert [request["source_branch"] for request in server.requests] == ["perfci/nightly"]
+    proposed = server.git("diff", "--name-only", "main", "perfci/nightly").splitlines()
+    assert {f"baselines/fake-one/{op}.json" for op in ("relu", "row_sum", "scale")} <= set(proposed)
+    assert all(path.startswith("baselines/fake-one/") for path in proposed)
+    given = dict(commands(demo))
+    assert [name for name, seen in given.items() if seen] == ["propose"] and {"again", "accept"} <= given.keys()
+    assert TOKEN not in done.output
+    assert git(demo.root, "status", "--porcelain", "--ignored") == ""
+
+
+def test_a_merge_request_has_no_nightly_jobs_and_a_push_has_no_note(repository):
+    demo = repository()
+
+    assert demo.jobs() == {"static", "plan", "check", "merge", "note"}
+
+    git(demo.root, "checkout", "-q", "main")
+    assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
+    nightly = {"static", "plan", "check", "merge", "again", "accept", "propose"}
+    assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == nightly
+
+    git(demo.root, "checkout", "-q", "topic")
+    assert demo.jobs(CI_PIPELINE_SOURCE="push") == set()
+
+
+def test_in_pipelines_of_branches_there_is_no_note_and_without_proposals_nothing_is_accepted(repository):
+    demo = repository(pipelines="branches", propose="none")
+
+    assert "note" not in demo.jobs()
+    assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
+    git(demo.root, "checkout", "-q", "main")
+    assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == {"static", "plan", "check", "merge", "again"}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "named"),
+    [({"suffix": "; touch x"}, "suffix"), ({"device": "tpu"}, "device"), ({"install": 'a" b'}, "install")],
+)
+def test_an_input_that_is_none_makes_no_pipeline(repository, inputs, named):
+    done = repository(**inputs).run("perfci-merge")
+
+    assert done.outcomes == {}
+    assert f"{named} input" in done.output.replace("`", "")

@@ -1,0 +1,815 @@
+"""A merge request whose author means harm: what its text, files and workers may do to whoever reads what perfci makes.
+
+One run of a hostile project on the fake device is shared by all tests that look at what it left.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from unittest import mock
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+import perfci
+from perfci.cli.main import run as command
+from tests.git_repositories import git
+
+TESTS = Path(__file__).parent
+CANARY = "c4n4ry-Secret_Value.9"
+
+STRINGS = (
+    "<script>document.title='owned'</script>",
+    "<img src=x onerror=\"document.title='owned'\">",
+    "[x](http://evil.example/x) ![y](http://evil.example/y.png)",
+    "| a | `b` ``` |",
+    "@all @group/sub",
+    "#1 !1 $1 &1 ~bug %1 [label]",
+    "/close",
+    "::include{file=x}",
+    ":tada: deadbeef",
+    "::set-output name=x::y",
+    "::add-mask::x",
+    "::error file=a::x",
+    "::stop-commands::x",
+    "##[error]x",
+    "##vso[task.setvariable variable=x]y",
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b]8;;http://evil.example\x07l\x1b]8;;\x07",
+    "\u202egnp.exe\u200b\u2066",
+    "!!python/object/apply:os.system ['x']",
+    "&a [*a]: - ? {x: y}",
+    "x' $(touch pwned) `touch pwned` ; touch pwned",
+    "a\nb\r\nc\u2028d\n/close\n::error::z",
+    "nul\x00x",
+    "\ufffe\x0b\x0c",
+    "{x} {0.__class__} %s {{ 7*7 }} {% raw %}",
+    "]]>&#64;all&lt;",
+    "../../etc/passwd",
+    "'\"\\",
+    "-->",
+    "[[ATTACHMENT|/etc/passwd]]",
+    "section_start:1:x\r\x1b[0K",
+)
+"""What stands in case ids, exceptions, output and messages of the ops."""
+
+TAGS = tuple("".join(pair) for pair in zip(STRINGS[::3], STRINGS[1::3], STRINGS[2::3], strict=True))
+"""The same in the ids of fewer cases, each of which takes its time."""
+
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+WORKFLOW = re.compile(r"(?m)^\s*::|##\[|##vso\[")
+"""What a GitHub runner, or one of Azure's, obeys in the output of a step."""
+
+RAISES = """
+import os, stat, sys
+from pathlib import Path
+from perfci.device import fake
+
+STRINGS = {strings!r}
+for text in STRINGS:
+    print(text)
+    print(text, file=sys.stderr)
+sys.stdout.flush()
+os.write(1, b"x" * (3 << 20) + b"\\n")
+
+
+class Evil(Exception):
+    pass
+
+
+Evil.__name__ = "Ev<script>\\x1b[31m::error::@all"
+
+
+def pipes():
+    for number in range(3, 64):
+        try:
+            if stat.S_ISFIFO(os.fstat(number).st_mode):
+                yield number
+        except OSError:
+            pass
+
+
+def forge():
+    import json
+    for text in STRINGS:
+        reason = {{"kind": text, "facts": {{"why": text}}}}
+        bodies = {{
+            "Step": {{"stage": text, "op": text, "case": text, "done": 0, "total": 3}},
+            "Waiting": {{"holder": text}},
+            "Checked": {{"case": {{"case": text, "inputs": "normal", "failure": reason}}}},
+            "Described": {{"planned": {{"op": text, "performance": [text]}}}},
+            "Gone": {{"x": text}},
+        }}
+        for kind, body in bodies.items():
+            line = json.dumps({{"kind": kind, "body": body}}, separators=(",", ":")).encode()
+            for number in pipes():
+                os.write(number, b"\\n" + line + b"\\n")
+    for number in pipes():
+        os.write(number, b'\\n{{"kind":"Step","body":' + b"[" * 100_000 + b"\\n")
+        os.write(number, b"\\n\\xff\\xfe no JSON\\n")
+
+
+def spoil():
+    reports = Path(__file__).parents[2] / "reports"
+    (reports / "report.md").write_text("forged")
+    for name in ("junit.xml", "metrics.txt", "report.html", "speedup-scale.png"):
+        (reports / name).symlink_to(OUTSIDE)
+
+
+OUTSIDE = {outside!r}
+forge()
+
+
+def relu(x):
+    fake.work(1.0)
+    if not (Path(__file__).parents[2] / "reports" / "junit.xml").is_symlink():
+        spoil()
+        forge()
+    raise Evil("\\n".join(STRINGS) + "A" * 2_000_000)
+"""
+
+DIES = """
+import os
+from perfci.device import fake
+
+
+def row_sum(x):
+    os.write(2, {text!r}.encode())
+    os._exit(7)
+"""
+LAST_WORDS = "\x1b[31m::error::<script>@all\u202e\n/close\n##[error]x\n"
+
+
+class Flow:
+    """What one hostile merge request left: output by command, and files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "project"
+        self.outside = folder / "outside"
+        self.reports = self.root / "reports"
+        self.said: dict[str, tuple[int, str, str]] = {}
+        self.variables = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("CI", "GIT", "PERFCI"))},
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CONFIG_SYSTEM": "/dev/null",
+            "GIT_CEILING_DIRECTORIES": str(folder),
+            **{f"GIT_{role}_{what}": "@all <b>" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+            "PERFCI_GITLAB_TOKEN": CANARY,
+            "CI_JOB_TOKEN": CANARY,
+            "AWS_SECRET_ACCESS_KEY": CANARY,
+            "TORCH_INDEX": f"https://user:{CANARY}@index.example/simple",
+            "TRITON_SERVER": f"https://{CANARY}@cache.example",
+            "TRITON_WORDS": STRINGS[15] + STRINGS[0],
+            "CI_MERGE_REQUEST_TITLE": "/close @all",
+            "GITHUB_ACTIONS": "true",
+        }
+
+    def perfci(self, name: str, *arguments: str, **more: str) -> str:
+        """Run a command in this process; its standard output."""
+        out, err = _Output(), _Output()
+        with (
+            mock.patch.dict(os.environ, {**self.variables, **more}, clear=True),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = command([name, *arguments, "--project", str(self.root)])
+        key = name if name not in self.said else f"{name} {len(self.said)}"
+        self.said[key] = code, out.text(), err.text()
+        return out.text()
+
+    def posted(self, run: str) -> None:
+        """Post the note on a server that behaves as GitLab."""
+        self.server = load("gitlab_server", TESTS / "note" / "gitlab_server.py").GitLab(CANARY)
+        try:
+            variables = {
+                "CI_API_V4_URL": self.server.api,
+                "CI_MERGE_REQUEST_PROJECT_ID": "7",
+                "CI_MERGE_REQUEST_IID": "3",
+                "NO_PROXY": "127.0.0.1",
+            }
+            self.perfci("note", run, **variables)
+            wrong = {**variables, "PERFCI_GITLAB_TOKEN": f"{CANARY}x"}
+            self.perfci("note", run, **wrong)
+        finally:
+            self.server.close()
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What perfci made, by name."""
+        found = (path for path in self.root.rglob("*") if path.is_file() and ".git" not in path.parts)
+        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in found}
+
+
+class _Output(io.TextIOWrapper):
+    """Standard output or error, its bytes included."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True, newline="")
+
+    def text(self) -> str:
+        return self.buffer.getvalue().decode()
+
+
+def load(name: str, path: Path):
+    """A helper module by its path."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def project(root: Path) -> None:
+    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
+        shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    (root / ".gitignore").write_text("reports/\n__pycache__/\n")
+    for path in root.glob("kernels/*/*_accuracy.py"):
+        path.write_text(path.read_text().replace("rows=[1, 7, 64], cols=[1, 31, 128]", "rows=[7], cols=[31]"))
+    suite = root / "kernels" / "scale" / "scale_performance.py"
+    suite.write_text(
+        suite.read_text()
+        .replace(
+            "cases=perfci.grid(",
+            f"cases=[dict(rows=256, cols=1024, dtype='float32', tag=tag) for tag in {TAGS!r}] + list(perfci.grid(",
+        )
+        .replace('dtype=["float32"]),', 'dtype=["float32"])),')
+        .replace("make_inputs=make_inputs", "make_inputs=lambda tag='', **known: make_inputs(**known)")
+        .replace("lambda rows, cols, dtype:", "lambda rows, cols, dtype, tag='':")
+    )
+
+
+@pytest.fixture(scope="module")
+def flow(tmp_path_factory):
+    """A base with baselines, and a branch of somebody who means harm, checked and shown in every way there is."""
+    found = Flow(tmp_path_factory.mktemp("hostile"))
+    root = found.root
+    found.outside.write_text("precious")
+    project(root)
+    with mock.patch.dict(os.environ, found.variables, clear=True):
+        git(root, "init", "-q", "-b", "main")
+        git(root, "remote", "add", "origin", f"https://gitlab-ci-token:{CANARY}@gitlab.invalid/a/b.git")
+        git(root, "add", "--all")
+        git(root, "commit", "-q", "-m", "base")
+        git(root, "checkout", "-q", "-b", "topic/<b>@all;`x`$(y)")
+        plant(found)
+        git(root, "add", "--all")
+        git(root, "commit", "-q", "-m", "/close @all\n\n<script>")
+    run = str(found.reports)
+    found.perfci("check", "--device", "fake", "--seed", "7", "--budget", "0.2", "--html", "--against", "main")
+    found.perfci("compare", run, "--format", "json")
+    found.perfci("accept", run)
+    found.perfci("show", run)
+    found.perfci("show", run, "--format", "json")
+    found.perfci("list", "--device", "fake")
+    found.perfci("note", run, "--dry-run")
+    found.perfci("note", run, GITHUB_STEP_SUMMARY=str(found.reports / "summary.md"), PERFCI_GITLAB_TOKEN="")
+    found.posted(run)
+    found.perfci(
+        "plan", "--device", "fake", "--shards", "2", "--against", "main", "--out", str(found.folder / "plan.json")
+    )
+    found.perfci("init", "--owners", "@team/kernels", "--install", "perfci==1")
+    return found
+
+
+def plant(flow: Flow) -> None:
+    kernels = flow.root / "kernels"
+    path = kernels / "scale" / "scale_triton.py"
+    path.write_text(path.read_text().replace("US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 43.0"))
+    (kernels / "scale" / "![x](y)@all<b>`$(id)`.py").write_text("x = 1\n")
+    (kernels / "relu" / "relu_triton.py").write_text(RAISES.format(strings=STRINGS, outside=str(flow.outside)))
+    (kernels / "row_sum" / "row_sum_triton.py").write_text(DIES.format(text=LAST_WORDS))
+
+
+def everything(flow) -> dict[str, str]:
+    """Whatever was printed, by where."""
+    parts = (
+        (name, where, text)
+        for name, (_, *both) in flow.said.items()
+        for where, text in zip(("out", "err"), both, strict=True)
+    )
+    return {f"{name}: {where}": text for name, where, text in parts}
+
+
+def matching(texts: dict[str, str], pattern: re.Pattern[str]) -> dict[str, str]:
+    return {name: found.group() for name, text in texts.items() if (found := pattern.search(text))}
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def test_what_a_merge_request_does_is_its_own_verdict_and_no_traceback(flow):
+    codes = {name: code for name, (code, _, _) in flow.said.items()}
+
+    assert [name for name, text in everything(flow).items() if "Traceback" in text] == []
+    assert {name: code for name, code in codes.items() if code} == {"check": 2, "compare": 2, "accept": 2}
+    rows = json.loads(flow.said["compare"][1])["verdicts"]
+    assert {row["op"] for row in rows} == {"relu", "row_sum", "scale"}
+    assert {row["verdict"] for row in rows if row["op"] == "scale" and row["suite"] == "performance"} == {"REGRESSED"}
+    assert {row["verdict"] for row in rows if row["op"] != "scale"} == {"ERROR"}
+
+
+def test_a_terminal_gets_no_escape_no_control_and_no_turned_text(flow):
+    assert matching(everything(flow), UNSEEN) == {}
+
+
+def test_a_log_holds_no_command_of_a_workflow(flow):
+    assert matching(everything(flow), WORKFLOW) == {}
+
+
+def test_programs_get_what_was_there(flow):
+    """Escaped in JSON, not left out."""
+    rows = json.loads(flow.said["compare"][1])["verdicts"]
+
+    tags = {row["case"].partition(",tag=")[2] for row in rows if row["case"]}
+    assert {tag.replace(" ", "").replace(",", ";") for tag in TAGS} <= tags
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_secret_appears_in_what_is_printed_or_written(flow):
+    assert [name for name, text in everything(flow).items() if CANARY in text] == []
+    assert [name for name, data in flow.files.items() if CANARY.encode() in data] == []
+
+
+def test_the_token_goes_to_its_server_in_a_header_and_nowhere_else(flow):
+    told = [call for call in flow.server.calls if call.headers.get("private-token") == CANARY]
+
+    assert told
+    for call in flow.server.calls:
+        others = {name: text for name, text in call.headers.items() if name != "private-token"}
+        assert CANARY not in f"{call.path} {call.query} {others}" and CANARY.encode() not in call.body
+    assert flow.server.notes and CANARY not in json.dumps(flow.server.notes)
+
+
+def test_a_worker_starts_without_secrets_and_a_run_records_none(flow):
+    recorded = json.loads(flow.files["reports/run.json"])["environment"]["variables"]
+
+    assert "TRITON_WORDS" in recorded
+    assert {"TORCH_INDEX", "TRITON_SERVER"}.isdisjoint(recorded)
+
+
+# --- files that people and machines read ------------------------------------------------------------------------------
+
+
+def test_the_note_and_the_summary_are_text_and_nothing_else(flow):
+    reader = load("gitlab_markdown", TESTS / "note" / "gitlab_markdown.py")
+
+    (posted,) = flow.server.notes
+    for note in (flow.said["note"][1], flow.files["reports/summary.md"].decode(), posted["body"]):
+        assert reader.findings(note) == []
+        assert not [each for each in reader.read(note).addresses if not each.startswith("/uploads/")]
+        assert not UNSEEN.search(note)
+
+
+def test_the_markdown_report_has_no_html_and_links_to_its_own_pictures_alone(flow):
+    from markdown_it import MarkdownIt
+
+    text = flow.files["reports/report.md"].decode()
+    flat = [
+        each
+        for token in MarkdownIt("commonmark").enable("table").parse(text)
+        for each in (token, *(token.children or ()))
+    ]
+    html = " ".join(token.content for token in flat if token.type in {"html_block", "html_inline"})
+
+    assert set(re.findall(r"<(/?\w+)", html)) <= {"details", "/details", "summary", "/summary", "a", "/a", "br"}
+    assert not re.search(r"\bon\w+=|javascript:|evil", html)
+    addresses = {
+        str(token.attrs.get("src") or token.attrs.get("href")) for token in flat if token.type in {"image", "link_open"}
+    }
+    assert {each for each in addresses if not re.fullmatch(r"[\w-]+\.png|#[\w-]+", each)} == set()
+    assert not UNSEEN.search(text)
+
+
+def test_a_test_report_is_xml_and_names_no_attachment(flow):
+    text = flow.files["reports/junit.xml"].decode()
+    root = ElementTree.fromstring(text)
+
+    assert {"relu", "row_sum", "scale"} == {suite.get("name") for suite in root}
+    assert "[[ATTACHMENT" not in text
+    assert not UNSEEN.search(text)
+    assert len({(test.get("classname"), test.get("name")) for test in root.iter("testcase")}) == len(
+        list(root.iter("testcase"))
+    )
+
+
+def test_metrics_are_read_back_sample_by_sample(flow):
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    text = flow.files["reports/metrics.txt"].decode()
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+
+    assert len(samples) == sum(not line.startswith("#") for line in text.splitlines())
+    assert {each.labels.get("op", "scale") for each in samples} <= {"relu", "row_sum", "scale"}
+    assert not UNSEEN.search(text)
+
+
+def test_every_picture_is_one(flow):
+    from PIL import Image
+
+    pictures = [name for name in flow.files if name.endswith(".png")]
+    assert "reports/speedup-scale.png" in pictures
+    for name in pictures:
+        assert not (flow.root / name).is_symlink()
+        with Image.open(flow.root / name) as found:
+            assert found.format == "PNG"
+
+
+def test_the_entries_to_paste_are_yaml_that_names_their_cases_and_no_more(flow):
+    rows = json.loads(flow.said["compare"][1])["verdicts"]
+    suggested = {row["case"]: row["suggested"]["line"] for row in rows if row["suggested"]}
+
+    assert len(suggested) > len(TAGS) / 2  # of the others no pattern can name the case
+    for case, line in suggested.items():
+        assert "\n" not in line and not UNSEEN.search(line)
+        assert yaml.safe_load(f"expected:\n{line}")["expected"][0]["case"] == case
+    file = flow.root / "thresholds" / "scale.yaml"
+    file.write_text("\n".join(("expected:", *suggested.values(), "")))
+    try:
+        flow.perfci("compare", str(flow.reports), "--format", "json")
+        code, out, _ = flow.said.popitem()[1]
+    finally:
+        file.unlink()
+    assert code == 2
+    assert {
+        row["verdict"]
+        for row in json.loads(out)["verdicts"]
+        if row["case"] in suggested and row["suite"] == "performance"
+    } == {"EXPECTED"}
+
+
+def test_what_init_writes_holds_nothing_of_the_project_but_names_of_folders(flow):
+    jobs = yaml.safe_load(flow.files[".gitlab-ci.yml"])
+    owners = flow.files["CODEOWNERS"].decode()
+
+    assert "perfci-check" in jobs
+    assert set(re.findall(r"(?m)^[^#\s].*$", owners)) == {"/thresholds/ @team/kernels", "/baselines/ @team/kernels"}
+
+
+def test_a_plan_holds_the_ops_of_the_project_alone_whatever_their_worker_wrote(flow):
+    plan = json.loads((flow.folder / "plan.json").read_text())
+
+    assert {op["op"] for op in plan["plan"]["ops"]} == {"relu", "row_sum", "scale"}
+
+
+def test_files_elsewhere_stay_as_they_are(flow):
+    assert flow.outside.read_text() == "precious"
+    assert list(flow.folder.rglob("pwned")) == []
+    assert flow.files["reports/report.md"] != b"forged"
+
+
+def test_what_an_op_prints_without_end_is_cut(flow):
+    logs = [data for name, data in flow.files.items() if name.startswith("reports/logs/")]
+
+    assert any(b"bytes left out" in log for log in logs)
+    assert max(map(len, logs)) < 8 << 20
+
+
+browsers = load("perfci_test_browser", TESTS / "report" / "html" / "browser.py")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browsers.executable() is None, reason="chromium is not installed here")
+def test_the_page_runs_nothing_and_asks_nothing_of_a_network(flow, tmp_path):
+    browser = browsers.Browser(tmp_path)
+    try:
+        browser.open(flow.reports / "report.html")
+        browser.js("document.querySelectorAll('details').forEach((each) => { each.open = true })")
+        browser.js("document.querySelectorAll('button').forEach((each) => each.click())")
+        title = browser.js("document.title")
+        fetched = browser.js("performance.getEntriesByType('resource').map((each) => each.name)")
+        loading = "script:not([src]), img, iframe, object, base, link"
+        elements = browser.js(f"[...document.querySelectorAll('{loading}')].map((each) => each.outerHTML.slice(0, 80))")
+        links = browser.js("[...document.querySelectorAll('a[href]')].map((each) => each.getAttribute('href'))")
+        names = "[...document.querySelectorAll('*')].flatMap((each) => each.getAttributeNames())"
+        handlers = browser.js(f"{names}.filter((name) => name.startsWith('on'))")
+        problems = browser.problems
+    finally:
+        browser.close()
+
+    assert "owned" not in title
+    assert [each for each in fetched if not each.startswith("data:")] == []
+    assert [each for each in elements if "evil" in each or "owned" in each] == []
+    assert [each for each in links if not each.startswith("#")] == []
+    assert handlers == []
+    assert problems == []
+
+
+# --- files that a job finds: shards, launches, links -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """A plan with the runs of its two shards, as jobs of a merge request leave them for the job that merges."""
+    found = Flow(tmp_path_factory.mktemp("shards"))
+    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
+        shutil.copytree(source, found.root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    found.perfci(
+        "plan", "--device", "fake", "--shards", "2", "--budget", "0.05", "--out", str(found.reports / "plan.json")
+    )
+    for index in (1, 2):
+        found.perfci("check", "--plan", str(found.reports / "plan.json"), "--shard", f"{index}/2")
+    assert {code for code, _, _ in found.said.values()} == {0}
+    return found
+
+
+@pytest.fixture
+def given(shards, tmp_path):
+    """A copy of them, in which a test may do as it likes."""
+    found = Flow(tmp_path)
+    shutil.copytree(shards.root, found.root)
+    found.outside.write_text("precious")
+    return found
+
+
+def merged(flow: Flow, *arguments: str) -> tuple[int, str, str]:
+    flow.perfci("merge", str(flow.reports / "shards"), "--plan", str(flow.reports / "plan.json"), *arguments)
+    return list(flow.said.values())[-1]
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../outside", "/etc/passwd", "x; touch pwned", "<b>@all", "\x1b[31m", "a" * 5000]
+)
+def test_a_shard_that_speaks_of_other_ops_is_refused_in_a_sentence(given, name):
+    path = given.reports / "shards" / "1" / "run.json"
+    run = json.loads(path.read_text())
+    run["ops"][0]["op"] = name
+    path.write_text(json.dumps(run))
+
+    code, out, err = merged(given)
+
+    assert code == 1 and err.startswith("perfci: ") and "Traceback" not in err
+    assert not UNSEEN.search(out + err)
+    assert given.outside.read_text() == "precious"
+    assert not (given.reports / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"format": 1, "ops": ' + b"[" * 200_000, b"\x80\x04\x95.", b"", b"\xff\xfe", b'{"format": 1e999}'],
+    ids=["deep", "pickle", "empty", "binary", "infinite"],
+)
+def test_a_shard_that_is_no_run_is_refused_in_a_sentence(given, data):
+    (given.reports / "shards" / "2" / "run.json").write_bytes(data)
+
+    code, _, err = merged(given)
+
+    assert code == 1 and err.startswith("perfci: ") and err.count("\n") == 1
+
+
+def test_launches_that_unpack_without_end_are_read_as_far_as_anyone_measures(given, monkeypatch):
+    from perfci.store import launches
+
+    monkeypatch.setattr(launches, "_MOST", 1 << 20)
+    row = b'{"op":"relu","case":"x","process":0,"block":0,"arm":"kernel","us":[1.0]}\n'
+    bomb = gzip.compress(row * (4 << 20 // len(row)) + row * 100_000, mtime=0)
+    assert len(bomb) < 1 << 20
+    (given.reports / "shards" / "1" / launches.LAUNCHES_FILE).write_bytes(bomb)
+
+    code, _, err = merged(given)
+
+    assert code in {0, 2, 3} and err == ""
+    left = gzip.decompress((given.reports / launches.LAUNCHES_FILE).read_bytes())
+    assert len(left) < 3 << 20
+    others = json.loads((given.reports / "shards" / "2" / "run.json").read_text())["ops"]
+    assert all(f'"op":"{op["op"]}"'.encode() in left for op in others)
+
+
+def test_launches_that_are_a_link_publish_no_other_file(given):
+    secret = given.folder / "environ"
+    secret.write_bytes(f"PERFCI_GITLAB_TOKEN={CANARY}\0PATH=/bin\0".encode())
+    path = given.reports / "shards" / "1" / "launches.jsonl.gz"
+    path.unlink()
+    path.symlink_to(secret)
+
+    merged(given)
+
+    assert CANARY.encode() not in gzip.decompress((given.reports / "launches.jsonl.gz").read_bytes())
+    assert secret.read_bytes().startswith(b"PERFCI_GITLAB_TOKEN")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run.json",
+        "report.md",
+        "report.html",
+        "junit.xml",
+        "metrics.txt",
+        "launches.jsonl.gz",
+        ".run.json.PID.tmp",
+    ],
+)
+def test_a_link_in_the_place_of_a_report_leaves_what_it_points_at(given, name):
+    (given.reports / name.replace("PID", str(os.getpid()))).symlink_to(given.outside)
+
+    code, _, err = merged(given, "--html")
+
+    assert given.outside.read_text() == "precious"
+    assert code in {0, 2, 3} or (name == "run.json" and err.startswith("perfci: "))
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(given):
+    (given.reports / ".lock").unlink(missing_ok=True)
+    (given.reports / ".lock").symlink_to(given.outside)
+
+    code, _, err = merged(given)
+
+    assert code == 1 and err.startswith("perfci: ")
+    assert given.outside.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", [*TAGS, "/close", "", "a" * 5000])
+def test_whatever_a_plan_and_its_shards_hold_is_shown_as_text(given, name):
+    """A job that imported ops could write both as it likes, one fitting the other."""
+    plan = given.reports / "plan.json"
+    base = {"commit": name, "how": name, "name": name, "rules": True, "changed_rules": [name], "changed_pins": [name]}
+    known = renamed(json.loads(plan.read_text()), "relu", name)
+    known["plan"]["base"] = base
+    plan.write_text(json.dumps(known))
+    for path in given.reports.glob("shards/*/run.json"):
+        run = renamed(json.loads(path.read_text()), "relu", name)
+        run["plan"]["base"], run["created"], run["command"] = base, name, name
+        run["shard"]["plan"] = hashlib.sha256(plan.read_bytes()).hexdigest()
+        path.write_text(json.dumps(run))
+
+    code, _, _ = merged(given)
+    note = given.perfci("note", str(given.reports), "--dry-run")
+
+    assert code in {0, 2, 3}
+    assert matching(everything(given), UNSEEN) == matching(everything(given), WORKFLOW) == {}
+    assert load("gitlab_markdown", TESTS / "note" / "gitlab_markdown.py").findings(note) == []
+    assert given.outside.read_text() == "precious"
+    ElementTree.parse(given.reports / "junit.xml")
+
+
+def renamed(tree, before: str, after: str):
+    """The same with another text in the place of one."""
+    if isinstance(tree, dict):
+        return {renamed(key, before, after): renamed(value, before, after) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [renamed(each, before, after) for each in tree]
+    return after if tree == before else tree
+
+
+def test_a_key_of_a_note_that_could_end_its_comment_is_refused(given):
+    given.perfci("note", str(given.reports / "shards" / "1"), "--dry-run", "--key", "x --> @all")
+
+    code, out, err = given.said["note"]
+    assert (code, out) == (1, "") and err.startswith("perfci: The option --key")
+
+
+def test_baselines_that_are_links_are_told_by_name_and_not_by_content(given):
+    secret = given.folder / "secret"
+    secret.write_text(f"token: {CANARY}\n")
+    folder = given.root / "baselines" / "fake-one"
+    folder.mkdir(parents=True)
+    (folder / "relu.json").symlink_to(secret)
+
+    code, out, err = merged(given)
+
+    assert code == 1 and err.startswith("perfci: ")
+    assert CANARY not in out + err
+
+
+def test_an_op_that_writes_without_end_into_the_pipe_of_results_costs_itself_alone(given, monkeypatch):
+    from perfci.worker import parent
+
+    monkeypatch.setattr(parent, "LONGEST", 1 << 20)
+    path = given.root / "kernels" / "relu" / "relu_triton.py"
+    path.write_text(
+        "import os, stat\n"
+        "def relu(x):\n"
+        "    for number in range(3, 64):\n"
+        "        try:\n"
+        "            while stat.S_ISFIFO(os.fstat(number).st_mode):\n"
+        "                os.write(number, b'[' * 65536)\n"
+        "        except OSError:\n"
+        "            pass\n"
+    )
+
+    out = given.perfci("check", "--device", "fake", "--suite", "accuracy", "--format", "json")
+
+    rows = json.loads(out)["verdicts"]
+    assert {row["verdict"] for row in rows if row["op"] == "relu"} == {"ERROR"}
+    assert "without a line's end" in out
+    assert {row["verdict"] for row in rows if row["op"] != "relu"} == {"PASS"}
+
+
+# --- code of the merge request ---------------------------------------------------------------------------------------
+
+
+def test_results_are_read_by_no_module_that_could_run_them():
+    """Neither pickle nor its like is imported anywhere, and YAML is looked at, never constructed from foreign files."""
+    forbidden = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+    for path in Path(perfci.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {
+            each.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names
+        }
+        names |= {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        assert names.isdisjoint(forbidden), path
+        assert called.isdisjoint(
+            {"eval", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "np.load", "torch.load"}
+        ), path
+
+
+@pytest.mark.parametrize(
+    "line", [b"\x80\x04\x95", b'{"kind":"os.system","body":"x"}\n', b'{"kind":"Step","body":' + b"[" * 99_999 + b"}\n"]
+)
+def test_a_message_that_is_none_is_passed_over(line):
+    from perfci.worker.parent import _message
+
+    assert _message(line) is None
+
+
+SCRIPT = Path(sys.executable).with_name("perfci")
+PROGRAM = [str(SCRIPT)] if SCRIPT.is_file() else [sys.executable, "-P", "-m", "perfci"]
+"""What jobs call; `python -m perfci` without -P looks into the current folder first, as Python does."""
+
+MODULES = (
+    *("torch", "triton", "yaml", "msgspec", "numpy", "rich", "typer", "matplotlib", "jinja2", "gitlab", "requests"),
+    *("sitecustomize", "usercustomize", "conftest", "json", "typing", "relu", "relu_triton", "kernels", "_launch"),
+)
+"""What a hostile checkout brings under the names of what might be imported."""
+
+
+@pytest.fixture(scope="module")
+def checkout(shards, tmp_path_factory):
+    """The same project with modules that leave a mark when they are imported, wherever one might look for them."""
+    found = Flow(tmp_path_factory.mktemp("checkout"))
+    shutil.copytree(shards.root, found.root)
+    mark = found.folder / "imported"
+    body = f"open({str(mark)!r}, 'a').write(__name__ + ' ' + __file__ + '\\n')\n"
+    kernels = found.root / "kernels"
+    for name in MODULES:
+        (found.root / f"{name}.py").write_text(body)
+        (kernels / f"{name}.py").write_text(body)
+    for path in kernels.rglob("*_*.py"):
+        path.write_text(body)
+    (found.root / "mark.pth").write_text(f"import os; {body}")
+    (found.root / "matplotlibrc").write_text("backend: module://torch\ntext.usetex: True\n")
+    (found.root / "perfci").mkdir()
+    (found.root / "perfci" / "__init__.py").write_text(body)
+    (found.root / "perfci" / "__main__.py").write_text(body)
+    settings = '[tool.perfci]\nenvironment = ["HOME"]\n[tool.pytest.ini_options]\naddopts = "-p torch"\n'
+    (found.root / "pyproject.toml").write_text(settings)
+    found.outside = mark
+    return found
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("merge", "reports/shards", "--plan", "reports/plan.json", "--html"),
+        ("report", "reports/shards/1", "--html"),
+        ("note", "reports/shards/1", "--dry-run"),
+        ("note", "reports/shards/1"),
+    ],
+    ids=["merge", "report", "dry note", "note"],
+)
+def test_jobs_that_judge_and_post_import_nothing_of_the_checkout(checkout, command):
+    own = {"GITHUB_STEP_SUMMARY": str(checkout.folder / "summary.md"), "PYTHONPROFILEIMPORTTIME": "1"}
+    variables = {**checkout.variables, **own, "HOME": str(checkout.root)}
+    done = subprocess.run(
+        [*PROGRAM, *command], cwd=checkout.root, env=variables, capture_output=True, text=True, check=False
+    )
+
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert done.returncode in {0, 2, 3}, done.stderr[-500:]
+    assert "perfci.cli.app" in imported
+    assert imported.isdisjoint({"torch", "triton", "relu_triton", "conftest", "_launch"})
+    assert not checkout.outside.exists(), checkout.outside.read_text()
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_names_the_jobs_with_a_token_and_no_others():
+    """Its table against the jobs of the component, each with its suffix left out."""
+    text = (TESTS.parent / "templates" / "check.yml").read_text(encoding="utf-8").replace("$[[ inputs.suffix ]]", "")
+    jobs = {
+        name: job for name, job in yaml.safe_load(text.partition("\n---\n")[2]).items() if name.startswith("perfci-")
+    }
+    given = {name for name, job in jobs.items() if ".perfci:token" in job["extends"]}
+    page = (TESTS.parent / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| `perfci-")]
+    told = {name: token.strip() for names, _, token in rows for name in re.findall(r"`(perfci-[a-z]+)`", names)}
+
+    assert set(told) == set(jobs)
+    assert {name for name, token in told.items() if token != "none of yours"} == given
