@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perfci import revision
 from perfci.environment import PACKAGES, installed, telling
-from perfci.model import Device, DeviceState, Fact, Reason
+from perfci.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.settings import Settings
 
 DECLARED: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
@@ -71,6 +71,10 @@ class Facts:
     """other containers on this machine see it too"""
     reports: str = ""
     reports_writable: bool = True
+    quarantine: tuple[str, ...] = ()
+    """UUIDs of boards whose results advise"""
+    thresholds: tuple[Reason, ...] = ()
+    """what is to be known of the thresholds: entries that have ended, files that cannot be read"""
 
 
 def gather(
@@ -80,6 +84,7 @@ def gather(
     timer: str | None = None,
     device_failure: Reason | None = None,
     variables: Mapping[str, str] | None = None,
+    thresholds: tuple[Reason, ...] = (),
 ) -> Facts:
     """Look at the machine; imports neither torch nor Triton. What is known of the device is told by the caller."""
     environment = os.environ if variables is None else variables
@@ -103,6 +108,8 @@ def gather(
         lock_shared=not is_container() or (settings.lock_folder is not None and _is_mounted(lock)),
         reports=str(settings.reports),
         reports_writable=is_writable(settings.reports),
+        quarantine=settings.quarantine,
+        thresholds=thresholds,
     )
 
 
@@ -228,6 +235,12 @@ def _device(facts: Facts) -> Iterator[Finding]:
         yield _ok("doctor_device", name=device.name, driver=device.driver, runtime=device.runtime, key=device.key)
 
 
+def _quarantine(facts: Facts) -> Iterator[Finding]:
+    board = facts.device.uuid if facts.device else None
+    if board and board_key(board) in set(map(board_key, facts.quarantine)):
+        yield _note("doctor_quarantined", board=board)
+
+
 def _timer(facts: Facts) -> Iterator[Finding]:
     if facts.timer == "event":
         yield _note("doctor_timer_events")
@@ -278,8 +291,14 @@ def _folders(facts: Facts) -> Iterator[Finding]:
         yield _problem("doctor_reports_unwritable", folder=facts.reports)
 
 
+def _thresholds(facts: Facts) -> Iterator[Finding]:
+    for reason in facts.thresholds:
+        yield Finding(Level.NOTE if reason.kind == "relaxed_ended" else Level.PROBLEM, reason)
+
+
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    _torch, _triton, _declared, _numpy, _ascend, _nvml, _variables, _device, _timer, _state, _repository, _folders,
+    _torch, _triton, _declared, _numpy, _ascend, _nvml, _variables, _device, _quarantine, _timer, _state,
+    _repository, _folders, _thresholds,
 )  # fmt: skip
 
 

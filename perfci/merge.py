@@ -16,6 +16,7 @@ from perfci.model import (
     Joined,
     Limits,
     OpRun,
+    Plan,
     PlannedBase,
     PlannedOp,
     Reason,
@@ -51,7 +52,7 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
     return dataclasses.replace(
         blank,
         environment=_environment([run.environment for run in shards.values() if run.ops], blank.environment),
-        plan=dataclasses.replace(sharded.plan, ops=ops),
+        plan=_timed(dataclasses.replace(sharded.plan, ops=ops), [run.plan for run in shards.values()]),
         ops=tuple(sorted(ran, key=lambda op: op.op)),
         limits=_limits([run.limits for run in shards.values()]),
         stopped=next((run.stopped for run in shards.values() if run.stopped), None),
@@ -161,6 +162,16 @@ def _environment(found: Sequence[Environment], blank: Environment) -> Environmen
     return dataclasses.replace(first, device=device, host=hosts, dirty=any(each.dirty for each in found))
 
 
+def _timed(plan: Plan, found: Sequence[Plan]) -> Plan:
+    """With the time limit that a shard reached first, and what was ignored of one; each job has its own."""
+    limits = [each.deadline for each in found if each.deadline]
+    return dataclasses.replace(
+        plan,
+        deadline=min(limits, key=lambda limit: limit.until, default=None),
+        deadline_note=next((each.deadline_note for each in found if each.deadline_note), None),
+    )
+
+
 def _limits(found: Sequence[Limits]) -> Limits:
     """The bandwidth measured first stands; rates are added by dtype."""
     rates = {dtype: rate for each in reversed(found) for dtype, rate in each.matmul_tflops.items()}
@@ -172,5 +183,6 @@ def _bandwidths(found: Sequence[Limits]) -> Iterator[float]:
 
 
 def _joined(number: int, run: Run) -> Joined:
-    board = run.environment.device.uuid if run.ops else None
+    several = ", ".join(board.uuid for board in run.plan.boards if board.uuid)
+    board = (several or run.environment.device.uuid) if run.ops else None
     return Joined(number, run.id, run.environment.host, board, run.wall_s)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from perfci import looks
 from perfci.errors import UsageError
-from perfci.model import UNTIMED, Base, DuelWhat, Plan, PlannedOp, Reason, Run, ShardedOp, Suite
+from perfci.model import UNTIMED, Base, Deadline, DuelWhat, Plan, PlannedOp, Reason, Run, ShardedOp, Suite
 
 DEFAULT_BUDGET_S = 1.0
 """Seconds of device time a case for the first looks."""
@@ -38,6 +38,14 @@ class Request:
     """--base-python"""
     targets: tuple[str, ...] = ()
     """--target: what to compile for without a device"""
+    devices: str | None = None
+    """--devices: one, all, or indexes such as 0,1; None for the project's own"""
+    deadline: Deadline | None = None
+    """--deadline: when measuring has to end"""
+    deadline_note: Reason | None = None
+    """why a time limit of the job's was ignored"""
+    thresholds: Mapping[str, str] = field(default_factory=dict)
+    """--threshold: key -> value, as it was typed"""
 
 
 @dataclass(frozen=True)
@@ -102,9 +110,12 @@ def make_plan(
         duel=against.duel,
         skip_unchanged=against.skips,
         duel_family=family,
-        removed=against.removed,
+        removed=tuple(op for op in against.removed if op not in {each.renamed_from for each in planned}),
         base_note=against.note or _nobody_to_duel(request, against),
         devices=devices,
+        deadline=request.deadline,
+        deadline_note=request.deadline_note,
+        thresholds=request.thresholds,
     )
 
 
@@ -168,7 +179,7 @@ def shared_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[Sharde
     has least so far (longest processing time first: at most 4/3 of the best makespan, Graham 1969). Ops that need no
     worker are given to no shard.
     """
-    seconds = _seconds(plan, last)
+    seconds = expected_s(plan, last)
     loads = dict.fromkeys(range(1, shards + 1), 0.0)
     given: dict[str, int] = {}
     for op in sorted(seconds, key=lambda op: (-seconds[op], op)):
@@ -177,7 +188,7 @@ def shared_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[Sharde
     return tuple(ShardedOp(op.op, given.get(op.op, 0), round(seconds.get(op.op, 0.0), 3)) for op in plan.ops)
 
 
-def _seconds(plan: Plan, last: Run | None) -> Mapping[str, float]:
+def expected_s(plan: Plan, last: Run | None) -> Mapping[str, float]:
     """The ops that need a worker, with the seconds that each may take."""
     rates = _rates(last) if last else {}
     usual = sum(rates.values()) / len(rates) if rates else plan.budget_s
@@ -189,8 +200,8 @@ def _rates(last: Run) -> Mapping[str, float]:
     """Seconds a case of each op that a run measured."""
     found = {}
     for op in last.ops:
-        took, cases = (op.verify_s or 0.0) + (op.measure_s or 0.0), {check.case for check in op.accuracy}
-        if took > 0.0 and (op.performance or cases):
+        took, cases = op.wall_s or (op.verify_s or 0.0) + (op.measure_s or 0.0), {check.case for check in op.accuracy}
+        if op.late is None and took > 0.0 and (op.performance or cases):
             found[op.op] = took / (len(op.performance) + len(cases))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from perfci.errors import UsageError
+from perfci.model import board_key
 from perfci.wording import LANGUAGES
 
 FILE = "pyproject.toml"
 
 LONGEST_S = 7 * 24 * 3600.0
 """More than any step of a worker may take."""
+
+ONE, ALL = "one", "all"
+"""Of the devices of a host."""
 
 SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE")
 SECRET_ENDING = "_KEY"
@@ -45,8 +50,12 @@ class Settings:
     """what kernels are compiled for where there is no device"""
     cache_folder: Path | None = None
     """where compiled figures are kept; None for the user's folder of caches"""
+    devices: str = ONE
+    """which of the host's devices are used side by side: one, all, or indexes such as 0,1"""
     language: str = "en"
     """of sentences, tables and reports: one of `perfci.wording.LANGUAGES`"""
+    quarantine: tuple[str, ...] = ()
+    """UUIDs of boards whose results advise, and gate nothing; a merge request is judged by its target's"""
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")
@@ -60,6 +69,8 @@ KEYS = (
     "targets",
     "fake",
     "language",
+    "devices",
+    "quarantine",
 )
 
 
@@ -96,6 +107,15 @@ def is_secret(name: str) -> bool:
     return upper.endswith(SECRET_ENDING) or any(word in upper for word in SECRET_WORDS)
 
 
+def are_devices(text: str) -> bool:
+    """Whether a text chooses among the devices of a host.
+
+    >>> are_devices("all"), are_devices("0,1"), are_devices("0;1"), are_devices("")
+    (True, True, False, False)
+    """
+    return text in {ONE, ALL} or re.fullmatch(r"\d{1,4}(,\d{1,4})*", text, re.ASCII) is not None
+
+
 def _table(path: Path) -> dict[str, Any] | None:
     """The `[tool.perfci]` table; None where the file has none, or does not exist."""
     try:
@@ -129,6 +149,8 @@ def _settings(root: Path, table: Mapping[str, Any]) -> Settings:
         targets=reader.targets("targets", Settings.targets),
         cache_folder=root / cache if cache else None,
         language=reader.language("language"),
+        devices=reader.devices("devices"),
+        quarantine=reader.boards("quarantine"),
     )
 
 
@@ -169,6 +191,14 @@ class _Reader:
             raise UsageError("setting_secret", path=str(self.path), key=key, name=secret)
         return tuple(value)
 
+    def boards(self, key: str) -> tuple[str, ...]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(board, str) and board_key(board) for board in value):
+            self._refuse(
+                key, 'a list of UUIDs of boards in quotes, such as ["GPU-1d0b2a77-91f0-4c3e-8d52-0a6c7d0e9a4b"]'
+            )
+        return tuple({board_key(board): board.strip() for board in value}.values())
+
     def targets(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
         value = self.values.get(key, list(default))
         if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
@@ -178,6 +208,13 @@ class _Reader:
     def language(self, key: str) -> str:
         value = self.text(key, Settings.language)
         return value if value in LANGUAGES else str(self._refuse(key, f"one of {', '.join(LANGUAGES)} in quotes"))
+
+    def devices(self, key: str) -> str:
+        value = self.values.get(key, Settings.devices)
+        if isinstance(value, list) and value and all(type(index) is int and index >= 0 for index in value):
+            return ",".join(map(str, value))
+        known = isinstance(value, str) and are_devices(value)
+        return str(value) if known else str(self._refuse(key, '"one", "all" or a list of indexes such as [0, 1]'))
 
     def table(self, key: str) -> Mapping[str, Any]:
         value = self.values.get(key, {})

@@ -343,3 +343,42 @@ def test_the_page_holds_the_tables_of_a_full_run(bench, pytestconfig):
     assert f"| unchanged, own buffers | {6 * bench.verdicts.FULL.null:,} | 0 |" in made
     assert "how-good-is-perfci.png" in page
     assert (pytestconfig.rootpath / "docs" / "how-good-is-perfci.png").is_file()
+
+
+# --- change points ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def steps(bench):
+    yield __import__("changepoints")
+    del sys.modules["changepoints"]
+
+
+def test_the_runs_of_the_change_points_benchmark_are_drawn_from_every_recorded_case(steps):
+    recordings = steps.recordings()
+
+    assert len(recordings) == 6
+    assert [each.kernel_us for each in recordings] == sorted(each.kernel_us for each in recordings)
+    assert all(len(each.processes) == 8 for each in recordings)
+    series = recordings[3].series(np.random.default_rng(1))
+    assert series.size == 100
+    assert 0.0005 < series.std() < 0.01
+
+
+def test_planted_steps_are_found_and_unplanted_ones_are_not(steps):
+    from perfci import changepoints
+
+    steady = steps.recordings()[4]
+
+    assert steps.without_a_step(changepoints.cuts, steady, 50).alarmed == 0
+    assert steps.with_a_step(changepoints.cuts, steady, 0.05, 10).found >= 9
+    assert steps.with_a_step(lambda series: (), steady, 0.05, 10).found == 0
+    assert max(steps.needed(steady, 0.05, 3)) < 10
+
+
+def test_every_way_that_is_at_hand_is_compared_and_what_is_missing_is_said(steps, monkeypatch):
+    monkeypatch.setattr(steps, "_asv", lambda: (_ for _ in ()).throw(ImportError("asv")))
+
+    found, missing = steps.ways()
+
+    assert [name for name in found if "perfci" in name] and "asv" in missing

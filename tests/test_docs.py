@@ -51,7 +51,10 @@ def test_every_link_leads_somewhere(page):
 def test_every_command_exists_with_the_options_that_are_shown(page):
     for _, name, *rest in commands(page):
         assert name in COMMANDS, f"perfci {name}"
-        known = {option for parameter in COMMANDS[name].params for option in parameter.opts} | {"--help"}
+        command, words = COMMANDS[name], iter(rest)
+        while (inner := getattr(command, "commands", None)) and (word := next(words, None)) in inner:
+            command = inner[word]
+        known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
         assert {word.split("=")[0] for word in rest if word.startswith("--")} <= known, (name, rest)
 
 

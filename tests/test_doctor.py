@@ -27,6 +27,14 @@ def kinds(facts: Facts, level: Level | None = None) -> set[str]:
     return {each.reason.kind for each in examine(facts) if level in {None, each.level}}
 
 
+def test_a_quarantined_board_is_named_whatever_the_spelling():
+    device = dataclasses.replace(H200, uuid="GPU-1D0B-2A77")
+
+    assert "doctor_quarantined" in notes(device=device, quarantine=("gpu-1d0b-2a77",))
+    assert "doctor_quarantined" not in notes(device=device, quarantine=("GPU-9",))
+    assert "doctor_quarantined" not in notes(quarantine=("GPU-9",))
+
+
 def problems(**changes: object) -> set[str]:
     return kinds(dataclasses.replace(HEALTHY, **changes), Level.PROBLEM)
 

@@ -20,7 +20,9 @@ ROWS = (
     ("cli",),
     ("results",),
     ("pipeline",),
+    ("propose",),
     ("note",),
+    ("gitlab_api",),
     ("worker",),
     (
         "discover",
@@ -32,23 +34,27 @@ ROWS = (
         "report",
         "accept",
         "merge",
+        "ratchet",
         "rebaseline",
+        "bisect",
         "doctor",
         "scaffold",
     ),
+    ("drift", "changepoints", "boards"),
     ("outputs",),
     ("inputs", "closeness"),
     ("device",),
+    ("history",),
     ("environment",),
     ("store",),
     ("power",),
-    ("looks", "fingerprint", "identity"),
+    ("looks", "fingerprint", "identity", "aliases"),
     ("thresholds", "stats", "revision"),
     ("settings",),
     ("spec", "codec"),
     ("errors",),
     ("wording",),
-    ("units", "locks"),
+    ("units", "locks", "deadline"),
     ("model",),
 )
 RANKS = {name: rank for rank, row in enumerate(ROWS) for name in row}
@@ -57,8 +63,8 @@ HOMES = {
     "click": ("cli",),
     "rich": ("cli",),
     "typer": ("cli",),
-    "gitlab": ("note.api",),
-    "requests": ("note.api",),
+    "gitlab": ("gitlab_api",),
+    "requests": ("gitlab_api",),
     "jinja2": ("report.markdown", "report.html.page"),
     "matplotlib": ("report.figures", "report.plots"),
     "PIL": ("report.figures",),  # a part of matplotlib, as it were: it writes the PNGs
@@ -67,10 +73,10 @@ HOMES = {
     "pandas": ("report.frame",),
     "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),
-    "scipy": ("stats",),
+    "scipy": ("stats", "ratchet.tails"),
     "torch": ("device",),
     "triton": ("device",),
-    "yaml": ("thresholds", "wording", "scaffold.gitlab"),  # the files that people write by hand
+    "yaml": ("thresholds", "wording", "scaffold.gitlab", "scaffold.component"),  # the files that people write by hand
     "numpy": ("",),  # arrays are everywhere's language
 }
 

@@ -11,6 +11,7 @@ from perfci.errors import UsageError
 from perfci.judge import judge
 from perfci.merge import merge
 from perfci.model import (
+    Deadline,
     Gate,
     Limits,
     OpRun,
@@ -24,6 +25,7 @@ from perfci.model import (
     ShardedOp,
     ShardPlan,
     Suite,
+    UsedBoard,
     Verdict,
 )
 from perfci.thresholds import Thresholds
@@ -218,3 +220,41 @@ def test_an_op_that_did_not_import_in_its_shard_is_told_so():
 
     assert next(op for op in run.plan.ops if op.op == "scale").failure == raised
     assert judged(run)[0]["scale", None].verdict is Verdict.ERROR
+
+
+# --- time limits and boards -------------------------------------------------------------------------------------------
+
+
+def test_what_a_shard_was_not_reached_in_time_is_inconclusive_in_the_whole_and_the_first_limit_is_kept():
+    limits = [Deadline(f"2026-01-01T00:0{minute}:00Z", 60.0 * minute) for minute in (9, 5)]
+    facts = {"by": "--deadline", "limit_s": 300.0, "reserve_s": 0.0}
+    quiet = [OpRun(op, performance=tuple(PerformanceCase(case) for case in CASES)) for op in ("relu", "twice")]
+    unreached = OpRun("scale", late=Reason("op_not_reached", {"op": "scale", **facts}))
+    note = Reason("deadline_malformed", {"variable": "CI_JOB_TIMEOUT", "value": "soon"})
+    plans = [replace(shard(index).plan, deadline=limit) for index, limit in zip((1, 2), limits, strict=True)]
+
+    run = joined(
+        shard(1, ops=(quiet[0],), plan=plans[0]),
+        shard(2, ops=(unreached, quiet[1]), plan=plans[1]),
+        shard(3, plan=replace(shard(3).plan, deadline_note=note)),
+    )
+    rows, gate = judged(run)
+
+    assert (run.plan.deadline, run.plan.deadline_note, run.missing) == (limits[1], note, ())
+    assert (rows["scale", None].verdict, rows["scale", None].reasons[0].kind) == (
+        Verdict.INCONCLUSIVE,
+        "op_not_reached",
+    )
+    assert ("scale", CASES[0]) not in rows
+    assert gate is Gate.WARNS
+
+
+def test_a_shard_that_used_several_boards_names_them_all():
+    boards = tuple(UsedBoard(str(index), f"GPU-{index}") for index in range(2))
+    none = replace(environment().device, uuid=None)
+    several = shard(1, plan=replace(shard(1).plan, boards=boards), environment=environment(device=none))
+
+    run = joined(several, shard(2), shard(3))
+
+    assert [each.board for each in run.joined] == ["GPU-0, GPU-1", "GPU-0000", None]
+    assert run.environment.device.uuid is None

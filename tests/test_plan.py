@@ -99,6 +99,14 @@ def test_a_plan_keeps_what_is_known_of_the_base():
     )
 
 
+def test_an_op_that_was_renamed_is_not_removed():
+    renamed = PlannedOp("gelu_tanh", performance=("rows=1",), renamed_from="gelu")
+
+    plan = make_plan(Request(), [renamed], "fake", Against(BASE, DuelWhat.CHANGED, ("gelu", "gone")))
+
+    assert plan.removed == ("gone",)
+
+
 @pytest.mark.parametrize(
     ("op", "duel", "cases"),
     [

@@ -73,6 +73,8 @@ targets = ["sm_90", "gfx942"]
 time_limit_s = 30
 environment = ["MY_FLAG"]
 language = "zh"
+devices = [0, 2]
+quarantine = ["GPU-1d0b2a77-91f0"]
 [tool.perfci.fake]
 seed = 3
 """
@@ -87,8 +89,23 @@ seed = 3
     assert settings.time_limit_s == 30.0
     assert settings.environment == ("MY_FLAG",)
     assert settings.language == "zh"
+    assert settings.devices == "0,2"
+    assert settings.quarantine == ("GPU-1d0b2a77-91f0",)
     assert settings.fake == {"seed": 3}
     assert all(f"{key} =" in table or f".{key}]" in table for key in KEYS)
+
+
+def test_spellings_of_one_board_are_one_in_quarantine(tmp_path):
+    spellings = ["GPU-1D0B2A77-91F0", " gpu-1d0b2a77-91f0 ", "1d0b2a7791f0", "MIG-1d0b2a77-91f0"]
+
+    assert len(load(project(tmp_path, f"[tool.perfci]\nquarantine = {spellings}\n")).quarantine) == 2
+
+
+@pytest.mark.parametrize("value", ['"GPU-1"', "[1]", '[""]', '["GPU-"]', "true"])
+def test_a_quarantine_that_is_no_list_of_boards_is_refused(tmp_path, value):
+    reason = refusal(project(tmp_path, f"[tool.perfci]\nquarantine = {value}\n"))
+
+    assert (reason.kind, reason.facts["key"]) == ("setting_type", "quarantine")
 
 
 def test_outside_any_project_the_user_is_told_what_to_do(tmp_path):
@@ -106,6 +123,18 @@ def test_a_pyproject_without_our_table_makes_no_project(tmp_path):
 
 def test_a_cache_may_lie_anywhere(tmp_path):
     assert load(project(tmp_path, '[tool.perfci]\ncache_folder = "/var/cache"\n')).cache_folder == Path("/var/cache")
+
+
+@pytest.mark.parametrize("devices", ["one", "all", "0", "0,1,11"])
+def test_devices_are_chosen_as_on_the_command_line(tmp_path, devices):
+    assert load(project(tmp_path, f'[tool.perfci]\ndevices = "{devices}"\n')).devices == devices
+
+
+@pytest.mark.parametrize("devices", ["2", '"two"', '""', '"0, 1"', "[]", "[true]", "[-1]", '["0"]', '"0,"'])
+def test_what_chooses_no_devices_is_refused(tmp_path, devices):
+    reason = refusal(project(tmp_path, f"[tool.perfci]\ndevices = {devices}\n"))
+
+    assert (reason.kind, reason.facts["key"]) == ("setting_type", "devices")
 
 
 def test_a_misspelt_key_is_met_with_a_guess(tmp_path):

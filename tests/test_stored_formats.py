@@ -17,7 +17,7 @@ import pytest
 
 from perfci import store
 from perfci.codec import encode
-from perfci.model import FORMAT, Baseline, Run, ShardPlan
+from perfci.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan
 from perfci.report import data
 from perfci.store.launches import LaunchRow
 from perfci.store.schemas import SCHEMAS, UNITS, fields
@@ -61,6 +61,9 @@ def documents(record: typing.Any, tmp_path: Path) -> typing.Any:
     if isinstance(record, LaunchRow):
         store.append_launches(tmp_path, record.op, record.case, record.process, record.block, {record.arm: record.us})
         return json.loads(gzip.decompress((tmp_path / "launches.jsonl.gz").read_bytes()))
+    if isinstance(record, HistoryRun):
+        done = store.append_history(tmp_path, record.environment.device.key, "op", record)
+        return json.loads(done.path.read_text(encoding="utf-8"))
     if isinstance(record, ShardPlan):
         return json.loads(store.write_plan(record, tmp_path / "plan.json").read_text(encoding="utf-8"))
     path = store.write_run(record, tmp_path) if isinstance(record, Run) else store.write_baseline(record, tmp_path)
@@ -70,6 +73,7 @@ def documents(record: typing.Any, tmp_path: Path) -> typing.Any:
 RECORDS = {
     "run.schema.json": Run,
     "baseline.schema.json": Baseline,
+    "history.schema.json": HistoryRun,
     "launches.schema.json": LaunchRow,
     "plan.schema.json": ShardPlan,
 }

@@ -42,7 +42,7 @@ for command in (
     ["show", root + "/reports", "--format", "json"],
     ["export", root + "/reports", "--out", root + "/table.csv", "--verdicts"],
     ["report", root + "/reports"],
-    ["accept", root + "/reports", "--op", "scale"],
+    ["accept", root + "/reports", "--op", "scale", "--slower", "--why", "meant"],
     ["compare", root + "/static"],
 ):
     print("code", command[0], run([*command, *([] if command[0] == "export" else ["--project", root])]), flush=True)

@@ -15,7 +15,7 @@ from perfci.wording import ENGLISH, LANGUAGES, catalogue, phrases, say, sentence
 
 KINDS = sorted(catalogue())
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
-FORMATS = {"", "us", "%", "+%", "size", "n"}
+FORMATS = {"", "us", "%", "+%", "size", "n", "sh"}
 CODE = ("make_inputs", "torch ", "[tool.perfci")  # names of code keep their spelling where a sentence starts with one
 PACKAGE = Path(perfci.__file__).parent
 

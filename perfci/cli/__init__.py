@@ -7,6 +7,7 @@ progress    what is shown while a run is under way
 tables      what is shown of its result
 exports     its numbers as CSV or Parquet
 demo        a project with planted mistakes
+workflow    nothing that is printed commands the runner of a job
 """
 
 from perfci.cli.main import main, run_file

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
 
-from perfci import pipeline, store
+from perfci import deadline, pipeline, store
 from perfci.cli import details, language, rebaselines, selftests, tables
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.progress import Progress
@@ -23,12 +25,13 @@ from perfci.model import DuelWhat, Judgements, OpRun, Run, Suite
 from perfci.pipeline.rebaseline import Wishes
 from perfci.plan import Request
 from perfci.report import data
-from perfci.settings import Settings
+from perfci.settings import Settings, are_devices
 from perfci.spec import matches
 from perfci.wording import say, sentence
 
-_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-"""What a terminal obeys, or what turns text round, where JSON is read by people; its encoder escapes the others."""
+_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|(?<=##)\\[|(?<=##vso)\\[")
+"""What a terminal or a job's log obeys, or what turns text round, where JSON is read by people; its encoder escapes the
+others. The brackets stand in strings alone."""
 
 _SUITES = {
     "both": (Suite.ACCURACY, Suite.PERFORMANCE),
@@ -50,6 +53,30 @@ def against(wanted: Request, revision: str | None, duel: str, python: str | None
     return dataclasses.replace(wanted, against=revision, duel=DuelWhat(str(duel)), base_python=python, targets=names)
 
 
+def within(wanted: Request, devices: str | None, limit: deadline.Found = deadline.NO_LIMIT) -> Request:
+    """The options of where and until when, added to a request. Raises UsageError."""
+    return dataclasses.replace(wanted, devices=used(devices), deadline=limit.deadline, deadline_note=limit.note)
+
+
+def judged_by(wanted: Request, thresholds: Sequence[str]) -> Request:
+    """What --threshold says, added to a request. Raises UsageError for a key or value that no file could have."""
+    from perfci.pipeline.in_force import parsed
+
+    return dataclasses.replace(wanted, thresholds=parsed(thresholds)) if thresholds else wanted
+
+
+def used(devices: str | None) -> str | None:
+    """What --devices was given. Raises UsageError for what names none."""
+    if devices is not None and not are_devices(devices):
+        raise UsageError("devices_malformed", devices=devices)
+    return devices
+
+
+def time_limit(seconds: float | None) -> deadline.Found:
+    """The job's, by --deadline or by GitLab's variables."""
+    return deadline.find(seconds, os.environ, time.time())
+
+
 def check(wanted: Request, project: Path, *, strict: bool, json: bool, html: bool = False) -> int:
     """The whole flow, with the report."""
     where = language.load(project)
@@ -65,7 +92,7 @@ def run(wanted: Request, project: Path, *, json: bool) -> int:
         pipeline.measure(where, dataclasses.replace(wanted, duel=DuelWhat.NONE), command(), progress)
     path = where.reports / "run.json"
     if json:
-        plain(path.read_text(encoding="utf-8"))
+        write_json(path.read_text(encoding="utf-8"))
     else:
         plain(
             say("Run: {path}", path=relative(path)),
@@ -131,13 +158,29 @@ def report(path: Path, out: Path | None, project: Path, *, html: bool = False) -
     return Exit.OK
 
 
-def accept(paths: Sequence[Path], ops: Sequence[str], project: Path, *, add: bool, dirty: bool, json: bool) -> int:
+def accept(
+    paths: Sequence[Path],
+    ops: Sequence[str],
+    project: Path,
+    *,
+    add: bool,
+    dirty: bool,
+    json: bool,
+    slower: bool = False,
+    why: str | None = None,
+    case: str | None = None,
+) -> int:
     """Make baselines of stored runs; exit 2 if anything was refused."""
+    if why is not None and not slower:
+        raise UsageError("accept_why_alone")
     where = language.load(project)
     runs = [store.read_run(path) for path in paths]
-    accepted = pipeline.accept_runs(runs, where, ops, add=add, dirty=dirty)
+    reason = (why or "") if slower else None
+    accepted = pipeline.accept_runs(runs, where, ops, add=add, dirty=dirty, slower=reason, pattern=case)
     if json:
-        _print_json([{"op": one.op, "accepted": one.accepted, "refused": one.refused} for one in accepted])
+        _print_json(
+            [{"op": one.op, "accepted": one.accepted, "refused": one.refused, "said": one.said} for one in accepted]
+        )
     else:
         _print(*tables.acceptances(accepted))
     return Exit.GATE_FAILED if any(one.refused for one in accepted) else Exit.OK
@@ -266,6 +309,11 @@ def print_answer(run: Run, judgements: Judgements) -> None:
     _print_json(data.to_json(judgements, run))
 
 
+def print_record(answer: Any) -> None:
+    """Anything else for programs."""
+    _print_json(answer)
+
+
 def plain(*lines: str) -> None:
     """Lines as they are, for eyes and for the clipboard."""
     for line in lines:
@@ -273,7 +321,12 @@ def plain(*lines: str) -> None:
 
 
 def _print_json(answer: Any) -> None:
-    text = _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", encode(answer).decode())
+    write_json(encode(answer).decode())
+
+
+def write_json(json: str) -> None:
+    """JSON without what a terminal obeys; written in bytes, in which no line ends are changed."""
+    text = _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", json.rstrip("\n"))
     sys.stdout.buffer.write(text.encode() + b"\n")
 
 
@@ -285,4 +338,5 @@ def command() -> str:
 def relative(path: Path) -> str:
     """A path as it is shown: from the current folder, if it lies there."""
     here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    shown = str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return "".join(mark for mark in shown if mark.isprintable())

@@ -99,6 +99,26 @@ Seed = Annotated[
         help="Repeat a run's inputs; its report names the seed.",
     ),
 ]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="LIST",
+        show_default="the project's, else one",
+        help="Devices of the host to use side by side: one, all, or indexes such as 0,1.",
+    ),
+]
+Deadline = Annotated[
+    float | None,
+    typer.Option(
+        "--deadline",
+        metavar="S",
+        min=0,
+        max=90 * 24 * 3600,
+        show_default="CI_JOB_TIMEOUT less a reserve, else none",
+        help="Seconds after the job's start by which measuring has to end; 0 for no limit.",
+    ),
+]
 Strict = Annotated[bool, typer.Option("--strict", show_default="off", help="Warnings fail the gate too.")]
 Timer = Annotated[
     TimerKind, typer.Option("--timer", help="Device activity records or event pairs; auto takes records if it can.")
@@ -151,6 +171,19 @@ Html = Annotated[
     bool,
     typer.Option("--html", show_default="off", help="Write report.html too: one page that needs no network."),
 ]
+Threshold = Annotated[
+    list[str],
+    typer.Option(
+        "--threshold",
+        metavar="KEY=VALUE",
+        show_default="what the files say",
+        help="Judge by this value, such as tau='2 %'; recorded in the run. In CI it can't loosen. Repeat for several.",
+    ),
+]
+DeviceKey = Annotated[
+    str | None,
+    typer.Option("--device", metavar="KEY", show_default="all", help="Folder of the device: nvidia-h200."),
+]
 Project = Annotated[Path, typer.Option("--project", metavar="DIR", help="A folder of the project.")]
 RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run.json, or the folder that holds one.")]
 HERE = Path()
@@ -182,6 +215,17 @@ def check(
     duel: Duel = DuelKind.CHANGED,
     base_python: BasePython = None,
     target: Targets = None,
+    devices: Devices = None,
+    deadline: Deadline = None,
+    threshold: Threshold = [],  # noqa: B006
+    write_adaptive_thresholds: Annotated[
+        bool,
+        typer.Option(
+            "--write-adaptive-thresholds",
+            show_default="off",
+            help="After a green check, tighten thresholds by all accepted runs; not in merge requests.",
+        ),
+    ] = False,
     plan: Annotated[
         Path | None,
         typer.Option(
@@ -212,12 +256,24 @@ def check(
             "--op": op, "--case": case, "--seed": seed is not None, "--budget": budget != 1.0, "--against": against,
             "--suite": suite is not SuiteKind.BOTH, "--timer": timer is not TimerKind.AUTO, "--target": target,
             "--base-python": base_python, "--duel": duel is not DuelKind.CHANGED, "--strict": strict, "--html": html,
+            "--threshold": threshold, "--write-adaptive-thresholds": write_adaptive_thresholds,
         }  # fmt: skip
         shards.refuse(fixed)
-        return shards.check_part(plan, shard, str(device), project, json=output is Format.JSON)
+        return shards.check_part(
+            plan, shard, str(device), project, json=output is Format.JSON, devices=devices, deadline=deadline
+        )
     request = answers.request(op, case, device, budget, seed, suite, timer)
     request = answers.against(request, against, duel, base_python, target)
-    return answers.check(request, project, strict=strict, json=output is Format.JSON, html=html)
+    request = answers.within(request, devices, answers.time_limit(deadline))
+    request = answers.judged_by(request, threshold)
+    if not write_adaptive_thresholds:
+        return answers.check(request, project, strict=strict, json=output is Format.JSON, html=html)
+    from perfci.cli import thresholds_tighten
+    from perfci.pipeline.tightening import refuse_in_pipeline
+
+    refuse_in_pipeline()
+    code = answers.check(request, project, strict=strict, json=output is Format.JSON, html=html)
+    return thresholds_tighten.after_check(code, project, json=output is Format.JSON)
 
 
 @app.command()
@@ -244,6 +300,7 @@ def plan(
     every: Annotated[
         bool, typer.Option("--all", show_default="off", help="Measure what is unchanged by its files too.")
     ] = False,
+    threshold: Threshold = [],  # noqa: B006
     output: Output = Format.TEXT,
     project: Project = HERE,
     lang: Lang = None,
@@ -254,6 +311,7 @@ def plan(
 
     request = answers.request(op, case, device, budget, seed, suite, timer)
     request = answers.against(request, against, duel, None, None)
+    request = answers.judged_by(request, threshold)
     return sharding.plan(request, project, out, shards=shards, last=last, every=every, json=output is Format.JSON)
 
 
@@ -283,6 +341,45 @@ def merge(
 
 
 @app.command()
+def again(
+    run: RunFile,
+    device: Annotated[
+        DeviceKind, typer.Option("--device", help="Where kernels run; auto takes the kind that the run was on.")
+    ] = DeviceKind.AUTO,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            "--budget",
+            metavar="S",
+            min=0.01,
+            max=3600,
+            show_default="twice the run's own",
+            help="Device time a case for the first looks, seconds.",
+        ),
+    ] = None,
+    seed: Seed = None,
+    timer: Timer = TimerKind.AUTO,
+    devices: Devices = None,
+    deadline: Deadline = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", show_default="again/ in the project's reports/", help="Where to write."),
+    ] = None,
+    strict: Strict = False,
+    html: Html = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Duel a run's INCONCLUSIVE cases, each against the last commit at which something could be said about it."""
+    from perfci.cli import agains, answers
+
+    wanted = agains.request(str(device), budget, seed, str(timer))
+    wanted = answers.within(wanted, devices, answers.time_limit(deadline))
+    return agains.again(run, wanted, project, out, strict=strict, json=output is Format.JSON, html=html)
+
+
+@app.command()
 def run(
     op: Ops = [],  # noqa: B006
     case: Case = None,
@@ -291,6 +388,7 @@ def run(
     seed: Seed = None,
     suite: SuiteOption = SuiteKind.BOTH,
     timer: Timer = TimerKind.AUTO,
+    devices: Devices = None,
     output: Output = Format.TEXT,
     project: Project = HERE,
     lang: Lang = None,
@@ -299,6 +397,7 @@ def run(
     from perfci.cli import answers
 
     request = answers.request(op, case, device, budget, seed, suite, timer)
+    request = answers.within(request, devices)
     return answers.run(request, project, json=output is Format.JSON)
 
 
@@ -309,6 +408,7 @@ def static(
     against: Against = None,
     target: Targets = None,
     strict: Strict = False,
+    threshold: Threshold = [],  # noqa: B006
     output: Output = Format.TEXT,
     project: Project = HERE,
     lang: Lang = None,
@@ -318,6 +418,7 @@ def static(
 
     request = answers.request(op, case, "cpu", 1.0, None, "performance", "auto")
     request = answers.against(request, against, "changed", None, target)
+    request = answers.judged_by(request, threshold)
     return answers.static(request, project, strict=strict, json=output is Format.JSON)
 
 
@@ -329,6 +430,7 @@ def selftest(
     budget: Budget = 1.0,
     seed: Seed = None,
     timer: Timer = TimerKind.AUTO,
+    devices: Devices = None,
     output: Output = Format.TEXT,
     project: Project = HERE,
     lang: Lang = None,
@@ -337,6 +439,7 @@ def selftest(
     from perfci.cli import answers
 
     request = answers.request(op, case, device, budget, seed, "both", timer)
+    request = answers.within(request, devices)
     return answers.selftest(request, project, json=output is Format.JSON)
 
 
@@ -381,6 +484,21 @@ def report(
 
 
 @app.command()
+def site(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="A new or empty folder, or one that perfci site made.")
+    ] = Path("public"),
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Build a static site over the kept history: ops and devices, and a page an op with its trends."""
+    from perfci.cli import sites
+
+    return sites.build(project, out, json=output is Format.JSON)
+
+
+@app.command()
 def note(
     run: RunFile,
     report: Annotated[
@@ -421,14 +539,152 @@ def accept(
         bool,
         typer.Option("--dirty", show_default="off", help="Accept runs of a work tree with uncommitted changes too."),
     ] = False,
+    case: Case = None,
+    slower: Annotated[
+        bool,
+        typer.Option(
+            "--slower", show_default="off", help="Accept the cases that are slower, and no others; needs --why."
+        ),
+    ] = False,
+    why: Annotated[
+        str | None,
+        typer.Option("--why", metavar="TEXT", show_default="none", help="Why they may be: it begins an epoch."),
+    ] = None,
     output: Output = Format.TEXT,
     project: Project = HERE,
     lang: Lang = None,
 ) -> int:
-    """Store runs as the baselines that later runs are held against."""
+    """Store runs as the baselines that later runs are held against, with a line of history each."""
     from perfci.cli import answers
 
-    return answers.accept(runs, op, project, add=add, dirty=dirty, json=output is Format.JSON)
+    json = output is Format.JSON
+    return answers.accept(runs, op, project, add=add, dirty=dirty, json=json, slower=slower, why=why, case=case)
+
+
+@app.command()
+def history(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="KEY", show_default="all", help="Folder of the device: nvidia-h200."),
+    ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option("--last", metavar="N", min=1, show_default="20", help="Newest runs of each case that are shown."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE.png", show_default="none", help="Draw the cases of one op, too."),
+    ] = None,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Show what accepted runs left behind: each case over time, with epochs and changes of the environment."""
+    from perfci.cli import histories
+
+    wishes = histories.Wishes(tuple(op), case, device, last, plot)
+    return histories.history(wishes, project, json=output is Format.JSON)
+
+
+@app.command()
+def drift(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="KEY", show_default="all", help="Folder of the device: nvidia-h200."),
+    ] = None,
+    release: Annotated[
+        str | None,
+        typer.Option(
+            "--release",
+            metavar="REV",
+            show_default="the newest tag before HEAD with runs enough, else the first runs",
+            help="What the last runs are held against: a tag, branch or commit.",
+        ),
+    ] = None,
+    strict: Strict = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Say where accepted runs crept or stepped, between which commits, and what explains it."""
+    from perfci.cli import drifting
+
+    return drifting.drift(op, case, device, release, project, strict=strict, json=output is Format.JSON)
+
+
+@app.command()
+def boards(
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="KEY", show_default="all", help="Folder of the device: nvidia-h200."),
+    ] = None,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Hold the boards of a device against each other, from what accepted runs left behind."""
+    from perfci.cli import drifting
+
+    return drifting.boards(device, project, json=output is Format.JSON)
+
+
+@app.command()
+def propose(
+    source: Annotated[
+        Path,
+        typer.Option(
+            "--from",
+            metavar="DIR",
+            help="The project as another job left it: its baselines/ and thresholds/ are read, as data.",
+        ),
+    ] = HERE,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="merge-request; push, to the target branch itself; or the name of a data branch to push to.",
+        ),
+    ] = "merge-request",
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", metavar="BRANCH", show_default="$CI_DEFAULT_BRANCH", help="Branch that is to get the files."
+        ),
+    ] = None,
+    branch: Annotated[
+        str, typer.Option("--branch", metavar="NAME", help="Branch of the merge request.")
+    ] = "perfci/nightly",
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base",
+            metavar="COMMIT",
+            show_default="$CI_COMMIT_SHA",
+            help="Full id of the commit whose files the other job began with: only what differs is proposed.",
+        ),
+    ] = None,
+    title: Annotated[
+        str | None,
+        typer.Option("--title", metavar="TEXT", show_default="perfci's own", help="Of the merge request and commit."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", show_default="off", help="Print what would be proposed, and write nothing.")
+    ] = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Propose changed baselines and thresholds in a GitLab merge request, or push them; runs nothing of the project."""
+    from perfci.cli import proposals
+    from perfci.propose import Wishes
+
+    wishes = Wishes(to=to, target=target, branch=branch, base=base, title=title, dry_run=dry_run)
+    return proposals.propose(source, wishes, project, json=output is Format.JSON)
 
 
 @app.command()
@@ -478,6 +734,34 @@ def rebaseline(
 
     wishes = Wishes(write, why, tuple(include_unexplained), tuple(include_changed_code), dirty)
     return answers.rebaseline(runs, op, project, wishes, cases=cases, json=output is Format.JSON)
+
+
+@app.command()
+def bisect(
+    good: Annotated[str, typer.Argument(metavar="GOOD", help="A revision at which the op was still fast, or right.")],
+    bad: Annotated[str, typer.Argument(metavar="BAD", help="A later one at which it no longer is.")],
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="OP", show_default="none: it is needed", help="The op to look at.")
+    ] = None,
+    case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    budget: Budget = 1.0,
+    seed: Seed = None,
+    timer: Timer = TimerKind.AUTO,
+    first_parent: Annotated[
+        bool,
+        typer.Option("--first-parent", show_default="off", help="Try the main line only; a merge counts as a whole."),
+    ] = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Find the commit between two revisions that made an op slower, or wrong, by duels, and say how sure that is."""
+    from perfci.cli import answers, bisects
+    from perfci.pipeline.bisect_revisions import Wishes
+
+    request = answers.request([], case, device, budget, seed, "both", timer)
+    return bisects.bisect(Wishes(op or "", good, bad, request, first_parent), project, json=output is Format.JSON)
 
 
 @app.command("list")
@@ -641,3 +925,78 @@ def demo(
     from perfci.cli import demo as demonstration
 
     return demonstration.demo(keep)
+
+
+thresholds = typer.Typer(
+    name="thresholds",
+    help="What every case is judged by: show where it comes from, tighten what was earned, relax for a time.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+app.add_typer(thresholds)
+
+
+@thresholds.command("show")
+def thresholds_show(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    device: DeviceKey = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", show_default="all", help="Only this threshold, such as tau.")
+    ] = None,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Explain every value in force: built in, a file's line, earned by accepted runs, or relaxed; measures nothing."""
+    from perfci.cli import thresholds_show as showing
+    from perfci.pipeline.origins import Wishes
+
+    return showing.show(Wishes(tuple(op), case, device, key), project, json=output is Format.JSON)
+
+
+@thresholds.command("tighten")
+def thresholds_tighten(
+    op: Ops = [],  # noqa: B006
+    device: DeviceKey = None,
+    write: Annotated[
+        bool, typer.Option("--write", show_default="off", help="Write thresholds/KEY/OP.yaml; without, only show.")
+    ] = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Show, and write, what the history of accepted runs has earned: tighter by a quarter of the gap, never looser."""
+    from perfci.cli import thresholds_tighten as tightening
+    from perfci.pipeline.tightening import Wishes
+
+    return tightening.tighten(Wishes(tuple(op), device, write), project, json=output is Format.JSON)
+
+
+@thresholds.command("relax")
+def thresholds_relax(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The threshold, such as tau.")],
+    op: Annotated[str, typer.Option("--op", metavar="OP", help="The op whose file gets the entry.")],
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why, for whoever reads it later.")],
+    until: Annotated[
+        str, typer.Option("--until", metavar="DATE", help="Last day on which it holds: 2027-01-31; a year at most.")
+    ],
+    case: Case = None,
+    device: DeviceKey = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="VALUE", show_default="what people wrote, nothing earned", help="Allowed meanwhile: '3 %'."
+        ),
+    ] = None,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Loosen a threshold for a time, by an entry with a reason and a last day in the op's file."""
+    from perfci.cli import thresholds_relax as relaxing
+    from perfci.pipeline.relaxing import Wishes
+
+    wishes = Wishes(key, op, why, until, case, device, to)
+    return relaxing.relax(wishes, project, json=output is Format.JSON)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from perfci.cli.exits import STOPPED, Exit
+from perfci.cli.workflow import guarded
 from perfci.errors import PerfciError, Stopped, StoredFileError
 from perfci.spec import Accuracy, Performance
 
@@ -22,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command; gives its exit code. The language that it speaks ends with it."""
-    return contextvars.copy_context().run(_run, arguments)
+    with guarded(os.environ):
+        return contextvars.copy_context().run(_run, arguments)
 
 
 def _run(arguments: list[str]) -> int:

@@ -10,20 +10,30 @@ from pathlib import Path
 from perfci import note, pipeline, store
 from perfci.cli import language
 from perfci.cli.exits import Exit
-from perfci.errors import MissingPackageError
+from perfci.errors import MissingPackageError, UsageError
 from perfci.model import Judgements, Reason, Run
+from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.wording import say, sentence
 
 
 def post(path: Path, project: Path, *, report: str | None, key: str, dry_run: bool) -> int:
     """Post the note on a stored run, or print it; exit 0 whatever becomes of it."""
-    where, run = language.load(project), store.read_run(path)
+    where = language.load(project)
+    _refuse_malformed(key)
+    run = store.read_run(path)
     judgements = pipeline.decide(run, where)
     if dry_run:
         sys.stdout.write(note.compose(run, judgements, note.links(os.environ, report), key=key))
         return Exit.OK
     _warn([*_posted(run, judgements, path if path.is_dir() else path.parent, report, key), *_summed(run, judgements)])
     return Exit.OK
+
+
+def _refuse_malformed(key: str) -> None:
+    try:
+        note.marker(key)
+    except ValueError as error:
+        raise UsageError("note_key_malformed", key=key) from error
 
 
 def _posted(run: Run, judgements: Judgements, folder: Path, report: str | None, key: str) -> Iterable[Reason]:
@@ -52,4 +62,4 @@ def _summed(run: Run, judgements: Judgements) -> Iterable[Reason]:
 
 def _warn(problems: Iterable[Reason]) -> None:
     for problem in problems:
-        print(f"perfci: {sentence(problem)}", file=sys.stderr)
+        print(f"perfci: {plain(sentence(problem), BLOCK_LIMIT)}", file=sys.stderr)

@@ -10,8 +10,9 @@ from rich.status import Status
 from rich.text import Text
 
 from perfci.model import Reason
+from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
 from perfci.wording import say, sentence
-from perfci.worker.protocol import Checked, Failed, Message, Ready, Step, Waiting
+from perfci.worker.protocol import DONE, Checked, Failed, Message, Ready, Step, Waiting
 
 
 def _stages() -> dict[str, str]:
@@ -28,8 +29,11 @@ def _stages() -> dict[str, str]:
 _OF_BASE = " of the base"
 """How the stage of a worker ends that runs the base revision."""
 
-_UNTOLD = frozenset({"import", "smoke"})
+_UNTOLD = frozenset({"import", "smoke", DONE})
 """Stages that are over too soon for a line of a log."""
+
+_LASTING = frozenset({"accuracy", "smoke", "prepare", "measure"})
+"""Stages of an op until it is done: on several devices several are under way."""
 
 
 class Progress:
@@ -40,7 +44,10 @@ class Progress:
         self._status: Status | None = None
         self._last = ""
         self._told: set[tuple[str, str]] = set()
-        self._failed = 0
+        self._failed: set[str] = set()
+        """ops of which a failure was shown; "" for the only one under way"""
+        self._going: dict[str, str] = {}
+        """op -> what it is doing"""
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -62,30 +69,41 @@ class Progress:
                 self._step(message)
             case Waiting(holder):
                 self._line(sentence(Reason("device_waiting", {"holder": holder})))
-            case Checked(case) if case.failure:
-                self._failed += 1
-                if self._failed == 1:
-                    self._line(f"  {sentence(case.failure)}")
+            case Checked(case, op) if case.failure and op not in self._failed:
+                self._failed.add(op)
+                self._line(f"{op}: {sentence(case.failure)}" if op else sentence(case.failure), "  ")
             case Failed(reason):
-                self._line(f"  {sentence(reason)}")
+                self._line(sentence(reason), "  ")
 
     def _step(self, step: Step) -> None:
         if step.stage == "import":
-            self._failed = 0
+            self._failed -= {"", step.op}
         own = step.stage.removesuffix(_OF_BASE)
         stage = _stages().get(own, own)
         stage = say("{stage} the base", stage=stage) if own != step.stage else stage
         if self._status:
             count = f" {step.done + 1}/{step.total}" if step.total else ""
-            # As text, not as markup: a case's id may hold brackets.
-            self._status.update(Text(f"{step.op}: {stage}{count} {step.case or ''}"))
+            self._move(step, own, f"{step.op}: {stage}{count} {step.case or ''}")
         elif own not in _UNTOLD and (step.op, stage) not in self._told:
             self._told.add((step.op, stage))
             total = say(", {count} checks", count=step.total) if step.total else ""
             self._line(f"{step.op}: {stage}{total}")
 
-    def _line(self, text: str) -> None:
+    def _move(self, step: Step, stage: str, text: str) -> None:
+        """Show what every op that is under way is doing."""
+        assert self._status is not None
+        # As text, not as markup: a case's id may hold brackets.
+        self._going.pop(step.op, None)
+        if stage in _LASTING:
+            self._going[step.op] = plain(text, NAME_LIMIT)
+        if self._going or stage != DONE:
+            self._status.update(
+                Text(" | ".join(self._going[op] for op in sorted(self._going)) or plain(text, NAME_LIMIT))
+            )
+
+    def _line(self, text: str, indent: str = "") -> None:
         """Print a line unless it is the one printed last."""
         if text != self._last:
             self._last = text
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            # As text, not as markup, and in one line: a worker says what its op makes it say.
+            self._console.print(Text(indent + plain(text, BLOCK_LIMIT)), soft_wrap=True)

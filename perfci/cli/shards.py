@@ -15,6 +15,7 @@ from perfci.errors import UsageError
 from perfci.model import ShardPlan
 from perfci.pipeline.shards import Part, Wishes
 from perfci.plan import Request
+from perfci.report import text
 from perfci.store.files import encode
 from perfci.wording import say
 
@@ -33,13 +34,25 @@ def plan(wanted: Request, project: Path, out: Path, *, shards: int, last: Path |
         found = pipeline.plan_shards(where, wanted, wishes, progress)
     path = store.write_plan(found, out)
     if json:
-        answers.plain(encode(found, path).decode().rstrip("\n"))
+        answers.write_json(encode(found, path).decode())
     else:
-        answers.plain(*_told(found), say("Plan: {path}", path=answers.relative(path)))
+        answers.plain(
+            *(text.plain(line, text.BLOCK_LIMIT) for line in _told(found)),
+            say("Plan: {path}", path=answers.relative(path)),
+        )
     return Exit.OK
 
 
-def check_part(path: Path | None, shard: str | None, device: str, project: Path, *, json: bool) -> int:
+def check_part(
+    path: Path | None,
+    shard: str | None,
+    device: str,
+    project: Path,
+    *,
+    json: bool,
+    devices: str | None = None,
+    deadline: float | None = None,
+) -> int:
     """Measure one shard; what was found is for `perfci merge` to judge, so it ends with 0 unless perfci failed."""
     if path is None or shard is None:
         raise UsageError("shard_without_plan" if path is None else "plan_without_shard")
@@ -47,7 +60,7 @@ def check_part(path: Path | None, shard: str | None, device: str, project: Path,
     sharded, digest = store.read_plan(path)
     index, count = _numbers(shard)
     where = dataclasses.replace(where, reports=where.reports / FOLDER / str(index))
-    part = Part(sharded, digest, index, count, device)
+    part = Part(sharded, digest, index, count, device, answers.used(devices), answers.time_limit(deadline))
     with Progress() as progress:
         found, judgements = pipeline.check_shard(where, part, answers.command(), progress)
     if json:
@@ -113,7 +126,10 @@ def _told(found: ShardPlan) -> Iterator[str]:
         duels=found.plan.duel_family,
     )
     yield say(
-        "Device time: about {minutes:n} min in all; seed {seed}.", minutes=found.seconds / 60, seed=found.plan.seed
+        "Device time: about {minutes} min {seconds} s in all; seed {seed}.",
+        minutes=round(found.seconds) // 60,
+        seconds=round(found.seconds) % 60,
+        seed=found.plan.seed,
     )
     for number in range(1, found.shards + 1):
         mine = [each for each in run if each.shard == number]

@@ -133,7 +133,7 @@ def acceptances(accepted: Sequence[Acceptance]) -> Iterator[RenderableType]:
         head = say("{op}: {cases} accepted", op=name, cases=cases)
         refused = say(", {count} refused", count=len(one.refused)) if one.refused else ""
         yield Text(f"{head}{refused}", style=STYLES[Gate.FAILS if one.refused else Gate.OK])
-        yield from (_sentence(reason) for reason in one.refused)
+        yield from (_sentence(reason) for reason in (*one.refused, *one.said))
 
 
 def findings(found: Sequence[Finding]) -> Iterator[RenderableType]:

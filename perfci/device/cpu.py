@@ -34,6 +34,10 @@ class CpuDevice:
         """One."""
         return 1
 
+    def visible(self) -> int:
+        """One."""
+        return 1
+
     @contextmanager
     def session(self) -> Iterator[Session]:
         """Refuse: there is nothing to time with."""

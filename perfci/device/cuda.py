@@ -77,6 +77,10 @@ class CudaDevice:
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         return len(names) if len(set(names)) == 1 else 1
 
+    def visible(self) -> int:
+        """As torch counts them; of the slices of divided boards it sees the first alone."""
+        return torch.cuda.device_count()
+
     def session(self) -> AbstractContextManager[Session]:
         """Open a session of the timer in use."""
         return activity_session(self._flush) if self.timer == "activity" else event_session(self._flush)

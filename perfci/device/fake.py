@@ -55,6 +55,10 @@ class FakeSpec:
     reference_speed: float = 1.0
     """of references alone"""
     model: str = "Fake One"
+    models: tuple[str, ...] = ()
+    """of each board of the host, where they differ"""
+    wall_share: float = 0.0
+    """how much of the time that launches claim really passes"""
     driver: str = ""
     """its version; none unless said"""
     board: str = ""
@@ -165,6 +169,8 @@ class FakeSession:
         result = call()
         claimed = sum(_clock.spent) * (self._spec.warm_factor if warm else 1.0)
         us = _ticks(claimed * self._factor(call)) if _clock.spent else 0.0
+        if self._spec.wall_share:
+            time.sleep(us / 1e6 * self._spec.wall_share)
         self._launches.append(Launch(us, us, None, len(_clock.spent)))
         return result
 
@@ -218,11 +224,13 @@ class FakeDevice:
     def __init__(self, spec: FakeSpec, seed: int) -> None:
         if _is_gone(spec):
             raise DeviceError("fake_gone", file=spec.gone_file)
+        index = os.environ.get(VISIBLE, "0").split(",")[0]
+        model = _model(spec, index)
         self.info = Device(
             kind="fake",
-            name=spec.model,
-            key=spec.model.lower().replace(" ", "-"),
-            uuid=spec.board or f"FAKE-{os.environ.get(VISIBLE, '0').split(',')[0]}",
+            name=model,
+            key=model.lower().replace(" ", "-"),
+            uuid=spec.board or f"FAKE-{index}",
             driver=spec.driver or None,
             runtime="virtual",
             processors=8,
@@ -235,6 +243,10 @@ class FakeDevice:
         self._bias: dict[object, float] = {}
 
     def count(self) -> int:
+        """As planted, where all are of one model."""
+        return 1 if len({*self._spec.models}) > 1 else self._spec.devices
+
+    def visible(self) -> int:
         """As planted."""
         return self._spec.devices
 
@@ -308,6 +320,11 @@ class FakeDevice:
     def tampered(self) -> tuple[str, ...]:
         """Offer nothing to tamper with."""
         return ()
+
+
+def _model(spec: FakeSpec, index: str) -> str:
+    known = index.isdecimal() and int(index) < len(spec.models)
+    return spec.models[int(index)] if known else spec.model
 
 
 def _is_gone(spec: FakeSpec) -> bool:

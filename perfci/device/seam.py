@@ -251,6 +251,9 @@ class Accelerator(Protocol):
     def count(self) -> int:
         """Devices of this model that the process could use, this one included."""
 
+    def visible(self) -> int:
+        """Devices of any model that the process sees, this one included."""
+
     def session(self) -> AbstractContextManager[Session]:
         """Open a timing session."""
 

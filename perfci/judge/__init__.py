@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfci.judge import accuracy, duel, expected, notes, speed, static
+from perfci.judge import accuracy, duel, expected, late, notes, speed, static
 from perfci.judge.findings import Adjusted, Context
+from perfci.judge.quarantine import advised
 from perfci.model import (
+    AgainCase,
     Comparison,
     Judgement,
     Judgements,
@@ -26,7 +28,7 @@ from perfci.model import (
 )
 from perfci.thresholds import Thresholds
 
-__all__ = ["judge"]
+__all__ = ["advised", "judge"]
 
 Row = tuple[Judgement, Need | None]
 
@@ -52,7 +54,7 @@ def judge(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
     rows += [(row, None) for row in static.rows(run, thresholds)]
     needs = tuple(need for _, need in rows if need)
     judged = tuple(row for row, _ in rows)
-    told = (*notes.notes(run, comparisons, thresholds), *expected.unneeded(run, judged, thresholds))
+    told = (*notes.notes(run, comparisons, thresholds), *late.notes(run), *expected.unneeded(run, judged, thresholds))
     return Judgements(judged, needs, told)
 
 
@@ -83,11 +85,15 @@ class _Op:
             yield from self._unchanged()
             yield from self._removed()
             return
-        checked = accuracy.rows(self.run, self.plan, self.found)
+        if self.found and not late.reached(self.found):
+            yield late.row(self.run, self.plan, self.found), None
+            yield from self._removed()
+            return
+        checked = accuracy.rows(self.run, self.plan, self.found, self.thresholds)
         yield from ((row, None) for row in checked)
         if Suite.PERFORMANCE not in self.run.plan.suites:
             return
-        broken = next((row for row in checked if row.case is not None), None)
+        broken = next((row for row in checked if row.case is not None and not accuracy.by_limit(row)), None)
         if broken:
             yield from self._not_timed(broken)
         else:
@@ -133,12 +139,18 @@ class _Op:
 
     def _case(self, case: str, measured: PerformanceCase | None) -> Iterator[Row]:
         comparison = self.comparisons.get(case)
-        if measured and measured.failure:
+        again = self._again(case)
+        if again and again.failure:
+            yield self._row(case, Verdict.INCONCLUSIVE, again.failure)
+        elif measured and measured.failure:
             yield self._row(case, Verdict.ERROR if measured.raised else Verdict.WRONG, measured.failure)
         elif measured and self.run.plan.skip_unchanged and _proven(measured):
             yield self._proven(case, measured)
         elif measured and comparison and comparison.measured:
-            yield speed.judge_case(measured, comparison, self._context(case))
+            row, need = speed.judge_case(measured, comparison, self._context(case))
+            yield late.case(notes.with_range(row, again, self.run), measured), need
+        elif self.found and self.found.late:
+            yield self._row(case, Verdict.INCONCLUSIVE, Reason("case_late", self.found.late.facts))
         elif not self._covered():
             kind = "case_stopped" if self.run.stopped else "case_missing"
             yield self._row(case, Verdict.INCONCLUSIVE, Reason(kind, {"signal": self.run.stopped}))
@@ -148,6 +160,15 @@ class _Op:
         verdict = Verdict.SUSPECT if measured.suspicion else Verdict.UNCHANGED
         row, _ = self._row(case, verdict, duel.unchanged(measured.identity))
         return replace(row, reasons=(*measured.suspicion, *row.reasons)), None
+
+    def _again(self, case: str) -> AgainCase | None:
+        """Against what this very case is duelled, where each has its own."""
+        again = self.run.plan.again
+        return again.by_case.get((self.plan.op, case)) if again else None
+
+    def _same_files(self, case: str) -> bool:
+        again = self._again(case)
+        return again.same if again else bool(self.plan.base and self.plan.base.same)
 
     def _covered(self) -> bool:
         """Whether the op's own row, or a note, already says why cases of it were not timed."""
@@ -162,11 +183,14 @@ class _Op:
             family=self.run.plan.family,
             timer=self.run.environment.timer,
             duel_family=self.run.plan.duel_family,
-            same_files=bool(self.plan.base and self.plan.base.same),
+            same_files=self._same_files(case),
             identity_counts=notes.identity_counts(self.run.plan.base),
             thresholds=self.thresholds,
             within=self._adjusted_within(case),
             day=expected.day_of(self.run),
+            ceilings=self.run.limits,
+            device=self.run.environment.device,
+            whole=Suite.ACCURACY in self.run.plan.suites and self.run.plan.filter is None,
         )
 
     def _adjusted_within(self, case: str) -> tuple[Adjusted, ...]:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
+from perfci.history import worst_errors
+from perfci.judge.figures import errors_beyond
 from perfci.model import AccuracyCase, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.thresholds import Thresholds
+
+_BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places"})
 
 
-def rows(run: Run, op: PlannedOp, found: OpRun | None) -> tuple[Judgement, ...]:
-    """The op's accuracy as a whole, then each case that failed; nothing where none was asked for.
+def rows(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thresholds) -> tuple[Judgement, ...]:
+    """The op's accuracy as a whole, then each case that failed or is beyond a limit; nothing where none was asked for.
 
     An op that broke before all its cases were checked is one ERROR; one that the run did not reach is INCONCLUSIVE.
     """
     failure = op.failure or (found.failure if found else None)
     checks = found.accuracy if found else ()
+    cases = (*_failed_cases(op, checks), *_beyond_limits(run, op, checks, thresholds))
     if failure and not complete(run, op, found):
-        return (_row(op, None, Verdict.ERROR, (failure, *_failed_so_far(checks))), *_failed_cases(op, checks))
+        return (_row(op, None, Verdict.ERROR, (failure, *_failed_so_far(checks))), *cases)
     if Suite.ACCURACY not in run.plan.suites or not (op.accuracy or checks):
         return _nothing_else(op, found)
-    if not complete(run, op, found):
-        return (_row(op, None, *_unfinished(run, op, checks)), *_failed_cases(op, checks))
-    return (_row(op, None, *_whole(checks, found)), *_failed_cases(op, checks))
+    late = found.late if found else None
+    if not complete(run, op, found) or (late and late.kind == "checks_late"):
+        return (_row(op, None, *_unfinished(run, op, checks, late)), *cases)
+    return (_with_limits(_row(op, None, *_whole(checks, found)), cases), *cases)
 
 
 def _nothing_else(op: PlannedOp, found: OpRun | None) -> tuple[Judgement, ...]:
@@ -85,14 +93,53 @@ def _names(cases: Sequence[str]) -> str:
     return "; ".join(cases[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _unfinished(run: Run, op: PlannedOp, checks: Sequence[AccuracyCase]) -> tuple[Verdict, tuple[Reason, ...]]:
+def _unfinished(
+    run: Run, op: PlannedOp, checks: Sequence[AccuracyCase], late: Reason | None
+) -> tuple[Verdict, tuple[Reason, ...]]:
     failed = _failed(checks)
     missing = len(set(op.accuracy) - {check.case for check in checks})
     facts = {"missing": missing, "cases": len(op.accuracy), "signal": run.stopped}
     reason = Reason("accuracy_stopped" if run.stopped else "accuracy_missing", facts)
+    if late:
+        # Of a suite whose cases were all checked, what it refuses and what it leaves in memory may not be.
+        reason = Reason("accuracy_late", {**late.facts, **facts}) if missing else late
     if failed:
         return _verdict(failed), (*_failed_so_far(checks), reason)
     return Verdict.INCONCLUSIVE, (reason,)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def by_limit(row: Judgement) -> bool:
+    """Whether a case's row is about a limit alone: it passed its checks, and was timed."""
+    return row.reasons[0].kind in _BY_LIMIT
+
+
+def _beyond_limits(run: Run, op: PlannedOp, checks: Sequence[AccuracyCase], limits: Thresholds) -> Iterator[Judgement]:
+    """Cases that passed their checks and are less exact than is asked for.
+
+    Held against the limit is what the history keeps, so that what was predicted of the one holds for the other: the
+    worst of a case's checks on ordinary values, the fresh seed's included.
+    """
+    wrong = {check.case for check in _failed(checks)}
+    for each in worst_errors(checks):
+        reason = errors_beyond(
+            "checked", each.errors, op.op, each.case, limits, run.environment.device.key, each.checks
+        )
+        if reason and each.case not in wrong:
+            yield _row(op, each.case, Verdict.WRONG, (reason,))
+
+
+def _with_limits(whole: Judgement, cases: Sequence[Judgement]) -> Judgement:
+    """The op as a whole, WRONG where cases are beyond their limits; what failed a check outweighs that."""
+    beyond = [row for row in cases if by_limit(row)]
+    if not beyond:
+        return whole
+    told = Reason("accuracy_beyond_limits", {"cases": len(beyond), "case": beyond[0].case}), beyond[0].reasons[0]
+    if whole.verdict in {Verdict.WRONG, Verdict.ERROR}:
+        return replace(whole, reasons=(*whole.reasons, *told))
+    return replace(whole, verdict=Verdict.WRONG, reasons=(*told, *whole.reasons))
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

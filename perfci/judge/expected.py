@@ -1,9 +1,9 @@
 """Slow-downs that were agreed on: what an entry under `expected` in `thresholds/<op>.yaml` excuses.
 
 An entry is asked by the rules that find a case slower themselves, with what it allows in the place of what is allowed
-as a rule: against the base in a duel, against the stored baseline in a screen, against the time that the speedup target
-leaves. It covers a case that is not found slower by that much. Only time is excused: neither wrong answers nor errors,
-nor memory, nor what a compiler makes.
+as a rule: against the base in a duel, against the stored baseline in a screen, against the time that the targets of
+speedup and bandwidth leave. It covers a case that is not found slower by that much. Only device time is excused:
+neither wrong answers nor errors, nor memory, nor the first call, nor what a compiler makes.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ _TOLD: Mapping[str, str] = {
     "span_disputed": "expected_of_span",
     "too_slow": "expected_of_target",
     "speedup_undecided": "expected_of_target",
+    "bandwidth_low": "expected_of_bandwidth",
+    "bandwidth_undecided": "expected_of_bandwidth",
 }
 """Kind of a reason that time is lost by, beyond doubt or not -> the kind that says it was expected."""
 

@@ -10,7 +10,7 @@ from datetime import date
 
 from perfci import stats
 from perfci.environment import told
-from perfci.model import Block, Comparison, Fact, PerformanceCase, Reason, Screen, Verdict
+from perfci.model import Block, Comparison, Device, Fact, Limits, PerformanceCase, Reason, Screen, Verdict
 from perfci.thresholds import CaseThresholds, Thresholds
 
 KERNEL, SPEEDUP = "kernel", "kernel/reference"
@@ -56,6 +56,11 @@ class Context:
     """p values of the same case with what each of its expected entries allows"""
     day: date | None = None
     """of the run, by which entries expire"""
+    ceilings: Limits = field(default_factory=Limits)
+    """of the device, measured in the run"""
+    device: Device | None = None
+    whole: bool = True
+    """both suites of all the op's cases were run, as in the runs that are accepted"""
 
 
 @dataclass(frozen=True)

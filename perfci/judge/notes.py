@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from perfci.environment import told
 from perfci.judge.expected import reason_of
-from perfci.model import UNTIMED, Base, Comparison, Difference, Expected, Fact, Plan, Reason, Run
+from perfci.model import (
+    UNTIMED,
+    AgainCase,
+    Base,
+    Comparison,
+    Difference,
+    Expected,
+    Fact,
+    Judgement,
+    Plan,
+    Reason,
+    Run,
+    Verdict,
+)
 from perfci.thresholds import Thresholds
 
 COMMON = 3
 """Fewest duels whose common shift says something."""
 
 MOST_FILES = 5
+
+DIGITS = 12
+"""Of a commit that is to be named to git."""
 
 
 def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -> Iterator[Reason]:
@@ -38,6 +56,16 @@ def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
     yield from _surroundings(comparisons)
 
 
+def with_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
+    """A slow-down against the case's own last conclusive commit, with the commits between which it came."""
+    if row.verdict is not Verdict.REGRESSED or again is None or again.commit is None:
+        return row
+    good, bad = again.commit[:DIGITS], (run.environment.commit or "HEAD")[:DIGITS]
+    command = shlex.join(["perfci", "bisect", "--op", row.op, "--case", row.case or "", good, bad])
+    came = Reason("slower_since", {"good": good, "bad": bad, "command": command})
+    return replace(row, reasons=(*row.reasons, came))
+
+
 def identity_counts(base: Base | None) -> bool:
     """Whether the same device work proves a kernel unchanged: not where the toolchain that makes it changes.
 
@@ -56,6 +84,11 @@ def once(reasons: Iterator[Reason | None]) -> list[Reason]:
 
 
 def _rules(base: Base) -> Iterator[Reason]:
+    if base.rules and base.changed_baselines:
+        shown = ", ".join(base.changed_baselines[:MOST_FILES])
+        kind = "baselines_proposed" if base.proposed_on else "baselines_edited"
+        facts: dict[str, Fact] = {"count": len(base.changed_baselines), "files": shown, "branch": base.proposed_on}
+        yield Reason(kind, facts)
     if base.changed_rules:
         shown = ", ".join(base.changed_rules[:MOST_FILES])
         kind = "rules_changed" if base.rules else "rules_differ"
@@ -85,6 +118,11 @@ def _base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Reason:
         "how": base.how.replace("_", " "),
         "duelled": duelled,
     }
+    if plan.again:
+        commits = dict.fromkeys(each.commit[:10] for each in plan.again.cases if each.commit and not each.failure)
+        shown = ", ".join([*commits][:MOST_FILES]) + (", ..." if len(commits) > MOST_FILES else "")
+        told: dict[str, Fact] = {"run": plan.again.run, "commits": shown, "count": len(commits)}
+        return Reason("compared_again", {**facts, **told, "family": plan.duel_family})
     kind = "compared_with_python" if base.python else "compared_with"
     if plan.device in UNTIMED:
         kind = "compared_untimed"

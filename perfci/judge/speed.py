@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfci import stats
-from perfci.judge import duel, expected, findings
+from perfci.judge import duel, expected, figures, findings
 from perfci.judge.findings import Adjusted, Context, Finding
 from perfci.model import Block, Comparison, Gate, Judgement, Need, PerformanceCase, Reason, Screen, Suite, Verdict
 from perfci.thresholds import CaseThresholds
 
 GRAVITY = (
+    Verdict.WRONG,
     Verdict.REGRESSED,
     Verdict.TOO_SLOW,
     Verdict.INCONCLUSIVE,
@@ -103,6 +104,9 @@ def _answers(case: PerformanceCase, comparison: Comparison, context: Context) ->
         "span": spans,
         "memory": list(findings.memory(case, context.limits)),
         "target": list(findings.target(comparison, case.blocks, context.limits)),
+        "bandwidth": list(figures.bandwidth(case, comparison.op, context)),
+        "compile": list(figures.first_call(case, comparison.op, context)),
+        "errors": list(figures.timed_errors(case, comparison.op, context)),
     }
     return {question: found[0] for question, found in asked.items() if found}
 

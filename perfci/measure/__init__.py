@@ -15,7 +15,7 @@ suspect    what looks like cheating
 
 from perfci.measure.base import Opponent
 from perfci.measure.bench import Bench, Heard, Settings, Subject, bench
-from perfci.measure.blocks import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, measure
+from perfci.measure.blocks import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, measure, short
 from perfci.measure.prepare import prepare, rounds
 from perfci.measure.suspect import suspicions
 from perfci.measure.turns import Turn, measure_in_turns
@@ -35,5 +35,6 @@ __all__ = [
     "measure_in_turns",
     "prepare",
     "rounds",
+    "short",
     "suspicions",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,6 +90,13 @@ class Settings:
     """where the base's files lie, and head's that it must not launch; None where this is not the base alone"""
     partners: int = 0
     """processes on the device that belong to this measurement too"""
+    until_s: float | None = None
+    """when to come to an end, seconds since the epoch"""
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return self.until_s is not None and time.time() >= self.until_s
 
 
 @dataclass(frozen=True)

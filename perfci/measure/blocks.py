@@ -54,11 +54,18 @@ class Taken:
 
 
 def measure(bench: Bench, subjects: Sequence[Subject], heard: Heard) -> float:
-    """Measure all subjects in turn; gives the seconds in which the device was at work."""
+    """Measure all subjects in turn, as far as time allows; gives the seconds in which the device was at work."""
     busy_s = 0.0
-    while plan := _plan(bench, subjects):
+    while not bench.settings.late and (plan := _plan(bench, subjects)):
         busy_s += session(bench, plan, heard)
     return busy_s
+
+
+def short(bench: Bench, subject: Subject) -> bool:
+    """Whether the time was up before a case had its blocks; those that only a larger budget buys are no loss."""
+    if not bench.settings.late or subject.broken or _skipped(bench, subject):
+        return False
+    return subject.begun < (_goal(bench, subject) if subject.duelled else FIRST_BLOCKS)
 
 
 def _plan(bench: Bench, subjects: Sequence[Subject]) -> list[tuple[Subject, int]]:
@@ -113,11 +120,20 @@ def duel_goal(blocks: Sequence[Block], limits: CaseThresholds, timer: str | None
 def session(bench: Bench, plan: Sequence[tuple[Subject, int]], heard: Heard) -> float:
     """One session of the timer over blocks of subjects; gives the seconds in which the device was at work."""
     with bench.device.session() as opened:
-        queued = [_block(bench, opened, subject, index) for subject, index in plan if not subject.failure]
+        queued = list(_queued(bench, opened, plan))
     launches = iter(opened.launches())
     for taken in queued:
         _read(bench, taken, launches, heard)
     return opened.busy_s()
+
+
+def _queued(bench: Bench, session: Session, plan: Sequence[tuple[Subject, int]]) -> Iterator[Taken]:
+    """The blocks of a session, in their order, until the time is up; one at least."""
+    late = False
+    for subject, index in plan:
+        if not subject.failure and not late:
+            yield _block(bench, session, subject, index)
+            late = bench.settings.late
 
 
 def _block(bench: Bench, session: Session, subject: Subject, index: int) -> Taken:

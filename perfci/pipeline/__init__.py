@@ -5,13 +5,18 @@ Nothing here prints. What happens meanwhile is told to a `Listener`; what was me
 bench       where workers run
 describe    the ops, their cases, the device
 base        the revision that a run is compared with
+bisect      the commit that made a kernel slower, or wrong; bisect_revisions tries them
 record      runs workers, keeps the run
 rounds      measures and decides by turns
-decide      verdicts of a stored run; baselines
+in_force    the thresholds that hold for a run: written, earned, relaxed, given
+decide      verdicts of a stored run
+accepting   baselines and lines of history, of runs that people looked at
 rebaseline  baselines across a change of the environment
+tightening  what accepted runs have earned, written beside the thresholds; and where each value comes from
 static      kernels compiled without a device
 selftest    perfci tried on itself
 shards      a plan for several runners, each one's part, and all of them joined
+again       what an earlier run could say nothing about, duelled against the last commit at which something could be
 """
 
 from __future__ import annotations
@@ -20,22 +25,37 @@ import dataclasses
 import shutil
 from collections.abc import Sequence
 
-from perfci import doctor, environment, store, thresholds
+from perfci import doctor, environment, store
 from perfci.discover import ops, select
-from perfci.errors import DeviceError, UsageError
+from perfci.errors import DeviceError, PerfciError, UsageError
 from perfci.model import UNTIMED, Device, DuelWhat, Judgements, Need, Plan, Reason, Run, Suite
 from perfci.pipeline import base as base_stage
+from perfci.pipeline.accepting import accept_runs
+from perfci.pipeline.again import again
 from perfci.pipeline.base import BaseTree
 from perfci.pipeline.bench import LOGS, Bench, Listener, Place, both, claimed, opened, surroundings
-from perfci.pipeline.decide import accept_runs, baselines_for, decide
-from perfci.pipeline.describe import contract_violation, describe_ops, describing
+from perfci.pipeline.bisect import bisect_op
+from perfci.pipeline.decide import baselines_for, decide
+from perfci.pipeline.describe import boards, contract_violation, describe_ops, describing
+from perfci.pipeline.in_force import alpha_of, ended, refuse_looser
 from perfci.pipeline.rebaseline import rebaseline_runs
 from perfci.pipeline.record import NOTHING_PLANTED, Plant, Recorder
 from perfci.pipeline.rounds import new_run, settled
-from perfci.pipeline.selftest import CaseNoise, SelfTest, Trial, itself, noise_table, reports_of, requests, trial
+from perfci.pipeline.selftest import (
+    TRIALS,
+    CaseNoise,
+    SelfTest,
+    Trial,
+    asked,
+    itself,
+    noise_table,
+    reports_of,
+    timed_first,
+    trial,
+)
 from perfci.pipeline.shards import check_shard, merge_shards, plan_shards
 from perfci.pipeline.static import COMPILERS, compile_ops
-from perfci.plan import Request, make_plan
+from perfci.plan import Request, expected_s, make_plan
 from perfci.settings import Settings
 from perfci.store import launches
 from perfci.worker.parent import run_worker
@@ -45,7 +65,9 @@ __all__ = [
     "Listener",
     "Plant",
     "accept_runs",
+    "again",
     "baselines_for",
+    "bisect_op",
     "check",
     "check_shard",
     "contract_violation",
@@ -102,6 +124,7 @@ def static(settings: Settings, request: Request, command: str, listener: Listene
         found, planned = compile_ops(bench, request, _found(tree))
         plan = make_plan(request, planned, OFFLINE.kind, base_stage.against(tree, ops(settings), request))
         run = dataclasses.replace(new_run(settings, plan, OFFLINE, command), static=found)
+        refuse_looser(plan, _rules(run, tree, settings), run.environment, run.created)
         store.write_run(run, settings.reports)
         return run, decide(run, settings, judged_by=_rules(run, tree, settings))
 
@@ -118,7 +141,8 @@ def selftest(settings: Settings, request: Request, command: str, listener: Liste
     trials: list[Trial] = []
     table: tuple[CaseNoise, ...] = ()
     device = ""
-    for name, wanted, plant in requests(request, names):
+    for name in TRIALS:
+        wanted, plant = asked(name, request, names)
         own = reports_of(settings, name)
         with claimed(own, listener) as bench:
             tree = itself(bench) if wanted.duel is DuelWhat.ALL else None
@@ -126,6 +150,7 @@ def selftest(settings: Settings, request: Request, command: str, listener: Liste
         trials.append(trial(name, judgements))
         if name == "unchanged":
             table, device = noise_table(run, judgements, settings), run.environment.device.name
+            names = timed_first(names, judgements)
     return SelfTest(tuple(trials), table, device)
 
 
@@ -172,7 +197,8 @@ def examine(settings: Settings, kind: str, listener: Listener) -> doctor.Facts:
         failure = run_worker(job, surroundings(bench, Place("doctor", kind)), both(heard.append, listener))
     seen = next((m for m in heard if isinstance(m, Examined)), None)
     device = next((m.device for m in heard if isinstance(m, Ready)), None)
-    return doctor.gather(settings, device, seen.state if seen else None, seen.timer if seen else None, failure)
+    state, timer = (seen.state, seen.timer) if seen else (None, None)
+    return doctor.gather(settings, device, state, timer, failure, thresholds=ended(settings, device))
 
 
 def _measured(bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant) -> Run:
@@ -183,8 +209,21 @@ def _measured(bench: Bench, request: Request, command: str, tree: BaseTree | Rea
     planned = base_stage.planned(bench, base, request, found.ops) if base else found.ops
     against = base_stage.against(tree, ops(settings), request)
     rules = base_stage.rules(against.base, base, settings)
-    alpha = thresholds.load(rules.thresholds).alpha
+    alpha = alpha_of(rules, request.thresholds)
     plan = make_plan(request, planned, found.device.kind, against, alpha, found.devices)
+    plan = dataclasses.replace(plan, boards=boards(bench, request, found))
     run = new_run(settings, plan, found.device, command)
+    refuse_looser(plan, rules, run.environment, run.created)
+    shared = plan.boards or plan.deadline
+    seconds = expected_s(plan, _before(settings, found.device)) if shared else None
     launches.clear_launches(settings.reports)
-    return Recorder(bench, request, run, base, plant).record()
+    return Recorder(bench, request, run, base, plant, seconds).record()
+
+
+def _before(settings: Settings, device: Device) -> Run | None:
+    """The run of this kind of device whose place this one takes: it knows how long each op takes."""
+    try:
+        last = store.read_run(settings.reports)
+    except (PerfciError, OSError):
+        return None
+    return last if last.environment.device.key == device.key else None

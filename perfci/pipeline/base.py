@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci import fingerprint, store, thresholds
+from perfci.aliases import names_of_now
 from perfci.codec import decode
 from perfci.discover import OpFolder, ops
 from perfci.environment import PACKAGES
 from perfci.errors import PerfciError, StoredFileError, UsageError
 from perfci.fingerprint import Fingerprint, Tree
-from perfci.model import Base, Baseline, DuelWhat, Expected, PlannedBase, PlannedOp, Reason
+from perfci.model import Base, Baseline, DuelWhat, Expected, PlannedBase, PlannedOp, Reason, board_key
 from perfci.pipeline.bench import Bench, Place, inside, surroundings
 from perfci.pipeline.describe import describe_folders
 from perfci.plan import NOT_AGAINST, Against, Request
-from perfci.revision.base import How, resolve
+from perfci.revision.base import PROPOSALS, How, resolve
 from perfci.revision.checkout import materialise
+from perfci.settings import FILE as SETTINGS_FILE
 from perfci.settings import Settings
+from perfci.settings import at as settings_at
 from perfci.thresholds import Thresholds
 from perfci.wording import caused
 
@@ -86,12 +89,12 @@ def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
     return _missing(tree, request) if isinstance(tree, Reason) else _with_rules(tree, settings)
 
 
-def materialised(bench: Bench, base: Base) -> BaseTree | Reason:
-    """The base's files, written out once a run."""
+def materialised(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reason:
+    """The base's files, written out once a run, in a folder of the bench of this name."""
     settings = bench.settings
     inner = settings.reports.is_relative_to(settings.root)
     without = [settings.reports.relative_to(settings.root).as_posix()] if inner else []
-    root = materialise(settings.root, base.commit, bench.folder / FOLDER, without)
+    root = materialise(settings.root, base.commit, bench.folder / name, without)
     return root if isinstance(root, Reason) else BaseTree(base, moved(settings, root))
 
 
@@ -103,7 +106,16 @@ def moved(settings: Settings, root: Path) -> Settings:
         kernels=inside(settings.kernels, settings.root, root),
         baselines=inside(settings.baselines, settings.root, root),
         thresholds=inside(settings.thresholds, settings.root, root),
+        quarantine=_quarantine(root),
     )
+
+
+def _quarantine(root: Path) -> tuple[str, ...]:
+    """Of another tree; where its settings cannot be read no board is quarantined, which is the stricter."""
+    try:
+        return settings_at(root).quarantine
+    except UsageError:
+        return ()
 
 
 def rules(base: Base | None, tree: BaseTree | None, settings: Settings) -> Settings:
@@ -151,12 +163,14 @@ def unchanged(tree: BaseTree, settings: Settings, names: Iterable[str]) -> bool:
 
 
 def digest(rules: Settings) -> str:
-    """SHA-256 of the thresholds and baselines by which a run is judged, with their names."""
+    """SHA-256 of the thresholds and baselines by which a run is judged, with their names; histories judge nothing."""
     found = hashlib.sha256()
     for folder in (rules.thresholds, rules.baselines):
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and store.HISTORY not in path.name):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             found.update(f"{folder.name}/{path.relative_to(folder).as_posix()}\0{content}\n".encode(errors="replace"))
+    for board in sorted(map(board_key, rules.quarantine)):
+        found.update(f"quarantine\0{board}\n".encode(errors="replace"))
     return found.hexdigest()
 
 
@@ -208,9 +222,15 @@ def _planned_base(
     if base.signature != head.signature:
         facts = {"op": head.op, "before": ", ".join(base.signature), "after": ", ".join(head.signature)}
         failure = Reason("base_signature", facts)
-        return PlannedBase(changed=changed, performance=base.performance, cache=base.cache, failure=failure)
+        return PlannedBase(changed=changed, performance=_named(base, head), cache=base.cache, failure=failure)
     apart = _apart(ours, theirs, tree)
-    return PlannedBase(changed=changed, performance=base.performance, cache=base.cache, apart=apart)
+    return PlannedBase(changed=changed, performance=_named(base, head), cache=base.cache, apart=apart)
+
+
+def _named(base: PlannedOp, head: PlannedOp) -> tuple[str, ...]:
+    """The base's performance cases as the change calls them."""
+    now = names_of_now(head.renamed)
+    return tuple(now.get(case, case) for case in base.performance)
 
 
 def _apart(ours: Fingerprint, theirs: Fingerprint, tree: BaseTree) -> Reason | None:
@@ -235,10 +255,26 @@ def _with_rules(tree: BaseTree, settings: Settings) -> BaseTree:
         )
         for path in _differing(ours, theirs, inside(ours, settings.root, Path()))
     )
+    if set(map(board_key, settings.quarantine)) != set(map(board_key, tree.settings.quarantine)):
+        rules = (*rules, SETTINGS_FILE)
     pins = fingerprint.pins_changed(settings.root, tree.settings.root)
     expected = _expected(tree, settings) if rules else ()
-    base = dataclasses.replace(tree.base, changed_rules=rules, changed_pins=pins, expected=expected)
+    below = inside(settings.baselines, settings.root, Path())
+    base = dataclasses.replace(
+        tree.base,
+        changed_rules=rules,
+        changed_baselines=tuple(path for path in rules if Path(path).is_relative_to(below)),
+        proposed_on=_proposal(os.environ),
+        changed_pins=pins,
+        expected=expected,
+    )
     return dataclasses.replace(tree, base=base)
+
+
+def _proposal(variables: Mapping[str, str]) -> str | None:
+    """The merge request's branch, where it has the name of those on which perfci proposes baselines."""
+    branch = variables.get("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "")
+    return branch if branch.startswith(PROPOSALS) else None
 
 
 def _expected(tree: BaseTree, settings: Settings) -> tuple[Expected, ...]:

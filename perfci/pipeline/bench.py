@@ -32,6 +32,8 @@ class Bench:
     folder: Path
     """the run's own: compiled kernels, the base revision's files"""
     listener: Listener
+    home: Path | None = None
+    """the root of the project under test, where `settings` are those of another of its revisions"""
 
 
 @contextmanager
@@ -63,6 +65,10 @@ class Place:
     process: int = 0
     devices: int = 1
     """of the host: the processes of a run take turns on them"""
+    board: str | None = None
+    """the one that this process gets, as it is spelt for it; None where processes take turns"""
+    until_s: float | None = None
+    """when it is ended whatever it does, seconds since the epoch"""
 
 
 def surroundings(bench: Bench, place: Place) -> Surroundings:
@@ -80,6 +86,7 @@ def surroundings(bench: Bench, place: Place) -> Surroundings:
         limit_s=settings.time_limit_s,
         python=place.python or sys.executable,
         shown_from=settings.root,
+        until_s=place.until_s,
     )
 
 
@@ -111,11 +118,22 @@ def both(first: Listener, second: Listener) -> Listener:
 def _visible(variables: Mapping[str, str], place: Place) -> dict[str, str]:
     """The device that a process gets: the first for the first process, the next ones for later looks."""
     name = VISIBLE.get(place.device)
+    if name and place.board is not None:
+        return {name: place.board}
     if name is None or place.devices < 2:
         return {}
-    given = variables.get(name)
-    known = given.split(",")[: place.devices] if given else [str(number) for number in range(place.devices)]
+    known = spelt(variables, place.device, place.devices)
     return {name: known[place.process % len(known)]}
+
+
+def spelt(variables: Mapping[str, str], device: str, visible: int) -> list[str]:
+    """The devices of a kind that this process may use, as a variable names them: indexes, UUIDs.
+
+    visible: how many a process sees. Of the slices of divided boards it sees one, whatever the variable lists.
+    """
+    given = variables.get(VISIBLE.get(device, ""), "")
+    known = given.split(",") if given else [str(number) for number in range(visible)]
+    return known if all(each.startswith("MIG-") for each in known) else known[:visible]
 
 
 def _python_path(variables: Mapping[str, str], place: Place, bench: Bench) -> dict[str, str]:
@@ -123,9 +141,9 @@ def _python_path(variables: Mapping[str, str], place: Place, bench: Bench) -> di
 
     Another interpreter sees nothing else that was added for this one.
     """
-    root, given = bench.settings.root, variables.get("PYTHONPATH", "").split(os.pathsep)
+    root, given = bench.home or bench.settings.root, variables.get("PYTHONPATH", "").split(os.pathsep)
     entries = [Path(entry) for entry in given if entry]
-    kept = [inside(entry, root, place.root or root) for entry in entries]
+    kept = [inside(entry, root, place.root or bench.settings.root) for entry in entries]
     if place.python:
         own = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
         kept = own

@@ -1,19 +1,22 @@
-"""From a stored run to verdicts: the rules and baselines that it is judged by, and what becomes a baseline."""
+"""From a stored run to verdicts, by the rules and baselines that it is judged by."""
 
 from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from perfci import revision, store, thresholds
-from perfci.accept import Acceptance, accept
+from perfci.accept import accept
+from perfci.aliases import with_aliases
 from perfci.compare import compare
-from perfci.judge import judge
+from perfci.judge import advised, judge
 from perfci.model import Base, Baseline, Judgements, Reason, Run
+from perfci.pipeline import in_force
 from perfci.pipeline.base import by_base, digest, known_ops, marked, moved
+from perfci.pipeline.drifts import with_history
 from perfci.revision.checkout import materialise
 from perfci.settings import Settings
 from perfci.thresholds import Thresholds
@@ -26,27 +29,14 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
     `judged_by` is the project whose rules hold, where it is at hand; else it is got from git where that takes another.
     """
     with nullcontext(judged_by) if judged_by else _rules(run, settings) as rules:
-        limits = thresholds.load(rules.thresholds, known_ops(rules), rules.root)
-        run, limits = _with_change(run, limits, settings, planned=judged_by is not None or rules is settings)
+        found = in_force.of_run(run, rules, check_ops=True)
+        run, limits = _with_change(run, found.limits, settings, planned=judged_by is not None or rules is settings)
         judgements = judge(run, compare(run, _baselines(run, rules, against), limits), limits)
+        first, last = in_force.notes(run, found)
+        judgements = dataclasses.replace(judgements, notes=(*first, *judgements.notes, *last))
+        judgements = advised(run, judgements, rules.quarantine)
+        judgements = with_history(run, judgements, rules)
     return judgements if judged_by or rules is not settings else _admitted(judgements, run.plan.base)
-
-
-def accept_runs(
-    runs: Sequence[Run], settings: Settings, names: Sequence[str], *, add: bool, dirty: bool
-) -> list[Acceptance]:
-    """Make baselines of runs and store them, op by op; what is refused is said in each answer."""
-    evidence = [(run, decide(run, settings)) for run in runs]
-    measured = dict.fromkeys(op.op for run in runs for op in run.ops)
-    answers = []
-    for op in names or measured:
-        path = store.baseline_path(settings.baselines, runs[0].environment.device.key, op)
-        existing = store.read_baseline(path) if path.exists() else None
-        answer = accept(op, evidence, existing, add=add, dirty=dirty)
-        if answer.baseline:
-            store.write_baseline(answer.baseline, settings.baselines)
-        answers.append(answer)
-    return answers
 
 
 def baselines_for(run: Run, settings: Settings) -> Mapping[str, Baseline]:
@@ -105,13 +95,13 @@ def _admitted(judgements: Judgements, base: Base | None) -> Judgements:
 def _baselines(run: Run, settings: Settings, against: Path | None) -> Mapping[str, Baseline]:
     folder = against or settings.baselines
     if folder.is_file() or (folder / store.RUN_FILE).is_file():
-        return _as_baselines(store.read_run(folder), settings)
-    return store.read_baselines(folder, run.environment.device.key)
+        return with_aliases(_as_baselines(store.read_run(folder), settings), run.plan)
+    return with_aliases(store.read_baselines(folder, run.environment.device.key), run.plan)
 
 
 def _as_baselines(other: Run, settings: Settings) -> Mapping[str, Baseline]:
     """Another run in the place of the stored baselines; its refused cases are left out."""
-    limits = thresholds.load(settings.thresholds, known_ops(settings))
+    limits = in_force.limits_of(other, settings, check_ops=True)
     evidence = [(other, judge(other, compare(other, {}, limits), limits))]
     answers = [accept(op.op, evidence, dirty=True) for op in other.ops]
     return {answer.op: answer.baseline for answer in answers if answer.baseline}

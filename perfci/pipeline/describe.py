@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.discover import OpFolder, check_contract, check_files, ops, select
-from perfci.errors import PerfciError
-from perfci.model import Device, PlannedOp, Reason
-from perfci.pipeline.bench import Bench, Place, both, surroundings
+from perfci.errors import PerfciError, UsageError
+from perfci.model import UNTIMED, Device, Fact, PlannedOp, Reason, UsedBoard
+from perfci.pipeline.bench import Bench, Place, both, spelt, surroundings
 from perfci.plan import Request, draw_seed
-from perfci.settings import Settings
-from perfci.worker.parent import run_worker
+from perfci.settings import ALL, ONE, Settings
+from perfci.worker.parent import Running, run_worker, side_by_side, working
 from perfci.worker.protocol import Described, Job, Message, OpFiles, Ready, Step
 
 
@@ -24,6 +25,8 @@ class Found:
     ops: tuple[PlannedOp, ...]
     devices: int = 1
     """of this kind on the host"""
+    visible: int = 1
+    """of any model"""
 
 
 def describe_ops(bench: Bench, request: Request) -> Found:
@@ -39,7 +42,17 @@ def describe_folders(
     sound = [op for op in folders if op.op not in broken]
     found = _described(bench, request, sound, settings, python)
     failed = [PlannedOp(op, failure=reason) for op, reason in broken.items()]
-    return Found(found.device, tuple(sorted([*found.ops, *failed], key=lambda op: op.op)), found.devices)
+    known = {op.op for op in ops(settings)} if any(op.renamed_from for op in found.ops) else set[str]()
+    described = [_with_old_name_free(op, known) for op in found.ops]
+    return dataclasses.replace(found, ops=tuple(sorted([*described, *failed], key=lambda op: op.op)))
+
+
+def _with_old_name_free(op: PlannedOp, known: Collection[str]) -> PlannedOp:
+    """An op that claims the name of another that is still there breaks the contract: neither owns the history."""
+    if op.renamed_from not in known:
+        return op
+    facts: dict[str, Fact] = {"op": op.op, "file": f"{op.op}_performance.py", "old": op.renamed_from}
+    return PlannedOp(op.op, failure=Reason("renamed_from_present", facts))
 
 
 def contract_violation(op: OpFolder) -> Reason | None:
@@ -72,7 +85,8 @@ def _described(
     bench: Bench, request: Request, sound: Sequence[OpFolder], settings: Settings, python: str | None
 ) -> Found:
     """Import all sound ops in one worker; one that kills it is named, and the rest are imported by another."""
-    head_root = None if settings.root == bench.settings.root else str(bench.settings.root)
+    home = bench.home or bench.settings.root
+    head_root = None if settings.root == home else str(home)
     ready: Ready | None = None
     planned: list[PlannedOp] = []
     waiting = list(sound)
@@ -82,15 +96,79 @@ def _described(
         job = dataclasses.replace(describing(settings, request, waiting), head_root=head_root)
         failure = run_worker(job, surroundings(bench, place), both(heard.append, bench.listener))
         ready = next((m for m in heard if isinstance(m, Ready)), ready)
-        planned += [m.planned for m in heard if isinstance(m, Described)]
+        asked = {op.op for op in waiting}
+        # What an op writes into the pipe itself may name anything; each op that was asked for is described once.
+        told = {m.planned.op: m.planned for m in heard if isinstance(m, Described) and m.planned.op in asked}
         if ready is None:
             raise _as_error(failure)
         if failure is not None:
-            last = next((m.op for m in reversed(heard) if isinstance(m, Step)), waiting[0].op)
-            planned.append(PlannedOp(last, failure=failure))
+            last = next((m.op for m in reversed(heard) if isinstance(m, Step) and m.op in asked), waiting[0].op)
+            told[last] = PlannedOp(last, failure=failure)
+        planned += told.values()
         done = {op.op for op in planned}
         waiting = [op for op in waiting if op.op not in done]
-    return Found(ready.device, tuple(planned), ready.devices)
+    return Found(ready.device, tuple(planned), ready.devices, max(ready.visible, ready.devices))
+
+
+# --- several devices --------------------------------------------------------------------------------------------------
+
+
+def boards(bench: Bench, request: Request, found: Found) -> tuple[UsedBoard, ...]:
+    """The devices that --devices, or the project, wants side by side; none where there is no choice to make.
+
+    Each is opened once, by a worker that sees nothing else. Raises UsageError for an index that no device has, for one
+    device twice and for devices of several models; and what a worker said of a device that it could not open.
+    """
+    wanted, kind = request.devices or bench.settings.devices, found.device.kind
+    if wanted == ONE or kind in UNTIMED:
+        return ()
+    chosen = _chosen(wanted, spelt(os.environ, kind, found.visible))
+    if len(chosen) < 2 and wanted == ALL:
+        return ()
+    opened = _opened(bench, dataclasses.replace(request, device=kind), chosen)
+    _refuse_unlike(opened)
+    return tuple(UsedBoard(name, device.uuid) for name, device in opened.items())
+
+
+def _chosen(wanted: str, known: Sequence[str]) -> list[str]:
+    if wanted == ALL:
+        return [*known]
+    numbers = [int(each) for each in wanted.split(",")]
+    missing = next((number for number in numbers if number >= len(known)), None)
+    if missing is not None:
+        raise UsageError("devices_missing", index=missing, devices=len(known), known=", ".join(known))
+    if len({*numbers}) < len(numbers):
+        raise UsageError("devices_twice", devices=wanted)
+    return [known[number] for number in numbers]
+
+
+def _opened(bench: Bench, request: Request, chosen: Sequence[str]) -> Mapping[str, Device]:
+    """What each device says of itself; all are asked at once."""
+    devices: dict[str, Device] = {}
+    job = describing(bench.settings, request, ())
+
+    def asking(name: str) -> Iterator[Sequence[Running]]:
+        heard: list[Message] = []
+        place = Place(f"device-{name}", request.device, board=name)
+        failure = yield from working(job, surroundings(bench, place), heard.append)
+        ready = next((message for message in heard if isinstance(message, Ready)), None)
+        if ready is None:
+            raise _as_error(failure)
+        devices[name] = ready.device
+
+    side_by_side([asking(name) for name in chosen])
+    return {name: devices[name] for name in chosen}
+
+
+def _refuse_unlike(opened: Mapping[str, Device]) -> None:
+    (first, device), *others = opened.items()
+    for name, other in others:
+        if other.key != device.key:
+            names = {"model": device.key, "other_model": other.key}
+            raise UsageError("devices_unlike", first=first, other=name, **names)
+    known = [each.uuid for each in opened.values() if each.uuid]
+    if len({*known}) < len(known):
+        raise UsageError("devices_twice", devices=", ".join(opened))
 
 
 def _log(bench: Bench, settings: Settings) -> str:

@@ -9,14 +9,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perfci import fingerprint, store, thresholds
+from perfci import fingerprint, store
 from perfci.accept import Evidence, accept
+from perfci.aliases import baseline_of
 from perfci.compare import compare
 from perfci.errors import PerfciError, UsageError
 from perfci.fingerprint import Tree
+from perfci.history import line
 from perfci.judge import judge
-from perfci.model import Baseline, Fact, Reason, Run
+from perfci.model import Baseline, Fact, PlannedOp, Reason, Run
+from perfci.pipeline.accepting import note
 from perfci.pipeline.base import known_ops, moved
+from perfci.pipeline.in_force import in_force
 from perfci.rebaseline import CaseMove, Survey, commits, stepped, survey
 from perfci.revision.checkout import materialise
 from perfci.settings import Settings
@@ -76,22 +80,55 @@ def rebaseline_runs(
     for op in (*names, *wishes.unexplained, *wishes.changed_code):
         if op not in measured:
             raise UsageError("op_not_in_run", op=op, known=", ".join(measured))
-    limits = thresholds.load(settings.thresholds, known_ops(settings))
-    shelf = _Shelf(settings, runs[0].environment.device.key, measured)
+    limits = in_force(settings, runs[-1].environment, runs[-1].created, known_ops(settings)).limits
+    shelf = _Shelf(settings, runs[0].environment.device.key, _planned(runs, measured))
     evidence = [(run, judge(run, compare(run, shelf.readable, limits), limits)) for run in runs]
     with _code(settings) as code:
         # All is weighed before anything is written: what is refused is refused with nothing done.
         ready = [_rebaselined(op, evidence, shelf, limits, code, wishes) for op in (names or measured)]
-    return [each.stored(shelf, wishes) for each in ready]
+    with store.held(shelf.place):
+        stored = [each.stored(shelf, wishes) for each in ready]
+    return [_noted(each, evidence, settings, shelf.key) for each in stored]
+
+
+def _planned(runs: Sequence[Run], measured: Sequence[str]) -> list[PlannedOp]:
+    """What the newest run says of each op: its earlier names among it."""
+    found = {op.op: op for run in runs for op in run.plan.ops}
+    return [found.get(op, PlannedOp(op)) for op in measured]
+
+
+def _noted(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, key: str) -> Rebaselined:
+    """The op with a line of history a run, oldest first; a history that is to be mended is said, and the step stays."""
+    if found.path is None:
+        return found
+    ordered = sorted(evidence, key=lambda each: each[0].created)
+    clean = [(run, judgements) for run, judgements in ordered if not run.environment.dirty]
+    lines = [line(found.survey.op, run, judgements, found.taken) for run, judgements in clean]
+    try:
+        said = note(found.survey.op, [each for each in lines if each], settings, key)
+    except PerfciError as error:
+        said = (error.reason,)
+    return replace(found, said=(*found.said, *said))
 
 
 class _Shelf:
     """The stored baselines of a device model; one that is damaged is kept as the reason why it cannot be read."""
 
-    def __init__(self, settings: Settings, key: str, ops: Sequence[str]) -> None:
+    def __init__(self, settings: Settings, key: str, ops: Sequence[PlannedOp]) -> None:
         self._folder = settings.baselines
         self.key = key
-        self._found = {op: found for op in ops if (found := self._read(op)) is not None}
+        self._found = {op.op: found for op in ops if (found := self._under_its_name(op)) is not None}
+
+    @property
+    def place(self) -> Path:
+        """The folder of the device's baselines."""
+        return store.baseline_path(self._folder, self.key, "any").parent
+
+    def _under_its_name(self, op: PlannedOp) -> Baseline | Reason | None:
+        """What is stored of an op, by the names that it and its cases have now."""
+        own = self._read(op.op)
+        found = self._read(op.renamed_from) if own is None and op.renamed_from else own
+        return baseline_of(op, {found.op: found}) if isinstance(found, Baseline) else found
 
     def _read(self, op: str) -> Baseline | Reason | None:
         path = store.baseline_path(self._folder, self.key, op)

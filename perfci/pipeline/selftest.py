@@ -9,14 +9,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci import looks, power, thresholds
+from perfci import looks, power
 from perfci.errors import DeviceError
 from perfci.model import Base, DuelWhat, Judgement, Judgements, OpRun, Run, Suite, Verdict
 from perfci.pipeline.base import FOLDER, BaseTree, moved
 from perfci.pipeline.bench import Bench
+from perfci.pipeline.in_force import limits_of
 from perfci.pipeline.record import Plant
 from perfci.plan import Request
 from perfci.settings import Settings
+from perfci.thresholds import Thresholds
+
+TRIALS = ("unchanged", "slower", "wrong")
 
 SLOWDOWN = 2.0
 """Times tau: what perfci promises to see."""
@@ -93,13 +97,21 @@ def itself(bench: Bench) -> BaseTree:
     return BaseTree(base, moved(settings, target))
 
 
-def requests(request: Request, ops: Sequence[str]) -> Iterator[tuple[str, Request, Plant]]:
-    """The three runs: name, what is asked for, what is planted. The planted ones take one op, the first."""
+def asked(name: str, request: Request, ops: Sequence[str]) -> tuple[Request, Plant]:
+    """What one of the three runs asks for, and what is planted. The planted ones take one op, the first."""
     timed = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL, against=None)
-    yield "unchanged", timed, Plant()
     one = dataclasses.replace(timed, ops=tuple(ops[:1]))
-    yield "slower", one, Plant(slowdown=SLOWDOWN)
-    yield "wrong", dataclasses.replace(one, suites=(Suite.ACCURACY,), duel=DuelWhat.NONE), Plant(spoiled=True)
+    if name == "unchanged":
+        return timed, Plant()
+    if name == "slower":
+        return one, Plant(slowdown=SLOWDOWN)
+    return dataclasses.replace(one, suites=(Suite.ACCURACY,), duel=DuelWhat.NONE), Plant(spoiled=True)
+
+
+def timed_first(ops: Sequence[str], judgements: Judgements) -> list[str]:
+    """The ops, those first that could be timed: in a broken one nothing can be planted."""
+    timed = {row.op for row in judgements.rows if row.comparison and row.comparison.duel}
+    return sorted(ops, key=lambda op: op not in timed)
 
 
 def trial(name: str, judgements: Judgements) -> Trial:
@@ -110,7 +122,7 @@ def trial(name: str, judgements: Judgements) -> Trial:
         return Trial(name, len(rows), len(rows) - len(missed), len(rows), missed)
     rows = [row for row in judgements.rows if row.suite is Suite.PERFORMANCE]
     timed = [row for row in rows if row.comparison and row.comparison.duel]
-    broken = tuple(_named(row) for row in rows if row.verdict in BROKEN)
+    broken = tuple(_named(row) for row in judgements.rows if row.verdict in BROKEN)
     if not timed and not broken:
         raise DeviceError("selftest_not_timed")
     if name == "unchanged":
@@ -126,13 +138,13 @@ def _says(row: Judgement, kind: str) -> bool:
 
 def noise_table(run: Run, judgements: Judgements, settings: Settings) -> tuple[CaseNoise, ...]:
     """Every duelled case with the spread of its blocks and the smallest slow-down that would have been seen."""
-    limits = thresholds.load(settings.thresholds)
+    limits = limits_of(run, settings)
     rows = {(row.op, row.case): row for row in judgements.rows}
     return tuple(line for op in run.ops for line in _noise_of(op, rows, run, limits))
 
 
 def _noise_of(
-    op: OpRun, rows: dict[tuple[str, str | None], Judgement], run: Run, limits: thresholds.Thresholds
+    op: OpRun, rows: dict[tuple[str, str | None], Judgement], run: Run, limits: Thresholds
 ) -> Iterator[CaseNoise]:
     for case in op.performance:
         row = rows.get((op.op, case.case))

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import perfci
-from perfci import merge, plan, revision, store, thresholds
+from perfci import deadline, merge, plan, revision, store
 from perfci.discover import OpFolder, ops, select
 from perfci.errors import MissingPackageError, UsageError
 from perfci.fingerprint import Tree
@@ -24,7 +24,8 @@ from perfci.pipeline import base as base_stage
 from perfci.pipeline.base import BaseTree
 from perfci.pipeline.bench import LOGS, Bench, Listener, claimed, opened
 from perfci.pipeline.decide import decide, rules_digest
-from perfci.pipeline.describe import Found, contract_violation, describe_ops
+from perfci.pipeline.describe import Found, boards, contract_violation, describe_ops
+from perfci.pipeline.in_force import alpha_of, refuse_looser
 from perfci.pipeline.record import Recorder
 from perfci.pipeline.rounds import new_run, settled
 from perfci.plan import Against, Request
@@ -60,6 +61,10 @@ class Part:
     index: int
     count: int
     device: str = AUTO
+    devices: str | None = None
+    """--devices"""
+    limit: deadline.Found = deadline.NO_LIMIT
+    """the job's time limit"""
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -77,7 +82,7 @@ def plan_shards(settings: Settings, request: Request, wishes: Wishes, listener: 
         against = base_stage.against(found, ops(settings), request)
         chosen = select(ops(settings), request.ops)
         rules = base_stage.rules(against.base, tree, settings)
-        alpha = thresholds.load(rules.thresholds).alpha
+        alpha = alpha_of(rules, request.thresholds)
         planned, kind = _planned(bench, request, wishes, chosen, tree, against)
         whole = plan.make_plan(request, planned, kind, against, alpha)
         if wishes.every:
@@ -185,7 +190,8 @@ def _measured(bench: Bench, part: Part, mine: Plan, command: str) -> tuple[Run, 
     found = describe_ops(bench, request)
     if found.device.kind != mine.device:
         raise UsageError("shard_device", planned=mine.device, found=found.device.kind)
-    mine = dataclasses.replace(mine, ops=_as_found(mine, found.ops), devices=found.devices)
+    used = boards(bench, request, found)
+    mine = dataclasses.replace(mine, ops=_as_found(mine, found.ops), devices=found.devices, boards=used)
     tree = base_stage.materialised(bench, mine.base) if mine.base else None
     if isinstance(tree, Reason):
         raise UsageError(tree.kind, **tree.facts)
@@ -193,7 +199,9 @@ def _measured(bench: Bench, part: Part, mine: Plan, command: str) -> tuple[Run, 
     _refuse_other_rules(part.sharded, base_stage.digest(rules))
     request = dataclasses.replace(request, device=mine.device)
     run = _numbered(new_run(settings, mine, found.device, command), part)
-    run = Recorder(bench, request, run, tree).record()
+    refuse_looser(mine, rules, run.environment, run.created)
+    seconds = {each.op: each.seconds for each in part.sharded.ops}
+    run = Recorder(bench, request, run, tree, seconds=seconds).record()
     run, judgements = settled(bench, request, run, tree)
     return _kept(settings, run, done=True), judgements
 
@@ -203,7 +211,14 @@ def _mine(part: Part) -> Plan:
     sharded = part.sharded
     given = {each.op for each in sharded.ops if each.shard == part.index}
     mine = tuple(op for op in sharded.plan.ops if op.op in given)
-    return dataclasses.replace(sharded.plan, ops=mine, removed=(), shard_family=sharded.family)
+    return dataclasses.replace(
+        sharded.plan,
+        ops=mine,
+        removed=(),
+        shard_family=sharded.family,
+        deadline=part.limit.deadline,
+        deadline_note=part.limit.note,
+    )
 
 
 def _request(part: Part, mine: Plan) -> Request:
@@ -218,6 +233,8 @@ def _request(part: Part, mine: Plan) -> Request:
         timer=part.sharded.timer,
         suites=mine.suites,
         duel=mine.duel,
+        devices=part.devices,
+        deadline=part.limit.deadline,
     )
 
 

@@ -189,7 +189,7 @@ def _environment(run: Run, judgements: Judgements) -> Table:
     facts = [
         (say("device"), inline(device.name)),
         (say("device key"), code(device.key)),
-        (say("board"), inline(device.uuid or "")),
+        (say("board"), inline(device.uuid or ", ".join(board.uuid or board.visible for board in run.plan.boards))),
         (say("driver"), inline(device.driver or "")),
         (say("runtime"), inline(device.runtime or "")),
         (say("processors"), str(device.processors or "-")),

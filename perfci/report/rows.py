@@ -20,13 +20,26 @@ GATE_WORDS = {Gate.OK: "OK", Gate.WARNS: "WARNS", Gate.FAILS: "FAILS"}
 ACCURACY_ROWS = 3
 """Most rows of one op's accuracy shown one by one for each verdict; the others are gathered in one row."""
 
-FIRST = frozenset({"rules_changed", "rules_differ", "rules_gone", "expected_added", "cache_changed", "pins_changed"})
-"""Notes on what a change does to the way in which it is judged: they come before all else."""
+FIRST = frozenset(
+    {
+        "baselines_edited",
+        "baselines_proposed",
+        "rules_changed",
+        "rules_differ",
+        "rules_gone",
+        "expected_added",
+        "cache_changed",
+        "pins_changed",
+        "threshold_loosened",
+        "thresholds_given",
+    }
+)
+"""Notes on what a change, or a command line, does to the way in which it is judged: they come before all else."""
 
 BESIDE = frozenset({"expected_overdue", "expected_ended", "expected_exceeded", "expected_open"})
 """Reasons that are told in one breath with the one that decided."""
 
-COMPARED = frozenset({"compared_with", "compared_with_python", "compared_untimed"})
+COMPARED = frozenset({"compared_with", "compared_with_python", "compared_again", "compared_untimed"})
 """Notes without which the verdicts cannot be read: they stand above the table."""
 
 CONFIDENCE = 0.95

@@ -16,6 +16,14 @@ from perfci.wording import say
 RUN_FILE = "reports/run.json"
 
 _SHOW = "perfci show {run} --op {op} --case {case}"
+_LIMITS = "perfci thresholds show --op {op} --case {case}"
+_LESS_EXACT = (
+    "accuracy_beyond_limits",
+    "checked_errors_overall",
+    "checked_errors_in_places",
+    "timed_errors_overall",
+    "timed_errors_in_places",
+)
 _AGAIN = "perfci check --op {op} --case {case}{against}"
 _SAME = "perfci check --op {op} --case {case} --seed {seed}"
 _QUIETER = f"perfci doctor\n{_AGAIN} --budget {{budget}}"
@@ -40,7 +48,7 @@ def _by_verdict() -> dict[Verdict, _Advice]:
     return {
         Verdict.REGRESSED: (say("see every look at it; after a change, `perfci check` the same case again."), _SHOW),
         Verdict.WRONG: (say("its sentence names values, layout and seed; this repeats exactly those inputs."), _SAME),
-        Verdict.TOO_SLOW: (say("see how far its speedup is from the target in `thresholds/`."), _SHOW),
+        Verdict.TOO_SLOW: (say("see how far it is from what `thresholds/` asks for."), _SHOW),
         Verdict.ERROR: (say("read the message in the op's section above; this repeats it alone."), _SAME),
         Verdict.INCONCLUSIVE: (say("look for throttling and other processes, then give it more time."), _QUIETER),
         Verdict.DRIFTED: (say("driver, board or reference moved; if that was meant, store the new numbers."), _ACCEPT),
@@ -61,6 +69,7 @@ def _by_verdict() -> dict[Verdict, _Advice]:
 def _by_kind() -> dict[str, _Advice | None]:
     """Where the reason asks for something else than its verdict usually does; None where the sentence says it all."""
     moved = (say("see what the environment moved; `--write --why TEXT` stores it as a step."), _REBASELINE)
+    limit = (say("see where its limit comes from; if the change is meant, relax it for a time."), _LIMITS)
     return {
         **dict.fromkeys(("stale_environment", "stale_environment_span", "stale_environment_regime"), moved),
         "control_failed": (
@@ -74,6 +83,8 @@ def _by_kind() -> dict[str, _Advice | None]:
             say("look for throttling and other processes, then time it beside the base once more."),
             f"perfci doctor\n{_AGAIN}",
         ),
+        **dict.fromkeys(("bandwidth_low", "compile_too_slow"), limit),
+        **dict.fromkeys(_LESS_EXACT, limit),
         "removed_since_base": None,
         "op_removed": None,
     }
@@ -128,12 +139,14 @@ def _filled(command: str, row: Judgement, run: Run) -> str:
         seed=run.plan.seed,
         budget=units.significant(4 * run.plan.budget_s),
         target=quoted(row.target or ""),
-        against=_against(run),
+        against=_against(run, row),
     )
 
 
 def repeat(run: Run) -> str:
     """The command that repeats a run: the same inputs, the same order of measuring, the same base."""
+    if run.plan.again:
+        return run.command if "--seed" in run.command else f"{run.command} --seed {run.plan.seed}"
     ops = " ".join(f"--op {quoted(op.op)}" for op in run.plan.ops or run.ops)
     only = f" --case {quoted(run.plan.filter)}" if run.plan.filter else ""
     if run.static and only_compiled(run):
@@ -141,14 +154,20 @@ def repeat(run: Run) -> str:
     return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}{_against(run)}".split())
 
 
-def _against(run: Run) -> str:
+def _against(run: Run, row: Judgement | None = None) -> str:
     """The options that name the same base; the commit of the baselines is found without them."""
     base = run.plan.base
     if base is None or base.how == "baseline":
         return ""
     every = " --duel all" if run.plan.duel is DuelWhat.ALL else ""
     python = f" --base-python {quoted(base.python)}" if base.python else ""
-    return f" --against {quoted(base.commit[:12])}{every}{python}"
+    return f" --against {quoted(_commit(run, row) or base.commit[:12])}{every}{python}"
+
+
+def _commit(run: Run, row: Judgement | None) -> str | None:
+    """The commit that the row's case was held against, where each case has its own."""
+    again = run.plan.again.by_case.get((row.op, row.case or "")) if run.plan.again and row else None
+    return again.commit[:12] if again and again.commit else None
 
 
 def quoted(text: str) -> str:

@@ -88,11 +88,22 @@ _BADNESS: dict[Verdict, Callable[[Judgement], float]] = {
 def _number(verdict: Verdict, row: Judgement) -> str:
     if verdict in {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.EXPECTED} and rows.latest_change(row):
         return units.percent(_change(row), signed=True)
-    if verdict is Verdict.TOO_SLOW and row.comparison and row.comparison.speedup:
-        return words.ratio(row.comparison.speedup.value)
+    if verdict is Verdict.TOO_SLOW:
+        return _missed(row)
     if verdict is Verdict.WRONG and _error(row) > 0:
         return say("with a largest error of {error:n}", error=_error(row))
     return ""
+
+
+def _missed(row: Judgement) -> str:
+    """The figure that is too slow: share of the bandwidth, first call, else the speedup."""
+    first = row.reasons[0]
+    if first.kind == "bandwidth_low":
+        return say("{share:%} of the copy", share=first.facts["share"])
+    if first.kind == "compile_too_slow":
+        return say("first call {seconds:n} s", seconds=first.facts["seconds"])
+    speedup = row.comparison.speedup if row.comparison else None
+    return words.ratio(speedup.value) if speedup else ""
 
 
 def _where(row: Judgement) -> str:
@@ -192,5 +203,7 @@ def _oddities(run: Run, clocks: Clocks) -> Iterator[str]:
     if clocks.foreign_processes and clocks.foreign_processes[1]:
         yield say("up to {count} processes of others on the device", count=f"{clocks.foreign_processes[1]:.0f}")
     boards = {block.board for op in run.ops for case in op.performance for block in case.blocks} - {None}
-    if boards:
+    if len(run.plan.boards) > 1:
+        yield say("measured on {count} boards side by side", count=len(run.plan.boards))
+    elif boards:
         yield say("some blocks were measured on another board")

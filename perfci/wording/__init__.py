@@ -5,9 +5,9 @@ texts are written in English where they are said, `say("{count} blocks", count=n
 that English text in `<language>.phrases.yaml`; a text that has none is said in English.
 
 A template names its facts: "{case} is {change:+%} slower". After the colon stands how a fact is written: `us` a time in
-microseconds, `+%` a signed and `%` a plain percentage of a ratio, `size` bytes, `n` three significant digits; without
-one the fact stands as it is, and a missing fact as "-". The fact `cause` is the kind of another reason, whose sentence,
-worded with the same facts, takes its place.
+microseconds, `+%` a signed and `%` a plain percentage of a ratio, `size` bytes, `n` three significant digits, `sh` a
+word in a command that people copy into a shell; without one the fact stands as it is, and a missing fact as "-". The
+fact `cause` is the kind of another reason, whose sentence, worded with the same facts, takes its place.
 
 Which language is spoken is the program's choice, made once where it starts: `speak("zh")`.
 """
@@ -15,6 +15,7 @@ Which language is spoken is the program's choice, made once where it starts: `sp
 from __future__ import annotations
 
 import functools
+import shlex
 import string
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,12 +30,13 @@ LANGUAGES = ("en", "zh")
 ENGLISH = "en"
 CAUSE = "cause"
 
-_WRITERS: dict[str, Callable[[float | None], str]] = {
+_WRITERS: dict[str, Callable[[Any], str]] = {
     "us": units.time,
     "%": units.percent,
     "+%": functools.partial(units.percent, signed=True),
     "size": units.size,
     "n": lambda value: "-" if value is None else units.significant(value),
+    "sh": lambda value: shlex.quote(str(value)),
 }
 
 _SPOKEN: ContextVar[str] = ContextVar("language", default=ENGLISH)

@@ -111,7 +111,7 @@ def _describe(job: Job, mouth: Mouth) -> None:
     """Say what device there is and which cases each op has; nothing is launched."""
     kind = detect() if job.device == "auto" else job.device
     device = open_device(kind, seed=job.seed, timer=job.timer, fake=job.fake)
-    mouth.say(Ready(device.info, devices=device.count()))
+    mouth.say(Ready(device.info, devices=device.count(), visible=device.visible()))
     for files in job.ops:
         mouth.say(Step("import", files.op))
         # The op before may have modules of the same names.
@@ -143,8 +143,16 @@ def _planned(files: OpFiles, job: Job) -> PlannedOp:
         )
     }
     signature = tuple(parameters(loaded.performance.kernel))
-    cache = loaded.performance.cache
-    return PlannedOp(files.op, names[Suite.ACCURACY], names[Suite.PERFORMANCE], signature=signature, cache=cache)
+    suite = loaded.performance
+    return PlannedOp(
+        files.op,
+        names[Suite.ACCURACY],
+        names[Suite.PERFORMANCE],
+        signature=signature,
+        cache=suite.cache,
+        renamed=dict(suite.renamed),
+        renamed_from=suite.renamed_from,
+    )
 
 
 def _run(job: Job, mouth: Mouth) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 from perfci.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason
 from perfci.wording import caused
@@ -12,6 +13,10 @@ TIMING = frozenset({"prepare", "measure"})
 """Stages in which both revisions are at work."""
 
 
+EVERY = ""
+"""In the place of the run's own board: it has several, and every block notes its."""
+
+
 class Gathered:
     """Collects one op's messages, from its first worker and from re-measurements."""
 
@@ -19,6 +24,10 @@ class Gathered:
         """`start`: what is known of the op. `board`: UUID of the run's own; blocks from another note theirs."""
         self._op = start
         self._board = board
+        self._whole: set[str] = set()
+        """cases that this worker is done with"""
+        self.late = False
+        """the time was up before all was done"""
         self._elsewhere: str | None = None
         self._stage = ""
         self._apart: Reason | None = None
@@ -31,6 +40,7 @@ class Gathered:
         """Go back to what was known of the performance cases before anything was heard."""
         self._cases: dict[str, PerformanceCase] = {case.case: case for case in self._op.performance}
         self._blocks: dict[str, list[Block]] = {case.case: list(case.blocks) for case in self._op.performance}
+        self._whole.clear()
 
     def hear(self, message: Message) -> None:
         """Take one message."""
@@ -48,10 +58,22 @@ class Gathered:
                 self._stage = stage
             case Apart(reason):
                 self._apart = reason
-            case Prepared(case) | Finished(case):
+            case Finished(case, short):
+                self._finish(case)
+                self.late |= short
+                if not short:
+                    self._whole.add(case.case)
+                    self._first_call(case)
+            case Prepared(case):
                 self._finish(case)
             case OpDone():
+                self.late |= message.late
                 self._end(message)
+
+    @property
+    def checking(self) -> bool:
+        """Whether accuracy is what it was last at: not all that belongs to it is known to be done."""
+        return self._stage == "accuracy"
 
     @property
     def verified(self) -> bool:
@@ -67,17 +89,30 @@ class Gathered:
             return caused("died_together", failure, op=self._op.op)
         return None if failure else self._apart
 
-    def op_run(self, failure: Reason | None = None) -> OpRun:
-        """The record of the op."""
+    def op_run(
+        self, failure: Reason | None = None, late: Reason | None = None, wanted: Collection[str] | None = None
+    ) -> OpRun:
+        """The record of the op.
+
+        late: why cases lack evidence that this worker was to bring, where its time was up; None where it was not.
+        wanted: those cases; None for all. Of a later look that a case has no whole process of, nothing is kept.
+        """
         cases = tuple(
-            dataclasses.replace(case, blocks=tuple(self._blocks.get(name, ()))) for name, case in self._cases.items()
+            self._case(case, late if late and (wanted is None or name in wanted) and name not in self._whole else None)
+            for name, case in self._cases.items()
         )
         return dataclasses.replace(
             self._op, accuracy=tuple(self._accuracy), performance=cases, failure=failure or self._op.failure
         )
 
+    def _case(self, case: PerformanceCase, late: Reason | None) -> PerformanceCase:
+        if late and self._again:
+            return dataclasses.replace(case, late=late)
+        known = None if case.case in self._whole else case.late
+        return dataclasses.replace(case, blocks=tuple(self._blocks.get(case.case, ())), late=late or known)
+
     def _finish(self, case: PerformanceCase) -> None:
-        """A re-measurement only adds its failure, the base's, and its suspicions: the first look's facts stand."""
+        """A re-measurement adds its failure, the base's, its suspicions and its first call: the rest stands."""
         if self._again:
             first = self._cases[case.case]
             added = tuple(reason for reason in case.suspicion if reason not in first.suspicion)
@@ -87,6 +122,13 @@ class Gathered:
                 first = dataclasses.replace(first, base=dataclasses.replace(first.base, failure=case.base.failure))
             case = dataclasses.replace(first, suspicion=(*first.suspicion, *added))
         self._cases[case.case] = case
+
+    def _first_call(self, case: PerformanceCase) -> None:
+        """How long the first call took in a process that looked again."""
+        if self._again and case.compile_s is not None:
+            known = self._cases[case.case]
+            taken = (*known.compile_again_s, case.compile_s)
+            self._cases[case.case] = dataclasses.replace(known, compile_again_s=taken)
 
     def _end(self, done: OpDone) -> None:
         if self._again:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import inspect
 import sys
@@ -35,6 +36,7 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
     for suite, name in ((accuracy, "accuracy"), (performance, "performance")):
         _check_fields(suite, folder / f"{op}_{name}.py")
         _check_signatures(suite, folder / f"{op}_{name}.py")
+    _check_names(op, accuracy, performance, folder / f"{op}_performance.py")
     return LoadedOp(accuracy, performance)
 
 
@@ -135,6 +137,25 @@ def _check_signatures(suite: Accuracy | Performance, path: Path) -> None:
                 takes=", ".join(parameters(suite.make_inputs)),
                 message=str(error),
             ) from error
+
+
+def _check_names(op: str, accuracy: Accuracy, performance: Performance, path: Path) -> None:
+    """What the suite says of earlier names: each case had but one, which no case has now."""
+    renamed, before = performance.renamed, performance.renamed_from
+    told = isinstance(renamed, Mapping) and all(isinstance(name, str) for pair in renamed.items() for name in pair)
+    if not told:
+        raise _misfit(path, "renamed", "a mapping of a case's id to the id that it had before", renamed)
+    cases = {case_id(params) for suite in (performance, accuracy) for params in suite.cases}
+    for case, old in renamed.items():
+        if case not in cases:
+            near = difflib.get_close_matches(case, sorted(cases), n=1, cutoff=0.0)
+            raise ContractError("renamed_unknown", file=path.name, case=case, near=near[0])
+        if old in cases:
+            raise ContractError("renamed_present", file=path.name, case=case, old=old)
+        if twice := [other for other in renamed if other != case and renamed[other] == old]:
+            raise ContractError("renamed_twice", file=path.name, case=case, other=twice[0], old=old)
+    if before is not None and (not isinstance(before, str) or not before.isidentifier() or before == op):
+        raise ContractError("renamed_from", file=path.name, op=op, found=repr(before))
 
 
 def _has_signature(function: Any) -> bool:

@@ -8,6 +8,7 @@ pairs their blocks up, and ends a case's duel as soon as a look clears it.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from perfci.measure.blocks import FIRST_BLOCKS, duel_goal
 from perfci.model import BaseArm, Block, DeviceState, DuelWhat, Identity, PerformanceCase, Reason
 from perfci.thresholds import CaseThresholds
 from perfci.wording import caused
-from perfci.worker.parent import Running, Surroundings, started, wait
+from perfci.worker.parent import Running, Surroundings, Working, finished, started
 from perfci.worker.protocol import Finished, Job, Measured, Message, Prepared, Ready, Step, Turn, TurnAsked
 
 HEAD = "head"
@@ -50,6 +51,8 @@ class Rules:
     audit: tuple[str, ...] = ()
     skip_unchanged: bool = True
     """what is unchanged and not duelled is not timed at all"""
+    until_s: float | None = None
+    """when no further turn is given, seconds since the epoch"""
 
 
 def run_pair(head: Side, base: Side, rules: Rules, heard: Callable[[Message], None]) -> Reason | None:
@@ -57,11 +60,16 @@ def run_pair(head: Side, base: Side, rules: Rules, heard: Callable[[Message], No
 
     Whatever interrupts this call kills both workers first. Both live no longer than it.
     """
+    return finished(pairing(head, base, rules, heard))
+
+
+def pairing(head: Side, base: Side, rules: Rules, heard: Callable[[Message], None]) -> Working:
+    """As `run_pair`, but leaves the waiting to whoever goes on with it; both workers are killed where it is closed."""
     referee = Referee(rules, heard)
     with ExitStack() as stack:
         workers = {HEAD: stack.enter_context(started(head.job, head.around))}
         while not _over(workers, referee):
-            wait(workers.values())
+            yield tuple(workers.values())
             for side, worker in workers.items():
                 _hear(side, worker, referee)
             if referee.ready and BASE not in workers:
@@ -117,6 +125,8 @@ class Referee:
         self._duels: dict[str, _Duel] = {}
         self._turns: list[tuple[str, ...]] = []
         self._timers: dict[str, str | None] = {HEAD: None, BASE: None}
+        self._short: frozenset[str] = frozenset()
+        """cases that would have got further blocks, had there been time"""
         self.ready = False
         """head holds the device"""
         self.dismissed = False
@@ -175,7 +185,7 @@ class Referee:
             if HEAD in duel.met and not duel.told:
                 self._tell(duel)
             if HEAD in duel.finished:
-                self._heard(Finished(dataclasses.replace(duel.finished[HEAD], base=duel.arm)))
+                self._heard(Finished(dataclasses.replace(duel.finished[HEAD], base=duel.arm), case in self._short))
 
     # --- whose turn it is ---------------------------------------------------------------------------------------------
 
@@ -212,7 +222,11 @@ class Referee:
                 if HEAD in duel.met:
                     duel.arm = self._arm(case, duel) if case in self._rules.cases else None
                     self._tell(duel)
-        return tuple(case for case, duel in self._duels.items() if self._wants(case, duel, number))
+        wanted = tuple(case for case, duel in self._duels.items() if self._wants(case, duel, number))
+        if wanted and self._rules.until_s is not None and time.time() >= self._rules.until_s:
+            self._short = frozenset(wanted)
+            return ()
+        return wanted
 
     def _wants(self, case: str, duel: _Duel, number: int) -> bool:
         """Whether a case gets block `number`; one without an opponent gets a first look."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,9 @@ LAST_WORDS = 400
 
 LAST_LINES = 3
 """Lines of it."""
+
+LONGEST = 1 << 25
+"""Bytes of a message at most: an op that writes into the pipe itself would fill this process's memory."""
 
 _CHUNK = 1 << 16
 _EXIT_S = 10.0
@@ -48,6 +52,15 @@ class Surroundings:
     """the interpreter"""
     shown_from: Path | None = None
     """what the log's place is told relative to; None for the working directory"""
+    until_s: float | None = None
+    """when it is ended whatever it does, seconds since the epoch"""
+
+
+LATE = "worker_late"
+"""Kind of the failure of a worker that was ended since its time was up."""
+
+Working = Generator[Sequence["Running"], None, Reason | None]
+"""Workers under way: gives those that it waits for, whenever it does, and why they failed in the end."""
 
 
 def run_worker(job: Job, around: Surroundings, heard: Callable[[Message], None]) -> Reason | None:
@@ -55,12 +68,48 @@ def run_worker(job: Job, around: Surroundings, heard: Callable[[Message], None])
 
     Whatever interrupts this call (Ctrl-C, SIGTERM's exception) kills the worker with all its children first.
     """
+    return finished(working(job, around, heard))
+
+
+def working(job: Job, around: Surroundings, heard: Callable[[Message], None]) -> Working:
+    """As `run_worker`, but leaves the waiting to whoever goes on with it; the worker is killed where it is closed."""
     with started(job, around) as worker:
         while not worker.over:
-            wait([worker])
+            yield (worker,)
             for message in worker.hear():
                 heard(message)
         return worker.failure
+
+
+def finished(under_way: Working) -> Reason | None:
+    """Wait for workers to their end; gives why they failed. Whatever interrupts this call kills them first."""
+    found: list[Reason | None] = []
+
+    def lane() -> Iterator[Sequence[Running]]:
+        found.append((yield from under_way))
+
+    side_by_side([lane()])
+    return found[0]
+
+
+def side_by_side(lanes: Sequence[Iterator[Sequence[Running]]]) -> None:
+    """Go on with each until all have ended, in one thread: whatever they share needs no lock.
+
+    Each gives the workers that it waits for. Whatever interrupts this call, or is raised by one of them, closes all
+    others, which kills their workers.
+    """
+    with ExitStack() as stack:
+        for lane in lanes:
+            stack.callback(_close, lane)
+        going = {lane: next(lane, None) for lane in lanes}
+        while going := {lane: workers for lane, workers in going.items() if workers is not None}:
+            wait(worker for workers in going.values() for worker in workers or ())
+            going = {lane: next(lane, None) for lane in going}
+
+
+def _close(lane: Iterator[Sequence[Running]]) -> None:
+    if isinstance(lane, Generator):
+        lane.close()
 
 
 @contextmanager
@@ -114,7 +163,7 @@ class Running:
 
     def patience(self) -> float:
         """Seconds until it has to be looked at, whether it speaks or not."""
-        return 0.0 if self._process.poll() is not None else max(self._left(), 0.0)
+        return 0.0 if self._process.poll() is not None else max(min(self._left(), self._time_left()), 0.0)
 
     def hear(self) -> list[Message]:
         """What it has said since; nothing once it is over."""
@@ -124,6 +173,10 @@ class Running:
         dead = self._process.poll() is not None
         ready, _, _ = select.select([self], [], [], 0)
         data = os.read(self._reading, _CHUNK) if ready else b""
+        if self._time_left() <= 0:
+            said = self._read(data)
+            self._finish(self.failure if self.over or self._ended else self._reason(LATE))
+            return said
         if data:
             return self._read(data)
         if ready or dead:
@@ -153,6 +206,11 @@ class Running:
         limit = self._around.limit_s
         return limit if self._asking else self._spoke + limit - time.monotonic()
 
+    def _time_left(self) -> float:
+        """Seconds until it is ended."""
+        until_s = self._around.until_s
+        return math.inf if until_s is None else until_s - time.time()
+
     def _read(self, data: bytes) -> list[Message]:
         self._spoke = time.monotonic()
         *whole, self._rest = (self._rest + data).split(b"\n")
@@ -165,6 +223,8 @@ class Running:
             if message is not None:
                 self._note(message)
                 said.append(message)
+        if len(self._rest) > LONGEST and not self.over:
+            self._finish(self._reason("worker_flooded", size=LONGEST))
         return said
 
     def _note(self, message: Message) -> None:

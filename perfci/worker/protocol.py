@@ -23,6 +23,9 @@ from perfci.model import (
 )
 from perfci.thresholds import CaseThresholds
 
+DONE = "done"
+"""Stage of an op whose workers have ended, told by the parent to those who watch several at once."""
+
 
 @dataclass(frozen=True)
 class OpFiles:
@@ -69,6 +72,8 @@ class Job:
     """performance cases to measure; None for all that fit the pattern"""
     process: int = 0
     """0 the first look; 1, 2, ... re-measurements"""
+    until_s: float | None = None
+    """when to come to an end, seconds since the epoch; None: when all is measured"""
     budget_s: float = 1.0
     run_started: float = 0.0
     """seconds since the epoch"""
@@ -109,6 +114,8 @@ class Ready:
     timer: str | None = None
     devices: int = 1
     """of this kind, that this process could use"""
+    visible: int = 1
+    """devices that this process sees, of whatever model"""
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,7 @@ class Step:
     """What is being done now; if the worker dies, this is where."""
 
     stage: str
-    """import, accuracy, prepare, measure, ..."""
+    """import, accuracy, prepare, measure, ..., done"""
     op: str
     case: str | None = None
     done: int = 0
@@ -150,6 +157,8 @@ class Checked:
     """One accuracy check is done."""
 
     case: AccuracyCase
+    op: str = ""
+    """told by the parent, where several ops are under way"""
 
 
 @dataclass(frozen=True)
@@ -174,6 +183,8 @@ class Finished:
 
     case: PerformanceCase
     """without blocks"""
+    short: bool = False
+    """the time was up before it had the blocks that it should have"""
 
 
 @dataclass(frozen=True)
@@ -187,6 +198,8 @@ class OpDone:
     measure_s: float | None = None
     busy_share: float | None = None
     limits: Limits = field(default_factory=Limits)
+    late: bool = False
+    """the time was up before it had checked and measured everything"""
 
 
 @dataclass(frozen=True)

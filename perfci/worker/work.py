@@ -23,6 +23,7 @@ from perfci.measure import (
     measure,
     measure_in_turns,
     prepare,
+    short,
     suspicions,
 )
 from perfci.measure.base import refuse_operators
@@ -74,16 +75,19 @@ class Worker:
         self._loaded = loaded
         self._opponent = opponent
         self._verify_s: float | None = None
+        self._cut = False
 
     def verify(self) -> bool:
-        """Run the accuracy suite; gives whether everything was right."""
+        """Run the accuracy suite, as far as time allows; gives whether everything was right."""
         began = time.monotonic()
         suite, right = self._loaded.accuracy, True
         planned = list(accuracy_stage.checks(suite, self._job.seed, self._job.pattern))
         for done, check in enumerate(planned):
+            if self._late():
+                break
             self._speak(Step("accuracy", self._op, check.case, done, len(planned)))
             right &= self._say(accuracy_stage.verify(suite, self._device, check, self._describe))
-        if self._job.pattern is None:
+        if self._job.pattern is None and not self._late():
             for result in accuracy_stage.verify_rejections(suite, self._device, self._describe):
                 right &= self._say(result)
             if right and (leak := accuracy_stage.verify_memory(suite, self._device, self._job.seed)):
@@ -104,8 +108,9 @@ class Worker:
             cache=self._job.cache or suite.cache,
         )
         chosen = [params for params in suite.cases if self._chosen(case_id(params))]
-        if Suite.PERFORMANCE not in self._job.suites or not chosen or not right:
-            self._speak(OpDone(verify_s=self._verify_s, tuned=self._tuned()))
+        wanted = Suite.PERFORMANCE in self._job.suites and bool(chosen) and right
+        if not wanted or self._late():
+            self._speak(OpDone(verify_s=self._verify_s, tuned=self._tuned(), late=self._cut))
             return
         if self._device.absent:
             failure = self._smoke(suite)
@@ -121,7 +126,7 @@ class Worker:
         self._speak(Ready(self._device.info, self._device.timer))
         limits = self._limits(suite, chosen)
         on = self._bench(suite)
-        subjects = [self._prepare(on, params) for params in chosen]
+        subjects = [self._prepare(on, params) for params in chosen if not self._late()]
         if self._opponent:
             # Some register theirs when they are first called.
             refuse_operators(self._device, self._opponent.registered)
@@ -129,9 +134,10 @@ class Worker:
         busy_s = self._measure(on, subjects)
         seconds = time.monotonic() - began
         for subject in subjects:
-            self._finish(subject, limits)
+            self._finish(subject, limits, short=short(on, subject))
+        self._cut |= len(subjects) < len(chosen) or any(short(on, subject) for subject in subjects)
         share = busy_s / seconds if seconds and self._device.info.kind != "fake" else None
-        self._speak(OpDone(None, (), self._tuned(), self._verify_s, seconds, share, limits))
+        self._speak(OpDone(None, (), self._tuned(), self._verify_s, seconds, share, limits, self._cut))
 
     def _bench(self, suite: Performance) -> Bench:
         job = self._job
@@ -146,6 +152,8 @@ class Worker:
             head_root=Path(job.head_root) if job.head_root else None,
             # The fake device does not see the partner.
             partners=int(job.turns and self._device.info.kind != "fake"),
+            # Whoever gives the turns ends them: neither side may lack a block that the other took.
+            until_s=None if job.turns else job.until_s,
         )
         return bench(suite, self._device, settings, self._describe, self._step, self._opponent, job.limits)
 
@@ -171,12 +179,18 @@ class Worker:
     def _heard(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
         self._speak(Measured(case, block, launches_us))
 
-    def _finish(self, subject: Subject, limits: Limits) -> None:
+    def _finish(self, subject: Subject, limits: Limits, *, short: bool) -> None:
         facts = subject.facts
         failure, raised = facts.failure or subject.failure, facts.raised or subject.raised
         whole = dataclasses.replace(facts, blocks=tuple(subject.blocks), failure=failure, raised=raised)
         found = (*subject.suspicion, *suspicions(whole, self._device, limits.copy_gbps))
-        self._speak(Finished(dataclasses.replace(whole, blocks=(), suspicion=found)))
+        self._speak(Finished(dataclasses.replace(whole, blocks=(), suspicion=found), short))
+
+    def _late(self) -> bool:
+        """Whether the time is up; what was left out because of that is told."""
+        late = self._job.until_s is not None and time.time() >= self._job.until_s
+        self._cut |= late
+        return late
 
     def _limits(self, suite: Performance, chosen: list[Params]) -> Limits:
         """Ceilings of this device; a first look measures them, a re-measurement does not need them."""

@@ -46,7 +46,8 @@ def test_all_commands_are_there_with_a_sentence_each(capsys):
     shown = capsys.readouterr().out
 
     names = "check run static selftest compare report accept list show doctor demo init export rebaseline new note"
-    assert set(COMMANDS) == {*names.split(), "plan", "merge"}
+    names += " drift boards thresholds"
+    assert set(COMMANDS) == {*names.split(), "plan", "merge", "history", "site", "again", "propose", "bisect"}
     assert all(name in shown and command.help for name, command in COMMANDS.items())
     assert "2 the gate failed" in shown
 
@@ -92,6 +93,30 @@ def test_checks_options_arrive(called):
 
     wanted = Request(("relu", "scale"), "rows=*", "fake", 0.5, 7, "event", (Suite.ACCURACY,))
     assert called == [("check", (wanted, Path("/p")), {"strict": True, "json": True, "html": True})]
+
+
+def test_checks_devices_and_time_limit_arrive(called, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 1_700_000_000.0)
+    run(["check", "--devices", "0,1", "--deadline", "90"])
+    monkeypatch.setenv("CI_JOB_TIMEOUT", "3600")
+    monkeypatch.setenv("CI_JOB_STARTED_AT", "2023-11-14T22:13:20Z")
+    run(["check"])
+    run(["check", "--deadline", "0"])
+    monkeypatch.setenv("CI_JOB_TIMEOUT", "an hour")
+    run(["check"])
+
+    asked, of_job, off, nonsense = (call[1][0] for call in called)
+    assert (asked.devices, asked.deadline.until, asked.deadline.by) == ("0,1", "2023-11-14T22:14:50.000Z", "--deadline")
+    assert (of_job.devices, of_job.deadline.until) == (None, "2023-11-14T23:10:20.000Z")
+    assert (off.deadline, off.deadline_note) == (None, None)
+    assert (nonsense.deadline, nonsense.deadline_note.kind) == (None, "deadline_malformed")
+
+
+@pytest.mark.parametrize("arguments", [["check"], ["run"], ["selftest"]])
+@pytest.mark.parametrize("devices", ["", "two", "0 1", "0,", "-1"])
+def test_what_chooses_no_devices_is_a_usage_error(called, capsys, arguments, devices):
+    assert run([*arguments, "--devices", devices]) == 1
+    assert (called, "--devices" in capsys.readouterr().err) == ([], True)
 
 
 def test_checks_base_is_found_by_itself_unless_it_is_named(called):
@@ -163,7 +188,11 @@ def test_a_timer_is_chosen_by_name(called, timer):
         (["report", "r", "--out", "o", "--html"], ("report", (Path("r"), Path("o"), Path()), {"html": True}), 43),
         (
             ["accept", "r", "s", "--op", "relu", "--add"],
-            ("accept", ([Path("r"), Path("s")], ["relu"], Path()), {"add": True, "dirty": False, "json": False}),
+            (
+                "accept",
+                ([Path("r"), Path("s")], ["relu"], Path()),
+                {"add": True, "dirty": False, "json": False, "slower": False, "why": None, "case": None},
+            ),
             44,
         ),
         (
@@ -201,9 +230,16 @@ def test_a_timer_is_chosen_by_name(called, timer):
         ),
         (
             ["check", "--plan", "p", "--shard", "1/2", "--device", "cuda"],
-            ("check_part", (Path("p"), "1/2", "cuda", Path()), {"json": False}),
+            ("check_part", (Path("p"), "1/2", "cuda", Path()), {"json": False, "devices": None, "deadline": None}),
             81,
         ),
+        (
+            ["check", "--plan", "p", "--shard", "1/2", "--devices", "0,1", "--deadline", "600"],
+            ("check_part", (Path("p"), "1/2", "auto", Path()), {"json": False, "devices": "0,1", "deadline": 600.0}),
+            81,
+        ),
+        (["run", "--devices", "all"], ("run", (Request(devices="all"), Path()), {"json": False}), 41),
+        (["selftest", "--devices", "1"], ("selftest", (Request(devices="1"), Path()), {"json": False}), 52),
         (
             ["merge", "a", "b", "--plan", "p", "--out", "o", "--strict", "--html"],
             (

@@ -36,3 +36,30 @@ def test_boards_of_another_model_do_not_count(monkeypatch, names, count):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: names[index])
 
     assert CudaDevice.count(object.__new__(CudaDevice)) == count
+
+
+def test_boards_of_several_models_are_seen_and_do_not_count_as_alike(monkeypatch):
+    fake = {"devices": 2, "models": ["Fake One", "Fake Two"]}
+    found = []
+    for index in ("0", "1"):
+        monkeypatch.setenv("FAKE_VISIBLE_DEVICES", index)
+        found.append(open_device("fake", seed=1, fake=fake))
+
+    assert [(device.info.name, device.info.key, device.info.uuid) for device in found] == [
+        ("Fake One", "fake-one", "FAKE-0"),
+        ("Fake Two", "fake-two", "FAKE-1"),
+    ]
+    assert {(device.count(), device.visible()) for device in found} == {(1, 2)}
+    assert open_device("fake", seed=1, fake={"devices": 3}).visible() == 3
+
+
+@pytest.mark.torch
+def test_torch_tells_how_many_devices_a_process_sees(monkeypatch):
+    import torch
+
+    from perfci.device.cuda import CudaDevice
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+
+    assert CudaDevice.visible(object.__new__(CudaDevice)) == 3
+    assert open_device("cpu", seed=1).visible() == 1

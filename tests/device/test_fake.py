@@ -215,3 +215,14 @@ def test_auto_is_the_gpu_or_else_the_cpu():
     import torch
 
     assert detect() == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_a_share_of_the_time_that_launches_claim_really_passes(monkeypatch):
+    slept = []
+    monkeypatch.setattr("perfci.device.fake.time.sleep", slept.append)
+    with FakeDevice(
+        FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0, wall_share=2.0), 1
+    ).session() as opened:
+        opened.launch(lambda: fake.work(320.0))
+
+    assert slept == pytest.approx([640e-6])

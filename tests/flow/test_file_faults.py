@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import shutil
@@ -86,11 +87,29 @@ def test_what_writes_no_reports_works_though_they_cannot_be_written(project, com
     assert ("relu" if command == "list" else f"The reports folder {NOWHERE} cannot be written") in answer.out
 
 
-@needs_full
-def test_a_full_disk_is_said_before_anything_is_imported(project):
+def full_for(monkeypatch, name: str) -> None:
+    """No room for a file of this name: neither to make it, nor to put into it what was written."""
+    opened, synced = os.open, os.fsync
+
+    def no_room(where: str) -> None:
+        if Path(where).name == name or Path(where).name.startswith(f".{name}."):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), where)
+
+    def opening(path, *arguments, **options):
+        no_room(os.fsdecode(path))
+        return opened(path, *arguments, **options)
+
+    def syncing(file):
+        no_room(str(Path(f"/proc/self/fd/{file}").readlink()))
+        return synced(file)
+
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(os, "fsync", syncing)
+
+
+def test_a_full_disk_is_said_before_anything_is_imported(project, monkeypatch):
     mark = note_import(project, "relu")
-    (project.root / "reports").mkdir()
-    (project.root / "reports" / ".lock").symlink_to(FULL)
+    full_for(monkeypatch, ".lock")
 
     answer = project.check("--op", "relu")
 
@@ -144,12 +163,11 @@ def test_a_disk_that_fills_up_while_measuring_keeps_what_was_measured(project):
 
 
 @needs_full
-def test_a_disk_that_is_full_when_the_run_is_saved_leaves_the_earlier_one_whole(project):
+def test_a_disk_that_is_full_when_the_run_is_saved_leaves_the_earlier_one_whole(project, monkeypatch):
     project.check("--op", "scale")
     path = project.root / "reports" / "run.json"
     before = path.read_bytes()
-    place = f"os.path.join({str(path.parent)!r}, f'.run.json.{{os.getppid()}}.tmp')"
-    plant(project, "scale", f"import os; os.path.lexists({place}) or os.symlink({str(FULL)!r}, {place})")
+    full_for(monkeypatch, "run.json")
 
     answer = project.check("--op", "scale")
 
@@ -161,11 +179,11 @@ def test_a_disk_that_is_full_when_the_run_is_saved_leaves_the_earlier_one_whole(
 
 
 @needs_full
-def test_a_disk_that_is_full_when_the_report_is_written_costs_the_report_alone(project):
+def test_a_disk_that_is_full_when_the_report_is_written_costs_the_report_alone(project, monkeypatch):
     project.check("--op", "relu")
     reports = project.root / "reports"
     run, report = (reports / "run.json").read_bytes(), (reports / "report.md").read_bytes()
-    (reports / f".report.md.{os.getpid()}.tmp").symlink_to(FULL)
+    full_for(monkeypatch, "report.md")
 
     answer = project.perfci("report", str(reports))
 

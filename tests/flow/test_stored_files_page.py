@@ -28,6 +28,11 @@ TABLES = {
     "baseline": lambda: (
         fields("run.schema.json", "baseline.schema.json").removeprefix(fields("run.schema.json")).strip()
     ),
+    "history": lambda: (
+        fields("run.schema.json", "baseline.schema.json", "history.schema.json")
+        .removeprefix(fields("run.schema.json", "baseline.schema.json"))
+        .strip()
+    ),
     "plan": lambda: fields("run.schema.json", "plan.schema.json").removeprefix(fields("run.schema.json")).strip(),
     "answer": lambda: fields("answer.schema.json"),
     "columns": columns,

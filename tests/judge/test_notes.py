@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from perfci.judge.notes import MOST_FILES, identity_counts
-from perfci.model import DuelWhat, OpRun, PlannedBase, PlannedOp, Reason, Suite, Verdict
+from perfci.model import Again, AgainCase, DuelWhat, OpRun, PlannedBase, PlannedOp, Reason, Suite, Verdict
 from perfci.wording import sentence
 from tests.decision_examples import (
     BASE,
@@ -45,6 +45,53 @@ def test_what_a_change_does_to_its_own_judging_comes_first():
     assert "not those of origin/main, by which it was judged" in sentence(notes[0])
     assert "1 (thresholds/softmax.yaml)" in sentence(notes[0])
     assert "triton 3.7 -> 3.8" in sentence(notes[1])
+
+
+def test_a_merge_request_that_edits_stored_baselines_is_told_so_before_all_else():
+    files = ("baselines/h200/op.json", "thresholds/op.yaml")
+    base = replace(BASE, changed_rules=files, changed_baselines=files[:1])
+
+    edited = _notes(planned=duel_plan(base=base))
+    proposed = _notes(planned=duel_plan(base=replace(base, proposed_on="perfci/nightly")))
+    asked = _notes(planned=duel_plan(base=replace(base, how="asked")))
+
+    assert _kinds(edited)[:2] == ["baselines_edited", "rules_changed"]
+    assert "only the nightly job" in sentence(edited[0]) and files[0] in sentence(edited[0])
+    # Anybody can give a branch that name, so that it is said there too.
+    assert _kinds(proposed)[:2] == ["baselines_proposed", "rules_changed"]
+    assert "perfci/nightly" in sentence(proposed[0])
+    assert _kinds(asked)[0] == "rules_differ"
+
+
+def _again(*cases):
+    planned = duel_plan(base=replace(BASE, how="again"))
+    return replace(planned, filter="*", again=Again("r1", tuple(AgainCase("op", *each) for each in cases)))
+
+
+def test_cases_duelled_again_are_told_with_their_commits():
+    (note, *_) = _notes(against(duelled(0.0, count=4)), planned=_again((CASE, "a" * 40)))
+
+    assert note.kind == "compared_again"
+    assert "aaaaaaaaaa" in sentence(note) and "r1" in sentence(note)
+
+
+@pytest.mark.parametrize(("shift", "told"), [(0.03, True), (0.0, False)])
+def test_only_a_slow_down_names_the_commits_between_which_it_came(shift, told):
+    timed = against(duelled(shift, shift))
+    row = next(row for row in judged(run(timed, planned=_again((CASE, "a" * 40)))).rows if row.case == CASE)
+
+    assert (row.verdict is Verdict.REGRESSED) == told
+    kinds = {reason.kind: reason for reason in row.reasons}
+    assert ("slower_since" in kinds) == told
+    if told:
+        assert f"perfci bisect --op op --case {CASE} aaaaaaaaaaaa" in sentence(kinds["slower_since"])
+
+
+def test_a_case_that_could_not_be_duelled_again_stays_inconclusive():
+    planned = _again((CASE, "a" * 40, False, BOOM))
+    row = next(row for row in judged(run(against(duelled(0.1)), planned=planned)).rows if row.case == CASE)
+
+    assert (row.verdict, row.reasons) == (Verdict.INCONCLUSIVE, (BOOM,))
 
 
 def test_an_op_that_is_timed_with_another_cache_than_before_is_named():

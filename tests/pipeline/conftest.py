@@ -22,9 +22,11 @@ def _own_git(monkeypatch, tmp_path):
 @pytest.fixture
 def workers(monkeypatch):
     stand_in = Workers()
-    for name in ("", ".describe", ".record"):
+    for name in ("", ".describe"):
         monkeypatch.setattr(importlib.import_module(f"perfci.pipeline{name}"), "run_worker", stand_in)
-    monkeypatch.setattr(importlib.import_module("perfci.pipeline.record"), "run_pair", stand_in.pair)
+    monkeypatch.setattr(importlib.import_module("perfci.pipeline.describe"), "working", stand_in.working)
+    monkeypatch.setattr(importlib.import_module("perfci.pipeline.record"), "working", stand_in.working)
+    monkeypatch.setattr(importlib.import_module("perfci.pipeline.record"), "pairing", stand_in.pairing)
     return stand_in
 
 

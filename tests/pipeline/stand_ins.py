@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from perfci.model import (
     AccuracyCase,
     ArmBlock,
@@ -38,7 +40,7 @@ def block(index, process=0, base=False):
 
 
 class Workers:
-    """Stands in for `run_worker` and `run_pair`: answers each job by what the test planted."""
+    """Stands in for `run_worker`, `working` and `pairing`: answers each job by what the test planted."""
 
     def __init__(self):
         self.jobs = []
@@ -52,22 +54,45 @@ class Workers:
         self.planned = {}
         self.devices = 1
         self.boards = {}
-        """process -> UUID"""
+        """process, or what a worker is given to see -> UUID"""
+        self.models = {}
+        """UUID -> device, where it is another model"""
         self.device_answers = True
+        self.visible = 1
+        self.slow = {}
+        """op -> how often its worker lets the others go first"""
+        self.late = {}
+        """(op, process) -> cases that its worker had no time for"""
+        self.passes = lambda job: None
+        """called when a measuring worker ends: time may pass"""
+        self.timers = {}
+        """op -> the timer that its worker would choose"""
 
     def __call__(self, job, around, heard):
         self.jobs.append(job)
         self.surroundings.append(around)
-        return self._describe(job, heard) if job.task == "describe" else self._measure(job, heard)
+        return self._describe(job, around, heard) if job.task == "describe" else self._measure(job, around, heard)
 
-    def pair(self, head, base, rules, heard):
+    def working(self, job, around, heard):
+        yield from self.waits(job)
+        return self(job, around, heard)
+
+    def pairing(self, head, base, rules, heard):
+        yield from self.waits(head.job)
         self.pairs.append((head, base, rules))
-        return self._measured(head.job, heard, base=True)
+        return self._measured(head.job, head.around, heard, base=True)
 
-    def _describe(self, job, heard):
+    def waits(self, job):
+        """As often as the test says, the others are gone on with first."""
+        for _ in range(self.slow.get(job.ops[0].op if job.ops else "", 0)):
+            yield ()
+
+    def _describe(self, job, around, heard):
         if not self.device_answers:
             return Reason("cuda_unavailable", {"torch": "2.13"})
-        heard(Ready(DEVICE, devices=self.devices))
+        uuid = self.boards.get(around.environment.get("FAKE_VISIBLE_DEVICES"), DEVICE.uuid)
+        device = self.models.get(uuid, dataclasses.replace(DEVICE, uuid=uuid))
+        heard(Ready(device, devices=self.devices, visible=self.visible))
         for files in job.ops:
             heard(Step("import", files.op))
             if (death := self.dies.get(("describe", files.op))) is not None:
@@ -75,18 +100,20 @@ class Workers:
             heard(Described(self.planned.get(files.op, PlannedOp(files.op, ("rows=0",), CASES))))
         return None
 
-    def _measure(self, job, heard):
+    def _measure(self, job, around, heard):
         op = job.ops[0].op
         heard(Step("import", op))
         if op in self.apart:
             heard(Apart(self.apart[op]))
             return None
-        return self._measured(job, heard, base=job.base is not None)
+        return self._measured(job, around, heard, base=job.base is not None)
 
-    def _measured(self, job, heard, base):
+    def _measured(self, job, around, heard, base):
         op = job.ops[0].op
-        uuid = self.boards.get(job.process, DEVICE.uuid)
-        heard(Ready(Device("fake", "Fake One", "fake-one", uuid), "virtual"))
+        by_process = self.boards.get(job.process, DEVICE.uuid)
+        uuid = self.boards.get(around.environment.get("FAKE_VISIBLE_DEVICES"), by_process)
+        timer = self.timers.get(op, "virtual") if job.timer == "auto" else job.timer
+        heard(Ready(Device("fake", "Fake One", "fake-one", uuid), "virtual" if timer == "event" else timer))
         if not job.process and job.suites[0] == "accuracy":
             heard(Checked(AccuracyCase("rows=0", "normal", "contiguous", 0)))
         cases = job.cases if job.cases is not None else CASES
@@ -95,14 +122,16 @@ class Workers:
             heard(Step("measure", op, case))
             heard(Prepared(PerformanceCase(case, compile_s=1.0 + job.process, base=arm)))
             heard(Measured(case, block(0, job.process, base), {"kernel": (5.0,), "reference": (5.0,)}))
+        self.passes(job)
         death = self.dies.get(("measure", op))
         if isinstance(death, BaseException):
             raise death
         if death is not None:
             return self.dies.pop(("measure", op)) if job.base else death
+        short = self.late.get((op, job.process), ())
         for case in cases:
-            heard(Finished(PerformanceCase(case, compile_s=1.0 + job.process, base=arm)))
-        heard(OpDone(verify_s=1.0, measure_s=2.0, limits=Limits(1000.0, {op: 1.0})))
+            heard(Finished(PerformanceCase(case, compile_s=1.0 + job.process, base=arm), case in short))
+        heard(OpDone(verify_s=1.0, measure_s=2.0, limits=Limits(1000.0, {op: 1.0}), late=bool(short)))
         return None
 
     def measured(self):

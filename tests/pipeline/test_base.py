@@ -155,6 +155,14 @@ def test_changed_rules_are_named_from_the_project_wherever_they_lie(bench, forke
     tree = find(dataclasses.replace(bench, settings=settings))
 
     assert tree.base.changed_rules == ("ci/limits/default.yaml", "baselines/fake-one/relu.json")
+    assert (tree.base.changed_baselines, tree.base.proposed_on) == (("baselines/fake-one/relu.json",), None)
+
+
+@pytest.mark.parametrize(("branch", "told"), [("perfci/nightly-ab12", True), ("fix", False), ("", False)])
+def test_a_merge_request_from_the_branch_of_proposals_is_known_by_that_branchs_name(bench, monkeypatch, branch, told):
+    monkeypatch.setenv("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", branch)
+
+    assert find(bench).base.proposed_on == (branch if told else None)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +208,15 @@ def test_what_the_bases_suite_says_of_the_cache_is_known(bench, workers):
     found = planned(bench, workers, relu=PlannedOp("relu", (), CASES, signature=("x",), cache="warm"))
 
     assert (found["relu"].cache, found["scale"].cache) == ("warm", "cold")
+
+
+def test_a_renamed_case_is_one_that_the_base_has_too(bench, workers):
+    workers.planned = {"relu": PlannedOp("relu", (), ("n=1", "rows=2"), signature=("x",))}
+    head = [PlannedOp("relu", ("rows=0",), CASES, signature=("x",), renamed={"rows=1": "n=1"})]
+
+    (found,) = stage.planned(bench, find(bench), Request(device="fake"), head)
+
+    assert found.base.performance == CASES
 
 
 def test_an_op_that_the_base_lacks_is_said_to_be_so(bench, workers):

@@ -9,7 +9,7 @@ import pytest
 
 from perfci import pipeline, store
 from perfci.errors import StoredFileError
-from perfci.model import Verdict
+from perfci.model import ErrorStats, Verdict
 from perfci.plan import Request
 from tests.git_repositories import commit_all, git
 
@@ -65,6 +65,46 @@ def test_a_merge_request_is_judged_by_the_rules_of_its_base(measure, workers, st
     assert run.plan.base.changed_rules == ("thresholds/default.yaml",)
     assert "speedup_too_few_blocks" in reasons(judgements)
     assert judgements.notes[0].kind == "rules_changed"
+
+
+@pytest.mark.parametrize(
+    ("limit", "kind"),
+    [
+        ("compile_s: 0.5", "compile_suspected"),
+        ("bandwidth_share: 50 %", None),
+        ("max_abs: 0", "checked_errors_in_places"),
+    ],
+)
+def test_every_figure_of_a_merge_request_has_the_limit_of_its_base(measure, workers, forked, limit, kind):
+    git(forked.root, "checkout", "-q", "main")
+    forked.thresholds.mkdir()
+    (forked.thresholds / "default.yaml").write_text(f"{limit}\n")
+    commit_all(forked.root)
+    git(forked.root, "checkout", "-q", "topic")
+    git(forked.root, "rebase", "-q", "main")
+    (forked.thresholds / "default.yaml").write_text("rsd: 6 %\n")
+    commit_all(forked.root)
+    run = measure(forked)
+    errors = ErrorStats(1, 0.5)
+    ops = tuple(
+        dataclasses.replace(op, accuracy=tuple(dataclasses.replace(each, errors=errors) for each in op.accuracy))
+        for op in run.ops
+    )
+
+    found = reasons(pipeline.decide(dataclasses.replace(run, ops=ops), forked))
+
+    # Without bytes_moved a share for all ops is not meant for this one.
+    assert {each for each in found if each.startswith(("compile_", "bandwidth_", "checked_"))} == {kind} - {None}
+
+
+def test_a_slow_first_call_is_looked_at_in_two_fresh_processes(settings, heard, workers):
+    settings.thresholds.mkdir()
+    (settings.thresholds / "relu.yaml").write_text("compile_s: 0.5\n")
+
+    run, judgements = pipeline.check(settings, Request(("relu",), seed=7), "perfci check", heard.append)
+
+    assert {case.compile_again_s for op in run.ops for case in op.performance} == {(2.0, 3.0)}
+    assert "compile_too_slow" in reasons(judgements)
 
 
 def test_the_baselines_of_a_report_are_those_that_its_run_is_judged_by(measure, workers, forked, monkeypatch):

@@ -342,3 +342,45 @@ def test_a_file_that_cannot_be_written_stays_whole_and_the_others_are_written(pr
     assert (found[0].failure.kind, found[0].taken, found[0].path) == ("file_unwritable", (), None)
     assert path_of(project, "relu").read_bytes() == before[path_of(project, "relu")]
     assert len(stored(project, "scale").steps) == 1
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+def history(settings, op="relu"):
+    return store.read_history(settings.baselines, "nvidia-h200", op)
+
+
+def test_a_step_leaves_a_line_of_history_a_run(project):
+    rebaseline_runs([run_of(project, "new", slower=1.03, driver="590")], project, (), WRITE)
+
+    assert [run.run for run in history(project).runs] == ["old", "new"]
+    assert [run.environment.device.driver for run in history(project).runs] == ["580", "590"]
+
+
+def test_showing_what_moved_leaves_no_line(project):
+    rebaseline_runs([run_of(project, "new", slower=1.03, driver="590")], project)
+
+    assert [run.run for run in history(project).runs] == ["old"]
+
+
+def test_a_history_that_is_to_be_mended_is_said_and_the_step_stands(project):
+    path = store.history_path(project.baselines, "nvidia-h200", "relu")
+    path.write_text("damage\n")
+
+    found = rebaseline_runs([run_of(project, "new", slower=1.03, driver="590")], project, ["relu"], WRITE)
+
+    assert "history_damaged" in kinds(found)
+    assert stored(project).steps
+    assert path.read_text() == "damage\n"
+
+
+def test_a_renamed_case_is_rebaselined_under_its_new_name(project):
+    run = run_of(project, "new", slower=1.03, driver="590", ops=("relu",), cases=("m=1",))
+    planned = dataclasses.replace(run.plan.ops[0], renamed={"m=1": CASES[0]})
+    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, ops=(planned,)))
+
+    (found,) = rebaseline_runs([run], project, (), WRITE)
+
+    assert found.taken == ("m=1",)
+    assert [case.case for case in stored(project).cases] == ["m=1", CASES[1]]

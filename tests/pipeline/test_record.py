@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from perfci import pipeline, store
+from perfci import deadline, pipeline, store
 from perfci.errors import Stopped
-from perfci.model import DuelWhat, Limits, Need, PlannedOp, Reason, Suite
+from perfci.model import AccuracyCase, DuelWhat, Limits, Need, PlannedOp, Reason, Suite
+from perfci.pipeline.bench import opened
 from perfci.plan import Request
 from perfci.store import launches
-from tests.pipeline.stand_ins import CASES, DEVICE
+from perfci.worker.protocol import Checked, Step
+from tests.pipeline.stand_ins import CASES, DEVICE, write_ops
 
 record = importlib.import_module("perfci.pipeline.record")
 
@@ -145,10 +147,10 @@ def test_what_workers_printed_in_an_earlier_run_is_gone_and_this_runs_is_not(mea
     (logs / "old.log").write_text("of another run")
     describing = workers._describe
 
-    def describe(job, heard):
+    def describe(job, around, heard):
         (logs / "describe.log").parent.mkdir(parents=True, exist_ok=True)
         (logs / "describe.log").write_text("said while importing")
-        return describing(job, heard)
+        return describing(job, around, heard)
 
     workers._describe = describe
     measure()
@@ -352,3 +354,366 @@ def test_later_processes_take_turns_on_the_hosts_devices(measure, workers, setti
     assert [(block.process, block.board) for block in blocks] == [(0, None), (1, "FAKE-1"), (2, "FAKE-2"), (3, None)]
     assert again.environment.device.uuid == "FAKE-0"
     assert run.plan.devices == 3
+
+
+# --- boards side by side ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_boards(workers):
+    workers.devices, workers.visible = 2, 2
+    workers.boards = {"0": "FAKE-0", "1": "FAKE-1"}
+    return workers
+
+
+def seen_by(workers):
+    """(op, process) of each measuring worker, with what it was given to see."""
+    pairs = zip(workers.jobs, workers.surroundings, strict=True)
+    return {
+        (job.ops[0].op, job.process): around.environment.get("FAKE_VISIBLE_DEVICES")
+        for job, around in pairs
+        if job.task == "measure"
+    }
+
+
+def test_ops_are_spread_over_the_boards_that_were_asked_for(measure, two_boards, settings):
+    two_boards.slow = {"relu": 2, "scale": 2}
+
+    run = measure(devices="0,1")
+
+    assert seen_by(two_boards) == {("relu", 0): "0", ("scale", 0): "1"}
+    assert [(board.visible, board.uuid) for board in run.plan.boards] == [("0", "FAKE-0"), ("1", "FAKE-1")]
+    assert [{block.board for case in op.performance for block in case.blocks} for op in run.ops] == [
+        {"FAKE-0"},
+        {"FAKE-1"},
+    ]
+    assert (run.environment.device.uuid, run.environment.device.key, run.environment.timer) == (
+        None,
+        "fake-one",
+        "virtual",
+    )
+    assert store.read_run(settings.reports) == run
+    assert len(launches.read_launches(settings.reports).rows) == 2 * 2 * len(CASES)
+
+
+def test_a_board_that_is_free_takes_the_next_op(measure, two_boards, settings):
+    write_ops(settings.root, ("relu", "scale", "silu", "tanh"))
+    two_boards.slow = {"relu": 9}
+
+    measure(devices="all")
+
+    assert seen_by(two_boards) == {("relu", 0): "0", ("scale", 0): "1", ("silu", 0): "1", ("tanh", 0): "1"}
+
+
+def test_the_op_that_took_longest_before_is_begun_first(measure, two_boards, settings):
+    write_ops(settings.root, ("relu", "scale", "silu"))
+    clock = Clock(two_boards, {"relu": 5.0, "scale": 1.0, "silu": 30.0})
+    with clock:
+        measure()
+        two_boards.jobs.clear()
+        measure(devices="0,1")
+
+    assert [op for op, _, _ in two_boards.measured()] == ["silu", "relu", "scale"]
+
+
+def test_a_later_look_is_taken_on_another_board_and_all_of_an_ops_on_one(measure, two_boards, settings, heard):
+    two_boards.slow = {"relu": 2, "scale": 2}
+    run = measure(devices="0,1")
+    two_boards.jobs.clear()
+    two_boards.surroundings.clear()
+
+    needs = [Need(op, case, 2) for op in ("relu", "scale") for case in CASES]
+    again = pipeline.remeasure(run, settings, Request(seed=7), needs, heard.append)
+
+    assert seen_by(two_boards) == {("relu", 1): "1", ("relu", 2): "1", ("scale", 1): "0", ("scale", 2): "0"}
+    blocks = again.ops[0].performance[0].blocks
+    assert [(block.process, block.board) for block in blocks] == [(0, "FAKE-0"), (1, "FAKE-1"), (2, "FAKE-1")]
+
+
+@pytest.mark.parametrize("op", ["relu", "scale"])
+def test_also_the_only_op_that_is_measured_again_is_so_on_the_other_board(measure, two_boards, settings, heard, op):
+    two_boards.slow = {"relu": 2, "scale": 2}
+    first = {"relu": "0", "scale": "1"}
+    run = measure(devices="0,1")
+    assert seen_by(two_boards) == {(name, 0): board for name, board in first.items()}
+
+    pipeline.remeasure(run, settings, Request(seed=7), [Need(op, "rows=1", 1)], heard.append)
+
+    assert seen_by(two_boards)[op, 1] != first[op]
+
+
+def test_both_revisions_of_a_pair_are_on_one_board(measure, two_boards, forked):
+    two_boards.apart["relu"] = LATE
+
+    measure(forked, devices="1")
+
+    ((head, base, _),) = two_boards.pairs
+    assert {side.around.environment["FAKE_VISIBLE_DEVICES"] for side in (head, base)} == {"1"}
+
+
+def test_one_board_that_is_named_is_the_only_one_used_and_the_runs_own(measure, two_boards, settings, heard):
+    run = measure(devices="1")
+    again = pipeline.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 2)], heard.append)
+
+    assert set(seen_by(two_boards).values()) == {"1"}
+    assert again.environment.device.uuid == "FAKE-1"
+    assert {block.board for op in again.ops for case in op.performance for block in case.blocks} == {None}
+
+
+def test_the_project_may_ask_for_all_boards(measure, two_boards, settings):
+    two_boards.slow = {"relu": 2, "scale": 2}
+
+    run = measure(dataclasses.replace(settings, devices="all"))
+
+    assert set(seen_by(two_boards).values()) == {"0", "1"} and len(run.plan.boards) == 2
+
+
+@pytest.mark.parametrize("wanted", [None, "one"])
+def test_unless_asked_for_boards_are_used_one_after_the_other(measure, two_boards, wanted):
+    run = measure(devices=wanted)
+
+    assert (run.plan.boards, set(seen_by(two_boards).values())) == ((), {"0"})
+
+
+def test_whoever_watches_hears_which_op_a_check_belongs_to_and_when_an_op_is_done(measure, two_boards, heard):
+    measure(devices="0,1")
+
+    checked = [message.op for message in heard if isinstance(message, Checked)]
+    done = [message.op for message in heard if isinstance(message, Step) and message.stage == "done"]
+    assert sorted(checked) == sorted(done) == ["relu", "scale"]
+
+
+def test_workers_that_chose_different_timers_at_once_end_with_the_same(measure, two_boards, settings):
+    two_boards.slow = {"relu": 2, "scale": 2}
+    two_boards.timers["scale"] = "activity"
+
+    run = measure(devices="0,1")
+
+    assert [(job.ops[0].op, job.timer) for job in two_boards.jobs if job.task == "measure"] == [
+        ("relu", "auto"),
+        ("scale", "auto"),
+        ("scale", "virtual"),
+    ]
+    assert all(len(case.blocks) == 1 and len(op.accuracy) == 1 for op in run.ops for case in op.performance)
+    assert (run.environment.timer, [op.failure for op in run.ops]) == ("virtual", [None, None])
+
+
+def test_a_signal_ends_the_ops_of_all_boards_and_keeps_what_each_had(measure, two_boards, settings):
+    write_ops(settings.root, ("relu", "scale", "silu"))
+    two_boards.slow = {"relu": 9}
+    two_boards.dies["measure", "scale"] = Stopped("SIGTERM")
+
+    with pytest.raises(Stopped):
+        measure(devices="0,1")
+
+    run = store.read_run(settings.reports)
+    assert (run.stopped, [op.op for op in run.ops]) == ("SIGTERM", ["relu", "scale"])
+    assert [len(op.performance) for op in run.ops] == [0, 2]
+
+
+def test_a_device_that_is_gone_ends_the_run_on_all_boards(measure, two_boards, settings):
+    write_ops(settings.root, ("relu", "scale", "silu"))
+    gone = Reason("device_gone", {"device": "fake", "why": "lost"})
+    two_boards.slow, two_boards.dies["measure", "scale"] = {"relu": 3}, gone
+
+    run = measure(devices="0,1")
+
+    assert {op.op: op.failure for op in run.ops} == {"relu": None, "scale": gone, "silu": gone}
+
+
+# --- until when -------------------------------------------------------------------------------------------------------
+
+WOULD_TAKE = {"relu": 20.0, "scale": 30.0, "silu": 10.0}
+
+
+class Clock:
+    """The time of the parent: it passes as workers end, each with what its op takes."""
+
+    def __init__(self, workers, takes, limit_s=None):
+        self.now, self.takes = 1_000_000.0, takes
+        workers.passes = self.pass_
+        self._limit = None if limit_s is None else deadline.find(limit_s, {}, self.now).deadline
+        self._patch = pytest.MonkeyPatch()
+
+    def pass_(self, job):
+        self.now += self.takes.get(job.ops[0].op, 0.0)
+
+    def __enter__(self):
+        self._patch.setattr(record.time, "time", lambda: self.now)
+        return self._limit
+
+    def __exit__(self, *error):
+        self._patch.undo()
+
+
+@pytest.fixture
+def three_ops(settings):
+    write_ops(settings.root, tuple(WOULD_TAKE))
+    return settings
+
+
+def kinds(run):
+    return {op.op: op.late and op.late.kind for op in run.ops}
+
+
+def test_without_a_limit_no_worker_has_one(measure, workers):
+    run = measure()
+
+    assert {job.until_s for job in workers.jobs} == {around.until_s for around in workers.surroundings} == {None}
+    assert (run.plan.deadline, kinds(run)) == (None, {"relu": None, "scale": None})
+
+
+def test_ops_that_time_does_not_reach_are_not_begun_and_stand_in_the_run(measure, workers, three_ops):
+    with Clock(workers, WOULD_TAKE, 25.0) as limit:
+        run = measure(deadline=limit)
+
+    assert kinds(run) == {"relu": None, "scale": None, "silu": "op_not_reached"}
+    assert [op for op, _, _ in workers.measured()] == ["relu", "scale"]
+    assert run.ops[2].late.facts == {"op": "silu", "by": "--deadline", "limit_s": 25.0, "reserve_s": 0.0}
+    assert (run.plan.deadline, store.read_run(three_ops.reports)) == (limit, run)
+
+
+def test_what_an_earlier_run_took_tells_which_ops_fit(measure, workers, three_ops):
+    with Clock(workers, WOULD_TAKE):
+        measure()
+    workers.jobs.clear()
+
+    with Clock(workers, WOULD_TAKE, 40.0) as limit:
+        run = measure(deadline=limit)
+
+    assert [op for op, _, _ in workers.measured()] == ["silu", "relu", "scale"]
+    assert kinds(run) == {"relu": None, "scale": None, "silu": None}
+
+
+def test_an_op_may_not_take_the_time_that_the_others_need(measure, workers, three_ops):
+    takes = {"relu": 100.0, "scale": 100.0, "silu": 100.0}
+    with Clock(workers, takes):
+        measure()
+    workers.jobs.clear()
+    workers.surroundings.clear()
+
+    clock = Clock(workers, takes, 500.0)
+    with clock as limit:
+        measure(deadline=limit)
+
+    allowed = [job.until_s for job in workers.jobs if job.task == "measure"]
+    # 490 s until workers wind down; two others need 100 each, then one, then none.
+    assert [round(until - 1_000_000.0) for until in allowed] == [290, 390, 490]
+    ends = [around.until_s for around in workers.surroundings if around.until_s]
+    assert [end - until for end, until in zip(ends, allowed, strict=True)] == [10.0] * 3
+
+
+def test_a_worker_that_was_ended_has_not_failed_and_keeps_what_it_said(measure, workers, settings):
+    workers.dies["measure", "relu"] = Reason("worker_late", {"op": "relu", "where": "measure"})
+    with Clock(workers, {}, 25.0) as limit:
+        run = measure(deadline=limit)
+
+    relu = run.ops[0]
+    assert (relu.failure, relu.late.kind, len(relu.accuracy)) == (None, "op_late", 1)
+    assert [(len(case.blocks), case.late.kind) for case in relu.performance] == [(1, "case_late")] * 2
+    assert kinds(run)["scale"] is None
+
+
+def test_a_worker_that_was_ended_in_the_accuracy_suite_says_that_this_was_not_done(measure, workers, settings):
+    def checking(job, around, heard, base):
+        heard(Step("accuracy", "relu", "rows=0"))
+        heard(Checked(AccuracyCase("rows=0", "normal", "contiguous", 0)))
+        return Reason("worker_late", {"op": "relu", "where": "accuracy"})
+
+    workers._measured = checking
+    with Clock(workers, {}, 25.0) as limit:
+        run = measure(deadline=limit)
+
+    assert kinds(run) == {"relu": "checks_late", "scale": "checks_late"}
+    assert [op.performance for op in run.ops] == [(), ()]
+
+
+def test_the_base_of_a_pair_is_ended_after_head(measure, workers, forked):
+    workers.apart["relu"] = LATE
+    with Clock(workers, {}, 600.0) as limit:
+        measure(forked, deadline=limit)
+
+    ((head, base, rules),) = workers.pairs
+    assert rules.until_s == head.job.until_s == base.job.until_s
+    assert head.around.until_s < base.around.until_s
+
+
+def test_a_worker_that_was_ended_with_both_revisions_is_not_followed_by_one_for_each(measure, workers, forked):
+    workers.dies["measure", "relu"] = Reason("worker_late", {"op": "relu", "where": "measure"})
+    with Clock(workers, {}, 25.0) as limit:
+        run = measure(forked, deadline=limit)
+
+    assert (workers.pairs, run.plan.ops[0].base.apart, kinds(run)["relu"]) == ([], None, "op_late")
+
+
+def test_of_a_worker_that_ended_itself_only_what_it_had_not_done_is_late(measure, workers, settings):
+    workers.late["relu", 0] = ("rows=2",)
+    with Clock(workers, {}, 25.0) as limit:
+        run = measure(deadline=limit)
+
+    assert [(case.case, case.late and case.late.kind) for case in run.ops[0].performance] == [
+        ("rows=1", None),
+        ("rows=2", "case_late"),
+    ]
+    assert kinds(run) == {"relu": "op_late", "scale": None}
+
+
+def again(run, settings, heard, limit, *needs):
+    return pipeline.remeasure(run, settings, Request(seed=7, deadline=limit), needs, heard.append)
+
+
+def test_a_later_look_that_does_not_fit_is_not_begun_and_its_cases_say_so(measure, workers, settings, heard):
+    with Clock(workers, {"relu": 40.0, "scale": 40.0}):
+        run = measure()
+    with Clock(workers, {"relu": 40.0, "scale": 40.0}, 60.0) as limit:
+        later = again(run, settings, heard, limit, *(Need(op, "rows=1", 2) for op in ("scale", "relu")))
+
+    # Half of an op's cases takes half of its time: 54 s are left, then 14 s after each look of 40 s.
+    assert [(op, process) for op, process, _ in workers.measured()[2:]] == [("scale", 1)]
+    late = {(op.op, case.case): case.late and case.late.kind for op in later.ops for case in op.performance}
+    assert late == {
+        ("relu", "rows=1"): "looks_late",
+        ("relu", "rows=2"): None,
+        ("scale", "rows=1"): "looks_late",
+        ("scale", "rows=2"): None,
+    }
+    assert [op.late for op in later.ops] == [None, None]
+
+
+def test_half_a_later_look_leaves_no_trace_but_its_reason(measure, workers, settings, heard):
+    run = measure()
+    workers.late["relu", 1] = ("rows=2",)
+    with Clock(workers, {}, 25.0) as limit:
+        later = again(run, settings, heard, limit, *(Need("relu", case, 1) for case in CASES))
+
+    whole, cut = later.ops[0].performance
+    assert [[block.process for block in case.blocks] for case in (whole, cut)] == [[0, 1], [0]]
+    assert (whole.late, cut.late.kind) == (None, "looks_late")
+    rows = {(row.case, row.process) for row in launches.read_launches(settings.reports).rows if row.op == "relu"}
+    assert rows == {("rows=1", 0), ("rows=1", 1), ("rows=2", 0)}
+
+
+def test_a_case_that_gets_its_blocks_after_all_is_late_no_more(measure, workers, settings, heard):
+    with Clock(workers, {"relu": 40.0}):
+        run = measure()
+    with Clock(workers, {"relu": 40.0}, 10.0) as limit:
+        run = again(run, settings, heard, limit, Need("relu", "rows=1", 1))
+    assert run.ops[0].performance[0].late.kind == "looks_late"
+
+    later = again(run, settings, heard, None, Need("relu", "rows=1", 2))
+
+    assert later.ops[0].performance[0].late is None
+
+
+def test_whoever_fetches_evidence_knows_when_asking_again_brings_nothing(measure, workers, settings, heard):
+    with Clock(workers, {"relu": 40.0}):
+        run = measure()
+    found = []
+    for limit_s in (10.0, 600.0):
+        with Clock(workers, {"relu": 40.0}, limit_s) as limit, opened(settings, heard.append) as bench:
+            recorder = record.Recorder(bench, Request(seed=7, deadline=limit), run, None)
+            recorder.record_again([Need("relu", "rows=1", 1)])
+            found.append(recorder.idle)
+
+    assert found == [True, False]
+    assert store.read_run(settings.reports).ops[0].performance[0].late is None

@@ -8,7 +8,7 @@ from perfci import pipeline
 from perfci.errors import DeviceError
 from perfci.model import Comparison, Device, DuelWhat, Interval, Judgement, Judgements, Look, Reason, Suite, Verdict
 from perfci.pipeline.bench import opened
-from perfci.pipeline.selftest import itself, reports_of, requests, trial
+from perfci.pipeline.selftest import TRIALS, asked, itself, reports_of, timed_first, trial
 from perfci.plan import Request
 from tests.pipeline import stand_ins
 
@@ -97,14 +97,32 @@ def test_a_planted_error_passes_where_the_op_is_wrong():
 def test_every_op_is_tried_against_itself_and_the_first_with_what_is_planted():
     wished = Request(("relu", "scale"), pattern="rows=1", seed=7, against="main")
 
-    asked = {name: (request, plant) for name, request, plant in requests(wished, ["relu", "scale"])}
+    found = {name: asked(name, wished, ["relu", "scale"]) for name in TRIALS}
 
-    assert list(asked) == ["unchanged", "slower", "wrong"]
-    assert [request.ops for request, _ in asked.values()] == [("relu", "scale"), ("relu",), ("relu",)]
-    assert [request.duel for request, _ in asked.values()] == [DuelWhat.ALL, DuelWhat.ALL, DuelWhat.NONE]
-    assert [request.suites[0] for request, _ in asked.values()] == [Suite.PERFORMANCE] * 2 + [Suite.ACCURACY]
-    assert {(request.pattern, request.seed, request.against) for request, _ in asked.values()} == {("rows=1", 7, None)}
-    assert [(plant.slowdown, plant.spoiled) for _, plant in asked.values()] == [(0.0, False), (2.0, False), (0.0, True)]
+    assert list(found) == ["unchanged", "slower", "wrong"]
+    assert [request.ops for request, _ in found.values()] == [("relu", "scale"), ("relu",), ("relu",)]
+    assert [request.duel for request, _ in found.values()] == [DuelWhat.ALL, DuelWhat.ALL, DuelWhat.NONE]
+    assert [request.suites[0] for request, _ in found.values()] == [Suite.PERFORMANCE] * 2 + [Suite.ACCURACY]
+    assert {(request.pattern, request.seed, request.against) for request, _ in found.values()} == {("rows=1", 7, None)}
+    assert [(plant.slowdown, plant.spoiled) for _, plant in found.values()] == [(0.0, False), (2.0, False), (0.0, True)]
+
+
+def test_nothing_is_planted_in_an_op_that_could_not_be_timed():
+    broken = Judgement("attention", Suite.ACCURACY, None, Verdict.ERROR, (Reason("import_failed"),))
+
+    assert timed_first(["attention", "relu", "scale"], Judgements((broken, row(Verdict.UNCHANGED)))) == [
+        "relu",
+        "attention",
+        "scale",
+    ]
+
+
+def test_an_op_that_broke_as_a_whole_is_no_pass():
+    broken = Judgement("attention", Suite.ACCURACY, None, Verdict.ERROR, (Reason("import_failed"),))
+
+    found = tried("unchanged", broken, row(Verdict.UNCHANGED, "duel_cleared"))
+
+    assert (found.passed, found.missed) == (False, ("attention",))
 
 
 def test_the_project_is_its_own_base_without_what_was_made_of_it(settings):

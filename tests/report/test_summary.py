@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.model import Judgements, OpRun, Suite, Verdict
+from perfci.model import Judgements, OpRun, Reason, Suite, Verdict
 from perfci.report import frame, summary
 
 
@@ -48,6 +48,22 @@ def test_the_worst_of_wrong_cases_is_the_one_with_the_largest_error(examples):
     told = line(bullets(examples.run([]), Judgements(rows)), "Fails")
 
     assert told == "**Fails**: 4 WRONG, the worst `a` `n=1` with a largest error of 7.50."
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "number"),
+    [
+        ("bandwidth_low", {"share": 0.712}, "71.2 % of the copy"),
+        ("compile_too_slow", {"seconds": 12.34}, "first call 12.3 s"),
+    ],
+)
+def test_what_is_too_slow_by_another_figure_than_its_speedup_is_told_by_that(examples, kind, facts, number):
+    case = examples.performance_case("n=3", 10.0)
+    row = examples.judgement("a", "n=3", Verdict.TOO_SLOW, Reason(kind, facts), examples.comparison("a", case, 0.0))
+
+    told = line(bullets(examples.run([]), Judgements((row,))), "Fails")
+
+    assert told == f"**Fails**: 1 TOO_SLOW, `a` `n=3` {number}."
 
 
 def test_errors_have_no_worst_but_a_first(examples):

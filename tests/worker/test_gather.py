@@ -13,7 +13,7 @@ from perfci.model import (
     Summary,
 )
 from perfci.wording import sentence
-from perfci.worker.gather import Gathered
+from perfci.worker.gather import EVERY, Gathered
 from perfci.worker.protocol import Apart, Checked, Finished, Measured, OpDone, Prepared, Ready, Step, Waiting
 
 CASE = "rows=1"
@@ -91,8 +91,22 @@ def test_a_remeasurement_adds_blocks_and_the_first_looks_facts_stand():
     (case,) = op.performance
     assert case.blocks == (block(0), block(1), block(0, process=1))
     assert (case.compile_s, case.warmup_launches, case.suspicion) == (1.5, 20, (SUSPICION,))
+    assert case.compile_again_s == (9.0,)
     assert (op.tuned, op.verify_s, op.measure_s, op.busy_share) == ("abc", 1.0, 2.0, 0.7)
     assert op.accuracy == start.accuracy
+
+
+def test_first_calls_of_fresh_processes_are_kept_in_their_order_and_only_of_whole_looks():
+    first, second, third = (Finished(PerformanceCase(CASE, compile_s=seconds)) for seconds in (2.5, 2.0, 9.0))
+
+    once = gathered(first_look().op_run(), Prepared(first.case), first).op_run()
+    twice = gathered(once, Prepared(second.case), second).op_run()
+    cut = gathered(twice, Finished(third.case, short=True)).op_run(late=Reason("case_late"))
+
+    assert [case.compile_again_s for op in (once, twice, cut) for case in op.performance] == [
+        (2.5,), (2.5, 2.0), (2.5, 2.0),
+    ]  # fmt: skip
+    assert first_look().op_run().performance[0].compile_again_s == ()
 
 
 def test_a_remeasurement_adds_each_suspicion_once():
@@ -213,3 +227,67 @@ def test_times_of_a_first_process_can_be_forgotten_and_taken_anew():
     assert (found.op_run().performance, len(found.op_run().accuracy), found.verified) == ((), 1, True)
     found.hear(Prepared(PerformanceCase(CASE, compile_s=2.0)))
     assert found.op_run().performance == (PerformanceCase(CASE, compile_s=2.0),)
+
+
+# --- when the time is up ----------------------------------------------------------------------------------------------
+
+LATE = Reason("case_late", {"by": "--deadline", "limit_s": 60.0})
+OTHER_CASE = "rows=2"
+
+
+def two_cases(*messages):
+    prepared = (Prepared(PerformanceCase(case)) for case in (CASE, OTHER_CASE))
+    return gathered(OpRun("relu"), *prepared, *(Measured(case, block(0), {}) for case in (CASE, OTHER_CASE)), *messages)
+
+
+def test_a_case_that_was_not_done_says_so_and_keeps_its_blocks():
+    found = two_cases(Finished(PerformanceCase(CASE)), Finished(PerformanceCase(OTHER_CASE), short=True))
+
+    done, short = found.op_run(None, LATE).performance
+    assert (found.late, done.late, short.late) == (True, None, LATE)
+    assert [len(case.blocks) for case in (done, short)] == [1, 1]
+
+
+def test_a_worker_that_was_ended_leaves_every_case_undone_that_it_did_not_finish():
+    done, open_ = two_cases(Finished(PerformanceCase(CASE))).op_run(None, LATE).performance
+
+    assert (done.late, open_.late) == (None, LATE)
+
+
+def test_a_worker_that_ran_out_of_time_before_it_timed_anything_says_so_itself():
+    assert gathered(OpRun("relu"), OpDone(late=True)).late
+    assert not first_look().late
+
+
+def test_of_a_later_look_that_was_cut_nothing_is_kept_but_that_it_was():
+    start = two_cases(*(Finished(PerformanceCase(case)) for case in (CASE, OTHER_CASE))).op_run()
+    again = gathered(
+        start,
+        *(Measured(case, block(i, process=1), {}) for case in (CASE, OTHER_CASE) for i in range(2)),
+        Finished(PerformanceCase(CASE)),
+        Finished(PerformanceCase(OTHER_CASE), short=True),
+    )
+
+    whole, cut = again.op_run(None, LATE, (CASE, OTHER_CASE)).performance
+
+    assert [(one.process, one.index) for one in whole.blocks] == [(0, 0), (1, 0), (1, 1)]
+    assert [(one.process, one.index) for one in cut.blocks] == [(0, 0)]
+    assert (whole.late, cut.late) == (None, LATE)
+
+
+def test_a_case_that_was_not_wanted_is_not_late_and_one_that_got_its_blocks_is_so_no_more():
+    start = two_cases(Finished(PerformanceCase(CASE), short=True)).op_run(None, LATE)
+    again = gathered(start, Measured(CASE, block(0, process=1), {}), Finished(PerformanceCase(CASE)))
+
+    first, other = again.op_run(None, None, (CASE,)).performance
+
+    assert (first.late, other.late) == (None, LATE)
+
+
+def test_where_a_run_has_several_boards_every_block_notes_its():
+    found = Gathered(OpRun("relu"), EVERY)
+    for message in (Ready(Device("fake", "Fake One", "fake-one", "FAKE-1")), Measured(CASE, block(0), {})):
+        found.hear(message)
+    found.hear(Prepared(PerformanceCase(CASE)))
+
+    assert [one.board for one in found.op_run().performance[0].blocks] == ["FAKE-1"]

@@ -179,3 +179,47 @@ def test_an_exception_without_words_or_place_is_described_all_the_same():
 
 def test_a_long_message_is_cut():
     assert len(describe_exception(ValueError("x" * 10_000), Path("/"))["message"]) == 600
+
+
+# --- earlier names ----------------------------------------------------------------------------------------------------
+
+
+def renamed(op, text):
+    op.edit(
+        "performance", "cases=[{{'rows': 1}}, {{'rows': 2}}]", f"cases=[{{{{'rows': 1}}}}, {{{{'rows': 2}}}}], {text}"
+    )
+
+
+def test_a_suite_may_say_what_it_was_called_before(op):
+    renamed(op, "renamed={{'rows=1': 'n=1'}}, renamed_from='older'")
+
+    found = op.load().performance
+
+    assert (found.renamed, found.renamed_from) == ({"rows=1": "n=1"}, "older")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("renamed={{'rows=7': 'n=7'}}", "renamed_unknown"),
+        ("renamed={{'rows=1': 'rows=2'}}", "renamed_present"),
+        ("renamed={{'rows=1': 'rows=1'}}", "renamed_present"),
+        ("renamed={{'rows=1': 'n', 'rows=2': 'n'}}", "renamed_twice"),
+        ("renamed=7", "suite_field"),
+        ("renamed={{3: 'n'}}", "suite_field"),
+        ("renamed={{'rows=1': 3}}", "suite_field"),
+        ("renamed=None", "suite_field"),
+        ("renamed_from='{op}'", "renamed_from"),
+        ("renamed_from='a/b'", "renamed_from"),
+        ("renamed_from=''", "renamed_from"),
+        ("renamed_from=3", "renamed_from"),
+    ],
+)
+def test_a_wrong_earlier_name_is_one_clear_sentence(op, text, kind):
+    renamed(op, text)
+
+    with pytest.raises(ContractError) as caught:
+        op.load()
+
+    assert caught.value.reason.kind == kind
+    assert op.path("performance").name in sentence(caught.value.reason)

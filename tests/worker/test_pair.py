@@ -693,3 +693,43 @@ def test_whatever_interrupts_the_parent_kills_both_workers_at_once(pair, error, 
     assert pair.alive() == []
     assert time.monotonic() - began < 15
     assert len(pair.blocks) == 2
+
+
+# --- when the time is up ----------------------------------------------------------------------------------------------
+
+
+def clocked(monkeypatch, match, turns):
+    """The time is up once head has taken so many blocks."""
+    taken = match.players[HEAD].taken
+    monkeypatch.setattr("perfci.worker.pair.time.time", lambda: float(sum(bool(cases) for _, cases in taken)))
+    match.rules = dataclasses.replace(match.rules, until_s=float(turns))
+    match.referee = Referee(match.rules, match.heard.append)
+
+
+def test_when_the_time_is_up_no_further_turn_is_given_and_neither_side_lacks_a_block(monkeypatch):
+    match = Match((A, B), (A, B))
+    clocked(monkeypatch, match, 3)
+
+    match.play()
+
+    assert [len(match.blocks(case)) for case in (A, B)] == [3, 3]
+    assert all("base" in block.arms for block in match.blocks())
+    ended = {message.case.case: message.short for message in match.heard if isinstance(message, Finished)}
+    assert ended == {A: True, B: True}
+    assert match.arm().failure is None
+
+
+def test_a_duel_that_a_look_has_cleared_lacks_nothing_when_the_time_is_up(monkeypatch):
+    match = Match((A, B), (A, B))
+    match.players[HEAD].us = lambda case, index: 100.0 if case == A else 108.0
+    clocked(monkeypatch, match, looks.FIRST + 2)
+
+    match.play()
+
+    ended = {message.case.case: message.short for message in match.heard if isinstance(message, Finished)}
+    assert ended == {A: False, B: True}
+    assert [len(match.blocks(case)) for case in (A, B)] == [looks.FIRST, looks.FIRST + 2]
+
+
+def test_a_duel_in_time_is_not_short():
+    assert not any(message.short for message in Match().play().heard if isinstance(message, Finished))

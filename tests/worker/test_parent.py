@@ -16,7 +16,7 @@ from perfci.errors import Stopped
 from perfci.model import Device, PlannedOp, Reason
 from perfci.wording import sentence
 from perfci.worker import log, parent
-from perfci.worker.parent import Surroundings, run_worker, started, wait
+from perfci.worker.parent import Surroundings, run_worker, side_by_side, started, wait, working
 from perfci.worker.protocol import Described, Job, OpDone, OpFiles, Ready, Step, Turn, TurnAsked
 
 HEAD = """
@@ -440,3 +440,115 @@ def test_a_log_is_shown_from_the_project_though_the_worker_runs_elsewhere(worker
     failure = run_worker(JOB, around, worker.heard.append)
 
     assert (failure.facts["status"], failure.facts["log"]) == (7, "logs/relu.log")
+
+
+# --- until when -------------------------------------------------------------------------------------------------------
+
+
+def until(worker, script, seconds, limit_s=DEADLINE_S):
+    """How a worker ends that is given so many seconds, and how long that took."""
+    worker.run("say(OpDone())")
+    worker.heard.clear()
+    (worker.folder / "worker.py").write_text(HEAD + textwrap.dedent(script))
+    log = worker.folder / "logs" / "relu.log"
+    around = Surroundings(dict(os.environ), worker.folder, log, limit_s, until_s=time.time() + seconds)
+    began = time.monotonic()
+    return run_worker(JOB, around, worker.heard.append), time.monotonic() - began
+
+
+def test_a_worker_whose_time_is_up_is_ended_and_what_it_said_is_heard(worker):
+    failure, took_s = until(worker, "say(Step('measure', 'relu', 'rows=1'))\nwhile True: time.sleep(600)", 3.0, 60.0)
+
+    assert failure.kind == parent.LATE
+    assert failure.facts["where"] == "measure of rows=1"
+    assert worker.heard[-1] == Step("measure", "relu", "rows=1")
+    assert took_s < 15
+    assert sentence(failure)
+
+
+def test_a_worker_that_talks_all_the_time_is_ended_too(worker):
+    failure, took_s = until(worker, "while True: say(Step('measure', 'relu'))", 3.0)
+
+    assert failure.kind == parent.LATE
+    assert took_s < 15
+
+
+def test_a_worker_that_had_said_all_when_its_time_was_up_has_not_failed(worker):
+    failure, _ = until(worker, "say(OpDone())\ntime.sleep(600)", 3.0)
+
+    assert failure is None
+
+
+def test_time_that_is_up_before_a_worker_begins_ends_it_at_once(worker):
+    failure, _ = until(worker, "time.sleep(600)", -1.0)
+
+    assert failure.kind == parent.LATE
+    assert worker.heard == []
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+MEET = """
+open(os.path.join(os.getcwd(), job.ops[0].op), "w").close()
+while not os.path.exists(os.path.join(os.getcwd(), "other" if job.ops[0].op == "relu" else "relu")):
+    time.sleep(0.01)
+say(Step("measure", str(os.getpid())))
+"""
+
+
+class Lanes:
+    """Two lanes with a worker each, that only get on if both run at once."""
+
+    def __init__(self, worker, script):
+        worker.run("say(OpDone())")
+        self.folder = worker.folder
+        (worker.folder / "worker.py").write_text(HEAD + MEET + script)
+        self.heard = []
+        self.ended = []
+
+    def lane(self, op):
+        log = self.folder / "logs" / f"{op}.log"
+        around = Surroundings(dict(os.environ), self.folder, log, DEADLINE_S)
+        job = Job("measure", (OpFiles(op, "/nowhere"),), "/nowhere", "fake", 1)
+        try:
+            self.ended.append((op, (yield from working(job, around, self.hear))))
+        finally:
+            self.ended.append(op)
+
+    def hear(self, message):
+        self.heard.append(message)
+
+    @property
+    def pids(self):
+        return [int(message.op) for message in self.heard if isinstance(message, Step) and message.stage == "measure"]
+
+
+def test_lanes_go_on_side_by_side_until_all_have_ended(worker):
+    lanes = Lanes(worker, "say(OpDone(tuned=job.ops[0].op))")
+
+    side_by_side([lanes.lane("relu"), lanes.lane("other")])
+
+    assert {message.tuned for message in lanes.heard if isinstance(message, OpDone)} == {"relu", "other"}
+    assert {each for each in lanes.ended if isinstance(each, tuple)} == {("relu", None), ("other", None)}
+
+
+@pytest.mark.parametrize("error", [Stopped("SIGTERM"), ValueError("record")])
+def test_what_one_lane_raises_ends_all_others_and_their_workers(worker, error):
+    lanes = Lanes(worker, "time.sleep(600)")
+
+    def hear(message):
+        lanes.heard.append(message)
+        if len(lanes.pids) == 2:
+            raise error
+
+    lanes.hear = hear
+    with pytest.raises(type(error)):
+        side_by_side([lanes.lane("relu"), lanes.lane("other")])
+
+    assert sorted(lanes.ended) == ["other", "relu"]
+    assert len(lanes.pids) == 2 and not any(alive(pid) for pid in lanes.pids)
+
+
+def test_no_lane_is_no_work_and_one_that_ends_at_once_waits_for_nobody():
+    side_by_side([])
+    side_by_side([iter(()), iter(((), ()))])

@@ -122,6 +122,7 @@ def test_a_job_comes_back_equal():
         pattern="rows=*",
         cases=("rows=1",),
         process=2,
+        until_s=1e9 + 600.5,
         budget_s=0.5,
         run_started=1e9,
         timer="event",

@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perfci import looks
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
-from perfci.measure import Opponent
+from perfci.measure import FIRST_BLOCKS, Opponent
 from perfci.measure.base import InseparableError
 from perfci.model import Suite
 from perfci.spec import Accuracy, Performance
 from perfci.worker.load import LoadedOp
-from perfci.worker.protocol import Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready
+from perfci.worker.protocol import Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready, Step
 from perfci.worker.work import Worker
 
 CASES = [{"rows": 4}, {"rows": 8}]
@@ -113,3 +114,76 @@ def test_the_devices_limits_are_measured_once_a_run_and_never_by_the_base(fields
 
     (done,) = (message for message in mouth.said if isinstance(message, OpDone))
     assert (done.limits.copy_gbps is not None) is measured
+
+
+# --- when the time is up ----------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """One second passes with every block that begins."""
+
+    def __init__(self, monkeypatch, mouth):
+        self._mouth = mouth
+        monkeypatch.setattr("perfci.worker.work.time.time", self)
+
+    def __call__(self):
+        return float(sum(isinstance(each, Step) and each.stage == "measure" for each in self._mouth.said))
+
+
+def said(mouth, kind):
+    return [message for message in mouth.said if isinstance(message, kind)]
+
+
+def test_a_worker_without_time_says_that_it_is_late_and_does_nothing():
+    mouth = Mouth()
+    idle = worker(mouth, FakeDevice(FakeSpec(), 1), until_s=1.0)
+
+    assert idle.verify()
+    idle.measure(right=True)
+
+    assert [(type(message), message.late) for message in mouth.said] == [(OpDone, True)]
+
+
+def test_blocks_are_taken_case_by_case_until_the_time_is_up(monkeypatch):
+    mouth = Mouth()
+    Clock(monkeypatch, mouth)
+
+    worker(mouth, FakeDevice(FakeSpec(), 1), until_s=5.0).measure(right=True)
+
+    blocks = [(message.case, message.block.index) for message in said(mouth, Measured)]
+    assert len(blocks) == 5 and sorted(index for _, index in blocks) == [0, 0, 1, 1, 2]
+    assert [(message.short, message.case.failure) for message in said(mouth, Finished)] == [(True, None)] * 2
+    assert mouth.said[-1].late
+
+
+def test_a_case_that_had_its_blocks_is_not_short_though_a_larger_budget_would_buy_more(monkeypatch):
+    mouth = Mouth()
+    Clock(monkeypatch, mouth)
+
+    worker(mouth, FakeDevice(FakeSpec(launch_noise=0.2), 1), until_s=2.0 * FIRST_BLOCKS).measure(right=True)
+
+    assert len(said(mouth, Measured)) == 2 * FIRST_BLOCKS
+    assert [message.short for message in said(mouth, Finished)] == [False, False]
+    assert not mouth.said[-1].late
+
+
+def test_a_duel_that_its_first_look_cleared_is_not_short(monkeypatch):
+    mouth = Mouth()
+    Clock(monkeypatch, mouth)
+    device = FakeDevice(FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0), 1)
+
+    worker(mouth, device, opponent(kernel, everything=True), until_s=2.0 * looks.FIRST).measure(right=True)
+
+    assert len(said(mouth, Measured)) == 2 * looks.FIRST
+    assert [message.short for message in said(mouth, Finished)] == [False, False]
+
+
+def test_whoever_takes_turns_is_ended_by_whoever_gives_them(monkeypatch):
+    mouth = Mouth()
+    turns = iter([f'{{"index": {index}, "cases": ["rows=4", "rows=8"]}}' for index in range(3)])
+    monkeypatch.setattr(Mouth, "ask", lambda self, message: next(turns, '{"index": 3, "cases": []}'))
+    monkeypatch.setattr("perfci.worker.work.time.time", lambda: 0.0 if not said(mouth, Prepared)[1:] else 9.0)
+
+    worker(mouth, FakeDevice(FakeSpec(), 1), turns=True, until_s=5.0).measure(right=True)
+
+    assert len(said(mouth, Measured)) == 6

@@ -1,0 +1,308 @@
+"""`perfci drift` and `perfci boards`: what the kept histories say about kernels, and about the boards they ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from perfci import boards as known_boards
+from perfci import changepoints, units
+from perfci.boards import Board, Share
+from perfci.changepoints import Change
+from perfci.cli import answers, language
+from perfci.cli.exits import Exit, exit_code
+from perfci.cli.histories import WIDTH, Wishes, columns, head, kept
+from perfci.cli.tables import STYLES, Shown, wrapped
+from perfci.codec import encode
+from perfci.errors import UsageError
+from perfci.model import Gate, HistoryRun, Reason, board_key
+from perfci.pipeline import drifts
+from perfci.pipeline.drifts import CaseDrift, Surrounding
+from perfci.report.text import plain
+from perfci.revision.tags import Release
+from perfci.settings import Settings
+from perfci.store import History
+from perfci.wording import say, sentence
+
+_BOARD, _RUNS, _SHARE, _SPREAD, _STATE = 42, 5, 13, 10, 12
+
+
+@dataclass(frozen=True)
+class _Drift:
+    """An op on a device."""
+
+    history: History
+    cases: tuple[CaseDrift, ...]
+    releases: tuple[Release, ...]
+    problems: tuple[Reason, ...]
+    """what could not be read, and a release that it lacks"""
+    surroundings: tuple[Surrounding, ...]
+
+    @property
+    def found(self) -> bool:
+        """Whether anything is to be done."""
+        return bool(self.problems) or any(case.found for case in self.cases)
+
+    def reasons(self, case: CaseDrift) -> list[Reason]:
+        """What is said of a case: creep first."""
+        op, crept = self.history.op, case.creep if case.creep and case.creep.found else None
+        first = [drifts.creep_reason(op, crept, self.history.runs, case.release)] if crept else []
+        return [*first, *(changepoints.told_of(change, op) for change in case.changes)]
+
+
+def drift(
+    ops: Sequence[str],
+    pattern: str | None,
+    device: str | None,
+    release: str | None,
+    project: Path,
+    *,
+    strict: bool,
+    json: bool,
+) -> int:
+    """Print what crept and stepped; 3 where a kernel did and nothing explains it, 2 for that in strict mode."""
+    where = language.load(project)
+    histories = kept(Wishes(tuple(ops), pattern, device), where)
+    every = [_drift(each, pattern, release, where) for each in histories]
+    if every and pattern is not None and not any(one.cases for one in every):
+        raise UsageError("no_case_fits", pattern=pattern, ops=", ".join(one.history.op for one in every))
+    found = [one for one in every if one.cases or pattern is None]
+    if json:
+        answers.write_json(encode([_as_data(one) for one in found]).decode())
+    else:
+        _print(_told(found))
+    return exit_code(Gate.WARNS if any(one.found for one in found) else Gate.OK, strict=strict)
+
+
+def boards(device: str | None, project: Path, *, json: bool) -> int:
+    """Print how boards stand against each other; 3 where one stands out that is not quarantined."""
+    where = language.load(project)
+    histories = kept(Wishes(device=device), where)
+    by_device = {one.device: [each for each in histories if each.device == one.device] for one in histories}
+    found = {key: known_boards.boards({one.op: one.runs for one in ops}) for key, ops in by_device.items()}
+    problems = [problem for one in histories for problem in one.problems]
+    unknown = _unknown(where, found) if device is None else []
+    if json:
+        answers.write_json(encode([_device_data(key, each, where) for key, each in found.items()]).decode())
+    else:
+        _print(_boards_told(found, where, [*problems, *unknown]))
+    open_ones = [one for each in found.values() for one in each if one.outside and not _quarantined(one.board, where)]
+    return Exit.WARNINGS if open_ones or problems or unknown else Exit.OK
+
+
+def _print(parts: Iterator[RenderableType]) -> None:
+    console = Console(highlight=False)
+    for part in parts:
+        console.print(part, soft_wrap=not console.is_terminal)
+
+
+# --- drift ------------------------------------------------------------------------------------------------------------
+
+
+def _drift(found: History, pattern: str | None, release: str | None, where: Settings) -> _Drift:
+    """Raises UsageError for a release that git does not know."""
+    known = drifts.known_releases(found.runs, where.root, release)
+    if isinstance(known, Reason):
+        if release is not None:
+            raise UsageError(known.kind, **known.facts)
+        known = ()  # the first runs are the anchor where git tells nothing
+    lacking = [Reason("drift_release_unknown", _place(found, each)) for each in known if not each.holds]
+    cases = drifts.drifts(found, [each for each in known if each.holds], pattern)
+    around = tuple(drifts.surroundings(found, drifts.recorded_steps(where.baselines, found)))
+    return _Drift(found, cases, known, (*found.problems, *lacking), around)
+
+
+def _place(found: History, release: Release) -> dict[str, str]:
+    return {"op": found.op, "device": found.device, "release": release.name}
+
+
+def _told(found: Sequence[_Drift]) -> Iterator[RenderableType]:
+    if not found:
+        yield _text(say("No run was accepted yet: perfci accept stores the first ones, and each run leaves a line."))
+    for at, one in enumerate(found):
+        if at:
+            yield Text("")
+        yield Text(head(one.history), style="bold")
+        yield from (_text(sentence(problem), "  ", STYLES[Gate.WARNS]) for problem in one.problems)
+        yield from (_text(_surrounding(each), "  ", "magenta") for each in one.surroundings)
+        for case in one.cases:
+            style = STYLES[Gate.WARNS] if case.found else ""
+            yield from (_text(sentence(reason), "  ", style) for reason in one.reasons(case))
+        yield _text(_summary(one), "  ", "dim")
+
+
+def _surrounding(each: Surrounding) -> str:
+    facts = {"date": plain(each.after.created[:10], 10), "fields": plain(each.fields)}
+    if each.why:
+        return say("{date}, environment: {fields} ({why})", why=plain(each.why), **facts)
+    return say("{date}, environment: {fields}", **facts)
+
+
+def _summary(one: _Drift) -> str:
+    crept = sum(bool(case.creep and case.creep.found) for case in one.cases)
+    steps = [change for case in one.cases for change in case.changes]
+    unexplained = sum(change.unexplained for change in steps)
+    facts = {"cases": len(one.cases), "crept": crept, "steps": len(steps), "unexplained": unexplained}
+    told = say("Cases: {cases}; crept: {crept}; steps: {steps}, for the worse and unexplained: {unexplained}.", **facts)
+    few, short = sum(case.few for case in one.cases), sum(case.creep is None for case in one.cases)
+    if few:
+        told += " " + say("Too few runs for steps ({least}): {few}.", least=changepoints.FEWEST, few=few)
+    if short:
+        told += " " + say(
+            "Too few runs of this environment, since the release or an accepted loss, for creep: {few}.", few=short
+        )
+    return told
+
+
+def _as_data(one: _Drift) -> Mapping[str, Any]:
+    """Changes are ratios - 1, plus is slower."""
+    return {
+        "op": one.history.op,
+        "device": one.history.device,
+        "runs": len(one.history.runs),
+        "releases": [release.name for release in one.releases],
+        "problems": [_reason(problem) for problem in one.problems],
+        "environment": [
+            {"before": _run(each.before), "after": _run(each.after), "fields": each.fields, "why": each.why}
+            for each in one.surroundings
+        ],
+        "cases": [
+            {
+                "case": case.case,
+                "runs": case.runs,
+                "found": case.found,
+                "few": case.few,
+                "release": case.release,
+                "creep": _creep(case),
+                "changes": [_change(change) for change in case.changes],
+                "said": [_reason(reason) for reason in one.reasons(case)],
+            }
+            for case in one.cases
+        ],
+    }
+
+
+def _creep(case: CaseDrift) -> Mapping[str, Any] | None:
+    creep = case.creep
+    if creep is None:
+        return None
+    return {
+        "figure": creep.figure,
+        "change": creep.change,
+        "threshold": creep.threshold,
+        "found": creep.found,
+        "spread": creep.spread,
+        "anchor": creep.anchor,
+        "recent": creep.recent,
+    }
+
+
+def _change(change: Change) -> Mapping[str, Any]:
+    return {
+        "figure": change.figure,
+        "before": _run(change.before),
+        "after": _run(change.after),
+        "size": change.size,
+        "runs": change.runs,
+        "cause": change.cause,
+        "moved": [{"field": each.field, "before": each.before, "after": each.after} for each in change.moved],
+        "reference": change.reference,
+        "why": change.why or change.since,
+        "lasting": change.lasting,
+        "unexplained": change.unexplained,
+    }
+
+
+def _run(run: HistoryRun) -> Mapping[str, Any]:
+    where = run.environment
+    return {"run": run.run, "created": run.created, "commit": where.commit, "board": where.device.uuid}
+
+
+def _reason(reason: Reason) -> Mapping[str, Any]:
+    return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": sentence(reason)}
+
+
+# --- boards -----------------------------------------------------------------------------------------------------------
+
+
+def _unknown(where: Settings, found: Mapping[str, Sequence[Board]]) -> list[Reason]:
+    """Quarantined boards that no history knows."""
+    seen = {board_key(one.board) for each in found.values() for one in each}
+    return [Reason("board_unknown", {"board": board}) for board in where.quarantine if board_key(board) not in seen]
+
+
+def _quarantined(board: str, where: Settings) -> bool:
+    return board_key(board) in {board_key(each) for each in where.quarantine}
+
+
+def _boards_told(
+    found: Mapping[str, Sequence[Board]], where: Settings, problems: Sequence[Reason]
+) -> Iterator[RenderableType]:
+    if not found:
+        yield _text(say("No run was accepted yet: perfci accept stores the first ones, and each run leaves a line."))
+    for at, (device, each) in enumerate(found.items()):
+        if at:
+            yield Text("")
+        yield Text(say("Boards of {device}: {count}", device=plain(device, 80), count=len(each)), style="bold")
+        if each:
+            yield Text(_row(_heads()), style="dim")
+        for one in each:
+            yield Text(_row(_cells(one, where)), style=STYLES[Gate.WARNS] if one.outside else "")
+        for one in each:
+            yield from (
+                _text(sentence(reason), "  ", STYLES[Gate.WARNS]) for reason in known_boards.told_of(one, device)
+            )
+        if len(each) == 1:
+            yield _text(say("There is no other board to hold it against."), "  ", "dim")
+    yield from (_text(sentence(problem), "  ", STYLES[Gate.WARNS]) for problem in problems)
+
+
+def _heads() -> tuple[str, ...]:
+    return say("board"), say("runs"), "INCONCLUSIVE", say("overturned"), say("A/A spread"), say("state")
+
+
+def _cells(one: Board, where: Settings) -> tuple[str, ...]:
+    state = say("quarantined") if _quarantined(one.board, where) else say("outside") if one.outside else "-"
+    spread = "-" if one.spread is None else f"{one.spread.ratio.value:.2f}x"
+    name = plain(one.board, _BOARD)
+    return name, str(one.runs), _share(one.inconclusive), _share(one.overturned), spread, state
+
+
+def _share(share: Share) -> str:
+    return units.percent(share.value)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "  " + columns(cells, (_BOARD, _RUNS, _SHARE, _SHARE, _SPREAD, _STATE), left=1)
+
+
+def _device_data(device: str, found: Sequence[Board], where: Settings) -> Mapping[str, Any]:
+    return {
+        "device": device,
+        "boards": [
+            {
+                "board": one.board,
+                "runs": one.runs,
+                "inconclusive": one.inconclusive,
+                "overturned": one.overturned,
+                "spread": one.spread,
+                "nulls": one.nulls,
+                "outside": one.outside,
+                "quarantined": _quarantined(one.board, where),
+                "said": [_reason(reason) for reason in known_boards.told_of(one, device)],
+            }
+            for one in found
+        ],
+    }
+
+
+def _text(text: str, indent: str = "", style: str = "") -> RenderableType:
+    def lines(width: int = WIDTH) -> list[str]:
+        return wrapped(plain(text), indent, min(width, WIDTH))
+
+    return Shown(lambda width: [Text(line, style=style) for line in lines(width)], lines)

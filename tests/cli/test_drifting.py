@@ -1,0 +1,257 @@
+"""`perfci drift` and `perfci boards`: sentences for people, JSON for programs, exit codes for jobs."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfci import store
+from perfci.cli.main import run
+from perfci.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Epoch, Step, StepSide
+from tests.git_repositories import alone, commit, git, start
+from tests.history_examples import CASE, OTHER, accepted, environment, figures
+
+KEY = "nvidia-h200"
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    alone(monkeypatch, tmp_path)
+    folder = start(tmp_path / "project")
+    (folder / "pyproject.toml").write_text("[tool.perfci]\n")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def ask(capsys):
+    def asked(*arguments):
+        capsys.readouterr()
+        code = run([*arguments])
+        seen = capsys.readouterr()
+        return code, " ".join(seen.out.split()), " ".join(seen.err.split())
+
+    return asked
+
+
+def runs(count=40, at=30, size=0.0, creep=0.0, commits=None, boards=("GPU-1",), drivers=None):
+    rng, made = np.random.default_rng(1), []
+    for number in range(count):
+        us = 100 * math.exp(rng.normal(0, 0.003) + creep * max(number - 10, 0)) * (1 + size * (number >= at))
+        one = figures(kernel_us=us, reference_us=150.0, shift=math.log(us / 150.0))
+        made.append(
+            replace(
+                accepted(number % 27, one, figures(OTHER, 50 * math.exp(rng.normal(0, 0.003)))),
+                run=f"run{number}",
+                created=f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z",
+                environment=environment(
+                    commit=(commits or [f"{each:040x}" for each in range(count)])[number],
+                    uuid=boards[number % len(boards)],
+                    driver="590" if drivers and number >= drivers else "580.1",
+                ),
+            )
+        )
+    return made
+
+
+def keep(root, made, op="softmax"):
+    folder = root / "baselines" / KEY
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in made:
+        store.append_history(root / "baselines", KEY, op, each)
+
+
+def test_without_a_history_it_is_said_and_nothing_fails(root, ask):
+    assert ask("drift")[0] == ask("boards")[0] == 0
+    assert "perfci accept" in ask("drift")[1] and "perfci accept" in ask("boards")[1]
+
+
+def test_steady_cases_are_counted_and_nothing_else_is_said(root, ask):
+    keep(root, runs())
+    code, out, _ = ask("drift")
+
+    assert code == 0
+    assert "Cases: 2; crept: 0; steps: 0, for the worse and unexplained: 0." in out
+
+
+def test_a_step_is_told_with_its_commits_and_the_command_that_finds_it(root, ask):
+    keep(root, runs(size=0.03))
+    code, out, _ = ask("drift")
+
+    assert code == 3 and ask("drift", "--strict")[0] == 2
+    assert f"perfci bisect --op softmax --case {CASE} {29:040x}"[:-28] in out
+    assert "perfci accept --slower --why TEXT" in out
+
+
+def test_a_creep_is_told_since_the_first_runs(root, ask):
+    keep(root, runs(creep=0.001))
+    code, out, _ = ask("drift", "--case", CASE)
+
+    assert code == 3
+    assert f"softmax at {CASE} has crept" in out and "perfci bisect --op softmax" in out
+
+
+def test_a_new_driver_is_told_and_fails_nothing(root, ask):
+    keep(root, runs(size=0.03, drivers=30))
+    code, out, _ = ask("drift", "--case", CASE)
+
+    assert code == 0 and ask("drift", "--strict")[0] == 0
+    assert "nobody's fault" in out and "environment: device.driver 580.1 -> 590" in out
+
+
+def test_what_people_said_of_a_new_environment_stands_beside_it(root, ask):
+    made = runs(drivers=30)
+    keep(root, made)
+    side = StepSide(("run29",), ()), StepSide(("run30",), ())
+    step = Step("2026-02-03T00:00:00Z", "the driver that fixes ECC", *side, (), ())
+    source = (BaselineRun("run30", made[30].created, made[30].environment),)
+    cases = (BaselineCase(CASE, (BaselineBlock("run30", 10.0, 15.0, -0.4),)),)
+    store.write_baseline(Baseline("softmax", KEY, "activity", source, cases, (step,)), root / "baselines")
+
+    assert "environment: device.driver 580.1 -> 590 (the driver that fixes ECC)" in ask("drift")[1]
+
+
+def test_an_accepted_loss_fails_nothing(root, ask):
+    made = runs(size=0.03)
+    made[30] = replace(made[30], epoch=Epoch("agreed in !3", (CASE,)))
+    keep(root, made)
+
+    code, out, _ = ask("drift")
+    assert code == 0 and "agreed in !3" in out
+
+
+def test_programs_get_every_case_with_its_steps(root, ask):
+    keep(root, runs(size=0.03))
+    code, out, _ = ask("drift", "--format", "json")
+
+    (found,) = json.loads(out)
+    (step,) = found["cases"][0]["changes"]
+    assert code == 3
+    assert (found["op"], found["device"], found["runs"]) == ("softmax", KEY, 40)
+    assert (step["cause"], step["unexplained"], step["after"]["run"]) == ("kernel", True, "run30")
+    assert step["size"]["low"] < 0.03 < step["size"]["high"]
+    assert found["cases"][1]["changes"] == [] and found["cases"][1]["creep"]["found"] is False
+    assert found["cases"][0]["said"][0]["sentence"]
+
+
+@pytest.fixture
+def released(root):
+    """Forty commits, of which the 20th is a release; the kernel crept before it, and not since."""
+    made = [commit(root, f"change {number}") for number in range(40)]
+    git(root, "tag", "v1", made[20])
+    rng = np.random.default_rng(2)
+    history = runs(commits=made)
+    for number, each in enumerate(history):
+        us = 100 * math.exp(rng.normal(0, 0.002) + 0.001 * min(number, 18))
+        history[number] = replace(each, cases=(figures(kernel_us=us, shift=math.log(us / 150.0)),))
+    keep(root, history)
+    return made
+
+
+def test_the_newest_tag_with_runs_enough_is_the_anchor(released, root, ask):
+    _, out, _ = ask("drift", "--format", "json")
+
+    (found,) = json.loads(out)
+    (case,) = found["cases"]
+    assert (found["releases"], case["release"], case["creep"]["found"]) == (["v1"], "v1", False)
+    assert case["creep"]["anchor"][0] == "run15"
+
+
+def test_a_release_can_be_named(released, root, ask):
+    code, out, _ = ask("drift", "--release", released[5])
+
+    assert code == 3 and f"has crept since {released[5]}" in out
+
+
+def test_a_release_that_git_does_not_know_is_a_usage_error(released, root, ask):
+    code, _, told = ask("drift", "--release", "v9")
+
+    assert code == 1 and "v9" in told
+
+
+def test_a_release_before_all_runs_is_said(released, root, ask):
+    code, out, _ = ask("drift", "--release", git(root, "rev-list", "--max-parents=0", "HEAD"))
+
+    assert code == 3 and "nothing to hold the last runs against" in out
+
+
+def test_few_runs_are_said_and_a_case_or_op_that_is_not_there_is_a_usage_error(root, ask):
+    keep(root, runs(count=1))
+
+    code, out, _ = ask("drift")
+    assert code == 0 and "Too few runs for steps (20): 2." in out
+    assert ask("drift", "--case", "none=1")[0] == ask("drift", "--op", "none")[0] == 1
+    assert ask("drift", "--device", "none")[0] == ask("boards", "--device", "none")[0] == 1
+
+
+def test_a_renamed_case_is_one_series(root, ask):
+    made = runs(size=0.03)
+    later = [replace(each, cases=(replace(each.cases[0], case="rows=one"),)) for each in made[32:]]
+    later[0] = replace(later[0], renamed={"rows=one": CASE})
+    keep(root, [*made[:32], *later])
+
+    code, out, _ = ask("drift", "--case", "rows=one")
+    assert code == 3 and "softmax at rows=one: the kernel became" in out
+
+
+def test_a_damaged_history_is_told_and_the_rest_is_read(root, ask):
+    keep(root, runs())
+    path = root / "baselines" / KEY / "softmax.history.jsonl"
+    path.write_text(path.read_text() + '{"format": 1, "run"')
+
+    code, out, _ = ask("drift")
+    assert code == 3 and "40 accepted runs" in out
+
+
+# --- boards -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uneven(root):
+    """Three boards, of which GPU-2 leaves much open."""
+    made = runs(count=45, boards=("GPU-1", "GPU-2", "GPU-3"))
+    keep(
+        root,
+        [
+            replace(each, boards=(BoardCounts(uuid := each.environment.device.uuid, 10, 4 * (uuid == "GPU-2")),))
+            for each in made
+        ],
+    )
+    return root
+
+
+def test_a_board_outside_is_named_and_warns(uneven, ask):
+    code, out, _ = ask("boards")
+
+    assert code == 3
+    assert "Boards of nvidia-h200: 3" in out and "GPU-2 15 40.0 %" in out
+    assert "Board GPU-2 of nvidia-h200 leaves 40.0 % of its cases INCONCLUSIVE" in out
+
+
+def test_a_quarantined_board_is_marked_and_no_longer_warns(uneven, ask):
+    (uneven / "pyproject.toml").write_text('[tool.perfci]\nquarantine = ["gpu-2"]\n')
+    code, out, _ = ask("boards")
+
+    assert code == 0 and "quarantined" in out
+
+
+def test_a_quarantined_board_that_no_history_knows_is_told(uneven, ask):
+    (uneven / "pyproject.toml").write_text('[tool.perfci]\nquarantine = ["GPU-2", "GPU-77"]\n')
+    code, out, _ = ask("boards")
+
+    assert code == 3 and "The board GPU-77 in quarantine" in out
+    assert ask("boards", "--device", KEY)[0] == 0
+
+
+def test_programs_get_every_board(uneven, ask):
+    code, out, _ = ask("boards", "--format", "json")
+
+    (found,) = json.loads(out)
+    assert code == 3
+    assert [board["board"] for board in found["boards"]] == ["GPU-1", "GPU-2", "GPU-3"]
+    assert [board["outside"] for board in found["boards"]] == [[], ["inconclusive"], []]
+    assert found["boards"][1]["inconclusive"]["of"] == 150

@@ -1,0 +1,167 @@
+"""Several devices of a host side by side, on the fake device: the same verdicts, in less time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from perfci import store
+
+OPS = ("relu", "row_sum", "scale")
+
+
+@pytest.fixture
+def boards(project):
+    """The project on a host with two boards; gives a function that plants more."""
+
+    def plant(**fake):
+        lines = [f"{key} = {json.dumps(value)}" for key, value in ({"devices": 2} | fake).items()]
+        (project.root / "pyproject.toml").write_text("\n".join(["[tool.perfci.fake]", *lines, ""]))
+
+    plant()
+    return plant
+
+
+def boards_of(run):
+    return {op.op: {block.board for case in op.performance for block in case.blocks} for op in run.ops}
+
+
+def test_on_several_boards_the_verdicts_are_those_of_one(project, boards):
+    one = project.check()
+    several = project.check("--devices", "0,1")
+
+    assert (several.code, several.rows) == (one.code, one.rows)
+    run = project.run_record()
+    assert {board for found in boards_of(run).values() for board in found} == {"FAKE-0", "FAKE-1"}
+    assert (run.environment.device.uuid, run.environment.device.key) == (None, "fake-one")
+    assert "FAKE-0, FAKE-1" in (project.root / "reports" / "report.md").read_text()
+    launches = store.read_launches(project.root / "reports")
+    assert (launches.note, {row.op for row in launches.rows}) == (None, set(OPS))
+
+
+def test_two_ops_are_really_under_way_at_once(project, boards):
+    """Each waits for the other to begin: one after the other they would hang."""
+    boards()
+    meet = project.root / "meet"
+    meet.mkdir()
+    for op, other in (("relu", "scale"), ("scale", "relu")):
+        wait = (
+            f"open({str(meet / op)!r}, 'w').close()\n"
+            f"    import os, time\n"
+            f"    while not os.path.exists({str(meet / other)!r}): time.sleep(0.01)\n"
+            "    fake.work("
+        )
+        project.edit(op, "triton", "fake.work(", wait)
+
+    answer = project.check("--devices", "all", "--op", "relu", "--op", "scale")
+
+    assert answer.code == 0, answer.out
+    assert boards_of(project.run_record()) in (
+        {"relu": {"FAKE-0"}, "scale": {"FAKE-1"}},
+        {"relu": {"FAKE-1"}, "scale": {"FAKE-0"}},
+    )
+
+
+def test_a_suspect_is_measured_again_on_the_other_board(project, boards):
+    project.check("--op", "scale", "--op", "relu")
+    project.accept()
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.7")
+
+    answer = project.check("--op", "scale", "--op", "relu", "--devices", "0,1")
+
+    assert (answer.code, answer.verdicts("scale")) == (2, {"PASS", "REGRESSED"})
+    case = next(op for op in project.run_record().ops if op.op == "scale").performance[0]
+    by_process = {block.process: block.board for block in case.blocks}
+    assert set(by_process) == {0, 1, 2}
+    assert by_process[1] == by_process[2] != by_process[0]
+
+
+def test_runs_of_several_boards_make_a_baseline(project, boards):
+    project.check("--devices", "all")
+
+    assert project.accept().code == 0
+    assert project.check("--devices", "0,1").verdicts("scale") == {"PASS"}
+
+
+def test_boards_of_different_models_are_refused_with_both_named(project, boards):
+    boards(models=["Fake One", "Fake Two"])
+
+    answer = project.check("--devices", "all")
+
+    assert (answer.code, "fake-one" in answer.err, "fake-two" in answer.err) == (1, True, True)
+
+
+def test_the_project_names_its_devices_and_the_command_line_has_the_last_word(project, boards):
+    path = project.root / "pyproject.toml"
+    path.write_text('[tool.perfci]\ndevices = "all"\n' + path.read_text())
+
+    project.check("--op", "relu", "--op", "scale")
+    both = boards_of(project.run_record())
+    project.check("--op", "relu", "--op", "scale", "--devices", "one")
+
+    assert set.union(*both.values()) == {"FAKE-0", "FAKE-1"}
+    assert set.union(*boards_of(project.run_record()).values()) == {None}
+
+
+@pytest.mark.slow
+def test_a_shard_uses_several_boards_and_the_merged_run_names_them(project, boards, monkeypatch, tmp_path):
+    from tests.git_repositories import alone, commit_all, git
+
+    alone(monkeypatch, tmp_path)
+    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
+        monkeypatch.delenv(name)
+    git(project.root, "init", "-q", "-b", "main")
+    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
+    commit_all(project.root)
+    plan = project.root / "reports" / "plan.json"
+    project.perfci("plan", "--device", "fake", "--seed", "7", "--all", "--out", str(plan))
+
+    shard = project.perfci("check", "--plan", str(plan), "--shard", "1/1", "--devices", "0,1")
+    answer = project.perfci("merge", str(project.root / "reports" / "shards"), "--plan", str(plan), "--format", "json")
+
+    assert (shard.code, answer.code) == (0, 0), shard.err + answer.err
+    run = project.run_record()
+    assert [each.board for each in run.joined] == ["FAKE-0, FAKE-1"]
+    assert set.union(*boards_of(run).values()) == {"FAKE-0", "FAKE-1"}
+
+
+@pytest.mark.slow
+def test_a_run_waits_for_the_board_that_another_has_and_goes_on_with_the_other(project, boards, monkeypatch):
+    """Both runs are of one process here, whose locks exclude each other like those of two."""
+    from perfci.device.lock import device_lock
+
+    boards(locked=True)
+    path, locks = project.root / "pyproject.toml", project.root / "locks"
+    path.write_text(f"[tool.perfci]\nlock_folder = {json.dumps(str(locks))}\nlock_wait_s = 3\n" + path.read_text())
+
+    with device_lock("FAKE-1", str(locks), lambda holder: None):
+        answer = project.check("--devices", "0,1", "--op", "relu", "--op", "scale")
+
+    run = {op.op: op for op in project.run_record().ops}
+    assert run["relu"].failure is None and run["scale"].failure.kind == "device_taken"
+    assert answer.verdicts("relu") == {"PASS", "NEW"} and answer.verdicts("scale") == {"ERROR"}
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_workers_of_all_boards(project, boards):
+    for op in ("relu", "scale"):
+        pid = f"import os; open({str(project.root)!r} + '/pid-{op}', 'w').write(str(os.getpid())); fake.hang(); "
+        project.edit(op, "triton", "fake.work(", f"{pid}fake.work(")
+    process = project.start("check", "--device", "fake", "--devices", "0,1", "--op", "relu", "--op", "scale")
+    files = [project.root / f"pid-{op}" for op in ("relu", "scale")]
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not all(file.exists() and file.read_text() for file in files):
+        time.sleep(0.05)
+
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+
+    assert process.returncode == 143, out + err
+    run = store.read_run(project.root / "reports")
+    assert (run.stopped, [op.op for op in run.ops]) == ("SIGTERM", ["relu", "scale"])
+    assert not any(Path(f"/proc/{file.read_text()}").exists() for file in files)

@@ -1,0 +1,142 @@
+"""A check that has to end before its job does: what it leaves undone is said, and nothing undone is green."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perfci import store
+from tests.git_repositories import alone, commit_all, git
+
+NOTHING = "0.001"
+"""Seconds in which nothing can be begun."""
+
+
+@pytest.fixture(autouse=True)
+def _own_git(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
+        monkeypatch.delenv(name)
+
+
+def of_job(monkeypatch, timeout_s, ago_s):
+    began = datetime.now(UTC) - timedelta(seconds=ago_s)
+    monkeypatch.setenv("CI_JOB_TIMEOUT", str(timeout_s))
+    monkeypatch.setenv("CI_JOB_STARTED_AT", f"{began:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def test_what_time_does_not_reach_is_one_inconclusive_row_an_op_and_warns(project):
+    answer = project.check("--deadline", NOTHING)
+
+    assert answer.code == 3
+    assert [(op, row["verdict"]) for (op, _, _), row in answer.rows.items()] == [
+        (op, "INCONCLUSIVE") for op in ("relu", "row_sum", "scale")
+    ]
+    sentence = answer.rows["relu", "accuracy", None]["reason"]["sentence"]
+    assert all(word in sentence for word in ("--deadline", "--shards", "--budget", "timeout:"))
+    run = project.run_record()
+    assert (run.plan.deadline.limit_s, run.plan.deadline.by) == (0.001, "--deadline")
+
+
+def test_the_same_is_said_from_the_stored_run_and_by_every_report(project):
+    told = project.check("--deadline", NOTHING)
+    reports = project.root / "reports"
+
+    again = project.perfci("compare", str(reports), "--format", "json")
+    strict = project.perfci("compare", str(reports), "--strict")
+    project.perfci("report", str(reports))
+
+    assert (again.code, strict.code) == (3, 2)
+    assert again.rows == told.rows and json.loads(again.out)["notes"] == json.loads(told.out)["notes"]
+    assert "op relu was checked before the time limit" in (reports / "report.md").read_text()
+    junit = (reports / "junit.xml").read_text()
+    assert junit.count("<skipped") == junit.count("<testcase") > 0
+
+
+def test_a_jobs_own_time_limit_holds_less_its_reserve(project, monkeypatch):
+    of_job(monkeypatch, 3600, 3500)
+
+    answer = project.check("--op", "relu")
+
+    assert (answer.code, answer.verdicts("relu")) == (3, {"INCONCLUSIVE"})
+    assert "180 s are kept for the report" in answer.out
+    limit = project.run_record().plan.deadline
+    assert (limit.by, limit.limit_s, limit.reserve_s) == ("CI_JOB_TIMEOUT", 3600.0, 180.0)
+
+
+def test_zero_turns_a_jobs_limit_off_and_a_long_one_changes_nothing(project, monkeypatch):
+    of_job(monkeypatch, 3600, 3500)
+    off = project.check("--op", "relu", "--deadline", "0")
+    of_job(monkeypatch, 3600, 10)
+    long = project.check("--op", "relu")
+
+    assert (off.code, long.code) == (0, 0)
+    assert off.rows == long.rows
+    assert project.run_record().plan.deadline is not None
+
+
+def test_nonsense_in_the_jobs_variables_is_said_and_ignored(project, monkeypatch):
+    monkeypatch.setenv("CI_JOB_TIMEOUT", "an hour")
+    monkeypatch.setenv("CI_JOB_STARTED_AT", "2026-01-01T00:00:00Z\u202e")
+
+    answer = project.check("--op", "relu")
+
+    assert (answer.code, answer.verdicts("relu")) == (0, {"PASS", "NEW"})
+    assert "CI_JOB_STARTED_AT" in answer.out and "ignored" in answer.out
+
+
+@pytest.mark.slow
+def test_a_kernel_that_hangs_costs_its_op_the_time_and_is_no_error_when_that_is_up(project):
+    project.edit("relu", "triton", "fake.work(", "fake.hang(); fake.work(")
+
+    answer = project.check("--op", "relu", "--deadline", "8")
+
+    assert (answer.code, answer.verdicts("relu")) == (3, {"INCONCLUSIVE"})
+
+
+@pytest.mark.slow
+def test_a_suspect_for_which_there_is_no_time_stays_one(project, monkeypatch):
+    """The first looks fit; that a fresh process would take an hour is what the parent is made to believe."""
+    from perfci.deadline import Timetable
+
+    git(project.root, "init", "-q", "-b", "main")
+    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
+    commit_all(project.root)
+    git(project.root, "checkout", "-q", "-b", "topic")
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 42.0")
+    commit_all(project.root)
+    monkeypatch.setattr(Timetable, "later", lambda self, op, share: 3600.0)
+
+    answer = project.check("--deadline", "600")
+
+    timed = {case: row for (op, suite, case), row in answer.rows.items() if op == "scale" and suite == "performance"}
+    assert answer.code == 3
+    assert {row["verdict"] for row in timed.values()} == {"INCONCLUSIVE"}
+    assert all("left no room for them" in row["reason"]["sentence"] for row in timed.values())
+    case = next(op for op in project.run_record().ops if op.op == "scale").performance[0]
+    assert {block.process for block in case.blocks} == {0}
+
+
+@pytest.mark.slow
+def test_a_shard_that_ran_out_of_time_is_inconclusive_in_the_merged_run(project):
+    plan, shards = project.root / "reports" / "plan.json", project.root / "reports" / "shards"
+    git(project.root, "init", "-q", "-b", "main")
+    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
+    commit_all(project.root)
+    project.perfci("plan", "--device", "fake", "--seed", "7", "--shards", "2", "--all", "--out", str(plan))
+
+    codes = [
+        project.perfci("check", "--plan", str(plan), "--shard", f"{index}/2", "--deadline", limit).code
+        for index, limit in ((1, NOTHING), (2, "600"))
+    ]
+    answer = project.perfci("merge", str(shards), "--plan", str(plan), "--format", "json")
+
+    assert codes == [0, 0]
+    assert answer.code == 3, answer.err
+    given = {each.op: each.shard for each in store.read_plan(plan)[0].ops}
+    for op, shard in given.items():
+        assert answer.verdicts(op) == ({"INCONCLUSIVE"} if shard == 1 else {"PASS", "NEW"})
+    assert project.run_record().plan.deadline.limit_s == 0.001

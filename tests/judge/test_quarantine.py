@@ -1,0 +1,139 @@
+"""Boards whose results advise: what their times say gates nothing, and what is wrong stays wrong."""
+
+from dataclasses import replace
+
+import pytest
+
+from perfci.accept import accept
+from perfci.history import line
+from perfci.judge import advised
+from perfci.model import BaseArm, Gate, Judgement, Judgements, OpRun, PerformanceCase, Reason, Suite, Verdict
+from perfci.wording import sentence
+from tests.decision_examples import CASE, blocks, duel_plan, duelled, environment, judged, row_of, run
+
+SLOW = PerformanceCase(CASE, blocks=duelled(0.05, 0.05), base=BaseArm(same=False, duelled=True))
+
+
+def on(board, made, process=None):
+    """Blocks as measured on a board, or those of one process."""
+    return tuple(replace(each, board=board) if process in {None, each.process} else each for each in made)
+
+
+def made(case=SLOW, uuid="GPU-1"):
+    found = run(case, planned=duel_plan())
+    return replace(found, environment=environment(uuid=uuid))
+
+
+def row(found, quarantine, judgements=None):
+    judgements = judgements or judged(found)
+    return row_of(advised(found, judgements, quarantine))
+
+
+def test_a_regression_on_a_quarantined_board_alone_is_inconclusive_and_says_so():
+    found = made()
+    judgements = advised(found, judged(found), ("GPU-1",))
+    told = row_of(judgements)
+
+    assert row_of(judged(found)).verdict is Verdict.REGRESSED
+    assert (told.verdict, told.gate) == (Verdict.INCONCLUSIVE, Gate.WARNS)
+    assert told.reasons[0].kind == "board_quarantined"
+    assert told.reasons[0].facts["verdict"] == "REGRESSED"
+    assert told.reasons[1:-1] == row_of(judged(found)).reasons
+    assert judgements.notes[-1].kind == "only_quarantined"
+    assert all("{" not in sentence(reason) for reason in (*told.reasons, *judgements.notes))
+
+
+@pytest.mark.parametrize("listed", ["GPU-1", "gpu-1", "1", " GPU-1 "])
+@pytest.mark.parametrize("uuid", ["GPU-1", "gpu-1", "1"])
+def test_a_board_is_known_by_any_spelling_of_its_uuid(listed, uuid):
+    assert row(made(uuid=uuid), (listed,)).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("uuid", "listed"), [("GPU-1", ("GPU-12",)), (None, ("GPU-1",)), ("GPU-1", ())])
+def test_another_board_and_one_that_is_not_known_gate_as_ever(uuid, listed):
+    found = made(uuid=uuid)
+
+    assert advised(found, judged(found), listed) == judged(found)
+
+
+def test_where_another_board_joined_the_verdict_stands():
+    found = made(replace(SLOW, blocks=on("GPU-2", SLOW.blocks, process=1)))
+
+    assert row(found, ("GPU-1",)).verdict is Verdict.REGRESSED
+    assert row(found, ("GPU-1", "GPU-2")).verdict is Verdict.INCONCLUSIVE
+
+
+def test_of_merged_shards_only_the_cases_of_that_board_advise():
+    cases = [
+        replace(SLOW, case=name, blocks=on(board, SLOW.blocks)) for name, board in (("a", "GPU-1"), ("b", "GPU-2"))
+    ]
+    found = replace(made(uuid=None), ops=(OpRun("op", performance=tuple(cases)),))
+    rows = tuple(
+        Judgement("op", Suite.PERFORMANCE, case.case, Verdict.REGRESSED, (Reason("slower"),)) for case in cases
+    )
+
+    judgements = advised(found, Judgements(rows), ("GPU-2",))
+
+    assert [each.verdict for each in judgements.rows] == [Verdict.REGRESSED, Verdict.INCONCLUSIVE]
+    assert judgements.notes[0].kind == "some_quarantined"
+    assert judgements.notes[0].facts == {"boards": "GPU-2", "count": 1, "cases": 2}
+    assert judgements.gate is Gate.FAILS
+
+
+def judged_as(verdict, suite=Suite.PERFORMANCE, case=CASE):
+    found = made()
+    op = found.ops[0].op
+    judgements = Judgements((Judgement(op, suite, case, verdict, (Reason("why"),)),))
+    return advised(found, judgements, ("GPU-1",)).rows[0]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.EXPECTED])
+def test_every_verdict_that_rests_on_times_becomes_advice(verdict):
+    assert judged_as(verdict).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.PASS, Verdict.STALE, Verdict.NEW])
+def test_other_verdicts_stay_and_say_where_they_come_from(verdict):
+    found = judged_as(verdict)
+
+    assert (found.verdict, found.reasons[-1].kind) == (verdict, "board_advises")
+
+
+def test_accuracy_and_the_rows_of_an_op_as_a_whole_are_left_alone():
+    assert judged_as(Verdict.WRONG, Suite.ACCURACY).reasons == (Reason("why"),)
+    assert judged_as(Verdict.ERROR, case=None).reasons == (Reason("why"),)
+
+
+def test_a_run_whose_every_board_is_quarantined_fails_by_no_time():
+    found = made()
+
+    assert advised(found, judged(found), ("GPU-0", "GPU-1", "GPU-2")).gate is Gate.WARNS
+
+
+def test_what_was_timed_on_a_quarantined_board_becomes_no_baseline():
+    case = PerformanceCase(CASE, blocks=blocks())
+    found = run(case)
+    judgements = advised(found, judged(found), ("GPU-1",))
+    op = found.ops[0].op
+
+    answer = accept(op, [(found, judgements)])
+
+    assert answer.baseline is None
+    assert [reason.kind for reason in answer.refused] == ["accept_quarantined"]
+    assert "GPU-1" in sentence(answer.refused[0])
+    assert accept(op, [(found, judged(found))]).accepted == (CASE,)
+
+
+def test_the_history_counts_what_a_quarantined_board_said_as_judged_and_not_as_open():
+    found = made()
+    op = found.ops[0].op
+    kept = line(op, found, advised(found, judged(found), ("GPU-1",)), ())
+
+    (counts,) = kept.boards
+    assert (counts.board, counts.judged, counts.inconclusive, counts.suspects, counts.overturned) == (
+        "GPU-1",
+        1,
+        0,
+        1,
+        0,
+    )
