@@ -174,7 +174,9 @@ def test_from_an_empty_repository_to_a_failed_gate(site, repository):
     assert "1 case" in shell.perfci("accept", "reports")
     commit_all(repository)
     assert git(repository, "ls-files", "baselines").splitlines() == [
+        "baselines/.gitattributes",
         "baselines/README.md",
+        "baselines/fake-one/halve.history.jsonl",
         "baselines/fake-one/halve.json",
     ]
 

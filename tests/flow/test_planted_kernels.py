@@ -59,7 +59,8 @@ def copied(op: str, tmp_path: Path) -> Path:
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "kernels" / op, kernels / op, ignore=ignore)
     shutil.copytree(ROOT / "kernels" / "_devices", kernels / "_devices")
-    shutil.copy(ROOT / "kernels" / "_launch.py", kernels)
+    for shared in (ROOT / "kernels").glob("_*.py"):
+        shutil.copy(shared, kernels)
     return tmp_path / "project"
 
 
