@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from screen_on_traces import upper_bound
 from tables import lower_bound, percent, table
 
-from perfci import drift, looks, stats
-from perfci.ratchet import figures, noise, rule, steps
+from perfci import drift, looks, rule, stats
+from perfci.ratchet import figures, noise, steps
 from perfci.ratchet import tau as taus
 
 Floats = NDArray[np.float64]

@@ -153,12 +153,12 @@ def location(shifts: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
     then spans all blocks and carries the confidence that it does have.
     """
     d = np.asarray(shifts, dtype=np.float64)
-    first, second = _pairs(d.size)
+    first, second = walsh_pairs(d.size)
     return _order_interval(np.sort((d[first] + d[second]) / 2), signed_rank_tail(d.size), confidence)
 
 
 @functools.lru_cache(maxsize=64)
-def _pairs(blocks: int) -> tuple[NDArray[np.intp], ...]:
+def walsh_pairs(blocks: int) -> tuple[NDArray[np.intp], ...]:
     """Places of all pairs of two blocks, each with itself included; making them takes longer than using them."""
     return np.triu_indices(blocks)
 

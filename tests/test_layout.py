@@ -48,6 +48,7 @@ ROWS = (
     ("environment",),
     ("store",),
     ("power",),
+    ("rule",),
     ("looks", "fingerprint", "identity", "aliases"),
     ("thresholds", "stats", "revision"),
     ("settings",),

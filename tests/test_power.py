@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from perfci import looks, power, stats
+from perfci import looks, power, rule, stats
 from perfci.looks import Answer
 
 TAU, ALPHA = 0.01, 0.01
@@ -65,7 +65,7 @@ def test_the_share_found_is_that_of_duels_judged_one_by_one(spread, effect):
     log_tau = math.log1p(TAU)
     d = np.random.default_rng(1).choice(residuals, (60, looks.PROCESSES, looks.BLOCKS))
 
-    found = power._Duels(d, log_tau, ALPHA, 30).power(effect * log_tau)
+    found = rule.ends(rule.reading(d, 30, ALPHA), log_tau, effect * log_tau).slower.mean()
 
     one_by_one = [_judged((duel + effect * log_tau).tolist()) is Answer.SLOWER for duel in d]
     assert found == pytest.approx(np.mean(one_by_one))

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfci import looks
-from perfci.ratchet import rule, tails
+from perfci import looks, rule
+from perfci.ratchet import tails
 
 Floats = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfci import looks
-from perfci.ratchet import noise, rule
+from perfci import looks, rule
+from perfci.ratchet import noise
 from perfci.ratchet.noise import Noise, Scale
 
 RATE = 0.001

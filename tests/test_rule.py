@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from perfci import looks, stats
+from perfci import looks, rule, stats
 from perfci.looks import Answer
-from perfci.ratchet import rule
 
 ALPHA, FAMILY = 0.01, 30
 

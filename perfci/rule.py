@@ -3,7 +3,7 @@
 The signed-rank statistic of d > tau is the number of averages of two blocks (Walsh averages, each block with itself
 too) that exceed tau. So the test is turned round: of each duel the largest tau is kept with which it would still be
 slower beyond doubt. All that is kept moves with a planted slow-down and grows with the noise, and any tau is then
-answered by comparisons alone. tests/ratchet/test_rule.py holds this to `looks` itself.
+answered by comparisons alone. tests/test_rule.py holds this to `looks` itself.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def needed(blocks: int, family: int, alpha: float) -> int | None:
 
 
 def _averages(flat: Floats) -> Floats:
-    first, second = np.triu_indices(flat.shape[1])
+    first, second = stats.walsh_pairs(flat.shape[1])
     averages: Floats = (flat[:, first] + flat[:, second]) / 2
     return averages
 
