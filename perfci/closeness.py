@@ -126,11 +126,12 @@ def errors_of(actual: Host, expected: Host) -> Errors:
     return Errors(stats, norm, exact)
 
 
-def beyond(actual: Host, expected: Host, rtol: float, atol: float) -> int:
-    """Number of finite elements with |actual - expected| > atol + rtol |expected|."""
+def excess(actual: Host, expected: Host, rtol: float, atol: float) -> Host:
+    """|actual - expected| - (atol + rtol |expected|) of each element, -inf where one of the two is not finite."""
     finite = np.isfinite(actual) & np.isfinite(expected)
-    error = np.abs(actual[finite] - expected[finite])
-    return int((error > atol + rtol * np.abs(expected[finite])).sum())
+    got, right = np.where(finite, actual, 0), np.where(finite, expected, 0)
+    over: Host = np.where(finite, np.abs(got - right) - (atol + rtol * np.abs(right)), -np.inf)
+    return over
 
 
 def within_ratio(errors: ErrorStats, usual: ErrorStats) -> bool:

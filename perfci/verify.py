@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.closeness import Errors, beyond, errors_of, finiteness, first_index, relative_l2, tolerance, within_ratio
+from perfci.closeness import Errors, errors_of, excess, finiteness, first_index, relative_l2, tolerance, within_ratio
 from perfci.device.seam import Accelerator, Arrays, Inputs, Race
 from perfci.inputs import Filling, bound_inputs, filled, flat
 from perfci.model import AccuracyCase, Fact, Reason
@@ -314,10 +314,10 @@ def _numbers(made: _Made, actual: Any, wanted: Any, usual: Any) -> _Numbers:
     atol *= _term_size(made.suite, arrays, made.inputs)
     errors, usual_errors = errors_of(got, right), errors_of(common, right)
     result = check.result(errors=errors.stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol)
-    count = beyond(got, right, rtol, atol)
+    over = excess(got, right, rtol, atol)
     failure = _misplaced(check, got, common, arrays.rounded(right, actual))
-    if not failure and count and not within_ratio(errors.stats, usual_errors.stats):
-        failure = _too_far(result, got, right, count)
+    if not failure and (over > 0).any() and not within_ratio(errors.stats, usual_errors.stats):
+        failure = _too_far(result, got, right, over)
     return _Numbers(dataclasses.replace(result, failure=failure), errors, usual_errors)
 
 
@@ -330,12 +330,13 @@ def _misplaced(check: Check, got: Host, common: Host, rounded: Host) -> Reason |
     return Reason("not_finite", {**_places(check, wrong), "got": str(got[where]), "expected": str(rounded[where])})
 
 
-def _too_far(result: AccuracyCase, got: Host, right: Host, count: int) -> Reason:
-    assert result.errors is not None
+def _too_far(result: AccuracyCase, got: Host, right: Host, over: Host) -> Reason:
+    """Names the element farthest beyond what it is allowed; the largest error may be that of a large value."""
     assert result.reference_errors is not None
-    where = result.errors.worst_index
+    where = tuple(int(i) for i in np.unravel_index(int(over.argmax()), over.shape))
+    count = int((over > 0).sum())
     facts: dict[str, Fact] = {"case": result.case, "count": count, "size": int(got.size), "index": str(where)}
-    values = {"got": float(got[where]), "expected": float(right[where]), "error": result.errors.max_abs}
+    values = {"got": float(got[where]), "expected": float(right[where]), "error": float(abs(got[where] - right[where]))}
     allowed = {"usual_error": result.reference_errors.max_abs, "rtol": result.rtol, "atol": result.atol}
     return Reason("wrong_values", {**facts, **values, **allowed})
 

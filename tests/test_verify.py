@@ -227,6 +227,19 @@ def test_wrong_values_name_the_worst_element_and_what_is_allowed(device):
     assert (found.facts["rtol"], found.facts["atol"]) == (1.3e-6, 1e-5)
 
 
+def test_the_element_named_is_a_wrong_one_even_where_a_larger_error_is_allowed(device):
+    def large_and_small(rows, cols, dtype, device, seed):
+        return {"x": np.array([[1000.0, 1.0]], dtype)}
+
+    def kernel(x):
+        return double(x) + np.array([[0.5, 0.1]], x.dtype)
+
+    found = failure(device, kernel, make_inputs=large_and_small, tolerance={"float32": (1e-3, 0.0)}).failure
+
+    assert (found.facts["count"], found.facts["index"]) == (1, "(0, 1)")
+    assert found.facts["error"] == pytest.approx(0.1, rel=1e-5)
+
+
 def test_the_second_of_two_outputs_is_looked_at_too(device):
     def kernel(x):
         return double(x), double(x) + np.float32(1)

@@ -45,8 +45,8 @@ accuracy = perfci.Accuracy(
     ),
     reduces=lambda m, n, k, **others: k,
     # Tensor cores keep about 14 bits of a sum of float8 products: over 128 terms where the output is float16 or
-    # float32, over all of them where it is bfloat16.
-    tolerance={"float32": (1e-3, 1e-3), "float16": (2e-3, 1e-3), "bfloat16": (1.6e-2, 4e-3)},
+    # float32, over all of them where it is bfloat16. A sum that passed through 100 on its way to 0 keeps that error.
+    tolerance={"float32": (1e-3, 5e-3), "float16": (2e-3, 5e-3), "bfloat16": (1.6e-2, 5e-3)},
     uses_dot=True,
     widens=True,
     rejects=(

@@ -191,6 +191,7 @@ ON_GPU = [
 
 
 @pytest.mark.cuda
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # said once, by the thread that autograd starts
 @pytest.mark.parametrize(("queries", "keys", "how", "width", "kind"), ON_GPU, ids=str)
 def test_output_and_gradients_are_right_on_the_gpu(queries, keys, how, width, kind):
     """Against float64; as near as PyTorch's own formula in the same dtype comes, twice over at most."""
