@@ -30,7 +30,7 @@ import screen_on_traces as recorded
 from duels import FAMILY, LIMITS, TIMER
 from numpy.typing import NDArray
 from screen_on_traces import upper_bound
-from tables import lower_bound, percent, table
+from tables import Marks, lower_bound, percent, table
 
 from perfci import drift, looks, rule, stats
 from perfci.ratchet import figures, noise, steps
@@ -38,7 +38,7 @@ from perfci.ratchet import tau as taus
 
 Floats = NDArray[np.float64]
 
-BEGIN, END = "<!-- made by benchmarks/ratchet.py: begin -->", "<!-- made by benchmarks/ratchet.py: end -->"
+MARKS = Marks("benchmarks/ratchet.py")
 
 MERGES = 120
 """Of a life, each an accepted run of main unless it alarms."""
@@ -914,15 +914,6 @@ def run(size: Size, workers: int) -> str:
     return "\n\n".join(f"### {title}\n\n{text}" for title, text in sections.items())
 
 
-def written(page: Path, text: str) -> None:
-    """Put the tables between the page's marks. Raises ValueError where it has none."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page} lacks the lines {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few lives: shows that it works, says little")
@@ -932,7 +923,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     started = time.perf_counter()
     text = run(QUICK if options.quick else FULL, options.workers)
     if options.out:
-        written(options.out, text)
+        MARKS.written(options.out, text)
     print(text)
     print(f"\n{time.perf_counter() - started:.0f} s on {options.workers} processes", file=sys.stderr)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from cells import CLASSES, Cell, Played
 from duels import NOTHING, Tally
@@ -12,6 +14,30 @@ from screen_on_traces import upper_bound
 from perfci.looks import Answer
 
 HEAD = ("checks", "REGRESSED", "rate", "95 % bound", "blocks", "device time")
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The lines of a page between which a benchmark puts its tables."""
+
+    benchmark: str
+    """its file, from the repository's root"""
+
+    @property
+    def begin(self) -> str:
+        return f"<!-- made by {self.benchmark}: begin -->"
+
+    @property
+    def end(self) -> str:
+        return f"<!-- made by {self.benchmark}: end -->"
+
+    def written(self, page: Path, text: str) -> None:
+        """Put the tables between the page's marks. Raises ValueError where it has none."""
+        before, begin, rest = page.read_text(encoding="utf-8").partition(self.begin)
+        _, end, after = rest.partition(self.end)
+        if not begin or not end:
+            raise ValueError(f"{page} lacks the lines {self.begin} and {self.end}")
+        page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:

@@ -24,9 +24,9 @@ import side_by_side
 import simulation
 from cells import EFFECTS, PROMISES, VARIANTS, Cell, Played, all_played, length_class, promised, recordings
 from duels import FAMILY, LIMITS, NOTHING, Tally, play, tally
-from tables import HEAD, alarms, by_length, costs, effects, planted, row, sights, table, total
+from tables import HEAD, Marks, alarms, by_length, costs, effects, planted, row, sights, table, total
 
-BEGIN, END = "<!-- made by benchmarks/verdicts.py: begin -->", "<!-- made by benchmarks/verdicts.py: end -->"
+MARKS = Marks("benchmarks/verdicts.py")
 
 HALF_EFFECTS = tuple(effect / 2 for effect in EFFECTS)
 
@@ -231,15 +231,6 @@ def run(size: Size, folder: Path | None, picture: Path | None, workers: int) -> 
     return "\n\n".join(f"### {title}\n\n{text}" for title, text in sections.items())
 
 
-def written(page: Path, text: str) -> None:
-    """Put the tables between the page's marks. Raises ValueError where it has none."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page} lacks the lines {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few checks: shows that it works, says little")
@@ -251,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     size, picture = QUICK if options.quick else FULL, options.out and options.out.with_suffix(".png")
     text = run(size, options.peers, picture, options.workers)
     if options.out:
-        written(options.out, text)
+        MARKS.written(options.out, text)
     print(text)
     print(f"\n{time.perf_counter() - started:.0f} s on {options.workers} processes", file=sys.stderr)
 

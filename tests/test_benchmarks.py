@@ -298,15 +298,15 @@ def test_bounds_are_those_of_clopper_and_pearson(bench):
 
 
 def test_tables_go_between_the_marks_of_a_page(bench, tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{bench.verdicts.BEGIN}\nold\n{bench.verdicts.END}\nafter\n")
+    page, marks = tmp_path / "page.md", bench.verdicts.MARKS
+    page.write_text(f"before\n{marks.begin}\nold\n{marks.end}\nafter\n")
 
-    bench.verdicts.written(page, "new")
+    marks.written(page, "new")
 
-    assert page.read_text() == f"before\n{bench.verdicts.BEGIN}\n\nnew\n\n{bench.verdicts.END}\nafter\n"
+    assert page.read_text() == f"before\n{marks.begin}\n\nnew\n\n{marks.end}\nafter\n"
     page.write_text("no marks")
     with pytest.raises(ValueError, match="lacks the lines"):
-        bench.verdicts.written(page, "new")
+        marks.written(page, "new")
 
 
 def test_another_rule_lasts_only_as_long_as_it_is_asked_for(bench):
