@@ -25,14 +25,14 @@ import numpy as np
 import screen_on_traces as recorded
 from numpy.typing import NDArray
 from screen_on_traces import upper_bound
-from tables import percent, table
+from tables import Marks, percent, table
 
 from perfci import boards, changepoints
 
 Floats = NDArray[np.float64]
 Way = Callable[[Floats], Sequence[int]]
 
-BEGIN, END = "<!-- made by benchmarks/changepoints.py: begin -->", "<!-- made by benchmarks/changepoints.py: end -->"
+MARKS = Marks("benchmarks/changepoints.py")
 
 RUNS, BLOCKS = 100, 12
 EDGE = 15
@@ -349,9 +349,7 @@ def main() -> None:
     if given.out is None:
         print(text)
         return
-    page = given.out.read_text(encoding="utf-8")
-    head, rest = page.split(BEGIN)
-    given.out.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    MARKS.written(given.out, text)
 
 
 if __name__ == "__main__":

@@ -321,7 +321,7 @@ def test_the_whole_benchmark_runs_and_finds_no_false_alarm(bench, tmp_path, monk
     tiny = bench.verdicts.Size(null=10, planted=1, simulated_null=5, simulated=1, pairs=1, neighbour=2)
     monkeypatch.setattr(bench.verdicts, "QUICK", tiny)
     page = tmp_path / "page.md"
-    page.write_text(f"{bench.verdicts.BEGIN}\n{bench.verdicts.END}\n")
+    page.write_text(f"{bench.verdicts.MARKS.begin}\n{bench.verdicts.MARKS.end}\n")
 
     bench.verdicts.main(["--quick", "--workers", "1", "--out", str(page)])
 
@@ -337,7 +337,7 @@ def test_the_whole_benchmark_runs_and_finds_no_false_alarm(bench, tmp_path, monk
 def test_the_page_holds_the_tables_of_a_full_run(bench, pytestconfig):
     page = (pytestconfig.rootpath / "docs" / "how-good-is-perfci.md").read_text(encoding="utf-8")
 
-    made = page.partition(bench.verdicts.BEGIN)[2].partition(bench.verdicts.END)[0]
+    made = page.partition(bench.verdicts.MARKS.begin)[2].partition(bench.verdicts.MARKS.end)[0]
 
     assert made.count("### ") == 8
     assert f"| unchanged, own buffers | {6 * bench.verdicts.FULL.null:,} | 0 |" in made
