@@ -225,6 +225,16 @@ def test_a_baseline_given_as_a_run_is_named_by_what_it_lacks(tmp_path):
     assert str(path) in sentence(reason(caught))
 
 
+def test_an_integer_that_no_float_holds_is_refused_with_its_place(tmp_path):
+    path = store.write_run(a_run(), tmp_path)
+    path.write_text(path.read_text().replace('"seed": ', '"seed": ' + "9" * 309, 1))
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(path)
+
+    assert (reason(caught).kind, reason(caught).facts["place"]) == ("file_unexpected", "$.ops[0].accuracy[0].seed")
+
+
 def test_a_newer_format_is_refused_with_both_versions_named(tmp_path):
     path = store.write_run(a_run(), tmp_path)
     path.write_text(path.read_text().replace('"format": 1', '"format": 9'))

@@ -6,10 +6,11 @@ import contextlib
 import gc
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +22,9 @@ Record = TypeVar("Record")
 
 _CONFLICT = re.compile(rb"^(<<<<<<<|=======|>>>>>>>)( |$)", re.MULTILINE)
 """What git writes into a file of which two branches changed one place."""
+
+
+_DIGITS = re.compile(rb"\d{309}")
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,12 @@ def decode(path: Path, kind: type[Record]) -> Record:
     data = _bytes(path)
     _check_format(path, data)
     with uncollected():
-        return _parse(path, data, kind)
+        record = _parse(path, data, kind)
+        if _DIGITS.search(data) and (place := _uncountable(msgspec.json.decode(data))):
+            raise StoredFileError(
+                "file_unexpected", path=str(path), found="Integer beyond float64's range", place=place
+            )
+    return record
 
 
 def encode(record: object, path: Path) -> bytes:
@@ -132,6 +141,15 @@ def _parse(path: Path, data: bytes, kind: type[Record]) -> Record:
         raise StoredFileError("file_damaged", path=str(path), line=line, column=column) from error
     except RecursionError as error:  # brackets without end
         raise StoredFileError("file_unexpected", path=str(path), found="Nested too deeply", place="$") from error
+
+
+def _uncountable(value: Any, place: str = "$") -> str | None:
+    """Where an integer stands that no float64 holds, so that whatever divides it fails."""
+    if isinstance(value, dict):
+        return next(filter(None, (_uncountable(item, f"{place}.{key}") for key, item in value.items())), None)
+    if isinstance(value, list):
+        return next(filter(None, (_uncountable(item, f"{place}[{at}]") for at, item in enumerate(value))), None)
+    return place if isinstance(value, int) and abs(value) > sys.float_info.max else None
 
 
 def _place_in_json(error: msgspec.ValidationError) -> dict[str, str]:
