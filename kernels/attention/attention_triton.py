@@ -173,7 +173,7 @@ def _one_tile(
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, TAIL: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M queries of one head. top and total are each row's maximum and sum of exponentials so far, to base 2."""
+    """BLOCK_M queries of one head. top and total are each row's largest score and sum of exponentials so far."""
     blocks = tl.cdiv(queries, BLOCK_M)
     which = tile // blocks
     block = tile % blocks
@@ -214,7 +214,7 @@ def _one_tile(
     if DROPOUT:
         acc = acc * upscale
     row = first + tl.arange(0, BLOCK_M)
-    tl.store(sums + tl.cast(which, tl.int64) * queries + row, top + tl.log2(share), mask=row < queries)
+    tl.store(sums + tl.cast(which, tl.int64) * queries + row, top * scale + tl.log2(share), mask=row < queries)
     store_rows(out, acc, batch, head, heads, first, queries, WIDTH, PADDED, BLOCK_M, TMA)
 
 
@@ -237,12 +237,14 @@ def _walk(
                 row = mask + tl.cast(batch, tl.int64) * mask_b
                 visible = visible & (tl.load(row + key.to(tl.int64) * mask_c, mask=key < keys, other=0) != 0)[None, :]
             s = tl.where(visible, s, -float("inf"))
-        raised = tl.maximum(top, tl.max(s, 1) * scale)
+        raised = tl.maximum(top, tl.max(s, 1))
         shift = raised
         if HIDES:
             shift = tl.where(raised == -float("inf"), 0.0, raised)  # -inf - -inf would be NaN
-        p = tl.exp2(s * scale - shift[:, None])
-        fade = tl.exp2(top - shift)
+        # Scaled after the maximum is taken off: s * scale - shift * scale is one fused operation, which leaves what the
+        # product was rounded by, and of a large score that is a power without bounds.
+        p = tl.exp2((s - shift[:, None]) * scale)
+        fade = tl.exp2((top - shift) * scale)
         total = total * fade + tl.sum(p, 1)
         if DROPOUT:
             p = tl.where(kept(threshold, seed, which, first, n, BLOCK_M, BLOCK_N), p, 0.0)
