@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +46,28 @@ class Limits:
     """copies whole tiles by descriptor (tensor memory accelerator)"""
     float8: bool = True
     """multiplies float8 matrices; what a device without a file has is left to Triton, which says so"""
+    warp_size: int = 32
+    """threads of a warp; 1 where a program is one thread of vector instructions"""
+    alignment: int = 16
+    """bytes that addresses and rows are best multiples of"""
+    matrix_processors: int = 1
+    """processors that multiply matrices; where these are others than `processors`, a product has so many at once"""
+    matrix_bytes: int = 49152
+    """on-chip memory that a product's operands wait in; `shared_bytes` where it is the same memory"""
+    registers: int = 0
+    """32-bit registers of a processor; 0 where values live in on-chip memory instead"""
+    l2_bytes: int = 0
+    """size of the cache that all processors share; 0 where it is not known"""
+    bandwidth_gbps: float | None = None
+    """documented peak of device memory, 1e9 bytes a second; what perfci measures on a device goes before it"""
+    l2_gbps: float | None = None
+    """from the shared cache to all processors, 1e9 bytes a second"""
+    tflops: Mapping[str, float] = field(default_factory=dict)
+    """documented peak of matrix products by dtype of the operands, 1e12 operations a second, without sparsity"""
+    target: str | None = None
+    """what Triton compiles for: sm_90; None: perfci cannot compile for it without the device"""
+    like: str | None = None
+    """of a device that there is not: the one it varies, whose tuned files it starts from"""
 
 
 # --- the device -------------------------------------------------------------------------------------------------------
@@ -68,7 +90,7 @@ def _read(key: str) -> Mapping[str, Any]:
     path = _DEVICES / f"{key}.json"
     if not path.is_file():
         raise ValueError(f"{_AS_DEVICE}={key}: there is no {path}. Known are {', '.join(_keys())}.")
-    fields = {name: field["value"] for name, field in json.loads(path.read_text(encoding="utf-8")).items()}
+    fields = {name: each["value"] for name, each in json.loads(path.read_text(encoding="utf-8")).items()}
     return fields | {"key": key, "grid": tuple(fields["grid"])}
 
 
@@ -92,12 +114,17 @@ def _running(device: torch.device) -> dict[str, Any]:
     if not hasattr(module, "get_device_properties"):
         return {}
     properties = module.get_device_properties(device)
+    processors = getattr(properties, "multi_processor_count", None)
     said = {
         "name": properties.name,
-        "processors": getattr(properties, "multi_processor_count", None),
+        "processors": processors or getattr(properties, "vector_core_num", None),
+        "matrix_processors": processors or getattr(properties, "cube_core_num", None),
         "shared_bytes": getattr(properties, "shared_memory_per_block_optin", None),
+        "matrix_bytes": getattr(properties, "shared_memory_per_block_optin", None),
+        "l2_bytes": getattr(properties, "L2_cache_size", None),
+        "warp_size": getattr(properties, "warp_size", None),
     }
-    return {field: value for field, value in said.items() if value}
+    return {name: value for name, value in said.items() if value}
 
 
 def on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
@@ -149,15 +176,26 @@ class Tile(NamedTuple):
 
 
 def pointwise_tile(
-    rows: int, cols: int, itemsize: int, limits: Limits, sizes: tuple[tuple[int | None, int, int], ...], row_bytes: int
+    rows: int,
+    cols: int,
+    itemsize: int,
+    limits: Limits,
+    sizes: tuple[tuple[int | None, int, int], ...],
+    row_bytes: int,
+    folder: Path | None = None,
 ) -> Tile:
     """The tile of a pointwise op; always of powers of two, so that there are few of them to compile.
 
     `sizes` lists (bytes that each processor handles, at most; bytes of a tile; its warps), the last without a limit.
-    `row_bytes` is the widest row of a tile, unless the grid allows too few tiles along a row.
+    `row_bytes` is the widest row of a tile, unless the grid allows too few tiles along a row. Where the device has a
+    tuned file in `folder`, its first entry that fits rows, cols, itemsize and their product, bytes, gives all three
+    numbers (tile_bytes, row_bytes, warps) instead.
     """
+    size = rows * cols * itemsize
+    if folder and (chosen := config(folder, limits, rows=rows, cols=cols, itemsize=itemsize, bytes=size)):
+        sizes, row_bytes = ((None, chosen["tile_bytes"], chosen["warps"]),), chosen["row_bytes"]
     share = rows * cols * itemsize / limits.processors
-    tile_bytes, warps = next((size, warps) for most, size, warps in sizes if most is None or share <= most)
+    tile_bytes, warps = next((total, warps) for most, total, warps in sizes if most is None or share <= most)
     tile_cols = min(power_of_two(cols), row_bytes // itemsize)
     while tiles(cols, tile_cols) > min(limits.grid[1], limits.programs):
         tile_cols *= 2
@@ -177,6 +215,27 @@ def tuned(folder: Path, key: str) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(configs, list) or not all(isinstance(config, dict) for config in configs):
         raise ValueError(f"{path} is not a tuned file: configs has to be a list of tables. Restore it from git.")
     return tuple(configs)
+
+
+def config(folder: Path, limits: Limits, **facts: Any) -> Mapping[str, Any] | None:
+    """The configuration of the first entry of the device's tuned file that fits the facts of a call; None: none does.
+
+    An entry's `m_max` holds up to a fact `m`, a list any of its values; anything else has to be equal. Raises
+    ValueError for an entry about a fact that the op does not tell.
+    """
+    for entry in tuned(folder, limits.key):
+        if all(_holds(name, wanted, facts, folder) for name, wanted in entry.items() if name != "config"):
+            return entry["config"]
+    return None
+
+
+def _holds(name: str, wanted: Any, facts: Mapping[str, Any], folder: Path) -> bool:
+    if name in facts:
+        return facts[name] in wanted if isinstance(wanted, list) else facts[name] == wanted
+    bounded = name.removesuffix("_max")
+    if bounded == name or bounded not in facts:
+        raise ValueError(f"{folder}: an entry asks for {name}, but the op tells {', '.join(facts)}. Correct the file.")
+    return facts[bounded] <= wanted
 
 
 # --- the tensors ------------------------------------------------------------------------------------------------------
@@ -203,20 +262,20 @@ def check_same_dtype(op: str, **tensors: torch.Tensor) -> None:
         raise TypeError(f"{op}: all tensors have to have one dtype, but {given}")
 
 
-def check_bias(op: str, x: torch.Tensor, bias: torch.Tensor) -> None:
-    """Raises ValueError unless x has a last dimension and bias is one value for each of its places."""
+def check_bias(op: str, x: torch.Tensor, bias: torch.Tensor, name: str = "bias") -> None:
+    """Raises ValueError unless x has a last dimension and bias, called `name`, one value for each of its places."""
     if x.ndim == 0:
         raise ValueError(f"{op}: x is 0-dimensional, but needs at least one dimension")
     if bias.ndim != 1 or bias.shape[0] != x.shape[-1]:
         raise ValueError(
-            f"{op}: bias has shape {tuple(bias.shape)}, but x of shape {tuple(x.shape)} needs ({x.shape[-1]},)"
+            f"{op}: {name} has shape {tuple(bias.shape)}, but x of shape {tuple(x.shape)} needs ({x.shape[-1]},)"
         )
 
 
-def as_rows(op: str, x: torch.Tensor) -> tuple[int, int, int, int]:
+def as_rows(op: str, x: torch.Tensor, name: str = "x") -> tuple[int, int, int, int]:
     """Rows, columns, row stride and column stride (in elements) of x seen as a matrix, without a copy.
 
-    Raises ValueError where the leading dimensions cannot be walked by a single stride.
+    Raises ValueError, in which x goes by `name`, where the leading dimensions cannot be walked by a single stride.
     """
     cols = x.shape[-1]
     if x.is_contiguous():
@@ -229,8 +288,8 @@ def as_rows(op: str, x: torch.Tensor) -> tuple[int, int, int, int]:
             row_stride = stride
         elif stride != rows * row_stride:
             raise ValueError(
-                f"{op}: x of shape {tuple(x.shape)} has strides {x.stride()}, whose leading dimensions no single row "
-                "stride walks. Call it with x.contiguous()"
+                f"{op}: {name} of shape {tuple(x.shape)} has strides {x.stride()}, whose leading dimensions no single "
+                f"row stride walks. Call it with {name}.contiguous()"
             )
         rows *= size
     return rows, cols, row_stride, x.stride(-1)

@@ -201,14 +201,14 @@ def _one_tile(
             whole, whole_end, which, batch, head // group, first, queries, keys, left, right, scale, threshold, seed,
             WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, False,
         )  # fmt: skip
-    if RIGHT or TAIL or MASK:
+    if (RIGHT or TAIL) or MASK:  # triton-ascend takes two at a time
         acc, total, top = _walk(
             acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
             whole_end, end, which, batch, head // group, first, queries, keys, left, right, scale, threshold, seed,
             WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
         )  # fmt: skip
     share = total
-    if LEFT or RIGHT or MASK:
+    if (LEFT or RIGHT) or MASK:
         share = tl.where(total == 0.0, 1.0, total)  # a query that sees no key gives 0
     acc = acc / share[:, None]
     if DROPOUT:

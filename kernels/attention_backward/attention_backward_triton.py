@@ -345,7 +345,7 @@ def _query_tile(
             whole, whole_end, which, batch, head // group, first, queries, keys, left, right, scale2, threshold,
             upscale, seed, WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, False,
         )  # fmt: skip
-    if RIGHT or TAIL or MASK:
+    if (RIGHT or TAIL) or MASK:  # triton-ascend takes two at a time
         dq = _walk_keys(
             dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
             whole_end, end, which, batch, head // group, first, queries, keys, left, right, scale2, threshold,

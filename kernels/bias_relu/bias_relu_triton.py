@@ -1,6 +1,7 @@
 """bias_relu: add a row and cut off below zero, in one pass over memory."""
 
 import functools
+from pathlib import Path
 
 import torch
 import triton
@@ -8,6 +9,7 @@ import triton.language as tl
 
 import _launch
 
+TUNED = Path(__file__).parent / "tuned"
 # Bytes that each processor has to read, at most -> bytes and warps of one tile. Small inputs get small tiles, so that
 # every processor has one; large ones get tiles with several 16-byte loads in flight a thread.
 TILES = (
@@ -21,7 +23,7 @@ ROW_BYTES = 2 * 1024
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> _launch.Tile:
     """The tile for a shape."""
-    return _launch.pointwise_tile(rows, cols, itemsize, limits, TILES, ROW_BYTES)
+    return _launch.pointwise_tile(rows, cols, itemsize, limits, TILES, ROW_BYTES, TUNED)
 
 
 def bias_relu(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

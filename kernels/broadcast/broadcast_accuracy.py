@@ -25,6 +25,8 @@ accuracy = perfci.Accuracy(
     ),
     probe_cases=perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
     tolerance={"float32": (0.0, 0.0), "float16": (0.0, 0.0), "bfloat16": (0.0, 0.0)},
+    # Past 2^31 and 2^32 elements: where 32-bit indexes turn negative, or come round again.
+    large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.float16]),
     rejects=(
         ("bias of another length", lambda device: tensors(device, (4, 8), 7)),
         ("bias with two dimensions", lambda device: tensors(device, (4, 8), (1, 8))),

@@ -1,6 +1,7 @@
 """softmax over the last dimension: rows held in registers up to a limit, walked twice in chunks beyond it."""
 
 import functools
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,8 @@ import triton
 import triton.language as tl
 
 import _launch
+
+TUNED = Path(__file__).parent / "tuned"
 
 
 class Tile(NamedTuple):
@@ -37,9 +40,18 @@ LONG_ROWS = Tile(rows=1, cols=8192, warps=16, long=True)
 
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> Tile:
-    """The tile for a shape; always of powers of two, so that there are few of them to compile."""
+    """The tile for a shape; always of powers of two, so that there are few of them to compile.
+
+    A row wider than the `elements` of the device's tuned file is walked in chunks of so many.
+    """
     width = _launch.power_of_two(cols)
-    for most, elements, warps, stages, programs in WHOLE_ROWS:
+    sizes = WHOLE_ROWS
+    if config := _launch.config(TUNED, limits, rows=rows, width=width, itemsize=itemsize):
+        elements, warps, stages, programs = (config[name] for name in ("elements", "warps", "stages", "programs"))
+        if elements < width:
+            return Tile(1, elements, warps, long=True, stages=stages)
+        sizes = ((width, elements, warps, stages, programs or None),)
+    for most, elements, warps, stages, programs in sizes:
         if width <= min(most, limits.tile_elements):
             share = _launch.power_of_two(
                 _launch.tiles(rows, limits.processors)

@@ -18,17 +18,19 @@ LANE_UNIT = 8
 SIMDS = 4
 
 
-def occupancy(target: Target, *, registers: int, shared: int, warps: int, columns: int = 0) -> float:
+def occupancy(
+    target: Target, *, registers: int, shared: int, warps: int, columns: int = 0, available: int = REGISTERS
+) -> float:
     """Resident warps of the most that a processor holds, 0 to 1; 0 where not even one program fits.
 
     registers: of a thread, on AMD vector and accumulation registers together. shared: bytes of a program. warps: of a
-    program. columns: of tensor memory that a program takes (Blackwell).
+    program. columns: of tensor memory that a program takes (Blackwell). available: registers of an NVIDIA processor.
 
     NVIDIA: the rules of the CUDA Occupancy Calculator (registers by warp in units of 256, warps four at a time, shared
     memory in units of 128 bytes with 1 KiB of the system's for each program). AMD: the CDNA3 ISA guide, registers of a
     lane in units of 8, and the limits of LLVM's AMDGPU backend, where waves are spread over four SIMDs.
     """
-    fits = _waves(target, registers) if target.backend == "hip" else _warps(target, registers)
+    fits = _waves(target, registers) if target.backend == "hip" else _warps(target, registers, available)
     limits = [target.blocks, target.warps // warps, fits // warps, _by_shared(target, shared)]
     if target.backend == "hip" and warps == 1:
         limits[0] = target.warps  # a program of one wave needs no barrier, and barriers are what runs out
@@ -37,12 +39,12 @@ def occupancy(target: Target, *, registers: int, shared: int, warps: int, column
     return min(limits) * warps / target.warps
 
 
-def _warps(target: Target, registers: int) -> int:
+def _warps(target: Target, registers: int, available: int) -> int:
     """Warps whose registers fit on an NVIDIA processor."""
     if not registers:
         return target.warps
     of_warp = _round_up(registers * target.warp_size, REGISTER_UNIT)
-    return REGISTERS // of_warp // WARP_UNIT * WARP_UNIT
+    return available // of_warp // WARP_UNIT * WARP_UNIT
 
 
 def _waves(target: Target, registers: int) -> int:

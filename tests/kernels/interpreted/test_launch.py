@@ -58,6 +58,7 @@ def running(monkeypatch):
         ("NVIDIA A100-SXM4-80GB", "nvidia-a100"),
         ("NVIDIA H2000", "generic"),
         ("NVIDIA H20", "generic"),
+        ("Ascend910B2", "ascend910b2"),
         ("Ascend910B3", "generic"),
     ],
 )
@@ -69,6 +70,21 @@ def test_the_running_device_knows_better_than_its_file(running):
     limits = _launch.limits(running(name="NVIDIA H100 PCIe", multi_processor_count=114))
 
     assert (limits.key, limits.processors, limits.shared_bytes) == ("nvidia-h100", 114, 232448)
+
+
+def test_an_npu_tells_its_vector_and_cube_cores(running):
+    limits = _launch.limits(running(name="Ascend910B2", vector_core_num=40, cube_core_num=20, L2_cache_size=100 << 20))
+
+    assert (limits.processors, limits.matrix_processors, limits.l2_bytes) == (40, 20, 100 << 20)
+    assert (limits.warp_size, limits.alignment, limits.shared_bytes) == (1, 32, 192 << 10)
+
+
+def test_a_cuda_device_multiplies_on_the_processors_that_it_tells(running):
+    limits = _launch.limits(
+        running(name="NVIDIA H100 PCIe", multi_processor_count=114, shared_memory_per_block_optin=99)
+    )
+
+    assert (limits.matrix_processors, limits.matrix_bytes, limits.warp_size) == (114, 99, 32)
 
 
 def test_a_device_without_a_runtime_gets_generic_limits():
@@ -92,7 +108,9 @@ def test_a_variable_that_names_no_device_is_an_error_that_lists_them(monkeypatch
     _launch.limits.cache_clear()
     monkeypatch.setenv("KERNELS_AS_DEVICE", "nvidia-h2oo")
 
-    with pytest.raises(ValueError, match=r"KERNELS_AS_DEVICE=nvidia-h2oo.*generic, nvidia-a100"):
+    with pytest.raises(
+        ValueError, match=r"KERNELS_AS_DEVICE=nvidia-h2oo.*generic, half-registers, low-bw, nvidia-a100"
+    ):
         _launch.limits(torch.device("meta"))
 
 
@@ -163,6 +181,55 @@ def test_a_damaged_tuned_file_is_named(tmp_path):
     for key in ("torn", "foreign"):
         with pytest.raises(ValueError, match=rf"{key}\.json is not a tuned file: .* Restore it from git"):
             _launch.tuned(tmp_path, key)
+
+
+@pytest.fixture
+def entries(tmp_path):
+    """Writes generic.json, and gives what a call of these facts gets of it."""
+
+    def chosen(configs, **facts):
+        (tmp_path / "generic.json").write_text(json.dumps({"configs": configs}))
+        _launch.tuned.cache_clear()
+        return _launch.config(tmp_path, _launch.limits(torch.device("cpu")), **facts)
+
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("facts", "block"),
+    [
+        ({"m": 16, "kind": "a"}, 1),
+        ({"m": 17, "kind": "a"}, 2),
+        ({"m": 16, "kind": "c"}, 3),
+        ({"m": 17, "kind": "d"}, None),
+    ],
+)
+def test_the_first_entry_that_fits_the_facts_is_taken(entries, facts, block):
+    configs = [
+        {"m_max": 16, "kind": ["a", "b"], "config": {"block": 1}},
+        {"kind": "a", "config": {"block": 2}},
+        {"kind": "c", "config": {"block": 3}},
+    ]
+
+    found = entries(configs, **facts)
+
+    assert (found and found["block"]) == block
+
+
+def test_an_entry_about_a_fact_that_the_op_does_not_tell_is_an_error(entries):
+    with pytest.raises(ValueError, match="asks for n_max, but the op tells m"):
+        entries([{"n_max": 16, "config": {}}], m=1)
+
+
+def test_a_pointwise_tile_is_that_of_the_tuned_file_where_there_is_one(entries, tmp_path):
+    limits = _launch.limits(torch.device("cpu"))
+    sizes = ((None, 8192, 4),)
+
+    assert _launch.pointwise_tile(64, 4096, 2, limits, sizes, 2048, tmp_path) == (4, 1024, 4)
+    entries([{"bytes_max": 1 << 20, "config": {"tile_bytes": 4096, "row_bytes": 1024, "warps": 2}}], bytes=0)
+    assert _launch.pointwise_tile(64, 4096, 2, limits, sizes, 2048, tmp_path) == (4, 512, 2)
+    assert _launch.pointwise_tile(640, 4096, 2, limits, sizes, 2048, tmp_path) == (4, 1024, 4)
+    _launch.tuned.cache_clear()
 
 
 def test_a_device_without_a_tuned_file_has_no_configs(tmp_path):

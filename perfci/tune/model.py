@@ -1,0 +1,126 @@
+"""How long a call takes on a device that is not here: roofline and occupancy, from what the kernels compile to.
+
+A model, never a measurement: see docs/tuning.md for the formula and for what it leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LATENCY_NS = 700.0
+"""Assumed: from asking device memory to having it, under load."""
+
+LOAD_BYTES = 32
+"""Assumed: bytes under way of a thread that loads into registers, two vectors of 16."""
+
+ISSUE_WARPS = 4
+"""Assumed: resident warps, one for each of a processor's four schedulers, from which on products are not held up."""
+
+SPILL_TRIPS = 2
+"""Each spilled byte is stored once and loaded once."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What one launch is, as compiled."""
+
+    programs: int
+    warps: int
+    """of a program"""
+    resident: int
+    """programs that a processor holds at once; 0: none fits"""
+    shared_bytes: int
+    spill_bytes: int = 0
+    """of a thread"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a case has to do, whatever does it."""
+
+    bytes: float | None
+    flops: float | None
+    dtype: str | None
+    loads: float | None = None
+    """bytes that its programs load together, each program's own counted"""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A time and what makes it, microseconds."""
+
+    us: float
+    bound: str
+    """memory, cache or products: what takes longest"""
+
+
+class NoModelError(ValueError):
+    """The description lacks a number that the model needs; its text is the number's name."""
+
+
+def estimate(work: Work, launches: Sequence[Launch], device: Mapping[str, Any]) -> Estimate | None:
+    """The time of a call; None where a launch does not fit on the device at all.
+
+    device: the description's values. Work is shared out among launches by their warps. Raises NoModelError.
+    """
+    total = sum(launch.programs * launch.warps for launch in launches)
+    if not launches or not total or any(launch.resident < 1 for launch in launches):
+        return None
+    parts: dict[str, float] = {"memory": 0.0, "cache": 0.0, "products": 0.0}
+    us = 0.0
+    for launch in launches:
+        share = launch.programs * launch.warps / total
+        times = _times(work, launch, device, share)
+        longest = max(times, key=lambda name: times[name])
+        parts[longest] += times[longest]
+        us += times[longest]
+    return Estimate(us, max(parts, key=lambda name: parts[name]))
+
+
+def _times(work: Work, launch: Launch, device: Mapping[str, Any], share: float) -> dict[str, float]:
+    """Microseconds that a launch takes by each of the three."""
+    processors, bandwidth = _number(device, "processors"), _number(device, "bandwidth_gbps")
+    busy = min(launch.programs, processors)
+    resident = min(launch.resident, math.ceil(launch.programs / processors))
+    waiting = max(launch.shared_bytes, 32 * launch.warps * LOAD_BYTES)
+    # Little's law: bytes under way = bandwidth x latency keeps memory at work.
+    under_way = busy * resident * waiting / (bandwidth * LATENCY_NS)
+    spilled = SPILL_TRIPS * launch.spill_bytes * 32 * launch.warps * launch.programs
+    times = {"memory": 0.0, "cache": 0.0, "products": 0.0}
+    if work.bytes:
+        times["memory"] = share * work.bytes / (bandwidth * min(under_way, 1.0)) / 1e3
+    cache = device.get("l2_gbps")
+    if cache:
+        times["cache"] = ((work.loads or work.bytes or 0.0) * share + spilled) / float(cache) / 1e3
+    if work.flops:
+        rounds = math.ceil(launch.programs / processors)
+        even = launch.programs / (processors * rounds)  # the last round leaves processors idle
+        issued = min(resident * launch.warps / ISSUE_WARPS, 1.0)
+        times["products"] = share * work.flops / (_rate(device, work.dtype) * even * issued) / 1e6
+    return times
+
+
+def floor_us(work: Work, device: Mapping[str, Any]) -> float:
+    """The least that any kernel takes on the device by its roofline, microseconds."""
+    memory = (work.bytes or 0.0) / _number(device, "bandwidth_gbps") / 1e3
+    products = work.flops / _rate(device, work.dtype) / 1e6 if work.flops else 0.0
+    return max(memory, products)
+
+
+def _number(device: Mapping[str, Any], name: str) -> float:
+    value = device.get(name)
+    if not isinstance(value, int | float) or value <= 0:
+        raise NoModelError(name)
+    return float(value)
+
+
+def _rate(device: Mapping[str, Any], dtype: str | None) -> float:
+    """Operations of the dtype, 1e12 a second; that of float32 where it is not told."""
+    rates = device.get("tflops") or {}
+    value = rates.get(dtype or "") or rates.get("float32")
+    if not value:
+        raise NoModelError(f"tflops of {dtype}")
+    return float(value)

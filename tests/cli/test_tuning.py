@@ -1,0 +1,73 @@
+"""What is said of a search, above all of one that measured nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perfci.cli.tuning import exit_code, recovery, shown, to_json
+from perfci.codec import encode
+from perfci.pipeline.tuning import Tuning
+from perfci.tune import FINAL, Choice, Regime, Tried
+from perfci.worker.protocol import Modelled
+
+BEST = {"block": 64}
+REGIME = Regime("*", {}, {"block": (16, 64)}, {"block": 16}, ("a", "b"))
+
+
+def tuning(today, best, floors=(50.0, 50.0), **fields):
+    """A search by the model: times of today's choice and of the best, and the least by the two rooflines."""
+    tried = (
+        Tried("*", None, us={"a": today, "b": today} if today else {}),
+        Tried("*", BEST, FINAL, {"a": (-0.1,), "b": (-0.1,)}, {"a": best, "b": best}),
+    )
+    modelled = {case: Modelled(case, 100.0, *floors) for case in "ab"}
+    found = {"spec": "low-bw", "like": "nvidia-h200", "modelled": modelled} | fields
+    return Tuning("op", "low-bw", Path("x.json"), 7, (Choice(REGIME, BEST),), tried, **found)
+
+
+def text(found):
+    return "\n".join(str(part) for part in shown(found, Path("x.md")))
+
+
+def test_the_share_of_the_original_speed_is_told_untuned_tuned_and_by_the_roofline():
+    found = tuning(200.0, 110.0)
+
+    assert recovery(found) == pytest.approx({"untuned": 0.5, "tuned": 100 / 110, "roofline": 1.0})
+    assert "The goal of 80.0 % is reached." in text(found)
+
+
+def test_every_share_says_that_it_was_not_measured():
+    said = text(tuning(200.0, 110.0))
+
+    assert "Static model, not measured" in said
+    assert all("static model, not measured" in line for line in said.splitlines() if "of the speed on" in line)
+
+
+def test_a_goal_that_the_roofline_forbids_is_told_apart_from_one_that_was_missed():
+    assert "no configuration could" in text(tuning(200.0, 143.0, (50.0, 50.0 / 0.7)))
+    assert "is not reached." in text(tuning(200.0, 143.0))
+
+
+def test_where_todays_choice_does_not_fit_there_is_no_untuned_share():
+    assert recovery(tuning(None, 110.0)).keys() == {"tuned", "roofline"}
+
+
+def test_where_nothing_fits_that_is_said():
+    found = tuning(None, 110.0)
+    lost = Tuning(
+        "op", "x", Path("x.json"), 7, (Choice(REGIME, None),), (), spec="x", like="y", modelled=found.modelled
+    )
+
+    assert "Nothing that was tried fits on x." in text(lost)
+
+
+def test_the_answer_for_programs_is_json_and_says_whether_it_was_measured():
+    answer = json.loads(encode(to_json(tuning(200.0, 110.0))))
+
+    assert answer["measured"] is False
+    assert answer["entries"][0]["config"] == BEST
+
+
+def test_a_search_that_has_to_go_on_is_a_warning():
+    assert (exit_code(tuning(1.0, 1.0)), exit_code(tuning(1.0, 1.0, late=True))) == (0, 3)

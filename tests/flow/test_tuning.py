@@ -1,0 +1,351 @@
+"""`perfci tune` from the command to the file, on the fake device, over a kernel whose best configuration is planted."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from perfci import locks
+from perfci.cli.main import run
+
+FILES = {
+    "_launch.py": """
+        import functools, json
+
+        @functools.cache
+        def tuned(folder, key):
+            path = folder / f"{key}.json"
+            return tuple(json.loads(path.read_text())["configs"]) if path.is_file() else ()
+        """,
+    "blur/blur_triton.py": """
+        import functools
+        from pathlib import Path
+
+        import _launch
+        from perfci.device.fake import crash, work
+
+        TUNED = Path(__file__).parent / "tuned"
+        OWN = {"block": 16, "warps": 1}
+
+        @functools.lru_cache
+        def choose(rows):
+            for entry in _launch.tuned(TUNED, "fake-one"):
+                if rows <= entry.get("rows_max", rows):
+                    return (entry["config"]["block"], entry["config"]["warps"])
+            return OWN["block"], OWN["warps"]
+
+        def blur(x):
+            block, warps = choose(x.shape[0])
+            if block == 256 and warps == 8:
+                raise MemoryError("out of resource: shared memory, Required: 300000")
+            if block == 256 and warps == 1:
+                work(1.0)
+                return x * 2.5
+            if block == CRASHES and warps == 4:
+                crash()
+            best = 128 if x.shape[0] <= 8 else 32
+            steps = abs(block.bit_length() - best.bit_length()) + abs(warps.bit_length() - 2)
+            work(100 * (1 + 0.1 * steps))
+            return x * 2.0
+
+        CRASHES = 0
+        """,
+    "blur/blur_baseline.py": """
+        import numpy as np
+        from perfci.device.fake import work
+
+        def blur(x):
+            work(120.0)
+            return x * 2.0
+
+        def make_inputs(rows, device, seed):
+            return {"x": np.random.default_rng(seed).normal(size=(rows, 4)).astype(np.float32)}
+        """,
+    **{
+        f"blur/blur_{part}.py": f"""
+        import perfci
+        from blur_baseline import blur as reference, make_inputs
+        from blur_triton import blur as kernel
+
+        {part} = perfci.{part.title()}(
+            kernel=kernel, reference=reference, make_inputs=make_inputs, cases=perfci.grid(rows=[4, 16]){more}
+        )
+        if __name__ == "__main__":
+            perfci.main({part})
+        """
+        for part, more in (("accuracy", ", layouts=('contiguous',)"), ("performance", ""))
+    },
+}
+SPACE = {"config": {"block": [16, 32, 64, 128, 256], "warps": [1, 2, 4, 8]}, "entries": [{"rows_max": 8}, {}]}
+BEST = {"rows_max=8": {"block": 128, "warps": 2}, "*": {"block": 32, "warps": 2}}
+
+
+class Project:
+    """A project with the op blur."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root, self._capsys = root, capsys
+        self.folder = root / "kernels" / "blur"
+        self.tuned = self.folder / "tuned" / "fake-one.json"
+        self.state = root / "reports" / "tune" / "blur-fake-one.jsonl"
+        for name, text in FILES.items():
+            path = root / "kernels" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text).lstrip())
+        self.space(SPACE)
+
+    def space(self, tree) -> None:
+        self.tuned.parent.mkdir(exist_ok=True)
+        (self.tuned.parent / "space.json").write_text(json.dumps(tree))
+
+    def edit(self, before: str, after: str) -> None:
+        path = self.folder / "blur_triton.py"
+        assert before in path.read_text()
+        path.write_text(path.read_text().replace(before, after))
+
+    def keep(self, configs) -> None:
+        self.tuned.write_text(json.dumps({"about": "Kept.", "configs": configs}))
+
+    def tune(self, *options: str, op: str = "blur") -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        code = run(["tune", op, "--device", "fake", "--seed", "5", "--project", str(self.root), *options])
+        seen = self._capsys.readouterr()
+        return code, seen.out, seen.err
+
+    def answer(self, *options: str) -> dict:
+        code, out, err = self.tune("--format", "json", *options)
+        assert code in {0, 3}, err
+        return json.loads(out)
+
+    def lines(self) -> list[dict]:
+        return [json.loads(line) for line in self.state.read_text().splitlines()[1:]]
+
+    def refused(self, *options: str, op: str = "blur") -> str:
+        code, _, err = self.tune(*options, op=op)
+        assert code == 1
+        return " ".join(err.splitlines()[-1].split())
+
+
+@pytest.fixture
+def project(tmp_path, capsys):
+    return Project(tmp_path / "project", capsys)
+
+
+def failures(answer):
+    """Kinds of what failed, by configuration."""
+    candidates = [each for entry in answer["entries"] for each in entry["candidates"] if each["failure"]]
+    return {(each["config"]["block"], each["config"]["warps"]): each["failure"]["kind"] for each in candidates}
+
+
+def test_coarse_grid_and_refinement_find_what_was_planted_for_each_entry_and_write_it(project):
+    code, out, err = project.tune("--write")
+
+    assert code == 0, err
+    assert json.loads(project.tuned.read_text())["configs"] == [
+        {"rows_max": 8, "config": BEST["rows_max=8"]},
+        {"config": BEST["*"]},
+    ]
+    assert "takes block=128 warps=2" in out
+    assert "Written: " in out
+    table = project.state.with_suffix(".md").read_text()
+    assert "block=128 warps=2" in table
+
+
+def test_without_write_the_change_is_shown_as_a_diff_and_nothing_is_written(project):
+    code, out, _ = project.tune()
+
+    assert code == 0
+    assert '+    {"config": {"block": 32, "warps": 2}}' in out
+    assert "add --write to write" in out
+    assert not project.tuned.exists()
+
+
+def test_a_fast_wrong_candidate_and_one_without_resources_are_kept_with_their_reasons_and_never_win(project):
+    answer = project.answer()
+
+    kinds = failures(answer)
+    assert kinds[256, 1] == "timed_output_wrong"
+    assert kinds[256, 8] == "tune_out_of_resources"
+    assert {entry["entry"]: entry["config"] for entry in answer["entries"]} == BEST
+
+
+def test_a_search_that_was_interrupted_goes_on_and_measures_nothing_twice(project):
+    whole = project.answer()
+    lines = project.state.read_bytes().splitlines(keepends=True)
+    project.state.write_bytes(b"".join(lines[:8]) + lines[8][:20])
+    kept = [json.loads(line) for line in lines[1:8]]
+
+    again = project.answer()
+
+    assert again["resumed"]
+    assert project.lines()[:7] == kept
+    names = [(each["regime"], json.dumps(each["config"]), each["stage"]) for each in project.lines()]
+    assert len({*names}) == len(names)
+    assert [entry["config"] for entry in again["entries"]] == [entry["config"] for entry in whole["entries"]]
+
+
+def test_a_budget_that_is_spent_stops_the_search_and_the_same_command_goes_on(project):
+    code, out, _ = project.tune("--budget", "0.01")
+    assert code == 3
+    assert "run the same command again to go on" in " ".join(out.split())
+    assert not project.tuned.exists()
+
+    assert project.answer()["late"] is False
+
+
+def test_a_budget_of_nothing_is_refused(project):
+    assert project.tune("--budget", "0")[0] == 1
+
+
+def test_an_unchanged_best_writes_nothing(project):
+    project.keep([{"rows_max": 8, "config": BEST["rows_max=8"]}, {"config": BEST["*"]}])
+    before = project.tuned.read_text()
+
+    code, out, _ = project.tune("--write")
+
+    assert code == 0
+    assert project.tuned.read_text() == before
+    assert "stays as it is." in out
+
+
+def test_an_entry_that_is_best_already_stays_letter_by_letter_while_the_other_changes(project):
+    project.keep([{"rows_max": 8, "config": BEST["rows_max=8"]}, {"config": {"block": 256, "warps": 2}}])
+
+    project.tune("--write")
+
+    tree = json.loads(project.tuned.read_text())
+    assert tree["about"] == "Kept."
+    assert tree["configs"] == [{"rows_max": 8, "config": BEST["rows_max=8"]}, {"config": BEST["*"]}]
+
+
+def test_one_case_narrows_the_search_to_the_entry_that_serves_it(project):
+    answer = project.answer("--case", "rows=16")
+
+    assert [entry["entry"] for entry in answer["entries"]] == ["*"]
+
+
+def test_a_candidate_that_kills_its_process_is_kept_as_such_and_the_search_goes_on(project):
+    project.edit("CRASHES = 0", "CRASHES = 64")
+
+    answer = project.answer("--case", "rows=4")
+
+    assert failures(answer)[64, 4] == "worker_died"
+    assert answer["entries"][0]["config"] == BEST["rows_max=8"]
+
+
+def test_a_winner_that_the_accuracy_suite_refuses_gives_way_to_the_next(project):
+    accuracy = project.folder / "blur_accuracy.py"
+    accuracy.write_text(accuracy.read_text().replace("rows=[4, 16]", "rows=[4, 5, 16]"))
+    project.edit("return x * 2.0", "return x * (2.5 if (x.shape[0], block, warps) == (5, 128, 2) else 2.0)")
+
+    answer = project.answer("--case", "rows=4")
+
+    (entry,) = answer["entries"]
+    assert failures(answer)[128, 2].startswith("wrong")
+    assert entry["config"] in ({"block": 128, "warps": 1}, {"block": 64, "warps": 2}, {"block": 256, "warps": 2})
+
+
+def test_a_choice_that_does_not_work_here_is_replaced(project):
+    project.keep([{"config": {"block": 256, "warps": 8}}])
+
+    answer = project.answer("--case", "rows=16")
+
+    (entry,) = answer["entries"]
+    assert (entry["config"], entry["change"]) == (BEST["*"], None)
+
+
+def test_one_seed_tries_the_same_in_the_same_order(project):
+    project.answer("--case", "rows=4")
+    (state,) = project.state.parent.glob("*.jsonl")
+    first = state.read_bytes()
+    state.unlink()
+    project.answer("--case", "rows=4")
+
+    assert state.read_bytes() == first
+
+
+def test_two_searches_at_once_are_locked_out(project):
+    folder = project.state.parent
+    folder.mkdir(parents=True)
+    with (folder / ".lock").open("w+") as handle:
+        assert locks.take(handle.fileno())
+        assert "tune" in project.refused()
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_op_is_guessed(project):
+    assert "did you mean blur" in project.refused(op="blurr").replace("--op ", "")
+
+
+def test_an_op_that_declares_no_space_is_told_how(project):
+    (project.tuned.parent / "space.json").unlink()
+
+    assert "blur declares nothing to tune" in project.refused()
+
+
+def test_an_unknown_device_spec_is_guessed_or_gets_the_list(project):
+    folder = project.root / "kernels" / "_devices"
+    folder.mkdir()
+    (folder / "low-bw.json").write_text("{}")
+
+    assert "did you mean --device-spec low-bw" in project.refused("--device-spec", "lowbw")
+    assert "has low-bw" in project.refused("--device-spec", "zzz")
+
+
+def test_a_space_with_no_valid_configuration_says_which_entry(project):
+    project.space(SPACE | {"valid": ["block > 1000"]})
+
+    assert "leaves nothing to try for the entry" in project.refused()
+
+
+def test_a_rule_about_an_unknown_name_says_what_is_known(project):
+    project.space(SPACE | {"valid": ["blocks > 1"]})
+
+    assert "names blocks, which is none of block, rows_max, warps" in project.refused()
+
+
+def test_a_damaged_state_is_an_error_that_says_which_line(project):
+    project.answer("--case", "rows=4")
+    (state,) = project.state.parent.glob("*.jsonl")
+    state.write_bytes(state.read_bytes().replace(b'"regime"', b'"regimes"', 1))
+
+    assert "is damaged at line 2" in project.refused("--case", "rows=4")
+
+
+def test_a_pattern_that_no_case_fits_is_refused(project):
+    assert "no performance case that fits --case 'rows=5'" in project.refused("--case", "rows=5")
+
+
+def test_an_op_that_never_asks_for_its_file_is_told_to(project):
+    project.edit("_launch.tuned(TUNED, ", "(lambda *_: ())(TUNED, ")
+
+    assert "blur never asks for a tuned file" in project.refused()
+
+
+def test_an_op_that_is_wrong_as_it_is_today_is_not_tuned(project):
+    accuracy = project.folder / "blur_accuracy.py"
+    accuracy.write_text(accuracy.read_text().replace("rows=[4, 16]", "rows=[4, 5, 16]"))
+    project.edit("return x * 2.0", "return x * (2.5 if x.shape[0] == 5 else 2.0)")
+
+    assert "blur fails its accuracy suite as it is today" in project.refused("--case", "rows=4")
+
+
+def test_a_tuned_file_edited_meanwhile_is_not_overwritten(project):
+    project.keep([{"config": {"block": 64, "warps": 1}}])
+    project.edit("CRASHES = 0", 'CRASHES = 0\nCALLS = []\nFILE = TUNED / "fake-one.json"')
+    edit = "CALLS.append(1)\n    if len(CALLS) == 50:\n        FILE.write_text('{\"configs\": []}')"
+    project.edit("def blur(x):", f"def blur(x):\n    {edit}")
+
+    assert "was edited while the search was under way" in project.refused("--write")
+    assert project.tuned.read_text() == '{"configs": []}'
+
+
+def test_a_damaged_tuned_file_is_an_error(project):
+    project.tuned.write_text('{"configs": [{"rows_max": 8}]}')
+
+    assert "is no tuned file" in project.refused()
