@@ -39,7 +39,7 @@ def quantize(
     is: larger values saturate, and so do infinities, while NaN stays NaN and takes no part in a scale. A group of zeros
     has scale 1. Raises TypeError for dtypes, ValueError for the mode, shapes or a scale that is not positive.
     """
-    _check(x, dtype, mode, group)
+    check(x, dtype, mode, group)
     wide, largest = x.detach().to(torch.float32), torch.finfo(dtype).max
     if scale is None:
         scale = _amax(wide, mode, group) / largest
@@ -103,7 +103,8 @@ def _amax(x: torch.Tensor, mode: str, group: int) -> torch.Tensor:
     return size.unflatten(-1, (-1, group)).unflatten(-3, (-1, tall)).amax((-1, -3))
 
 
-def _check(x: torch.Tensor, dtype: torch.dtype, mode: str, group: int) -> None:
+def check(x: torch.Tensor, dtype: torch.dtype, mode: str, group: int) -> None:
+    """Raise TypeError or ValueError where `quantize` takes no such tensor, dtype, mode or group."""
     if not x.dtype.is_floating_point or not dtype.is_floating_point or dtype.itemsize != 1:
         raise TypeError(f"quantize: x is {x.dtype} and dtype {dtype}, but they have to be a float and a float8 dtype")
     if mode not in MODES:

@@ -9,6 +9,8 @@ import torch
 from fp8_matmul_baseline import fp8_matmul as reference, make_inputs
 from fp8_matmul_triton import fp8_matmul as kernel
 
+import _quant
+
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 OUT = [torch.bfloat16, torch.float16, torch.float32]
 SCALING = ["tensor", "row", "block"]
@@ -21,6 +23,22 @@ def tensors(device, m=4, n=8, k=16, **others):
 
 def ones(*shape, dtype=torch.float32):
     return lambda device: torch.ones(shape, device=device).to(dtype)
+
+
+def stored(m, n, k, scaling, dtype, device, seed):
+    """Both operands by the modes of make_inputs: activations with rows of unlike size, weights that sum to order 1."""
+    generator = torch.Generator(device).manual_seed(seed)
+    sizes = 0.125 + 0.25 * torch.rand((m, 1), generator=generator, device=device)
+    left = torch.randn((m, k), generator=generator, device=device) * sizes
+    right = torch.randn((k, n), generator=generator, device=device) * k**-0.5
+    of_a, of_b = {"tensor": ("tensor", "tensor"), "row": ("row", "column"), "block": ("group", "block")}[scaling]
+    a, scale_a, _ = _quant.quantize(left, dtype, of_a)
+    b, scale_b, _ = _quant.quantize(right, dtype, of_b)
+    blocks = scaling == "block"
+    return {
+        "a": perfci.Stored(left, a, scale_a, group=(1, _quant.GROUP) if blocks else None),
+        "b": perfci.Stored(right, b, scale_b, group=(_quant.GROUP, _quant.GROUP) if blocks else None),
+    }
 
 
 accuracy = perfci.Accuracy(
@@ -49,6 +67,9 @@ accuracy = perfci.Accuracy(
     tolerance={"float32": (1e-3, 5e-3), "float16": (2e-3, 5e-3), "bfloat16": (1.6e-2, 5e-3)},
     uses_dot=True,
     widens=True,
+    quantised=perfci.Quantised(
+        store=stored, cases=perfci.grid(m=[256], n=[264], k=[400], scaling=SCALING, dtype=[E4M3, E5M2])
+    ),
     rejects=(
         ("a of float16", lambda device: tensors(device, a=ones(4, 16, dtype=torch.float16))),
         ("b of bytes", lambda device: tensors(device, b=ones(16, 8, dtype=torch.uint8))),

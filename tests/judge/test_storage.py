@@ -1,0 +1,154 @@
+"""Verdicts about what is stored in low precision: limits, likely causes, advice."""
+
+from dataclasses import replace
+
+import pytest
+
+from perfci.judge import storage
+from perfci.lowprec import Cause
+from perfci.model import OpRun, Reason, Suite, Verdict
+from perfci.spec import is_stored
+from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds
+from perfci.wording import catalogue, sentence
+from tests.decision_examples import CASE, check, judged, plan, run
+from tests.storage_examples import E5M2, changed, clipped, normal, one, sound
+
+LIMITS = Thresholds()
+
+
+def rows(op, limits=LIMITS):
+    return {row.case: row for row in storage.beyond(op, "nvidia-h200", limits)}
+
+
+def case(name, found):
+    return next(each for each in found if name in each.case)
+
+
+def test_within_its_limits_nothing_is_said():
+    e4m3 = tuple(each for each in sound() if each.dtype != E5M2)
+
+    assert rows(OpRun("op", stored=e4m3)) == {}
+
+
+def test_by_default_three_hundredths_of_error_and_two_per_cent_of_clipping_are_allowed():
+    limits = CaseThresholds()
+
+    assert (limits.stored_p99, limits.clip_ratio, limits.divergence) == (0.03, 0.02, None)
+    base = sound()[0]
+    for worse in (replace(base, clip_ratio=0.0201), changed(base, p99=0.0301 / base.errors.p99_abs)):
+        (row,) = rows(OpRun("op", stored=(worse,))).values()
+        assert (row.verdict, row.suite) == (Verdict.WRONG, Suite.ACCURACY)
+    for fine in (replace(base, clip_ratio=0.02), changed(base, p99=0.03 / base.errors.p99_abs), base):
+        assert rows(OpRun("op", stored=(fine,))) == {}
+
+
+def test_the_figure_that_is_furthest_beyond_is_told_and_the_others_counted():
+    base = changed(sound()[0], p99=2 * 0.03 / sound()[0].errors.p99_abs, clip_ratio=0.2)
+    (row,) = rows(OpRun("op", stored=(base,))).values()
+    facts = row.reasons[0].facts
+
+    assert (facts["figure"], facts["beyond"], facts["shown"], facts["allowed"]) == ("clip_ratio", 2, "20.0 %", "2.0 %")
+
+
+def test_limits_of_the_ops_file_are_held_and_named():
+    limits = Thresholds(
+        ops={"op": OpThresholds(CaseThresholds(), (("stored=a,scaling=tensor,*", {"stored_p99": 0.001}),))}
+    )
+    found = rows(OpRun("op", stored=sound()), limits)
+
+    row = case("stored=a,scaling=tensor,dtype=float8_e4m3fn", found.values())
+    assert row.reasons[0].facts["source"] == "thresholds/op.yaml"
+    assert row.reasons[0].kind == "stored_beyond_coarse"
+
+
+def test_what_diverges_from_the_accepted_run_is_wrong_where_a_limit_says_so():
+    limits = Thresholds(CaseThresholds(divergence=0.1))
+    found = replace(sound()[0], divergence=0.2)
+
+    assert rows(OpRun("op", stored=(found,))) == {}
+    (row,) = rows(OpRun("op", stored=(found,)), limits).values()
+    assert row.reasons[0].facts["figure"] == "divergence"
+    assert len(row.reasons) == 1
+
+
+def test_every_cause_has_a_sentence_with_the_cause_in_it():
+    words = {
+        Cause.CHANNELS: "few channels of extreme scale", Cause.SCALE_SMALL: "the scale is too small",
+        Cause.SCALE_LARGE: "the scale is too large", Cause.TAIL: "the tail drifts while the mean is steady",
+        Cause.MOVED: "all errors grew", Cause.COARSE: "itself is too coarse",
+        Cause.UNKNOWN: "Nothing that was recorded",
+    }  # fmt: skip
+
+    assert words.keys() == storage.BY_CAUSE.keys() == set(Cause)
+    for cause, text in words.items():
+        assert text in catalogue()[storage.BY_CAUSE[cause]]
+
+
+def test_the_sentence_names_figure_limit_cause_and_what_to_do():
+    row = case("stored=a,scaling=tensor,dtype=float8_e4m3fn", rows(clipped()).values())
+    text = sentence(row.reasons[0])
+
+    assert text.startswith("stored_p99 is 0.3") and "thresholds/default.yaml allows 0.0300" in text
+    assert "Likely cause: the scale is too small, as 2" in text and "of the values are clipped" in text
+    assert "`perfci thresholds show --op quantised --case stored=a,scaling=tensor,dtype=float8_e4m3fn`" in text
+
+
+def test_advice_names_the_way_that_was_measured_to_keep_the_limits():
+    row = case("stored=a,scaling=tensor,dtype=float8_e4m3fn", rows(clipped()).values())
+    (advised,) = row.reasons[1:]
+
+    assert advised.kind == "stored_advice_to"
+    assert "scaling=row,dtype=float8_e4m3fn would keep these limits" in sentence(advised)
+
+
+def test_without_another_way_the_advice_is_to_measure_more():
+    found = one(normal(), shrink=0.3)
+    (row,) = rows(OpRun("op", stored=(found,))).values()
+
+    assert row.reasons[1].kind == "stored_advice_alone"
+    assert "Only this way" in sentence(row.reasons[1])
+
+
+def test_where_nothing_measured_is_good_enough_the_least_is_named():
+    limits = Thresholds(CaseThresholds(stored_p99=1e-6))
+    found = rows(OpRun("op", stored=sound()), limits)
+
+    assert {row.reasons[1].kind for row in found.values()} == {"stored_advice_none"}
+
+
+# --- the op as a whole ------------------------------------------------------------------------------------------------
+
+
+def whole(op, *checks):
+    planned = plan(accuracy=(CASE,) if checks else ())
+    planned = replace(planned, ops=(replace(planned.ops[0], stored=("stored=*,scaling=tensor",)),))
+    measured = run(planned=planned, accuracy=checks, op={"stored": op.stored})
+    return [row for row in judged(measured).rows if row.suite is Suite.ACCURACY]
+
+
+@pytest.mark.parametrize("checks", [(), (check(),)])
+def test_an_op_beyond_its_limits_is_wrong_as_a_whole_first(checks):
+    first, *others = whole(clipped(), *checks)
+
+    assert (first.case, first.verdict, first.reasons[0].kind) == (None, Verdict.WRONG, "accuracy_beyond_limits")
+    assert first.reasons[1].kind.startswith("stored_beyond_")
+    assert all(is_stored(row.case) and row.verdict is Verdict.WRONG for row in others)
+    assert len(others) == first.reasons[0].facts["cases"]
+
+
+@pytest.mark.parametrize("checks", [(), (check(),)])
+def test_an_op_within_its_limits_passes_and_says_what_was_measured(checks):
+    fine = OpRun("op", stored=tuple(each for each in sound() if each.dtype != E5M2))
+    (row,) = whole(fine, *checks)
+
+    assert row.verdict is Verdict.PASS
+    told = next(reason for reason in row.reasons if reason.kind == "stored_within")
+    assert told.facts["tensors"] == 6
+
+
+def test_a_failed_check_outweighs_the_limits_of_storage_and_both_are_told():
+    first, *others = whole(clipped(), check(failure=Reason("boom", {})))
+
+    assert [reason.kind for reason in first.reasons[:2]] == ["accuracy_failed", "boom"]
+    assert "accuracy_beyond_limits" in {reason.kind for reason in first.reasons}
+    assert {row.verdict for row in others} == {Verdict.WRONG}

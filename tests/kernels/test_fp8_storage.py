@@ -1,0 +1,86 @@
+"""What fp8_matmul stores in low precision, by its own declaration, and what its quantisation says of it."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from perfci import lowprec, thresholds  # noqa: E402
+from perfci.device import open_device  # noqa: E402
+from perfci.judge import storage  # noqa: E402
+from perfci.model import OpRun  # noqa: E402
+from perfci.spec import Accuracy, Quantised, Stored  # noqa: E402
+from perfci.worker.load import load_op  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "kernels"
+sys.path.insert(0, str(KERNELS))
+
+import _quant  # noqa: E402
+
+
+def measured(suite):
+    return list(lowprec.stored_tensors(suite, open_device("cpu", seed=0), None, lambda error: {"error": repr(error)}))
+
+
+@pytest.fixture(scope="module")
+def declared():
+    return load_op("fp8_matmul", KERNELS / "fp8_matmul", KERNELS).accuracy
+
+
+@pytest.fixture(scope="module")
+def found(declared):
+    return measured(declared)
+
+
+def test_both_operands_are_recorded_in_every_mode_and_format(found):
+    ways = {(each.tensor, each.mode, each.dtype) for each in found}
+
+    assert len(ways) == len(found) == 12
+    assert {mode for _, mode, _ in ways} == {"tensor", "row", "block"}
+    by_mode = {(each.tensor, each.mode): each.groups for each in found}
+    assert by_mode == {
+        ("a", "tensor"): 1, ("a", "row"): 256, ("a", "block"): 256 * 4,
+        ("b", "tensor"): 1, ("b", "row"): 264, ("b", "block"): 4 * 3,
+    }  # fmt: skip
+
+
+def test_it_keeps_the_limits_of_the_project(found):
+    limits = thresholds.load(ROOT / "thresholds")
+
+    assert [row.case for row in storage.beyond(OpRun("fp8_matmul", stored=tuple(found)), "-", limits)] == []
+
+
+def test_e4m3_errs_half_as_much_as_e5m2_whatever_the_mode(found):
+    errors = {(each.tensor, each.mode, each.dtype): each.errors.rmse for each in found}
+
+    for tensor in "ab":
+        for mode in ("tensor", "row", "block"):
+            ratio = errors[tensor, mode, "float8_e5m2"] / errors[tensor, mode, "float8_e4m3fn"]
+            assert ratio == pytest.approx(2, rel=0.05)
+
+
+@pytest.mark.parametrize("mode", _quant.MODES)
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_what_is_recorded_agrees_with_what_quantize_says_of_itself(mode, dtype):
+    x = torch.randn((70, 300), generator=torch.Generator().manual_seed(1))
+    scale = _quant.quantize(x, dtype, mode).scale / 3
+    stored = _quant.quantize(x, dtype, mode, scale)
+    group = {"group": (1, 128), "block": (128, 128)}.get(mode)
+
+    suite = Accuracy(None, None, None, (), quantised=Quantised(
+        lambda scaling, device, seed: {"x": Stored(x, stored.values, scale, group)}, ({"scaling": mode},)
+    ))  # fmt: skip
+    (found,) = measured(suite)
+
+    assert found.clip_ratio == pytest.approx(float(stored.clip_ratio), rel=1e-6)
+    back = _quant.dequantize(stored.values, scale, mode, dtype=torch.float64)
+    errors = (back - x.to(torch.float64)).abs()
+    assert found.errors.max_abs == pytest.approx(float(errors.max()), rel=1e-12)
+    assert found.errors.p99_abs == pytest.approx(float(errors.quantile(0.99)), rel=1e-9)
+    assert found.load.most == pytest.approx(3, rel=1e-5)
+    assert math.prod(_quant.scale_shape(x.shape, mode)) == found.groups
