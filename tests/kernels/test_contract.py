@@ -44,6 +44,7 @@ def test_kernel_and_reference_can_be_lifted_out(op):
         "typing",
         "_attention",
         "_launch",
+        "_rows",
         "_tiles",
         "_tma",
         "torch",

@@ -8,7 +8,11 @@ import pytest
 import torch
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
-OPS = ("broadcast", "bias_relu", "softmax", "matmul", "fp8_matmul", "attention", "attention_backward")
+OPS = (
+    "broadcast", "bias_relu", "softmax", "matmul", "fp8_matmul", "attention", "attention_backward",
+    "vector_add", "gelu", "layer_norm", "rms_norm", "cross_entropy",
+    "conv2d", "fp8_attention",
+)  # fmt: skip
 sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in OPS)]
 torch.set_num_threads(1)
 GUARD = 64  # elements before and behind

@@ -1,0 +1,90 @@
+"""How the ops that reduce rows cut them: whole rows in registers, or a walk along a long row in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import _launch
+
+VECTOR_BYTES = 16
+"""Widest load of a thread."""
+MOST_PARTS = 64
+"""Programs that one row is shared between, at most; another kernel merges what they found."""
+SHARING = 2
+"""Programs a processor where rows are shared: one computes while another waits for memory."""
+
+
+class Config(NamedTuple):
+    """One entry's `config` of a tuned file."""
+
+    elements: int
+    """Values that a program works on at a time. Rows up to this width are held whole; longer ones are walked."""
+    warps: int
+    stages: int = 1
+    """Tiles whose loads are under way while one is computed; 1: none but its own."""
+    programs: int = 0
+    """Programs a processor, each taking many tiles or rows; 0: one program each."""
+
+
+class Tile(NamedTuple):
+    """What one program does at a time."""
+
+    rows: int
+    cols: int
+    """Columns at a time: a whole row's width, or one chunk of a long row."""
+    warps: int
+    stages: int
+    programs: int
+    lanes: int
+    """0: whole rows. Else columns of a chunk that lie side by side, each thread having one vector of them."""
+    parts: int
+    """Programs that share one row, where there are no more rows than processors."""
+
+
+def choose(
+    rows: int, cols: int, itemsize: int, limits: _launch.Limits,
+    tuned: Path, table: Mapping[int, Config], long: Config, loads: int,
+) -> Tile:  # fmt: skip
+    """The tile for a shape: of the device's tuned file, else of the op's table (widest row -> config), else `long`.
+
+    Always of powers of two, so that there are few of them to compile. The tuned file is told `rows`, `width`, the
+    power of two that holds a row, and `itemsize`. `loads` is how many tensors are loaded for each tile.
+    """
+    width = _launch.power_of_two(cols)
+    found = _launch.config(tuned, limits, rows=rows, width=width, itemsize=itemsize)
+    config = Config(**found) if found else next((table[most] for most in sorted(table) if width <= most), long)
+    if width > min(config.elements, limits.tile_elements):
+        return _walk(rows, cols, itemsize, limits, config if config.elements < width else long, loads)
+    share = _launch.power_of_two(_launch.tiles(rows, limits.processors))  # so that no processor goes without a row
+    tile_rows = max(min(config.elements // width, share), 1)
+    ahead = _ahead(tile_rows * width, itemsize, limits, loads)
+    return Tile(tile_rows, width, config.warps, min(config.stages, ahead + 1), config.programs, 0, 1)
+
+
+def _ahead(elements: int, itemsize: int, limits: _launch.Limits, loads: int) -> int:
+    """How many tiles can be loaded ahead; they wait in shared memory."""
+    return limits.shared_bytes // (elements * itemsize * loads)
+
+
+def _walk(rows: int, cols: int, itemsize: int, limits: _launch.Limits, config: Config, loads: int) -> Tile:
+    elements = min(config.elements, limits.tile_elements)
+    lanes = min(config.warps * limits.warp_size * VECTOR_BYTES // itemsize, elements)
+    ahead = _ahead(elements, itemsize, limits, loads)
+    tile = Tile(1, elements, config.warps, min(config.stages, ahead + 1), config.programs, lanes, 1)
+    if rows > limits.processors:
+        return tile
+    chunks = _launch.tiles(cols, elements)
+    wanted = min(_launch.tiles(limits.processors * SHARING, rows), MOST_PARTS, chunks)
+    return tile._replace(parts=_launch.tiles(chunks, _launch.tiles(chunks, wanted)))
+
+
+def span(cols: int, tile: Tile) -> int:
+    """Columns of one part of a row: whole chunks, and no part is empty."""
+    return _launch.tiles(_launch.tiles(cols, tile.cols), tile.parts) * tile.cols
+
+
+def programs(tiles: int, tile: Tile, limits: _launch.Limits) -> tuple[int, int]:
+    """The grid of a kernel that loops over its tiles."""
+    return _launch.grid(min(tiles, limits.processors * tile.programs) if tile.programs else tiles, 1, limits)

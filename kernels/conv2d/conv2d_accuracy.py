@@ -1,0 +1,102 @@
+"""Accuracy of conv2d: borders, steps and gaps that differ along both sides, odd channels, both orders of memory."""
+
+import perfci
+import torch
+from conv2d_baseline import conv2d as reference, make_inputs
+from conv2d_triton import conv2d as kernel
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+LOW = DTYPES[1:]
+
+
+def shapes(images, channels, outputs, **axes):
+    return perfci.grid(images=[images], channels=[channels], outputs=[outputs], **axes)
+
+
+def wrong(x=(2, 4, 8, 8), weight=(6, 4, 3, 3), dtype=torch.float32, **others):
+    """A function of the device that makes such inputs."""
+
+    def make(device):
+        tensors = {"x": torch.zeros(x, device=device, dtype=dtype), "weight": torch.zeros(weight, device=device)}
+        return tensors | {name: value.to(device) if torch.is_tensor(value) else value for name, value in others.items()}
+
+    return make
+
+
+ASKEW = {"stride": [(2, 1)], "padding": [(0, 2)], "dilation": [(1, 2)]}
+TURNED = {"stride": [(1, 3)], "padding": [(2, 1)], "dilation": [(2, 1)]}
+ORDERS = {"last": [False, True]}
+FINISHED = {"bias": [True], "activation": ["relu"]}
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *shapes(1, 32, 24, size=[(5, 7)], taps=[3], dtype=LOW, last=[True], padding=[1]),
+        *shapes(1, 16, 24, size=[(5, 7)], taps=[(2, 3)], dtype=DTYPES[:1], last=[True], padding=[1]),
+        *shapes(2, 5, 7, size=[(6, 8)], taps=[(3, 2)], dtype=DTYPES, last=[False], **ASKEW),
+        *shapes(2, 5, 7, size=[(8, 6)], taps=[(3, 2)], dtype=DTYPES[:1], last=[True], **TURNED),
+        *shapes(2, 40, 16, size=[(7, 8)], taps=[(2, 3)], dtype=LOW, last=[True], **ASKEW),
+        *shapes(1, 32, 16, size=[(7, 8)], taps=[(2, 3)], dtype=LOW, last=[True], **TURNED),
+        *shapes(3, 64, 72, size=[(5, 7)], taps=[(3, 2)], dtype=LOW, last=[False], padding=[(2, 1)], dilation=[(1, 2)]),
+        *shapes(1, 96, 33, size=[(4, 5)], taps=[(1, 3)], dtype=LOW, last=[True], padding=[1]),
+        *shapes(3, 32, 40, size=[(7, 6)], taps=[1], dtype=LOW, last=[True], stride=[1, (2, 3)]),
+        *shapes(2, 7, 9, size=[(7, 6)], taps=[1], dtype=DTYPES[:1], last=[False], stride=[(2, 3)]),
+        *shapes(1, 3, 16, size=[(9, 11)], taps=[7], dtype=LOW, last=[True], stride=[2], padding=[3]),
+        *shapes(1, 8, 8, size=[(3, 3)], taps=[3], dtype=LOW, last=[True], padding=[0, 4], bias=[True]),
+        *shapes(1, 1, 1, size=[(1, 1)], taps=[1], dtype=DTYPES),
+        *shapes(0, 8, 8, size=[(4, 4)], taps=[3], dtype=LOW[:1]),
+        *shapes(1, 64, 136, size=[(9, 15)], taps=[(2, 3)], dtype=LOW, last=[True], padding=[1], **FINISHED),
+        *shapes(2, 6, 10, size=[(5, 6)], taps=[3], dtype=DTYPES, padding=[1], **FINISHED),
+        *shapes(
+            2,
+            6,
+            6,
+            size=[(7, 8)],
+            taps=[(3, 2)],
+            dtype=DTYPES,
+            **ORDERS,
+            groups=[6],
+            padding=[(1, 0)],
+            stride=[(1, 2)],
+            dilation=[(2, 1)],
+            **FINISHED,
+        ),
+        *shapes(1, 20, 40, size=[(5, 6)], taps=[3], dtype=DTYPES, last=[True], groups=[20], padding=[1]),
+    ),
+    probe_cases=(
+        *shapes(1, 5, 9, size=[(4, 5)], taps=[(3, 2)], dtype=DTYPES, last=[False], padding=[(1, 0)], **FINISHED),
+        *shapes(1, 32, 8, size=[(4, 3)], taps=[(1, 2)], dtype=LOW, last=[True], padding=[1]),
+        *shapes(1, 4, 4, size=[(4, 5)], taps=[2], dtype=DTYPES[1:], last=[True], groups=[4], padding=[1]),
+    ),
+    reduces=lambda channels, taps, groups=1, **others: (
+        channels // groups * (taps**2 if isinstance(taps, int) else taps[0] * taps[1])
+    ),
+    uses_dot=True,
+    rejects=(
+        ("x with three dimensions", wrong(x=(4, 8, 8))),
+        ("weight with two dimensions", wrong(weight=(6, 4))),
+        ("channels that differ", wrong(weight=(6, 5, 3, 3))),
+        ("no channels", wrong(x=(2, 0, 8, 8), weight=(6, 0, 3, 3))),
+        ("no outputs", wrong(weight=(0, 4, 3, 3))),
+        ("a kernel larger than x", wrong(weight=(6, 4, 9, 3))),
+        ("a dilated kernel larger than x", wrong(dilation=(1, 4))),
+        ("two groups of several channels", wrong(weight=(6, 2, 3, 3), groups=2)),
+        ("no groups", wrong(groups=0)),
+        ("outputs that the channels do not divide", wrong(weight=(6, 1, 3, 3), groups=4)),
+        ("depthwise weights of several channels", wrong(weight=(8, 4, 3, 3), groups=4)),
+        ("a stride of 0", wrong(stride=0)),
+        ("a stride of three numbers", wrong(stride=(1, 1, 1))),
+        ("a padding below 0", wrong(padding=(0, -1))),
+        ("a padding by name", wrong(padding="same")),
+        ("a dilation of a fraction", wrong(dilation=1.5)),
+        ("dtypes that differ", wrong(dtype=torch.float16)),
+        ("x of integers", wrong(dtype=torch.int32)),
+        ("a bias of another length", wrong(bias=torch.zeros(4))),
+        ("a bias of another dtype", wrong(bias=torch.zeros(6).half())),
+        ("an unknown activation", wrong(activation="gelu")),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

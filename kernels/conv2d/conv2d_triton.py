@@ -1,0 +1,743 @@
+"""conv2d: a product of matrices that is never written out: pixels by (kernel row, kernel column, channel) by outputs.
+
+Channels lie innermost in that order, so that channels-last tensors are copied in runs of whole channels: by descriptor,
+whose tile is a box of pixels and which fills in the padding itself, where the stride is 1; else through pointers. Which
+configuration serves which shape stands in `tuned/<device key>.json`.
+"""
+
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+import _launch
+import _tma
+from _tiles import Config, grouped, halves
+
+TUNED = Path(__file__).parent / "tuned"
+ACTIVATIONS = (None, "relu")
+Pair = int | tuple[int, int]
+
+# For devices without a tuned file, and for shapes that theirs leaves out: bytes of an element -> config.
+FALLBACK = {2: Config(64, 64, 32, 8, 4, 3), 4: Config(64, 32, 16, 8, 4, 2)}
+FALLBACK_TMA = Config(128, 64, 64, 8, 4, 3, tma=True)
+VECTOR = 8
+"""16-bit values of one access of 16 bytes. Channels are padded to a multiple of it; to HALF where there are no more."""
+HALF = 4
+WIDEST_BY_THREADS = 128
+"""Outputs of a tile that no descriptor writes: the addresses of a wider one spill registers."""
+LEAST_TMA_CHANNELS = 32
+"""A run of fewer channels, 64 bytes, would leave a descriptor's copies mostly empty."""
+
+
+class Shape(NamedTuple):
+    """Sizes and steps of a convolution; along the height, then along the width."""
+
+    images: int
+    channels: int
+    high: int
+    wide: int
+    outputs: int
+    taps_high: int
+    taps_wide: int
+    out_high: int
+    out_wide: int
+    stride_high: int
+    stride_wide: int
+    pad_high: int
+    pad_wide: int
+    apart_high: int
+    """dilation"""
+    apart_wide: int
+
+    @property
+    def pixels(self) -> int:
+        """Of all outputs."""
+        return self.images * self.out_high * self.out_wide
+
+    @property
+    def terms(self) -> int:
+        """That an output adds up, of a convolution without groups."""
+        return self.channels * self.taps_high * self.taps_wide
+
+
+@functools.lru_cache(maxsize=4096)
+def choose_config(shape: Shape, itemsize: int, limits: _launch.Limits, box: bool = False) -> Config:
+    """The first entry of the device's tuned file whose bounds hold the shape; nothing is ever tuned here.
+
+    `box`: the pixels can be copied by descriptor; such calls get the entries with `box`, and no others do. Where the
+    channels are no multiple of `block_k`, calls with a box get the largest one that divides them.
+    """
+    size = {"pixels": shape.pixels, "outputs": shape.outputs, "terms": shape.terms}
+    chosen = FALLBACK_TMA if box else FALLBACK[itemsize]
+    for entry in _launch.tuned(TUNED, limits.key):
+        fits = all(size[side] <= entry.get(f"{side}_max", size[side]) for side in size)
+        if fits and entry["itemsize"] == itemsize and entry.get("box", False) == box:
+            chosen = Config(**entry["config"])
+            break
+    return chosen._replace(block_k=min(chosen.block_k, shape.channels & -shape.channels)) if box else chosen
+
+
+def conv2d(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    activation: str | None = None,
+) -> torch.Tensor:
+    """activation(x convolved with weight, plus bias), summed and finished in float32 and rounded once.
+
+    x is (images, channels, height, width), weight (outputs, channels / groups, height, width), bias (outputs,), of one
+    dtype: float32 (multiplied in full precision, no TF32), float16 or bfloat16; any strides. stride, padding (zeros, on
+    both sides) and dilation are one number or (along the height, along the width). groups is 1, or the number of
+    channels: each is then convolved by itself (depthwise), for one output or several. activation is None or "relu".
+
+    The answer is channels-last where x or weight is, as PyTorch's is, else contiguous. 16-bit tensors that are not
+    channels-last, or whose channels are no multiple of 8, are first copied to such an order.
+    Raises TypeError for dtypes, ValueError for shapes, numbers or devices that do not go together.
+    """
+    shape = check("conv2d", x, weight, bias, stride, padding, dilation, groups, activation)
+    last = channels_last(x.shape, x.stride()) or channels_last(weight.shape, weight.stride())
+    out = empty(shape, x, last)
+    if out.numel() == 0:
+        return out
+    limits = _launch.limits(x.device)
+    if groups > 1:
+        return _depthwise(x, weight, bias, out, shape, activation, last, limits)
+    return _product(x, weight, bias, out, shape, activation, last, limits, _tma.available(limits, _box_kernel))
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def check(
+    op: str,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+    activation: str | None,
+) -> Shape:
+    """The shape; raises TypeError or ValueError, under the name of `op`, for arguments that `conv2d` does not take."""
+    tensors = {"x": x, "weight": weight} if bias is None else {"x": x, "weight": weight, "bias": bias}
+    _launch.check_tensors(op, **tensors)
+    _launch.check_same_dtype(op, **tensors)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"{op}: activation is {activation!r}, but has to be None or 'relu'")
+    steps = (tuple(each) if isinstance(each, list) else each for each in (stride, padding, dilation))
+    shape = _shape(op, x.shape, weight.shape, *steps, groups)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"{op}: bias has shape {tuple(bias.shape)}, but weight of shape {tuple(weight.shape)} needs {shape[4:5]}"
+        )
+    return shape
+
+
+@functools.lru_cache(maxsize=4096)
+def _shape(
+    op: str, of_x: torch.Size, of_weight: torch.Size, stride: Pair, padding: Pair, dilation: Pair, groups: int
+) -> Shape:
+    given = f"x is {tuple(of_x)}, weight {tuple(of_weight)} and groups {groups}"
+    strides, pads, apart = (
+        _pair(op, name, value, least)
+        for name, value, least in (("stride", stride, 1), ("padding", padding, 0), ("dilation", dilation, 1))
+    )
+    if len(of_x) != 4 or len(of_weight) != 4:
+        wanted = "(images, channels, height, width) and (outputs, channels / groups, height, width)"
+        raise ValueError(f"{op}: needs shapes {wanted}, but {given}")
+    channels, outputs, taps = of_x[1], of_weight[0], of_weight[2:]
+    if not isinstance(groups, int) or groups not in {1, channels}:
+        raise ValueError(f"{op}: groups has to be 1 or the number of channels (depthwise), but {given}")
+    if not min(channels, outputs, *taps) or of_weight[1] * groups != channels or outputs % groups:
+        wanted = "channels / groups has to be above 0 and the same in both, and groups to divide the outputs"
+        raise ValueError(f"{op}: {wanted}, but {given}")
+    out = [
+        (size + 2 * pad - step * (tap - 1) - 1) // by + 1
+        for size, pad, step, tap, by in zip(of_x[2:], pads, apart, taps, strides, strict=True)
+    ]
+    if min(out) < 1:
+        reach = tuple(step * (tap - 1) + 1 for step, tap in zip(apart, taps, strict=True))
+        padded = tuple(size + 2 * pad for size, pad in zip(of_x[2:], pads, strict=True))
+        raise ValueError(f"{op}: the kernel reaches over {reach} pixels, but the padded x has only {padded}; {given}")
+    return Shape(*of_x, outputs, *taps, *out, *strides, *pads, *apart)
+
+
+def _pair(op: str, name: str, value: Pair, least: int) -> tuple[int, int]:
+    both = (value, value) if isinstance(value, int) else value
+    fits = isinstance(both, tuple) and len(both) == 2
+    if not fits or not all(isinstance(each, int) and each >= least for each in both):
+        raise ValueError(f"{op}: {name} is {value!r}, but has to be a whole number of {least} or more, or two of them")
+    return both
+
+
+@functools.lru_cache(maxsize=4096)
+def channels_last(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    """Whether channels are innermost, by PyTorch's rule, which takes what could be either for contiguous."""
+    least = 0
+    for side in (1, 3, 2, 0):
+        ambiguous = side == 0 and least == strides[1]
+        if shape[side] == 0 or strides[side] < max(least, side == 1) or ambiguous:
+            return False
+        least = strides[side] * shape[side]
+    return True
+
+
+def empty(shape: Shape, x: torch.Tensor, last: bool) -> torch.Tensor:
+    """Memory for the answer."""
+    images, outputs, high, wide = shape.images, shape.outputs, shape.out_high, shape.out_wide
+    if last:
+        return torch.empty((images, high, wide, outputs), dtype=x.dtype, device=x.device).permute(0, 3, 1, 2)
+    return torch.empty((images, outputs, high, wide), dtype=x.dtype, device=x.device)
+
+
+# --- channels innermost -----------------------------------------------------------------------------------------------
+
+
+def packed(x: torch.Tensor, dense: bool, limits: _launch.Limits) -> torch.Tensor:
+    """A 16-bit (a, channels, b, c) as (a, b, c, channels), in whole vectors; copied only where it is not so already.
+
+    Copies are dense, their channels padded with zeros. `dense`: what is not copied has to be dense too.
+    """
+    turned = x.permute(0, 2, 3, 1)
+    whole = all(size % VECTOR == 0 for size in (x.shape[1], *turned.stride()[:3]))
+    if x.stride(1) == 1 and whole and x.data_ptr() % 16 == 0 and (not dense or turned.is_contiguous()):
+        return turned
+    first, channels, high, wide = x.shape
+    unit = HALF if channels <= HALF else VECTOR
+    padded = _launch.tiles(channels, unit) * unit
+    copy = torch.empty((first, high, wide, padded), dtype=x.dtype, device=x.device)
+    block_c = min(_launch.power_of_two(padded), 64)
+    block_s = 4096 // block_c
+    rows = first * high * wide
+    tiles = _launch.tiles(rows, block_s) * _launch.tiles(padded, block_c)
+    with _launch.on(x.device):
+        _pack_kernel[(min(tiles, limits.programs, limits.grid[0]),)](
+            x, copy, tiles, rows, channels, high * wide, wide, *x.stride(), PADDED=padded,
+            LINEAR=x.stride(2) == x.stride(3) * wide, WIDE=max(_reach(x), copy.numel()) + 2**20 >= 2**31,
+            BLOCK_S=block_s, BLOCK_C=block_c, num_warps=4,
+        )  # fmt: skip
+    return copy
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def _pack_kernel(
+    x, copy, tiles, rows, channels, plane, wide, x_n, x_c, x_h, x_w,
+    PADDED: tl.constexpr, LINEAR: tl.constexpr, WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """LINEAR: one stride walks all places of a plane. WIDE: offsets need 64 bits."""
+    along: tl.constexpr = (PADDED + BLOCK_C - 1) // BLOCK_C
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        first = tile // along
+        channel = tile % along * BLOCK_C + tl.arange(0, BLOCK_C)
+        if WIDE:
+            first = tl.cast(first, tl.int64)
+            channel = channel.to(tl.int64)
+        row = first * BLOCK_S + tl.arange(0, BLOCK_S)
+        place = row % plane
+        if LINEAR:
+            offset = row // plane * x_n + place * x_w
+        else:
+            offset = row // plane * x_n + place // wide * x_h + place % wide * x_w
+        known = row < rows
+        source = x + (channel * x_c)[:, None] + offset[None, :]
+        values = tl.load(source, mask=(channel < channels)[:, None] & known[None, :], other=0.0)
+        target = copy + (row * PADDED)[:, None] + channel[None, :]
+        tl.store(target, tl.trans(values), mask=known[:, None] & (channel < PADDED)[None, :])
+
+
+# --- the product ------------------------------------------------------------------------------------------------------
+
+
+def _product(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+    shape: Shape,
+    activation: str | None,
+    last: bool,
+    limits: _launch.Limits,
+    tma: bool,
+) -> torch.Tensor:
+    """The convolution of checked arguments, by descriptor only where `tma`."""
+    if x.element_size() == 2:
+        x, weight = packed(x, dense=False, limits=limits), packed(weight, dense=True, limits=limits)
+        shape = shape._replace(channels=x.shape[3])
+    else:
+        x, weight = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
+    x, shape = _thinned(x, shape)
+    flat_x, flat_shape = _flattened(x, shape) if last else (x, shape)
+    if tma and _has_box(flat_x, weight, flat_shape):
+        config = choose_config(flat_shape, 2, limits, True)
+        if not last or shape.outputs % VECTOR:
+            config = config._replace(block_n=min(config.block_n, WIDEST_BY_THREADS))
+        return by_box(flat_x, weight, bias, out, flat_shape, activation, last, config, limits)
+    config = choose_config(shape, x.element_size(), limits)
+    return by_pointers(x, weight, bias, out, shape, activation, last, config, limits, tma)
+
+
+def _thinned(x: torch.Tensor, shape: Shape) -> tuple[torch.Tensor, Shape]:
+    """A stride over single pixels leaves the others out."""
+    by = shape.stride_high, shape.stride_wide
+    if by == (1, 1) or shape[5:7] != (1, 1) or shape[11:13] != (0, 0):
+        return x, shape
+    view = x[:, :: by[0], :: by[1]]
+    return view, shape._replace(high=view.shape[1], wide=view.shape[2], stride_high=1, stride_wide=1)
+
+
+def _flattened(x: torch.Tensor, shape: Shape) -> tuple[torch.Tensor, Shape]:
+    """A convolution of single pixels, without gaps or borders, is one of a single row of pixels: a plain product."""
+    if shape[5:7] != (1, 1) or shape[9:13] != (1, 1, 0, 0) or not x.is_contiguous():
+        return x, shape
+    pixels = shape.pixels
+    flat = shape._replace(images=1, high=1, wide=pixels, out_high=1, out_wide=pixels)
+    return x.view(1, 1, pixels, x.shape[3]), flat
+
+
+def _has_box(x: torch.Tensor, weight: torch.Tensor, shape: Shape) -> bool:
+    """Whether both can be copied by descriptor: pixels in boxes, which knows no stride, and channels in whole tiles."""
+    if x.element_size() != 2 or (shape.stride_high, shape.stride_wide) != (1, 1) or shape.pixels >= _tma.FARTHEST:
+        return False
+    return shape.channels % LEAST_TMA_CHANNELS == 0 and _describable(x) and _matrix(weight) is not None
+
+
+def _describable(x: torch.Tensor) -> bool:
+    """As `_tma.dense_side`, of more sides than two; packed tensors lie along their last side."""
+    steps = [step * x.element_size() for step in x.stride()[:3]]
+    aligned = x.data_ptr() % _tma.ALIGNMENT == 0 and max(x.shape) < _tma.FARTHEST
+    return aligned and all(0 < step < _tma.LONGEST_STRIDE and step % _tma.ALIGNMENT == 0 for step in steps)
+
+
+def _matrix(weight: torch.Tensor) -> torch.Tensor | None:
+    """Weights as rows of one output each, where a descriptor fits them."""
+    matrix = weight.view(weight.shape[0], -1) if weight.is_contiguous() else None
+    return matrix if matrix is not None and _tma.dense_side(matrix) == 1 else None
+
+
+def _described(x: torch.Tensor, block: list[int]):
+    """A descriptor of boxes of x; without TensorDescriptor's own checks, as `_tma.descriptor`."""
+    made = _tma.TensorDescriptor.__new__(_tma.TensorDescriptor)
+    made.base, made.shape, made.strides, made.block_shape = x, [*x.shape], [*x.stride()], block
+    return made
+
+
+@functools.lru_cache(maxsize=4096)
+def box(images: int, high: int, wide: int, pixels: int) -> tuple[int, int, int]:
+    """Images, rows and columns, powers of two, of the boxes of so many pixels that cover a batch with least waste.
+
+    >>> box(32, 28, 28, 128), box(1, 1, 1000, 128), box(256, 7, 7, 128)
+    ((8, 4, 4), (1, 1, 128), (128, 1, 1))
+    """
+    sides = [2**i for i in range(pixels.bit_length())]
+    boxes = [(pixels // (row * col), row, col) for row in sides for col in sides if row * col <= pixels]
+    covered = {each: _cover((images, high, wide), each) for each in boxes}
+    return min(boxes, key=lambda each: (covered[each], -each[2], -each[1]))
+
+
+def _cover(sizes: tuple[int, ...], blocks: tuple[int, ...]) -> int:
+    count = 1
+    for size, block in zip(sizes, blocks, strict=True):
+        count *= _launch.tiles(size, block)
+    return count
+
+
+def by_box(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+    shape: Shape,
+    activation: str | None,
+    last: bool,
+    config: Config,
+    limits: _launch.Limits,
+) -> torch.Tensor:
+    """The convolution of packed tensors, copied by descriptor."""
+    tile = box(shape.images, shape.out_high, shape.out_wide, config.block_m)
+    tiles_m = _cover((shape.images, shape.out_high, shape.out_wide), tile)
+    tiles = tiles_m * _launch.tiles(shape.outputs, config.block_n)
+    programs = min(tiles, limits.programs, limits.grid[0], limits.processors if config.persistent else tiles)
+    by_tma = last and shape.outputs % VECTOR == 0 and out.data_ptr() % _tma.ALIGNMENT == 0
+    target = out
+    if by_tma:
+        rows = out.permute(0, 2, 3, 1).view(shape.images, shape.out_high, shape.out_wide, shape.outputs)
+        target = _described(rows, [*tile, config.block_n // config.split])
+    with _launch.on(x.device):
+        _box_kernel[(programs,)](
+            _described(x, [*tile, config.block_k]),
+            _tma.descriptor(_matrix(weight), 1, config.block_n, config.block_k), target, bias,
+            0 if bias is None else bias.stride(0), tiles, tiles_m, shape.images, shape.out_high, shape.out_wide,
+            shape.outputs, *shape[11:], CHANNELS=shape.channels, TAPS=shape.taps_high * shape.taps_wide,
+            TAPS_WIDE=shape.taps_wide, BOX_N=tile[0], BOX_H=tile[1], BOX_W=tile[2], BLOCK_N=config.block_n,
+            BLOCK_K=config.block_k, GROUP_M=config.group_m, SPLIT=config.split, FLATTEN=config.flatten, TMA_OUT=by_tma,
+            LAST=last, RELU=activation == "relu", LOOP=programs < tiles,
+            num_warps=config.warps, num_stages=config.stages,
+        )  # fmt: skip
+    return out
+
+
+def by_pointers(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+    shape: Shape,
+    activation: str | None,
+    last: bool,
+    config: Config,
+    limits: _launch.Limits,
+    tma: bool,
+) -> torch.Tensor:
+    """The convolution of tensors with channels innermost, pixels copied through pointers; any strides.
+
+    Weights are copied by descriptor where `tma`, the config says so, and they allow it.
+    """
+    matrix = _matrix(weight) if tma and config.tma and x.element_size() == 2 else None
+    tiles_m = _launch.tiles(shape.pixels, config.block_m)
+    tiles = tiles_m * _launch.tiles(shape.outputs, config.block_n)
+    programs = min(tiles, limits.programs, limits.grid[0], limits.processors if config.persistent else tiles)
+    unit = VECTOR if _in_units(x, weight, VECTOR) else HALF if _in_units(x, weight, HALF) else 1
+    steps = [step // unit for step in (*x.stride()[:3], *weight.stride()[:3])]
+    given = weight if matrix is None else _tma.descriptor(matrix, 1, config.block_n, config.block_k)
+    with _launch.on(x.device):
+        _conv_kernel[(programs,)](
+            x, given, out, bias, 0 if bias is None else bias.stride(0), tiles, shape.pixels,
+            shape.out_high * shape.out_wide, shape.high, shape.wide, shape.out_wide, shape.outputs, *shape[9:],
+            *steps, x.stride(3), weight.stride(3), UNIT=unit, CHANNELS=shape.channels,
+            TAPS=shape.taps_high * shape.taps_wide, TAPS_WIDE=shape.taps_wide,
+            MIXED=shape.channels % config.block_k > 0,
+            BLOCK_M=config.block_m, BLOCK_N=config.block_n, BLOCK_K=config.block_k, GROUP_M=config.group_m,
+            TMA=matrix is not None, LAST=last, RELU=activation == "relu", WIDE=_far(x, weight, out, shape),
+            LOOP=programs < tiles, num_warps=config.warps, num_stages=config.stages,
+        )  # fmt: skip
+    return out
+
+
+def _in_units(x: torch.Tensor, weight: torch.Tensor, unit: int) -> bool:
+    """Whether channels come in runs of so many, each aligned: the compiler is told by strides in such units."""
+    if x.stride(3) != 1 or weight.stride(3) != 1 or x.shape[3] % unit:
+        return False
+    return all(step % unit == 0 for step in (*x.stride()[:3], *weight.stride()[:3]))
+
+
+def _far(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, shape: Shape) -> bool:
+    """Whether offsets need 64 bits; those of the padding, and of the last tile's places beyond the edge, count too."""
+    border = shape.pad_high * x.stride(1) + shape.pad_wide * x.stride(2)
+    reach = max(_reach(x) + 2 * border, _reach(weight) + 256 * weight.stride(0), _reach(out))
+    return max(reach, (shape.pixels + 256) * (shape.outputs + 256)) >= 2**31
+
+
+def _reach(tensor: torch.Tensor) -> int:
+    return sum(size * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+# --- pixels by descriptor ---------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["tiles", "tiles_m"])
+def _box_kernel(
+    x, weight, out, bias, bias_step, tiles, tiles_m, images, out_high, out_wide, outputs,
+    pad_high, pad_wide, apart_high, apart_wide,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, TAPS_WIDE: tl.constexpr, BOX_N: tl.constexpr, BOX_H: tl.constexpr,
+    BOX_W: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT: tl.constexpr,
+    FLATTEN: tl.constexpr, TMA_OUT: tl.constexpr, LAST: tl.constexpr, RELU: tl.constexpr, LOOP: tl.constexpr,
+):  # fmt: skip
+    if LOOP:
+        for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
+            _box_tile(
+                x, weight, out, bias, bias_step, tile, tiles_m, images, out_high, out_wide, outputs,
+                pad_high, pad_wide, apart_high, apart_wide, CHANNELS, TAPS, TAPS_WIDE, BOX_N, BOX_H, BOX_W,
+                BLOCK_N, BLOCK_K, GROUP_M, SPLIT, TMA_OUT, LAST, RELU,
+            )  # fmt: skip
+    else:
+        _box_tile(
+            x, weight, out, bias, bias_step, tl.program_id(0), tiles_m, images, out_high, out_wide, outputs,
+            pad_high, pad_wide, apart_high, apart_wide, CHANNELS, TAPS, TAPS_WIDE, BOX_N, BOX_H, BOX_W,
+            BLOCK_N, BLOCK_K, GROUP_M, SPLIT, TMA_OUT, LAST, RELU,
+        )  # fmt: skip
+
+
+@triton.jit
+def _box_tile(
+    x, weight, out, bias, bias_step, tile, tiles_m, images, out_high, out_wide, outputs,
+    pad_high, pad_wide, apart_high, apart_wide,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, TAPS_WIDE: tl.constexpr, BOX_N: tl.constexpr, BOX_H: tl.constexpr,
+    BOX_W: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT: tl.constexpr,
+    TMA_OUT: tl.constexpr, LAST: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """The outputs of BOX_N images by BOX_H rows by BOX_W columns. What lies beyond x's edges is read as 0: the padding.
+
+    TMA_OUT: out is a descriptor.
+    """
+    PIXELS: tl.constexpr = BOX_N * BOX_H * BOX_W
+    RUNS: tl.constexpr = CHANNELS // BLOCK_K
+    tile_m, tile_n = grouped(tile, tiles_m, tl.cdiv(outputs, BLOCK_N), GROUP_M)
+    boxes_wide = tl.cdiv(out_wide, BOX_W)
+    boxes_high = tl.cdiv(out_high, BOX_H)
+    image = tile_m // (boxes_wide * boxes_high) * BOX_N
+    high = tile_m // boxes_wide % boxes_high * BOX_H
+    wide = tile_m % boxes_wide * BOX_W
+    col = tile_n * BLOCK_N
+    total = tl.zeros((PIXELS, BLOCK_N), dtype=tl.float32)
+    for step in range(TAPS * RUNS):
+        tap = step // RUNS
+        row_at = high - pad_high + tap // TAPS_WIDE * apart_high
+        col_at = wide - pad_wide + tap % TAPS_WIDE * apart_wide
+        left = x.load([image, row_at, col_at, step % RUNS * BLOCK_K]).reshape(PIXELS, BLOCK_K)
+        right = weight.load([col, step * BLOCK_K]).T
+        total = tl.dot(left, right, total)
+    if TMA_OUT:
+        if SPLIT == 1:
+            total = _finished(total, col + tl.arange(0, BLOCK_N), outputs, bias, bias_step, RELU).to(out.dtype)
+            out.store([image, high, wide, col], total.reshape(BOX_N, BOX_H, BOX_W, BLOCK_N))
+        else:
+            half: tl.constexpr = BLOCK_N // 2
+            cols = col + tl.arange(0, half)
+            first, second = halves(total, PIXELS, BLOCK_N)
+            first = _finished(first, cols, outputs, bias, bias_step, RELU).to(out.dtype)
+            out.store([image, high, wide, col], first.reshape(BOX_N, BOX_H, BOX_W, half))
+            second = _finished(second, cols + half, outputs, bias, bias_step, RELU).to(out.dtype)
+            out.store([image, high, wide, col + half], second.reshape(BOX_N, BOX_H, BOX_W, half))
+    else:
+        place = tl.arange(0, PIXELS)
+        of_image = image + place // (BOX_H * BOX_W)
+        of_row = high + place // BOX_W % BOX_H
+        of_col = wide + place % BOX_W
+        inside = (of_image < images) & (of_row < out_high) & (of_col < out_wide)
+        plane = tl.cast(out_high, tl.int64) * out_wide
+        at = of_row.to(tl.int64) * out_wide + of_col
+        if SPLIT == 1:
+            cols = col + tl.arange(0, BLOCK_N)
+            total = _finished(total, cols, outputs, bias, bias_step, RELU)
+            _store(out, total, of_image, at, inside, cols, outputs, plane, LAST)
+        else:
+            half: tl.constexpr = BLOCK_N // 2
+            cols = col + tl.arange(0, half)
+            first, second = halves(total, PIXELS, BLOCK_N)
+            first = _finished(first, cols, outputs, bias, bias_step, RELU)
+            _store(out, first, of_image, at, inside, cols, outputs, plane, LAST)
+            second = _finished(second, cols + half, outputs, bias, bias_step, RELU)
+            _store(out, second, of_image, at, inside, cols + half, outputs, plane, LAST)
+
+
+# --- pixels through pointers ------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def _conv_kernel(
+    x, weight, out, bias, bias_step, tiles, pixels, plane, high, wide, out_wide, outputs,
+    stride_high, stride_wide, pad_high, pad_wide, apart_high, apart_wide,
+    x_n, x_h, x_w, w_o, w_h, w_w, x_c, w_c,
+    UNIT: tl.constexpr, CHANNELS: tl.constexpr, TAPS: tl.constexpr, TAPS_WIDE: tl.constexpr, MIXED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr,
+    LAST: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr, LOOP: tl.constexpr,
+):  # fmt: skip
+    if LOOP:
+        for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+            _one_tile(
+                x, weight, out, bias, bias_step, tile, pixels, plane, high, wide, out_wide, outputs,
+                stride_high, stride_wide, pad_high, pad_wide, apart_high, apart_wide,
+                x_n, x_h, x_w, w_o, w_h, w_w, x_c, w_c, UNIT, CHANNELS, TAPS, TAPS_WIDE, MIXED,
+                BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, LAST, RELU, WIDE,
+            )  # fmt: skip
+    else:
+        _one_tile(
+            x, weight, out, bias, bias_step, tl.program_id(0), pixels, plane, high, wide, out_wide, outputs,
+            stride_high, stride_wide, pad_high, pad_wide, apart_high, apart_wide,
+            x_n, x_h, x_w, w_o, w_h, w_w, x_c, w_c, UNIT, CHANNELS, TAPS, TAPS_WIDE, MIXED,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, LAST, RELU, WIDE,
+        )  # fmt: skip
+
+
+@triton.jit
+def _one_tile(  # noqa: PLR0915
+    x, weight, out, bias, bias_step, tile, pixels, plane, high, wide, out_wide, outputs,
+    stride_high, stride_wide, pad_high, pad_wide, apart_high, apart_wide,
+    x_n, x_h, x_w, w_o, w_h, w_w, x_c, w_c,
+    UNIT: tl.constexpr, CHANNELS: tl.constexpr, TAPS: tl.constexpr, TAPS_WIDE: tl.constexpr, MIXED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr,
+    LAST: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_M output pixels by BLOCK_N outputs. Strides are in UNIT elements. MIXED: a step spans parts of taps.
+
+    WIDE: offsets need 64 bits. TMA: weight is a descriptor.
+    """
+    tile_m, tile_n = grouped(tile, tl.cdiv(pixels, BLOCK_M), tl.cdiv(outputs, BLOCK_N), GROUP_M)
+    first = tile_m * BLOCK_M
+    if WIDE:
+        first = tl.cast(tile_m, tl.int64) * BLOCK_M
+        x_n = tl.cast(x_n, tl.int64)
+        x_h = tl.cast(x_h, tl.int64)
+        x_w = tl.cast(x_w, tl.int64)
+        x_c = tl.cast(x_c, tl.int64)
+        w_o = tl.cast(w_o, tl.int64)
+        w_c = tl.cast(w_c, tl.int64)
+    row = first + tl.arange(0, BLOCK_M)
+    col = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    inner = tl.arange(0, BLOCK_K)
+    image = row // plane
+    place = row % plane
+    row_at = place // out_wide * stride_high - pad_high
+    col_at = place % out_wide * stride_wide - pad_wide
+    valid = row < pixels
+    starts = x + (image * x_n + row_at * x_h + col_at * x_w) * UNIT
+    w_starts = weight
+    if not TMA:
+        w_starts = weight + col * (w_o * UNIT)
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for step in range(tl.cdiv(TAPS * CHANNELS, BLOCK_K)):
+        if MIXED:
+            k = step * BLOCK_K + inner
+            tap = k // CHANNELS
+            channel = k % CHANNELS
+            down = tap // TAPS_WIDE * apart_high
+            right = tap % TAPS_WIDE * apart_wide
+            inside = _within(row_at[:, None] + down[None, :], col_at[:, None] + right[None, :], high, wide)
+            inside = inside & valid[:, None] & (tap < TAPS)[None, :]
+            pixel = tl.load(
+                starts[:, None] + ((down * x_h + right * x_w) * UNIT + channel * x_c)[None, :], mask=inside, other=0.0
+            )
+        else:
+            runs: tl.constexpr = CHANNELS // BLOCK_K
+            tap = step // runs
+            channel = step % runs * BLOCK_K + inner
+            down = tap // TAPS_WIDE * apart_high
+            right = tap % TAPS_WIDE * apart_wide
+            inside = _within(row_at + down, col_at + right, high, wide) & valid
+            pixel = tl.load(
+                (starts + (down * x_h + right * x_w) * UNIT)[:, None] + (channel * x_c)[None, :],
+                mask=inside[:, None], other=0.0,
+            )  # fmt: skip
+        if TMA:
+            factor = weight.load([tile_n * BLOCK_N, step * BLOCK_K]).T
+        else:
+            at = (tap // TAPS_WIDE * w_h + tap % TAPS_WIDE * w_w) * UNIT + channel * w_c
+            known = (col < outputs)[None, :]
+            if MIXED:
+                known = known & (tap < TAPS)[:, None]
+            factor = tl.load(w_starts[None, :] + at[:, None], mask=known, other=0.0)
+        total = tl.dot(pixel, factor, total, input_precision="ieee")
+    total = _finished(total, col, outputs, bias, bias_step, RELU)
+    if WIDE:
+        plane = tl.cast(plane, tl.int64)
+        outputs = tl.cast(outputs, tl.int64)
+    _store(out, total, image, place, valid, col, outputs, plane, LAST)
+
+
+# --- what both share --------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _within(row, col, high, wide):
+    """Whether a place of x is no padding."""
+    return (row >= 0) & (row < high) & (col >= 0) & (col < wide)
+
+
+@triton.jit
+def _finished(total, col, outputs, bias, bias_step, RELU: tl.constexpr):
+    """Sums of the outputs `col` with bias and activation, in float32."""
+    if bias is not None:
+        total += tl.load(bias + col * bias_step, mask=col < outputs, other=0.0).to(tl.float32)[None, :]
+    if RELU:
+        total = tl.where(total < 0, 0.0, total)  # NaN stays
+    return total
+
+
+@triton.jit
+def _store(out, total, image, place, valid, col, outputs, plane, LAST: tl.constexpr):
+    """Writes a tile of (pixels, outputs); place: where in its plane a pixel lies. Neighbours in memory go together."""
+    total = total.to(out.dtype.element_ty)
+    if LAST:
+        target = out + ((image * plane + place) * outputs)[:, None] + col[None, :]
+        tl.store(target, total, mask=valid[:, None] & (col < outputs)[None, :])
+    else:
+        target = out + (col * plane)[:, None] + (image * outputs * plane + place)[None, :]
+        tl.store(target, tl.trans(total), mask=(col < outputs)[:, None] & valid[None, :])
+
+
+# --- each channel by itself -------------------------------------------------------------------------------------------
+
+
+def _depthwise(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+    shape: Shape,
+    activation: str | None,
+    last: bool,
+    limits: _launch.Limits,
+) -> torch.Tensor:
+    """Every output's own channel alone: bound by memory, so no product of matrices."""
+    inner = x.stride(1) == 1  # where loads are of neighbours; a mismatch with `last` costs speed, not more
+    block_m = min(_launch.power_of_two(shape.pixels), 512)
+    block_c = min(_launch.power_of_two(shape.outputs), 64 if inner else 512 // block_m)
+    block_m = 2048 // block_c if inner else block_m
+    tiles = _launch.tiles(shape.pixels, block_m) * _launch.tiles(shape.outputs, block_c)
+    programs = min(tiles, limits.programs, limits.grid[0])
+    x, weight = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
+    unit = VECTOR if x.stride(3) == 1 and all(step % VECTOR == 0 for step in x.stride()[:3]) else 1
+    with _launch.on(x.device):
+        _depthwise_kernel[(programs,)](
+            x, weight, out, bias, 0 if bias is None else bias.stride(0), tiles, shape.pixels,
+            shape.out_high * shape.out_wide, shape.high, shape.wide, shape.out_wide, shape.outputs, *shape[9:],
+            *(step // unit for step in x.stride()[:3]), *weight.stride()[:3], x.stride(3),
+            UNIT=unit, TIMES=shape.outputs // shape.channels, TAPS=shape.taps_high * shape.taps_wide,
+            TAPS_WIDE=shape.taps_wide, BLOCK_M=block_m, BLOCK_C=block_c, LAST=last, RELU=activation == "relu",
+            WIDE=_far(x, weight, out, shape), num_warps=4,
+        )  # fmt: skip
+    return out
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def _depthwise_kernel(
+    x, weight, out, bias, bias_step, tiles, pixels, plane, high, wide, out_wide, outputs,
+    stride_high, stride_wide, pad_high, pad_wide, apart_high, apart_wide, x_n, x_h, x_w, w_o, w_h, w_w, x_c,
+    UNIT: tl.constexpr, TIMES: tl.constexpr, TAPS: tl.constexpr, TAPS_WIDE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr, LAST: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """TIMES: outputs of each channel. UNIT, WIDE: as in the product's kernel."""
+    of_outputs = tl.cdiv(outputs, BLOCK_C)
+    if WIDE:
+        x_n = tl.cast(x_n, tl.int64)
+        x_h = tl.cast(x_h, tl.int64)
+        x_w = tl.cast(x_w, tl.int64)
+        x_c = tl.cast(x_c, tl.int64)
+        plane = tl.cast(plane, tl.int64)
+        outputs = tl.cast(outputs, tl.int64)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        row = tile // of_outputs * BLOCK_M + tl.arange(0, BLOCK_M)
+        if WIDE:
+            row = tl.cast(tile // of_outputs, tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+        col = tile % of_outputs * BLOCK_C + tl.arange(0, BLOCK_C)
+        image = row // plane
+        place = row % plane
+        row_at = place // out_wide * stride_high - pad_high
+        col_at = place % out_wide * stride_wide - pad_wide
+        valid = row < pixels
+        known = col < outputs
+        starts = x + (image * x_n + row_at * x_h + col_at * x_w) * UNIT
+        total = tl.zeros((BLOCK_M, BLOCK_C), dtype=tl.float32)
+        for tap in range(TAPS):
+            down = tap // TAPS_WIDE * apart_high
+            right = tap % TAPS_WIDE * apart_wide
+            inside = _within(row_at + down, col_at + right, high, wide) & valid
+            pixel = tl.load(
+                (starts + (down * x_h + right * x_w) * UNIT)[:, None] + (col // TIMES * x_c)[None, :],
+                mask=inside[:, None] & known[None, :], other=0.0,
+            )  # fmt: skip
+            factor = tl.load(
+                weight + col * w_o + (tap // TAPS_WIDE * w_h + tap % TAPS_WIDE * w_w), mask=known, other=0.0
+            )
+            total += pixel.to(tl.float32) * factor.to(tl.float32)[None, :]
+        total = _finished(total, col, outputs, bias, bias_step, RELU)
+        _store(out, total, image, place, valid, col, outputs, plane, LAST)

@@ -1,0 +1,56 @@
+"""Accuracy of cross_entropy: vocabularies around powers of two and beyond one tile, reductions, smoothing."""
+
+import perfci
+import torch
+from cross_entropy_baseline import cross_entropy as reference, make_inputs
+from cross_entropy_triton import cross_entropy as kernel
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+REDUCTIONS = ["none", "mean", "sum"]
+LONG = 20011
+"""Classes; more than any device holds in one tile, and a prime: no row but the first begins at a whole vector."""
+
+
+def cases(rows, cols, reduction, smoothing, ignored=(0.2,), dtype=(torch.float32,)):
+    return perfci.grid(
+        rows=rows, cols=cols, reduction=reduction, smoothing=smoothing, ignored=ignored, dtype=dtype
+    )  # fmt: skip
+
+
+def tensors(device, x_shape, target_shape, dtype=torch.int64, **options):
+    x, target = torch.zeros(x_shape, device=device), torch.zeros(target_shape, dtype=dtype, device=device)
+    return {"x": x, "target": target, **options}
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *cases(rows=[13], cols=[1, 1023, 1024, 1025], reduction=["none"], smoothing=[0.0], ignored=[0.0]),
+        *cases(rows=[131], cols=[61], reduction=REDUCTIONS, smoothing=[0.0, 0.1]),
+        *cases(rows=[131], cols=[61], reduction=["none"], smoothing=[0.1], dtype=[torch.float16, torch.bfloat16]),
+        *cases(rows=[3], cols=[LONG], reduction=["none", "mean"], smoothing=[0.1]),
+        *cases(rows=[3], cols=[LONG], reduction=["none"], smoothing=[0.0], dtype=[torch.float16, torch.bfloat16]),
+        *cases(rows=[1, ()], cols=[LONG], reduction=["none", "sum"], smoothing=[0.1], ignored=[0.0]),
+        *cases(rows=[()], cols=[100], reduction=["mean"], smoothing=[0.0, 1.0], ignored=[0.0], dtype=[torch.bfloat16]),
+        *cases(rows=[7], cols=[3], reduction=REDUCTIONS, smoothing=[0.0], ignored=[1.0], dtype=[torch.float16]),
+        *cases(rows=[0], cols=[64], reduction=REDUCTIONS, smoothing=[0.0], dtype=[torch.bfloat16]),
+    ),
+    probe_cases=(
+        *cases(rows=[33], cols=[100], reduction=["none"], smoothing=[0.1], dtype=DTYPES),
+        *cases(rows=[2], cols=[LONG], reduction=["none"], smoothing=[0.0], ignored=[0.0]),
+    ),
+    rejects=(
+        ("target of another length", lambda device: tensors(device, (4, 8), 3)),
+        ("target of int32", lambda device: tensors(device, (4, 8), 4, dtype=torch.int32)),
+        ("target that is no tensor", lambda device: {"x": torch.zeros(8, device=device), "target": 3}),
+        ("x with classes in the middle", lambda device: tensors(device, (4, 8, 3), (4, 3))),
+        ("x without a class", lambda device: tensors(device, (4, 0), 4)),
+        ("x of integers", lambda device: {**tensors(device, (4, 8), 4), "x": torch.zeros(4, 8).long().to(device)}),
+        ("a reduction that does not exist", lambda device: tensors(device, (4, 8), 4, reduction="max")),
+        ("a smoothing above 1", lambda device: tensors(device, (4, 8), 4, label_smoothing=1.5)),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

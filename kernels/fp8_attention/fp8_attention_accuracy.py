@@ -1,0 +1,120 @@
+"""Accuracy of fp8_attention: every scaling and format, sides around blocks and groups, grouped heads, both orders of v.
+
+In Triton's interpreter the kernel multiplies in float32: indices, masks, scales and the rounding of the weights are
+checked there, but not what tensor cores make of float8, nor how precisely they sum.
+"""
+
+import perfci
+import torch
+from fp8_attention_baseline import fp8_attention as reference, make_inputs, quantised
+from fp8_attention_triton import fp8_attention as kernel
+
+import _quant
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+OUT = [torch.bfloat16, torch.float16, torch.float32]
+SCALING = ["tensor", "channel", "group"]
+CAUSAL_V = {"parts": ["v"], "causal": [True]}
+
+
+def shapes(batch=1, heads=1, key_heads=1, dtype=E4M3, **axes):
+    return perfci.grid(batch=[batch], heads=[heads], key_heads=[key_heads], **{"dtype": [dtype], **axes})
+
+
+def ones(*shape, dtype=torch.float32):
+    return lambda device: torch.ones(shape, device=device).to(dtype)
+
+
+def wrong(**others):
+    """A function of the device that makes such inputs."""
+
+    def make(device):
+        made = make_inputs(1, 4, 2, 8, 8, 16, "tensor", E4M3, torch.bfloat16, device, 1)
+        return made | {name: value(device) if callable(value) else value for name, value in others.items()}
+
+    return make
+
+
+def finite_inputs(**case):
+    """As make_inputs; a cast that does not saturate makes NaN, which answers that are NaN on both sides would hide."""
+    made = make_inputs(**case)
+    if lost := [name for name in "qkv" if not made[name].to(torch.float32).isfinite().all()]:
+        raise ValueError(f"make_inputs: {', '.join(lost)} hold NaN or infinity, so the cast to float8 did not saturate")
+    return made
+
+
+def stored(heads, tokens, width, scaling, dtype, device, seed):
+    """q, k and v by the scaling of make_inputs: tokens or channels of unlike size, of the order of 1 at most."""
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def sized(of_tokens, of_channels):
+        values = torch.randn((1, heads, tokens, width), generator=generator, device=device)
+        for shape in ((1, 1, tokens, 1),) * of_tokens + ((1, 1, 1, width),) * of_channels:
+            values = values * (0.5 + torch.rand(shape, generator=generator, device=device))
+        return values * 0.25
+
+    group = (1, 1, _quant.GROUP, width) if scaling == "group" else None
+    sources = {"q": (sized(True, False), "row"), "k": (sized(True, False), "row"), "v": (sized(False, True), "column")}
+    return {
+        name: perfci.Stored(source, *quantised(source, dtype, scaling, fine), group=group)
+        for name, (source, fine) in sources.items()
+    }
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=finite_inputs,
+    cases=(
+        *shapes(queries=[64], keys=[64], width=[64], scaling=["tensor"], out_dtype=OUT),
+        *shapes(1, 4, 2, queries=[9], keys=[270], width=[32], scaling=SCALING, out_dtype=OUT[2:], causal=[True]),
+        *shapes(2, 2, 1, queries=[35], keys=[70], width=[20], scaling=SCALING[1:], out_dtype=OUT[2:]),
+        *shapes(queries=[150], keys=[140], width=[16], scaling=["tensor", "group"], out_dtype=OUT[2:], causal=[True]),
+        *shapes(1, 2, 1, queries=[20], keys=[140], width=[32], scaling=SCALING, out_dtype=OUT[:1], **CAUSAL_V),
+        *shapes(
+            1, 2, 1, E5M2, queries=[33], keys=[70], width=[24], scaling=SCALING[:1], out_dtype=OUT[1:2], **CAUSAL_V
+        ),
+        *shapes(queries=[33], keys=[130], width=[24], scaling=SCALING[1:], out_dtype=OUT[2:], along_keys=[False]),
+        *shapes(1, 2, 1, E5M2, queries=[20], keys=[140], width=[48], scaling=SCALING[1:], out_dtype=OUT[2:]),
+        *shapes(queries=[1, 17], keys=[1, 31], width=[1], scaling=["channel"], out_dtype=OUT[2:]),
+        *shapes(queries=[17], keys=[35], width=[128, 256], scaling=["group"], out_dtype=OUT[:1]),
+        *shapes(queries=[0, 5], keys=[0, 7], width=[16], scaling=["group"], out_dtype=OUT[:1]),
+        *shapes(0, queries=[4], keys=[4], width=[16], scaling=["channel"], out_dtype=OUT[:1]),
+    ),
+    probe_cases=(
+        *shapes(1, 2, 1, queries=[9], keys=[18], width=[16], scaling=SCALING, out_dtype=OUT[2:]),
+        *shapes(1, 2, 1, queries=[9], keys=[18], width=[16], scaling=["channel"], out_dtype=OUT[:1], parts=["v"]),
+    ),
+    # Not infinite ones: an infinite scale makes infinities of answers near 0, whose sign rounding decides.
+    values=("normal", "zeros", "ones", "tiny", "large", "subnormal", "nan", "cancellation"),
+    # A weight p of a key is rounded to 4 bits (e4m3), by a share d of at most 1/16, evenly spread over its binade:
+    # 0.026 of p, root mean square. What it adds to an output is p d v / sum(p): at worst, of two keys alike, 1/32 of v,
+    # of many keys far less. Values are some 0.5 in size, at most 5; of e5m2, whose d is twice as large, half of that.
+    tolerance={"float32": (2e-3, 0.1), "float16": (2e-3, 0.1), "bfloat16": (8e-3, 0.1)},
+    uses_dot=True,
+    widens=True,
+    quantised=perfci.Quantised(
+        store=stored, cases=perfci.grid(heads=[2], tokens=[300], width=[64], scaling=SCALING, dtype=[E4M3, E5M2])
+    ),
+    rejects=(
+        ("q of float32", wrong(q=ones(1, 4, 8, 16))),
+        ("v of bfloat16", wrong(v=ones(1, 2, 8, 16, dtype=torch.bfloat16))),
+        ("v of bytes", wrong(v=ones(1, 2, 8, 16, dtype=torch.int8))),
+        ("q and k of two formats", wrong(k=ones(1, 2, 8, 16, dtype=E5M2))),
+        ("q quantised, k not", wrong(scale_k=None)),
+        ("float8 without scales", wrong(scale_q=None, scale_k=None)),
+        ("q with three dimensions", wrong(q=ones(4, 8, 16, dtype=E4M3))),
+        ("k and v of two lengths", wrong(v=ones(1, 2, 9, 16, dtype=E4M3))),
+        ("widths that differ", wrong(q=ones(1, 4, 8, 32, dtype=E4M3))),
+        ("key heads that do not divide the heads", wrong(q=ones(1, 3, 8, 16, dtype=E4M3))),
+        ("a scale of float16", wrong(scale_v=ones(dtype=torch.float16))),
+        ("a scale that is a number", wrong(scale_v=0.5)),
+        ("scales of v by token", wrong(scale_v=ones(1, 2, 8, 1))),
+        ("scales of q by channel", wrong(scale_q=ones(1, 4, 1, 16))),
+        ("scales of k for the heads of q", wrong(scale_k=ones(1, 4, 8, 1))),
+        ("a scale of nothing", wrong(scale=0.0)),
+        ("an output of float8", wrong(out_dtype=E4M3)),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

@@ -1,0 +1,40 @@
+"""Accuracy of gelu: both forms, lengths around the edges of its tiles, every rank, strides, and both tails."""
+
+import perfci
+import torch
+from gelu_baseline import gelu as reference, make_inputs
+from gelu_triton import gelu as kernel
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+BOTH = ["none", "tanh"]
+
+
+def transposed_batch(device):
+    return {"x": torch.zeros(4, 3, 8, device=device).transpose(0, 1)}
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *perfci.grid(shape=[1, 1023, 1024, 1025], approximate=BOTH, dtype=DTYPES),
+        *perfci.grid(shape=[40009], approximate=BOTH, dtype=[torch.bfloat16, torch.float32]),
+        *perfci.grid(shape=[(), (7, 131), (2, 1, 5)], approximate=BOTH, dtype=[torch.float16]),
+        *perfci.grid(shape=[0, (3, 0)], approximate=["none"], dtype=[torch.float16]),
+    ),
+    probe_cases=perfci.grid(shape=[(33, 100)], approximate=BOTH, dtype=DTYPES),
+    # Past 2^31 and 2^32 elements: where 32-bit indexes turn negative, or come round again.
+    large_cases=perfci.grid(shape=[2**32 + 1025], approximate=["none"], dtype=[torch.bfloat16]),
+    rejects=(
+        (
+            "an approximation that does not exist",
+            lambda device: {"x": torch.ones(8, device=device), "approximate": "erf"},
+        ),
+        ("x of integers", lambda device: {"x": torch.zeros(8, dtype=torch.int32, device=device)}),
+        ("x that is no tensor", lambda device: {"x": 1.0}),
+        ("x with transposed leading dimensions", transposed_batch),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

@@ -1,0 +1,56 @@
+"""Accuracy of layer_norm: row lengths around powers of two, rows too long for one tile, few and many of them.
+
+No `reduces`: sums are added up as a tree in float32, and each difference to the mean is as exact as the row's elements.
+"""
+
+import perfci
+import torch
+from layer_norm_baseline import layer_norm as reference, make_inputs
+from layer_norm_triton import layer_norm as kernel
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+BEYOND_ONE_TILE = 40009
+"""Columns; more than any device's `tile_elements`, and a prime."""
+
+
+def tensors(device, x_shape, weight_shape, **options):
+    x, weight = (torch.zeros(shape, device=device) for shape in (x_shape, weight_shape))
+    return {"x": x, "weight": weight, "bias": torch.zeros(x_shape[-1:], device=device), **options}
+
+
+def transposed_batch(device):
+    return {"x": torch.zeros(4, 3, 8, device=device).transpose(0, 1)}
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], affine=["both"], stats=[True], dtype=[torch.float32]),
+        *perfci.grid(rows=[131], cols=[61], affine=["both"], stats=[False], dtype=DTYPES),
+        *perfci.grid(rows=[5], cols=[700], affine=["weight", "bias", "none"], stats=[True], dtype=[torch.float16]),
+        *perfci.grid(rows=[1, 2], cols=[BEYOND_ONE_TILE], affine=["both"], stats=[True], dtype=DTYPES),
+        *perfci.grid(rows=[(), (2, 1, 5)], cols=[100], affine=["both"], stats=[True], dtype=[torch.bfloat16]),
+        *perfci.grid(rows=[0], cols=[64], affine=["both"], stats=[True], dtype=[torch.bfloat16]),
+        *perfci.grid(rows=[3, (2, 0)], cols=[0], affine=["none"], stats=[False], dtype=[torch.float32]),
+    ),
+    probe_cases=perfci.grid(rows=[33], cols=[100], affine=["both"], stats=[True], dtype=DTYPES),
+    # Past 2^31 and 2^32 elements: where 32-bit indexes turn negative, or come round again.
+    large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], affine=["both"], stats=[True], dtype=[torch.bfloat16]),
+    rejects=(
+        ("weight of another length", lambda device: tensors(device, (4, 8), 7)),
+        ("weight with two dimensions", lambda device: tensors(device, (4, 8), (1, 8))),
+        (
+            "weight of another dtype",
+            lambda device: {**tensors(device, (4, 8), 8), "x": torch.ones(4, 8).half().to(device)},
+        ),
+        ("a negative eps", lambda device: tensors(device, (4, 8), 8, eps=-1.0)),
+        ("statistics of no columns", lambda device: tensors(device, (4, 0), 0, stats=True)),
+        ("x without a dimension", lambda device: {"x": torch.zeros((), device=device)}),
+        ("x of integers", lambda device: {"x": torch.zeros(4, 8, dtype=torch.int32, device=device)}),
+        ("x with transposed leading dimensions", transposed_batch),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

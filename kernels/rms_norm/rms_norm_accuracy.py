@@ -1,0 +1,55 @@
+"""Accuracy of rms_norm: row lengths around powers of two, rows too long for one tile, few and many of them.
+
+No `reduces`: an output's error is relative to it, since the float32 sum is of squares added up as a tree.
+"""
+
+import perfci
+import torch
+from rms_norm_baseline import make_inputs, rms_norm as reference
+from rms_norm_triton import rms_norm as kernel
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+BEYOND_ONE_TILE = 40009
+"""Columns; more than any device's `tile_elements`, and a prime."""
+
+
+def tensors(device, x_shape, weight_shape, **options):
+    return {"x": torch.zeros(x_shape, device=device), "weight": torch.zeros(weight_shape, device=device), **options}
+
+
+def transposed_batch(device):
+    return {"x": torch.zeros(4, 3, 8, device=device).transpose(0, 1)}
+
+
+accuracy = perfci.Accuracy(
+    kernel=kernel,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=(
+        *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], weighted=[True], stats=[True], dtype=[torch.float32]),
+        *perfci.grid(rows=[131], cols=[61], weighted=[True], stats=[False], dtype=DTYPES),
+        *perfci.grid(rows=[5], cols=[700], weighted=[False], stats=[True], dtype=[torch.float16]),
+        *perfci.grid(rows=[1, 2], cols=[BEYOND_ONE_TILE], weighted=[True], stats=[True], dtype=DTYPES),
+        *perfci.grid(rows=[(), (2, 1, 5)], cols=[100], weighted=[True], stats=[True], dtype=[torch.bfloat16]),
+        *perfci.grid(rows=[0], cols=[64], weighted=[True], stats=[True], dtype=[torch.bfloat16]),
+        *perfci.grid(rows=[3, (2, 0)], cols=[0], weighted=[False], stats=[False], dtype=[torch.float32]),
+    ),
+    probe_cases=perfci.grid(rows=[33], cols=[100], weighted=[True], stats=[True], dtype=DTYPES),
+    # Past 2^31 and 2^32 elements: where 32-bit indexes turn negative, or come round again.
+    large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], weighted=[True], stats=[True], dtype=[torch.bfloat16]),
+    rejects=(
+        ("weight of another length", lambda device: tensors(device, (4, 8), 7)),
+        ("weight with two dimensions", lambda device: tensors(device, (4, 8), (1, 8))),
+        (
+            "weight of another dtype",
+            lambda device: {**tensors(device, (4, 8), 8), "x": torch.ones(4, 8).half().to(device)},
+        ),
+        ("a negative eps", lambda device: tensors(device, (4, 8), 8, eps=-1.0)),
+        ("statistics of no columns", lambda device: tensors(device, (4, 0), 0, stats=True)),
+        ("x without a dimension", lambda device: {"x": torch.zeros((), device=device)}),
+        ("x of integers", lambda device: {"x": torch.zeros(4, 8, dtype=torch.int32, device=device)}),
+        ("x with transposed leading dimensions", transposed_batch),
+    ),
+)
+if __name__ == "__main__":
+    perfci.main(accuracy)

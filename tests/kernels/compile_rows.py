@@ -1,0 +1,43 @@
+"""Compiles pointwise ops, norms and cross_entropy for an H200 without one, by the cases of their performance suites.
+
+Prints what became of each launch as JSON; a process of its own, since such a process is spent for anything else.
+"""
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+
+from perfci.device.targets import LINE_FREE, target_named
+
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+OPS = ("vector_add", "gelu", "layer_norm", "rms_norm", "cross_entropy")
+
+
+def main():
+    os.environ.update(LINE_FREE)
+    os.environ.pop("TRITON_INTERPRET", None)
+    from perfci.device import offline
+
+    offline.install(target_named("sm_90"))
+    sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in OPS)]
+    print(json.dumps([facts for op in OPS for facts in _launches(op)]))
+
+
+def _launches(op):
+    import compile_offline
+
+    import perfci
+    from perfci.device import offline
+
+    suite = importlib.import_module(f"{op}_performance").performance
+    for case in suite.cases:
+        inputs = suite.make_inputs(**case, device="cuda", seed=0)
+        seen = offline.compiled(lambda: suite.kernel(**inputs))  # noqa: B023
+        for facts in compile_offline._facts(seen):
+            yield {"op": op, "case": perfci.case_id(case), **facts}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+import itertools
+import json
+import math
+import random
+
+import conv2d_steps
+import pytest
+import torch
+from conv2d_baseline import conv2d as reference
+from conv2d_baseline import make_inputs
+
+from tests import triton_versions
+
+OP = "conv2d"
+ROOM = {torch.float32: (1.3e-6, 2e-5), torch.float16: (1e-3, 2e-4)}
+
+
+def inputs(images=2, channels=8, size=(6, 7), outputs=10, taps=3, dtype=torch.float16, **how):
+    return make_inputs(images, channels, size, outputs, taps, dtype, "cpu", 5, **how)
+
+
+def wide(made):
+    return {name: value.double() if torch.is_tensor(value) else value for name, value in made.items()}
+
+
+def check(module, made):
+    got, wanted = module.conv2d(**made), reference(**wide(made))
+    rtol, atol = ROOM[made["x"].dtype]
+    assert got.dtype == made["x"].dtype
+    torch.testing.assert_close(got.double(), wanted, rtol=rtol, atol=atol)
+    return got
+
+
+def h200():
+    import _launch
+
+    return _launch.Limits(**_launch._read("nvidia-h200"))
+
+
+def combinations(count):
+    """Small convolutions whose steps differ along both sides, the same ones each time."""
+    choose = random.Random(3)
+    for index in range(count):
+        groups = choose.choice([1, 1, 1, 4])
+        case = {
+            "channels": groups if groups > 1 else choose.choice([1, 4, 5, 8, 24, 32, 64]),
+            "size": (choose.randint(5, 9), choose.randint(5, 9)),
+            "outputs": groups * choose.choice([1, 3]) if groups > 1 else choose.choice([1, 8, 20]),
+            "taps": (choose.randint(1, 3), choose.randint(1, 3)),
+            "dtype": choose.choice([torch.float32, torch.float16]),
+            "last": choose.random() < 0.6,
+            "bias": choose.random() < 0.5,
+            "groups": groups,
+            "stride": choose.choice([1, (1, 2), (3, 1)]),
+            "padding": choose.choice([0, (1, 2), (2, 0)]),
+            "dilation": choose.choice([1, (2, 1), (1, 2)]),
+            "activation": choose.choice([None, "relu"]),
+        }
+        yield pytest.param(case, id=str(index))
+
+
+def test_agrees_with_the_reference_in_float64(case, suite, module):
+    check(module, suite.make_inputs(**case, device="cpu", seed=7))
+
+
+@pytest.mark.parametrize("how", [*combinations(30)])
+def test_steps_may_differ_along_both_sides(how, module):
+    check(module, inputs(**how))
+
+
+def test_says_what_is_wrong_with_its_arguments(reject, module):
+    with pytest.raises((TypeError, ValueError), match=r"conv2d: .* but"):
+        module.conv2d(**reject("cpu"))
+
+
+def test_steps_may_come_in_lists(module):
+    made = inputs(stride=(2, 1), padding=(0, 1))
+
+    assert torch.equal(module.conv2d(**made), module.conv2d(**made | {"stride": [2, 1], "padding": [0, 1]}))
+
+
+VIEWS = {
+    "contiguous": lambda x: x,
+    "channels-last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "width first": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
+    "gaps": lambda x: torch.stack([x, x], -1)[..., 0],
+    "channels of more": lambda x: torch.cat([x, x], 1).contiguous(memory_format=torch.channels_last)[:, : x.shape[1]],
+    "one image": lambda x: x[:1].expand(x.shape),
+    "one row": lambda x: x[:, :, :1].expand(x.shape),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("of_x", "of_weight"), [*itertools.product(VIEWS, ["contiguous", "channels-last", "gaps"])])
+def test_any_strides_are_taken_and_answers_lie_as_pytorchs_do(of_x, of_weight, dtype, module):
+    made = inputs(size=(4, 5), taps=(2, 3), dtype=dtype, padding=1)
+    made |= {"x": VIEWS[of_x](made["x"]), "weight": VIEWS[of_weight](made["weight"])}
+
+    got = check(module, made)
+
+    usual = reference(**made)
+    assert got.is_contiguous() == usual.is_contiguous()
+    order = {"memory_format": torch.channels_last}
+    assert got.is_contiguous(**order) == usual.is_contiguous(**order)
+
+
+@pytest.mark.parametrize("how", [{}, {"padding": 1}, {"taps": 1, "stride": 2}, {"size": (1, 1), "taps": 1}])
+@pytest.mark.parametrize("channels", [1, 8])
+def test_answers_of_ambiguous_order_lie_as_pytorchs_do(channels, how, module):
+    for last, outputs in itertools.product((False, True), (1, 6)):
+        made = inputs(channels=channels, outputs=outputs, last=last, **how)
+        assert module.conv2d(**made).stride() == reference(**made).stride()
+
+
+@pytest.fixture
+def paths(module, monkeypatch):
+    """Names of the ways that calls took."""
+    seen = []
+    for name in ("by_box", "by_pointers", "_depthwise"):
+        usual = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, usual=usual, name=name: seen.append(name) or usual(*given))
+    return seen
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize(
+    ("how", "path"),
+    [
+        ({"channels": 32}, "by_box"),
+        ({"channels": 32, "dilation": 2, "padding": 3}, "by_box"),
+        ({"channels": 32, "last": False}, "by_box"),
+        ({"channels": 32, "taps": 1, "stride": 2}, "by_box"),
+        ({"channels": 32, "stride": 2}, "by_pointers"),
+        ({"channels": 40}, "by_pointers"),
+        ({"channels": 32, "dtype": torch.float32}, "by_pointers"),
+        ({"channels": 4, "outputs": 4, "groups": 4}, "_depthwise"),
+    ],
+)
+def test_descriptors_copy_whole_runs_of_channels_at_stride_1(how, path, module, paths):
+    check(module, inputs(**{"last": True, **how}))
+
+    assert paths == [path]
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize("how", [{}, {"taps": 1, "padding": 0}, {"last": False}, {"outputs": 9}, {"dilation": (1, 2)}])
+def test_descriptors_and_pointers_give_the_same(how, module, monkeypatch, paths):
+    import _tma
+
+    made = inputs(**{"channels": 32, "last": True, "padding": 1, "bias": True, "activation": "relu", **how})
+    by_descriptor = module.conv2d(**made)
+    monkeypatch.setattr(_tma, "available", lambda *_: False)
+
+    torch.testing.assert_close(module.conv2d(**made), by_descriptor, rtol=1e-3, atol=2e-4)
+    assert paths == ["by_box", "by_pointers"]
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize("split", [1, 2])
+@pytest.mark.parametrize(("block_m", "block_n", "block_k"), [(32, 32, 32), (64, 64, 64), (128, 128, 32)])
+def test_tiles_of_every_size_cover_the_answer(block_m, block_n, block_k, split, module, only, monkeypatch):
+    only(processors=2)
+    config = module.Config(block_m, block_n, block_k, 2, 4, 2, persistent=True, tma=True, split=split)
+    monkeypatch.setattr(module, "choose_config", lambda *_: config)
+
+    check(module, inputs(3, 64, (5, 4), 72, (1, 3), last=True, padding=1))
+    check(module, inputs(3, 64, (7, 5), 72, (1, 3), last=True, padding=1, stride=2))
+    check(module, inputs(3, 24, (7, 5), 72, (1, 3), padding=1, stride=2))
+
+
+@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
+@pytest.mark.parametrize("how", [{"channels": 32}, {"channels": 5}, {"channels": 20, "outputs": 20, "groups": 20}])
+def test_few_programs_still_do_every_tile(how, fields, only, module):
+    only(**fields)
+
+    check(module, inputs(3, size=(7, 5), padding=1, **{"outputs": 70, **how}))
+
+
+def test_offsets_of_64_bits_give_the_same(module, monkeypatch):
+    cases = [{"channels": 5, "dtype": torch.float32}, {"channels": 40}, {"channels": 4, "outputs": 8, "groups": 4}]
+    narrow = [module.conv2d(**inputs(**how, stride=(1, 2), last=True)) for how in cases]
+    monkeypatch.setattr(module, "_far", lambda *_: True)
+
+    for how, wanted in zip(cases, narrow, strict=True):
+        assert torch.equal(module.conv2d(**inputs(**how, stride=(1, 2), last=True)), wanted)
+
+
+def test_strides_beyond_32_bits_are_reached(module):
+    far = 2**30 + 64
+    x = torch.empty(2 * far + 200).as_strided((3, 2, 3, 3), (far, 9, 3, 1))  # 8 GiB, three pages of it touched
+    x.copy_(torch.randn(3, 2, 3, 3, generator=torch.Generator().manual_seed(1)))
+
+    check(module, {"x": x, "weight": inputs(channels=2, dtype=torch.float32)["weight"]})
+
+
+@pytest.mark.parametrize("how", [{"channels": 32}, {"channels": 5}, {"channels": 4, "groups": 4, "outputs": 4}])
+def test_memory_beside_the_inputs_mixes_in_nothing(how, guarded, module):
+    made = inputs(padding=2, dtype=torch.float32, **how)
+
+    check(module, {name: guarded(value) if torch.is_tensor(value) else value for name, value in made.items()})
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("how", [{"channels": 32}, {"channels": 5}, {"channels": 4, "groups": 4, "outputs": 4}])
+def test_writes_its_output_fully_and_nothing_beside_it(how, last, module, outputs):
+    check(module, inputs(padding=1, last=last, **how))
+
+    assert all((buffer[:64] == -1).all() and (buffer[-64:] == -1).all() for buffer in outputs)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_what_a_kernel_does_not_reach_mixes_in_nothing(value, module):
+    """Neither the padding's zeros nor weights beyond the last channel meet a value that is not finite."""
+    for channels, dtype in ((32, torch.float16), (5, torch.float16), (5, torch.float32)):
+        made = inputs(1, channels, (5, 5), 3, dtype=dtype, last=True, padding=1)
+        made["x"][0, :, 0, 0] = value
+
+        reached = module.conv2d(**made).isfinite().logical_not().any(1)[0]
+
+        assert reached[:2, :2].all() and int(reached.sum()) == 4
+
+
+def test_launches_nothing_for_no_images(module, monkeypatch):
+    for name in ("_box_kernel", "_conv_kernel", "_depthwise_kernel", "_pack_kernel"):
+        if name != "_box_kernel":  # which says whether this is the interpreter
+            monkeypatch.setattr(module, name, None)
+
+    assert module.conv2d(**inputs(images=0)).shape == (0, 10, 4, 5)
+
+
+@pytest.mark.parametrize("shape", [(32, 28, 28), (1, 1, 1000), (256, 7, 7), (3, 5, 9), (1, 1, 1), (16, 14, 14)])
+@pytest.mark.parametrize("pixels", [16, 64, 128, 256])
+def test_boxes_hold_a_tiles_pixels_and_waste_least(shape, pixels, module):
+    tile = module.box(*shape, pixels)
+
+    sides = [2**i for i in range(9)]
+    others = [each for each in itertools.product(sides, repeat=3) if math.prod(each) == pixels]
+    assert math.prod(tile) == pixels
+    assert tile in others
+    assert module._cover(shape, tile) == min(module._cover(shape, each) for each in others)
+
+
+def test_the_first_tuned_entry_that_holds_the_shape_is_taken(module, tmp_path, monkeypatch):
+    import _launch
+
+    plain = module.FALLBACK[2]._asdict()
+    entries = [
+        {"itemsize": 4, "config": plain | {"group_m": 1}},
+        {"itemsize": 2, "box": True, "outputs_max": 64, "config": plain | {"group_m": 2, "block_k": 64}},
+        {"itemsize": 2, "terms_max": 512, "config": plain | {"group_m": 3}},
+        {"itemsize": 2, "config": plain | {"group_m": 4}},
+    ]
+    (tmp_path / "nvidia-h200.json").write_text(json.dumps({"configs": entries}))
+    monkeypatch.setattr(module, "TUNED", tmp_path)
+    module.choose_config.cache_clear()
+
+    def chosen(itemsize, is_box, channels=32, outputs=64):
+        shape = module.Shape(1, channels, 8, 8, outputs, 3, 3, 8, 8, 1, 1, 1, 1, 1, 1)
+        return module.choose_config(shape, itemsize, h200(), is_box)
+
+    assert [chosen(4, False).group_m, chosen(2, True).group_m, chosen(2, False).group_m] == [1, 2, 3]
+    assert chosen(2, False, channels=64).group_m == 4
+    assert chosen(2, True).block_k == 32  # of 64, as the channels are 32
+    assert chosen(2, True, outputs=65) == module.FALLBACK_TMA._replace(block_k=32)
+    module.choose_config.cache_clear()
+    _launch.tuned.cache_clear()
+
+
+def test_every_committed_config_fits_its_device(module):
+    import _launch
+
+    for path in (path for path in module.TUNED.glob("*.json") if path.stem != "space"):
+        limits = _launch.Limits(**_launch._read(path.stem))
+        for entry in _launch.tuned(module.TUNED, path.stem):
+            config, size = module.Config(**entry["config"]), entry["itemsize"]
+            assert (config.block_m + config.block_n) * config.block_k * config.stages * size <= limits.shared_bytes
+            assert config.block_m * config.block_n <= limits.tile_elements
+            assert config.tma or not entry.get("box")
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize("variant", conv2d_steps.VARIANTS)
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("how", [{"padding": 1}, {"taps": 1}, {"dilation": (1, 2), "padding": (0, 2)}])
+def test_every_variant_gives_the_references_answer(how, last, variant):
+    made = inputs(channels=32, last=last, bias=True, activation="relu", **how)
+
+    got = conv2d_steps.conv2d_step(variant=variant, **made)
+
+    torch.testing.assert_close(got.double(), reference(**wide(made)), rtol=1e-3, atol=3e-4)
+    assert got.is_contiguous() == (not last)
+
+
+@pytest.mark.parametrize("variant", ["im2col", "pointers"])
+def test_variants_without_descriptors_take_any_convolution(variant):
+    for how in (
+        {"channels": 5, "stride": (2, 1), "padding": 1},
+        {"dtype": torch.float32, "channels": 3, "dilation": 2},
+    ):
+        made = inputs(**how)
+        rtol, atol = ROOM[made["x"].dtype]
+        got = conv2d_steps.conv2d_step(variant=variant, **made)
+        torch.testing.assert_close(got.double(), reference(**wide(made)), rtol=rtol, atol=atol)
+    assert conv2d_steps.conv2d_step(variant=variant, **inputs(images=0)).shape == (0, 10, 4, 5)
+
+
+def test_variants_say_what_they_need():
+    with pytest.raises(ValueError, match=r"variant is 'fft', but has to be one of 'im2col', 'pointers', 'boxes'"):
+        conv2d_steps.conv2d_step(variant="fft", **inputs())
+    with pytest.raises(ValueError, match=r"variant boxes needs .* stride 1 .* Use pointers"):
+        conv2d_steps.conv2d_step(variant="boxes", **inputs(channels=32, stride=2))
+    with pytest.raises(ValueError, match=r"groups is 4, but has to be 1"):
+        conv2d_steps.conv2d_step(variant="im2col", **inputs(channels=4, outputs=4, groups=4))
+    with pytest.raises(ValueError, match=r"conv2d_step: stride is 0, but"):
+        conv2d_steps.conv2d_step(variant="im2col", **inputs() | {"stride": 0})

@@ -1,0 +1,269 @@
+"""Indices, masks, scales and how weights are rounded: the interpreter multiplies in float32, without tensor cores."""
+
+import itertools
+import json
+import math
+import random
+
+import fp8_attention_baseline as baseline
+import pytest
+import torch
+
+from tests import triton_versions
+
+OP = "fp8_attention"
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+ROOM = 0.1
+"""What rounding the weights may do: kernels/fp8_attention/fp8_attention_accuracy.py says why."""
+
+
+def inputs(heads=2, key_heads=1, queries=20, keys=30, width=16, scaling="tensor", dtype=E4M3, batch=1, **others):
+    sizes = batch, heads, key_heads, queries, keys, width
+    return baseline.make_inputs(*sizes, scaling, dtype, others.pop("out_dtype", torch.float32), "cpu", 5, **others)
+
+
+def wide(made):
+    return {name: value.float().double() if torch.is_tensor(value) else value for name, value in made.items()}
+
+
+def check(module, made, room=ROOM):
+    got = module.fp8_attention(**made)
+    assert got.is_contiguous() and got.dtype == made["out_dtype"]
+    wanted = defined(**made)
+    torch.testing.assert_close(got.double(), wanted, rtol=8e-3, atol=room)
+    return got
+
+
+def defined(q, k, v, scale_v, scale_q=None, scale_k=None, causal=False, scale=None, out_dtype=None, cast=None):
+    """The definition, query by query in float64. `cast`: a dtype that weights are rounded to, beside their maximum."""
+    out = torch.zeros(q.shape, dtype=torch.float64)
+    q, k, v = (_plain(*each) for each in ((q, scale_q), (k, scale_k), (v, scale_v)))
+    for b, head, i in itertools.product(*map(range, q.shape[:3])):
+        own, seen = head // (q.shape[1] // k.shape[1]), i + 1 + k.shape[2] - q.shape[2] if causal else k.shape[2]
+        if seen <= 0:
+            continue
+        scores = k[b, own, :seen] @ q[b, head, i] * (q.shape[3] ** -0.5 if scale is None else scale)
+        weights = torch.exp(scores - scores.max())
+        rounded = weights if cast is None else (weights * 2**8).float().to(cast).double() / 2**8
+        out[b, head, i] = rounded @ v[b, own, :seen] / weights.sum()
+    return out
+
+
+def _plain(values, scale):
+    values = values.float().double()
+    if scale is None or scale.ndim == 0:
+        return values * (1 if scale is None else scale)
+    tokens = values.shape[2]
+    places = torch.arange(tokens)
+    if scale.shape[2] not in {1, tokens}:
+        places = places // 128
+    return values * scale.double()[:, :, places if scale.shape[2] > 1 else slice(None)]
+
+
+def h200():
+    import _launch
+
+    return _launch.Limits(**_launch._read("nvidia-h200"))
+
+
+def test_agrees_with_the_definition(case, suite, module):
+    check(module, suite.make_inputs(**case, device="cpu", seed=7))
+
+
+def test_the_reference_is_the_definition(case, suite):
+    made = suite.make_inputs(**case, device="cpu", seed=7)
+    got = baseline.fp8_attention(**wide(made))
+
+    assert got.dtype is torch.float64
+    torch.testing.assert_close(got, defined(**made), rtol=1e-12, atol=1e-12)
+
+
+def test_says_what_is_wrong_with_its_arguments(reject, module):
+    with pytest.raises((TypeError, ValueError), match=r"fp8_attention: .* (but|to divide)"):
+        module.fp8_attention(**reject("cpu"))
+
+
+@pytest.mark.parametrize("dtype", [E4M3, E5M2])
+@pytest.mark.parametrize("scaling", ["tensor", "channel", "group"])
+def test_weights_are_rounded_as_pytorch_casts(scaling, dtype, module):
+    """To a part of what rounding itself does: only weights on the edge between two values may fall otherwise."""
+    made = inputs(queries=16, keys=32, width=32, scaling=scaling, dtype=dtype)
+    got = module.fp8_attention(**made).double()
+
+    emulated, exact = defined(**made, cast=dtype), defined(**made)
+
+    assert (got - emulated).norm() < 0.2 * (emulated - exact).norm()
+
+
+@pytest.mark.parametrize("dtype", [E4M3, E5M2])
+def test_equal_weights_are_exact(dtype, module):
+    made = inputs(queries=9, keys=150, dtype=dtype, scaling="group", causal=True)
+    made["q"] = torch.zeros_like(made["q"].float()).to(dtype)
+
+    check(module, made, room=2e-6)
+
+
+def combinations(count):
+    choose = random.Random(11)
+    for index in range(count):
+        heads, key_heads = choose.choice([(1, 1), (4, 2), (3, 1)])
+        case = {"heads": heads, "key_heads": key_heads, "queries": choose.randint(1, 40), "keys": choose.randint(1, 60),
+                "width": choose.randint(1, 40), "scaling": choose.choice(["tensor", "channel", "group"]),
+                "causal": choose.random() < 0.6, "along_keys": choose.random() < 0.5,
+                "parts": choose.choice(["qkv", "qkv", "v"]), "out_dtype": torch.float16}  # fmt: skip
+        yield pytest.param(case, id=str(index))
+
+
+@pytest.mark.parametrize("how", [*combinations(16)])
+def test_every_kind_of_tile_is_right(how, module, monkeypatch):
+    monkeypatch.setattr(module, "choose_config", lambda *_: module.Config(16, 16, 4, 1))
+
+    check(module, inputs(**how))
+
+
+@pytest.mark.parametrize("kinds", [*itertools.product(("tensor", "channel", "group"), repeat=3)], ids="-".join)
+def test_scales_of_every_kind_meet(kinds, module):
+    parts = [inputs(4, 2, 10, 140, 16, scaling=scaling) for scaling in kinds]
+    made = dict(parts[0])
+    for part, name in zip(parts, "qkv", strict=True):
+        made |= {name: part[name], f"scale_{name}": part[f"scale_{name}"]}
+
+    check(module, made)
+
+
+def test_scales_may_have_any_strides(module):
+    made = inputs(4, 2, 10, 140, 16, scaling="channel", batch=2)
+    turned = {
+        name: made[name].transpose(0, 1).contiguous().transpose(0, 1) for name in ("scale_q", "scale_k", "scale_v")
+    }
+    gaps = {name: torch.stack([made[name]] * 2, -1)[..., 0] for name in turned}
+
+    wanted = module.fp8_attention(**made)
+    assert torch.equal(module.fp8_attention(**made | turned), wanted)
+    assert torch.equal(module.fp8_attention(**made | gaps), wanted)
+
+
+def test_a_saturated_value_is_the_dtypes_largest(module):
+    """_quant saturates; the op takes what it stored."""
+    import _quant
+
+    made = inputs(queries=9, keys=30)
+    small = torch.tensor(0.0002)
+    stored, _, clipped = _quant.quantize(defined(**made).float()[:, :1].expand(1, 1, 9, 16), E4M3, scale=small)
+    made |= {"v": stored, "scale_v": small, "k": made["k"][:, :, :9], "causal": False}
+
+    assert clipped > 0.2
+    assert float(check(module, made).abs().max()) <= 448 * 0.0002 * (1 + 2**-4)
+
+
+@triton_versions.needs_descriptors
+def test_descriptors_and_pointers_give_the_same(module, monkeypatch):
+    import _tma
+
+    made = inputs(width=24, keys=70, queries=50, causal=True, scaling="channel")
+    rows = made | {name: torch.zeros(*made[name].shape[:3], 32).to(E4M3) for name in "qk"}
+    for name in "qk":  # rows of whole 16 bytes, so that all but the output has descriptors
+        rows[name].copy_(torch.nn.functional.pad(made[name].float(), (0, 8)))
+        rows[name] = rows[name][..., :24]
+    used = []
+    described = module._attention.described
+    monkeypatch.setattr(module._attention, "described", lambda *given: used.append(1) or described(*given))
+
+    by_descriptor = module.fp8_attention(**rows)
+    assert used
+    monkeypatch.setattr(_tma, "available", lambda *_: False)
+    used.clear()
+
+    assert torch.equal(module.fp8_attention(**rows), by_descriptor)
+    assert not used
+    assert torch.equal(module.fp8_attention(**rows | {"v": rows["v"].contiguous()}), by_descriptor)
+
+
+@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
+def test_few_programs_still_do_every_tile(fields, module, only):
+    only(**fields)
+
+    check(module, inputs(queries=70, keys=40, batch=2))
+
+
+def test_a_query_that_sees_nothing_gives_0(module):
+    got = check(module, inputs(queries=9, keys=6, causal=True))
+
+    assert not got[:, :, :3].any() and got[:, :, 3:].all()
+
+
+@pytest.mark.parametrize("sizes", [{"batch": 0}, {"queries": 0}, {"keys": 0}, {"heads": 0, "key_heads": 0}])
+@pytest.mark.parametrize("scaling", ["tensor", "channel", "group"])
+def test_nothing_in_gives_nothing_or_zeros(sizes, scaling, module, monkeypatch):
+    monkeypatch.setattr(module, "_fp8_attention_kernel", None)
+    made = inputs(scaling=scaling, **sizes)
+    got = module.fp8_attention(**made)
+
+    assert got.shape == made["q"].shape and not got.any()
+
+
+def test_nan_spoils_its_query_or_its_channel_alone(module):
+    made = inputs(1, 1, 9, 20)
+    made["q"].view(torch.uint8)[0, 0, 3, 5] = 127
+    spoiled = module.fp8_attention(**made).isnan()
+    assert spoiled[0, 0, 3].all() and int(spoiled.sum()) == 16
+
+    made = inputs(1, 1, 9, 20)
+    made["v"].view(torch.uint8)[0, 0, 3, 5] = 127
+    spoiled = module.fp8_attention(**made).isnan()
+    assert spoiled[0, 0, :, 5].all() and int(spoiled.sum()) == 9
+
+
+def test_memory_beside_the_output_is_left_alone(module, outputs):
+    check(module, inputs(queries=21, keys=33, width=12))
+
+    assert (outputs[0][:64] == -1).all() and (outputs[0][-64:] == -1).all()
+
+
+def test_a_device_without_float8_is_refused(module, only):
+    only(float8=False, key="nvidia-a100")
+
+    with pytest.raises(ValueError, match=r"nvidia-a100 has no tensor cores for float8\. Use attention there"):
+        module.fp8_attention(**inputs())
+
+
+def test_a_negative_scale_of_scores_is_refused(module):
+    for scale in (-1.0, math.inf, 0.0):
+        with pytest.raises(ValueError, match="fp8_attention: scale is"):
+            module.fp8_attention(**inputs() | {"scale": scale})
+
+
+def test_the_first_tuned_entry_that_holds_the_case_is_taken(module, tmp_path, monkeypatch):
+    import _launch
+
+    plain = module.FALLBACK[64]._asdict()
+    entries = [
+        {"queries_max": 16, "width_max": 64, "config": plain | {"stages": 1}},
+        {"width_max": 64, "parts": "v", "config": plain | {"stages": 2}},
+        {"width_max": 64, "causal": True, "config": plain | {"stages": 3}},
+        {"width_max": 64, "config": plain | {"stages": 4}},
+    ]
+    (tmp_path / "nvidia-h200.json").write_text(json.dumps({"configs": entries}))
+    monkeypatch.setattr(module, "TUNED", tmp_path)
+    module.choose_config.cache_clear()
+    asked = {(16, 64, "v", True): 1, (17, 64, "v", True): 2, (17, 64, "qkv", True): 3, (17, 64, "qkv", False): 4}
+    chosen = {key: module.choose_config(*key, h200()).stages for key in asked}
+    untuned = module.choose_config(17, 128, "v", True, h200())
+    module.choose_config.cache_clear()
+    _launch.tuned.cache_clear()
+
+    assert chosen == asked
+    assert untuned == module.FALLBACK[128]
+
+
+@pytest.mark.parametrize("key", ["generic", "nvidia-h200"])
+def test_every_case_finds_a_config_that_its_device_can_hold(key, module):
+    import _launch
+
+    limits = _launch.Limits(**_launch._read(key))
+    for queries, width, parts, causal in itertools.product((1, 17, 5000), (32, 64, 128, 256), ("v", "qkv"), (0, 1)):
+        config = module.choose_config(queries, width, parts, bool(causal), limits)
+        size = 1 if parts == "qkv" else 2
+        held = config.block_m * size + config.block_n * config.stages * (size + 1)
+        assert held * width <= limits.shared_bytes
+        assert module.GROUP % config.block_n == 0

@@ -1,0 +1,115 @@
+import pytest
+import torch
+from rms_norm_baseline import rms_norm as reference
+
+OP = "rms_norm"
+COLS = 2500
+
+
+@pytest.fixture
+def way(request, module, only, monkeypatch):
+    """How rows are cut: whole, walked by one program each, or shared by several."""
+    import _rows
+
+    def choose(rows, cols, *_):
+        chunks = -(-cols // 512)
+        parts = {"walked": 1, "shared": -(-chunks // 2)}
+        if request.param == "whole":
+            return _rows.Tile(2, 4096, 4, 1, 0, 0, 1)
+        return _rows.Tile(1, 512, 4, 1, 2, 128, parts[request.param])
+
+    monkeypatch.setattr(module, "choose_tile", choose)
+    return request.param
+
+
+EVERY_WAY = pytest.mark.parametrize("way", ["whole", "walked", "shared"], indirect=True)
+
+
+def right(module, x, weight=None, eps=1e-6):
+    """Answer and statistics are near float64's."""
+    got = module.rms_norm(x, weight, eps, stats=True)
+    wide = [None if value is None else value.double() for value in (x, weight)]
+    for one, exact in zip(got, reference(*wide, eps, True), strict=True):
+        torch.testing.assert_close(one.double(), exact, rtol=2e-6, atol=2e-5)
+    assert torch.equal(module.rms_norm(x, weight, eps), got[0])
+
+
+def test_agrees_with_the_reference_in_float64(case, suite):
+    inputs = suite.make_inputs(**case, device="cpu", seed=7)
+    got, exact = (each if isinstance(each, tuple) else (each,) for each in (suite.kernel(**inputs), _exact(inputs)))
+
+    rtol = {torch.float32: 1.3e-6, torch.float16: 1e-3, torch.bfloat16: 1.6e-2}[inputs["x"].dtype]
+    torch.testing.assert_close(got[0], exact[0].to(got[0].dtype), rtol=rtol, atol=1e-5)
+    for one, other in zip(got[1:], exact[1:], strict=True):
+        torch.testing.assert_close(one, other.float(), rtol=1.3e-6, atol=1e-5)
+
+
+def _exact(inputs):
+    return reference(**{name: value.double() if torch.is_tensor(value) else value for name, value in inputs.items()})
+
+
+def test_says_what_is_wrong_with_its_arguments(reject, module):
+    with pytest.raises((TypeError, ValueError), match=r"rms_norm: .* (but|no single row stride)"):
+        module.rms_norm(**reject("cpu"))
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("cols", [COLS, 1, 511, 1536])
+def test_every_way_of_cutting_rows_gives_the_same(way, cols, module):
+    generator = torch.Generator().manual_seed(cols)
+    x, weight = (torch.randn(shape, generator=generator) for shape in ((3, cols), (cols,)))
+
+    right(module, x, weight)
+    right(module, x[:, ::2], weight[::2])
+    right(module, x)
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("eps", [0.0, 1e-6, 0.5])
+def test_eps_is_added_to_the_mean_of_the_squares(way, eps, module):
+    _, rstd = module.rms_norm(torch.full((2, COLS), 0.001), None, eps, stats=True)
+
+    torch.testing.assert_close(rstd, torch.full((2, 1), (1e-6 + eps) ** -0.5))
+
+
+@EVERY_WAY
+def test_nan_and_infinity_stay_in_their_row(way, module):
+    x = torch.randn(4, COLS)
+    x[1, 7], x[2, -1] = float("nan"), float("inf")
+
+    got = module.rms_norm(x)
+
+    assert got[1].isnan().all() and not got[[0, 3]].isnan().any()
+    assert got[2, -1].isnan() and (got[2, :-1] == 0).all()  # as in torch: a finite number over infinity
+
+
+@EVERY_WAY
+def test_offsets_reach_beyond_32_bits(way, module):
+    far = 2**29 + 64  # itself within 32 bits
+    x = torch.empty(4 * far + 8, dtype=torch.float16).as_strided((5, 8), (far, 1))  # 4 GiB, five pages of it touched
+    x.copy_(torch.arange(40.0).view(5, 8) % 7)
+
+    torch.testing.assert_close(module.rms_norm(x), reference(x.float()).half())
+
+
+@EVERY_WAY
+def test_writes_its_outputs_fully_and_nothing_beside_them(way, module, guarded, outputs):
+    x, weight = guarded(torch.randn(3, COLS)), guarded(torch.randn(COLS))
+
+    assert not any(each.isnan().any() for each in module.rms_norm(x, weight, stats=True))
+    assert all((buffer == -1).sum() == 128 for buffer in outputs)
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
+def test_few_programs_still_do_every_row(way, fields, only, module):
+    only(**fields)
+
+    right(module, torch.randn(7, 600), torch.randn(600))
+
+
+def test_launches_nothing_for_an_empty_input(module, monkeypatch):
+    monkeypatch.setattr(module, "_rows_kernel", None)
+
+    assert [each.shape for each in module.rms_norm(torch.zeros(0, 8), stats=True)] == [(0, 8), (0, 1)]
+    assert module.rms_norm(torch.zeros(3, 0)).shape == (3, 0)

@@ -1,0 +1,133 @@
+"""conv2d and fp8_attention beyond Triton's interpreter: what the compiler makes of them, and a GPU."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import triton_versions
+
+pytestmark = pytest.mark.torch
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+
+
+# --- compiled for an H200 ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
+    script = Path(__file__).with_name("compile_conv2d_and_fp8_attention.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@triton_versions.needs_descriptors
+def test_no_register_is_spilled_and_launches_fit_the_device(compiled):
+    assert [launch for launch in compiled if launch["spilled"] > triton_versions.SPILLS] == []
+    assert all(launch["shared"] <= 232448 for launch in compiled)
+
+
+@pytest.mark.slow
+@triton_versions.needs_descriptors
+def test_convolutions_take_the_way_that_their_steps_allow(compiled):
+    kernels = {}
+    for launch in (launch for launch in compiled if launch["op"] == "conv2d"):
+        kernels.setdefault(launch["name"], []).append(launch["kernel"])
+
+    packed = ["_pack_kernel", "_pack_kernel"]
+    boxes = ("3x3", "3x3 few outputs", "odd outputs", "1x1", "1x1 stride 2")
+    assert kernels == {name: ["_box_kernel"] for name in boxes} | {
+        "3x3 by planes": [*packed, "_box_kernel"],
+        "3x3 stride 2": ["_conv_kernel"],
+        "first layer": [*packed, "_conv_kernel"],
+        "depthwise": ["_depthwise_kernel"],
+        "float32": ["_conv_kernel"],
+        "float32 by planes": ["_conv_kernel"],
+    }
+
+
+@pytest.mark.slow
+@triton_versions.needs_descriptors
+def test_tensor_cores_are_fed_without_passing_through_registers(compiled):
+    for launch in compiled:
+        if launch["kernel"] in {"_box_kernel", "_fp8_attention_kernel"}:
+            assert launch["warp_groups_multiply"] and launch["descriptors"], launch
+        if launch["kernel"] == "_conv_kernel":
+            assert launch["copies"], launch
+            assert launch["warp_groups_multiply"] == ("float32" not in launch["name"]), launch
+        assert launch["float8"] == (launch["op"] == "fp8_attention"), launch
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def op(request, monkeypatch):
+    """Kernel and baseline of an op."""
+    for folder in (KERNELS / request.param, KERNELS):
+        monkeypatch.syspath_prepend(str(folder))
+    return [importlib.import_module(f"{request.param}_{part}") for part in ("triton", "baseline")]
+
+
+def wide(made):
+    import torch
+
+    return {name: value.float().double() if torch.is_tensor(value) else value for name, value in made.items()}
+
+
+CASES = [
+    {"channels": 256, "outputs": 321, "padding": 1},
+    {"channels": 96, "outputs": 72, "padding": (2, 1), "dilation": (1, 2), "bias": True, "activation": "relu"},
+    {"channels": 96, "outputs": 72, "padding": 1, "stride": (1, 2), "bias": True},
+    {"channels": 35, "outputs": 40, "stride": 2, "padding": 2},
+    {"channels": 3, "outputs": 64, "taps": 7, "stride": 2, "padding": 3},
+    {"channels": 256, "outputs": 136, "taps": 1, "stride": (1, 2)},
+    {"channels": 48, "outputs": 96, "padding": 1, "groups": 48, "dilation": (2, 1)},
+]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("op", ["conv2d"], indirect=True)
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float32"])
+def test_convolutions_are_right_on_the_gpu(kind, last, case, op):
+    import torch
+
+    kernel, baseline = op
+    sizes = {"images": 9, "size": (33, 30), "taps": 3, "dtype": getattr(torch, kind), "last": last}
+    made = baseline.make_inputs(**sizes | case, device="cuda", seed=3)
+
+    got, wanted = kernel.conv2d(**made), baseline.conv2d(**wide(made))
+
+    assert got.is_contiguous(memory_format=torch.channels_last) == last
+    assert (got - wanted).norm() < max(torch.finfo(got.dtype).eps, 1e-6) * wanted.norm()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("op", ["fp8_attention"], indirect=True)
+@pytest.mark.parametrize("scaling", ["tensor", "channel", "group"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize(("width", "how"), [(128, {}), (64, {"parts": "v"}), (256, {}), (80, {"along_keys": False})])
+def test_float8_attention_is_right_on_the_gpu(width, how, kind, causal, scaling, op):
+    import torch
+
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("this GPU's tensor cores do not take float8")
+    kernel, baseline = op
+    sizes = {"batch": 2, "heads": 4, "key_heads": 2, "queries": 300, "keys": 515, "width": width, "scaling": scaling}
+    kinds = {"dtype": getattr(torch, kind), "out_dtype": torch.bfloat16}
+    made = baseline.make_inputs(**sizes, **kinds, device="cuda", seed=3, causal=causal, **how)
+
+    got, wanted = kernel.fp8_attention(**made), baseline.fp8_attention(**wide(made))
+
+    # Weights are rounded by 0.026 of themselves, root mean square; in e5m2 by twice as much.
+    assert (got - wanted).norm() < (0.05 if kind == "float8_e4m3fn" else 0.1) * wanted.norm()
