@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from perfci import revision
+from perfci.device.npu_host import NpuHost, look, traps
 from perfci.environment import PACKAGES, installed, telling
 from perfci.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.settings import Settings
@@ -61,6 +62,8 @@ class Facts:
     """the NVIDIA driver is loaded, whatever torch sees"""
     has_cann: bool = False
     """Ascend's toolkit is installed"""
+    npu: NpuHost = field(default_factory=NpuHost)
+    """what is there of Ascend's"""
     git: Reason | None = None
     """why git cannot tell the revision"""
     commit: str | None = None
@@ -90,6 +93,7 @@ def gather(
     environment = os.environ if variables is None else variables
     here = revision.read(settings.root)
     lock = settings.lock_folder or Path(tempfile.gettempdir())
+    has_nvidia = Path("/proc/driver/nvidia/version").exists()
     return Facts(
         python=platform.python_version(),
         packages=installed(PACKAGES),
@@ -98,8 +102,9 @@ def gather(
         state=state,
         device_failure=device_failure,
         timer=timer,
-        has_nvidia=Path("/proc/driver/nvidia/version").exists(),
+        has_nvidia=has_nvidia,
         has_cann="ASCEND_HOME_PATH" in environment or Path("/usr/local/Ascend/ascend-toolkit").exists(),
+        npu=look(environment, has_gpu=has_nvidia),
         git=here if isinstance(here, Reason) else None,
         commit=here.commit if isinstance(here, revision.Revision) else None,
         dirty=isinstance(here, revision.Revision) and here.dirty,
@@ -159,7 +164,7 @@ def _torch(facts: Facts) -> Iterator[Finding]:
     version = facts.packages.get("torch")
     if version is None:
         yield _problem("doctor_no_torch")
-    elif facts.has_nvidia and "+cpu" in version:
+    elif facts.has_nvidia and "+cpu" in version and "torch-npu" not in facts.packages:
         yield _problem("doctor_torch_without_cuda", version=version)
     else:
         yield _ok("doctor_torch", version=version, python=facts.python)
@@ -167,7 +172,7 @@ def _torch(facts: Facts) -> Iterator[Finding]:
 
 def _triton(facts: Facts) -> Iterator[Finding]:
     upstream, ascend = _triton_version(facts.packages), facts.packages.get("triton-ascend")
-    if upstream and ascend:  # both install into one folder, and pip notices nothing
+    if upstream and ascend and not facts.npu.triton_plugged:  # both install into one folder, and pip notices nothing
         yield _problem("doctor_two_tritons", triton=upstream, ascend=ascend)
     elif upstream or ascend:
         yield _ok("doctor_triton", name="Triton" if upstream else "triton-ascend", version=upstream or ascend)
@@ -200,6 +205,13 @@ def _ascend(facts: Facts) -> Iterator[Finding]:
     off = facts.variables.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0"
     if version and not facts.has_cann and not off:
         yield _problem("doctor_npu_without_cann", version=version)
+
+
+def _npu(facts: Facts) -> Iterator[Finding]:
+    told = facts.device_failure.kind if facts.device_failure else None
+    for trap in traps(facts.npu, opened=_is_npu(facts) and facts.device_failure is None):
+        if trap.reason.kind != told and not (trap.reason.kind == "doctor_npu_taken" and facts.state is not None):
+            yield Finding(Level.PROBLEM if trap.serious else Level.NOTE, trap.reason)
 
 
 def _nvml(facts: Facts) -> Iterator[Finding]:
@@ -243,7 +255,7 @@ def _quarantine(facts: Facts) -> Iterator[Finding]:
 
 def _timer(facts: Facts) -> Iterator[Finding]:
     if facts.timer == "event":
-        yield _note("doctor_timer_events")
+        yield _note("doctor_npu_timer_events" if _is_npu(facts) else "doctor_timer_events")
     elif facts.timer is not None:
         yield _ok("doctor_timer", timer=facts.timer)
 
@@ -263,7 +275,11 @@ def _state(facts: Facts) -> Iterator[Finding]:
         yield _problem("doctor_foreign", count=state.foreign_processes)
     if state.sm_clock_mhz is not None:
         facts_of = {"clock": state.sm_clock_mhz, "temperature": state.temperature_c, "power": state.power_w}
-        yield Finding(Level.OK, Reason("doctor_state", facts_of))
+        yield Finding(Level.OK, Reason("doctor_npu_state" if _is_npu(facts) else "doctor_state", facts_of))
+
+
+def _is_npu(facts: Facts) -> bool:
+    return facts.device is not None and facts.device.kind == "npu"
 
 
 # --- the project ------------------------------------------------------------------------------------------------------
@@ -297,7 +313,7 @@ def _thresholds(facts: Facts) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    _torch, _triton, _declared, _numpy, _ascend, _nvml, _variables, _device, _quarantine, _timer, _state,
+    _torch, _triton, _declared, _numpy, _ascend, _npu, _nvml, _variables, _device, _quarantine, _timer, _state,
     _repository, _folders, _thresholds,
 )  # fmt: skip
 

@@ -1,0 +1,243 @@
+"""Timer of the first tier on Ascend: the chip's own records, as torch_npu.profiler writes them to kernel_details.csv.
+
+Launches stand between perfci's flushes, as on CUDA. Copies by the chip's copy engine are no kernels: they stand in
+task_time_*.csv beside it, where the parser leaves that. Whatever is missing, cut off or not to be read ends the
+session with a DeviceError; no time is ever made up.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from perfci.device.activity import ActivitySession, Record, split_at_flushes
+from perfci.device.flush import NAME
+from perfci.device.npu_flush import NpuFlush
+from perfci.device.seam import Launch
+from perfci.errors import DeviceError
+from perfci.model import Reason
+
+DETAILS = "kernel_details.csv"
+"""Where the parser puts the kernels, below ASCEND_PROFILER_OUTPUT."""
+
+TASKS = "task_time_*.csv"
+"""Where CANN's own exporter puts all tasks, copies too, below PROF_*/mindstudio_profiler_output."""
+
+WAIT_S = 20.0
+"""The parser works in processes of its own; so long its file is waited for, each time."""
+
+RETRIES = 2
+"""How often the parser is asked again."""
+
+_POLL_S = 0.5
+
+_COLUMNS = {
+    "name": ("Name", "Op Name"),
+    "kind": ("Type", "OP Type"),
+    "core": ("Accelerator Core", "Task Type"),
+    "start": ("Start Time(us)", "Task Start Time(us)"),
+    "duration": ("Duration(us)", "Task Duration(us)"),
+    "stream": ("Stream ID", "Stream Id"),
+}
+"""Ours -> the columns' names, of kernel_details.csv and of the op_summary that it is made from."""
+
+_NEEDED = ("name", "start", "duration")
+
+_HOST_CORES = frozenset({"AI_CPU", "AICPU", "HOST_CPU"})
+"""Values of `Accelerator Core` of operations that no AI core computes."""
+
+_COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA|MEMSET", re.IGNORECASE)
+"""kernel_type of tasks that move memory."""
+
+
+@dataclass(frozen=True)
+class Row(Record):
+    """One kernel or copy; `core` is what computed it, where that is told."""
+
+    core: str = ""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether a CPU computed it in the AI cores' place."""
+        return self.core in _HOST_CORES
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_details(text: str) -> list[Row]:
+    """Kernels of a kernel_details.csv, in the file's order; raises ValueError that says what is wrong with it.
+
+    Times stand there in microseconds, start times with a tab behind them, so that spreadsheets leave them alone.
+    """
+    lines = list(csv.reader(text.removeprefix("\ufeff").splitlines()))
+    if not lines:
+        raise ValueError("it is empty")
+    header = [cell.strip() for cell in lines[0]]
+    places = {ours: place for ours, names in _COLUMNS.items() if (place := _place(header, names)) is not None}
+    if missing := [_COLUMNS[name][0] for name in _NEEDED if name not in places]:
+        raise ValueError(f"it has no column {missing[0]}")
+    rows = []
+    for number, cells in enumerate(lines[1:], 2):
+        if len(cells) != len(header):
+            raise ValueError(f"line {number} has {len(cells)} of {len(header)} columns")
+        rows.append(_row({ours: cells[place].strip() for ours, place in places.items()}, number))
+    return rows
+
+
+def read_copies(text: str) -> list[Row]:
+    """Copies of a task_time_*.csv; none where it is laid out otherwise, since kernels are told by another file."""
+    found = []
+    try:
+        for number, cells in enumerate(csv.DictReader(text.removeprefix("\ufeff").splitlines()), 2):
+            kind = (cells.get("kernel_type") or "").strip()
+            if _COPIES.search(kind):
+                told = {ours: (cells.get(theirs) or "").strip() for ours, theirs in _TASK_COLUMNS.items()}
+                found.append(replace(_row(told, number), name=kind, core=""))
+    except (ValueError, csv.Error):
+        return []
+    return found
+
+
+_TASK_COLUMNS = {"name": "kernel_name", "start": "task_start(us)", "duration": "task_time(us)", "stream": "stream_id"}
+
+
+def _place(header: Sequence[str], names: Iterable[str]) -> int | None:
+    return next((header.index(name) for name in names if name in header), None)
+
+
+def _row(cells: Mapping[str, str], number: int) -> Row:
+    start, duration = _nanoseconds(cells["start"], number), _nanoseconds(cells["duration"], number)
+    is_mark = NAME in (cells["name"], cells.get("kind")) or cells["name"].startswith(f"{NAME}_")
+    stream = cells.get("stream", "")
+    return Row(
+        start,
+        duration,
+        NAME if is_mark else cells["name"],
+        int(stream) if stream.isdigit() else 0,
+        cells.get("core", ""),
+    )
+
+
+def _nanoseconds(text: str, number: int) -> int:
+    """Of microseconds as text, which are too many digits for a float; one written as 1.7E+15 has lost its last ones."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite() or value < 0 or "E" in text.upper():
+        raise ValueError(f"line {number} has the time {text!r}")
+    return int(value * 1000)
+
+
+# --- a session --------------------------------------------------------------------------------------------------------
+
+
+class NpuActivitySession(ActivitySession):
+    """Queues launches between flushes; reads the chip's records when the profiler's files are parsed."""
+
+    def expected(self) -> int:
+        """Flushes and marks queued so far."""
+        return self._marks
+
+    def launches(self) -> Sequence[Launch]:
+        """Every launch in order; a launch's time is the sum of its kernels and copies."""
+        groups = split_at_flushes(self._records, self._marks)
+        plain = super().launches()
+        cpu = [_on_cpu(groups[mark]) for mark, _ in self._timed]
+        return [replace(launch, fell_back=name) for launch, name in zip(plain, cpu, strict=True)]
+
+
+def _on_cpu(records: Iterable[Record]) -> str | None:
+    return next((record.name for record in records if isinstance(record, Row) and record.on_cpu), None)
+
+
+@contextmanager
+def npu_profiler_session(
+    profiler: Any, flush: NpuFlush, synchronize: Callable[[], None], ready: Callable[[], None]
+) -> Iterator[NpuActivitySession]:
+    """Run one profiler session; `profiler` is torch_npu.profiler, `ready` is called when it has started.
+
+    One may be open in a process at a time. Raises DeviceError where the records are not to be had.
+    """
+    session = NpuActivitySession(flush, flush.mark)
+    with tempfile.TemporaryDirectory(prefix="perfci-npu-", ignore_cleanup_errors=True) as made:
+        folder = Path(made).resolve()  # the parser refuses links
+        with _profile(profiler, folder) as running:
+            synchronize()
+            running.step()  # from warming up to recording
+            ready()
+            yield session
+            session.pause()
+            # Kernels that are still queued when the step ends fall outside of it.
+            synchronize()
+            running.step()
+        session.finish(list(_collected(profiler, folder, session.expected())))
+
+
+def _profile(profiler: Any, folder: Path) -> Any:
+    config = profiler._ExperimentalConfig(
+        profiler_level=profiler.ProfilerLevel.Level1,
+        aic_metrics=profiler.AiCMetrics.AiCoreNone,
+        export_type=profiler.ExportType.Text,
+        data_simplification=False,  # else copies are thrown away with CANN's own files
+    )
+    return profiler.profile(
+        activities=[profiler.ProfilerActivity.NPU],
+        schedule=profiler.schedule(wait=0, warmup=1, active=1, repeat=1),
+        on_trace_ready=profiler.tensorboard_trace_handler(str(folder)),
+        experimental_config=config,
+    )
+
+
+def _collected(profiler: Any, folder: Path, expected: int) -> list[Row]:
+    """The session's records; asks the parser again where they are not there in time."""
+    wrong = Reason("npu_details_missing", {"file": DETAILS})
+    for attempt in range(RETRIES + 1):
+        if attempt:
+            _parse_again(profiler, folder)
+        found = _awaited(folder, expected)
+        if not isinstance(found, Reason):
+            return found
+        wrong = found
+    raise DeviceError(wrong.kind, **wrong.facts)
+
+
+def _parse_again(profiler: Any, folder: Path) -> None:
+    """The offline parser, on what the session has left; it says nothing of failing but that there is no file."""
+    analyse = getattr(getattr(profiler, "profiler", None), "analyse", None)
+    if analyse is not None:
+        analyse(str(folder))
+
+
+def _awaited(folder: Path, expected: int) -> list[Row] | Reason:
+    """The records, once they hold every flush; else what is wrong with them at the end of the wait."""
+    until = time.monotonic() + WAIT_S
+    while True:
+        found = _found(folder, expected)
+        if not isinstance(found, Reason) or time.monotonic() >= until:
+            return found
+        time.sleep(_POLL_S)
+
+
+def _found(folder: Path, expected: int) -> list[Row] | Reason:
+    files = sorted(folder.rglob(DETAILS))
+    if not files:
+        return Reason("npu_details_missing", {"file": DETAILS})
+    try:
+        rows = read_details(files[-1].read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError, csv.Error) as error:
+        return Reason("npu_details_garbled", {"file": DETAILS, "error": str(error)})
+    seen = sum(row.name == NAME for row in rows)
+    if seen != expected:
+        return Reason("npu_details_short", {"file": DETAILS, "expected": expected, "seen": seen})
+    copies = [row for path in folder.rglob(TASKS) for row in read_copies(path.read_text(errors="replace"))]
+    return rows + copies

@@ -1,0 +1,238 @@
+"""Traps on a machine with Ascend devices, laid out below a folder or planted as facts."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci.device import npu_host, npu_runtime
+from perfci.device.npu_host import NpuHost, look, traps, triton_backends, triton_owner
+from perfci.device.npu_smi import Chip, Place, Process, Table
+from perfci.wording import sentence
+
+GOOD = NpuHost(
+    packages={
+        "torch": "2.6.0+cpu", "torch-npu": "2.6.0.post5", "triton-ascend": "3.2.0", "numpy": "1.26.4", "pybind11": "3",
+    },
+    variables={},
+    nodes=("/dev/davinci0", "/dev/davinci1"),
+    home=str(Path(__file__).parent),
+    found="/usr/local/Ascend/ascend-toolkit/latest",
+    cann="8.5.0",
+    driver="25.5.1",
+    triton_owner="triton-ascend",
+    triton_backends=("ascend",),
+    table=Table("25.5.1", (Chip(Place(0), "910B2", "OK"), Chip(Place(1), "910B2", "OK")), ()),
+    place=Place(0),
+    compatible="OK",
+)  # fmt: skip
+
+
+def found(serious=None, **changes):
+    seen = [trap for trap in traps(dataclasses.replace(GOOD, **changes)) if serious in {None, trap.serious}]
+    for trap in seen:
+        assert sentence(trap.reason)
+    return [trap.reason.kind for trap in seen]
+
+
+def packages(**changes):
+    mixed = dict(GOOD.packages) | {name.replace("_", "-"): version for name, version in changes.items()}
+    return {name: version for name, version in mixed.items() if version is not None}
+
+
+def test_a_good_machine_has_nothing_in_the_way_and_one_without_ascend_is_not_looked_at():
+    assert found() == []
+    assert list(traps(NpuHost(variables={"ASCEND_LAUNCH_BLOCKING": "1"}, packages={"torch": "2.13.0"}))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"packages": packages(torch_npu=None)}, "npu_no_torch_npu"),
+        ({"packages": packages(torch="2.7.1+cpu")}, "npu_wrong_wheel"),
+        ({"packages": packages(torch="2.1.0", torch_npu="2.1.0.post17", numpy="2.0.1")}, "npu_numpy_too_new"),
+        ({"packages": packages(pybind11=None)}, "npu_no_pybind11"),
+        ({"packages": packages(triton_ascend=None)}, "npu_no_triton"),
+        ({"packages": packages(triton="3.7.1"), "triton_owner": "triton"}, "npu_triton_overwritten"),
+        ({"triton_owner": None, "triton_backends": ("amd", "nvidia")}, "npu_triton_overwritten"),
+        ({"home": "/no/such/folder"}, "doctor_npu_cann_gone"),
+        ({"home": None}, "doctor_npu_cann_unset"),
+        ({"home": None, "found": None}, "doctor_npu_no_cann"),
+        ({"has_library": False}, "doctor_npu_no_library"),
+        ({"shut": ("/dev/davinci0",)}, "npu_no_permission"),
+        ({"compatible": "Not Compatible"}, "doctor_npu_incompatible"),
+        ({"table": Table(None, (Chip(Place(0), "910B2", "Alarm"),), ())}, "npu_unhealthy"),
+        ({"table": Table(None, GOOD.table.chips, (Process(Place(0), 1),))}, "doctor_npu_taken"),
+        ({"variables": {"ASCEND_LAUNCH_BLOCKING": "1"}}, "doctor_npu_blocking"),
+        ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "4,5"}}, "doctor_npu_visible_wrong"),
+        ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "npu:0"}}, "doctor_npu_visible_wrong"),
+    ],
+)
+def test_each_trap_is_told(changes, kind):
+    assert found(serious=True, **changes) == [kind]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"has_gpu": True}, "doctor_npu_and_gpu"),
+        ({"variables": {"TASK_QUEUE_ENABLE": "0"}}, "doctor_npu_no_queue"),
+        ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "1"}, "place": Place(1)}, "doctor_npu_visible"),
+        ({"nodes": (), "packages": packages(), "home": None, "found": None}, "npu_no_device"),
+    ],
+)
+def test_each_thing_worth_knowing_is_a_note(changes, kind):
+    assert found(serious=False, **changes) == [kind]
+
+
+def test_what_is_set_to_nothing_or_nought_is_no_trap():
+    for name in ("ASCEND_LAUNCH_BLOCKING", "ASCEND_RT_VISIBLE_DEVICES"):
+        assert found(variables={name: ""}) == []
+    assert found(variables={"ASCEND_LAUNCH_BLOCKING": "0", "TASK_QUEUE_ENABLE": "1"}) == []
+
+
+def test_which_of_two_kinds_auto_takes_follows_from_torchs_build():
+    def taken(torch):
+        host = dataclasses.replace(GOOD, has_gpu=True, packages=packages(torch=torch))
+        return next(trap.reason.facts["taken"] for trap in traps(host))
+
+    assert taken("2.6.0+cpu") == "npu"
+    assert taken("2.6.0+cu124") == "cuda"
+
+
+def test_a_compiler_that_triton_finds_by_its_entry_point_overwrites_nothing():
+    plugged = {"triton_backends": ("amd", "nvidia"), "triton_owner": "triton", "triton_plugged": True}
+
+    assert found(packages=packages(triton="3.7.1"), **plugged) == []
+
+
+def test_a_device_that_was_opened_refutes_what_would_have_kept_it_shut():
+    host = dataclasses.replace(
+        GOOD, nodes=(), home=None, packages=packages(pybind11=None), variables={"TASK_QUEUE_ENABLE": "0"}
+    )
+
+    assert [trap.reason.kind for trap in traps(host, opened=True)] == ["doctor_npu_no_queue"]
+    assert {"npu_no_device", "npu_no_pybind11", "doctor_npu_cann_unset"} < {trap.reason.kind for trap in traps(host)}
+
+
+def test_this_process_on_the_chip_is_no_stranger():
+    mine = Table(None, GOOD.table.chips, (Process(Place(0), os.getpid()), Process(Place(1), 1)))
+
+    assert found(table=mine) == []
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A machine with two chips, a driver and CANN, whose environment is not sourced."""
+    (tmp_path / "dev").mkdir()
+    for name in ("davinci0", "davinci1", "davinci_manager"):
+        (tmp_path / "dev" / name).touch()
+    driver = tmp_path / npu_host.DRIVER
+    driver.parent.mkdir(parents=True)
+    driver.write_text("Version=25.5.1\nascendhal_version=7.35.23\n")
+    home = tmp_path / npu_host.PLACES[0]
+    (home / "aarch64-linux").mkdir(parents=True)
+    (home / "aarch64-linux" / "ascend_toolkit_install.info").write_text("package_name=toolkit\nversion=8.5.0\n")
+    return tmp_path
+
+
+def test_a_machine_is_looked_at_without_anything_of_ascends(machine):
+    seen = look({}, root=machine, asking=lambda *_: None)
+
+    assert (seen.driver, seen.cann, len(seen.nodes), seen.shut) == ("25.5.1", "8.5.0", 2, ())
+    assert (seen.home, seen.found, seen.has_library) == (None, str(machine / npu_host.PLACES[0]), False)
+    assert (seen.table, seen.place, seen.compatible) == (Table(), None, None)
+
+
+def test_canns_library_is_looked_for_where_programs_do(machine, tmp_path):
+    folder = tmp_path / "lib64"
+    folder.mkdir()
+    (folder / npu_host.LIBRARY).touch()
+    home = machine / npu_host.PLACES[0]
+
+    assert look({"LD_LIBRARY_PATH": f"/nowhere:{folder}"}, root=machine, asking=lambda *_: None).has_library
+    assert not look({"ASCEND_HOME_PATH": str(home)}, root=machine, asking=lambda *_: None).has_library
+    (home / "lib64").mkdir()
+    (home / "lib64" / npu_host.LIBRARY).touch()
+    assert look({"ASCEND_HOME_PATH": str(home)}, root=machine, asking=lambda *_: None).has_library
+
+
+def test_files_that_this_user_may_not_open_are_named(machine, monkeypatch):
+    monkeypatch.setattr(npu_runtime, "may_use", lambda node: node.name == "davinci0")
+
+    assert [Path(name).name for name in look({}, root=machine, asking=lambda *_: None).shut] == [
+        "davinci1", "davinci_manager",
+    ]  # fmt: skip
+
+
+def test_npu_smi_is_asked_of_the_chip_that_a_process_gets(machine):
+    samples = Path(__file__).parent / "npu_smi_samples"
+    answers = {"info": "info_23.0.7_910b3.txt", "info -t board -i 1": "board_card.txt"}
+
+    def asking(*arguments):
+        name = answers.get(" ".join(arguments))
+        return (samples / name).read_text() if name else None
+
+    seen = look({"ASCEND_RT_VISIBLE_DEVICES": "1"}, root=machine, asking=asking)
+
+    assert (seen.place, seen.compatible, seen.driver) == (Place(1), "OK", "23.0.7")
+    assert "doctor_npu_taken" in [trap.reason.kind for trap in traps(seen)]
+
+
+def test_a_machine_without_device_files_does_not_start_npu_smi(tmp_path):
+    def asking(*_):
+        raise AssertionError("asked")
+
+    assert look({}, root=tmp_path, asking=asking).nodes == ()
+
+
+# --- whose triton it is -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder of packages in which two distributions claim `triton`."""
+    folder = tmp_path / "site"
+    (folder / "triton" / "backends").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    for name in [name for name in sys.modules if name.split(".")[0] == "triton"]:
+        monkeypatch.delitem(sys.modules, name)
+
+    def install(name, version, text, *backends, records=True):
+        (folder / "triton" / "__init__.py").write_text(text)
+        for backend in backends:
+            (folder / "triton" / "backends" / backend).mkdir(exist_ok=True)
+            (folder / "triton" / "backends" / backend / "compiler.py").touch()
+        info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        if records:
+            (info / "RECORD").write_text(f"triton/__init__.py,sha256={digest},{len(text)}\n")
+
+    return install
+
+
+def test_the_one_installed_last_owns_the_folder_though_pip_knows_of_both(site):
+    site("triton-ascend", "3.2.0", "__version__ = '3.2.0'", "ascend")
+    assert (triton_owner(), triton_backends()) == ("triton-ascend", ("ascend",))
+
+    site("triton", "3.7.1", "__version__ = '3.7.1'", "amd", "nvidia")
+    # The other's files stay, for they are not in the new one's way.
+    assert (triton_owner(), triton_backends()) == ("triton", ("amd", "ascend", "nvidia"))
+
+
+def test_without_records_or_a_folder_it_cannot_be_told(site, monkeypatch, tmp_path):
+    site("triton", "3.7.1", "", "amd", records=False)
+    assert triton_owner() is None
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "nothing")])
+    assert (triton_owner(), triton_backends()) == (None, ())

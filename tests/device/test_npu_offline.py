@@ -1,0 +1,177 @@
+"""TTIR for NPUs without CANN: what is left of triton-ascend's compiler, and what is said where there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+if "CI" not in os.environ:  # where a missing package is a failure
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+
+from triton.backends import backends
+
+from perfci.device import artefacts, npu_offline
+from perfci.device.stub import StubDriver
+from perfci.device.targets import NPU_TARGETS, TARGETS, target_named
+
+pytestmark = pytest.mark.torch
+
+B2 = target_named("ascend910b2")
+
+
+def test_an_npu_has_vector_cores_and_no_registers():
+    assert (B2.backend, B2.arch, B2.processors, B2.registers, B2.warp_size) == ("npu", "Ascend910B2", 48, 0, 1)
+    assert B2.shared_block == 192 << 10
+    assert NPU_TARGETS.keys().isdisjoint(TARGETS)
+
+
+def test_its_driver_tells_what_triton_ascends_own_does():
+    driver = StubDriver(B2)
+    target = driver.get_current_target()
+
+    assert (target.backend, target.arch, target.warp_size) == ("npu", "Ascend910B2", 0)
+    assert driver.utils.get_device_properties(0) == {"max_shared_mem": 1, "num_aicore": 24, "num_vectorcore": 48}
+
+
+LACKING = """
+from perfci.device import offline
+from perfci.device.targets import target_named
+from perfci.wording import sentence
+offline.install(target_named("ascend910b2"))
+print(sentence(offline.compiled(lambda: 1).capture.blind))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("ascend" in backends, reason="this Triton is triton-ascend")
+def test_without_triton_ascend_it_says_what_is_missing_and_how_to_get_it():
+    variables = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", LACKING], env=variables, capture_output=True, text=True, check=False)
+
+    assert "has no compiler for ascend910b2" in done.stdout, done.stderr
+    assert "pip install triton-ascend" in done.stdout
+
+
+class Compiler:
+    """triton-ascend's, whose last stages need CANN."""
+
+    def add_stages(self, stages, options):
+        stages["ttir"] = lambda module, metadata: f"{module} as ttir"
+        for name in ("ttadapter", "npubin"):
+            stages[name] = self.refuse
+
+    def refuse(self, module, metadata):
+        raise OSError("ASCEND_HOME_PATH is not set")
+
+
+@pytest.fixture
+def stages(monkeypatch):
+    """The stages that are left, as a function of the options."""
+    compiler = type("Compiler", (Compiler,), {})
+    monkeypatch.setitem(backends, "ascend", SimpleNamespace(compiler=compiler))
+    npu_offline.stop_at_ttir()
+
+    def of(**options):
+        left = {}
+        compiler().add_stages(left, SimpleNamespace(**options))
+        return left
+
+    return of
+
+
+def compiled(stages, module, **options):
+    metadata, value = {}, module
+    for stage in stages(**options).values():
+        value = stage(value, metadata)
+    return value, metadata
+
+
+def test_what_needs_cann_is_left_out(stages):
+    assert list(stages()) == ["ttir", "npubin"]
+
+
+def test_the_compilers_options_are_part_of_what_is_compared(stages):
+    one, _ = compiled(stages, "tt.func public @k(", multibuffer=True)
+    other, _ = compiled(stages, "tt.func public @k(", multibuffer=False)
+    again, _ = compiled(stages, "tt.func public @k(", multibuffer=True, debug=True)
+
+    assert one.startswith(b"tt.func public @k( as ttir\n")
+    assert one != other
+    assert one == again  # to debug changes nothing of the code
+
+
+def test_the_metadata_has_what_the_stages_left_out_would_have_noted(stages):
+    _, metadata = compiled(stages, "module { tt.func public @scale_rows(%arg0")
+
+    assert metadata == {"name": "scale_rows aiv", "shared": 0, "mix_mode": "aiv", "tensor_kinds": []}
+
+
+def test_figures_that_no_tool_gives_are_not_told(monkeypatch):
+    metadata = SimpleNamespace(shared=0, num_warps=4, name="k aiv")
+    kernel = SimpleNamespace(asm={"ttir": "x", "npubin": b"x"}, metadata=metadata, hash="h", name="k")
+    launch = SimpleNamespace(kernel=kernel, name="k")
+
+    (binary,) = artefacts.binaries([launch], B2)
+    assert (binary.registers, binary.shared_bytes, binary.warps, binary.instructions) == (None,) * 4
+    assert binary.occupancy is None
+
+
+# --- with triton-ascend itself ----------------------------------------------------------------------------------------
+
+KERNEL = """
+import torch, triton, triton.language as tl
+{comment}
+@triton.jit
+def scale(x, y, n, f, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * f{more}, mask=at < n)
+
+def call(x):
+    y = torch.empty_like(x)
+    scale[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), 2.0, 1024)
+    return y
+"""
+
+CAPTURE = """
+import json, sys, torch
+from perfci.device.targets import target_named
+from perfci.device import offline
+offline.install(target_named("ascend910b2"))
+sys.path.insert(0, sys.argv[1])
+import kernel
+made = offline.compiled(lambda: torch.empty(4, 1024, device=offline.DEVICE))
+seen = offline.compiled(lambda: kernel.call(made.value))
+assert seen.failure is None and seen.raised is None, seen
+identity = seen.capture.identity("x")
+print(json.dumps([str(identity.unknown), [each.artefact for each in identity.launches]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("TRITON_ASCEND_AT" not in os.environ, reason="TRITON_ASCEND_AT names no folder with triton-ascend")
+def test_triton_ascend_tells_a_comment_from_a_change(tmp_path):
+    def captured(name, **edits):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "kernel.py").write_text(KERNEL.format(**{"comment": "", "more": ""} | edits))
+        told = {
+            "PYTHONPATH": os.environ["TRITON_ASCEND_AT"],
+            "TRITON_DISABLE_LINE_INFO": "1",
+            "TRITON_CACHE_DIR": str(folder / "cache"),
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [sys.executable, "-c", CAPTURE, str(folder)]
+        done = subprocess.run(command, env=os.environ | told, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    plain = captured("plain")
+    assert plain[0] == "None"
+    assert captured("commented", comment="# nothing new\n\n") == plain
+    assert captured("changed", more=" + 1.0") != plain

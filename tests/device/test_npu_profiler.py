@@ -1,0 +1,289 @@
+"""The profiler's files, of the documented columns: what becomes of them, and that nothing is made up."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+if "CI" not in os.environ:  # where a missing package is a failure
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+
+from perfci.device import npu_profiler
+from perfci.device.flush import NAME
+from perfci.device.npu_profiler import npu_profiler_session, read_copies, read_details
+from perfci.device.seam import WARMING
+from perfci.errors import DeviceError
+from tests.device.scripted_npu import COLUMNS, Chip, Flush, Profiler, details
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """No test waits for a parser."""
+    monkeypatch.setattr(npu_profiler, "WAIT_S", 0.0)
+    monkeypatch.setattr(npu_profiler, "_POLL_S", 0.0)
+
+
+@pytest.fixture
+def chip():
+    return Chip()
+
+
+def session(chip, work, profiler=None, ready=lambda: None):
+    with npu_profiler_session(profiler or Profiler(chip), Flush(chip), chip.synchronize, ready) as opened:
+        work(opened)
+    return opened
+
+
+def text(lines):
+    out = io.StringIO()
+    csv.writer(out).writerows(lines)
+    return out.getvalue()
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def test_start_times_keep_their_nanoseconds_though_a_float_would_not():
+    rows = read_details(text(details([("kernel", "AI_CORE", 123, 4567)])))
+
+    assert (rows[0].start_ns, rows[0].duration_ns) == (1774670741777000_123, 4567)
+    assert float("1774670741777000.123") * 1000 != rows[0].start_ns
+
+
+def test_columns_are_found_by_name_wherever_they_stand_and_whatever_stands_between():
+    lines = [
+        ["Step Id", "Duration(us)", "Stream ID", "Accelerator Core", "Name", "aic_mac_ratio", "Start Time(us)", "Type"],
+        ["", "1.5", "7", "MIX_AIC", "matmul", "0.9", '"10.25\t"'.strip('"'), "MatMulV2"],
+    ]
+    row = read_details("\ufeff" + text(lines))[0]
+
+    assert (row.name, row.start_ns, row.duration_ns, row.stream, row.core) == ("matmul", 10_250, 1500, 7, "MIX_AIC")
+
+
+def test_the_columns_of_the_op_summary_it_is_made_from_are_known_too():
+    lines = [["Op Name", "Task Type", "Task Start Time(us)", "Task Duration(us)"], ["add", "AI_VECTOR_CORE", "1", "2"]]
+
+    assert read_details(text(lines))[0].core == "AI_VECTOR_CORE"
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_mix_aiv"])
+def test_perfcis_own_flush_is_known_by_its_name_or_its_type(name):
+    assert read_details(text(details([(name, "AI_VECTOR_CORE", 0, 1)])))[0].name == NAME
+    renamed = [list(COLUMNS), ["0", "Op123", NAME, "AI_VECTOR_CORE", "1", "2", "0", "1"]]
+    assert read_details(text(renamed))[0].name == NAME
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "empty"),
+        ([["Name", "Start Time(us)"]], "no column Duration"),
+        ([["Nothing", "Known"], ["1", "2"]], "no column Name"),
+        ([*details([("kernel", "AI_CORE", 0, 1)]), ["0", "cut"]], "line 3 has 2 of 8"),
+        ([list(COLUMNS), ["0", "k", "k", "", "N/A", "1", "0", "1"]], "line 2 has the time 'N/A'"),
+        ([list(COLUMNS), ["0", "k", "k", "", "1.77467E+15", "1", "0", "1"]], "'1.77467E+15'"),
+        ([list(COLUMNS), ["0", "k", "k", "", "1", "-3", "0", "1"]], "'-3'"),
+        ([list(COLUMNS), ["0", "k", "k", "", "1", "inf", "0", "1"]], "'inf'"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_by_its_line(lines, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_details(text(lines))
+
+
+def test_copies_come_from_canns_own_table_of_tasks_and_nothing_else_does():
+    lines = [
+        [
+            "Device_id",
+            "kernel_name",
+            "kernel_type",
+            "stream_id",
+            "task_id",
+            "task_time(us)",
+            "task_start(us)",
+            "task_stop(us)",
+        ],
+        ["0", "add", "AI_VECTOR_CORE", "3", "1", "5", "100", "105"],
+        ["0", "N/A", "MEMCPY_ASYNC", "3", "2", "7.5", "110.5\t", "118"],
+        ["0", "N/A", "SDMA_SQE", "3", "3", "1", "120", "121"],
+        ["0", "N/A", "EVENT_RECORD", "3", "4", "0.1", "122", "122"],
+    ]
+
+    assert [(row.name, row.start_ns, row.duration_ns, row.stream) for row in read_copies(text(lines))] == [
+        ("MEMCPY_ASYNC", 110_500, 7500, 3),
+        ("SDMA_SQE", 120_000, 1000, 3),
+    ]
+    assert read_copies("something else\n1\n") == read_copies("") == []
+    assert read_copies(text([lines[0], [*lines[2][:5], "N/A", "1", "2"]])) == []
+
+
+# --- a session --------------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_is_the_sum_of_what_stands_between_two_flushes(chip):
+    def work(opened):
+        opened.launch(lambda: (chip.run("first", 5.0, gap_us=2.0), chip.run("second", 7.5, gap_us=3.0)))
+        opened.launch(lambda: chip.run("third", 40.25))
+
+    launches = session(chip, work).launches()
+
+    assert [launch.time_us for launch in launches] == [12.5, 40.25]
+    assert [launch.span_us for launch in launches] == [15.5, 40.25]
+    assert [launch.activities for launch in launches] == [2, 1]
+
+
+def test_what_runs_before_the_first_flush_and_behind_a_pause_belongs_to_no_launch(chip):
+    def work(opened):
+        opened.launch(lambda: chip.run("kernel", 5.0))
+        opened.pause()
+        chip.run("fresh buffers", 900.0)
+        opened.launch(lambda: chip.run("kernel", 6.0))
+
+    opened = session(chip, work, ready=lambda: chip.run("boost", 1e6))
+
+    assert [launch.time_us for launch in opened.launches()] == [5.0, 6.0]
+    assert opened.busy_s() == pytest.approx(1 + (5 + 6 + 900 + 4 * 240) / 1e6)
+
+
+def test_a_warm_launch_begins_behind_its_mark(chip):
+    called = []
+
+    def kernel():
+        called.append(1)
+        chip.run("kernel", 100.0 if len(called) <= WARMING else 5.0)
+
+    assert [launch.time_us for launch in session(chip, lambda on: on.launch(kernel, warm=True)).launches()] == [5.0]
+
+
+def test_the_chip_is_waited_for_before_the_step_ends(chip):
+    session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")))
+
+    assert chip.waited == 2
+
+
+def test_it_asks_for_what_the_chip_did_at_level_one_and_for_nothing_of_the_host(chip):
+    profiler = Profiler(chip)
+    session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")), profiler)
+
+    assert profiler.asked["activities"] == ["npu"]
+    assert profiler.asked["schedule"] == {"wait": 0, "warmup": 1, "active": 1, "repeat": 1}
+    assert profiler.asked["experimental_config"] == {
+        "profiler_level": "Level1",
+        "aic_metrics": "ACL_AICORE_NONE",
+        "export_type": "text",
+        "data_simplification": False,
+    }
+
+
+def test_its_folder_goes_when_the_session_ends(chip):
+    profiler = Profiler(chip)
+    session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")), profiler)
+
+    folder = Path(str(profiler.asked["on_trace_ready"]))
+    assert not folder.exists()
+    assert folder.parent == Path(tempfile.gettempdir()).resolve()
+
+
+def test_work_of_the_ai_cpu_is_said_to_have_fallen_back(chip):
+    def work(opened):
+        opened.launch(lambda: chip.run("kernel", 5.0))
+        opened.launch(lambda: (chip.run("kernel", 5.0), chip.run("IndexPut", 800.0, core="AI_CPU")))
+
+    assert [launch.fell_back for launch in session(chip, work).launches()] == [None, "IndexPut"]
+
+
+def test_a_launch_without_a_row_takes_no_time_which_is_told_as_such(chip):
+    launches = session(chip, lambda opened: opened.launch(lambda: None)).launches()
+
+    assert [(launch.time_us, launch.activities) for launch in launches] == [(0.0, 0)]
+
+
+def test_copies_of_the_copy_engine_count_as_well(chip):
+    class WithTasks(Profiler):
+        def _write(self):
+            super()._write()
+            flush = next(line for line in self._kept if line[1] == NAME)
+            at = float(flush[4].strip()) + 241
+            output = self._folder / "host_ascend_pt" / "PROF_000001_2026_ABC" / "mindstudio_profiler_output"
+            output.mkdir(parents=True, exist_ok=True)
+            header = "Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)"
+            (output / "task_time_2026.csv").write_text(f"{header}\n0,N/A,MEMCPY_ASYNC,0,1,2.5,{at:.3f},0\n")
+
+    def work(opened):
+        opened.launch(lambda: chip.run("kernel", 5.0, gap_us=20.0))
+
+    assert [launch.time_us for launch in session(chip, work, WithTasks(chip)).launches()] == [7.5]
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def failed(chip, spoil):
+    profiler = Profiler(chip, spoil)
+    with pytest.raises(DeviceError) as caught:
+        session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")), profiler)
+    return caught.value, profiler
+
+
+def test_no_file_is_a_failure_after_the_parser_was_asked_twice_more(chip):
+    error, profiler = failed(chip, lambda lines: None)
+
+    assert error.reason.kind == "npu_details_missing"
+    assert profiler.parsed == npu_profiler.RETRIES == 2
+    assert "--timer event" in str(error)
+
+
+def test_a_file_that_comes_late_is_waited_for(chip, monkeypatch):
+    monkeypatch.setattr(npu_profiler, "WAIT_S", 60.0)
+    waits = []
+    profiler = Profiler(chip, lambda lines: lines if waits else None)
+
+    def sleep(_seconds):
+        waits.append(1)
+        profiler._write()
+
+    monkeypatch.setattr(npu_profiler.time, "sleep", sleep)
+    opened = session(chip, lambda on: on.launch(lambda: chip.run("kernel", 5.0)), profiler)
+
+    assert [launch.time_us for launch in opened.launches()] == [5.0]
+    assert (len(waits), profiler.parsed) == (1, 0)
+
+
+def test_the_offline_parser_may_succeed_where_the_session_left_nothing(chip):
+    profiler = Profiler(chip)
+    profiler.spoil = lambda lines: lines if profiler.parsed else None
+
+    opened = session(chip, lambda on: on.launch(lambda: chip.run("kernel", 5.0)), profiler)
+
+    assert [launch.time_us for launch in opened.launches()] == [5.0]
+
+
+def test_a_missing_flush_is_a_failure_and_never_a_time(chip):
+    error, _ = failed(chip, lambda lines: [line for at, line in enumerate(lines) if at != 1])
+
+    assert error.reason.kind == "npu_details_short"
+    assert (error.reason.facts["seen"], error.reason.facts["expected"]) == (1, 2)
+
+
+def test_a_file_cut_off_or_of_other_columns_is_a_failure(chip):
+    cut, _ = failed(chip, lambda lines: [*lines[:-1], lines[-1][:3]])
+    other, _ = failed(chip, lambda lines: [["Nothing", "Known"], *([["1", "2"]] * len(lines))])
+
+    assert (cut.reason.kind, other.reason.kind) == ("npu_details_garbled", "npu_details_garbled")
+    assert "line 4 has 3 of 8 columns" in str(cut)
+
+
+def test_an_old_torch_npu_without_an_offline_parser_is_not_asked_for_it(chip):
+    profiler = Profiler(chip, lambda lines: None)
+    del profiler.profiler
+    with pytest.raises(DeviceError):
+        session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")), profiler)
