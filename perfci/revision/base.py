@@ -37,6 +37,8 @@ class How(StrEnum):
     BASELINE = "baseline"
     AGAIN = "again"
     """each case against a commit of its own"""
+    RELEASE = "release"
+    """each case against a release, or the beginning of its epoch after it"""
 
 
 def resolve(

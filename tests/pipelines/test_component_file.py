@@ -164,7 +164,7 @@ def test_every_job_ends_and_no_cause_is_left_out():
         assert job["timeout"] and "rules" in job, name
         assert all(needed in JOBS for needed in job["needs"])
     nightly = {name for name, job in JOBS.items() if any("schedule" in rule["if"] for rule in job["rules"])}
-    assert nightly == {"perfci-again", "perfci-accept", "perfci-propose"}
+    assert nightly == {"perfci-again", "perfci-creep", "perfci-accept", "perfci-propose"}
 
 
 # --- the scripts, with stand-ins --------------------------------------------------------------------------------------
@@ -208,6 +208,31 @@ def job(name, **values):
     found = extended(values)[name]
     gitlab = {"CI_PIPELINE_SOURCE": "merge_request_event", "CI_JOB_TOKEN": "secret", "CI_JOB_URL": "https://x/-/jobs/1"}
     return "\n".join(found["script"]), {**gitlab, **found["variables"]}
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "found"), [("npu", "", "/cann"), ("npu", "/own", "/own"), ("cuda", "", "")]
+)
+def test_on_an_npu_the_environment_of_cann_is_set_where_the_image_does_not(shell, tmp_path, device, given, found):
+    script = next(each for each in BASE["before_script"] if "set_env.sh" in each)
+    toolkit = tmp_path / "ascend-toolkit"
+    toolkit.mkdir()
+    (toolkit / "set_env.sh").write_text("export ASCEND_HOME_PATH=/cann\nfalse\n")
+    script = script.replace("/usr/local/Ascend", str(tmp_path)) + 'perfci "$ASCEND_HOME_PATH"\n'
+
+    calls, done = shell.run(script, PERFCI_DEVICE=device, ASCEND_HOME_PATH=given)
+
+    assert (calls, done.returncode) == ([["perfci", found]], 0), done.stderr
+
+
+def test_the_jobs_on_an_npu_run_on_its_runners_with_what_the_image_brings():
+    jobs = extended({"device": "npu", "tags": ["npu"], "image": "cann", "packages": "pybind11"})
+
+    on_device = {name for name, each in jobs.items() if each.get("tags") == ["npu"]}
+    assert on_device == {"perfci-check", "perfci-again", "perfci-creep"}
+    for name in on_device:
+        assert (jobs[name]["image"], jobs[name]["variables"]["PERFCI_PACKAGES"]) == ("cann", "pybind11")
+        assert jobs[name]["variables"]["PERFCI_DEVICE"] == "npu"
 
 
 @pytest.mark.parametrize("path", ["reports", "a b/$(touch pwned)`touch pwned`/*"])

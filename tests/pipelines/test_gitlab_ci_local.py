@@ -131,7 +131,7 @@ def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_prop
         CI_COMMIT_SHA=git(demo.root, "rev-parse", "HEAD"),
     )
 
-    after = ("perfci-plan", *SHARDS, "perfci-merge", "perfci-again", "perfci-accept", "perfci-propose")
+    after = ("perfci-plan", *SHARDS, "perfci-merge", "perfci-again", "perfci-creep", "perfci-accept", "perfci-propose")
     assert done.outcomes == dict.fromkeys(after, "PASS"), done.output
     assert "3 of 3 ops are measured" in done.log("perfci-plan")
     assert [request["source_branch"] for request in server.requests] == ["perfci/nightly"]
@@ -139,7 +139,9 @@ def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_prop
     assert {f"baselines/fake-one/{op}.json" for op in ("relu", "row_sum", "scale")} <= set(proposed)
     assert all(path.startswith("baselines/fake-one/") for path in proposed)
     given = dict(commands(demo))
-    assert [name for name, seen in given.items() if seen] == ["propose"] and {"again", "accept"} <= given.keys()
+    assert [name for name, seen in given.items() if seen] == ["propose"]
+    assert {"again", "creep", "accept"} <= given.keys()
+    assert "there is no release to hold anything against" in " ".join(done.log("perfci-creep").split())
     assert TOKEN not in done.output
     assert git(demo.root, "status", "--porcelain", "--ignored") == ""
 
@@ -151,7 +153,7 @@ def test_a_merge_request_has_no_nightly_jobs_and_a_push_has_no_note(repository):
 
     git(demo.root, "checkout", "-q", "main")
     assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
-    nightly = {"static", "plan", "check", "merge", "again", "accept", "propose"}
+    nightly = {"static", "plan", "check", "merge", "again", "creep", "accept", "propose"}
     assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == nightly
 
     git(demo.root, "checkout", "-q", "topic")
@@ -164,7 +166,7 @@ def test_in_pipelines_of_branches_there_is_no_note_and_without_proposals_nothing
     assert "note" not in demo.jobs()
     assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
     git(demo.root, "checkout", "-q", "main")
-    assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == {"static", "plan", "check", "merge", "again"}
+    assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == {"static", "plan", "check", "merge", "again", "creep"}
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 
 from perfci.model import Reason
-from perfci.revision.tags import releases
-from tests.git_repositories import alone, commit, git, start
+from perfci.revision.tags import LastRelease, last_release, releases
+from tests.git_repositories import alone, clone, commit, git, start
 
 
 @pytest.fixture
@@ -56,3 +56,72 @@ def test_without_a_repository_there_is_a_reason(tmp_path, monkeypatch):
     alone(monkeypatch, tmp_path)
 
     assert isinstance(releases(tmp_path, ["a" * 40]), Reason)
+
+
+def test_tags_that_do_not_fit_the_projects_pattern_are_no_releases(repository):
+    folder, made = repository
+    git(folder, "tag", "nightly-7", made[5])
+
+    assert [release.name for release in releases(folder, made, pattern="v[14]")] == ["v4", "v1"]
+    assert releases(folder, made, pattern="w*") == ()
+
+
+# --- the last one before what is checked out --------------------------------------------------------------------------
+
+
+def test_the_last_release_is_the_newest_fitting_tag_before_head(repository):
+    folder, made = repository
+    git(folder, "tag", "nightly-7", made[4])
+
+    assert last_release(folder, "v*") == LastRelease("v4", made[4])
+    git(folder, "tag", "-d", "v4")
+    assert last_release(folder, "v*") == LastRelease("v1", made[1])
+
+
+def test_a_release_is_held_against_the_one_before_it(repository):
+    folder, made = repository
+    git(folder, "tag", "v5", made[5])
+    git(folder, "tag", "-a", "-m", "annotated", "v5.0", made[5])
+
+    assert last_release(folder, "v*") == LastRelease("v4", made[4])
+
+
+def test_a_newer_tag_on_another_branch_is_told_and_an_older_one_is_not(repository, monkeypatch):
+    folder, made = repository
+    assert last_release(folder).aside == "elsewhere"
+    git(folder, "tag", "v6", made[5])
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-01-09T00:00:00Z")
+    commit(folder, "later")
+
+    assert last_release(folder).name == "v6"
+    assert last_release(folder, "v*").aside is None
+
+
+def test_where_there_is_no_release_the_reason_says_which_way(repository):
+    folder, _ = repository
+
+    none, aside = last_release(folder, "w*"), last_release(folder, "else*")
+    assert (none.kind, none.facts["pattern"]) == ("release_none", "w*")
+    assert (aside.kind, aside.facts["tag"], aside.facts["count"]) == ("release_all_aside", "elsewhere", 1)
+
+
+def test_a_shallow_clone_without_a_tag_says_how_to_fetch_them(repository):
+    folder, _ = repository
+    found = last_release(clone(folder, "--depth", "1"))
+
+    assert (found.kind, found.facts["command"]) == ("history_cut", "git fetch --unshallow --tags origin")
+
+
+def test_a_named_revision_has_to_be_in_heads_history(repository):
+    folder, made = repository
+
+    assert last_release(folder, named=made[2][:12]) == LastRelease(made[2][:12], made[2])
+    assert last_release(folder, named="elsewhere").kind == "release_not_before"
+    assert last_release(folder, named="v9").kind == "release_unknown"
+
+
+def test_a_tag_of_a_file_is_no_release(repository):
+    folder, made = repository
+    git(folder, "tag", "v9", f"{made[5]}:file")
+
+    assert last_release(folder, "v*").name == "v4"

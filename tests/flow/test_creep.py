@@ -1,0 +1,124 @@
+"""Cases against the last release, on the fake device in a real git repository: creep that no single check sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+
+from perfci import store
+from tests.closed_schemas import faults
+from tests.git_repositories import alone, commit_all, git
+
+STEPS = 14
+"""Merges that each make scale slower by STEP."""
+
+STEP = 0.004
+
+
+@pytest.fixture(autouse=True)
+def _own_git(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
+        monkeypatch.delenv(name)
+
+
+class Released:
+    """A project on main, of two ops, tagged as v1 at its first commit."""
+
+    def __init__(self, project):
+        self.project = project
+        self.root = project.root
+        shutil.rmtree(self.root / "kernels" / "row_sum")
+        git(self.root, "init", "-q", "-b", "main")
+        (self.root / ".gitignore").write_text("reports/\n__pycache__/\n")
+        self.first = commit_all(self.root)
+        git(self.root, "tag", "v1")
+        self.us = 40.0
+
+    def creep(self, steps=STEPS):
+        """Merges that each make scale a little slower; the last one's commit."""
+        for _ in range(steps):
+            before, self.us = self.us, round(self.us * (1 + STEP), 3)
+            self.project.edit("scale", "triton", f"US_PER_MEGABYTE = {before}", f"US_PER_MEGABYTE = {self.us}")
+            head = commit_all(self.root)
+        return head
+
+    def duel(self, *arguments, code=None):
+        answer = self.project.perfci("creep", "--device", "fake", "--format", "json", "--seed", "7", *arguments)
+        assert code is None or answer.code == code, (answer.out, answer.err)
+        return answer
+
+    @property
+    def run(self):
+        return store.read_run(self.root / "reports" / "creep")
+
+
+@pytest.fixture
+def released(project):
+    return Released(project)
+
+
+@pytest.mark.slow
+def test_a_creep_of_steps_that_no_check_sees_is_found_against_the_release(released):
+    head = released.creep()
+    last = released.project.check("--against", "HEAD~1")
+    assert "REGRESSED" not in last.verdicts("scale"), last.out
+
+    answer = released.duel(code=2)
+
+    assert (answer.verdicts("scale"), answer.verdicts("relu")) == ({"REGRESSED"}, {"UNCHANGED"})
+    row = next(row for row in answer.rows.values() if row["op"] == "scale")
+    crept = next(each for each in row["also"] if each["kind"] == "release_crept")
+    told = crept["facts"]
+    assert told["command"] == f"perfci bisect --op scale --case {row['case']} {released.first[:12]} {head[:12]}"
+    assert (told["release"], told["commits"], told["touching"]) == ("v1", STEPS, STEPS)
+    assert 0.05 < told["change"] < 0.06 and "bit by bit" in crept["sentence"]
+    run = released.run
+    assert (run.plan.base.how, run.plan.base.name, run.plan.again.release) == ("release", "v1", "v1")
+    assert run.ops[0].performance == () and run.ops[0].op == "relu", "what the release has alike is not timed"
+    assert faults(json.loads((released.root / "reports/creep/run.json").read_text()), "run.schema.json") == []
+    stored = released.project.perfci("compare", str(released.root / "reports" / "creep"), "--format", "json")
+    assert (stored.code, stored.verdicts("scale")) == (2, {"REGRESSED"})
+
+
+@pytest.mark.slow
+def test_a_loss_that_was_accepted_since_the_release_is_the_new_measure(released):
+    crept = released.creep()
+    released.duel(code=2)
+    accepted = released.project.perfci(
+        "accept", str(released.root / "reports" / "creep"), "--slower", "--why", "agreed in !7"
+    )
+    assert accepted.code == 0, accepted.err
+    commit_all(released.root)
+
+    quiet = released.duel(code=0)
+    assert quiet.verdicts("scale") == {"UNCHANGED"}
+    held = {(each.op, each.commit, each.since) for each in released.run.plan.again.cases}
+    assert held == {("relu", released.first, None), ("scale", crept, "agreed in !7")}
+
+    released.creep()
+    again = released.duel(code=2)
+    row = next(row for row in again.rows.values() if row["op"] == "scale")
+    told = next(each for each in row["also"] if each["kind"] == "epoch_crept")
+    assert (told["facts"]["good"], told["facts"]["commits"]) == (crept[:12], STEPS + 1)
+    assert "agreed in !7" in told["sentence"] and told["facts"]["change"] < 0.06
+
+    git(released.root, "tag", "v2", "HEAD~1")
+    since = released.duel("--op", "scale")
+    assert {each.commit for each in released.run.plan.again.cases} == {git(released.root, "rev-parse", "v2").strip()}
+    assert "REGRESSED" not in since.verdicts("scale"), "the release has the accepted loss"
+
+
+def test_without_a_release_there_is_a_sentence_and_nothing_fails(released):
+    git(released.root, "tag", "-d", "v1")
+
+    answer = released.project.perfci("creep", "--device", "fake")
+
+    assert (answer.code, answer.err) == (0, "")
+    assert "there is no release to hold anything against: tag one" in " ".join(answer.out.split())
+    assert released.run.ops == () and released.run.plan.again.cases == ()
+    told = json.loads(released.duel(code=0).out)
+    assert (told["gate"], [note["kind"] for note in told["notes"]]) == ("ok", ["release_none"])

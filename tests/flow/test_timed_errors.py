@@ -1,0 +1,58 @@
+"""How exact the timed outputs are is recorded, kept and learnt from, and limits on it gate."""
+
+from __future__ import annotations
+
+import json
+
+from perfci import store
+from perfci.ratchet import KEYS
+from tests.closed_schemas import faults
+
+CASE = "rows=256,cols=1024,dtype=float32"
+EXACT = "    np.multiply(x, x.dtype.type(factor), out=out)\n"
+ROUGH = "    np.multiply(x, x.dtype.type(factor * (1 + 6e-7)), out=out)\n"
+"""Less exact by several units in the last place, and within torch's tolerance for float32."""
+
+
+def errors(project):
+    (op,) = project.run_record().ops
+    return {case.case: case.errors for case in op.performance}
+
+
+def test_a_timed_output_that_is_less_exact_than_its_limit_is_wrong(project):
+    limits = project.root / "thresholds" / "scale.yaml"
+    limits.parent.mkdir(exist_ok=True)
+    limits.write_text(f"cases:\n  {CASE}:\n    rmse: 1.0e-9\n    max_abs: 1.0e-9\n")
+
+    assert project.check("--op", "scale").verdicts("scale") == {"NEW", "PASS"}
+    exact = errors(project)
+    assert {case: found.max_abs for case, found in exact.items()} == dict.fromkeys(exact, 0.0)
+    assert exact[CASE].count >= 3 * 256 * 1024, "the first, one at random and the last"
+
+    project.edit("scale", "triton", EXACT, ROUGH)
+    answer = project.check("--op", "scale")
+
+    assert answer.code == 2
+    found = {row["case"]: row for row in answer.rows.values() if row["suite"] == "performance"}
+    reason = found[CASE]["reason"]
+    assert (found[CASE]["verdict"], reason["kind"]) == ("WRONG", "timed_errors_overall")
+    assert "of the timed outputs is" in reason["sentence"] and "thresholds/scale.yaml" in reason["sentence"]
+    assert {row["verdict"] for case, row in found.items() if case != CASE} == {"NEW"}
+    rough = errors(project)[CASE]
+    assert 1e-8 < rough.p50_abs < rough.p90_abs < rough.p99_abs < rough.max_abs < 2e-6
+    assert rough.l2 is not None and 1e-7 < rough.l2 < 2e-6
+    assert faults(json.loads((project.root / "reports/run.json").read_text()), "run.schema.json") == []
+
+
+def test_how_exact_timed_outputs_were_stands_in_the_report_and_history_and_is_learnt_from(project):
+    project.edit("scale", "triton", EXACT, ROUGH)
+    project.check("--op", "scale")
+    assert project.accept().code == 0
+
+    measured = errors(project)
+    (line,) = store.read_history(project.root / "baselines", "fake-one", "scale").runs
+    kept = {case.case: case for case in line.cases}
+    assert {case: found.errors for case, found in kept.items()} == measured
+    learnt = {key.name: key.figure(kept[CASE]) for key in KEYS if key.error}
+    assert learnt["max_abs"] == measured[CASE].max_abs and learnt["rmse"] == measured[CASE].rmse
+    assert f"{measured[CASE].max_abs:.2e}" in (project.root / "reports" / "report.md").read_text()
