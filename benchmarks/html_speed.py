@@ -1,8 +1,8 @@
 """How long the page of 500 cases takes to render, and how large it is; the aims are 2 s and 5 MB.
 
 Two runs, each with every launch stored: one judged against baselines, and one of a merge request whose cases were all
-timed beside the base. `alone` is the page by itself; `beside` what it adds to a Markdown report, which has read the
-launches and made the tables that both share.
+timed beside the base; that one again with a history of 100 accepted runs of each op. `alone` is the page by itself;
+`beside` what it adds to a Markdown report, which has read the launches and made the tables that both share.
 
 Run: python benchmarks/html_speed.py [OPS CASES_EACH]
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from perfci import store
 from perfci.model import Judgements, Run
 from perfci.report import against, frame, html
+from perfci.report.past import Past
 from perfci.report.sections import Material
 
 HERE = Path(__file__).parent
@@ -24,10 +25,13 @@ HERE = Path(__file__).parent
 
 def main(ops: int = 10, cases: int = 50) -> None:
     examples = load("example_runs", HERE.parent / "tests" / "example_runs.py")
-    write_launches = load("report_speed", HERE / "report_speed.py").write_launches
+    beside = load("report_speed", HERE / "report_speed.py")
+    write_launches = beside.write_launches
     measure("warm-up", *examples.small(), write_launches)
     measure("screened", *examples.large(ops, cases), write_launches)
     measure("duelled", *examples.large_duelled(ops, cases), write_launches)
+    run, judgements = examples.large_duelled(ops, cases)
+    measure("duelled, with histories", run, judgements, write_launches, beside.histories(run))
 
 
 def load(name: str, path: Path):
@@ -37,16 +41,20 @@ def load(name: str, path: Path):
     return module
 
 
-def measure(name: str, run: Run, judgements: Judgements, write_launches: Callable) -> None:
+def measure(
+    name: str, run: Run, judgements: Judgements, write_launches: Callable, pasts: dict[str, Past] | None = None
+) -> None:
     """Render one page both ways, and tell what it took."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_launches(run, folder)
-        alone = timed(lambda: html.write(run, judgements, folder, folder))
+        alone = timed(lambda: html.write(run, judgements, folder, folder, pasts=pasts))
         stored = store.read_launches(folder)
         table = frame.blocks(run)
         spreads = frame.spreads(table, frame.launches(stored.rows))
-        material = Material(run, judgements, spreads, frame.clocks(table), {}, against.noises(run, judgements))
+        material = Material(
+            run, judgements, spreads, frame.clocks(table), {}, against.noises(run, judgements), None, pasts or {}
+        )
         beside = timed(lambda: html.put(material, folder, stored.rows))
         size = (folder / html.REPORT).stat().st_size
     count = sum(bool(case.blocks) for op in run.ops for case in op.performance)

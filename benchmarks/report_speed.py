@@ -1,21 +1,27 @@
 """How long a report of 500 cases takes to render; the aim is 10 s.
 
 Two runs, each with every launch stored: one judged against baselines, and one of a merge request whose cases were all
-timed beside the base.
+timed beside the base; that one again with a history of 100 accepted runs of each op, which is read first.
 
 Run: python benchmarks/report_speed.py [OPS CASES_EACH]
 """
 
 import importlib.util
+import json
+import math
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from perfci import report, store
-from perfci.model import Judgements, Run
+from perfci import report, settings, store
+from perfci.codec import encode
+from perfci.model import FORMAT, Judgements, OpRun, Run
+from perfci.pipeline.pasts import pasts_for
+from perfci.report.past import Past
 
 EXAMPLES = Path(__file__).parents[1] / "tests" / "example_runs.py"
 LAUNCHES = 30
@@ -30,14 +36,52 @@ def main(ops: int = 10, cases: int = 50) -> None:
     measure("warm-up", *examples.small())
     measure("screened", *examples.large(ops, cases))
     measure("duelled", *examples.large_duelled(ops, cases))
+    run, judgements = examples.large_duelled(ops, cases)
+    measure("duelled, with histories", run, judgements, histories(run))
 
 
-def measure(name: str, run: Run, judgements: Judgements) -> None:
+def histories(run: Run, count: int = 100) -> dict[str, Past]:
+    """What the pipeline reads of accepted runs of the run's cases, and tells what that took."""
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        (root / "kernels").mkdir()
+        folder = root / "baselines" / run.environment.device.key
+        folder.mkdir(parents=True)
+        for op in run.ops:
+            lines = "".join(json.dumps(_line(run, op, number, count)) + "\n" for number in range(count))
+            (folder / f"{op.op}.history.jsonl").write_text(lines, encoding="utf-8")
+        where = settings.load(root)
+        wall, cpu = time.perf_counter(), time.process_time()
+        found = dict(pasts_for(run, where, where))
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        print(f"histories: {len(run.ops)} of {count} runs read and looked at: {wall:.1f} s ({cpu:.1f} s of CPU)")
+        return found
+
+
+def _line(run: Run, op: OpRun, number: int, count: int) -> dict:
+    """An accepted run of an op: a new driver in the middle, and one of its cases creeps."""
+    rng = random.Random(f"{op.op} {number}")
+    where = json.loads(encode(run.environment))
+    where["device"]["driver"] = "590.12" if number >= count // 2 else "580.65"
+    where["commit"] = f"{rng.getrandbits(160):040x}"
+    cases = []
+    for place, case in enumerate(op.performance):
+        known = case.blocks[0].arms
+        slower = 1 + 0.001 * number * (place == 7)
+        arms = {f"{arm}_us": known[arm].time.median_us * rng.gauss(slower, 0.003) for arm in ("kernel", "reference")}
+        spreads = {arm: {"median_us": us, "p25_us": 0.997 * us, "p75_us": 1.003 * us} for arm, us in arms.items()}
+        shift = math.log(arms["kernel_us"] / arms["reference_us"])
+        cases.append({"case": case.case, "blocks": 8, "shift": shift, "cache": case.cache, **spreads})
+    created = f"{datetime(2025, 9, 20, tzinfo=UTC) + timedelta(days=number):%Y-%m-%dT%H:%M:%SZ}"
+    return {"run": f"night-{number}", "created": created, "environment": where, "cases": cases, "format": FORMAT}
+
+
+def measure(name: str, run: Run, judgements: Judgements, pasts: dict[str, Past] | None = None) -> None:
     """Render one report, and tell what it took."""
     with tempfile.TemporaryDirectory() as folder:
         count = write_launches(run, Path(folder))
         wall, cpu = time.perf_counter(), time.process_time()
-        path = report.write(run, judgements, Path(folder), Path(folder))
+        path = report.write(run, judgements, Path(folder), Path(folder), pasts=pasts)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         pictures = [file.stat().st_size for file in Path(folder).glob("*.png")]
         timed = sum(bool(case.blocks) for op in run.ops for case in op.performance)

@@ -8,14 +8,28 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfci.spec import LAYOUTS, VALUES, Accuracy, Performance, case_id, grid
+from perfci.spec import LAYOUTS, VALUES, Accuracy, Chain, Performance, Quantised, Stage, Stored, case_id, grid
 
 if TYPE_CHECKING:
     from perfci.results import StoredRun
 
 __version__ = "0.1.0"
 
-__all__ = ["LAYOUTS", "VALUES", "Accuracy", "Performance", "__version__", "case_id", "grid", "load", "main"]
+__all__ = [
+    "LAYOUTS",
+    "VALUES",
+    "Accuracy",
+    "Chain",
+    "Performance",
+    "Quantised",
+    "Stage",
+    "Stored",
+    "__version__",
+    "case_id",
+    "grid",
+    "load",
+    "main",
+]
 
 
 def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = None) -> StoredRun:
@@ -31,8 +45,8 @@ def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = N
     return read(Path(run), None if project is None else Path(project))
 
 
-def main(suite: Accuracy | Performance) -> None:
-    """Check the op whose suite file is run by its path, that suite only; exits as `perfci check` does."""
+def main(suite: Accuracy | Performance | Chain) -> None:
+    """Check the op whose suite file is run by its path, that suite only, or a chain; exits as `perfci check` does."""
     from perfci.cli import run_file
 
     run_file(suite)
@@ -41,7 +55,7 @@ def main(suite: Accuracy | Performance) -> None:
 def _reach_shared_files() -> None:
     """When a suite runs by its path, Python finds the op's own folder only: add those above it with what ops share."""
     script = Path(sys.argv[0])
-    if script.name.endswith(("_accuracy.py", "_performance.py")):
+    if script.name.endswith(("_accuracy.py", "_performance.py", "_chain.py")):
         folders = itertools.takewhile(_is_no_root, script.resolve().parents[1:])  # ops may lie in folders of folders
         sys.path.extend(str(folder) for folder in folders if any(folder.glob("_*.py")))
 

@@ -7,17 +7,16 @@ rarely it errs.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from perfci.environment import mixed
-from perfci.model import HistoryCase, HistoryRun
+from perfci.model import Device, Environment, HistoryCase, HistoryRun
 
 ANCHOR, RECENT = 10, 5
 """Accepted runs about the last release, and the last ones that are held against them."""
@@ -33,8 +32,25 @@ BOARD = 0.004
 
 KERNEL, SPEEDUP = "kernel_us", "speedup"
 
+STORED_LEAST = 0.05
+"""A change, ratio, of a figure of storage in low precision that is never told: rounding otherwise may be so much."""
+
+STORED_ZEROS: Mapping[str, float] = {"stored_p99": 1e-12, "clip_ratio": 1e-3, "divergence": 1e-2}
+"""Figure of storage in low precision -> what a smaller one counts as, since below it nobody would act."""
+
+_MOST = 50.0
+"""Log scale: beyond it no ratio means anything."""
+
+FACTORS: Mapping[int, float] = {
+    15: 2.613462477782445,
+    20: 2.4739498867095246,
+    30: 2.3583972230956145,
+    50: 2.2595186503796616,
+    100: 2.1799419479316153,
+}
+"""Runs -> spreads that the shift of so many exceeds in a quarter of RATE: what `simulated` gives in a second."""
+
 _DOF, _DRAWS = 4, 100_000
-_LENGTHS = (15, 20, 30, 50, 100)
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,38 @@ class Creep:
 
 def same_environment(history: Sequence[HistoryRun]) -> tuple[HistoryRun, ...]:
     """The runs of the newest one's environment, boards aside: a new driver, torch or Triton starts anew."""
-    return tuple(run for run in history if not mixed(run.environment, history[-1].environment))
+    return tuple(run for run in history if _together(run.environment, history[-1].environment))
+
+
+def _together(one: Environment, other: Environment) -> bool:
+    """Whether the numbers of two environments may be held against each other."""
+    alike = (one.timer, one.python, one.packages, one.variables, _model(one.device)) == (
+        other.timer, other.python, other.packages, other.variables, _model(other.device),
+    )  # fmt: skip
+    return alike or not mixed(one, other)  # most runs are soon told, of which there are a hundred a case
+
+
+def _model(device: Device) -> tuple[object, ...]:
+    """All that is known of a device but which board it is."""
+    return tuple(value for name, value in vars(device).items() if name != "uuid")
+
+
+def by_case(history: Sequence[HistoryRun]) -> Mapping[str, tuple[HistoryRun, ...]]:
+    """Each case that the newest run has or left open, in its order, with the history of that case alone.
+
+    What looks at a case goes through all cases of each run: of these histories that takes time by the number of runs.
+    """
+    if not history:
+        return {}
+    wanted = dict.fromkeys([*(case.case for case in history[-1].cases), *history[-1].inconclusive])
+    known = [{case.case: case for case in run.cases} for run in history]
+    return {
+        name: tuple(
+            replace(run, cases=(cases[name],) if name in cases else ())
+            for run, cases in zip(history, known, strict=True)
+        )
+        for name in wanted
+    }
 
 
 def of_epoch(history: Sequence[HistoryRun], case: str) -> tuple[HistoryRun, ...]:
@@ -100,6 +147,28 @@ def creep(history: Sequence[HistoryRun], case: str, released: str | None = None)
     )
 
 
+def stored_creep(history: Sequence[HistoryRun], case: str, figure: str, released: str | None = None) -> Creep | None:
+    """The same of a figure of a tensor that is stored in low precision: stored_p99, clip_ratio or divergence.
+
+    Its inputs are those of a fixed seed, so that a new driver or torch moves it where it computes otherwise, which is
+    what is looked for: runs of all environments count. STORED_LEAST of what is never told; figures below STORED_ZEROS
+    count as that.
+    """
+    known = [(run, each) for run in history for each in run.stored if each.case == case]
+    start = _start([run.run for run, _ in known], released)
+    if not known or known[-1][0] is not history[-1] or start + ANCHOR + RECENT > len(known):
+        return None
+    known = known[start:]
+    least = STORED_ZEROS[figure]
+    seen = [each.errors.p99_abs or 0.0 if figure == "stored_p99" else getattr(each, figure) for _, each in known]
+    values = [math.log(max(value, least)) for value in seen]
+    threshold = max(STORED_LEAST, math.expm1(min(factor(len(values)) * spread(values), _MOST)))
+    ids = [run.run for run, _ in known]
+    return Creep(
+        case, figure, math.expm1(shift(values)), threshold, spread(values), tuple(ids[:ANCHOR]), tuple(ids[-RECENT:])
+    )
+
+
 def shift(values: Sequence[float]) -> float:
     """Median of the last 5 values less that of the first 10."""
     return statistics.median(values[-RECENT:]) - statistics.median(values[:ANCHOR])
@@ -117,21 +186,18 @@ def spread(values: Sequence[float]) -> float:
     return max(steps / math.sqrt(2), about) * math.sqrt(math.pi / 2)
 
 
-@functools.cache
 def factor(count: int) -> float:
-    """Spreads that the shift of so many runs exceeds in a quarter of RATE.
+    """Spreads that the shift of so many runs exceeds in a quarter of RATE; of fewer than 15 runs there is none.
 
     Half would do for taking the steadier of two figures; the rest is for boards and for runs that follow each other.
-
-    Simulated with tails of 4 degrees of freedom; counts between the simulated ones take the smaller one's.
+    Counts between the simulated ones take the smaller one's.
     """
-    length = max(each for each in _LENGTHS if each <= count)
-    return _factor(length)
+    return FACTORS[max(each for each in FACTORS if each <= count)]
 
 
-@functools.cache
-def _factor(length: int) -> float:
-    values = np.random.default_rng((4, length)).standard_t(_DOF, (_DRAWS, length))
+def simulated(length: int, draws: int = _DRAWS) -> float:
+    """What FACTORS holds for so many runs, from series with tails of 4 degrees of freedom, drawn with a fixed seed."""
+    values = np.random.default_rng((4, length)).standard_t(_DOF, (draws, length))
     anchor = values[:, :ANCHOR]
     centres = np.median(anchor, axis=1)
     steps = np.abs(np.diff(values, axis=1)).mean(axis=1) / math.sqrt(2)

@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
-from perfci.closeness import RATIO, tolerance
+from perfci.closeness import RATIO, Errors, Norm, errors_of, relative_l2, tolerance
 from perfci.device.seam import Arrays, Inputs
+from perfci.history import worst
 from perfci.inputs import flat
-from perfci.model import Fact, Reason
+from perfci.model import ErrorStats, Fact, Reason
 from perfci.spec import Params, Performance, case_id
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An output that was held against the reference."""
+
+    failure: Reason | None = None
+    """what is wrong with it"""
+    errors: ErrorStats | None = None
+    """against float64, of several outputs each figure at its worst but `l2`, which is of all together; None where it is
+    wrong, and where no output is of a floating-point type"""
 
 
 def wrong_output(suite: Performance, arrays: Arrays, params: Params, inputs: Inputs, output: Any) -> Reason | None:
     """What is wrong with an output, held against float64 and the reference's usual error; None if nothing is."""
+    return _held(suite, arrays, params, inputs, output, None)
+
+
+def checked_output(suite: Performance, arrays: Arrays, params: Params, inputs: Inputs, output: Any) -> Checked:
+    """The same, and how exact it is: both from one computation of the reference."""
+    found: list[Errors] = []
+    failure = _held(suite, arrays, params, inputs, output, found)
+    if failure or not found:
+        return Checked(failure)
+    return Checked(None, replace(worst([each.stats for each in found]), l2=relative_l2(found)))
+
+
+def _held(
+    suite: Performance, arrays: Arrays, params: Params, inputs: Inputs, output: Any, errors: list[Errors] | None
+) -> Reason | None:
     case = case_id(params)
     terms = suite.reduces(**params) if suite.reduces else 1
     expected, plain = flat(suite.reference(**arrays.upcast(inputs))), flat(suite.reference(**inputs))
@@ -28,7 +56,16 @@ def wrong_output(suite: Performance, arrays: Arrays, params: Params, inputs: Inp
         if found.count and found.worst_abs > RATIO * _usual_error(arrays, usual, wanted):
             where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}
             return Reason("timed_output_wrong", {**where, "error": found.worst_abs, "rtol": rtol, "atol": atol})
+        if errors is not None and arrays.dtype_facts(actual):
+            errors.append(_errors(arrays, actual, wanted))
     return None
+
+
+def _errors(arrays: Arrays, actual: Any, wanted: Any) -> Errors:
+    found = arrays.deviation(actual, wanted)
+    if found is None:
+        return errors_of(arrays.host(actual), arrays.host(wanted))
+    return Errors(found.stats, Norm(found.error, 1.0), Norm(found.exact, 1.0))
 
 
 def _misshapen(arrays: Arrays, case: str, actual: Any, usual: Any) -> Reason | None:

@@ -122,7 +122,7 @@ def make_plan(
 def _refuse_nothing(request: Request, described: Sequence[PlannedOp]) -> None:
     """A request that would come to nothing is refused."""
     sound = [op for op in described if op.failure is None]
-    if request.pattern is not None and sound and not any(op.accuracy or op.performance for op in sound):
+    if request.pattern is not None and sound and not any(op.accuracy or op.performance or op.stored for op in sound):
         raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
     if request.base_python and request.duel is DuelWhat.NONE:
         raise UsageError("base_python_not_duelled", python=request.base_python)
@@ -167,7 +167,7 @@ def cases_to_run(plan: Plan, op: PlannedOp) -> int:
         return 0
     if untouched(plan, op):
         return len(op.audit)
-    known = {Suite.ACCURACY: op.accuracy, Suite.PERFORMANCE: op.performance}
+    known = {Suite.ACCURACY: (*op.accuracy, *op.stored), Suite.PERFORMANCE: op.performance}
     return sum(len(known[suite]) for suite in plan.suites)
 
 

@@ -56,6 +56,8 @@ class Settings:
     """of sentences, tables and reports: one of `perfci.wording.LANGUAGES`"""
     quarantine: tuple[str, ...] = ()
     """UUIDs of boards whose results advise, and gate nothing; a merge request is judged by its target's"""
+    release_tags: str = "*"
+    """pattern of the tags that are releases: * and ? as in a shell"""
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")
@@ -71,6 +73,7 @@ KEYS = (
     "language",
     "devices",
     "quarantine",
+    "release_tags",
 )
 
 
@@ -151,6 +154,7 @@ def _settings(root: Path, table: Mapping[str, Any]) -> Settings:
         language=reader.language("language"),
         devices=reader.devices("devices"),
         quarantine=reader.boards("quarantine"),
+        release_tags=reader.tags("release_tags"),
     )
 
 
@@ -208,6 +212,12 @@ class _Reader:
     def language(self, key: str) -> str:
         value = self.text(key, Settings.language)
         return value if value in LANGUAGES else str(self._refuse(key, f"one of {', '.join(LANGUAGES)} in quotes"))
+
+    def tags(self, key: str) -> str:
+        value = self.values.get(key, Settings.release_tags)
+        if not isinstance(value, str) or not value or value.startswith("-") or "\0" in value:
+            self._refuse(key, 'a pattern of tag names in quotes, such as "v*"')
+        return str(value)
 
     def devices(self, key: str) -> str:
         value = self.values.get(key, Settings.devices)

@@ -93,6 +93,69 @@ class Performance:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """A tensor as an op stores it in low precision, beside what it was made of; all arrays of the case's device."""
+
+    original: Any
+    """before it was quantised, float16 or wider, of any shape"""
+    values: Any
+    """what is stored, of the same shape"""
+    scale: Any
+    """what the values are multiplied with: one element, or as many axes as values with one element a group"""
+    group: Sequence[int] | None = None
+    """how many values share a scale along each axis, such as (1, 128), the last group of an axis holding what is left.
+    It may be left out where each side of scale is 1 or that of values"""
+    dtype: str | None = None
+    """format of the values, such as float8_e4m3fn, where their own dtype is a wider one that stands in for it"""
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """That an op stores tensors in low precision, so that the errors of this are recorded by scaling mode.
+
+    `store(**case, device=..., seed=...)` quantises what one case is about and returns each tensor by name as `Stored`:
+    {"a": Stored(...), "b": Stored(...)}. It is called once a case with a fixed seed, so that its figures move with
+    code and versions alone; torch's own generators give the same numbers for the same seed on the same kind of device.
+    Each tensor becomes a case of its own with the id `stored=NAME,` and what `case_id` makes of the case.
+    """
+
+    store: Callable[..., Mapping[str, Stored]]
+    cases: Sequence[Params]
+    mode: str = "scaling"
+    """parameter of the cases that says how they are scaled"""
+    among: Sequence[str] = ("dtype", "group")
+    """further parameters that tell ways of storing the same tensor from each other, as far as cases have them.
+    Cases that differ in these and in `mode` alone are shown side by side, and advice names the one to change to"""
+
+    @property
+    def ways(self) -> frozenset[str]:
+        """All parameters that tell ways of storing the same tensor from each other."""
+        return frozenset({self.mode, *self.among})
+
+
+STORED = "stored"
+"""What the ids of stored tensors begin with, as if it were their first parameter."""
+
+
+def stored_id(tensor: str, params: Params) -> str:
+    """The id of a stored tensor of a case.
+
+    >>> stored_id("a", {"m": 8, "scaling": "row"})
+    'stored=a,m=8,scaling=row'
+    """
+    return case_id({STORED: tensor, **params})
+
+
+def is_stored(case: str) -> bool:
+    """Whether an id is that of a stored tensor.
+
+    >>> is_stored("stored=a,m=8"), is_stored("m=8"), is_stored("stored_m=8")
+    (True, False, False)
+    """
+    return case.startswith(f"{STORED}=")
+
+
+@dataclass(frozen=True)
 class Accuracy:
     """An op's accuracy suite.
 
@@ -120,6 +183,50 @@ class Accuracy:
     """multiplies matrices in the inputs' dtype: bfloat16 and float8 cases cannot run in Triton's interpreter"""
     widens: bool = False
     """multiplies in float32 in Triton's interpreter, so that its bfloat16 and float8 cases can run there after all"""
+    quantised: Quantised | None = None
+    """which tensors the op stores in low precision; None: none"""
+    large_cases: Sequence[Params] = ()
+    """cases in which an array has more than 2^31 elements; `perfci soak` alone runs them, where the memory is there"""
+    large_part: Callable[[Mapping[str, Any], int, int], Mapping[str, Any]] | None = None
+    """(inputs, start, stop) -> the inputs that the elements start to stop of the outputs' first axis come from. None:
+    inputs as long as the outputs along their first axis, and with no fewer axes, are cut there"""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a chain: an op, or the few lines that a model has around one.
+
+    `kernel` and `reference` take what they need by name: inputs of the chain, and what earlier stages gave. A tensor that
+    they give is known to later stages by the stage's name, the tensors of a mapping by their own keys.
+    """
+
+    name: str
+    kernel: Callable[..., Any]
+    reference: Callable[..., Any]
+    takes: Mapping[str, str] = field(default_factory=dict)
+    """parameter of both functions -> what it is given, such as {"a": "norm", "b": "w_out"}; no other parameter is given
+    anything. Where it is left out each parameter is given what has its name, unless it has a default and nothing has"""
+    deterministic: bool = True
+    """the same state gives the same bits; say False for a stage that adds atomically"""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Several ops one behind the other, as a model calls them: checked stage by stage and as a whole.
+
+    `make_inputs(**case, device=..., seed=...)` gives what the stages start from, by name: tensors and other values.
+    """
+
+    make_inputs: Callable[..., Mapping[str, Any]]
+    stages: Sequence[Stage]
+    cases: Sequence[Params]
+    tolerance: Mapping[str, float] | None = None
+    """dtype -> error allowed in what the chain gives: relative L2 error, and largest error by the largest magnitude.
+    Where a dtype is missing it is the rtol of torch.testing"""
+    accelerator_cases: Sequence[Params] = ()
+    """more cases, too large for Triton's interpreter"""
+    uses_dot: bool = False
+    """multiplies matrices in the inputs' dtype: bfloat16 and float8 cases cannot run in Triton's interpreter"""
 
 
 def _text(value: Any) -> str:

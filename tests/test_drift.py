@@ -1,6 +1,7 @@
 """The creep that no single merge request shows."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,3 +117,30 @@ def test_steady_runs_raise_an_alarm_in_less_than_one_of_a_thousand():
 
     # A rate of 1 in 1,000 would give more than 16 once in a thousand times.
     assert alarms <= 16
+
+
+@pytest.mark.parametrize("length", drift.FACTORS)
+def test_the_table_of_factors_is_what_simulation_gives(length):
+    # Another numpy may draw other values from the same seed: the table then differs by the error of 100,000 draws.
+    assert drift.simulated(length) == pytest.approx(drift.FACTORS[length], rel=0.02)
+
+
+def test_counts_between_the_simulated_ones_take_the_smaller_ones_factor():
+    assert drift.factor(29) == drift.FACTORS[20]
+    assert drift.factor(1000) == drift.FACTORS[100]
+    assert list(drift.FACTORS.values()) == sorted(drift.FACTORS.values(), reverse=True)
+
+
+def test_the_history_of_one_case_gives_the_answer_of_the_whole():
+    runs = [replace(one, cases=(*one.cases, replace(one.cases[0], case="other"))) for one in _runs(40, creep=0.001)]
+    runs[3] = replace(runs[3], cases=runs[3].cases[1:])
+    alone = drift.by_case(runs)
+
+    assert list(alone) == [CASE, "other"]
+    assert drift.creep(alone[CASE], CASE) == drift.creep(runs, CASE)
+    assert all(len(one.cases) <= 1 for one in alone[CASE])
+    assert drift.by_case([]) == {}
+
+
+def test_cases_that_the_newest_run_left_open_have_a_history_too():
+    assert list(drift.by_case([*_runs(2), run("x", case="other", inconclusive=(CASE,))])) == ["other", CASE]

@@ -75,6 +75,7 @@ environment = ["MY_FLAG"]
 language = "zh"
 devices = [0, 2]
 quarantine = ["GPU-1d0b2a77-91f0"]
+release_tags = "v*"
 [tool.perfci.fake]
 seed = 3
 """
@@ -91,8 +92,16 @@ seed = 3
     assert settings.language == "zh"
     assert settings.devices == "0,2"
     assert settings.quarantine == ("GPU-1d0b2a77-91f0",)
+    assert settings.release_tags == "v*"
     assert settings.fake == {"seed": 3}
     assert all(f"{key} =" in table or f".{key}]" in table for key in KEYS)
+
+
+@pytest.mark.parametrize("value", ['""', "7", '["v*"]', '"--exec"'])
+def test_a_pattern_of_releases_that_is_none_is_refused(tmp_path, value):
+    reason = refusal(project(tmp_path, f"[tool.perfci]\nrelease_tags = {value}\n"))
+
+    assert (reason.kind, reason.facts["key"]) == ("setting_type", "release_tags")
 
 
 def test_spellings_of_one_board_are_one_in_quarantine(tmp_path):

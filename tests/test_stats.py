@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, mannwhitneyu, wilcoxon
+from scipy.stats import binomtest, kendalltau, mannwhitneyu, theilslopes, wilcoxon
 
 from perfci import stats
 
@@ -377,3 +377,62 @@ def test_quantiles_of_few_values_are_numpys_own(count):
     shares = (0.0, 0.05, 0.25, 0.5, 0.77, 0.95, 1.0)
 
     assert stats.quantiles(values, shares) == pytest.approx(np.quantile(values, shares))
+
+
+# --- trends -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 6])
+def test_kendalls_distribution_is_that_of_all_orders(count):
+    rising = [sum(a < b for a, b in itertools.combinations(order, 2)) for order in itertools.permutations(range(count))]
+    tail = [np.mean(np.array(rising) >= least) for least in range(count * (count - 1) // 2 + 1)]
+
+    assert stats.kendall_tail(count) == pytest.approx(tail)
+
+
+def test_the_trends_p_is_scipys_exact_one_without_ties():
+    rng = np.random.default_rng(11)
+    for count in (5, 12, 20):
+        series = rng.normal(size=count) + 0.05 * np.arange(count)
+        expected = kendalltau(np.arange(count), series, method="exact", alternative="greater").pvalue
+
+        assert stats.trend_p(series) == pytest.approx(expected)
+
+
+def test_ties_count_against_a_rise():
+    assert stats.trend_p([1.0, 1.0, 2.0]) == pytest.approx(0.5)
+    assert stats.trend_p([5.0] * 10) == pytest.approx(1.0)
+
+
+def test_the_trend_is_scipys_theil_sen_slope_with_an_interval_around_it():
+    rng = np.random.default_rng(12)
+    series = 3 + 0.2 * np.arange(20) + rng.normal(size=20)
+    expected = theilslopes(series, alpha=0.95)
+
+    found = stats.trend(series)
+
+    assert found.value == pytest.approx(expected.slope)
+    # scipy's ends come from a normal approximation of the same distribution.
+    assert found.low == pytest.approx(expected.low_slope, abs=0.02)
+    assert found.high == pytest.approx(expected.high_slope, abs=0.02)
+    assert found.confidence == 0.95
+
+
+def test_the_trends_interval_covers_the_slope_as_often_as_it_says():
+    rng = np.random.default_rng(13)
+    found = [stats.trend(0.1 * np.arange(10) + rng.standard_t(2, size=10)) for _ in range(1000)]
+
+    # 45 slopes offer no interval of 95 % exactly, so it covers somewhat more.
+    assert 945 <= sum(each.low <= 0.1 <= each.high for each in found) <= 985
+
+
+def test_few_values_give_an_interval_of_the_confidence_that_they_have():
+    found = stats.trend([1.0, 2.0, 4.0])
+
+    assert (found.low, found.value, found.high) == (1.0, 1.5, 2.0)
+    assert found.confidence == pytest.approx(1 - 2 / 6)
+
+
+def test_one_value_has_no_trend():
+    with pytest.raises(ValueError, match="two values"):
+        stats.trend([1.0])

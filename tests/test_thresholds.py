@@ -79,7 +79,7 @@ def test_tau_may_be_given_in_any_order(tmp_path):
     ("text", "line", "words"),
     [
         ("margin: 2 %\nmargni: 3 %\n", 2, "did you mean margin?"),
-        ("xyzzy: 3 %\n", 1, "Use one of these: alpha, bandwidth_share, compile_s, floor_us"),
+        ("xyzzy: 3 %\n", 1, "Use one of these: alpha, bandwidth_share, clip_ratio, compile_s"),
         ("margin: 2\n", 1, "margin is 2, where a percentage"),
         ("margin: -2 %\n", 1, "margin is -2 %"),
         ("margin: 100 %\n", 1, "below 100 %"),

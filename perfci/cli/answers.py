@@ -227,7 +227,7 @@ def show(path: Path, ops: Sequence[str], case: str | None, project: Path, *, jso
     rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
     for op in chosen:
         cases = [one for one in op.performance if matches(one.case, case)]
-        _print(*details.show(op, cases, rows, found))
+        _print(*details.show(op, cases, rows, found), *details.stored(op, case, judgements.rows))
     return Exit.OK
 
 
@@ -239,7 +239,7 @@ def _with_compiled(run: Run) -> Run:
 
 
 def _cases(op: OpRun) -> list[str]:
-    return [*(one.case for one in op.performance), *(one.case for one in op.accuracy)]
+    return [one.case for each in (op.performance, op.accuracy, op.stored) for one in each]
 
 
 def _compiled_cases(run: Run) -> set[str]:
@@ -249,9 +249,9 @@ def _compiled_cases(run: Run) -> set[str]:
 def _only(op: OpRun, pattern: str | None) -> OpRun:
     """The op with the cases that fit a pattern."""
     accuracy = tuple(one for one in op.accuracy if matches(one.case, pattern))
-    return dataclasses.replace(
-        op, accuracy=accuracy, performance=tuple(one for one in op.performance if matches(one.case, pattern))
-    )
+    performance = tuple(one for one in op.performance if matches(one.case, pattern))
+    stored = tuple(one for one in op.stored if matches(one.case, pattern))
+    return dataclasses.replace(op, accuracy=accuracy, performance=performance, stored=stored)
 
 
 def doctor(project: Path, *, json: bool) -> int:
@@ -284,7 +284,11 @@ def _write_report(
 ) -> Path:
     from perfci import report
 
-    return report.write(run, judgements, folder, launches or folder, pipeline.baselines_for(run, where), html=html)
+    stored = pipeline.stored_for(run, where)
+    return report.write(
+        run, judgements, folder, launches or folder, stored.baselines, pasts=stored.pasts, sources=stored.sources,
+        html=html,
+    )  # fmt: skip
 
 
 def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False) -> None:

@@ -27,6 +27,7 @@ class DeviceKind(StrEnum):
 
     AUTO = "auto"
     CUDA = "cuda"
+    NPU = "npu"
     CPU = "cpu"
     FAKE = "fake"
 
@@ -377,6 +378,44 @@ def again(
     wanted = agains.request(str(device), budget, seed, str(timer))
     wanted = answers.within(wanted, devices, answers.time_limit(deadline))
     return agains.again(run, wanted, project, out, strict=strict, json=output is Format.JSON, html=html)
+
+
+@app.command()
+def creep(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    release: Annotated[
+        str | None,
+        typer.Option(
+            "--release",
+            metavar="REV",
+            show_default="the newest tag before HEAD",
+            help="What cases are held against: a tag, branch or commit of HEAD's history.",
+        ),
+    ] = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    budget: Budget = 1.0,
+    seed: Seed = None,
+    timer: Timer = TimerKind.AUTO,
+    devices: Devices = None,
+    deadline: Deadline = None,
+    threshold: Threshold = [],  # noqa: B006
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", show_default="creep/ in the project's reports/", help="Where to write."),
+    ] = None,
+    strict: Strict = False,
+    html: Html = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Duel every case with the last release, and so find slow-downs that came bit by bit."""
+    from perfci.cli import answers, creeps
+
+    wanted = answers.request(op, case, device, budget, seed, SuiteKind.PERFORMANCE, timer)
+    wanted = answers.judged_by(answers.within(wanted, devices, answers.time_limit(deadline)), threshold)
+    return creeps.creep(wanted, release, project, out, strict=strict, json=output is Format.JSON, html=html)
 
 
 @app.command()
@@ -762,6 +801,104 @@ def bisect(
 
     request = answers.request([], case, device, budget, seed, "both", timer)
     return bisects.bisect(Wishes(op or "", good, bad, request, first_parent), project, json=output is Format.JSON)
+
+
+@app.command()
+def tune(
+    op: Annotated[str, typer.Argument(metavar="OP", help="The op whose configurations are searched.")],
+    case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    budget: Annotated[
+        float,
+        typer.Option(
+            "--budget",
+            metavar="S",
+            min=0.01,
+            max=7 * 24 * 3600,
+            help="Seconds that this call searches; the next goes on.",
+        ),
+    ] = 600.0,
+    device_spec: Annotated[
+        str | None,
+        typer.Option(
+            "--device-spec",
+            metavar="NAME",
+            show_default="the device at hand",
+            help="Tune by a static model for a device that is not here: a file of kernels/_devices, such as low-bw.",
+        ),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", show_default="off", help="Write the tuned file instead of showing the diff.")
+    ] = False,
+    seed: Seed = None,
+    timer: Timer = TimerKind.AUTO,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Search an op's configurations: a coarse grid, then steps around the best; checking never tunes."""
+    from perfci.cli import tuning
+    from perfci.pipeline.tuning import Wishes
+
+    wishes = Wishes(op, case, str(device), budget, seed, str(timer), device_spec, write)
+    return tuning.tuned(wishes, project, json=output is Format.JSON)
+
+
+@app.command()
+def chain(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", show_default="all", help="Chain to check: kernels/_chains/NAME_chain.py."),
+    ] = None,
+    case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    seed: Seed = None,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Check chains of ops as a model calls them: the whole, and where an error or a NaN came in."""
+    from perfci.cli import chaining
+    from perfci.pipeline.chains import Wishes
+
+    wishes = Wishes(name, case, str(device), seed)
+    return chaining.checked(wishes, project, json=output is Format.JSON)
+
+
+@app.command()
+def soak(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    calls: Annotated[
+        int | None,
+        typer.Option(
+            "--calls",
+            metavar="N",
+            min=2,
+            max=10**7,
+            show_default="1000; 24 without an accelerator",
+            help="Calls of each test.",
+        ),
+    ] = None,
+    decay_limit: Annotated[
+        float,
+        typer.Option(
+            "--decay-limit", metavar="PERCENT", min=0, max=1000, help="A call may become slower by this over all calls."
+        ),
+    ] = 3.0,
+    device: DeviceOption = DeviceKind.AUTO,
+    seed: Seed = None,
+    timer: Timer = TimerKind.AUTO,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Call ops a thousand times, on streams, from threads and on huge arrays: leaks, decay, answers that change."""
+    from perfci.cli import soaking
+    from perfci.pipeline.soak import Wishes
+
+    wishes = Wishes(tuple(op), case, calls, decay_limit / 100, str(device), seed, str(timer))
+    return soaking.soaked(wishes, project, json=output is Format.JSON)
 
 
 @app.command("list")

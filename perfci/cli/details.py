@@ -35,6 +35,7 @@ from perfci.model import (
 from perfci.report import against, compiled, rows, words
 from perfci.report.accuracy import dtype_of
 from perfci.report.text import NAME_LIMIT, plain
+from perfci.spec import matches
 from perfci.wording import say, sentence
 
 PLAIN = 160
@@ -391,6 +392,35 @@ def _compiled(case: PerformanceCase) -> Grid:
         ),
         texts=2,
     )
+
+
+def stored(op: OpRun, pattern: str | None, judged: Sequence[Judgement]) -> Iterator[RenderableType]:
+    """What an op stores in low precision, as far as it fits the pattern, and what is said of figures beyond limits."""
+    chosen = [each for each in op.stored if matches(each.case, pattern)]
+    if not chosen:
+        return
+    yield Text()
+    yield Grid(
+        say("Stored in low precision"),
+        (say("case"), say("p50 abs"), say("p99 abs"), say("max abs"), say("clipped"), say("divergence"), say("scales")),
+        tuple(
+            (
+                plain(each.case, NAME_LIMIT),
+                _worst([each.errors.p50_abs]),
+                _worst([each.errors.p99_abs]),
+                _worst([each.errors.max_abs]),
+                units.percent(each.clip_ratio),
+                units.significant(each.divergence),
+                units.size(each.scale_bytes),
+            )
+            for each in chosen
+        ),
+    )
+    cases = {each.case for each in chosen}
+    for row in judged:
+        if row.op == op.op and row.case in cases:
+            for reason in row.reasons:
+                yield Text(f"  {plain(row.case or '')}: {plain(sentence(reason))}", style=_STYLES[row.verdict.gate])
 
 
 def _accuracy(checks: Sequence[AccuracyCase]) -> Grid:

@@ -16,9 +16,10 @@ from perfci.boards import Board, Share
 from perfci.changepoints import Change
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.histories import WIDTH, Wishes, columns, head, kept
-from perfci.cli.tables import STYLES, Shown, wrapped
+from perfci.cli.histories import Wishes, apart, columns, head, kept, reason_data, text_of
+from perfci.cli.tables import STYLES
 from perfci.codec import encode
+from perfci.drift import Creep
 from perfci.errors import UsageError
 from perfci.model import Gate, HistoryRun, Reason, board_key
 from perfci.pipeline import drifts
@@ -26,6 +27,7 @@ from perfci.pipeline.drifts import CaseDrift, Surrounding
 from perfci.report.text import plain
 from perfci.revision.tags import Release
 from perfci.settings import Settings
+from perfci.spec import matches
 from perfci.store import History
 from perfci.wording import say, sentence
 
@@ -42,11 +44,17 @@ class _Drift:
     problems: tuple[Reason, ...]
     """what could not be read, and a release that it lacks"""
     surroundings: tuple[Surrounding, ...]
+    stored: tuple[tuple[Creep, str | None], ...] = ()
+    """figures of what it stores in low precision that crept, and the release about which each anchor lies"""
 
     @property
     def found(self) -> bool:
         """Whether anything is to be done."""
-        return bool(self.problems) or any(case.found for case in self.cases)
+        return bool(self.problems) or bool(self.stored) or any(case.found for case in self.cases)
+
+    def stored_reasons(self) -> list[Reason]:
+        """What is said of these figures."""
+        return [drifts.stored_reason(self.history.op, creep, self.history.runs, at) for creep, at in self.stored]
 
     def reasons(self, case: CaseDrift) -> list[Reason]:
         """What is said of a case: creep first."""
@@ -69,13 +77,13 @@ def drift(
     where = language.load(project)
     histories = kept(Wishes(tuple(ops), pattern, device), where)
     every = [_drift(each, pattern, release, where) for each in histories]
-    if every and pattern is not None and not any(one.cases for one in every):
+    if every and pattern is not None and not any(one.cases or _stores(one, pattern) for one in every):
         raise UsageError("no_case_fits", pattern=pattern, ops=", ".join(one.history.op for one in every))
-    found = [one for one in every if one.cases or pattern is None]
+    found = [one for one in every if one.cases or pattern is None or _stores(one, pattern)]
     if json:
         answers.write_json(encode([_as_data(one) for one in found]).decode())
     else:
-        _print(_told(found))
+        _print(apart(found, _told))
     return exit_code(Gate.WARNS if any(one.found for one in found) else Gate.OK, strict=strict)
 
 
@@ -106,7 +114,7 @@ def _print(parts: Iterator[RenderableType]) -> None:
 
 def _drift(found: History, pattern: str | None, release: str | None, where: Settings) -> _Drift:
     """Raises UsageError for a release that git does not know."""
-    known = drifts.known_releases(found.runs, where.root, release)
+    known = drifts.known_releases(found.runs, where, release)
     if isinstance(known, Reason):
         if release is not None:
             raise UsageError(known.kind, **known.facts)
@@ -114,26 +122,28 @@ def _drift(found: History, pattern: str | None, release: str | None, where: Sett
     lacking = [Reason("drift_release_unknown", _place(found, each)) for each in known if not each.holds]
     cases = drifts.drifts(found, [each for each in known if each.holds], pattern)
     around = tuple(drifts.surroundings(found, drifts.recorded_steps(where.baselines, found)))
-    return _Drift(found, cases, known, (*found.problems, *lacking), around)
+    stored = drifts.stored_drifts(found.runs, [each for each in known if each.holds], pattern)
+    return _Drift(found, cases, known, (*found.problems, *lacking), around, stored)
+
+
+def _stores(one: _Drift, pattern: str) -> bool:
+    """Whether the newest run stores a tensor in low precision that fits the pattern."""
+    return any(matches(each.case, pattern) for run in one.history.runs[-1:] for each in run.stored)
 
 
 def _place(found: History, release: Release) -> dict[str, str]:
     return {"op": found.op, "device": found.device, "release": release.name}
 
 
-def _told(found: Sequence[_Drift]) -> Iterator[RenderableType]:
-    if not found:
-        yield _text(say("No run was accepted yet: perfci accept stores the first ones, and each run leaves a line."))
-    for at, one in enumerate(found):
-        if at:
-            yield Text("")
-        yield Text(head(one.history), style="bold")
-        yield from (_text(sentence(problem), "  ", STYLES[Gate.WARNS]) for problem in one.problems)
-        yield from (_text(_surrounding(each), "  ", "magenta") for each in one.surroundings)
-        for case in one.cases:
-            style = STYLES[Gate.WARNS] if case.found else ""
-            yield from (_text(sentence(reason), "  ", style) for reason in one.reasons(case))
-        yield _text(_summary(one), "  ", "dim")
+def _told(one: _Drift) -> Iterator[RenderableType]:
+    yield Text(head(one.history), style="bold")
+    yield from (text_of(sentence(problem), "  ", STYLES[Gate.WARNS]) for problem in one.problems)
+    yield from (text_of(_surrounding(each), "  ", "magenta") for each in one.surroundings)
+    for case in one.cases:
+        style = STYLES[Gate.WARNS] if case.found else ""
+        yield from (text_of(sentence(reason), "  ", style) for reason in one.reasons(case))
+    yield from (text_of(sentence(reason), "  ", STYLES[Gate.WARNS]) for reason in one.stored_reasons())
+    yield text_of(_summary(one), "  ", "dim")
 
 
 def _surrounding(each: Surrounding) -> str:
@@ -166,7 +176,7 @@ def _as_data(one: _Drift) -> Mapping[str, Any]:
         "device": one.history.device,
         "runs": len(one.history.runs),
         "releases": [release.name for release in one.releases],
-        "problems": [_reason(problem) for problem in one.problems],
+        "problems": [reason_data(problem) for problem in one.problems],
         "environment": [
             {"before": _run(each.before), "after": _run(each.after), "fields": each.fields, "why": each.why}
             for each in one.surroundings
@@ -180,9 +190,22 @@ def _as_data(one: _Drift) -> Mapping[str, Any]:
                 "release": case.release,
                 "creep": _creep(case),
                 "changes": [_change(change) for change in case.changes],
-                "said": [_reason(reason) for reason in one.reasons(case)],
+                "said": [reason_data(reason) for reason in one.reasons(case)],
             }
             for case in one.cases
+        ],
+        "stored": [
+            {
+                "case": creep.case,
+                "figure": creep.figure,
+                "release": release,
+                "change": creep.change,
+                "threshold": creep.threshold,
+                "anchor": creep.anchor,
+                "recent": creep.recent,
+                "said": reason_data(reason),
+            }
+            for (creep, release), reason in zip(one.stored, one.stored_reasons(), strict=True)
         ],
     }
 
@@ -223,10 +246,6 @@ def _run(run: HistoryRun) -> Mapping[str, Any]:
     return {"run": run.run, "created": run.created, "commit": where.commit, "board": where.device.uuid}
 
 
-def _reason(reason: Reason) -> Mapping[str, Any]:
-    return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": sentence(reason)}
-
-
 # --- boards -----------------------------------------------------------------------------------------------------------
 
 
@@ -243,23 +262,20 @@ def _quarantined(board: str, where: Settings) -> bool:
 def _boards_told(
     found: Mapping[str, Sequence[Board]], where: Settings, problems: Sequence[Reason]
 ) -> Iterator[RenderableType]:
-    if not found:
-        yield _text(say("No run was accepted yet: perfci accept stores the first ones, and each run leaves a line."))
-    for at, (device, each) in enumerate(found.items()):
-        if at:
-            yield Text("")
-        yield Text(say("Boards of {device}: {count}", device=plain(device, 80), count=len(each)), style="bold")
-        if each:
-            yield Text(_row(_heads()), style="dim")
-        for one in each:
-            yield Text(_row(_cells(one, where)), style=STYLES[Gate.WARNS] if one.outside else "")
-        for one in each:
-            yield from (
-                _text(sentence(reason), "  ", STYLES[Gate.WARNS]) for reason in known_boards.told_of(one, device)
-            )
-        if len(each) == 1:
-            yield _text(say("There is no other board to hold it against."), "  ", "dim")
-    yield from (_text(sentence(problem), "  ", STYLES[Gate.WARNS]) for problem in problems)
+    yield from apart(list(found.items()), lambda one: _device_told(*one, where))
+    yield from (text_of(sentence(problem), "  ", STYLES[Gate.WARNS]) for problem in problems)
+
+
+def _device_told(device: str, each: Sequence[Board], where: Settings) -> Iterator[RenderableType]:
+    yield Text(say("Boards of {device}: {count}", device=plain(device, 80), count=len(each)), style="bold")
+    if each:
+        yield Text(_row(_heads()), style="dim")
+    for one in each:
+        yield Text(_row(_cells(one, where)), style=STYLES[Gate.WARNS] if one.outside else "")
+    for one in each:
+        yield from (text_of(sentence(reason), "  ", STYLES[Gate.WARNS]) for reason in known_boards.told_of(one, device))
+    if len(each) == 1:
+        yield text_of(say("There is no other board to hold it against."), "  ", "dim")
 
 
 def _heads() -> tuple[str, ...]:
@@ -294,15 +310,8 @@ def _device_data(device: str, found: Sequence[Board], where: Settings) -> Mappin
                 "nulls": one.nulls,
                 "outside": one.outside,
                 "quarantined": _quarantined(one.board, where),
-                "said": [_reason(reason) for reason in known_boards.told_of(one, device)],
+                "said": [reason_data(reason) for reason in known_boards.told_of(one, device)],
             }
             for one in found
         ],
     }
-
-
-def _text(text: str, indent: str = "", style: str = "") -> RenderableType:
-    def lines(width: int = WIDTH) -> list[str]:
-        return wrapped(plain(text), indent, min(width, WIDTH))
-
-    return Shown(lambda width: [Text(line, style=style) for line in lines(width)], lines)

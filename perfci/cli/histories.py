@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
@@ -25,6 +25,8 @@ from perfci.settings import Settings
 from perfci.spec import matches
 from perfci.store import History
 from perfci.wording import say, sentence
+
+_Each = TypeVar("_Each")
 
 SHOWN = 20
 """Runs of a case that are shown unless more are asked for."""
@@ -135,7 +137,7 @@ def _as_data(one: _Told, wishes: Wishes) -> Mapping[str, Any]:
         "op": one.history.op,
         "device": one.history.device,
         "runs": len(one.history.runs),
-        "problems": [_reason(reason) for reason in one.history.problems],
+        "problems": [reason_data(reason) for reason in one.history.problems],
         "unknown_commits": unknown,
         "cases": [
             {"case": case.case, "points": [_point(point) for point in case.points[-(wishes.last or 0) :]]}
@@ -164,7 +166,8 @@ def _point(point: Point) -> Mapping[str, Any]:
     }
 
 
-def _reason(reason: Reason) -> Mapping[str, Any]:
+def reason_data(reason: Reason) -> Mapping[str, Any]:
+    """A reason for programs."""
     return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": sentence(reason)}
 
 
@@ -172,20 +175,29 @@ def _reason(reason: Reason) -> Mapping[str, Any]:
 
 
 def _shown(found: Sequence[_Told], wishes: Wishes) -> Iterator[RenderableType]:
+    yield from apart(found, lambda one: _one(one, wishes))
+    if wishes.plot and found:
+        yield Text(say("Drawn: {path}", path=plain(str(wishes.plot))))
+
+
+def apart(found: Sequence[_Each], told: Callable[[_Each], Iterable[RenderableType]]) -> Iterator[RenderableType]:
+    """What is told of each with an empty line between two; a sentence where no history has anything."""
     if not found:
-        yield _text(say("No run was accepted yet: perfci accept stores the first ones, and each run leaves a line."))
+        yield text_of(say("No run was accepted yet: perfci accept stores the first ones, and each run leaves a line."))
     for at, one in enumerate(found):
         if at:
             yield Text("")
-        yield Text(head(one.history), style="bold")
-        yield from _problems(one)
-        if len(one.cases) <= EACH or wishes.pattern is not None:
-            for case in one.cases:
-                yield from _each_run(case, wishes.last or SHOWN)
-        elif one.cases:
-            yield from _each_case(one.cases)
-    if wishes.plot and found:
-        yield Text(say("Drawn: {path}", path=plain(str(wishes.plot))))
+        yield from told(one)
+
+
+def _one(one: _Told, wishes: Wishes) -> Iterator[RenderableType]:
+    yield Text(head(one.history), style="bold")
+    yield from _problems(one)
+    if len(one.cases) <= EACH or wishes.pattern is not None:
+        for case in one.cases:
+            yield from _each_run(case, wishes.last or SHOWN)
+    elif one.cases:
+        yield from _each_case(one.cases)
 
 
 def head(found: History) -> str:
@@ -202,13 +214,13 @@ def head(found: History) -> str:
 
 def _problems(one: _Told) -> Iterator[RenderableType]:
     for reason in one.history.problems:
-        yield _text(sentence(reason), "  ", STYLES[Gate.WARNS])
+        yield text_of(sentence(reason), "  ", STYLES[Gate.WARNS])
     if isinstance(one.unknown, Reason):
         if one.unknown.kind == "history_shallow":
-            yield _text(sentence(one.unknown), "  ", "dim")
+            yield text_of(sentence(one.unknown), "  ", "dim")
     elif one.unknown:
         facts: dict[str, Fact] = {"count": len(one.unknown), "commit": plain(one.unknown[0][:10])}
-        yield _text(sentence(Reason("history_unknown_commits", facts)), "  ", "dim")
+        yield text_of(sentence(Reason("history_unknown_commits", facts)), "  ", "dim")
 
 
 def _each_run(case: Series, most: int) -> Iterator[RenderableType]:
@@ -225,7 +237,7 @@ def _each_run(case: Series, most: int) -> Iterator[RenderableType]:
         earlier = say("... {count} earlier runs: --last {all}", count=whole - len(points), all=whole)
         yield Text(f"  {earlier}", style="dim")
     for point in points:
-        yield from (_text(told, "    ", style) for told, style in _marks(point))
+        yield from (text_of(told, "    ", style) for told, style in _marks(point))
         yield Text("  " + columns(_run_cells(point), _LINE_WIDTHS, left=2))
 
 
@@ -268,7 +280,7 @@ def _each_case(cases: Sequence[Series]) -> Iterator[RenderableType]:
         _, _, time, _, change, first, speedup, _ = _run_cells(newest)
         cells = (shorten(plain(case.case, NAME_LIMIT), _NAME), str(len(case.points)), time, change, first, speedup)
         yield Text("  " + columns(cells, widths, left=1) + f"  {spark(case.points[-_SPARK:])}")
-    yield _text(say("Every run of a case: --case, with its id or a glob."), "  ", "dim")
+    yield text_of(say("Every run of a case: --case, with its id or a glob."), "  ", "dim")
 
 
 def spark(points: Sequence[Point]) -> str:
@@ -296,7 +308,9 @@ def columns(cells: Sequence[str], widths: Sequence[int], *, left: int) -> str:
     return " ".join(padded).rstrip()
 
 
-def _text(text: str, indent: str = "", style: str = "") -> RenderableType:
+def text_of(text: str, indent: str = "", style: str = "") -> RenderableType:
+    """A text that is broken where the terminal ends, at 100 columns at the latest."""
+
     def lines(width: int = WIDTH) -> list[str]:
         return wrapped(plain(text), indent, min(width, WIDTH))
 

@@ -14,7 +14,7 @@ from types import FrameType
 from perfci.cli.exits import STOPPED, Exit
 from perfci.cli.workflow import guarded
 from perfci.errors import PerfciError, Stopped, StoredFileError
-from perfci.spec import Accuracy, Performance
+from perfci.spec import Accuracy, Chain, Performance
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -61,9 +61,15 @@ def _run(arguments: list[str]) -> int:
     return result if isinstance(result, int) else Exit.OK
 
 
-def run_file(suite: Accuracy | Performance) -> None:
-    """Check one suite of the op whose file is being run, as `perfci check --op OP --suite SUITE` would; exits."""
+def run_file(suite: Accuracy | Performance | Chain) -> None:
+    """Check one suite of the op whose file is being run, as `perfci check --op OP --suite SUITE` would; exits.
+
+    A chain is checked as by `perfci chain NAME`.
+    """
     path = Path(sys.argv[0]).resolve()
+    if isinstance(suite, Chain):
+        main(["chain", path.stem.removesuffix("_chain"), "--project", str(path.parent), *sys.argv[1:]])
+        return
     name = "accuracy" if isinstance(suite, Accuracy) else "performance"
     op = path.stem.removesuffix(f"_{name}")
     main(["check", "--op", op, "--suite", name, "--project", str(path.parent), *sys.argv[1:]])

@@ -23,6 +23,14 @@ def _stages() -> dict[str, str]:
         "smoke": say("one launch of the performance suite"),
         "measure": say("measuring"),
         "static": say("compiling"),
+        "tune": say("trying"),
+        "chain": say("checking the chain"),
+        "threads": say("two threads at once"),
+        "memory": say("memory over many calls"),
+        "decay": say("speed over many calls"),
+        "determinism": say("the same answer over many calls"),
+        "streams": say("several streams at once"),
+        "large": say("arrays of more than 2^31 elements"),
     }
 
 

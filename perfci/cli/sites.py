@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from perfci import pipeline
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
+from perfci.cli.histories import reason_data
 from perfci.codec import encode
 from perfci.report import site
 from perfci.report.site import Built, words
@@ -16,7 +18,7 @@ from perfci.wording import say, sentence
 def build(project: Path, out: Path, *, json: bool) -> int:
     """Build the site; 3 where a history is damaged or there is none, which the site says too."""
     where = language.load(project)
-    found = site.build(where.baselines, where.thresholds, where.root, out)
+    found = site.build(where.baselines, where.thresholds, where.root, out, pipeline.layered(where))
     if json:
         answers.write_json(encode(_data(found)).decode())
     else:
@@ -29,5 +31,5 @@ def build(project: Path, out: Path, *, json: bool) -> int:
 
 
 def _data(found: Built) -> dict[str, object]:
-    notes = [{"kind": note.kind, "facts": dict(note.facts), "sentence": sentence(note)} for note in found.notes]
+    notes = [reason_data(note) for note in found.notes]
     return {"index": str(found.index), "pages": found.pages, "gone": found.gone, "notes": notes}

@@ -1,12 +1,17 @@
 """The one seam between perfci and hardware: `open_device` gives an `Accelerator`; nothing else knows its peculiarities.
 
 seam      what every device offers
-cuda cpu fake      the devices; the fake one ships, is deterministic and needs no torch
+cuda npu cpu fake  the devices; the fake one ships, is deterministic and needs no torch
 tensors   torch's half of the seam: inputs, guards, comparisons
 activity events    timers of CUDA devices: CUPTI records first, event pairs as the fallback
-nvml lock          device state without torch; one perfci a device
+npu_runtime        torch_npu and triton-ascend loaded in their order, and why they are not; npu_host: what to mend
+npu_flush npu_profiler npu_events   the same timers on Ascend: the chip's records, else events
+endurance          memory by two accounts, streams and room, for `perfci soak`
+nvml npu_smi lock  device state without torch; one perfci a device
 capture            what a call does: torch operations, launches (noted, launches, source beside it)
-offline            a device that is not there: compiles and launches nothing (stub, board, virtual, tuning, targets)
+offline            a device that is not there: compiles and launches nothing (stub, board, virtual, tuning, targets);
+                   npu_offline: as far as triton-ascend does that without CANN
+ceilings deviations  how fast a device copies at best; errors of outputs too large for the host
 artefacts          registers, spills, instructions, occupancy of a binary (disassembly, instructions, occupancy)
 """
 
@@ -20,17 +25,35 @@ from perfci.errors import DeviceError, UsageError
 
 __all__ = ["KINDS", "Accelerator", "Arrays", "Launch", "Session", "detect", "open_device"]
 
-KINDS = ("auto", "cuda", "cpu", "fake")
+KINDS = ("auto", "cuda", "npu", "cpu", "fake")
 """What `--device` takes."""
 
 
 def detect() -> str:
-    """The best device that this process could open: cuda, or cpu; imports torch, so only workers call it."""
+    """The best device that this process could open: cuda, npu or cpu; imports torch, so only workers call it.
+
+    torch serves one accelerator a process, so where a host has both kinds the torch that is installed decides: a CUDA
+    build that sees a GPU takes it, any other leaves the NPU to torch_npu. An NPU that is there and cannot be opened is
+    an error, not a CPU.
+    """
+    from perfci.device import npu_runtime
+
+    npu_runtime.shun_plugin()
     try:
         import torch
     except ImportError as error:
         raise DeviceError("torch_missing") from error
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    if not npu_runtime.npu_installed():
+        return "cpu"
+    try:
+        npu_runtime.load()
+    except DeviceError:
+        if npu_runtime.has_nodes():
+            raise
+        return "cpu"
+    return "npu"
 
 
 def open_device(kind: str, *, seed: int, timer: str = "auto", fake: Mapping[str, Any] | None = None) -> Accelerator:
@@ -44,7 +67,18 @@ def open_device(kind: str, *, seed: int, timer: str = "auto", fake: Mapping[str,
 
         return CpuDevice()
     if kind == "cuda":
+        from perfci.device import npu_runtime
+
+        npu_runtime.shun_plugin()
         from perfci.device.cuda import CudaDevice
 
         return CudaDevice(timer)
+    if kind == "npu":
+        from perfci.device import npu_runtime
+
+        npu = npu_runtime.load()  # before Triton, which the device's own module imports
+        npu_runtime.check_triton()
+        from perfci.device.npu import NpuDevice
+
+        return NpuDevice(npu, timer)
     raise UsageError("unknown_device", device=kind, known=", ".join(KINDS))

@@ -20,6 +20,9 @@ def examine(launches: Iterable[Launched], target: Target) -> None:
     """Count the instructions of binaries that are not known yet, all of them at once."""
     kernels = {artefact(launch.kernel): launch.kernel for launch in launches}
     fresh = {key: kernel.asm for key, kernel in kernels.items() if key not in _counts}
+    if target.backend == "npu":  # what is compared is no binary
+        _counts.update(dict.fromkeys(fresh))
+        return
     if target.backend == "hip":
         _counts.update({key: amd_counts(asm["amdgcn"]) for key, asm in fresh.items()})
         return
@@ -50,6 +53,8 @@ def usage(kernel: Any) -> Usage | None:
     if key not in _usages:
         asm = kernel.asm
         amd = "amdgcn" in asm
+        if "npubin" in asm:
+            return None
         _usages[key] = (
             amd_usage(asm["amdgcn"]) if amd else nvidia_usage(asm["cubin"], asm.get("ptx"), kernel.metadata.name)
         )
@@ -65,10 +70,10 @@ def _binary(launch: Launched, target: Target) -> KernelBinary:
         registers=used.registers if used else None,
         spill_bytes=used.spill_bytes if used else None,
         local_bytes=used.local_bytes if used else None,
-        shared_bytes=metadata.shared,
+        shared_bytes=None if target.backend == "npu" else metadata.shared,
         instructions=sum(counts.values()) if counts is not None else None,
         mix=counts or {},
-        warps=metadata.num_warps,
+        warps=None if target.backend == "npu" else metadata.num_warps,
         occupancy=_occupancy(used, metadata, target) if used else None,
     )
 

@@ -40,8 +40,16 @@ SYNCHRONISING = (
 )
 """Functions that order work on the device or wait for it, and are no torch operations."""
 
+NPU_SYNCHRONISING = (
+    ("torch_npu._C", None, ("_npu_synchronize", "_npu_setStream")),
+    ("torch_npu.npu.streams", "Stream", ("synchronize", "wait_event", "wait_stream", "record_event")),
+    ("torch_npu.npu.streams", "Event", ("synchronize", "record", "wait")),
+)
+"""The same of torch_npu, where it is loaded: module, class and names."""
+
 OPAQUE = (
     ("torch.cuda", "CUDAGraph", "replay", "a CUDA graph"),
+    ("torch_npu.npu.graphs", "NPUGraph", "replay", "an NPU graph"),
     ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", "run", "torch.compile"),
 )
 """Ways to launch device code that cannot be told apart: module, class, method, and what users call it."""
@@ -82,7 +90,7 @@ def _is_torchs(name: str, path: Path) -> bool:
     """Whether a compiled module is installed, or one that Triton or torch compiles for itself while it works."""
     folders = [os.environ.get(variable) for variable in ("TRITON_CACHE_DIR", "TRITON_HOME", "TORCHINDUCTOR_CACHE_DIR")]
     caches = [Path.home() / ".triton", *(Path(folder) for folder in folders if folder)]
-    made = name.startswith("__triton") or name in {"cuda_utils", "hip_utils"}
+    made = name.startswith("__triton") or name in {"cuda_utils", "hip_utils", "npu_utils"}
     return made or is_installed(str(path)) or any(path.is_relative_to(folder) for folder in caches)
 
 
@@ -122,7 +130,7 @@ def _body(operator: Any) -> Callable[..., Any] | None:
     definitions = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
     definition = definitions.get(operator._schema.name)
     bodies = getattr(definition, "_backend_fns", None) or {}
-    body: Callable[..., Any] | None = bodies.get("cuda", bodies.get(None))
+    body: Callable[..., Any] | None = bodies.get("cuda", bodies.get("npu", bodies.get(None)))
     # torch's own wrapper imports torch._dynamo when it is first called, which may dispatch operations of its own.
     inner: Callable[..., Any] | None = getattr(body, "__wrapped__", None)
     return inner if getattr(inner, "__module__", None) == "torch._library.custom_ops" else body
@@ -164,7 +172,7 @@ def _in(context: Callable[[], AbstractContextManager[Any]], function: Callable[.
 def _watched_functions(capture: Captured) -> Iterator[None]:
     """Note calls of what orders the device's work, and of what launches code that is not seen."""
     with ExitStack() as stack:
-        for owner, name in SYNCHRONISING:
+        for owner, name in (*SYNCHRONISING, *_of_npu()):
             label = f"{getattr(owner, '__qualname__', 'torch')}.{name.removeprefix('_')}()"
             stack.enter_context(_told(owner, name, functools.partial(capture.operation, label)))
         for module, class_name, name, what in OPAQUE:
@@ -173,6 +181,13 @@ def _watched_functions(capture: Captured) -> Iterator[None]:
             stack.enter_context(_told(owner, name, tell))
         stack.enter_context(_watched_compiler())
         yield
+
+
+def _of_npu() -> Iterator[tuple[Any, str]]:
+    for module, class_name, names in NPU_SYNCHRONISING:
+        owner = sys.modules.get(module)
+        owner = getattr(owner, class_name, None) if class_name else owner
+        yield from ((owner, name) for name in names if owner is not None)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from perfci.device.races import watched_races
-from perfci.device.seam import Capture, PeakMemory, Race, Session
+from perfci.device.seam import Capture, PeakMemory, Race, Session, Uncaptured
 from perfci.device.source import inputs_digest
 from perfci.device.tensors import TorchArrays, operator_namespaces
 from perfci.errors import DeviceError
@@ -72,7 +72,11 @@ class CpuDevice:
 
     def captured(self) -> AbstractContextManager[Capture]:
         """See nothing: the interpreter compiles nothing."""
-        return nullcontext(_Uncaptured())
+        return nullcontext(Uncaptured())
+
+    def fallbacks(self, identity: Identity) -> tuple[str, ...]:
+        """None: everything is computed on the host."""
+        return ()
 
     def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
         """Digest of the source."""
@@ -97,13 +101,3 @@ class CpuDevice:
     def tampered(self) -> tuple[str, ...]:
         """Offer nothing to tamper with."""
         return ()
-
-
-class _Uncaptured:
-    """Calls in the interpreter: whether two revisions compile to the same code cannot be told."""
-
-    sources: tuple[str, ...] = ()
-
-    def identity(self, inputs: str) -> Identity:
-        """Unknown."""
-        return Identity(inputs=inputs, unknown=Reason("captured_interpreted"))

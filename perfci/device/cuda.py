@@ -19,6 +19,7 @@ from triton.runtime.jit import JITFunction
 from perfci import stats
 from perfci.device.activity import activity_session
 from perfci.device.capture import captured, inputs_digest
+from perfci.device.ceilings import PAIRS, fastest_s
 from perfci.device.compiled import recorded_kernels
 from perfci.device.events import event_session
 from perfci.device.flush import Flush
@@ -26,10 +27,13 @@ from perfci.device.nvml import Board
 from perfci.device.seam import Capture, PeakMemory, Race, Session
 from perfci.device.tensors import TorchArrays, operator_namespaces
 from perfci.errors import DeviceError
-from perfci.model import CompiledKernel, Device, DeviceState, Limits, Reason
+from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 
 COPY_BYTES = 1 << 30
 """Size of the copy that measures bandwidth: many times any L2."""
+
+_COPY_SHIFT = 37 << 16
+"""By how much more the target of each further pair is shifted: no power of two, so that its pages lie otherwise."""
 
 MATMUL_SIZE = 8192
 _PROBES = 10
@@ -104,11 +108,8 @@ class CudaDevice:
         return self._board.state()
 
     def limits(self, dtypes: Sequence[str]) -> Limits:
-        """Median bandwidth of a 1 GiB copy, and rate of an 8192-cubed product in each of the dtypes."""
-        source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
-        target = torch.empty_like(source)
-        copy_s = _median_s(functools.partial(target.copy_, source))
-        del source, target
+        """Bandwidth of a 1 GiB copy between the best of some buffers; rate of an 8192-cubed product in each dtype."""
+        copy_s = fastest_s(_pairs_of_buffers())
         rates = {name: _matmul_tflops(getattr(torch, name)) for name in dtypes}
         torch.cuda.empty_cache()
         return Limits(2 * COPY_BYTES / copy_s / 1e9, rates)
@@ -129,6 +130,10 @@ class CudaDevice:
     def captured(self) -> AbstractContextManager[Capture]:
         """Watch Triton's launches, torch's operations, and what waits for the device."""
         return captured()
+
+    def fallbacks(self, identity: Identity) -> tuple[str, ...]:
+        """None: CUDA has kernels for all of torch, or raises."""
+        return ()
 
     def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
         """Digest of the source."""
@@ -189,17 +194,35 @@ def _matmul_tflops(dtype: torch.dtype) -> float:
     return float(2 * MATMUL_SIZE**3 / _median_s(functools.partial(torch.matmul, left, right)) / 1e12)
 
 
+def _pairs_of_buffers() -> Iterator[Callable[[], float]]:
+    """Copies between pairs of buffers that lie elsewhere, also towards each other.
+
+    Each pair stays while the next is made, whose memory would else be the same again; where memory is short the first
+    has to do.
+    """
+    held: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for number in range(PAIRS):
+        if held and torch.cuda.mem_get_info()[0] < 4 * COPY_BYTES:
+            return
+        shift = number * _COPY_SHIFT
+        source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
+        target = torch.empty(COPY_BYTES + shift, dtype=torch.uint8, device="cuda")[shift:]
+        held.append((source, target))
+        yield functools.partial(_seconds, functools.partial(target.copy_, source))
+
+
 def _median_s(call: Callable[[], Any]) -> float:
     call()
-    times = []
-    for _ in range(_PROBES):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        call()
-        end.record()
-        synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-    return statistics.median(times)
+    return statistics.median(_seconds(call) for _ in range(_PROBES))
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    synchronize()
+    return float(start.elapsed_time(end) / 1e3)
 
 
 def _timing_functions() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.device.seam import Launch, PeakMemory, Race, warmed
+from perfci.device.seam import Launch, MemoryUse, PeakMemory, Race, warmed
 from perfci.device.source import inputs_digest
 from perfci.errors import DeviceError, UsageError
 from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
@@ -43,6 +43,8 @@ class FakeSpec:
     """differs by process and arm: the allocation effect of real devices"""
     drift_per_block: float = 0.0
     """every block is slower than the one before by this ratio"""
+    clock_drop_per_block: float = 0.0
+    """the SM clock falls by this ratio every block; what launches take is `drift_per_block`'s alone"""
     spike_share: float = 0.01
     """share of launches that take `spike_factor` times as long"""
     spike_factor: float = 1.5
@@ -136,6 +138,72 @@ def work(us: float) -> None:
         spent.append(us)
 
 
+class _Memory:
+    """What kernels keep of the fake device's memory, bytes."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.peak = 0
+        self.outside = 0
+
+
+_memory = _Memory()
+
+
+def hold(count: int, *, outside: bool = False) -> None:
+    """Keep so many bytes of the fake device's memory for ever; a negative number gives bytes back.
+
+    outside: behind the allocator's back, so that the driver alone knows.
+    """
+    if outside:
+        _memory.outside += count
+    else:
+        _memory.held += count
+        _memory.peak = max(_memory.peak, _memory.held)
+
+
+class FakeEndurance:
+    """What soaking needs of the fake device, which has no streams."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._memory_bytes = memory_bytes
+
+    def memory(self) -> MemoryUse:
+        """What kernels hold."""
+        return MemoryUse(_memory.held, _memory.peak, _memory.outside)
+
+    def reset_peak(self) -> None:
+        """Begin anew."""
+        _memory.peak = _memory.held
+
+    def room(self) -> int | None:
+        """What nobody holds."""
+        return self._memory_bytes - _memory.held - _memory.outside
+
+    def trim(self) -> None:
+        """Keep nothing back."""
+
+    def stream(self) -> object | None:
+        """None."""
+        return None
+
+    def on(self, stream: object | None) -> AbstractContextManager[object]:
+        """Go on as before."""
+        return nullcontext(stream)
+
+    def occupy(self) -> None:
+        """Nothing runs behind the host's back."""
+
+    def interprets(self, call: Callable[[], Any]) -> bool:
+        """No."""
+        call()
+        return False
+
+    def footprint(self, make: Callable[[], Any]) -> int | None:
+        """Not to be told without making the arrays."""
+        return None
+
+
 def crash() -> None:
     """Die of a segmentation fault, as a kernel that writes out of bounds may."""
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -181,6 +249,11 @@ class FakeSession:
 
     def aside(self) -> None:
         """Go on with the block: its common effect stays."""
+
+    @property
+    def blocks(self) -> int:
+        """How many have ended."""
+        return self._blocks - 1
 
     def launches(self) -> Sequence[Launch]:
         """All launches so far."""
@@ -241,6 +314,7 @@ class FakeDevice:
         self._spec = spec
         self._rng = np.random.default_rng(seed)
         self._bias: dict[object, float] = {}
+        self._session: FakeSession | None = None
 
     def count(self) -> int:
         """As planted, where all are of one model."""
@@ -253,7 +327,8 @@ class FakeDevice:
     @contextmanager
     def session(self) -> Iterator[FakeSession]:
         """Open a session on the virtual clock."""
-        yield FakeSession(self._spec, self._rng, self._bias)
+        self._session = FakeSession(self._spec, self._rng, self._bias)
+        yield self._session
 
     def start_timer(self) -> None:
         """Cost nothing."""
@@ -267,7 +342,9 @@ class FakeDevice:
 
     def state(self) -> DeviceState:
         """What the specification plants."""
-        return DeviceState(1980, 3200, 40, 300.0, self._spec.throttle, self._spec.foreign_processes)
+        blocks = self._session.blocks if self._session else 0
+        clock = round(1980 * math.exp(-self._spec.clock_drop_per_block * blocks))
+        return DeviceState(clock, 3200, 40, 300.0, self._spec.throttle, self._spec.foreign_processes)
 
     def limits(self, dtypes: Sequence[str]) -> Limits:
         """One terabyte and one hundred teraflops a second, scaled by the board's speed."""
@@ -295,9 +372,17 @@ class FakeDevice:
             # By identity, as two captures that heard the same are equal lists.
             _clock.heard = [spent for spent in _clock.heard if spent is not capture.spent]
 
+    def fallbacks(self, identity: Identity) -> tuple[str, ...]:
+        """None."""
+        return ()
+
     def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
         """Digest of the source."""
         return inputs_digest(make_inputs)
+
+    def endurance(self) -> FakeEndurance:
+        """What soaking needs."""
+        return FakeEndurance(self._spec.memory_bytes)
 
     def peak_memory(self) -> AbstractContextManager[PeakMemory]:
         """Hold no memory that could be told."""

@@ -132,6 +132,9 @@ class NumpyArrays:
         worst = np.unravel_index(np.argmax(error), error.shape)
         return Mismatch(int((~good).sum()), float(error[worst]), tuple(int(i) for i in worst))
 
+    def deviation(self, actual: Array, expected: Array) -> None:
+        """Never: the host has them."""
+
     def nbytes(self, value: Any) -> int:
         """Bytes of an array."""
         return int(value.nbytes) if self.is_array(value) else 0

@@ -24,7 +24,7 @@ from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, get_jit_fn_file_line
 
-from perfci.device import artefacts, board, virtual
+from perfci.device import artefacts, board, npu_offline, virtual
 from perfci.device.capture import Captured, captured
 from perfci.device.noted import note_unknown
 from perfci.device.source import plain_function
@@ -34,7 +34,7 @@ from perfci.device.tuning import choose, trying_or
 from perfci.model import Reason
 
 DEVICE = "cuda"
-"""What `make_inputs` gets as its device, on AMD too."""
+"""What `make_inputs` gets as its device, on AMD too, and for an NPU: what is no CUDA there runs on neither."""
 
 MESSAGE_LIMIT = 300
 
@@ -77,6 +77,8 @@ def install(target: Target) -> None:
     CompiledKernel.n_spills = property(lambda kernel: _usage(kernel, "local_bytes") // 4, _forget)
     virtual.start()
     board.pretend(target)
+    if target.backend == "npu" and npu_offline.has_compiler():
+        npu_offline.stop_at_ttir()
     if target.backend == "cuda":
         torch.version.cuda = torch.version.cuda or _cuda_version()
 
@@ -181,6 +183,8 @@ def _tool_missing(error: Exception) -> Reason:
 
 def _lacking() -> Reason | None:
     """Why nothing can be compiled for the target at all."""
+    if _process.target and _process.target.backend == "npu" and not npu_offline.has_compiler():
+        return Reason("captured_no_triton_ascend", {"triton": triton.__version__, "target": _process.target.name})
     since = SINCE.get(_process.target.name) if _process.target else None
     release = tuple(int(number) for number in triton.__version__.split(".")[:2])
     return _no_tool("it does not know that target") if since and release < since else None

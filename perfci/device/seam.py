@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
+from perfci.model import CompiledKernel, Device, DeviceState, ErrorStats, Identity, Limits, Reason
 
 Inputs = Mapping[str, Any]
 """A call's arguments by name."""
@@ -95,6 +95,17 @@ class Mismatch:
 
 
 @dataclass(frozen=True)
+class Deviation:
+    """Errors of an output against the float64 reference, with the norms that an error of several outputs is made of."""
+
+    stats: ErrorStats
+    error: float = 0.0
+    """L2 norm of the errors of elements that are finite in both"""
+    exact: float = 0.0
+    """of the reference at the same elements"""
+
+
+@dataclass(frozen=True)
 class Launch:
     """One timed call."""
 
@@ -107,6 +118,8 @@ class Launch:
     activities: int | None = None
     elsewhere: bool = False
     """some of it ran on another stream than the one that is timed"""
+    fell_back: str | None = None
+    """an operation of it that a CPU computed in the device's place"""
 
 
 @dataclass(frozen=True)
@@ -179,6 +192,9 @@ class Arrays(Protocol):
     def mismatch(self, actual: Any, expected: Any, rtol: float, atol: float) -> Mismatch:
         """Hold an output against the float64 reference where it lies, without copying it to the host."""
 
+    def deviation(self, actual: Any, expected: Any) -> Deviation | None:
+        """Errors of a floating-point output, computed where it lies; None where the host does that as well."""
+
     def nbytes(self, value: Any) -> int:
         """Bytes of an array; 0 for anything else."""
 
@@ -227,12 +243,65 @@ class Capture(Protocol):
         """What the calls did; `inputs` is the digest of `make_inputs`."""
 
 
+class Uncaptured:
+    """Calls in Triton's interpreter: whether two revisions compile to the same code cannot be told."""
+
+    sources: tuple[str, ...] = ()
+
+    def identity(self, inputs: str) -> Identity:
+        """Unknown."""
+        return Identity(inputs=inputs, unknown=Reason("captured_interpreted"))
+
+
 @dataclass
 class PeakMemory:
     """What `peak_memory` saw, once its context has ended."""
 
     bytes: int | None = None
     """held on the device at most, inputs included; None where that can't be told"""
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Device memory by two accounts, bytes; None where that can't be told."""
+
+    allocated: int | None = None
+    """of live arrays, as the allocator counts them"""
+    peak: int | None = None
+    """at most, since `reset_peak`"""
+    outside: int | None = None
+    """what the driver says is in use, less what the allocator has taken from it: other libraries', other processes'"""
+
+
+class Endurance(Protocol):
+    """What soaking needs of a device beside `Accelerator`; `endurance.of` gives it."""
+
+    def memory(self) -> MemoryUse:
+        """What is held now; the device has been waited for."""
+
+    def reset_peak(self) -> None:
+        """The highest use counts from here."""
+
+    def room(self) -> int | None:
+        """Bytes that new arrays could take; None where that can't be told."""
+
+    def trim(self) -> None:
+        """Give back what the allocator keeps for later."""
+
+    def stream(self) -> object | None:
+        """A new stream beside the default one; None where the device has no streams."""
+
+    def on(self, stream: object | None) -> AbstractContextManager[object]:
+        """Inside, in this thread, work goes to the stream; None: to the default one."""
+
+    def occupy(self) -> None:
+        """Keep the current stream at work for some 20 ms, while the host goes on."""
+
+    def interprets(self, call: Callable[[], Any]) -> bool:
+        """Make the call, and tell whether it launched a kernel in Triton's interpreter."""
+
+    def footprint(self, make: Callable[[], Any]) -> int | None:
+        """Bytes of the arrays that `make` would give, found without making them; None where that can't be told."""
 
 
 class Accelerator(Protocol):
@@ -280,6 +349,9 @@ class Accelerator(Protocol):
 
     def captured(self) -> AbstractContextManager[Capture]:
         """Collect what the calls inside do on the device; not while timing, and after what they compile and tune."""
+
+    def fallbacks(self, identity: Identity) -> tuple[str, ...]:
+        """Operations of a captured call that the host computes, since the device has nothing for them."""
 
     def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
         """Digest of the source of `make_inputs` and of what it leads to, free of comments and places."""

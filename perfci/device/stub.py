@@ -29,7 +29,8 @@ class StubDriver:
 
     def get_current_target(self) -> GPUTarget:
         """The target."""
-        return GPUTarget(self._target.backend, self._target.arch, self._target.warp_size)
+        npu = self._target.backend == "npu"  # whose own driver tells no warps
+        return GPUTarget(self._target.backend, self._target.arch, 0 if npu else self._target.warp_size)
 
     def get_current_device(self) -> int:
         """The only device."""
@@ -88,6 +89,8 @@ class _Utils:
             "mem_bus_width": target.bus_bits,
             "arch": target.name if target.backend == "hip" else None,
         }
+        if target.backend == "npu":
+            known = {"max_shared_mem": 1, "num_aicore": target.processors // 2, "num_vectorcore": target.processors}
         self._properties = _Properties({name: value for name, value in known.items() if value is not None})
 
     def get_device_properties(self, device: Any = None) -> _Properties:

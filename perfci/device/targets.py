@@ -44,23 +44,25 @@ class Target:
 
     @property
     def backend(self) -> str:
-        """Triton's name of the compiler: cuda or hip."""
-        return "cuda" if self.name.startswith("sm_") else "hip"
+        """Triton's name of the compiler: cuda, hip or npu."""
+        return "cuda" if self.name.startswith("sm_") else "npu" if self.name.startswith("ascend") else "hip"
 
     @property
     def arch(self) -> int | str:
-        """Triton's name of the architecture: 90 for sm_90, gfx942 as it is."""
+        """Triton's name of the architecture: 90 for sm_90, gfx942 as it is, Ascend910B2 as the board."""
+        if self.backend == "npu":
+            return self.board
         return int(self.name.removeprefix("sm_")) if self.backend == "cuda" else self.name
 
     @property
     def warp_size(self) -> int:
-        """Threads of a warp; every AMD target here has waves of 64."""
-        return 32 if self.backend == "cuda" else 64
+        """Threads of a warp; every AMD target here has waves of 64, and an NPU has no threads."""
+        return {"cuda": 32, "npu": 1}.get(self.backend, 64)
 
     @property
     def registers(self) -> int:
         """32-bit registers of a processor as the runtimes report them; of AMD's CUs half of what they have."""
-        return 65536
+        return 0 if self.backend == "npu" else 65536
 
     @property
     def threads(self) -> int:
@@ -103,9 +105,23 @@ _ALL = (
 
 TARGETS = {target.name: target for target in _ALL}
 
+# Vector cores and their memory (unified buffer): triton-ascend's documentation; L2 and memory: what an Ascend 910B2
+# reports. Programs wait for a core, so that each is alone on it.
+NPU_TARGETS = {
+    target.name: target
+    for target in (
+        Target("ascend910b2", "Ascend910B2", (0, 0), 48, 192 << 10, 192 << 10, 1, 1, 192 << 20,
+               shared_unit=32, shared_reserved=0),
+        Target("ascend910b3", "Ascend910B3", (0, 0), 40, 192 << 10, 192 << 10, 1, 1, 192 << 20,
+               shared_unit=32, shared_reserved=0),
+    )
+}  # fmt: skip
+"""NPUs, whose kernels are compiled as far as triton-ascend does that without CANN."""
+
 
 def target_named(name: str) -> Target:
     """The target that users call so; raises UsageError for one that perfci has no facts of."""
-    if name not in TARGETS:
-        raise UsageError("unknown_target", target=name, known=", ".join(TARGETS))
-    return TARGETS[name]
+    known = TARGETS | NPU_TARGETS
+    if name not in known:
+        raise UsageError("unknown_target", target=name, known=", ".join(known))
+    return known[name]

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfci.device.seam import ArrayFacts, DtypeFacts, Inputs, Mismatch, other_number, pairs_to_refill
+from perfci.device.deviations import deviation
+from perfci.device.seam import ArrayFacts, Deviation, DtypeFacts, Inputs, Mismatch, other_number, pairs_to_refill
 
 Host = np.ndarray[Any, Any]
 
@@ -24,12 +25,19 @@ CHUNK = 1 << 24
 """Elements compared at once, so that a large output needs little more memory."""
 
 
+FEW = 1 << 14
+"""Elements up to which errors are computed on the host."""
+
+
 class TorchArrays:
-    """Tensors on one device; see `seam.Arrays` for what each method is for."""
+    """Tensors on one device; see `seam.Arrays` for what each method is for.
+
+    reference_device: where float64 is computed, for a device that has none.
+    """
 
     def __init__(self, device: str, reference_device: str | None = None) -> None:
         self.device = device
-        self._reference_device = reference_device or device
+        self._reference_device = reference_device
 
     def is_array(self, value: Any) -> bool:
         """Whether it is a tensor."""
@@ -48,7 +56,7 @@ class TorchArrays:
 
     def host(self, array: torch.Tensor) -> Host:
         """A float64 copy of floating-point tensors on the host; others as they are."""
-        plain = array.detach()
+        plain = self._for_reference(array.detach())
         if plain.dtype.is_floating_point:
             plain = _float64(plain)
         result: Host = plain.cpu().contiguous().numpy().copy()
@@ -117,17 +125,33 @@ class TorchArrays:
         return result
 
     def mismatch(self, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> Mismatch:
-        """Count elements beyond the tolerance, chunk by chunk where the output lies."""
-        left, right = actual.reshape(-1), expected.to(actual.device).reshape(-1)
+        """Count elements beyond the tolerance, chunk by chunk where the output lies, if float64 is to be had there."""
+        left = actual.reshape(-1)
+        right = expected.to(self._reference_device or actual.device).reshape(-1)
         count, worst, place = 0, -1.0, 0
         for start in range(0, left.numel(), CHUNK):
-            found, error, index = _compare(left[start : start + CHUNK], right[start : start + CHUNK], rtol, atol)
+            chunk = self._for_reference(left[start : start + CHUNK])
+            found, error, index = _compare(chunk, right[start : start + CHUNK], rtol, atol)
             count += found
             if found and error > worst:
                 worst, place = error, start + index
         if not count:
             return Mismatch(0, 0.0, ())
         return Mismatch(count, worst, tuple(int(i) for i in np.unravel_index(place, tuple(actual.shape))))
+
+    def deviation(self, actual: torch.Tensor, expected: torch.Tensor) -> Deviation | None:
+        """Errors of a tensor that would take the host long, chunk by chunk, where float64 is computed in."""
+        if actual.numel() <= FEW:
+            return None
+        left = actual.detach().reshape(-1)
+        right = expected.to(self._reference_device or actual.device).reshape(-1)
+
+        def pieces() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+            for start in range(0, left.numel(), CHUNK):
+                chunk = self._for_reference(left[start : start + CHUNK])
+                yield _float64(chunk), _float64(right[start : start + CHUNK])
+
+        return deviation(pieces, tuple(actual.shape))
 
     def nbytes(self, value: Any) -> int:
         """Bytes of a tensor."""
@@ -139,8 +163,12 @@ class TorchArrays:
         return int(module.memory_allocated()) if hasattr(module, "memory_allocated") else None
 
     def _upcast(self, tensor: torch.Tensor) -> torch.Tensor:
-        moved = tensor.to(self._reference_device)
+        moved = self._for_reference(tensor)
         return _float64(moved) if moved.dtype.is_floating_point else moved
+
+    def _for_reference(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor where float64 is computed in: where it lies, but for devices that have none."""
+        return tensor if self._reference_device is None else tensor.to(self._reference_device)
 
 
 class _GuardedAllocations(TorchDispatchMode):

@@ -19,12 +19,14 @@ from perfci.model import (
     HistoryAccuracy,
     HistoryCase,
     HistoryRun,
+    HistoryStored,
     Judgement,
     Judgements,
     OpRun,
     PerformanceCase,
     Run,
     Spread,
+    StoredTensor,
     Suite,
     Verdict,
 )
@@ -70,6 +72,20 @@ def line(
         renamed=planned.renamed if planned else {},
         renamed_from=planned.renamed_from if planned else None,
         boards=_boards(found, run, judgements),
+        stored=tuple(map(_stored, found.stored)) if cases else (),
+    )
+
+
+def _stored(found: StoredTensor) -> HistoryStored:
+    return HistoryStored(
+        case=found.case,
+        errors=found.errors,
+        clip_ratio=found.clip_ratio,
+        divergence=found.divergence,
+        histogram=found.histogram,
+        amax=found.amax,
+        scale=found.scale,
+        extreme=found.channels.extreme if found.channels else 0,
     )
 
 
@@ -175,11 +191,11 @@ def worst_errors(checks: Sequence[AccuracyCase]) -> tuple[HistoryAccuracy, ...]:
     for check in checks:
         if check.values == ORDINARY and check.errors and not check.failure and not check.unchecked:
             by_case.setdefault(check.case, []).append(check.errors)
-    return tuple(HistoryAccuracy(case, len(found), _worst(found)) for case, found in by_case.items())
+    return tuple(HistoryAccuracy(case, len(found), worst(found)) for case, found in by_case.items())
 
 
-def _worst(found: Sequence[ErrorStats]) -> ErrorStats:
-    """Each figure at its worst; the place is that of the greatest error."""
+def worst(found: Sequence[ErrorStats]) -> ErrorStats:
+    """Errors of several outputs, one at least: each figure at its worst; the place is that of the greatest error."""
 
     def most(figure: Callable[[ErrorStats], float | None]) -> float | None:
         return max(

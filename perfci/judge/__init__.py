@@ -105,8 +105,7 @@ class _Op:
         return bool(self.run.plan.skip_unchanged and self.plan.base and self.plan.base.same)
 
     def _unchanged(self) -> Iterator[Row]:
-        base = self.run.plan.base
-        same = Reason("unchanged_files", {"op": self.plan.op, "base": base.name if base else None})
+        same = self._same_as_base()
         measured = {case.case: case for case in self.found.performance} if self.found else {}
         if self.found and self.found.failure:
             yield self._row(None, Verdict.ERROR, self.found.failure)
@@ -122,6 +121,10 @@ class _Op:
                 yield from self._case(case, control)
             else:
                 yield self._row(case, Verdict.UNCHANGED, same)
+
+    def _same_as_base(self) -> Reason:
+        base = self.run.plan.base
+        return Reason("unchanged_files", {"op": self.plan.op, "base": base.name if base else None})
 
     def _not_timed(self, broken: Judgement) -> Iterator[Row]:
         """One row for all cases of a kernel that is wrong: its speed means nothing."""
@@ -146,6 +149,8 @@ class _Op:
             yield self._row(case, Verdict.ERROR if measured.raised else Verdict.WRONG, measured.failure)
         elif measured and self.run.plan.skip_unchanged and _proven(measured):
             yield self._proven(case, measured)
+        elif again and again.same and self.run.plan.skip_unchanged and not measured:
+            yield self._row(case, Verdict.UNCHANGED, self._same_as_base())
         elif measured and comparison and comparison.measured:
             row, need = speed.judge_case(measured, comparison, self._context(case))
             yield late.case(notes.with_range(row, again, self.run), measured), need

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from perfci.history import worst_errors
+from perfci.judge import storage
 from perfci.judge.figures import errors_beyond
 from perfci.model import AccuracyCase, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
 from perfci.thresholds import Thresholds
 
-_BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places"})
+_BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.BY_CAUSE.values()})
 
 
 def rows(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thresholds) -> tuple[Judgement, ...]:
@@ -20,10 +21,11 @@ def rows(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thresholds) -
     """
     failure = op.failure or (found.failure if found else None)
     checks = found.accuracy if found else ()
-    cases = (*_failed_cases(op, checks), *_beyond_limits(run, op, checks, thresholds))
+    stored = storage.beyond(found, run.environment.device.key, thresholds) if found else ()
+    cases = (*_failed_cases(op, checks), *_beyond_limits(run, op, checks, thresholds), *stored)
     if failure and not complete(run, op, found):
         return (_row(op, None, Verdict.ERROR, (failure, *_failed_so_far(checks))), *cases)
-    if Suite.ACCURACY not in run.plan.suites or not (op.accuracy or checks):
+    if Suite.ACCURACY not in run.plan.suites or not (op.accuracy or op.stored or checks):
         return _nothing_else(op, found)
     late = found.late if found else None
     if not complete(run, op, found) or (late and late.kind == "checks_late"):
@@ -54,12 +56,15 @@ def _whole(checks: Sequence[AccuracyCase], found: OpRun | None) -> tuple[Verdict
     failed, unchecked = _failed(checks), [check for check in checks if check.unchecked]
     if failed:
         verdict, first = _verdict(failed), _failed_so_far(checks)
+    elif not checks and found and found.stored:
+        verdict, first = Verdict.PASS, ()
     elif len(unchecked) == len(checks):
         verdict, first = Verdict.INCONCLUSIVE, (Reason("accuracy_nothing_checked", {"checks": len(checks)}),)
     else:
         verdict, first = Verdict.PASS, (_passed(checks, len(unchecked)),)
     unmeasured = (found.unmeasured,) if found and found.unmeasured else ()
-    return verdict, (*first, *unmeasured, *_unchecked(unchecked))
+    stored = (Reason("stored_within", {"tensors": len(found.stored)}),) if found and found.stored else ()
+    return verdict, (*first, *stored, *unmeasured, *_unchecked(unchecked))
 
 
 def _passed(checks: Sequence[AccuracyCase], unchecked: int) -> Reason:

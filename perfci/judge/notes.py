@@ -34,6 +34,14 @@ MOST_FILES = 5
 DIGITS = 12
 """Of a commit that is to be named to git."""
 
+CREPT = {
+    (False, False): "release_crept",
+    (False, True): "release_stepped",
+    (True, False): "epoch_crept",
+    (True, True): "epoch_stepped",
+}
+"""What is said of a slow-down since a release: whether an epoch began after it, and whether one commit did it all."""
+
 
 def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -> Iterator[Reason]:
     """What a change does to its own judging first, then the base, then how it was judged."""
@@ -44,6 +52,8 @@ def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
         yield _base(run.plan, base, comparisons)
     if run.plan.base_note:
         yield run.plan.base_note
+    if run.plan.again:
+        yield from run.plan.again.said
     if run.stopped:
         yield Reason("run_stopped", {"signal": run.stopped})
     yield from once(op.unmeasured for op in run.ops)
@@ -57,13 +67,26 @@ def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
 
 
 def with_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
-    """A slow-down against the case's own last conclusive commit, with the commits between which it came."""
+    """A slow-down against the case's own commit, with the commits between which it came."""
     if row.verdict is not Verdict.REGRESSED or again is None or again.commit is None:
         return row
     good, bad = again.commit[:DIGITS], (run.environment.commit or "HEAD")[:DIGITS]
     command = shlex.join(["perfci", "bisect", "--op", row.op, "--case", row.case or "", good, bad])
-    came = Reason("slower_since", {"good": good, "bad": bad, "command": command})
+    release = run.plan.again.release if run.plan.again else None
+    facts: dict[str, Fact] = {"good": good, "bad": bad, "command": command}
+    came = _since_release(row, again, release, facts) if release else Reason("slower_since", facts)
     return replace(row, reasons=(*row.reasons, came))
+
+
+def _since_release(row: Judgement, again: AgainCase, release: str, facts: dict[str, Fact]) -> Reason:
+    """How much slower since a release, or an epoch after it, and by how many commits: creep, or the step of one."""
+    duel = row.comparison.duel if row.comparison else None
+    change = math.expm1(duel.shift.value) if duel else None
+    counts = {"commits": again.commits, "touching": again.touching}
+    told: dict[str, Fact] = {name: "-" if count is None else count for name, count in counts.items()}
+    kind = CREPT[bool(again.since), again.touching == 1]
+    told |= {"op": row.op, "change": change, "release": release, "why": again.since}
+    return Reason(kind, {**facts, **told})
 
 
 def identity_counts(base: Base | None) -> bool:
@@ -122,7 +145,8 @@ def _base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Reason:
         commits = dict.fromkeys(each.commit[:10] for each in plan.again.cases if each.commit and not each.failure)
         shown = ", ".join([*commits][:MOST_FILES]) + (", ..." if len(commits) > MOST_FILES else "")
         told: dict[str, Fact] = {"run": plan.again.run, "commits": shown, "count": len(commits)}
-        return Reason("compared_again", {**facts, **told, "family": plan.duel_family})
+        told |= {"family": plan.duel_family, "release": plan.again.release}
+        return Reason("compared_release" if plan.again.release else "compared_again", {**facts, **told})
     kind = "compared_with_python" if base.python else "compared_with"
     if plan.device in UNTIMED:
         kind = "compared_untimed"

@@ -217,6 +217,9 @@ def _gathered(
         "spilled": sum(bool(binary.spill_bytes) for binary in binaries.values()),
     }
     kind = "compiled_unchanged" if verdict is Verdict.UNCHANGED else "compiled"
+    if binaries and not op.unavailable and all(binary.registers is None for binary in binaries.values()):
+        # an NPU's, which has none
+        kind = "compiled_alone_unchanged" if verdict is Verdict.UNCHANGED else "compiled_alone"
     lacking = (caused("base_uncompiled", base.failure),) if base and base.failure else ()
     unavailable = (op.unavailable,) if op.unavailable else ()
     return verdict, (Reason(kind, facts), *lacking, *unavailable)

@@ -11,7 +11,7 @@ from typing import Any
 
 from perfci.device.seam import Accelerator, Inputs
 from perfci.measure.base import InseparableError, Opponent
-from perfci.model import Block, Fact, PerformanceCase, Reason
+from perfci.model import Block, ErrorStats, Fact, PerformanceCase, Reason
 from perfci.spec import Params, Performance
 from perfci.thresholds import CaseThresholds
 
@@ -50,6 +50,8 @@ class Subject:
     failure: Reason | None = None
     raised: bool = False
     suspicion: list[Reason] = field(default_factory=list)
+    errors: list[ErrorStats] = field(default_factory=list)
+    """of its verified outputs"""
 
     @property
     def case(self) -> str:

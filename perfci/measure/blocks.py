@@ -15,7 +15,7 @@ from perfci.device.seam import WARMING, Inputs, Launch, Session
 from perfci.inputs import bound_inputs
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Bench, Heard, Subject
 from perfci.model import ArmBlock, Block, DeviceState, Reason
-from perfci.outputs import wrong_output
+from perfci.outputs import checked_output
 from perfci.thresholds import CaseThresholds
 
 FIRST_BLOCKS = 8
@@ -218,9 +218,17 @@ def _launch_all(bench: Bench, subject: Subject, index: int, launches: _Launches)
     launches.session.pause()
     if kept_round is not None and not bench.settings.as_base:
         launches.arm = REFERENCE
-        found = (wrong_output(bench.suite, bench.device.arrays, subject.params, inputs, output) for output in kept)
-        subject.failure = next((wrong for wrong in found if wrong), None)
+        _verify(bench, subject, inputs, kept)
     del padding
+
+
+def _verify(bench: Bench, subject: Subject, inputs: Inputs, kept: Sequence[Any]) -> None:
+    """Hold outputs against the reference: the first that is wrong ends the case, and all tell how exact it is."""
+    for output in kept:
+        seen = checked_output(bench.suite, bench.device.arrays, subject.params, inputs, output)
+        subject.failure = subject.failure or seen.failure
+        if seen.errors:
+            subject.errors.append(seen.errors)
 
 
 def _arms(bench: Bench, subject: Subject, inputs: Inputs) -> list[Arm]:
@@ -275,6 +283,8 @@ def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) 
         return
     if any(launch.elsewhere for launch in by_arm.get(KERNEL, ())):
         subject.suspect(Reason("other_stream", {"case": subject.case}))
+    if fallen := next((launch.fell_back for launch in by_arm.get(KERNEL, ()) if launch.fell_back), None):
+        subject.suspect(Reason("fell_back", {"case": subject.case, "operation": fallen}))
     factor = _planted(bench, subject, by_arm)
     times = {arm: _times(many, factor if arm == KERNEL else 1.0) for arm, many in by_arm.items()}
     block = Block(

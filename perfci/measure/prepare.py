@@ -145,6 +145,8 @@ def _cheats(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[Reaso
         found.append(Reason("calls_reference", {"case": facts.case, "operation": called}))
     if switches_stream(facts.identity):
         found.append(Reason("other_stream", {"case": facts.case}))
+    if fallen := bench.device.fallbacks(facts.identity):
+        found.append(Reason("fell_back", {"case": facts.case, "operation": ", ".join(fallen)}))
     return tuple(found)
 
 

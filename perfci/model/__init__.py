@@ -5,7 +5,9 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
 
     verdict     verdicts, reasons
     place       device, environment, ceilings
+    closeness   errors against the float64 reference
     measured    cases as verified and measured
+    lowprec     tensors that ops store in low precision
     run         plan and run
     shards      a plan whose ops are shared out over several runners
     baseline    what is stored
@@ -16,10 +18,12 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
 """
 
 from perfci.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun, Step, StepCase, StepSide
+from perfci.model.closeness import ErrorStats
 from perfci.model.decision import Comparison, Interval, Judgement, Judgements, Look, Need, Screen
 from perfci.model.expected import Expected, Suggestion
-from perfci.model.history import BoardCounts, Epoch, HistoryAccuracy, HistoryCase, HistoryRun, Spread
+from perfci.model.history import BoardCounts, Epoch, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Spread
 from perfci.model.identity import Identity, KernelBinary, LaunchIdentity, Static, StaticCase, StaticOp
+from perfci.model.lowprec import AcceptedStorage, Channels, ErrorHistogram, Extent, StoredTensor
 from perfci.model.measured import (
     AccuracyCase,
     ArmBlock,
@@ -27,7 +31,6 @@ from perfci.model.measured import (
     Block,
     Cache,
     CompiledKernel,
-    ErrorStats,
     OpRun,
     PerformanceCase,
     Summary,
@@ -54,6 +57,7 @@ from perfci.model.verdict import Fact, Gate, Reason, Suite, Verdict
 __all__ = [
     "FORMAT",
     "UNTIMED",
+    "AcceptedStorage",
     "AccuracyCase",
     "Again",
     "AgainCase",
@@ -68,6 +72,7 @@ __all__ = [
     "Block",
     "BoardCounts",
     "Cache",
+    "Channels",
     "Comparison",
     "CompiledKernel",
     "Deadline",
@@ -77,13 +82,16 @@ __all__ = [
     "DuelWhat",
     "Environment",
     "Epoch",
+    "ErrorHistogram",
     "ErrorStats",
     "Expected",
+    "Extent",
     "Fact",
     "Gate",
     "HistoryAccuracy",
     "HistoryCase",
     "HistoryRun",
+    "HistoryStored",
     "Identity",
     "Interval",
     "Joined",
@@ -112,6 +120,7 @@ __all__ = [
     "Step",
     "StepCase",
     "StepSide",
+    "StoredTensor",
     "Suggestion",
     "Suite",
     "Summary",

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perfci.model.bounds import Amount, Count, Shift, Time
-from perfci.model.measured import Cache, ErrorStats
+from perfci.model.closeness import ErrorStats
+from perfci.model.lowprec import ErrorHistogram, Extent
+from perfci.model.measured import Cache
 from perfci.model.place import Environment
 from perfci.model.run import FORMAT
 
@@ -63,6 +65,28 @@ class HistoryAccuracy:
 
 
 @dataclass(frozen=True)
+class HistoryStored:
+    """A tensor stored in low precision in one accepted run."""
+
+    case: str
+    """id: stored=a,m=128,k=128,scaling=row,dtype=float8_e4m3fn"""
+    errors: ErrorStats
+    """of what is stored against the originals"""
+    clip_ratio: Amount = 0.0
+    """share of the originals that the scale left beyond the dtype's range"""
+    divergence: Amount = 0.0
+    """of the histogram from that of the accepted run before, nats"""
+    histogram: ErrorHistogram | None = None
+    """of the absolute errors"""
+    amax: Extent | None = None
+    """largest magnitude of a group"""
+    scale: Extent | None = None
+    """of a group"""
+    extreme: Count = 0
+    """channels whose largest magnitude is 10 times the median of all or more"""
+
+
+@dataclass(frozen=True)
 class BoardCounts:
     """What a run came to on one board: performance cases whose first look was there, accepted or not."""
 
@@ -111,4 +135,6 @@ class HistoryRun:
     """name that the op had before: its older lines lie in that op's history"""
     boards: tuple[BoardCounts, ...] = ()
     """what the run came to, board by board; older lines lack it"""
+    stored: tuple[HistoryStored, ...] = ()
+    """what it stores in low precision"""
     format: int = FORMAT

@@ -7,33 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from perfci.model.bounds import Amount, Count, Moment, Shift, Time, Whole
+from perfci.model.closeness import ErrorStats
 from perfci.model.identity import Identity
+from perfci.model.lowprec import StoredTensor
 from perfci.model.place import DeviceState
 from perfci.model.verdict import Reason
 
 Cache = Literal["cold", "warm"]
 """What L2 held when a timed launch began: nothing of its own (flushed), or what the same call had just used."""
-
-
-@dataclass(frozen=True)
-class ErrorStats:
-    """Errors of an output against the float64 reference, over its finite elements."""
-
-    count: Count
-    max_abs: float | None = None
-    mean_abs: float | None = None
-    max_rel: float | None = None
-    mean_rel: float | None = None
-    p50_abs: float | None = None
-    p90_abs: float | None = None
-    p99_abs: float | None = None
-    rmse: float | None = None
-    worst_index: tuple[Count, ...] = ()
-    """where max_abs stands in the output"""
-    l2: float | None = None
-    """relative error in the L2 norm, ||output - exact|| / ||exact|| with ||x|| = sqrt(sum of x_i^2), in float64, over
-    the elements that are finite in both, of all outputs of the call together; 0 where both norms are 0, None where only
-    ||exact|| is, and where there is no such element"""
 
 
 @dataclass(frozen=True)
@@ -204,3 +185,5 @@ class OpRun:
     """seconds of its first worker, or pair of them, from its start to its end"""
     late: Reason | None = None
     """the time limit was reached before it was begun, or before its first worker was done"""
+    stored: tuple[StoredTensor, ...] = ()
+    """what it stores in low precision, where its accuracy suite declares that"""

@@ -119,3 +119,5 @@ class DeviceState:
     """why the clock is held down: power_cap, thermal, power_brake, ..."""
     foreign_processes: Count | None = None
     """processes of others on the device"""
+    memory_used_bytes: Count | None = None
+    """of the device's memory, by whomever; None where that is not told"""

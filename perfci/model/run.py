@@ -33,7 +33,7 @@ class Base:
 
     commit: str
     how: str
-    """asked, first_parent, merge_base, baseline or again"""
+    """asked, first_parent, merge_base, baseline, again or release"""
     name: str
     """as it was found: origin/main, v1.2"""
     python: str | None = None
@@ -98,29 +98,45 @@ class PlannedOp:
     """id of a case -> the id that it had before, as the performance suite declares"""
     renamed_from: str | None = None
     """name that the op had before"""
+    stored: tuple[str, ...] = ()
+    """cases in which it stores tensors in low precision, with * for the tensors' names, which nobody knows yet"""
 
 
 @dataclass(frozen=True)
 class AgainCase:
-    """A case that an earlier run said nothing about, or too little."""
+    """A case that is held against a commit of its own.
+
+    Of `perfci again` one that an earlier run said nothing about, or too little; of `perfci creep` any.
+    """
 
     op: str
     case: str
     commit: str | None = None
-    """the last at which something could be said about it, against which it is duelled"""
+    """against which it is duelled: the last at which something could be said about it, or a release's, or that with
+    which an epoch of the case began after the release"""
     same: bool = False
     """the op's files are the same there"""
     failure: Reason | None = None
     """why it is not duelled; None where it is"""
+    since: str | None = None
+    """why people accepted a loss there: it is the beginning of an epoch, not the release"""
+    commits: Count | None = None
+    """of the main line between it and what was measured"""
+    touching: Count | None = None
+    """commits since then, merges left out, that touch files of the op that differ"""
 
 
 @dataclass(frozen=True)
 class Again:
-    """What a run duels again, each case against a commit of its own."""
+    """What a run duels, each case against a commit of its own."""
 
-    run: str
-    """id of the earlier run"""
+    run: str = ""
+    """id of the earlier run; empty where cases are held against a release"""
     cases: tuple[AgainCase, ...] = ()
+    release: str | None = None
+    """name of the release that cases are held against"""
+    said: tuple[Reason, ...] = ()
+    """which cases are left out and why, and what else is to be known"""
 
     @functools.cached_property
     def by_case(self) -> Mapping[tuple[str, str], AgainCase]:

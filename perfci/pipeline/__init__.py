@@ -10,13 +10,18 @@ record      runs workers, keeps the run
 rounds      measures and decides by turns
 in_force    the thresholds that hold for a run: written, earned, relaxed, given
 decide      verdicts of a stored run
+drifts      creep and steps in kept histories; pasts reads them for a run's report
+sources     for a run's report: thresholds in force that were earned, relaxed or given
 accepting   baselines and lines of history, of runs that people looked at
 rebaseline  baselines across a change of the environment
 tightening  what accepted runs have earned, written beside the thresholds; and where each value comes from
 static      kernels compiled without a device
 selftest    perfci tried on itself
+soak        ops called often, at once and on huge arrays
 shards      a plan for several runners, each one's part, and all of them joined
+groups      cases that are held against commits of their own, measured group by group
 again       what an earlier run could say nothing about, duelled against the last commit at which something could be
+release     every case, duelled against the last release
 """
 
 from __future__ import annotations
@@ -35,11 +40,12 @@ from perfci.pipeline.again import again
 from perfci.pipeline.base import BaseTree
 from perfci.pipeline.bench import LOGS, Bench, Listener, Place, both, claimed, opened, surroundings
 from perfci.pipeline.bisect import bisect_op
-from perfci.pipeline.decide import baselines_for, decide
+from perfci.pipeline.decide import baselines_for, decide, stored_for
 from perfci.pipeline.describe import boards, contract_violation, describe_ops, describing
-from perfci.pipeline.in_force import alpha_of, ended, refuse_looser
+from perfci.pipeline.in_force import alpha_of, ended, layered, refuse_looser
 from perfci.pipeline.rebaseline import rebaseline_runs
 from perfci.pipeline.record import NOTHING_PLANTED, Plant, Recorder
+from perfci.pipeline.release import creep
 from perfci.pipeline.rounds import new_run, settled
 from perfci.pipeline.selftest import (
     TRIALS,
@@ -54,7 +60,9 @@ from perfci.pipeline.selftest import (
     trial,
 )
 from perfci.pipeline.shards import check_shard, merge_shards, plan_shards
+from perfci.pipeline.soak import soak_ops
 from perfci.pipeline.static import COMPILERS, compile_ops
+from perfci.pipeline.tuning import tune_op
 from perfci.plan import Request, expected_s, make_plan
 from perfci.settings import Settings
 from perfci.store import launches
@@ -71,16 +79,21 @@ __all__ = [
     "check",
     "check_shard",
     "contract_violation",
+    "creep",
     "decide",
     "describe",
     "examine",
+    "layered",
     "measure",
     "merge_shards",
     "plan_shards",
     "rebaseline_runs",
     "remeasure",
     "selftest",
+    "soak_ops",
     "static",
+    "stored_for",
+    "tune_op",
 ]
 
 OFFLINE = Device("offline", "no device", "offline")

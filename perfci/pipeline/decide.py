@@ -6,6 +6,7 @@ import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfci import revision, store, thresholds
@@ -17,6 +18,10 @@ from perfci.model import Base, Baseline, Judgements, Reason, Run
 from perfci.pipeline import in_force
 from perfci.pipeline.base import by_base, digest, known_ops, marked, moved
 from perfci.pipeline.drifts import with_history
+from perfci.pipeline.pasts import pasts_for
+from perfci.pipeline.sources import sources_of
+from perfci.report.past import Past
+from perfci.report.sources import Source
 from perfci.revision.checkout import materialise
 from perfci.settings import Settings
 from perfci.thresholds import Thresholds
@@ -43,6 +48,24 @@ def baselines_for(run: Run, settings: Settings) -> Mapping[str, Baseline]:
     """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does."""
     with _rules(run, settings) as rules:
         return _baselines(run, rules, None)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a report shows beside a run and its judgements."""
+
+    baselines: Mapping[str, Baseline]
+    """by op"""
+    pasts: Mapping[str, Past]
+    """what was accepted before the run, by op"""
+    sources: tuple[Source, ...] = ()
+    """of the thresholds in force that were earned, relaxed or given"""
+
+
+def stored_for(run: Run, settings: Settings) -> Stored:
+    """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does."""
+    with _rules(run, settings) as rules:
+        return Stored(_baselines(run, rules, None), pasts_for(run, settings, rules), sources_of(run, rules))
 
 
 def rules_digest(run: Run, settings: Settings) -> str:

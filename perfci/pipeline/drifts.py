@@ -52,19 +52,45 @@ class Surrounding:
     """what people said of it when they recorded it as a step of the baseline"""
 
 
-def known_releases(history: Sequence[HistoryRun], root: Path, named: str | None = None) -> tuple[Release, ...] | Reason:
+def known_releases(
+    history: Sequence[HistoryRun], where: Settings, named: str | None = None
+) -> tuple[Release, ...] | Reason:
     """About which an anchor may lie, the newest first."""
     commits = {run.environment.commit for run in history if run.environment.commit}
-    return releases(root, commits, named) if commits or named else ()
+    return releases(where.root, commits, named, where.release_tags) if commits or named else ()
 
 
 def drifts(found: History, known: Sequence[Release], pattern: str | None = None) -> tuple[CaseDrift, ...]:
     """Every case that the newest run has or left open, in its order."""
-    if not found.runs:
-        return ()
-    newest = found.runs[-1]
-    cases = dict.fromkeys([*(case.case for case in newest.cases), *newest.inconclusive])
-    return tuple(_case(found.runs, case, known) for case in cases if matches(case, pattern))
+    alone = drift.by_case(found.runs)
+    return tuple(of_case(runs, case, known) for case, runs in alone.items() if matches(case, pattern))
+
+
+def stored_drifts(
+    history: Sequence[HistoryRun], known: Sequence[Release], pattern: str | None = None
+) -> tuple[tuple[Creep, str | None], ...]:
+    """Figures of tensors stored in low precision that crept, with the release about which each anchor lies."""
+    cases = [each.case for each in history[-1].stored if matches(each.case, pattern)] if history else []
+    found = (_stored_creep(history, case, figure, known) for case in cases for figure in drift.STORED_ZEROS)
+    return tuple((creep, release) for creep, release in found if creep and creep.found)
+
+
+def _stored_creep(
+    history: Sequence[HistoryRun], case: str, figure: str, known: Sequence[Release]
+) -> tuple[Creep | None, str | None]:
+    for release in known:
+        held = [run.run for run in history if run.environment.commit in release.holds]
+        found = drift.stored_creep(history, case, figure, held[-1]) if held else None
+        if found and held[-1] in found.anchor:
+            return found, release.name
+    return drift.stored_creep(history, case, figure), None
+
+
+def stored_reason(op: str, creep: Creep, history: Sequence[HistoryRun], release: str | None) -> Reason:
+    """A creep of storage in a sentence."""
+    told = creep_reason(op, creep, history, release)
+    what = shlex.join(["perfci", "history", "--op", op])
+    return Reason("stored_crept", {**told.facts, "command": what})
 
 
 def recorded_steps(baselines: Path, found: History) -> tuple[Step, ...]:
@@ -152,14 +178,16 @@ def _crept(op: str, run: Run, rules: Settings) -> Iterator[tuple[str, Creep]]:
         return
     if len(history) < drift.ANCHOR + drift.RECENT:
         return
-    known = known_releases(history, rules.root)
-    for case in history[-1].cases:
-        found, _ = creep_of(history, case.case, () if isinstance(known, Reason) else known)
+    known = known_releases(history, rules)
+    for case, runs in drift.by_case(history).items():
+        found, _ = creep_of(runs, case, () if isinstance(known, Reason) else known)
         if found and found.found:
             yield op, found
+    yield from ((op, creep) for creep, _ in stored_drifts(history, () if isinstance(known, Reason) else known))
 
 
-def _case(history: Sequence[HistoryRun], case: str, known: Sequence[Release]) -> CaseDrift:
+def of_case(history: Sequence[HistoryRun], case: str, known: Sequence[Release]) -> CaseDrift:
+    """What the accepted runs of one case say; their other cases are not looked at."""
     creep, release = creep_of(history, case, known)
     return CaseDrift(
         case=case,

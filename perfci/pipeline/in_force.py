@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfci import environment, thresholds
 from perfci.errors import StoredFileError, UsageError
@@ -16,10 +17,13 @@ from perfci.pipeline.base import known_ops
 from perfci.settings import Settings
 from perfci.spec import matches
 from perfci.thresholds import Relaxed, Thresholds
-from perfci.thresholds.earned import EarnedFile, EarnedFiles, read_earned
+from perfci.thresholds.earned import EarnedFile, EarnedFiles, earned_path, read_earned, read_file
 from perfci.thresholds.layers import ALPHA, stricter, strictest
 from perfci.thresholds.write import text_of, value_of
 from perfci.units import percent
+
+if TYPE_CHECKING:
+    from perfci.report.site.kept import Layered
 
 OPTION = "--threshold"
 
@@ -54,7 +58,17 @@ def in_force(
     Raises StoredFileError.
     """
     written = thresholds.load(rules.thresholds, ops, rules.root)
-    found = read_earned(rules.thresholds, where.device.key, rules.root)
+    return over(written, read_earned(rules.thresholds, where.device.key, rules.root), where, created, asked)
+
+
+def over(
+    written: Thresholds,
+    found: EarnedFiles,
+    where: Environment,
+    created: str | None,
+    asked: Mapping[str, str] | None = None,
+) -> InForce:
+    """The same of files that were read."""
     apart = {op: told for op, file in found.by_op.items() if (told := _apart(file, where))}
     today = _day(created)
     limits = dataclasses.replace(
@@ -64,6 +78,25 @@ def in_force(
         commanded=values(asked or {}),
     )
     return InForce(limits, written, found, apart, today)
+
+
+def layered(rules: Settings, day: date | None = None) -> Layered:
+    """What gives the thresholds in force today for an op in an environment, from those that people wrote.
+
+    With them comes what is to be said of them: entries that hold, and that what was earned has no effect. The op's
+    file of earned values is read when it is asked about; raises StoredFileError then.
+    """
+    today = (day or datetime.now(UTC).date()).isoformat()
+
+    def of(written: Thresholds, op: str, where: Environment) -> tuple[Thresholds, tuple[Reason, ...]]:
+        key = where.device.key
+        file = read_file(earned_path(rules.thresholds, key, op), op, key, rules.root)
+        found = over(written, EarnedFiles(key, {op: file}), where, today)
+        holding = tuple(relaxed_note(each, found.day) for each in found.limits.loosened.get(op, ()))
+        facts: dict[str, Fact] = {"ops": op, "fields": found.apart.get(op), "device": key}
+        return found.limits, (*holding, *([Reason("earned_apart", facts)] if op in found.apart else []))
+
+    return of
 
 
 def limits_of(run: Run, rules: Settings, *, check_ops: bool = False) -> Thresholds:
@@ -154,7 +187,10 @@ def _asked(plan: Plan, found: InForce) -> Iterator[Reason]:
         return
     given = "; ".join(f"{key} {text}" for key, text in plan.thresholds.items())
     yield from (Reason("threshold_loosened", loose) for loose in _by_key(_looser(plan, found)))
-    yield Reason("thresholds_given", {"given": given})
+    if plan.again and plan.again.run:
+        yield Reason("thresholds_carried", {"given": given, "run": plan.again.run})
+    else:
+        yield Reason("thresholds_given", {"given": given})
 
 
 def _by_key(found: Iterator[dict[str, Fact]]) -> list[dict[str, Fact]]:

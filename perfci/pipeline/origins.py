@@ -15,10 +15,10 @@ from perfci.pipeline.in_force import InForce, in_force, relaxed_note, shown
 from perfci.pipeline.tightening import counted, family_of
 from perfci.ratchet import figures
 from perfci.settings import Settings
-from perfci.spec import matches
+from perfci.spec import is_stored, matches
 from perfci.thresholds import CaseThresholds, Earned, Relaxed, Thresholds, origins
 from perfci.thresholds.earned import earned_devices, read_earned
-from perfci.thresholds.layers import ALPHA, TAU, stricter
+from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, stricter
 from perfci.thresholds.origins import Origin
 
 LEARNT = frozenset({TAU, *(key.name for key in ratchet.KEYS)})
@@ -245,8 +245,16 @@ def _values(place: _Place, case: str | None) -> Iterator[Value]:
     if case is not None:
         limits = place.found.limits.for_case(place.op, case)
     for key in CaseThresholds.__dataclass_fields__:
-        if key != ALPHA or case is None:
+        if (key != ALPHA or case is None) and (key not in STORED_KEYS or _stores(place, case, key)):
             yield from _parts(place, case, key, limits)
+
+
+def _stores(place: _Place, case: str | None, key: str) -> bool:
+    """Whether it is about storage in low precision: the case, or an op that has any or whose files set the key."""
+    if case is not None:
+        return is_stored(case)
+    written = origins.of(place.files, None, key).file is not None
+    return written or any(run.stored for run in place.history[-1:])
 
 
 def _parts(place: _Place, case: str | None, key: str, limits: CaseThresholds) -> Iterator[Value]:

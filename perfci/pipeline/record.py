@@ -19,6 +19,7 @@ from perfci.pipeline.base import BaseTree, rules
 from perfci.pipeline.bench import Bench, Listener, Place, surroundings
 from perfci.pipeline.describe import op_files
 from perfci.pipeline.in_force import limits_of
+from perfci.pipeline.storage import beside_accepted
 from perfci.plan import Request
 from perfci.settings import Settings
 from perfci.store import launches
@@ -77,7 +78,8 @@ class Recorder:
         self._began = time.time() - (run.wall_s or 0.0)
         self._files = op_files(bench.settings)
         self._base_files = op_files(tree.settings) if tree and tree.settings.kernels.is_dir() else {}
-        self._limits = limits_of(run, rules(run.plan.base, tree, bench.settings))
+        self._rules = rules(run.plan.base, tree, bench.settings)
+        self._limits = limits_of(run, self._rules)
         self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
         self._boards: tuple[UsedBoard | None, ...] = run.plan.boards or (None,)
         self._several = len(self._boards) > 1
@@ -306,7 +308,7 @@ class Recorder:
             failure = yield from self._measuring(job, board, gathered, heard)
         finally:
             self._end = failure if failure and _ends_run(failure) else self._end
-            found = self._as_found(gathered, failure, job)
+            found = beside_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
             self._keep(found if job.process else self._timed(found, time.time() - began), gathered.limits)
 
     def _measuring(self, job: Job, board: UsedBoard | None, gathered: Gathered, heard: Listener) -> Working:

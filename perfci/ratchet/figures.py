@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfci.drift import of_epoch, same_environment
 from perfci.history import from_memory
-from perfci.model import ErrorStats, HistoryAccuracy, HistoryCase, HistoryRun, Suite
+from perfci.model import ErrorStats, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Suite
 from perfci.ratchet import prediction
 from perfci.ratchet.prediction import Prediction
 from perfci.ratchet.tau import RATE
@@ -32,7 +32,7 @@ COMPILES_S = 0.01
 """A first call that took less found its kernel compiled, by an accuracy check or another case: no compiler is so fast.
 How long it took tells nothing of the next run, in which the cases may come in another order."""
 
-Case = HistoryCase | HistoryAccuracy
+Case = HistoryCase | HistoryAccuracy | HistoryStored
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,9 @@ class Key:
     board: float = 0.0
     """prior standard deviation between boards, log scale"""
     error: bool = False
+    """of accuracy cases too; 0 is a figure like any other"""
+    zero: float | None = None
+    """what a figure below it counts as, so that one of exactly 0 has a logarithm; None: by the case's roundoff"""
     held: Callable[[HistoryRun, Case], bool] | None = None
     """whether the threshold is held for such a case at all; None: for every case"""
 
@@ -96,11 +99,16 @@ def _speedup(case: Case) -> float | None:
 
 def _error(name: str) -> Callable[[Case], float | None]:
     def figure(case: Case) -> float | None:
-        found: ErrorStats | None = case.errors
+        # What is stored is far less exact than what is computed of it, and has limits of its own.
+        found: ErrorStats | None = None if isinstance(case, HistoryStored) else case.errors
         value: float | None = getattr(found, name) if found else None
         return value
 
     return figure
+
+
+def _in_storage(figure: Callable[[HistoryStored], float | None]) -> Callable[[Case], float | None]:
+    return lambda case: figure(case) if isinstance(case, HistoryStored) else None
 
 
 def _from_memory(run: HistoryRun, case: Case) -> bool:
@@ -130,6 +138,9 @@ KEYS = (
     Key("rmse", _error("rmse"), least=0.1, error=True),
     Key("p99_abs", _error("p99_abs"), least=0.1, error=True),
     Key("max_abs", _error("max_abs"), least=0.1, tails=6, error=True),
+    Key("stored_p99", _in_storage(lambda case: case.errors.p99_abs), least=0.1, error=True),
+    Key("clip_ratio", _in_storage(lambda case: case.clip_ratio), least=0.5, error=True, zero=1e-3),
+    Key("divergence", _in_storage(lambda case: case.divergence), least=0.5, error=True, zero=1e-2),
 )
 """What is timed is asked again in fresh processes before it is blamed: its bound may be by moments, and tighter.
 Nothing confirms the others; compilation and the largest of many errors have the heaviest tails."""
@@ -154,7 +165,7 @@ class Series:
 
 def cases(run: HistoryRun, suite: Suite) -> Mapping[str, Case]:
     """The cases of a run that were accepted, by id."""
-    found: Sequence[Case] = run.cases if suite is Suite.PERFORMANCE else run.accuracy
+    found: Sequence[Case] = run.cases if suite is Suite.PERFORMANCE else (*run.accuracy, *run.stored)
     return {each.case: each for each in found if each.case not in run.inconclusive}
 
 
@@ -162,10 +173,13 @@ def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> 
     """A figure over the runs of this environment and epoch that have it.
 
     An exact result, which has no logarithm, counts as the least error of the other runs; where all are exact, as the
-    roundoff of the case's dtype, and as no figure where the id does not say the dtype.
+    roundoff of the case's dtype, and as no figure where the id does not say the dtype. Keys with a zero of their own
+    count by that.
     """
     found = list(_values(of_epoch(same_environment(history), case), suite, case, key))
-    least = min((value for value, _, _ in found if value > 0), default=roundoff(case))
+    least = key.zero
+    if least is None:
+        least = min((value for value, _, _ in found if value > 0), default=roundoff(case))
     if least is None or not found:
         return Series((), (), ())
     values, boards, runs = zip(*found, strict=True)

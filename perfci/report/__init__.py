@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,9 @@ from perfci.wording import sentence
 if TYPE_CHECKING:
     import pandas as pd
 
+    from perfci.report.past import Pasts
     from perfci.report.sections import Material
+    from perfci.report.sources import Source
 
 REPORT = "report.md"
 
@@ -28,6 +30,8 @@ def write(
     launches: Path | None = None,
     baselines: Mapping[str, Baseline] | None = None,
     *,
+    pasts: Pasts | None = None,
+    sources: Sequence[Source] = (),
     html: bool = False,
 ) -> Path:
     """Write `report.md` and its pictures into the folder, replacing those of an earlier report; the report's path.
@@ -36,7 +40,8 @@ def write(
 
     `launches` is the folder that holds the raw launches (or that file). With them percentiles are those of all launches
     and their distribution is drawn; without, they come from the blocks' summaries. `baselines`, op -> what is stored
-    for it, stand beside the launches where they are of the run's device and timer.
+    for it, stand beside the launches where they are of the run's device and timer. `pasts`, op -> what was accepted
+    before this run, get a section of each op; `sources` of thresholds in force one of their own.
     """
     from perfci.report import against, build, frame, junit, markdown, metrics, plots
     from perfci.report.sections import Material
@@ -46,9 +51,11 @@ def write(
     stored = _stored(launches)
     raw = _raw(stored)
     spreads, clocks = frame.spreads(table, raw), frame.clocks(table)
-    drawn = plots.write(run, judgements, folder, raw, spreads=spreads, baselines=baselines)
+    drawn = plots.write(run, judgements, folder, raw, spreads=spreads, baselines=baselines, pasts=pasts)
     noises = against.noises(run, judgements)
-    material = Material(run, judgements, spreads, clocks, drawn.ops, noises, drawn.roofline)
+    material = Material(
+        run, judgements, spreads, clocks, drawn.ops, noises, drawn.roofline, pasts or {}, tuple(sources)
+    )
     page = build.report(material)
     if stored.note:
         page = replace(page, notes=(*page.notes, inline(sentence(stored.note))))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from perfci import units
 from perfci.environment import told
 from perfci.model import Base, Environment, Fact, Gate, Judgements, Run, Suite, Verdict
-from perfci.report import compiled, means, rows, sections, speed, summary, words
+from perfci.report import compiled, means, rows, sections, sources, speed, summary, words
 from perfci.report.frame import Clocks
 from perfci.report.reading import reading
 from perfci.report.sections import Material
@@ -42,6 +42,7 @@ def report(material: Material) -> Report:
         ops=sections.sections(material),
         untouched="" if only_compiled(run) else _untouched(sections.untouched(material)),
         compiled=compiled.section(run.static, judgements.rows),
+        thresholds=sources.part(material.sources),
         environment=_environment(run, judgements),
         clocks=_clocks(material.clocks),
         repeat=block(repeat(run)),

@@ -66,6 +66,7 @@ COLUMNS: Mapping[str, Column] = {
     "temperature_c": Column(WHOLE, "degrees Celsius"),
     "throttle": Column(TEXT, "why the clock was held down, joined by semicolons; missing where it was not"),
     "foreign_processes": Column(WHOLE, "processes of others on the device"),
+    "memory_used_bytes": Column(WHOLE, "of the device's memory, by whomever"),
 }
 """Every column that is always there, in order. Behind `case` come the case's parameters, one column each."""
 

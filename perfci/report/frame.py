@@ -193,7 +193,8 @@ def clocks(table: pd.DataFrame) -> Clocks:
     """What the device reported over all blocks of the run."""
     once = table.drop_duplicates(["op", "case", "process", "block"])
     counts = once["throttle"].explode().dropna().value_counts()
-    ranges = {name: _range(once[name]) for name in (f.name for f in fields(DeviceState)) if name != "throttle"}
+    told = {f.name for f in fields(Clocks)} - {"blocks", "throttle"}
+    ranges = {f.name: _range(once[f.name]) for f in fields(DeviceState) if f.name in told}
     throttle = tuple((str(reason), int(count)) for reason, count in counts.items())
     return Clocks(**ranges, blocks=len(once), throttle=throttle)
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from perfci.model import Baseline, Gate, Judgement, Judgements, OpRun, Run, Suite
-from perfci.report import ceilings, figures, frame, rows
+from perfci.report import ceilings, figures, frame, lowprec, past, rows
 from perfci.report.against import DUEL
 from perfci.report.ceilings import Place
-from perfci.report.figures import Bar, Distribution, Duel, Trace, drawn
+from perfci.report.figures import LABEL, Bar, Distribution, Duel, Strip, Trace, drawn
 from perfci.report.figures.sheet import Floats, Sheet
 from perfci.report.frame import Spread
+from perfci.report.past import Past, Pasts, Trail
 from perfci.report.scaling import scaling
 from perfci.report.sections import Pictures
 from perfci.report.text import file_name, inline
 from perfci.report.view import Picture
+from perfci.spec import is_stored
 from perfci.wording import say
 
 if TYPE_CHECKING:
@@ -40,6 +42,12 @@ MOST_TRACES_OF_MANY = 4
 
 MANY_CASES = 100
 
+FEWEST_RUNS = 3
+"""Accepted runs below which no history is drawn."""
+
+TRAILS = 8
+"""Most cases of an op whose history is drawn; of a run of more than MANY_CASES it is MOST_TRACES_OF_MANY."""
+
 ROOFLINE_OPS = 6
 """Most ops that share one roofline: as many as there are colours. Beyond, each op has its own."""
 
@@ -51,6 +59,8 @@ PATTERNS = (
     "sizes-*.png",
     "roofline.png",
     "roofline-*.png",
+    "history-*.png",
+    "lowprec-*.png",
 )
 
 _Judged = Mapping[tuple[str, str | None], Judgement]
@@ -77,6 +87,9 @@ class _Source:
     most: int
     raw: pd.DataFrame | None = None
     stored: Mapping[str, Baseline] = field(default_factory=dict)
+    pasts: Pasts = field(default_factory=dict)
+    stored_rows: Sequence[Judgement] = ()
+    """of tensors that are stored in low precision"""
 
 
 def write(
@@ -87,11 +100,12 @@ def write(
     *,
     spreads: Sequence[Spread] | None = None,
     baselines: Mapping[str, Baseline] | None = None,
+    pasts: Pasts | None = None,
 ) -> Gallery:
     """Draw all pictures into the folder, which loses those of an earlier report.
 
     raw: every launch, without which their distribution is not drawn. spreads: every arm's, else found here. baselines:
-    op -> what is stored for it, of whatever device and timer.
+    op -> what is stored for it, of whatever device and timer. pasts: op -> what was accepted before this run.
     """
     for pattern in PATTERNS:
         for old in folder.glob(pattern):
@@ -107,6 +121,8 @@ def write(
         most=MOST_TRACES_OF_MANY if timed > MANY_CASES else MOST_TRACES,
         raw=raw,
         stored=_comparable(run, baselines or {}),
+        pasts=pasts or {},
+        stored_rows=[row for row in judgements.rows if row.case is not None and is_stored(row.case)],
     )
     names = _file_names([op.op for op in run.ops])
     with figures.style():
@@ -143,6 +159,8 @@ def _op(run: Run, op: OpRun, source: _Source, stem: Path) -> Pictures:
         traced=len(chosen),
         undrawn=tuple(case.case for case in op.performance if case.blocks and case.case not in chosen),
         stored=any(one.baseline is not None for one in launched),
+        history=_history(run, op, source, stem),
+        lowprec=tuple(_lowprec(op, source, stem)),
     )  # fmt: skip
 
 
@@ -240,6 +258,46 @@ def _sizes(run: Run, op: OpRun, source: _Source, stem: Path) -> tuple[Picture, .
         return ()
     sheet = figures.sizes(found, f"{drawn(op.op, 40)}: time against size")
     return (_saved(sheet, stem, "sizes", say("Time against size of {op}", op=inline(op.op, 40))),)
+
+
+def _history(run: Run, op: OpRun, source: _Source, stem: Path) -> tuple[Picture, ...]:
+    """One picture of those cases that the history tells most about."""
+    found = source.pasts.get(op.op)
+    if found is None or found.damage:
+        return ()
+    shown = past.trails(op, run, found)
+    chosen = strips(shown, found, min(TRAILS, source.most))
+    if not chosen:
+        return ()
+    sheet = figures.trails(chosen, f"{drawn(op.op, 40)}: accepted runs, and this one")
+    made = _saved(sheet, stem, "history", say("History of {op}", op=inline(op.op, 40)))
+    return (replace(made, shows=len(chosen)),)
+
+
+def _lowprec(op: OpRun, source: _Source, stem: Path) -> Iterator[Picture]:
+    """Of each tensor that is stored in low precision: its errors by way of storing it, and its trends."""
+    judged = [row for row in source.stored_rows if row.op == op.op]
+    for index, ways in enumerate(lowprec.chosen(op, judged)):
+        about, alt = drawn(f"{op.op} {ways[0].family}", 2 * LABEL), inline(f"{op.op} {ways[0].family}", 120)
+        errors = figures.histograms(ways, f"{about}: errors")
+        suffix = f"-{index + 1}"
+        yield _saved(errors, stem, "lowprec", say("Errors of storage of {what}", what=alt), suffix)
+        if any(each.before for each in ways):
+            sheet = figures.storage_trends(ways, f"{about}: trends", lowprec.limits(ways, judged))
+            yield _saved(sheet, stem, "lowprec", say("Trends of storage of {what}", what=alt), f"{suffix}-trends")
+
+
+def strips(shown: Sequence[Trail], found: Past, most: int) -> list[Strip]:
+    """Of each of the gravest cases what is drawn, in the run's order; nothing of so few runs that a table tells all."""
+    if len(found.runs) < FEWEST_RUNS:
+        return []
+    marks, dates = past.marks(found, shown), tuple(past.day(run) for run in found.runs)
+    chosen = {trail.case for trail in sorted(shown, key=lambda trail: trail.rank)[:most]}
+    return [
+        Strip(drawn(trail.case, LABEL), trail, tuple(mark for mark in marks if mark.about(trail.case)), dates)
+        for trail in shown
+        if trail.case in chosen
+    ]
 
 
 def _own_roofline(run: Run, op: OpRun, source: _Source, stem: Path) -> Picture | None:

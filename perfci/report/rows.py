@@ -31,6 +31,7 @@ FIRST = frozenset(
         "cache_changed",
         "pins_changed",
         "threshold_loosened",
+        "thresholds_carried",
         "thresholds_given",
     }
 )
@@ -39,7 +40,9 @@ FIRST = frozenset(
 BESIDE = frozenset({"expected_overdue", "expected_ended", "expected_exceeded", "expected_open"})
 """Reasons that are told in one breath with the one that decided."""
 
-COMPARED = frozenset({"compared_with", "compared_with_python", "compared_again", "compared_untimed"})
+COMPARED = frozenset(
+    {"compared_with", "compared_with_python", "compared_again", "compared_release", "compared_untimed"}
+)
 """Notes without which the verdicts cannot be read: they stand above the table."""
 
 CONFIDENCE = 0.95

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from perfci import wording
 from perfci.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, PlannedBase, Reason, Run, Suite, Verdict
-from perfci.report import accuracy, advice, against, means, rows, speed, words
+from perfci.report import accuracy, advice, against, history, lowprec, means, rows, speed, words
 from perfci.report.against import Noises
 from perfci.report.frame import Clocks, Spread
+from perfci.report.past import Past, Pasts
+from perfci.report.sources import Source
 from perfci.report.text import block, code, inline
 from perfci.report.view import Message, Part, Picture, Section, Table
 from perfci.wording import say
@@ -40,6 +42,9 @@ class Pictures:
     """cases whose blocks are drawn"""
     undrawn: tuple[str, ...] = ()
     """timed cases that are not"""
+    history: tuple[Picture, ...] = ()
+    lowprec: tuple[Picture, ...] = ()
+    """of what is stored in low precision"""
     stored: bool = False
     """the baseline stands beside the launches"""
 
@@ -57,6 +62,10 @@ class Material:
     noises: Noises = field(default_factory=dict)
     roofline: Picture | None = None
     """of all ops together"""
+    pasts: Pasts = field(default_factory=dict)
+    """what was kept before the run, by op"""
+    sources: tuple[Source, ...] = ()
+    """of thresholds in force"""
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class _Op:
     limits: Limits
     base: PlannedBase | None
     noises: Noises
+    past: Past | None
 
     @property
     def untouched(self) -> bool:
@@ -113,6 +123,7 @@ def _ops(material: Material) -> Iterator[_Op]:
             limits=material.run.limits,
             base=bases.get(name),
             noises=material.noises,
+            past=material.pasts.get(name),
         )
 
 
@@ -134,6 +145,8 @@ def _section(one: _Op) -> Section:
         rooflines=(one.pictures.roofline,) if one.pictures.roofline else (),
         parts=tuple(part for part in _parts(one) if part.table.rows),
         facts=_facts(one.op),
+        history=history.section(one.op, one.run, one.past, one.pictures.history),
+        lowprec=one.pictures.lowprec,
     )
 
 
@@ -144,6 +157,7 @@ def _parts(one: _Op) -> list[Part]:
         *advice.parts(one.run, op, one.judged, one.spreads),
         *speed.parts(op, one.spreads, one.limits),
         *accuracy.parts(op),
+        *lowprec.parts(op, one.judged),
         Part(say("{op}: also worth knowing", op=name), "", _asides(op, one.judged)),
     ]
 

@@ -21,6 +21,13 @@ _LESS_EXACT = (
     "accuracy_beyond_limits",
     "checked_errors_overall",
     "checked_errors_in_places",
+    "stored_beyond_channels",
+    "stored_beyond_coarse",
+    "stored_beyond_moved",
+    "stored_beyond_scale_large",
+    "stored_beyond_scale_small",
+    "stored_beyond_tail",
+    "stored_beyond_unknown",
     "timed_errors_overall",
     "timed_errors_in_places",
 )
@@ -149,9 +156,10 @@ def repeat(run: Run) -> str:
         return run.command if "--seed" in run.command else f"{run.command} --seed {run.plan.seed}"
     ops = " ".join(f"--op {quoted(op.op)}" for op in run.plan.ops or run.ops)
     only = f" --case {quoted(run.plan.filter)}" if run.plan.filter else ""
+    given = "".join(f" --threshold {quoted(f'{key}={text}')}" for key, text in run.plan.thresholds.items())
     if run.static and only_compiled(run):
-        return f"perfci static {ops}{only} --target {quoted(','.join(run.static.targets))}{_against(run)}"
-    return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}{_against(run)}".split())
+        return f"perfci static {ops}{only} --target {quoted(','.join(run.static.targets))}{_against(run)}{given}"
+    return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}{_against(run)}".split()) + given
 
 
 def _against(run: Run, row: Judgement | None = None) -> str:

@@ -28,6 +28,8 @@ class Picture:
 
     file: str
     alt: str
+    shows: int = 0
+    """cases in it, where anything depends on it"""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,26 @@ class Message:
 
     title: str
     block: str
+
+
+@dataclass(frozen=True)
+class History:
+    """What the accepted runs of an op say beside this one."""
+
+    damage: str = ""
+    """a sentence; with it there is nothing else"""
+    title: str = ""
+    """plain, as the line of what is folded"""
+    lines: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    """sentences about creep, and steps that nothing explains"""
+    pictures: tuple[Picture, ...] = ()
+    pictures_note: str = ""
+    table: Table = Table((), ())
+    """a row a case"""
+    marks: Table | None = None
+    """what moved the numbers; None where nothing did"""
+    marks_note: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,10 @@ class Section:
     rooflines: tuple[Picture, ...]
     parts: tuple[Part, ...]
     facts: tuple[str, ...]
+    history: History | None = None
+    """None where no history has any of its cases"""
+    lowprec: tuple[Picture, ...] = ()
+    """of what it stores in low precision"""
 
 
 @dataclass(frozen=True)
@@ -121,6 +147,8 @@ class Report:
     untouched: str
     """a sentence about ops without a section; empty where all have one"""
     compiled: Compiled | None
+    thresholds: Part | None
+    """where those in force come from that people did not simply write; None where they wrote all"""
     environment: Table
     clocks: Table
     repeat: str

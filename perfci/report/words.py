@@ -41,6 +41,35 @@ def accuracy_cases(count: int) -> str:
     return say("1 accuracy case") if count == 1 else say("{count} accuracy cases", count=count)
 
 
+def accepted_runs(count: int) -> str:
+    """The same of accepted runs."""
+    return say("1 accepted run") if count == 1 else say("{count} accepted runs", count=count)
+
+
+def since(seconds: float | None) -> str:
+    """How long before this run the last accepted one was; empty where nobody knows.
+
+    >>> since(7200), since(3.2 * 86400), since(-60), since(None)
+    ('the last one 2 hours before this run', 'the last one 3 days before this run', 'the last one after this run, by \
+its clock', '')
+    """
+    if seconds is None:
+        return ""
+    if seconds < 0:
+        return say("the last one after this run, by its clock")
+    if seconds < 60:
+        return say("the last one within a minute before this run")
+    if seconds < _HOURS:
+        return say("the last one {count} minutes before this run", count=round(seconds / 60))
+    if seconds < _DAYS:
+        return say("the last one {count} hours before this run", count=round(seconds / 3600))
+    return say("the last one {count} days before this run", count=round(seconds / 86400))
+
+
+_HOURS, _DAYS = 100 * 60, 48 * 3600
+"""Seconds from which on a time is told by hours, and by days."""
+
+
 def torch_operations(count: int) -> str:
     """The same of torch's operations."""
     return say("1 torch operation") if count == 1 else say("{count} torch operations", count=count)

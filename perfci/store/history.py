@@ -22,11 +22,11 @@ import msgspec
 
 from perfci import locks
 from perfci.errors import StoredFileError
-from perfci.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, Reason
+from perfci.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
 from perfci.store import layout
 from perfci.store.files import uncollected, write_atomically
 
-Case = TypeVar("Case", HistoryCase, HistoryAccuracy)
+Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
 
 ENDING = ".history.jsonl"
 """Of a history's file; a torn line set aside lies in one whose name goes on after it."""
@@ -243,6 +243,7 @@ def _named(run: HistoryRun, now: Mapping[str, str]) -> HistoryRun:
         run,
         cases=tuple(_renamed(run.cases, now)),
         accuracy=tuple(_renamed(run.accuracy, now)),
+        stored=tuple(_renamed(run.stored, now)),
         epoch=replace(run.epoch, cases=tuple(now.get(case, case) for case in run.epoch.cases)) if run.epoch else None,
         inconclusive=tuple(now.get(case, case) for case in run.inconclusive),
     )

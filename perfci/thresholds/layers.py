@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 TAU = "tau"
 ALPHA = "alpha"
 
+STORED_KEYS = frozenset({"stored_p99", "clip_ratio", "divergence"})
+"""Keys of tensors that are stored in low precision, and of no other case."""
+
 HIGHER = frozenset({"speedup", "bandwidth_share", ALPHA})
 """Keys of which more is stricter."""
 

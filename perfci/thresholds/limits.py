@@ -55,6 +55,12 @@ class CaseThresholds:
     max_abs: float | None = None
     """largest error against the float64 reference, by figure: of an accuracy case the worst of its checks on ordinary
     values, of a timed case that of the outputs that were verified; None: what the suite's tolerance allows"""
+    stored_p99: float | None = 3e-2
+    """largest 99th percentile of the absolute errors of a tensor stored in low precision; of no other case"""
+    clip_ratio: float | None = 0.02
+    """largest share of its values that the scale may leave beyond the dtype's range, ratio"""
+    divergence: float | None = None
+    """largest Kullback-Leibler divergence of its errors' histogram from the accepted one, nats; None: any"""
 
     def floor(self, timer: str | None) -> float:
         """Least difference that matters with this timer, microseconds."""

@@ -203,6 +203,9 @@ _CASE_KEYS: Mapping[str, _Parser] = {
     "rmse": _error,
     "p99_abs": _error,
     "max_abs": _error,
+    "stored_p99": _error,
+    "clip_ratio": _ratio,
+    "divergence": _error,
 }
 _DEFAULT_KEYS: Mapping[str, _Parser] = {**_CASE_KEYS, "alpha": _chance}
 

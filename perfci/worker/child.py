@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from perfci import lowprec
 from perfci.codec import decode
 from perfci.device import Accelerator, detect, open_device
 from perfci.device.lock import device_lock
@@ -152,6 +153,7 @@ def _planned(files: OpFiles, job: Job) -> PlannedOp:
         cache=suite.cache,
         renamed=dict(suite.renamed),
         renamed_from=suite.renamed_from,
+        stored=lowprec.planned(loaded.accuracy, job.pattern) if Suite.ACCURACY in job.suites else (),
     )
 
 
@@ -258,7 +260,62 @@ def _static(job: Job, mouth: Mouth) -> None:
     static.run(job, mouth.say)
 
 
-_TASKS = {"describe": _describe, "measure": _run, "examine": _examine, "static": _static}
+def _tune(job: Job, mouth: Mouth) -> None:
+    """Search an op's configurations: on the device, or by the model for one that is not here."""
+    from perfci.worker import tuning
+
+    files = job.ops[0]
+    mouth.say(Step("import", files.op))
+    if job.tune.spec is not None:
+        tuning.run_modelled(job, mouth.say)
+        return
+    device = _known_device(job)
+    if device.absent:
+        raise DeviceError("tune_not_timed", op=files.op)
+    sys.path[:0] = import_roots(Path(files.folder), Path(job.shared_folder))
+    loaded = _load(files, job)
+    with _lock(device, job, mouth):
+        mouth.say(Ready(device.info))
+        tuning.run(job, mouth.say, device, loaded)
+
+
+def _chain(job: Job, mouth: Mouth) -> None:
+    """Check a chain of ops, stage by stage and as a whole."""
+    from perfci.worker import chains
+
+    files = job.ops[0]
+    mouth.say(Step("import", files.op))
+    device = _known_device(job)
+    sys.path[:0] = import_roots(Path(files.folder), Path(job.shared_folder))
+    loaded = chains.load_chain(files.op, Path(files.folder), Path(job.shared_folder))
+    with _lock(device, job, mouth):
+        mouth.say(Ready(device.info))
+        chains.run(job, mouth.say, device, loaded)
+
+
+def _soak(job: Job, mouth: Mouth) -> None:
+    """Call an op often, at once and on huge arrays."""
+    from perfci.worker import soak
+
+    files = job.ops[0]
+    device = _known_device(job)
+    mouth.say(Step("import", files.op))
+    sys.path[:0] = import_roots(Path(files.folder), Path(job.shared_folder))
+    loaded = _load(files, job)
+    with _lock(device, job, mouth):
+        mouth.say(Ready(device.info))
+        soak.run(job, mouth.say, device, loaded)
+
+
+_TASKS = {
+    "describe": _describe,
+    "measure": _run,
+    "examine": _examine,
+    "static": _static,
+    "tune": _tune,
+    "chain": _chain,
+    "soak": _soak,
+}
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
-from perfci.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason
+from perfci.history import worst
+from perfci.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
 from perfci.wording import caused
-from perfci.worker.protocol import Apart, Checked, Finished, Measured, Message, OpDone, Prepared, Ready, Step
+from perfci.worker.protocol import Apart, Checked, Finished, InStorage, Measured, Message, OpDone, Prepared, Ready, Step
 
 TIMING = frozenset({"prepare", "measure"})
 """Stages in which both revisions are at work."""
@@ -33,6 +34,7 @@ class Gathered:
         self._apart: Reason | None = None
         self._again = bool(start.performance)
         self._accuracy: list[AccuracyCase] = list(start.accuracy)
+        self._stored: list[StoredTensor] = list(start.stored)
         self.limits = Limits()
         self.forget_times()
 
@@ -47,6 +49,8 @@ class Gathered:
         match message:
             case Checked(case):
                 self._accuracy.append(case)
+            case InStorage(tensor):
+                self._stored.append(tensor)
             case Prepared(case) if not self._again:
                 self._cases[case.case] = case
             case Measured(name, block, _):
@@ -102,7 +106,11 @@ class Gathered:
             for name, case in self._cases.items()
         )
         return dataclasses.replace(
-            self._op, accuracy=tuple(self._accuracy), performance=cases, failure=failure or self._op.failure
+            self._op,
+            accuracy=tuple(self._accuracy),
+            performance=cases,
+            failure=failure or self._op.failure,
+            stored=tuple(self._stored),
         )
 
     def _case(self, case: PerformanceCase, late: Reason | None) -> PerformanceCase:
@@ -112,7 +120,7 @@ class Gathered:
         return dataclasses.replace(case, blocks=tuple(self._blocks.get(case.case, ())), late=late or known)
 
     def _finish(self, case: PerformanceCase) -> None:
-        """A re-measurement adds its failure, the base's, its suspicions and its first call: the rest stands."""
+        """A re-measurement adds its failure, the base's, its suspicions, errors and first call: the rest stands."""
         if self._again:
             first = self._cases[case.case]
             added = tuple(reason for reason in case.suspicion if reason not in first.suspicion)
@@ -120,7 +128,10 @@ class Gathered:
                 first = dataclasses.replace(first, failure=case.failure, raised=case.raised)
             if first.base and not first.base.failure and case.base and case.base.failure:
                 first = dataclasses.replace(first, base=dataclasses.replace(first.base, failure=case.base.failure))
-            case = dataclasses.replace(first, suspicion=(*first.suspicion, *added))
+            errors = tuple(each for each in (first.errors, case.errors) if each)
+            case = dataclasses.replace(
+                first, suspicion=(*first.suspicion, *added), errors=worst(errors) if errors else None
+            )
         self._cases[case.case] = case
 
     def _first_call(self, case: PerformanceCase) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib.util
 import inspect
@@ -15,7 +16,7 @@ from typing import Any
 
 from perfci.errors import ContractError
 from perfci.model import Fact, Reason
-from perfci.spec import Accuracy, Performance, case_id
+from perfci.spec import Accuracy, Performance, Quantised, case_id
 
 _MESSAGE_LIMIT = 600
 
@@ -36,6 +37,8 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
     for suite, name in ((accuracy, "accuracy"), (performance, "performance")):
         _check_fields(suite, folder / f"{op}_{name}.py")
         _check_signatures(suite, folder / f"{op}_{name}.py")
+    _check_large(accuracy, folder / f"{op}_accuracy.py")
+    _check_quantised(accuracy.quantised, folder / f"{op}_accuracy.py")
     _check_names(op, accuracy, performance, folder / f"{op}_performance.py")
     return LoadedOp(accuracy, performance)
 
@@ -64,6 +67,12 @@ def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
 def call_reason(kind: str, error: BaseException, folder: Path, **facts: Fact) -> Reason:
     """A reason for an exception that user code raised."""
     return Reason(kind, {**facts, **describe_exception(error, folder)})
+
+
+def imported(path: Path, name: str, kind: type[Any], shared: Path) -> Any:
+    """What a file binds to a name, imported as when it is run by its path; ContractError where it is no `kind`."""
+    with _importing_from(path.parent, shared):
+        return _suite(path, name, kind)
 
 
 @contextmanager
@@ -137,6 +146,54 @@ def _check_signatures(suite: Accuracy | Performance, path: Path) -> None:
                 takes=", ".join(parameters(suite.make_inputs)),
                 message=str(error),
             ) from error
+
+
+def _check_large(suite: Accuracy, path: Path) -> None:
+    """What only a soak runs: cases that make_inputs takes, and a function that cuts inputs."""
+    if not isinstance(suite.large_cases, Sequence):
+        raise _misfit(path, "large_cases", "a list or tuple", suite.large_cases)
+    if suite.large_part is not None and not _has_signature(suite.large_part):
+        raise _misfit(path, "large_part", "a Python function", suite.large_part)
+    if not suite.large_cases:
+        return
+    for params in suite.large_cases:
+        if not isinstance(params, Mapping):
+            raise _misfit(path, "every case of large_cases", "a mapping of names to values", params)
+    _check_signatures(dataclasses.replace(suite, cases=suite.large_cases), path)
+
+
+def _check_quantised(quantised: Any, path: Path) -> None:
+    """What is said of storage in low precision: cases, and a function that takes them."""
+    if quantised is None:
+        return
+    if not isinstance(quantised, Quantised):
+        raise _misfit(path, "quantised", "a perfci.Quantised", quantised)
+    if not _has_signature(quantised.store):
+        raise _misfit(path, "quantised.store", "a Python function", quantised.store)
+    if not isinstance(quantised.cases, Sequence) or not all(isinstance(params, Mapping) for params in quantised.cases):
+        raise _misfit(path, "quantised.cases", "a list or tuple of mappings of names to values", quantised.cases)
+    if not quantised.cases:
+        raise ContractError("quantised_no_cases", file=path.name)
+    ids = [case_id(params) for params in quantised.cases]
+    if twice := next((case for case in ids if ids.count(case) > 1), None):
+        raise ContractError("case_twice", file=path.name, case=twice)
+    for params in quantised.cases:
+        _check_store(quantised, params, path)
+
+
+def _check_store(quantised: Quantised, params: Mapping[str, Any], path: Path) -> None:
+    if quantised.mode not in params:
+        known = ", ".join(params)
+        raise ContractError(
+            "quantised_mode", file=path.name, mode=quantised.mode, case=case_id(params), known=known or "-"
+        )
+    try:
+        inspect.signature(quantised.store).bind(**{**params, "device": None, "seed": None})
+    except TypeError as error:
+        takes = ", ".join(parameters(quantised.store))
+        raise ContractError(
+            "quantised_mismatch", file=path.name, case=case_id(params), takes=takes, message=str(error)
+        ) from error
 
 
 def _check_names(op: str, accuracy: Accuracy, performance: Performance, path: Path) -> None:

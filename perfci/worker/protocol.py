@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfci.chains.records import ChainCase
 from perfci.codec import decode, encode
 from perfci.model import (
     AccuracyCase,
@@ -19,9 +20,12 @@ from perfci.model import (
     PlannedOp,
     Reason,
     StaticOp,
+    StoredTensor,
     Suite,
 )
+from perfci.soak import DECAY_LIMIT, Finding
 from perfci.thresholds import CaseThresholds
+from perfci.tune import Config, Regime, Tried
 
 DONE = "done"
 """Stage of an op whose workers have ended, told by the parent to those who watch several at once."""
@@ -52,11 +56,37 @@ class BaseFiles:
 
 
 @dataclass(frozen=True)
+class TuneFiles:
+    """What a search for configurations starts from."""
+
+    known: tuple[Tried, ...] = ()
+    """what an interrupted search has found out"""
+    spec: str | None = None
+    """description of the device to tune for by the model; None for the one at hand"""
+    like: str | None = None
+    """description of the device that it varies"""
+    alone: bool = False
+    """one candidate at a time: a worker died among several, and which one killed it has to be found out"""
+
+
+@dataclass(frozen=True)
+class SoakFiles:
+    """What a soak is made of."""
+
+    calls: int | None = None
+    """of each test; None: as many as the device is good for"""
+    limit: float = DECAY_LIMIT
+    """ratio by which a call may become slower over all calls"""
+    done: tuple[str, ...] = ()
+    """tests of cases that are settled, as `perfci.soak.named` has them: a worker before this one died"""
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything that a worker needs to know; the first and only line on its standard input."""
 
     task: str
-    """describe, measure, static or examine"""
+    """describe, measure, static, examine, tune, chain or soak"""
     ops: tuple[OpFiles, ...]
     shared_folder: str
     """the folder of all ops, whose `_*.py` files they share"""
@@ -103,6 +133,10 @@ class Job:
     """a self-check: one element of the kernel's output is made wrong"""
     target: str | None = None
     """what the static task compiles for: sm_90, gfx942"""
+    tune: TuneFiles = field(default_factory=TuneFiles)
+    """what the tune task starts from"""
+    soak: SoakFiles = field(default_factory=SoakFiles)
+    """what the soak task is made of"""
     fake: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -162,6 +196,13 @@ class Checked:
 
 
 @dataclass(frozen=True)
+class InStorage:
+    """What is known of one tensor that the op stores in low precision."""
+
+    tensor: StoredTensor
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A performance case is ready to be timed, or has failed before."""
 
@@ -210,6 +251,73 @@ class Compiled:
 
 
 @dataclass(frozen=True)
+class Regimes:
+    """The entries that a search is about."""
+
+    file: str
+    """the tuned file that the op reads"""
+    key: str
+    """device key that it asks for"""
+    digest: str
+    """of that file's text"""
+    regimes: tuple[Regime, ...]
+    """in the order in which a call asks them"""
+    unserved: tuple[str, ...] = ()
+    """cases that take no entry"""
+
+
+@dataclass(frozen=True)
+class Trying:
+    """A candidate is compiled now; if the worker dies, it is to blame."""
+
+    regime: str
+    """its label; none where several are timed together"""
+    config: Config | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What one candidate showed."""
+
+    tried: Tried
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """One case by the model, microseconds."""
+
+    case: str
+    original_us: float | None
+    """of the device that the description varies; None where it does not fit there"""
+    original_floor_us: float
+    """least by that device's roofline"""
+    floor_us: float
+    """least by the described device's roofline"""
+
+
+@dataclass(frozen=True)
+class ChainPlanned:
+    """A chain is imported."""
+
+    cases: tuple[str, ...]
+    """that fit the pattern, in order"""
+
+
+@dataclass(frozen=True)
+class ChainChecked:
+    """One case of a chain is done."""
+
+    case: ChainCase
+
+
+@dataclass(frozen=True)
+class Soaked:
+    """One test of one case has come to an end."""
+
+    finding: Finding
+
+
+@dataclass(frozen=True)
 class Apart:
     """The two revisions cannot be told apart in one process: each needs one of its own."""
 
@@ -243,11 +351,19 @@ Message = (
     | Step
     | Waiting
     | Checked
+    | InStorage
     | Prepared
     | Measured
     | Finished
     | OpDone
     | Compiled
+    | Regimes
+    | Trying
+    | Candidate
+    | Modelled
+    | Soaked
+    | ChainPlanned
+    | ChainChecked
     | Apart
     | TurnAsked
     | Failed
@@ -262,11 +378,19 @@ _KINDS: dict[str, type[Any]] = {
         Step,
         Waiting,
         Checked,
+        InStorage,
         Prepared,
         Measured,
         Finished,
         OpDone,
         Compiled,
+        Regimes,
+        Trying,
+        Candidate,
+        Modelled,
+        ChainPlanned,
+        ChainChecked,
+        Soaked,
         Apart,
         TurnAsked,
         Failed,

@@ -33,15 +33,18 @@ Say = Callable[[Message], None]
 def run(job: Job, say: Say) -> None:
     """Say for every op of the job what its cases do on the target; the process is spent for any other target."""
     target = target_named(job.target or "")
-    _install(target)
+    installed(target)
     for files in job.ops:
         say(Step("static", files.op))
-        with _paths(files, job):
+        with paths(files, job):
             say(Compiled(_op(files, job, target, say)))
 
 
-def _install(target: Target) -> None:
-    """Torch and Triton are imported here for the first time: what they read of the environment is set before."""
+def installed(target: Target) -> None:
+    """Have this process compile for the target.
+
+    Torch and Triton are imported here for the first time: what they read of the environment is set before.
+    """
     os.environ.update(LINE_FREE | HIDDEN)
     os.environ.pop("TRITON_INTERPRET", None)
     try:
@@ -108,7 +111,7 @@ def _chosen(case: str, job: Job) -> bool:
 
 
 @contextmanager
-def _paths(files: OpFiles, job: Job) -> Iterator[None]:
+def paths(files: OpFiles, job: Job) -> Iterator[None]:
     """The op's folders, for imports that its functions make when they are called."""
     before, folder, shared = list(sys.path), Path(files.folder), Path(job.shared_folder)
     forget_others(folder, shared)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from perfci import lowprec
 from perfci import verify as accuracy_stage
 from perfci.codec import decode
 from perfci.device import Accelerator
+from perfci.history import worst
 from perfci.inputs import bound_inputs
 from perfci.measure import (
     Bench,
@@ -27,7 +30,7 @@ from perfci.measure import (
     suspicions,
 )
 from perfci.measure.base import refuse_operators
-from perfci.model import AccuracyCase, Block, Fact, Limits, Reason, Suite
+from perfci.model import AccuracyCase, Block, Device, Fact, Limits, Reason, Suite
 from perfci.spec import Params, Performance, case_id, matches
 from perfci.worker import protocol
 from perfci.worker.load import LoadedOp, call_reason, describe_exception
@@ -35,6 +38,7 @@ from perfci.worker.protocol import (
     Checked,
     Failed,
     Finished,
+    InStorage,
     Job,
     Measured,
     Message,
@@ -87,6 +91,7 @@ class Worker:
                 break
             self._speak(Step("accuracy", self._op, check.case, done, len(planned)))
             right &= self._say(accuracy_stage.verify(suite, self._device, check, self._describe))
+        right &= self._store()
         if self._job.pattern is None and not self._late():
             for result in accuracy_stage.verify_rejections(suite, self._device, self._describe):
                 right &= self._say(result)
@@ -94,6 +99,20 @@ class Worker:
                 right &= self._say(leak)
         self._verify_s = time.monotonic() - began
         return right
+
+    def _store(self) -> bool:
+        """Tell what the op stores in low precision, as far as time allows; gives whether all of it is sound."""
+        sound = True
+        if self._loaded.accuracy.quantised is not None:
+            self._speak(Step("accuracy", self._op, "stored tensors"))
+        for found in lowprec.stored_tensors(self._loaded.accuracy, self._device, self._job.pattern, self._describe):
+            if isinstance(found, AccuracyCase):
+                sound &= self._say(found)
+            else:
+                self._speak(InStorage(found))
+            if self._late():
+                break
+        return sound
 
     def measure(self, *, right: bool) -> None:
         """Time the performance cases; only of a kernel that is right, and only on an accelerator."""
@@ -182,7 +201,8 @@ class Worker:
     def _finish(self, subject: Subject, limits: Limits, *, short: bool) -> None:
         facts = subject.facts
         failure, raised = facts.failure or subject.failure, facts.raised or subject.raised
-        whole = dataclasses.replace(facts, blocks=tuple(subject.blocks), failure=failure, raised=raised)
+        errors = worst(subject.errors) if subject.errors else None
+        whole = dataclasses.replace(facts, blocks=tuple(subject.blocks), failure=failure, raised=raised, errors=errors)
         found = (*subject.suspicion, *suspicions(whole, self._device, limits.copy_gbps))
         self._speak(Finished(dataclasses.replace(whole, blocks=(), suspicion=found), short))
 
@@ -230,6 +250,17 @@ class Worker:
         """Digest of the op's tuned file for this device."""
         # A board's slice, or one held to other power, uses its model's file.
         known = (self._folder / "tuned").glob("*.json")
-        fitting = [path for path in known if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
+        fitting = [path for path in known if _is_for(path.stem, self._device.info)]
         path = max(fitting, key=lambda each: len(each.stem), default=None)
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None
+
+
+def _is_for(name: str, device: Device) -> bool:
+    """Whether a tuned file's name is a device's: by its key, or by what the runtime calls the model, as ops see it.
+
+    >>> b2 = Device("npu", "Ascend910B2", "ascend-910b2")
+    >>> _is_for("ascend910b2", b2), _is_for("ascend-910b2", b2), _is_for("ascend910b", b2)
+    (True, True, False)
+    """
+    model = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
+    return any(f"{each}-".startswith(f"{name}-") for each in (device.key, model))

@@ -87,6 +87,36 @@ def test_only_a_slow_down_names_the_commits_between_which_it_came(shift, told):
         assert f"perfci bisect --op op --case {CASE} aaaaaaaaaaaa" in sentence(kinds["slower_since"])
 
 
+@pytest.mark.parametrize(
+    ("since", "touching", "kind", "words"),
+    [
+        (None, 4, "release_crept", "since the release v1 (aaaaaaaaaaaa), bit by bit: 9 commits of the main line"),
+        (None, 1, "release_stepped", "of the 9 commits of the main line since then but one touched files of op"),
+        ("agreed", 4, "epoch_crept", "since a loss was accepted at aaaaaaaaaaaa (agreed), bit by bit: 9 commits"),
+        ("agreed", 1, "epoch_stepped", "since a loss was accepted at aaaaaaaaaaaa (agreed), and of the 9 commits"),
+    ],
+)
+def test_a_slow_down_since_a_release_is_called_the_sum_of_many_merges_or_the_step_of_one(since, touching, kind, words):
+    held = AgainCase("op", CASE, "a" * 40, since=since, commits=9, touching=touching)
+    planned = replace(_again(), again=Again("", (held,), "v1", said=(BOOM,)))
+    found = judged(run(against(duelled(0.03, 0.03)), planned=planned))
+
+    row = next(row for row in found.rows if row.case == CASE)
+    told = next(reason for reason in row.reasons if reason.kind == kind)
+    assert row.verdict is Verdict.REGRESSED
+    assert words in sentence(told) and "+3.0 %" in sentence(told)
+    assert f"perfci bisect --op op --case {CASE} aaaaaaaaaaaa" in sentence(told)
+    assert [note.kind for note in found.notes[:2]] == ["compared_release", "boom"]
+
+
+def test_a_case_with_the_files_of_its_own_commit_is_unchanged_although_its_op_is_not():
+    held = AgainCase("op", CASE, "a" * 40, same=True)
+    planned = replace(_again(), again=Again("", (held,), "v1"), skip_unchanged=True)
+    (row,) = [row for row in judged(run(planned=planned)).rows if row.case == CASE]
+
+    assert (row.verdict, row.reasons[0].kind) == (Verdict.UNCHANGED, "unchanged_files")
+
+
 def test_a_case_that_could_not_be_duelled_again_stays_inconclusive():
     planned = _again((CASE, "a" * 40, False, BOOM))
     row = next(row for row in judged(run(against(duelled(0.1)), planned=planned)).rows if row.case == CASE)

@@ -95,6 +95,14 @@ def test_a_call_that_cannot_be_captured_is_inconclusive_and_says_why():
     assert (row.verdict, _kinds(row)) == (Verdict.INCONCLUSIVE, ["identity_unknown", "boom"])
 
 
+def test_kernels_of_a_target_without_registers_are_said_to_have_none_told_rather_than_nought():
+    fresh = _row(_case(_binary(registers=None, spill_bytes=None, instructions=None)))
+    same = _row(_case(_binary(registers=None)), same=True)
+
+    assert (_kinds(fresh), _kinds(same)) == (["compiled_alone"], ["compiled_alone_unchanged"])
+    assert "no tool tells" in sentence(fresh.reasons[0])
+
+
 def test_figures_that_no_tool_gives_are_said_to_be_missing():
     row = _row(_case(_binary(registers=None, instructions=None)), unavailable=BOOM)
 

@@ -554,6 +554,16 @@ def test_a_kernel_that_remembers_its_answer_by_the_inputs_place_is_wrong(scripte
     assert len(subject.blocks) <= looks.FIRST
 
 
+def test_every_verified_output_tells_how_exact_it_is(scripted):
+    third = lambda x: (x / np.float32(3)).astype(x.dtype)  # noqa: E731
+    scripted.kernel = scripted.reference = lambda x: third(x) if x.dtype == np.float32 else x / 3
+    subject = scripted.measure()[NAMES[0]]
+
+    # The first, one at random and the last of the first look, and the last of the first four blocks.
+    assert [errors.count for errors in subject.errors] == [4 * 3] * 4
+    assert all(0 < errors.p50_abs <= errors.max_abs < 1e-6 for errors in subject.errors)
+
+
 def test_values_change_in_place_just_before_a_verified_round(scripted):
     seen = []
     scripted.kernel = lambda x: seen.append((x.ctypes.data, x.sum())) or x * 2

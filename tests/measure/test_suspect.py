@@ -10,7 +10,7 @@ import pytest
 from perfci.measure import suspicions
 from perfci.measure.suspect import calls_reference
 from perfci.model import Identity, LaunchIdentity, PerformanceCase, Reason
-from tests.measure.scripted import Scripted
+from tests.measure.scripted import Scripted, ScriptedSession
 
 
 @pytest.fixture
@@ -153,3 +153,30 @@ def test_a_kernel_that_calls_the_reference_is_suspect_before_it_is_timed(scripte
         "aten.mm",
         "rows=4,dtype=float32",
     )
+
+
+# --- the CPU in the device's place ------------------------------------------------------------------------------------
+
+
+def test_operations_that_the_device_leaves_to_the_cpu_are_named_before_anything_is_timed(scripted):
+    scripted.device.fallbacks = lambda identity: ("aten::sin", "aten::cos")
+
+    (found,) = scripted.prepare().suspicion
+
+    assert (found.kind, found.facts["operation"]) == ("fell_back", "aten::sin, aten::cos")
+
+
+@pytest.mark.parametrize(("arm", "kinds"), [("kernel", ["fell_back"]), ("reference", [])])
+def test_records_of_a_cpu_are_held_against_the_kernel_and_not_against_the_reference(arm, kinds, monkeypatch):
+    def launched(self):
+        arms = [each for each, _ in self.order]
+        return [
+            dataclasses.replace(launch, fell_back="IndexPut" if each == arm else None)
+            for each, launch in zip(arms, self._launches, strict=True)
+        ]
+
+    monkeypatch.setattr(ScriptedSession, "launches", launched)
+    subject = Scripted().measure()["rows=4,dtype=float32"]
+
+    assert [reason.kind for reason in subject.suspicion] == kinds
+    assert all(reason.facts["operation"] == "IndexPut" for reason in subject.suspicion)

@@ -312,3 +312,57 @@ def test_a_kernel_that_breaks_is_an_error_and_not_left_out(again, earlier, store
     _, judgements = again(run)
 
     assert Verdict.ERROR in {row.verdict for row in judgements.rows if row.op == "relu"}
+
+
+def test_what_the_command_line_asked_of_the_run_holds_for_its_answer(again, main, measure, workers, stored, commits):
+    stored(relu=both(commits[0]), scale=both(commits[0]))
+    earlier = measure(main, device="fake", thresholds={"tau": "0.4 %", "alpha": "2 %"})
+    run, judgements = again(earlier)
+
+    assert run.plan.thresholds == {"tau": "0.4 %", "alpha": "2 %"}
+    (note,) = (note for note in judgements.notes if note.kind == "thresholds_carried")
+    assert sentence(note) == (
+        f"This run is judged by what --threshold said on the command line of run {earlier.id}, which it answers: "
+        "tau 0.4 %; alpha 2 %."
+    )
+    assert all(row.comparison.duel.tau == pytest.approx(0.004, rel=0.01) for row in judgements.rows if row.comparison)
+
+
+def test_the_answers_of_groups_are_judged_by_it_as_well(again, main, measure, workers, stored, commits):
+    stored(relu=both(commits[0]), scale=both(commits[1]))
+    again(measure(main, device="fake", thresholds={"tau": "0.4 %"}))
+
+    for number in (1, 2):
+        own = store.read_run(main.reports / "again" / "groups" / str(number))
+        assert own.plan.thresholds == {"tau": "0.4 %"}
+
+
+def test_nothing_to_duel_keeps_what_was_asked_too(again, main, measure, workers, stored, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("perfci.pipeline.again"), "_wanted", lambda *_: [])
+
+    assert again(measure(main, device="fake", thresholds={"tau": "0.4 %"}))[0].plan.thresholds == {"tau": "0.4 %"}
+
+
+def test_in_a_pipeline_what_loosened_the_run_is_not_carried_over(again, main, measure, workers, stored, monkeypatch):
+    for name in ("CI", "GITLAB_CI"):
+        monkeypatch.delenv(name, raising=False)
+    earlier = measure(main, device="fake", thresholds={"tau": "9 %"})
+    again(earlier)
+    monkeypatch.setenv("CI", "true")
+
+    with pytest.raises(UsageError) as caught:
+        again(earlier)
+
+    assert caught.value.reason.kind == "again_threshold_looser"
+    assert f"Run {earlier.id} was judged by --threshold tau=9 %" in str(caught.value)
+
+
+def test_a_threshold_that_this_perfci_does_not_know_is_not_dropped(again, earlier, stored):
+    run = earlier()
+    run = replace(run, plan=replace(run.plan, thresholds={"tua": "1 %"}))
+
+    with pytest.raises(UsageError) as caught:
+        again(run)
+
+    assert caught.value.reason.kind == "again_threshold_unread"
+    assert "tua" in str(caught.value)

@@ -12,6 +12,7 @@ from perfci.errors import UsageError
 from perfci.pipeline.origins import Layer, Wishes, explain
 from perfci.thresholds import CaseThresholds
 from perfci.thresholds.earned import EarnedFile
+from perfci.thresholds.layers import STORED_KEYS
 from perfci.thresholds.write import with_earned
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 from tests.thresholds.earned_examples import earned
@@ -56,7 +57,7 @@ def value(found, key, case=None, part=""):
 def test_every_key_has_its_place(project):
     found = shown(project)
 
-    assert {each.key for each in found.values} == set(CaseThresholds.__dataclass_fields__)
+    assert {each.key for each in found.values} == set(CaseThresholds.__dataclass_fields__) - STORED_KEYS
     assert (str(value(found, "margin").origin), value(found, "margin").layer) == (
         "thresholds/default.yaml:2",
         Layer.FILE,

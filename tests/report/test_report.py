@@ -316,6 +316,14 @@ def test_the_repeated_run_takes_the_same_options(examples, tmp_path, changes, op
     assert options in section(text, "Environment")
 
 
+def test_the_repeated_run_is_judged_by_what_was_given_on_the_command_line(examples, tmp_path):
+    run, judgements = examples.small()
+    run = replace(run, plan=replace(run.plan, thresholds={"tau": "2 %", "speedup": "1.2"}))
+    text = report.write(run, judgements, tmp_path).read_text(encoding="utf-8")
+
+    assert "--seed 20260102 --threshold 'tau=2 %' --threshold speedup=1.2\n" in section(text, "Environment")
+
+
 def test_each_kind_of_doubt_names_its_own_next_command(page):
     steps = section(page("duelled"), "How to read this report")
 

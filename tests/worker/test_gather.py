@@ -6,6 +6,7 @@ from perfci.model import (
     BaseArm,
     Block,
     Device,
+    ErrorStats,
     Limits,
     OpRun,
     PerformanceCase,
@@ -114,6 +115,19 @@ def test_a_remeasurement_adds_each_suspicion_once():
     again = gathered(first_look().op_run(), Finished(PerformanceCase(CASE, suspicion=(SUSPICION, other))))
 
     assert again.op_run().performance[0].suspicion == (SUSPICION, other)
+
+
+def test_errors_are_the_worst_of_all_processes_that_know_any():
+    def exact(max_abs, mean_abs):
+        return ErrorStats(100, max_abs=max_abs, mean_abs=mean_abs)
+
+    def errors(first, second):
+        start = OpRun("relu", performance=(PerformanceCase(CASE, errors=first),))
+        return gathered(start, Finished(PerformanceCase(CASE, errors=second))).op_run().performance[0].errors
+
+    assert errors(exact(1e-3, 2e-4), exact(2e-3, 1e-4)) == ErrorStats(200, max_abs=2e-3, mean_abs=2e-4)
+    assert errors(exact(1e-3, 1e-4), None) == exact(1e-3, 1e-4) == errors(None, exact(1e-3, 1e-4))
+    assert errors(None, None) is None
 
 
 @pytest.mark.parametrize("message", [Prepared, Finished])

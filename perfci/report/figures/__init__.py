@@ -10,7 +10,9 @@ duels       kernel against base, block by block
 launches    how launches are distributed
 sizes       time against size
 trends      cases over accepted runs
+trails      the same, compact, with this run at the end
 roofline    what is reached against measured ceilings
+lowprec     errors of storage in low precision, and their trends
 """
 
 from perfci.report.figures.bars import Bar, speedup
@@ -19,9 +21,12 @@ from perfci.report.figures.canvas import label, save, style
 from perfci.report.figures.duels import Duel, duels
 from perfci.report.figures.fonts import drawn
 from perfci.report.figures.launches import Distribution, distributions
+from perfci.report.figures.lowprec import histograms
+from perfci.report.figures.lowprec import trends as storage_trends
 from perfci.report.figures.roofline import roofline
 from perfci.report.figures.sizes import sizes
 from perfci.report.figures.style import LABEL
+from perfci.report.figures.trails import Strip, trails
 from perfci.report.figures.trends import Trend, trends
 
 __all__ = [
@@ -29,17 +34,21 @@ __all__ = [
     "Bar",
     "Distribution",
     "Duel",
+    "Strip",
     "Trace",
     "Trend",
     "distributions",
     "drawn",
     "duels",
+    "histograms",
     "label",
     "roofline",
     "save",
     "sizes",
     "speedup",
+    "storage_trends",
     "style",
     "traces",
+    "trails",
     "trends",
 ]

@@ -3,6 +3,9 @@
 markup     the report's texts as HTML
 charts     a sheet as SVG, or packed as numbers for the page's script
 drawings   the charts of a case and of an op
+sparks     a trend as small as a line of text
+trails     what is drawn of an op's history
+lowprec    what is drawn of tensors stored in low precision
 table      the table of cases
 cases      what is told of a case when its row is opened
 page       all of it, in one file; beside it the templates, style.css and page.js, which `perfci.report.site` shares
@@ -20,7 +23,9 @@ from perfci.store.files import write_atomically
 from perfci.wording import sentence
 
 if TYPE_CHECKING:
+    from perfci.report.past import Pasts
     from perfci.report.sections import Material
+    from perfci.report.sources import Source
 
 REPORT = "report.html"
 
@@ -31,12 +36,16 @@ def write(
     folder: Path,
     launches: Path | None = None,
     baselines: Mapping[str, Baseline] | None = None,
+    pasts: Pasts | None = None,
+    sources: Sequence[Source] = (),
 ) -> Path:
     """Write `report.html` into the folder, replacing an earlier one; its path.
 
     `launches` is the folder that holds the raw launches (or that file): with them distributions are those of all
     launches, without those of the blocks' medians. `baselines`, op -> what is stored for it, stand beside them where
-    they are of the run's device and timer. Raises StoredFileError where a file cannot be read or written.
+    they are of the run's device and timer. `pasts`, op -> what was accepted before this run, are drawn
+    in each op's section; `sources` of thresholds in force have one of their own. Raises StoredFileError where a file
+    cannot be read or written.
     """
     from perfci.report import against, frame
     from perfci.report.sections import Material
@@ -46,7 +55,10 @@ def write(
     rows = stored.rows if stored else ()
     table = frame.blocks(run)
     spreads = frame.spreads(table, frame.launches(rows) if rows else None)
-    material = Material(run, judgements, spreads, frame.clocks(table), {}, against.noises(run, judgements))
+    material = Material(
+        run, judgements, spreads, frame.clocks(table), {}, against.noises(run, judgements), None, pasts or {},
+        tuple(sources),
+    )  # fmt: skip
     notes = [sentence(stored.note)] if stored and stored.note else []
     return put(material, folder, rows, baselines, notes)
 

@@ -16,11 +16,12 @@ from perfci.model import Baseline, Difference, Gate, Run
 from perfci.report import build, ceilings, figures
 from perfci.report.ceilings import Place
 from perfci.report.figures.style import SERIES
-from perfci.report.html import cases, charts, drawings, table
+from perfci.report.html import cases, charts, drawings, lowprec, table, trails
 from perfci.report.html.cases import Cells, Detail, Known
 from perfci.report.html.charts import Store
 from perfci.report.html.markup import Html, fenced, grid, inline, spoken
 from perfci.report.html.table import Line
+from perfci.report.html.trails import Drawn
 from perfci.report.scaling import Scaling, scaling
 from perfci.report.sections import Material
 from perfci.report.text import code, plain
@@ -73,6 +74,10 @@ class Op:
     charts: tuple[Html, ...]
     wide: tuple[Html, ...]
     open: bool
+    trails: Drawn | None = None
+    """of its history"""
+    stored: tuple[lowprec.Drawing, ...] = ()
+    """of what it stores in low precision"""
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,21 @@ def _op(material: Material, place: int, name: str, places: Sequence[Place]) -> O
     if found := _scaling(material, name):
         drawn.append(charts.svg(drawings.sizes(found)))
     wide = [_roofline(places, material, "case")] if places else []
-    return Op(place, plain(name, 160), str(Gate.OK), tuple(drawn), tuple(wide), open=False)
+    return Op(
+        place, plain(name, 160), str(Gate.OK), tuple(drawn), tuple(wide), open=False, trails=_trails(material, name),
+        stored=_stored(material, name),
+    )  # fmt: skip
+
+
+def _stored(material: Material, name: str) -> tuple[lowprec.Drawing, ...]:
+    judged = [row for row in material.judgements.rows if row.op == name]
+    return tuple(each for op in material.run.ops if op.op == name for each in lowprec.drawings(op, judged))
+
+
+def _trails(material: Material, name: str) -> Drawn | None:
+    op = next((op for op in material.run.ops if op.op == name), None)
+    found = material.pasts.get(name)
+    return trails.drawn(op, material.run, found) if op and found and not found.damage else None
 
 
 def _scaling(material: Material, name: str) -> Scaling | None:

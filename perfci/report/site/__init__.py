@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from perfci.model import Reason
 
 if TYPE_CHECKING:
-    from perfci.report.site.kept import Kept, Place
+    from perfci.report.site.kept import Kept, Layered, Place
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,10 @@ class Built:
     """what the site warns of: histories that could not be read as a whole, or that there is none"""
 
 
-def build(baselines: Path, thresholds: Path, root: Path, folder: Path) -> Built:
+def build(baselines: Path, thresholds: Path, root: Path, folder: Path, layered: Layered | None = None) -> Built:
     """Write the site over the histories in the baselines folder of the project at `root`.
+
+    layered: what makes of the thresholds that people wrote those in force; without it they are as written.
 
     A history that cannot be read as a whole is shown as damaged with what is wrong, and the others go on. Raises
     UsageError where `folder` holds anything that perfci did not make, StoredFileError where it cannot be written.
@@ -50,7 +52,8 @@ def build(baselines: Path, thresholds: Path, root: Path, folder: Path) -> Built:
     if not found:
         shown = baselines.relative_to(root) if baselines.is_relative_to(root) else baselines
         notes = (*notes, Reason("site_without_history", {"folder": shown.as_posix()}))
-    return write(kept.all_of(baselines, known, root), found, root.name, folder, notes)
+    histories = kept.all_of(baselines, known, root, *([layered] if layered else []))
+    return write(histories, found, root.name, folder, notes)
 
 
 def write(

@@ -14,7 +14,7 @@ from perfci.report.figures.sheet import Axis
 from perfci.report.html.cases import Column, Detail
 from perfci.report.html.markup import Html, inline
 from perfci.report.site import drawings, trend, words
-from perfci.report.site.trend import Accuracy, Case, Kind, Mark, Op, State, Values
+from perfci.report.site.trend import Accuracy, Case, Kind, Mark, Op, State, Storage, Values
 from perfci.report.steps import quoted
 from perfci.report.text import code, plain
 from perfci.wording import say
@@ -34,7 +34,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(words.Stated):
     """One case of the table."""
 
     key: str
@@ -45,21 +45,6 @@ class Row:
     cells: tuple[Cell, ...]
     """those of `columns`"""
     detail: Detail
-
-    @property
-    def word(self) -> str:
-        """Its state in the reader's language."""
-        return words.state(self.state)
-
-    @property
-    def gate(self) -> str:
-        """The class that colours it."""
-        return words.GATES.get(self.state, "")
-
-    @property
-    def rank(self) -> int:
-        """Of its state, 0 the gravest."""
-        return words.RANKS.index(self.state)
 
 
 def columns() -> tuple[tuple[str, str], ...]:
@@ -74,11 +59,12 @@ def columns() -> tuple[tuple[str, str], ...]:
 
 
 def rows(op: Op, axis: Axis) -> tuple[Row, ...]:
-    """Every case, those first that lost most; then accuracy."""
+    """Every case, those first that lost most; then accuracy, then what is stored in low precision."""
     ranked = sorted(op.cases, key=lambda case: (words.RANKS.index(case.state), -(case.own or 0)))
     shared = tuple(_runs(op))
     found = [_performance(case, op, axis, shared) for case in ranked]
-    return (*found, *(_checked(case, op, axis, shared) for case in op.accuracy))
+    checked = (_checked(case, op, axis, shared) for case in op.accuracy)
+    return (*found, *checked, *(_stored(case, op, axis, shared) for case in op.stored))
 
 
 # --- performance ------------------------------------------------------------------------------------------------------
@@ -146,12 +132,24 @@ def _why(case: Case, op: Op) -> Iterator[str]:
         )  # fmt: skip
     if case.state is State.SLOWER:
         yield say("That is more than the {allowed:%} that one merge request may slow it down by.", allowed=case.allowed)
+    if case.allowed != case.written:
+        place = op.kept.place
+        where = op.kept.limits.origin(place.op, case.case, "tau", place.device)
+        yield say(
+            "{where} allows {allowed} now, in the place of {written} that people wrote.",
+            where=where, allowed=_precise(case.allowed), written=_precise(case.written),
+        )  # fmt: skip
     if case.state is not State.GONE:
         steps = changepoints.changes(op.kept.runs, case.case)
         yield from (_step(each) for each in steps if each.unexplained)
     withheld = sum(case.case in run.inconclusive for run in op.kept.runs)
     if withheld:
         yield say("{runs} could say nothing about it and were not accepted.", runs=words.runs(withheld))
+
+
+def _precise(ratio: float | None) -> str:
+    """A threshold with the digits that tell it from its neighbours."""
+    return "-" if ratio is None else f"{100 * ratio:.4g} %"
 
 
 def _step(step: Change) -> str:
@@ -287,6 +285,36 @@ def _checked(case: Accuracy, op: Op, axis: Axis, shared: Sequence[Column]) -> Ro
     runs = Cell(Html(str(_count(checks))), _count(checks))
     cells = (empty, empty, changed(trend.move(case.greatest)), empty, runs)
     spark = drawings.spark(trend.relative(case.greatest))
+    return Row(plain(f"accuracy/{case.case}", 160), State.ACCURACY, named(case.case), spark, cells, detail)
+
+
+def _stored(case: Storage, op: Op, axis: Axis, shared: Sequence[Column]) -> Row:
+    last = next(each for each in reversed(case.seen) if each)
+    columns = (
+        Column(say("99th percentile of the error"), case.p99),
+        Column(say("clipped, %"), drawings.times(case.clip_ratio, 100)),
+        Column(say("divergence, nats"), case.divergence),
+    )
+    what = f"--op {quoted(op.kept.place.op)} --case {quoted(case.case)}"
+    detail = Detail(
+        why=(
+            say("What is stored in low precision against the originals, on inputs of a fixed seed."),
+            say("Over the kept runs its 99th percentile changed by {move:+%}.", move=trend.move(case.p99)),
+        ),
+        facts=(
+            *_error_facts(last.errors),
+            (say("clipped"), units.percent(last.clip_ratio)),
+            (say("divergence"), units.significant(last.divergence)),
+        ),
+        arms=(),
+        differs=(),
+        commands=((say("This case now:"), f"perfci check {what} --suite accuracy"),),
+        charts=tuple(drawings.storage(case, op.marks, axis)),
+        blocks=(*shared, *columns),
+    )
+    empty, count = Cell(Html("-")), _count(case.p99)
+    cells = (empty, empty, changed(trend.move(case.p99)), empty, Cell(Html(str(count)), count))
+    spark = drawings.spark(trend.relative(case.p99))
     return Row(plain(f"accuracy/{case.case}", 160), State.ACCURACY, named(case.case), spark, cells, detail)
 
 

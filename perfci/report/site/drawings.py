@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from perfci.model import ErrorStats, Gate, HistoryRun
 from perfci.report.figures.sheet import Axis, Line, Note, Panel, Points, Sheet, linear, spread
 from perfci.report.figures.sheet import Mark as Drawn
 from perfci.report.figures.style import COLOURS, EDGE, GRAVE, INK, OTHER, SERIES
+from perfci.report.html import sparks
 from perfci.report.html.charts import Chart
 from perfci.report.html.drawings import MIDDLE, TALL, headed, stacked
 from perfci.report.html.markup import Html
-from perfci.report.site import trend
-from perfci.report.site.trend import Accuracy, Case, Kind, Mark, Op, Values
+from perfci.report.past import day
+from perfci.report.site.trend import Accuracy, Case, Kind, Mark, Op, Storage, Values
 from perfci.wording import say
 
 _EPOCH, _ENVIRONMENT, _BOARD = GRAVE[Gate.FAILS], OTHER, EDGE
@@ -91,6 +91,19 @@ def accuracy(case: Accuracy, marks: Sequence[Mark], axis: Axis) -> Iterator[Char
     rows = errors(case.errors)
     if any(row.known for row in rows):
         title = say("Errors against float64")
+        yield _chart(title, rows, title, axis, [mark for mark in marks if mark.kind is not Kind.EPOCH], [])
+
+
+def storage(case: Storage, marks: Sequence[Mark], axis: Axis) -> Iterator[Chart]:
+    """What a tensor stored in low precision loses."""
+    fits = power([value for value in case.p99 if value is not None])
+    rows = (
+        Row(say("99th percentile of the error{unit}", unit=fits.unit), times(case.p99, fits.factor), least=0.1),
+        Row(say("clipped, %"), times(case.clip_ratio, 100), _EPOCH, "^", reached=(0.0, 1.0)),
+        Row(say("divergence, nats"), case.divergence, INK, "s", reached=(0.0, 0.1)),
+    )
+    if any(row.known for row in rows):
+        title = say("Storage in low precision")
         yield _chart(title, rows, title, axis, [mark for mark in marks if mark.kind is not Kind.EPOCH], [])
 
 
@@ -207,7 +220,7 @@ def order(runs: Sequence[HistoryRun]) -> Axis:
     ticks: dict[str, float] = {}
     for place in () if not runs else (0.5,) if count < 4 else DATES:
         number = min(max(round(place * (count + 1)), 1), count)
-        ticks.setdefault(trend.day(runs[number - 1]), float(number))
+        ticks.setdefault(day(runs[number - 1]), float(number))
     label = say("accepted runs in their order")
     return Axis(0.0, count + 1.0, tuple((number, text) for text, number in ticks.items()), label)
 
@@ -287,43 +300,7 @@ def _legend(rows: Sequence[Row], marks: Sequence[Mark], withheld: Sequence[int])
 
 # --- small ones -------------------------------------------------------------------------------------------------------
 
-WIDE, HIGH = 120, 28
-
 
 def spark(values: Values, marks: Sequence[Mark] = ()) -> Html:
     """A trend as small as a line of text, which says its ends. values: times as ratios - 1 of their median."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return Html("")
-    low, high = min(*known, -_LEAST), max(*known, _LEAST)
-    points = [
-        None if value is None else (_x(place, len(values)), 2 + (HIGH - 4) * (high - value) / (high - low))
-        for place, value in enumerate(values)
-    ]
-    end = next(point for point in reversed(points) if point)
-    uprights = "".join(f"M{_x(mark.run - 0.5, len(values)):.1f} 0V{HIGH}" for mark in marks if mark.parts)
-    return Html(
-        f'<svg class="spark" role="img" viewBox="0 0 {WIDE} {HIGH}"><title>{escape(_ends(known))}</title>'
-        + (f'<path class="up" d="{uprights}"/>' if uprights else "")
-        + f'<path class="way" d="{"".join(_path(points))}"/><path class="end" d="M{end[0]:.1f} {end[1]:.1f}h0"/></svg>'
-    )
-
-
-def _x(place: float, count: int) -> float:
-    return 3 + (WIDE - 6) * (place / (count - 1) if count > 1 else 0.5)
-
-
-def _path(points: Sequence[tuple[float, float] | None]) -> Iterator[str]:
-    """A line through neighbours; a point of its own where there are none."""
-    before = None
-    for place, point in enumerate(points):
-        if point:
-            alone = before is None and (place + 1 == len(points) or points[place + 1] is None)
-            yield f"{'L' if before else 'M'}{point[0]:.1f} {point[1]:.1f}" + ("h0" if alone else "")
-        before = point
-
-
-def _ends(known: Sequence[float]) -> str:
-    return say(
-        "{count} runs, from {low:+%} to {high:+%} of their median", count=len(known), low=min(known), high=max(known)
-    )
+    return sparks.spark(values, [mark.run for mark in marks if mark.parts])

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfci import store, thresholds
 from perfci.errors import StoredFileError
-from perfci.model import HistoryRun, Reason, Step
-from perfci.store.history import ENDING, STOPPING, read_history
+from perfci.model import Environment, HistoryRun, Reason, Step
+from perfci.report.past import DAMAGE
+from perfci.store.history import ENDING, read_history
 from perfci.thresholds import Thresholds
 
-DAMAGE = STOPPING | {"history_torn"}
-"""Problems with which runs are missing from what could be read."""
+Layered = Callable[[Thresholds, str, Environment], tuple[Thresholds, tuple[Reason, ...]]]
+"""Thresholds that people wrote, an op and an environment -> those in force there, and what is said of them."""
+
+
+def _as_written(written: Thresholds, _op: str, _where: Environment) -> tuple[Thresholds, tuple[Reason, ...]]:
+    """Nothing earned, nothing relaxed."""
+    return written, ()
 
 
 @dataclass(frozen=True, order=True)
@@ -37,6 +43,9 @@ class Kept:
     steps: tuple[Step, ...] = ()
     """recorded changes of the environment, from the baseline"""
     limits: Thresholds = field(default_factory=Thresholds)
+    """in force for the newest run's environment"""
+    notes: tuple[Reason, ...] = ()
+    """what is said of them: relaxed entries, and earned values without effect"""
 
     @property
     def damaged(self) -> bool:
@@ -51,15 +60,18 @@ def places(baselines: Path) -> tuple[Place, ...]:
 
 
 def limits(folder: Path, root: Path) -> tuple[Thresholds, tuple[Reason, ...]]:
-    """The thresholds in force; the built-in ones, and why, where their files cannot be read."""
+    """The thresholds that people wrote; the built-in ones, and why, where their files cannot be read."""
     try:
         return thresholds.load(folder, root=root), ()
     except StoredFileError as error:
         return Thresholds(), (_shown(error.reason, root),)
 
 
-def read(baselines: Path, place: Place, known: Thresholds, root: Path) -> Kept:
-    """All about one place; what cannot be read is a problem of it, so that the others go on."""
+def read(baselines: Path, place: Place, known: Thresholds, root: Path, layered: Layered = _as_written) -> Kept:
+    """All about one place; what cannot be read is a problem of it, so that the others go on.
+
+    known: what people wrote; layered: what makes of it what is in force.
+    """
     try:
         found = read_history(baselines, place.device, place.op)
     except StoredFileError as error:
@@ -69,7 +81,12 @@ def read(baselines: Path, place: Place, known: Thresholds, root: Path) -> Kept:
         steps = _steps(baselines, place)
     except StoredFileError as error:
         problems.append(error.reason)
-    return Kept(place, found.runs, tuple(_shown(each, root) for each in problems), steps, known)
+    limits, notes = known, tuple[Reason, ...]()
+    try:
+        limits, notes = layered(known, place.op, found.runs[-1].environment) if found.runs else (known, ())
+    except StoredFileError as error:
+        problems.append(error.reason)
+    return Kept(place, found.runs, tuple(_shown(each, root) for each in problems), steps, limits, notes)
 
 
 def _steps(baselines: Path, place: Place) -> tuple[Step, ...]:
@@ -87,6 +104,6 @@ def _relative(value: str, root: Path) -> str:
     return value.removeprefix(f"{root}/")
 
 
-def all_of(baselines: Path, known: Thresholds, root: Path) -> Iterator[Kept]:
+def all_of(baselines: Path, known: Thresholds, root: Path, layered: Layered = _as_written) -> Iterator[Kept]:
     """One after the other."""
-    return (read(baselines, place, known, root) for place in places(baselines))
+    return (read(baselines, place, known, root, layered) for place in places(baselines))

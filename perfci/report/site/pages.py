@@ -12,6 +12,7 @@ from perfci.report.html import cases as details
 from perfci.report.html import page as report
 from perfci.report.html.charts import Store, svg
 from perfci.report.html.markup import Html, inline
+from perfci.report.past import day
 from perfci.report.site import cases, drawings, trend, words
 from perfci.report.site.cases import Cell, changed
 from perfci.report.site.folder import INDEX, address
@@ -36,7 +37,7 @@ DRAWN = 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(words.Stated):
     """A line of the index."""
 
     place: Place
@@ -50,21 +51,6 @@ class Entry:
     last: str
     why: str
     """plain; what could not be read"""
-
-    @property
-    def word(self) -> str:
-        """Its state in the reader's language."""
-        return words.state(self.state)
-
-    @property
-    def gate(self) -> str:
-        """The class that colours it."""
-        return words.GATES.get(self.state, "")
-
-    @property
-    def rank(self) -> int:
-        """Of its state, 0 the gravest."""
-        return words.RANKS.index(self.state)
 
 
 @dataclass(frozen=True)
@@ -98,6 +84,7 @@ def op_page(op: Op, others: Sequence[Place]) -> str:
         index=f"../{INDEX}",
         others=[(plain(place.device, NAME_LIMIT), f"../{address(place)}") for place in others],
         problems=[escaped(sentence(problem)) for problem in op.kept.problems],
+        notes=[escaped(sentence(note)) for note in op.kept.notes],
         facts=_facts(op),
         rows=rows,
         served=SERVED,
@@ -127,12 +114,20 @@ def _facts(op: Op) -> list[tuple[str, str]]:
     return [
         (say("device"), plain(last.environment.device.name, 80)),
         (say("accepted runs"), str(len(runs))),
-        (say("first"), f"{trend.day(runs[0])} {trend.commit(runs[0])}"),
-        (say("last"), f"{trend.day(last)} {trend.commit(last)}"),
+        (say("first"), f"{day(runs[0])} {trend.commit(runs[0])}"),
+        (say("last"), f"{day(last)} {trend.commit(last)}"),
         (say("cases"), str(sum(case.state is not State.GONE for case in op.cases))),
         (say("boards"), str(len(boards) or "-")),
         (say("timer"), plain(last.environment.timer or "-", 40)),
+        *_earned(op),
     ]
+
+
+def _earned(op: Op) -> list[tuple[str, str]]:
+    """How many values of which thresholds its cases have earned here."""
+    values = [key for keys in op.kept.limits.earned.get(op.kept.place.op, {}).values() for key in keys]
+    names = ", ".join(dict.fromkeys(values))
+    return [(say("earned thresholds"), f"{len(values)} ({names})")] if values else []
 
 
 def _overview(op: Op) -> list[details.Column]:
@@ -169,7 +164,7 @@ def entry(op: Op) -> Entry:
         spark=drawings.spark(op.relative, op.marks),
         cells=cells,
         worst=cases.named(worst.case) if worst else Html(""),
-        last=f"{trend.day(runs[-1])} {trend.commit(runs[-1])}" if runs else "-",
+        last=f"{day(runs[-1])} {trend.commit(runs[-1])}" if runs else "-",
         why=plain(sentence(op.kept.problems[0])) if op.kept.damaged else "",
     )
 

@@ -13,14 +13,15 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 
 from perfci import environment
-from perfci.model import Bearing, Environment, ErrorStats, HistoryAccuracy, HistoryCase, HistoryRun, Step
+from perfci.model import Bearing, Environment, ErrorStats, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Step
+from perfci.report.past import letters, moment
 from perfci.report.site.kept import Kept
 from perfci.report.text import plain
+from perfci.thresholds import Thresholds
 from perfci.wording import say
 
 ENDS = 5
@@ -29,7 +30,7 @@ ENDS = 5
 FEW = 4
 """Least runs between two marks by which a case is called steady, slower or faster."""
 
-_Each = TypeVar("_Each", HistoryCase, HistoryAccuracy)
+_Each = TypeVar("_Each", HistoryCase, HistoryAccuracy, HistoryStored)
 
 Values = tuple[float | None, ...]
 """One a run; None where the run does not have it."""
@@ -96,6 +97,8 @@ class Case:
     reference_own: float | None
     allowed: float | None
     """what a merge request may slow it down by now, ratio"""
+    written: float | None = None
+    """the same as people wrote it, nothing earned or relaxed"""
 
     @property
     def kernel(self) -> Values:
@@ -132,6 +135,29 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class Storage:
+    """A tensor stored in low precision over the runs."""
+
+    case: str
+    seen: tuple[HistoryStored | None, ...]
+
+    @property
+    def p99(self) -> Values:
+        """99th percentile of the absolute error of each run."""
+        return tuple(each.errors.p99_abs if each else None for each in self.seen)
+
+    @property
+    def clip_ratio(self) -> Values:
+        """Share of clipped values of each run."""
+        return tuple(each.clip_ratio if each else None for each in self.seen)
+
+    @property
+    def divergence(self) -> Values:
+        """Of each run from the one before, nats."""
+        return tuple(each.divergence if each else None for each in self.seen)
+
+
+@dataclass(frozen=True)
 class Op:
     """An op on a device model over its kept runs."""
 
@@ -140,6 +166,7 @@ class Op:
     """those of the last run first, in its order"""
     accuracy: tuple[Accuracy, ...]
     marks: tuple[Mark, ...]
+    stored: tuple[Storage, ...] = ()
 
     @property
     def state(self) -> State:
@@ -183,7 +210,9 @@ def op(kept: Kept) -> Op:
     by_case = _by_name([run.cases for run in kept.runs])
     checks = _by_name([run.accuracy for run in kept.runs])
     cases = [_case(name, tuple(seen), kept, marks) for name, seen in by_case.items()]
-    return Op(kept, tuple(cases), tuple(Accuracy(name, tuple(seen)) for name, seen in checks.items()), marks)
+    found = _by_name([run.stored for run in kept.runs])
+    stored = tuple(Storage(name, tuple(seen)) for name, seen in found.items())
+    return Op(kept, tuple(cases), tuple(Accuracy(name, tuple(seen)) for name, seen in checks.items()), marks, stored)
 
 
 def _by_name(runs: Sequence[Sequence[_Each]]) -> Mapping[str, list[_Each | None]]:
@@ -202,10 +231,11 @@ def _case(name: str, seen: tuple[HistoryCase | None, ...], kept: Kept, marks: Se
     stretches = list(itertools.pairwise(ends))
     kernel = [each.kernel_us.median_us if each else None for each in seen]
     reference = [each.reference_us.median_us if each and each.reference_us else None for each in seen]
-    own, allowed = _own(kernel, stretches), _allowed(name, kernel[start:], kept)
+    own, allowed = _own(kernel, stretches), _allowed(name, kernel[start:], kept, kept.limits)
+    written = _allowed(name, kernel[start:], kept, replace(kept.limits, earned={}, loosened={}))
     state = State.GONE if _gone(name, kept.runs) else _state(own, allowed)
     moves = (move(kernel), move(reference), own, _own(reference, stretches))
-    return Case(name, seen, state, mine, start, *moves, allowed)
+    return Case(name, seen, state, mine, start, *moves, allowed, written)
 
 
 def _own(values: Sequence[float | None], stretches: Sequence[tuple[int, int]]) -> float | None:
@@ -227,10 +257,10 @@ def _state(own: float | None, allowed: float | None) -> State:
     return State.SLOWER if own > allowed else State.FASTER if own < -allowed else State.STEADY
 
 
-def _allowed(name: str, kernel: Sequence[float | None], kept: Kept) -> float | None:
+def _allowed(name: str, kernel: Sequence[float | None], kept: Kept, limits: Thresholds) -> float | None:
     known = [us for us in kernel if us is not None]
     timer = kept.runs[-1].environment.timer
-    return kept.limits.for_case(kept.place.op, name).allowed(statistics.median(known), timer) if known else None
+    return limits.for_case(kept.place.op, name).allowed(statistics.median(known), timer) if known else None
 
 
 def move(values: Sequence[float | None]) -> float | None:
@@ -285,12 +315,7 @@ def _mean(logs: Sequence[float | None]) -> float | None:
 def named(marks: Sequence[Mark]) -> tuple[Mark, ...]:
     """The marks in order of the runs, each with its letters: A, B, ... Z, AA, AB."""
     ranked = sorted(marks, key=lambda mark: (mark.run, list(Kind).index(mark.kind)))
-    return tuple(replace(mark, name=_letters(place)) for place, mark in enumerate(ranked))
-
-
-def _letters(place: int) -> str:
-    rest, last = divmod(place, 26)
-    return (_letters(rest - 1) if rest else "") + chr(ord("A") + last)
+    return tuple(replace(mark, name=letters(place)) for place, mark in enumerate(ranked))
 
 
 def _marks(kept: Kept) -> list[Mark]:
@@ -351,24 +376,6 @@ def _place(step: Step, runs: Sequence[HistoryRun]) -> int | None:
     later = (place for place, run in enumerate(runs) if when and (at := moment(run.created)) and at >= when)
     place = own[0] if own else next(later, None)
     return place or None  # before the first run there is nothing to tell apart
-
-
-def moment(text: str) -> datetime | None:
-    """A time of a file, in UTC; None where it is none.
-
-    >>> moment("2026-11-21T13:30:04Z").day, moment("yesterday")
-    (21, None)
-    """
-    try:
-        found = datetime.fromisoformat(text)
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):  # the year 1, in the east
-        return None
-
-
-def day(run: HistoryRun) -> str:
-    """The date of a run, or whatever stands in its place."""
-    return f"{at:%Y-%m-%d}" if (at := moment(run.created)) else plain(run.created, 16)
 
 
 def minute(run: HistoryRun) -> str:

@@ -12,6 +12,27 @@ RANKS = tuple(State)
 """The gravest first."""
 
 
+class Stated:
+    """What has a state, as a table shows it."""
+
+    state: State
+
+    @property
+    def word(self) -> str:
+        """Its state in the reader's language."""
+        return state(self.state)
+
+    @property
+    def gate(self) -> str:
+        """The class that colours it."""
+        return GATES.get(self.state, "")
+
+    @property
+    def rank(self) -> int:
+        """Of its state, 0 the gravest."""
+        return RANKS.index(self.state)
+
+
 def state(found: State) -> str:
     """A state as a chip and a cell have it."""
     return {

@@ -1,7 +1,10 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from perfci.errors import StoredFileError
+from perfci.model import Reason
 from perfci.report.site import kept
 from perfci.report.site.kept import Place
 from perfci.thresholds import Thresholds
@@ -90,3 +93,27 @@ def test_thresholds_that_cannot_be_read_leave_the_built_in_ones(tmp_path):
     found, notes = kept.limits(tmp_path / "thresholds", tmp_path)
     assert found == Thresholds()
     assert len(notes) == 1
+
+
+def test_thresholds_are_those_in_force_in_the_newest_runs_environment(project):
+    asked = []
+
+    def layered(written, op, where):
+        asked.append((op, where.device.key))
+        return replace(written, earned={op: {"case": {"tau": 0.004}}}), (Reason("relaxed_to", {}),)
+
+    found = kept.read(project / "baselines", H200, Thresholds(), project, layered)
+
+    assert asked == [("softmax", "nvidia-h200")]
+    assert found.limits.for_case("softmax", "case").tau_at(100.0) == 0.004
+    assert [note.kind for note in found.notes] == ["relaxed_to"]
+
+
+def test_earned_values_that_cannot_be_read_are_a_problem_of_their_op(project):
+    def layered(*_):
+        raise StoredFileError("file_unreadable", path="x", why="y")
+
+    found = kept.read(project / "baselines", H200, Thresholds(), project, layered)
+
+    assert ([problem.kind for problem in found.problems], found.limits) == (["file_unreadable"], Thresholds())
+    assert len(found.runs) == 4

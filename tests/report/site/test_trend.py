@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from perfci.report.past import day
 from perfci.report.site import trend
 from perfci.report.site.trend import Kind, State
 from perfci.thresholds import Thresholds
@@ -203,4 +204,4 @@ def test_marks_are_named_as_columns_of_a_sheet(histories):
 def test_a_date_that_is_none_is_shown_as_it_stands(histories):
     run = histories.run(0, [], created="yesterday\x1b[31m")
 
-    assert (trend.day(run), trend.minute(run)) == ("yesterday", "yesterday")
+    assert (day(run), trend.minute(run)) == ("yesterday", "yesterday")

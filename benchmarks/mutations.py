@@ -1,0 +1,147 @@
+"""Which accuracy suites catch which planted faults: each of `planted.FAULTS` in a copy of the kernels, then its suite.
+
+    python benchmarks/mutations.py [--op OP] [--device cpu|cuda] [--workers N] [--out docs/mutations.md]
+
+On the CPU the suites run in Triton's interpreter, which leaves bfloat16 products and races on hardware unchecked. A
+fault is caught where its op is WRONG or raises; what slips through is listed first, and the exit code is 1 then. Ops
+without a fault run too and have to pass, else catching says nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from planted import FAULTS, Fault
+from tables import Marks, table
+
+KERNELS = Path(__file__).resolve().parents[1] / "kernels"
+MARKS = Marks("benchmarks/mutations.py")
+LIMIT_S = 900
+
+
+@dataclass(frozen=True)
+class Caught:
+    """What an op's accuracy suite said."""
+
+    checks: int
+    failed: int
+    reasons: tuple[tuple[str, int], ...]
+    """(kind of reason, checks), the most frequent first"""
+    first: str | None
+    """the first case that failed, with its values and layout"""
+
+    @property
+    def anything(self) -> bool:
+        return self.failed > 0
+
+
+def suite(op: str, fault: Fault | None, device: str, case: str | None = None) -> Caught:
+    """One op's accuracy suite in a project of its own, with the fault planted where one is given."""
+    with tempfile.TemporaryDirectory(prefix="perfci-mutation-") as name:
+        project = Path(name)
+        copied(project, fault)
+        command = [sys.executable, "-m", "perfci", "check", "--suite", "accuracy", "--op", op, "--device", device]
+        given = ["--project", str(project), "--format", "json", *(["--case", case] if case else [])]
+        # A device lock of its own: nothing is timed here, so that several may share a device.
+        env = {**os.environ, "TMPDIR": name}
+        done = subprocess.run([*command, *given], capture_output=True, text=True, timeout=LIMIT_S, check=False, env=env)
+        if done.returncode not in (0, 2, 3):
+            raise RuntimeError(f"{op}: perfci ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        return _read(json.loads((project / "reports" / "run.json").read_text(encoding="utf-8")))
+
+
+def copied(project: Path, fault: Fault | None) -> None:
+    """All kernels, since ops import what they share and one another; baselines and thresholds are left behind."""
+    shutil.copytree(KERNELS, project / "kernels", ignore=shutil.ignore_patterns("__pycache__", ".ruff_cache"))
+    (project / "pyproject.toml").write_text("[tool.perfci]\n", encoding="utf-8")
+    if fault is not None:
+        path = project / "kernels" / fault.path
+        path.write_text(fault.planted(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _read(run: dict) -> Caught:
+    (found,) = run["ops"]
+    checks = found.get("accuracy", [])
+    failed = [check for check in checks if check.get("failure")]
+    reasons = Counter(check["failure"]["kind"] for check in failed)
+    for whole in filter(None, (found.get("error"), found.get("failure"))):
+        reasons[whole["kind"]] += 1
+    names = [", ".join(filter(None, (check["case"], check.get("values"), check.get("layout")))) for check in failed]
+    first = names[0] if names else next(iter(reasons), None)
+    return Caught(len(checks), sum(reasons.values()), tuple(reasons.most_common()), first)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def tables(rows: Sequence[tuple[Fault, Caught]], device: str) -> str:
+    missed = [(fault, found) for fault, found in rows if not found.anything]
+    head = f"{len(rows) - len(missed)} of {len(rows)} faults caught, {device}."
+    kinds = Counter(fault.kind for fault, _ in rows)
+    caught = Counter(fault.kind for fault, found in rows if found.anything)
+    by_kind = table(("kind", "planted", "caught"), [(kind, many, caught[kind]) for kind, many in sorted(kinds.items())])
+    ordered = sorted(rows, key=lambda row: row[1].anything)
+    each = table(
+        ("op", "fault", "checks that fail", "how", "first"),
+        [
+            (f"`{fault.op}`", fault.name, f"{found.failed} of {found.checks}", _how(found), _first(found))
+            for fault, found in ordered
+        ],
+    )
+    return f"{head}\n\n{by_kind}\n\n{each}"
+
+
+def _how(found: Caught) -> str:
+    return ", ".join(f"{kind} ({many})" for kind, many in found.reasons[:3]) or "**not caught**"
+
+
+def _first(found: Caught) -> str:
+    return f"`{found.first}`" if found.first else "-"
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def untouched(ops: Iterable[str], device: str, pool: ThreadPoolExecutor) -> list[str]:
+    """Ops whose suites fail without any fault."""
+    names = sorted(set(ops))
+    return [
+        op
+        for op, found in zip(names, pool.map(lambda op: suite(op, None, device), names), strict=True)
+        if found.anything
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--op", action="append", help="only this op's faults; may be given several times")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--workers", type=int, default=2, help="suites at a time")
+    parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks")
+    options = parser.parse_args(arguments)
+    faults = [fault for fault in FAULTS if not options.op or fault.op in options.op]
+    with ThreadPoolExecutor(options.workers) as pool:
+        if failing := untouched((fault.op for fault in faults), options.device, pool):
+            print(f"Without any fault these fail, so nothing can be said: {', '.join(failing)}", file=sys.stderr)
+            return 1
+        rows = list(zip(faults, pool.map(lambda fault: suite(fault.op, fault, options.device), faults), strict=True))
+    text = tables(rows, options.device)
+    if options.out:
+        MARKS.written(options.out, text)
+    print(text)
+    return 0 if all(found.anything for _, found in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

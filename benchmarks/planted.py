@@ -1,0 +1,306 @@
+"""Faults planted in kernels: what people and generators get wrong, each as an exact edit of one of the op's files.
+
+`before` stands in the file as often as `times` says, so that a kernel that changes takes its faults with it
+(tests/test_mutations.py holds them to that).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One planted fault."""
+
+    op: str
+    kind: str
+    name: str
+    before: str
+    after: str
+    case: str | None = None
+    """A case that shows it; the whole suite is run without."""
+    file: str | None = None
+    """Below kernels/; the op's own `_triton` file where None."""
+    times: int = 1
+
+    @property
+    def path(self) -> str:
+        """Below kernels/."""
+        return self.file or f"{self.op}/{self.op}_triton.py"
+
+    def planted(self, text: str) -> str:
+        """The file's text with the fault. Raises ValueError where the text is not the one it was written for."""
+        if text.count(self.before) != self.times:
+            found = text.count(self.before)
+            raise ValueError(f"{self.op}, {self.name}: {self.path} has {self.before!r} {found} times, not {self.times}")
+        return text.replace(self.before, self.after)
+
+
+_EMPTY = "    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)\n"
+_TOTAL = 'total = tl.dot(a, b, total, input_precision="ieee")'
+_SHARED = "_attention.py"
+
+FAULTS = (
+    # --- broadcast, bias_relu ---
+    Fault("broadcast", "mask", "mask one short", "(col < cols)[None, :]", "(col < cols - 1)[None, :]"),
+    Fault("broadcast", "mask", "mask one too far", "(col < cols)[None, :]", "(col <= cols)[None, :]"),
+    Fault("broadcast", "stride", "stride of bias ignored", "bias_ptr + col * bias_stride", "bias_ptr + col"),
+    Fault(
+        "broadcast",
+        "race",
+        "every program writes the first rows",
+        "tl.program_id(0).to(tl.int64) * ROWS, rows, step",
+        "tl.program_id(0).to(tl.int64) * 0, rows, step * rows",
+    ),
+    Fault(
+        "broadcast",
+        "device",
+        "output elsewhere",
+        "        )\n    return out\n",
+        "        )\n    return out.to('meta')\n",
+    ),
+    Fault("broadcast", "cheat", "output is the input's memory", _EMPTY, "    out = x.contiguous()\n"),
+    Fault("bias_relu", "mask", "row mask one too far", "(row < rows)[:, None]", "(row <= rows)[:, None]"),
+    Fault("bias_relu", "special values", "NaN swallowed", "tl.where(y < 0, 0.0, y)", "tl.where(y > 0, y, 0.0)"),
+    Fault(
+        "bias_relu",
+        "accumulator",
+        "sum in the input's dtype",
+        "x.to(tl.float32) + bias[None, :]",
+        "(x + bias[None, :].to(x.dtype)).to(tl.float16).to(tl.float32)",
+    ),
+    Fault(
+        "bias_relu",
+        "stale output",
+        "output kept between calls",
+        _EMPTY,
+        "    out = choose_tile.__dict__.setdefault((x.shape, x.dtype), torch.empty_like(x.contiguous()))\n",
+    ),
+    Fault("bias_relu", "stride", "rows taken for contiguous", "row[:, None] * row_stride", "row[:, None] * cols"),
+    # --- softmax ---
+    Fault("softmax", "missing maximum", "no maximum subtracted", "tl.exp(x - tl.max(x, axis=1)[:, None])", "tl.exp(x)"),
+    Fault(
+        "softmax",
+        "mask",
+        "columns beyond the row are zeros",
+        'x = tl.load(source, mask=mask, other=-float("inf"))',
+        "x = tl.load(source, mask=mask, other=0.0)",
+    ),
+    Fault(
+        "softmax", "rescaling", "sum not rescaled when the maximum grows", "total * tl.exp(top - shift) +", "total +"
+    ),
+    Fault(
+        "softmax",
+        "special values",
+        "a chunk of -inf alone gives NaN",
+        'shift = tl.where(new_top == -float("inf"), 0.0, new_top)',
+        "shift = new_top",
+    ),
+    Fault(
+        "softmax",
+        "stride",
+        "column stride ignored",
+        "row[:, None] * row_stride + col[None, :].to(tl.int64) * col_stride",
+        "row[:, None] * row_stride + col[None, :].to(tl.int64)",
+    ),
+    Fault(
+        "softmax",
+        "accumulator",
+        "power rounded to half",
+        "power = tl.exp(x - tl.max(x, axis=1)[:, None])",
+        "power = tl.exp(x - tl.max(x, axis=1)[:, None]).to(tl.float16).to(tl.float32)",
+    ),
+    # --- matmul ---
+    Fault(
+        "matmul",
+        "accumulator",
+        "sum in half precision",
+        _TOTAL,
+        'total = (total + tl.dot(a, b, input_precision="ieee")).to(out_ptr.dtype.element_ty).to(tl.float32)',
+    ),
+    Fault(
+        "matmul", "mask", "last values along k left out", "inside = inner < k - start", "inside = inner < k - start - 1"
+    ),
+    Fault(
+        "matmul", "mask", "values beyond k taken along", "inside = inner < k - start", "inside = inner < k - start + 1"
+    ),
+    Fault(
+        "matmul",
+        "stride",
+        "b taken for row-major",
+        "inner[:, None] * b_row + col[None, :] * b_col",
+        "inner[:, None] * n + col[None, :]",
+    ),
+    Fault(
+        "matmul",
+        "stale output",
+        "sums of one tile begin the next",
+        "    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n    for start in",
+        "    total = tl.full((BLOCK_M, BLOCK_N), 1e-3, dtype=tl.float32)\n    for start in",
+    ),
+    Fault(
+        "matmul",
+        "epilogue",
+        "bias of the first columns for all",
+        "bias_ptr + col * bias_step",
+        "bias_ptr + (col % 16) * bias_step",
+    ),
+    Fault("matmul", "epilogue", "gelu by the wrong constant", "0.7071067811865476", "0.7978845608028654"),
+    Fault(
+        "matmul", "special values", "NaN swallowed by ReLU", "tl.where(total < 0, 0.0, total)", "tl.maximum(total, 0.0)"
+    ),
+    # --- fp8_matmul ---
+    Fault(
+        "fp8_matmul",
+        "scale",
+        "scale of the block before",
+        "inner // 128, row, first_col",
+        "tl.maximum(inner // 128 - 1, 0), row, first_col",
+        times=2,
+    ),
+    Fault(
+        "fp8_matmul",
+        "scale",
+        "scales of a forgotten",
+        "total = total * of_a[:, None] * of_b[None, :]",
+        "total = total * of_b[None, :]",
+    ),
+    Fault(
+        "fp8_matmul",
+        "scale",
+        "scale of the first column for all",
+        "of_b = tl.load(scale_b + col * scale_b_col, mask=col < n, other=0.0)",
+        "of_b = tl.load(scale_b + col * 0, mask=col < n, other=0.0)",
+    ),
+    Fault(
+        "fp8_matmul",
+        "mask",
+        "last values along k left out",
+        "(inside < k - inner)[None, :]",
+        "(inside < k - inner - 1)[None, :]",
+    ),
+    Fault(
+        "fp8_matmul",
+        "special values",
+        "NaN and infinity as numbers",
+        "    if values.dtype == tl.float8e5:",
+        "    if values.dtype == values.dtype:\n        return wide\n    if values.dtype == tl.float8e5:",
+    ),
+    # --- attention ---
+    Fault(
+        "attention",
+        "causal edge",
+        "a query sees one key too many",
+        "found = found & (key <= place + right)",
+        "found = found & (key <= place + right + 1)",
+        file=_SHARED,
+    ),
+    Fault(
+        "attention",
+        "causal edge",
+        "the last query beside the first key",
+        "place = first + keys - queries + tl.arange(0, BLOCK_M)",
+        "place = first + tl.arange(0, BLOCK_M)",
+    ),
+    Fault(
+        "attention",
+        "window edge",
+        "window one key short on the left",
+        "found = found & (key >= place - left)",
+        "found = found & (key > place - left)",
+        file=_SHARED,
+    ),
+    Fault("attention", "missing maximum", "no maximum subtracted", "shift = raised\n", "shift = raised * 0.0\n"),
+    Fault(
+        "attention",
+        "rescaling",
+        "output not rescaled when the maximum grows",
+        "acc * fade[:, None], input",
+        "acc, input",
+    ),
+    Fault(
+        "attention",
+        "mask",
+        "padding mask ignored",
+        "visible = visible & (tl.load(row",
+        "visible = visible | (tl.load(row",
+    ),
+    Fault(
+        "attention",
+        "mask",
+        "a query that sees nothing gives NaN",
+        "share = tl.where(total == 0.0, 1.0, total)",
+        "share = total",
+    ),
+    Fault(
+        "attention",
+        "grouped heads",
+        "key heads in turn, not in groups",
+        "batch, head // group, first, queries",
+        "batch, head % (heads // group), first, queries",
+        times=3,
+    ),
+    Fault(
+        "attention",
+        "dropout",
+        "kept weights not scaled up",
+        "        acc = acc * upscale\n",
+        "        acc = acc * 1.0\n",
+    ),
+    Fault(
+        "attention",
+        "dropout",
+        "other mask than the definition's",
+        "quad = first_col // 4",
+        "quad = first_col // 8",
+        file=_SHARED,
+    ),
+    Fault(
+        "attention",
+        "accumulator",
+        "sum of exponentials in half",
+        "total = total * fade + tl.sum(p, 1)",
+        "total = (total * fade + tl.sum(p, 1)).to(tl.float16).to(tl.float32)",
+    ),
+    # --- attention_backward ---
+    Fault(
+        "attention_backward",
+        "dropout",
+        "mask not that of forward",
+        "kept(threshold, seed, which, m, first, BLOCK_M, BLOCK_N)",
+        "kept(threshold, seed + 1, which, m, first, BLOCK_M, BLOCK_N)",
+    ),
+    Fault(
+        "attention_backward",
+        "dropout",
+        "dropped weights in dq",
+        "dp = tl.where(kept(threshold, seed, which, first, n, BLOCK_M, BLOCK_N), dp * upscale, 0.0)",
+        "dp = dp * upscale",
+    ),
+    Fault(
+        "attention_backward",
+        "gradient",
+        "sum(out * grad) not taken off in dq",
+        "ds = p * (dp - taken[:, None])",
+        "ds = p * dp",
+    ),
+    Fault("attention_backward", "gradient", "scale left out of dk", "dk * scale, batch", "dk, batch"),
+    Fault(
+        "attention_backward", "grouped heads", "only the first head of a group", "tl.range(0, group)", "tl.range(0, 1)"
+    ),
+    Fault(
+        "attention_backward",
+        "causal edge",
+        "hidden keys get gradients",
+        "visible = seen((row + keys - queries)[None, :], key[:, None], left, right, keys, LEFT, RIGHT)",
+        "visible = seen((row + keys - queries + 1)[None, :], key[:, None], left, right, keys, LEFT, RIGHT)",
+    ),
+    Fault(
+        "attention_backward",
+        "mask",
+        "rows beyond the last query weigh",
+        'log = tl.load(sums + base + row, mask=row < queries, other=float("inf"))\n        p =',
+        "log = tl.load(sums + base + row, mask=row < queries, other=0.0)\n        p =",
+    ),
+)

@@ -1,0 +1,255 @@
+"""What the kept history of an op says beside a run: medians over the accepted runs, and what moved them.
+
+The pipeline reads the files; here are the values that it hands over, and the numbers and marks that both reports and
+the pictures are made of.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from perfci.changepoints import Change
+from perfci.drift import Creep
+from perfci.environment import told
+from perfci.history import environment_steps
+from perfci.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
+from perfci.report.text import plain
+from perfci.store.history import STOPPING
+
+DAMAGE = STOPPING | {"history_torn"}
+"""Problems with which runs are missing from what could be read."""
+
+
+@dataclass(frozen=True)
+class CasePast:
+    """What the accepted runs of a case say by themselves."""
+
+    creep: Creep | None = None
+    """against the anchor; None where there are too few runs"""
+    release: str | None = None
+    """about which the anchor lies; None: its first runs"""
+    said: Reason | None = None
+    """the creep in a sentence, where there is one"""
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True)
+class Past:
+    """What was kept of an op before a run; an op without a history has none."""
+
+    runs: tuple[HistoryRun, ...] = ()
+    """accepted ones of the run's device model, the oldest first; not the run itself, nor what was accepted after it"""
+    cases: Mapping[str, CasePast] = field(default_factory=dict)
+    """those of the newest run"""
+    steps: tuple[Step, ...] = ()
+    """changes of the environment that people recorded"""
+    accepted: bool = False
+    """the run is in the history itself"""
+    damage: Reason | None = None
+    """why nothing of it is shown"""
+
+
+Pasts = Mapping[str, Past]
+"""By op."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What lies between a run and the one before it."""
+
+    name: str
+    """letters by which pictures and tables name it"""
+    at: int
+    """place of the run after it"""
+    before: HistoryRun
+    after: HistoryRun
+    fields: str = ""
+    """of the environment that changed"""
+    recorded: str = ""
+    """what people said of that when they recorded it"""
+    why: str = ""
+    """of a loss that was accepted"""
+    cases: tuple[str, ...] = ()
+    """that it was accepted for"""
+    changes: tuple[Change, ...] = ()
+    """steps that cases took here"""
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it is about all cases."""
+        return bool(self.fields)
+
+    def about(self, case: str) -> bool:
+        """Whether it is about a case."""
+        return self.everywhere or case in self.cases or any(change.case == case for change in self.changes)
+
+
+@dataclass(frozen=True)
+class Trail:
+    """A case over the accepted runs, and in this run."""
+
+    case: str
+    seen: tuple[HistoryCase | None, ...]
+    """one a run"""
+    last_us: float
+    """median of the newest accepted run that has it"""
+    now_us: float | None
+    """of this run's first look; None where it was not timed"""
+    change: float | None
+    """from that to this, ratio - 1; None where the two are timed otherwise"""
+    past: CasePast
+    anchor_us: float | None
+    """median of the anchor's medians"""
+    anchor: tuple[int, int] | None
+    """places of the anchor's first and last run"""
+
+    @property
+    def runs(self) -> int:
+        """Accepted runs that have it."""
+        return sum(each is not None for each in self.seen)
+
+    @property
+    def kernel(self) -> tuple[float | None, ...]:
+        """Medians, microseconds; one a run."""
+        return tuple(each.kernel_us.median_us if each else None for each in self.seen)
+
+    @property
+    def crept(self) -> bool:
+        """Whether it is slower than its anchor by more than noise explains."""
+        return self.past.creep is not None and self.past.creep.found
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether it took a step for the worse that lasts and that nothing explains."""
+        return any(change.unexplained for change in self.past.changes)
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """The least is the first to look at."""
+        return not self.unexplained, not self.crept, -abs(self.change or 0.0)
+
+
+def trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
+    """Every case of the run that the history knows, in the run's order."""
+    known = [{case.case: case for case in each.cases} for each in past.runs]
+    places = {each.run: place for place, each in enumerate(past.runs)}
+    found = ((case, tuple(each.get(case.case) for each in known)) for case in op.performance)
+    return tuple(_trail(case, seen, run, past, places) for case, seen in found if any(seen))
+
+
+def _trail(
+    case: PerformanceCase, seen: tuple[HistoryCase | None, ...], run: Run, past: Past, places: Mapping[str, int]
+) -> Trail:
+    place, last = next((place, each) for place, each in reversed(list(enumerate(seen))) if each)
+    now = now_us(case)
+    alike = (past.runs[place].environment.timer, last.cache) == (run.environment.timer, case.cache)
+    change = now / last.kernel_us.median_us - 1 if now is not None and alike else None
+    about = past.cases.get(case.case, CasePast())
+    anchor = [places[name] for name in about.creep.anchor if name in places] if about.creep else []
+    medians = [each.kernel_us.median_us for at in anchor if (each := seen[at])]
+    return Trail(
+        case.case,
+        seen,
+        last.kernel_us.median_us,
+        now,
+        change,
+        about,
+        statistics.median(medians) if medians else None,
+        (anchor[0], anchor[-1]) if anchor else None,
+    )
+
+
+def now_us(case: PerformanceCase) -> float | None:
+    """Median of the kernel's block medians in the first process, as a history's line would have it."""
+    medians = [
+        block.arms["kernel"].time.median_us for block in case.blocks if "kernel" in block.arms and block.process == 0
+    ]
+    return statistics.median(medians) if medians else None
+
+
+# --- marks ------------------------------------------------------------------------------------------------------------
+
+
+def marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
+    """Where the environment changed, a loss was accepted, or one of the cases took a step; in order of the runs."""
+    changes: dict[str, list[Change]] = {}
+    for trail in shown:
+        for change in trail.past.changes:
+            changes.setdefault(change.after.run, []).append(change)
+    names = {trail.case for trail in shown}
+    recorded = {run: step.why for step in past.steps for run in step.after.run_ids}
+    moved = environment_steps(past.runs)
+    found = list[Mark]()
+    for at in range(1, len(past.runs)):
+        run = past.runs[at]
+        fields = [each for each in moved.get(run.run, ()) if each.bearing is not Bearing.BOARD]
+        about = tuple(case for case in run.epoch.cases if case in names) if run.epoch else ()
+        if fields or about or run.run in changes:
+            found.append(
+                Mark(
+                    name=letters(len(found)),
+                    at=at,
+                    before=_before(changes.get(run.run, ()), past.runs[at - 1], alone=not fields and not about),
+                    after=run,
+                    fields=plain(told(fields)) if fields else "",
+                    recorded=plain(recorded.get(run.run, "")) if fields else "",
+                    why=plain(run.epoch.why) if run.epoch and about else "",
+                    cases=about,
+                    changes=tuple(changes.get(run.run, ())),
+                )
+            )
+    return tuple(found)
+
+
+def _before(changes: Sequence[Change], usual: HistoryRun, *, alone: bool) -> HistoryRun:
+    """The run before: of a step alone the last one that has its case."""
+    return changes[0].before if alone and changes else usual
+
+
+def letters(place: int) -> str:
+    """What the marks of a history are called in their order.
+
+    >>> letters(0), letters(25), letters(26)
+    ('A', 'Z', 'AA')
+    """
+    rest, last = divmod(place, 26)
+    return (letters(rest - 1) if rest else "") + chr(ord("A") + last)
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def moment(text: str) -> datetime | None:
+    """A time of a file, in UTC; None where it is none.
+
+    >>> moment("2026-11-21T13:30:04Z").day, moment("yesterday")
+    (21, None)
+    """
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # the year 1, in the east
+        return None
+
+
+def day(run: HistoryRun) -> str:
+    """The date of a run, or whatever stands in its place."""
+    return f"{at:%Y-%m-%d}" if (at := moment(run.created)) else plain(run.created, 16)
+
+
+def since_s(past: Past, run: Run) -> float | None:
+    """Seconds from the last accepted run to this one; below 0 where clocks say so, None where they say nothing."""
+    if not past.runs:
+        return None
+    last, now = moment(past.runs[-1].created), moment(run.created)
+    return (now - last).total_seconds() if last and now else None
+
+
+def commits(mark: Mark) -> Iterator[str]:
+    """Of the runs on either side, as far as they are known: plain, shortened."""
+    for run in (mark.before, mark.after):
+        where = run.environment
+        yield plain(where.commit or "-", 60)[:12] + ("+" if where.dirty else "")

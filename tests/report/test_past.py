@@ -1,0 +1,211 @@
+"""The numbers and marks behind the History section, and how they are told in a report."""
+
+from dataclasses import replace
+
+import pytest
+from markdown_it import MarkdownIt
+
+from perfci import report, settings
+from perfci.changepoints import Cause
+from perfci.model import Judgements, Reason, Spread
+from perfci.pipeline.pasts import pasts_for
+from perfci.report import history, past, words
+from perfci.report.past import Past
+from perfci.wording import sentence
+from tests import past_examples as examples
+from tests.past_examples import CASES, CREPT, DRIVER, LOSS, STEPPED, TAKEN
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """The run, its judgements, and what was accepted of softmax before it."""
+    run, judgements = examples.softmax()
+    return run, judgements, examples.pasts(run, tmp_path_factory.mktemp("nights"))["softmax"]
+
+
+def trail(nights, case):
+    run, _, found = nights
+    return next(each for each in past.trails(run.ops[0], run, found) if each.case == case)
+
+
+def told(nights, tmp_path, **changes):
+    """The op's section of the report."""
+    run, judgements, found = nights
+    text = report.write(run, judgements, tmp_path, pasts={"softmax": replace(found, **changes)}).read_text("utf-8")
+    return text.partition("\n## softmax\n")[2].partition("\n## ")[0]
+
+
+def test_the_section_reads_as_the_golden_file(nights, tmp_path, golden):
+    golden("report-history.md", "<details>" + told(nights, tmp_path).rpartition("<details>")[2])
+
+
+def test_the_history_is_folded_and_the_last_thing_of_its_op(nights, tmp_path):
+    text = told(nights, tmp_path)
+
+    assert text.rstrip().endswith("</details>")
+    assert text.index("### softmax: the work behind it") < text.index("<summary>History: 60 accepted runs")
+    assert "![History of softmax](history-softmax.png)" in text
+    assert (tmp_path / "history-softmax.png").is_file()
+
+
+def test_an_op_without_a_history_has_no_section(nights, tmp_path):
+    run, judgements, found = nights
+
+    assert "History" not in report.write(run, judgements, tmp_path).read_text("utf-8")
+    assert "History" not in report.write(run, judgements, tmp_path, pasts={"other": found}).read_text("utf-8")
+    other = replace(run.ops[0], performance=())
+    assert history.section(other, run, found) is None
+
+
+def test_of_a_damaged_history_there_is_one_sentence_and_nothing_else(nights, tmp_path):
+    damage = Reason("history_torn", {"file": "baselines/nvidia-h200/softmax.history.jsonl", "line": 61, "length": 9})
+    run, judgements, _ = nights
+    text = report.write(run, judgements, tmp_path, pasts={"softmax": Past(damage=damage)}).read_text("utf-8")
+
+    assert "The history of softmax is not shown, since it is damaged: " in text
+    assert "History:" not in text
+    assert not list(tmp_path.glob("history-*"))
+
+
+def test_this_run_stands_against_the_newest_accepted_run_that_has_the_case(nights):
+    found = trail(nights, CASES[1])
+
+    assert found.last_us == nights[2].runs[-1].cases[1].kernel_us.median_us
+    assert found.change == pytest.approx(0.04, abs=0.01)
+    assert found.runs == 60
+    assert trail(nights, CASES[0]).runs == 57
+
+
+def test_times_by_another_timer_or_cache_are_shown_and_not_compared(nights):
+    run, _, found = nights
+    other = replace(run, environment=replace(run.environment, timer="event"))
+    warm = replace(run.ops[0], performance=tuple(replace(case, cache="warm") for case in run.ops[0].performance))
+
+    for now, op in ((other, run.ops[0]), (run, warm)):
+        shown = past.trails(op, now, found)
+        assert all(each.change is None and each.now_us for each in shown)
+
+
+def test_a_case_that_was_not_timed_shows_what_was_accepted(nights, tmp_path):
+    run, _, found = nights
+    bare = replace(run, ops=(replace(run.ops[0], performance=(replace(run.ops[0].performance[0], blocks=()),)),))
+    (only,) = past.trails(bare.ops[0], bare, found)
+
+    assert (only.now_us, only.change) == (None, None)
+    assert report.write(bare, Judgements(()), tmp_path, pasts={"softmax": found}).is_file()
+
+
+def test_the_anchor_and_the_creep_against_it_are_those_of_drift(nights):
+    found = trail(nights, CREPT)
+
+    assert found.crept
+    assert found.past.creep.change == pytest.approx(0.039, abs=0.004)
+    assert found.anchor == (DRIVER, DRIVER + 9)
+    assert found.anchor_us == pytest.approx(0.972 * 132.0, rel=0.005)
+    assert not trail(nights, CASES[1]).crept
+
+
+def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(nights):
+    run, _, found = nights
+    marks = {mark.at: mark for mark in past.marks(found, past.trails(run.ops[0], run, found))}
+
+    assert marks[DRIVER].fields == "device.driver 580.65.06 -> 590.12.01"
+    assert all(change.cause is Cause.ENVIRONMENT for change in marks[DRIVER].changes)
+    assert (marks[LOSS].why, marks[LOSS].cases) == ("float32 accumulation for bfloat16, agreed in !412", (TAKEN,))
+    step = next(
+        mark for mark in marks.values() if any(each.case == STEPPED for each in mark.changes) and not mark.fields
+    )
+    assert list(past.commits(step)) == [
+        found.runs[place].environment.commit[:12] for place in (examples.STEP - 1, examples.STEP)
+    ]
+    assert [mark.name for mark in marks.values()] == ["A", "B", "C", "D", "E"]
+
+
+def test_what_people_recorded_of_a_new_driver_stands_beside_it(nights, tmp_path):
+    step = examples.histories.step(nights[2].runs, DRIVER)
+
+    assert "590.12.01 (New driver on all runners)" in told(nights, tmp_path, steps=(step,)).replace("&gt;", ">")
+
+
+def test_a_loss_of_other_cases_than_those_shown_is_no_mark(nights):
+    run, _, found = nights
+    few = [each for each in past.trails(run.ops[0], run, found) if each.case != TAKEN]
+
+    assert not any(mark.why for mark in past.marks(found, few))
+
+
+def test_of_a_case_that_crept_and_of_one_that_stepped_there_is_a_sentence_each(nights, tmp_path):
+    lines = [line for line in told(nights, tmp_path).partition("<summary>History")[2].split("\n") if line[:2] == "- "]
+
+    assert len(lines) == 2
+    assert STEPPED in lines[0]
+    assert "which nothing that is kept explains" in lines[0]
+    assert f"{CREPT} has crept" in lines[1]
+    assert sentence(trail(nights, CREPT).past.said)[:40] in lines[1]
+
+
+def test_a_run_that_was_accepted_itself_says_so(nights, tmp_path):
+    assert "This run was accepted itself" in told(nights, tmp_path, accepted=True)
+
+
+def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
+    run, _, found = nights
+    runs = tuple(
+        replace(each, environment=replace(each.environment, python=f"3.{place}.0"))
+        for place, each in enumerate(found.runs)
+    )
+    text = history.section(run.ops[0], run, replace(found, runs=runs))
+
+    assert len(text.marks.rows) == history.MARKS
+    assert text.marks_note == f"Earlier marks are left out: {59 - history.MARKS}."
+    assert text.marks.rows[-1][0] == past.letters(58)
+
+
+def test_a_history_of_one_run_has_its_own_words(nights, tmp_path):
+    text = told(nights, tmp_path, runs=nights[2].runs[-1:], cases={})
+
+    assert "<summary>History: 1 accepted run, the last one 2 days before this run</summary>" in text
+    assert "One run was accepted, on 2026-04-30." in text
+    assert "![History" not in text
+    assert "Too few runs of this environment" in text
+
+
+def test_clocks_that_went_backwards_are_said_and_those_that_say_nothing_are_not(nights):
+    run, _, found = nights
+
+    assert past.since_s(found, replace(run, created="2026-04-01T00:00:00Z")) < 0
+    assert past.since_s(found, replace(run, created="yesterday")) is None
+    assert words.since(-5) == "the last one after this run, by its clock"
+    assert words.since(3) == "the last one within a minute before this run"
+    assert words.since(60 * 30) == "the last one 30 minutes before this run"
+    assert words.since(None) == ""
+
+
+def test_foreign_text_of_a_history_is_harmless(nights, tmp_path):
+    found = nights[2]
+    nasty = "<script>alert(1)</script> | @all\n# x"
+    epoch = replace(found.runs[LOSS].epoch, why=nasty)
+    runs = list(found.runs)
+    runs[LOSS] = replace(runs[LOSS], epoch=epoch, environment=replace(runs[LOSS].environment, commit=nasty))
+    text = told(nights, tmp_path, runs=tuple(runs))
+
+    shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+
+    assert "&lt;script&gt;" in shown
+    assert "<script>" not in shown
+    assert "<h1>" not in shown
+
+
+def test_times_as_far_apart_as_a_file_may_hold_are_told_and_drawn(nights, tmp_path):
+    run, judgements, found = nights
+    ends = (1e-6, 1e15)
+    runs = tuple(
+        replace(each, cases=tuple(replace(case, kernel_us=Spread(us, us, us)) for case in each.cases))
+        for each, us in zip(found.runs, ends * 30, strict=True)
+    )
+    examples.histories.project(tmp_path / "project", {("nvidia-h200", "softmax"): runs})
+    where = settings.load(tmp_path / "project")
+    pasts = pasts_for(run, where, where)
+
+    assert report.write(run, judgements, tmp_path, pasts=pasts, html=True).is_file()
+    assert (tmp_path / "history-softmax.png").stat().st_size > 5000
