@@ -1,0 +1,189 @@
+"""`perfci chain` from the command to the answer, on the fake device."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci import settings
+from perfci.cli.main import run
+from perfci.discover import ops
+
+CHAIN = """
+import numpy as np
+import perfci
+from perfci.device.fake import crash
+from shout.shout_triton import shout
+
+
+def make_inputs(rows, device, seed):
+    return {"x": np.random.default_rng(seed).normal(size=rows).astype(np.float32)}
+
+
+def quiet(loud):
+    return loud / 3
+
+
+def wrong(loud):
+    return loud / KERNEL
+
+
+def broken(loud):
+    if len(loud) == 8:
+        BREAKS
+    return loud / 3
+
+
+KERNEL = 3
+
+chain = perfci.Chain(
+    make_inputs=make_inputs,
+    stages=(
+        perfci.Stage("loud", shout, lambda x: x * 3, takes={"x": "x"}),
+        perfci.Stage("quiet", wrong, quiet),
+        perfci.Stage("again", broken, quiet, takes={"loud": "quiet"}),
+    ),
+    cases=perfci.grid(rows=[4, 8, 16]),
+)
+if __name__ == "__main__":
+    perfci.main(chain)
+"""
+
+
+class Project:
+    """A project with one op that a chain takes."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root, self._capsys = root, capsys
+        self.path = root / "kernels" / "_chains" / "echo_chain.py"
+        self.path.parent.mkdir(parents=True)
+        (root / "kernels" / "_shared.py").write_text("FACTOR = 3\n")
+        op = root / "kernels" / "shout" / "shout_triton.py"
+        op.parent.mkdir()
+        op.write_text("from _shared import FACTOR\n\n\ndef shout(x):\n    return x * FACTOR\n")
+        self.write()
+
+    def write(self, before: str = "BREAKS", after: str = "pass") -> None:
+        self.path.write_text(CHAIN.replace(before, after).replace("BREAKS", "pass"))
+
+    def chain(self, *arguments: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        code = run(["chain", "--device", "fake", "--project", str(self.root), *arguments])
+        seen = self._capsys.readouterr()
+        return code, seen.out, seen.err
+
+    def answer(self, *arguments: str) -> tuple[int, dict]:
+        code, out, err = self.chain("--format", "json", "--seed", "7", *arguments)
+        assert out, err
+        return code, json.loads(out)["chains"][0]
+
+
+@pytest.fixture
+def project(tmp_path, capsys):
+    return Project(tmp_path, capsys)
+
+
+def verdicts(chain):
+    return {case["case"]: case["verdict"] for case in chain["cases"]}
+
+
+def test_a_sound_chain_passes_with_a_table_a_case(project):
+    code, out, err = project.chain("echo")
+
+    assert code == 0
+    assert "echo: 3 cases (3 PASS)" in out
+    assert out.count("stage ") == 3
+    assert "Fake One" in out
+    assert "echo: checking the chain, 3 checks" in err
+
+
+def test_one_seed_gives_one_answer_and_a_pattern_fewer_cases(project):
+    first, second = (project.answer("--case", "rows=8") for _ in range(2))
+
+    assert first == second
+    assert verdicts(first[1]) == {"rows=8": "PASS"}
+
+
+def test_a_wrong_stage_fails_the_gate_and_is_named(project):
+    project.write("KERNEL = 3", "KERNEL = 2.9")
+
+    code, out, _ = project.chain("echo", "--case", "rows=4")
+    assert code == 2
+    assert "WRONG  rows=4" in out
+    assert "Stage quiet contributed most" in out
+
+
+def test_a_crash_costs_one_case_and_is_an_error_that_names_stage_and_case(project):
+    project.write("BREAKS", "crash()")
+
+    code, chain = project.answer()
+    assert code == 2
+    assert verdicts(chain) == {"rows=4": "PASS", "rows=8": "ERROR", "rows=16": "PASS"}
+    (failure,) = chain["cases"][1]["failures"]
+    assert "echo crashed with SIGSEGV during stage again of rows=8" in failure["text"]
+
+
+def test_an_exception_costs_one_case_without_another_process(project):
+    project.write("BREAKS", "raise ValueError('eight is too many')")
+
+    code, chain = project.answer()
+    assert code == 2
+    assert verdicts(chain) == {"rows=4": "PASS", "rows=8": "ERROR", "rows=16": "PASS"}
+    (failure,) = chain["cases"][1]["failures"]
+    assert (
+        "The kernel of stage again of echo raised ValueError at rows=8: eight is too many (echo_chain.py"
+        in (failure["text"])
+    )
+    assert "loud=quiet (8,) float32" in failure["text"]
+
+
+def test_a_file_that_does_not_import_fails_the_gate_with_its_place(project):
+    project.write("import perfci\n", "import perfci\nimport no_such_module\n")
+
+    code, out, _ = project.chain()
+    assert code == 2
+    assert "echo_chain.py does not import: ModuleNotFoundError" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("ecko",), "There is no chain ecko, the nearest is echo"),
+        (("--case", "rows=5"), "No case of echo fits --case 'rows=5'"),
+    ],
+)
+def test_what_is_not_there_is_a_usage_error(project, arguments, told):
+    code, _, err = project.chain(*arguments)
+
+    assert code == 1
+    assert told in err
+
+
+def test_a_project_without_chains_is_told_where_they_belong(project):
+    project.path.unlink()
+
+    code, _, err = project.chain()
+    assert code == 1
+    assert "There are no chains in" in err
+
+
+@pytest.mark.slow
+def test_a_chain_runs_by_its_path(project):
+    done = subprocess.run(
+        [sys.executable, project.path, "--device", "fake", "--case", "rows=4"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=project.root,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "echo: 1 cases (1 PASS)" in done.stdout
+
+
+def test_the_folder_of_chains_is_no_op(project):
+    assert [op.op for op in ops(settings.load(project.root))] == ["shout"]

@@ -1,0 +1,116 @@
+"""The project's own chains: right as they are, and each fault that is planted in one is told with its stage."""
+
+import dataclasses
+import functools
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from perfci.chains import Setting, check_case
+from perfci.device import open_device
+from perfci.worker.chains import load_chain
+
+KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+NAMES = ("norm_matmul_softmax", "transformer_block")
+HALF = {"tokens": 17, "heads": 2, "width": 16, "dtype": torch.float16}
+
+
+def check(name, params, stage=None, kernel=None, inputs=None):
+    """Check a case with one stage's kernel replaced by a function of the right one."""
+    chain = load_chain(name, KERNELS / "_chains", KERNELS)
+    stages = [
+        dataclasses.replace(each, kernel=kernel(each.kernel)) if each.name == stage else each for each in chain.stages
+    ]
+    chain = dataclasses.replace(
+        chain, stages=stages, make_inputs=inputs(chain.make_inputs) if inputs else chain.make_inputs
+    )
+    describe = lambda error: {"error": repr(error)}  # noqa: E731
+    return check_case(Setting(name, chain, open_device("cpu", seed=0), describe), params, 7)
+
+
+def told(case):
+    return [(reason.kind, reason.facts["stage"]) for reason in case.failures]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_chain_is_right_as_it_is(name):
+    chain = load_chain(name, KERNELS / "_chains", KERNELS)
+    found = [check(name, params) for params in chain.cases]
+
+    assert [case.verdict for case in found] == ["PASS", "PASS", "UNCHECKED"], [case.failures for case in found]
+    assert all(stage.so_far.l2 < 1e-3 for case in found[:2] for stage in case.stages)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("stage", ["norm1", "qkv", "mix", "out", "sum1", "norm2", "up", "down", "sum2"])
+def test_an_error_of_one_per_cent_is_told_with_its_stage_wherever_it_comes_in(stage, dtype):
+    def rough(right):
+        def kernel(*args, **kwargs):
+            out = right(*args, **kwargs)
+            noise = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+            return out * (1 + 0.01 * noise).to(out.dtype)
+
+        return functools.wraps(right)(kernel)
+
+    assert told(check("transformer_block", {**HALF, "dtype": dtype}, stage, rough)) == [("chain_too_far", stage)]
+
+
+def test_a_causal_edge_off_by_one_is_told_with_its_stage():
+    def shifted(mix):
+        # As where the edge is a row late: every query sees the key after its own too.
+        return lambda qkv, heads: torch.cat([mix(qkv, heads)[1:], mix(qkv, heads)[-1:]])
+
+    assert set(told(check("transformer_block", HALF, "mix", shifted))) == {("chain_too_far", "mix")}
+
+
+def test_a_product_summed_in_half_precision_is_told_with_its_stage():
+    def narrow(matmul):
+        def product(a, b):
+            out = torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype)
+            for k in range(a.shape[1]):
+                out += a[:, k, None] * b[k]
+            return out
+
+        return product
+
+    case = check("transformer_block", {**HALF, "width": 64}, "down", narrow)
+    row = next(stage for stage in case.stages if stage.stage == "down")
+    assert row.own.l2 > 5 * row.usual_own.l2
+    assert told(case) == [("chain_too_far", "down")]
+
+
+def test_a_nan_that_one_stage_makes_is_located_there():
+    def poisoned(matmul):
+        def up(a, b, bias, activation):
+            out = matmul(a, b, bias, activation)
+            out[3, 5] = torch.nan
+            return out
+
+        return up
+
+    assert told(check("transformer_block", HALF, "up", poisoned))[0] == ("chain_not_finite", "up")
+
+
+def test_an_overflow_of_float16_is_told_as_the_formats():
+    def large(make_inputs):
+        def made(**case):
+            inputs = make_inputs(**case)
+            return {**inputs, "w_up": inputs["w_up"] * 30000}
+
+        return made
+
+    case = check("transformer_block", HALF, inputs=large)
+    assert case.failures == ()
+    assert [(note.kind, note.facts["stage"]) for note in case.notes] == [("chain_overflow", "up")]
+
+
+def test_the_pages_example_is_right(tmp_path):
+    page = (KERNELS.parent / "docs" / "chains.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "example_chain.py").write_text(code)
+
+    chain = load_chain("example", tmp_path, KERNELS)
+    on = Setting("example", chain, open_device("cpu", seed=0), lambda error: {"error": repr(error)})
+    assert [check_case(on, params, 7).verdict for params in chain.cases] == ["PASS", "PASS", "UNCHECKED"]

@@ -1,0 +1,189 @@
+"""`perfci soak` over the project's ops: one in Triton's interpreter, planted faults and huge shapes on a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from perfci.cli.main import run
+
+if "CI" not in os.environ:  # where a missing package is a failure
+    pytest.importorskip("torch")
+
+import torch
+
+from perfci.device import endurance, open_device
+from perfci.soak import Status, Subject, determinism, large, memory, streams, threads
+from perfci.spec import Accuracy, Performance, grid
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:.*Profiler clears events.*"),
+]
+
+
+def soaked(capsys, tmp_path, *options):
+    """Of the project's own ops, with the reports elsewhere."""
+    (tmp_path / "pyproject.toml").write_text(f'[tool.perfci]\nkernels = "{ROOT / "kernels"}"\n')
+    capsys.readouterr()
+    code = run(["soak", "--format", "json", "--seed", "3", "--project", str(tmp_path), *options])
+    seen = capsys.readouterr()
+    assert code in {0, 2}, seen.err
+    return code, json.loads(seen.out)["findings"]
+
+
+@pytest.mark.slow
+def test_an_op_in_the_interpreter_is_tried_on_its_smallest_cases_and_what_cannot_be_tested_is_said(capsys, tmp_path):
+    code, findings = soaked(capsys, tmp_path, "--device", "cpu", "--op", "broadcast", "--calls", "6")
+
+    assert code == 0
+    made = [(each["test"], each["status"]) for each in findings if each["case"]]
+    assert made == [("threads", "SKIPPED"), ("determinism", "PASS")] * 2
+    assert {each["reason"]["kind"] for each in findings if not each["case"]} == {
+        "soak_no_memory",
+        "soak_not_timed",
+        "soak_no_streams",
+        "soak_large_host",
+    }
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
+
+SIZE = 1 << 22
+
+
+def inputs(size, device, seed):
+    generator = torch.Generator(device).manual_seed(seed)
+    return {"x": torch.randn(size, generator=generator, device=device)}
+
+
+def double(x):
+    return x * 2
+
+
+@pytest.fixture
+def subject():
+    def make(kernel, reference=double, size=SIZE, **suite):
+        device = open_device("cuda", seed=1)
+        performance = Performance(kernel, reference, inputs, grid(size=[size]), **suite)
+        own = endurance.of(device)
+        described = lambda error: {"error": type(error).__name__, "message": str(error), "file": "-", "line": 0}  # noqa: E731
+        return Subject("op", performance, {"size": size}, device, own, 5, True, lambda *_: None, described)
+
+    return make
+
+
+@pytest.mark.cuda
+def test_a_kernel_on_the_current_stream_passes_streams_threads_and_many_calls(subject):
+    found = [streams(subject(double)), threads(subject(double)), determinism(subject(double), 100)]
+
+    assert [each.status for each in found] == [Status.PASS] * 3, found
+    assert found[0].numbers["late"] is True
+
+
+@pytest.mark.cuda
+def test_a_kernel_on_the_default_stream_whichever_is_current_is_found(subject):
+    def stubborn(x):
+        with torch.cuda.stream(torch.cuda.default_stream()):
+            return x * 2
+
+    assert streams(subject(stubborn)).reason.kind == "soak_stream_side"
+
+
+@pytest.mark.cuda
+def test_a_kernel_on_a_stream_of_its_own_that_is_never_joined_is_found(subject):
+    own = torch.cuda.Stream()
+
+    def unjoined(x):
+        own.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(own):
+            torch.cuda._sleep(20_000_000)
+            return x * 2
+
+    assert streams(subject(unjoined)).status is Status.FAIL
+
+
+@pytest.mark.cuda
+def test_a_workspace_that_calls_on_several_streams_share_is_found(subject):
+    workspace = torch.empty(SIZE, device="cuda")
+
+    def sharing(x):
+        workspace.copy_(x)
+        torch.cuda._sleep(10_000_000)
+        return workspace * 2
+
+    assert streams(subject(sharing)).status is Status.FAIL
+    assert threads(subject(sharing)).status is Status.FAIL
+
+
+@pytest.mark.cuda
+def test_outputs_kept_in_a_global_are_a_leak_and_a_bounded_cache_is_none(subject):
+    kept = []
+
+    def keeping(x):
+        kept.append(x[:1024] * 2)
+        return x * 2
+
+    found = memory(subject(keeping), 200)
+    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_leak")
+    assert found.numbers["rate"] == 4096
+    kept.clear()
+
+    def caching(x):
+        if len(kept) < 60:
+            kept.append(x[:1024] * 2)
+        return x * 2
+
+    assert memory(subject(caching), 200).status is Status.PASS
+
+
+@pytest.mark.cuda
+def test_an_index_of_32_bits_is_found_beyond_2_to_the_31(subject):
+    def wrapping(x):
+        out = x * 2
+        if x.numel() > 1 << 31:
+            out[1 << 31 :] = 0
+        return out
+
+    size = (1 << 31) + 4096
+    needed = 4 * 4 * size
+    if torch.cuda.mem_get_info()[0] < needed:
+        pytest.fail(f"{needed} bytes of device memory are not free here")
+    accuracy = Accuracy(wrapping, double, inputs, grid(size=[1000, 2000]))
+
+    found = large(subject(wrapping, size=size), accuracy)
+    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_large")
+    found = large(subject(double, size=size), accuracy)
+    assert (found.status, found.numbers["elements"]) == (Status.PASS, size)
+
+
+@pytest.mark.cuda
+@pytest.mark.slow
+@pytest.mark.parametrize("op", ["broadcast", "bias_relu", "softmax", "vector_add", "gelu", "layer_norm", "rms_norm"])
+def test_ops_are_right_beyond_2_to_the_32_elements(capsys, tmp_path, op):
+    pattern = "rows=4194309" if op not in {"vector_add", "gelu"} else "shape=4294968321"
+
+    code, findings = soaked(capsys, tmp_path, "--device", "cuda", "--op", op, "--case", pattern)
+
+    found = [each for each in findings if each["test"] == "large" and each["case"]]
+    assert code == 0, findings
+    assert [each["status"] for each in found] == ["PASS"]
+    assert found[0]["numbers"]["elements"] > 1 << 32
+
+
+@pytest.mark.cuda
+@pytest.mark.slow
+def test_a_sound_op_passes_a_hundred_calls_of_every_test(capsys, tmp_path):
+    code, findings = soaked(
+        capsys, tmp_path, "--device", "cuda", "--op", "vector_add", "--case", "shape=1048576", "--calls", "100"
+    )
+
+    assert code == 0, findings
+    assert {each["test"]: each["status"] for each in findings if each["case"]} == dict.fromkeys(
+        ("threads", "memory", "decay", "determinism", "streams"), "PASS"
+    )

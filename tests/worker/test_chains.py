@@ -1,0 +1,140 @@
+"""What a chain's file has to keep to; and a worker that checks one."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pytest
+
+from perfci.device import open_device
+from perfci.errors import ContractError
+from perfci.wording import sentence
+from perfci.worker.chains import load_chain, run
+from perfci.worker.protocol import ChainChecked, ChainPlanned, Job, OpDone, OpFiles, Step
+
+FILE = """
+import numpy as np
+import perfci
+
+
+def make_inputs(rows, device, seed):
+    return {"x": np.random.default_rng(seed).normal(size=rows).astype(np.float32)}
+
+
+def double(x):
+    return x + x
+
+
+def half(y):
+    return y / 2
+
+
+chain = perfci.Chain(
+    make_inputs=make_inputs,
+    stages=(perfci.Stage("double", double, double), perfci.Stage("half", half, half, takes={"y": "double"})),
+    cases=perfci.grid(rows=[4, 8]),
+)
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads the chain with one text in the place of another."""
+    folder = tmp_path / "kernels" / "_chains"
+    folder.mkdir(parents=True)
+
+    def loaded(before="", after=""):
+        assert before in FILE
+        (folder / "halves_chain.py").write_text(FILE.replace(before, after, 1) if before else FILE)
+        return load_chain("halves", folder, folder.parent)
+
+    yield loaded
+    sys.modules.pop("halves_chain", None)
+
+
+def test_a_chain_is_loaded_from_its_file(load):
+    assert [stage.name for stage in load().stages] == ["double", "half"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("chain = perfci", "other = perfci", "halves_chain.py has no Chain named chain"),
+        ("import numpy", "import no_such_thing", "halves_chain.py does not import"),
+        ("stages=(perfci", "stages=() and (perfci", "has no stages"),
+        ("stages=(perfci", "stages={1: 2} or (perfci", "stages must be a list or tuple, not dict"),
+        ('perfci.Stage("double", double, double)', "double", "every stage must be a perfci.Stage, not function"),
+        ('"double", double, double', '"double it", double, double', "use a Python name"),
+        ('perfci.Stage("half"', 'perfci.Stage("double"', "two stages called double"),
+        ('"double", double, double', '"double", double, 3', "reference of double must be a Python function"),
+        ('"double", double, double', '"double", double, half', "takes (x) and its reference (y)"),
+        ('takes={"y": "double"}', 'takes={"z": "double"}', "does not fit its kernel(y)"),
+        ('takes={"y": "double"}', "takes=3", "takes of half must be a mapping"),
+        ("make_inputs=make_inputs", "make_inputs=3", "make_inputs must be a Python function"),
+        ("cases=perfci.grid(rows=[4, 8])", "cases=()", "has no cases"),
+        ("cases=perfci.grid(rows=[4, 8])", "cases=[3]", "every case must be a mapping"),
+        ("rows=[4, 8]", "rows=[4, 4]", "two cases with the id rows=4"),
+        ("rows=[4, 8]", "columns=[4]", "make_inputs(rows, device, seed) cannot be called"),
+        ("cases=perfci", "tolerance={'float32': '1'}, cases=perfci", "tolerance is {'float32': '1'}"),
+        ("cases=perfci", "tolerance=1e-3, cases=perfci", "such as dict(float16=2e-3)"),
+        ("cases=perfci", "accelerator_cases=perfci.grid(rows=[8]), cases=perfci", "two cases with the id rows=8"),
+    ],
+)
+def test_whatever_a_file_does_wrong_is_told_with_its_name(load, before, after, told):
+    with pytest.raises(ContractError) as error:
+        load(before, after)
+    assert told in sentence(error.value.reason)
+
+
+def heard(chain, **fields):
+    messages = []
+    job = Job("chain", (OpFiles("halves", "."),), ".", "fake", 7, **fields)
+    run(job, messages.append, open_device("fake", seed=1), chain)
+    return messages
+
+
+def test_a_worker_tells_its_cases_then_each_stage_and_each_case(load):
+    planned, *others, done = heard(load())
+
+    assert planned == ChainPlanned(("rows=4", "rows=8"))
+    assert done == OpDone()
+    assert [m.case.verdict for m in others if isinstance(m, ChainChecked)] == ["PASS", "PASS"]
+    steps = [(m.stage, m.case) for m in others if isinstance(m, Step)]
+    assert steps[:3] == [("inputs and references", "rows=4"), ("stage double", "rows=4"), ("stage half", "rows=4")]
+
+
+def test_only_the_cases_that_are_asked_for_are_checked(load):
+    chain = load()
+
+    assert heard(chain, pattern="rows=8")[0].cases == ("rows=8",)
+    assert heard(chain, cases=("rows=4",))[0].cases == ("rows=4",)
+
+
+def test_a_case_that_costs_the_device_ends_the_worker(load, monkeypatch):
+    chain = load("return x + x", "raise RuntimeError('an illegal memory access')")
+    device = open_device("fake", seed=1)
+
+    def lost():
+        raise RuntimeError("an illegal memory access")
+
+    def reference(x):
+        return x * 2
+
+    stage = dataclasses.replace(chain.stages[0], reference=reference)
+    chain = dataclasses.replace(chain, stages=(stage,))
+    kernel_failed = []
+    monkeypatch.setattr(device, "synchronize", lambda: lost() if kernel_failed else None)
+    failing = stage.kernel
+
+    def kernel(x):
+        kernel_failed.append(1)
+        return failing(x)
+
+    chain = dataclasses.replace(chain, stages=(dataclasses.replace(stage, kernel=kernel),))
+    messages = []
+    run(Job("chain", (OpFiles("halves", "."),), ".", "fake", 7), messages.append, device, chain)
+
+    (case,) = [m.case for m in messages if isinstance(m, ChainChecked)]
+    assert (case.case, case.lost, case.verdict, case.stages) == ("rows=4", True, "ERROR", ())
+    assert messages[-1] == OpDone()
