@@ -68,7 +68,8 @@ accuracy = perfci.Accuracy(
     probe_cases=(
         *shapes(1, 5, 9, size=[(4, 5)], taps=[(3, 2)], dtype=DTYPES, last=[False], padding=[(1, 0)], **FINISHED),
         *shapes(1, 32, 8, size=[(4, 3)], taps=[(1, 2)], dtype=LOW, last=[True], padding=[1]),
-        *shapes(1, 4, 4, size=[(4, 5)], taps=[2], dtype=DTYPES[1:], last=[True], groups=[4], padding=[1]),
+        # Without padding: whether a border's 0 meets an infinite weight, PyTorch decides otherwise on each device.
+        *shapes(1, 4, 4, size=[(4, 5)], taps=[2], dtype=DTYPES[1:], last=[True], groups=[4]),
     ),
     reduces=lambda channels, taps, groups=1, **others: (
         channels // groups * (taps**2 if isinstance(taps, int) else taps[0] * taps[1])

@@ -28,7 +28,7 @@ accuracy = perfci.Accuracy(
     ),
     probe_cases=perfci.grid(shape=[2047, (33, 100)], transposed=[False], dtype=DTYPES),
     # Past 2^31 and 2^32 elements: where 32-bit indexes turn negative, or come round again.
-    large_cases=perfci.grid(shape=[2**32 + 1025], dtype=[torch.bfloat16]),
+    large_cases=perfci.grid(shape=[2**32 + 1025], transposed=[False], dtype=[torch.bfloat16]),
     rejects=(
         ("y of another length", lambda device: tensors(device, 8, 7)),
         ("y that would be broadcast", lambda device: tensors(device, (4, 8), (1, 8))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -53,7 +54,7 @@ def large(subject: Subject, accuracy: Accuracy, beyond: int = BEYOND) -> Finding
     outputs = subject.outputs(inputs)
     subject.device.synchronize()
     rows = _rows(subject, outputs)
-    arrays = [value for value in [*inputs.values(), *outputs] if subject.arrays.is_array(value)]
+    arrays = [value for value in leaves([inputs, outputs]) if subject.arrays.is_array(value)]
     elements = max((_elements(subject.arrays, each) for each in arrays), default=0)
     if elements <= beyond:
         return subject.skipped(LARGE, "soak_not_large", elements=elements)
@@ -132,8 +133,9 @@ def _cut_like(subject: Subject, accuracy: Accuracy, params: Params, axes: int) -
     start, stop = 1, rows - 1
     part = _part(subject, accuracy, inputs, whole, start, stop)
     slices = [each[start:stop] for each in whole]
+    suite = dataclasses.replace(subject.suite, reduces=accuracy.reduces, tolerance=accuracy.tolerance)
     try:
-        return wrong_output(subject.suite, subject.arrays, params, part, slices) is None
+        return wrong_output(suite, subject.arrays, params, part, slices) is None
     except Exception:  # shapes that no longer go together, whatever the reference makes of them
         return False
 
@@ -162,7 +164,7 @@ def _verified(
 ) -> Finding:
     numbers: dict[str, Fact] = {
         "elements": elements,
-        "bytes": sum(subject.arrays.nbytes(each) for each in [*inputs.values(), *outputs]),
+        "bytes": sum(subject.arrays.nbytes(each) for each in leaves([inputs, outputs])),
         "slices": len(places),
         "rows": places[0][1] - places[0][0],
     }

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from perfci.device.seam import leaves
 from perfci.model import Fact
 from perfci.soak.findings import STREAMS, THREADS, Finding, Status
 from perfci.soak.subject import Subject
@@ -83,8 +84,8 @@ def _takes(subject: Subject, buffer: Mapping[str, Any], values: Mapping[str, Any
     subject.arrays.refill(buffer, values)
     subject.device.synchronize()
     arrays = subject.arrays
-    given = [name for name, value in values.items() if arrays.is_array(value)]
-    return bool(given) and all(arrays.same_bits(buffer[name], values[name]) for name in given)
+    pairs = [(old, new) for old, new in zip(leaves(buffer), leaves(values), strict=False) if arrays.is_array(new)]
+    return bool(pairs) and all(arrays.is_array(old) and arrays.same_bits(old, new) for old, new in pairs)
 
 
 def _launched(
@@ -173,7 +174,10 @@ def _batch(subject: Subject, lane: Lane) -> int:
 
 
 def _at_once(subject: Subject, work: Callable[[int], None]) -> Exception | None:
-    """Two threads that begin together, on a stream each; gives what one of them raised."""
+    """Two threads that begin together, on a stream each; gives what one of them raised.
+
+    Raises what says that memory ran out.
+    """
     gate = threading.Barrier(2)
     raised: list[Exception] = []
     subject.device.synchronize()
@@ -194,6 +198,8 @@ def _at_once(subject: Subject, work: Callable[[int], None]) -> Exception | None:
         each.start()
     for each in both:
         each.join()
+    if raised and subject.device.out_of_memory(raised[0]):
+        raise raised[0]  # two calls at once need more than one; that is none of the op's faults
     subject.device.synchronize()
     return raised[0] if raised else None
 

@@ -46,7 +46,7 @@ def test_all_commands_are_there_with_a_sentence_each(capsys):
     shown = capsys.readouterr().out
 
     names = "check run static selftest compare report accept list show doctor demo init export rebaseline new note"
-    names += " drift boards thresholds tune chain"
+    names += " drift boards thresholds tune chain soak"
     assert set(COMMANDS) == {*names.split(), "plan", "merge", "history", "site", "again", "propose", "bisect"}
     assert all(name in shown and command.help for name, command in COMMANDS.items())
     assert "2 the gate failed" in shown

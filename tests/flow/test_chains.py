@@ -187,3 +187,20 @@ def test_a_chain_runs_by_its_path(project):
 
 def test_the_folder_of_chains_is_no_op(project):
     assert [op.op for op in ops(settings.load(project.root))] == ["shout"]
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_projects_own_chains_are_right_in_tritons_interpreter(tmp_path, capsys):
+    (tmp_path / "kernels").symlink_to(Path(__file__).parents[2] / "kernels", target_is_directory=True)
+    (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")
+
+    code = run(["chain", "--device", "cpu", "--seed", "3", "--format", "json", "--project", str(tmp_path)])
+    found = {chain["chain"]: verdicts(chain) for chain in json.loads(capsys.readouterr().out)["chains"]}
+    assert code == 0
+    assert [*found] == ["norm_matmul_softmax", "transformer_block"]
+    for told in found.values():
+        assert {case: verdict for case, verdict in told.items() if verdict != "UNCHECKED"} == dict.fromkeys(
+            [case for case in told if "bfloat16" not in case][:2], "PASS"
+        )
+        assert sum("bfloat16" in case for case in told) * 3 == len(told)

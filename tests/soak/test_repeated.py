@@ -74,8 +74,8 @@ def test_nan_of_the_same_bits_is_the_same_answer(subject):
     assert determinism(subject(lambda x: x * np.nan, inputs), 10).status is Status.PASS
 
 
+@pytest.mark.torch
 def test_what_cannot_be_told_on_the_host_is_skipped(subject):
-    pytest.importorskip("torch")
     host = subject(lambda x: x, inputs, device="cpu")
 
     assert memory(host, 100).reason.kind == "soak_no_memory"

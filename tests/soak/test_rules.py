@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from perfci.soak.rules import LEAST_WINDOWS, WINDOWS, decay, leak, windows
 
 PER_WINDOW = 50
+TRACES = Path(__file__).parents[2] / "benchmarks" / "traces"
 
 
 def held_after(calls_of, windows=20):
@@ -108,6 +114,18 @@ def test_a_decay_that_follows_the_clock_is_explained_and_one_beyond_it_is_not():
     assert decay(following, clocks).explained(0.03)
     assert decay(following, clocks).clock == pytest.approx(-300 / 1980, rel=0.05)
     assert not decay(following * times(0.2) / 100, clocks).explained(0.03)
+
+
+def test_recorded_launches_of_an_h200_never_fail_but_at_the_power_cap_without_a_look_at_the_clock():
+    failed = Counter()
+    with gzip.open(TRACES / "h200-sequential.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for line in map(json.loads, lines):
+            times_ms = np.array(line["ev"])
+            medians = [float(np.median(part)) for part in np.split(times_ms, 20)]
+            failed[line["case"]] += decay(medians, [None] * 20).beyond(0.03)
+
+    assert +failed == {"matmul_8192x8192x4096_bf16": 41}
+    assert len(failed) == 6
 
 
 def test_a_clock_that_is_missing_once_explains_nothing():
