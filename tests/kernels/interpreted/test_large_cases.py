@@ -1,0 +1,69 @@
+"""The slices of `perfci soak` over the ops' own kernels: their large cases shrunk, and so is what counts as large."""
+
+import dataclasses
+import functools
+import importlib
+
+import pytest
+
+from perfci.device import endurance, open_device
+from perfci.soak import Status, Subject, large
+from perfci.worker.soak import as_performance
+
+BEYOND = 1 << 15
+SHRUNK = {"rows": 71, "cols": 1025, "shape": 71_001}
+LARGE = ("broadcast", "bias_relu", "softmax", "layer_norm", "rms_norm", "vector_add", "gelu")
+
+
+def suite_of(op):
+    return importlib.import_module(f"{op}_accuracy").accuracy
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr("perfci.soak.huge.SLICE", 4096)
+    device = open_device("cpu", seed=1)
+
+    def made(op, params, kernel=None):
+        suite = suite_of(op)
+        performance = as_performance(suite, [params])
+        own = endurance.of(device)
+        if kernel is not None:
+            performance = dataclasses.replace(performance, kernel=kernel)
+        subject = Subject(op, performance, params, device, own, 3, True, lambda *_: None, lambda error: {})
+        return large(subject, suite, BEYOND)
+
+    return made
+
+
+def shrunk(op):
+    (params,) = suite_of(op).large_cases
+    return {name: SHRUNK.get(name, value) for name, value in params.items()}
+
+
+@pytest.mark.parametrize("op", LARGE)
+def test_every_large_case_is_past_2_to_the_32_and_its_output_can_be_verified_in_slices(op, run):
+    own = endurance.of(open_device("cpu", seed=1))
+    (params,) = suite_of(op).large_cases
+    assert own.footprint(lambda: suite_of(op).make_inputs(**params, device="cpu", seed=1)) > 2 * (1 << 32)
+
+    found = run(op, shrunk(op))
+
+    assert found.status is Status.PASS, found
+    assert found.numbers["elements"] > 2 * BEYOND
+
+
+@pytest.mark.parametrize("op", LARGE)
+def test_outputs_that_stop_at_the_limit_are_found_in_every_op(op, run):
+    kernel = suite_of(op).kernel
+
+    @functools.wraps(kernel)
+    def stopping(**given):
+        outputs = kernel(**given)
+        first = outputs[0] if isinstance(outputs, tuple) else outputs
+        first.reshape(-1)[BEYOND:] = 7.0
+        return outputs
+
+    found = run(op, shrunk(op), stopping)
+
+    assert found.reason.kind == "soak_large"
