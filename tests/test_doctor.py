@@ -162,7 +162,7 @@ def test_a_place_that_nobody_can_write_is_not_writable_for_root_either():
     assert not is_writable(Path("/sys/perfci"))
 
 
-B2 = Device("npu", "Ascend910B2", "ascend-910b2", driver="25.5.1", runtime="CANN 8.5.0")
+B2 = Device("npu", "Ascend910B2", "ascend910b2", driver="25.5.1", runtime="CANN 8.5.0")
 ASCEND = Facts(
     python="3.11.7",
     packages={"torch": "2.6.0+cpu", "torch-npu": "2.6.0", "triton-ascend": "3.2.0", "numpy": "1.26.4"},

@@ -33,12 +33,6 @@ from perfci.device.tensors import TorchArrays, operator_namespaces
 from perfci.errors import DeviceError
 from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 
-MOST_PROGRAMS = 65535
-"""Programs of one launch at most: triton-ascend refuses more, unless TRITON_ALL_BLOCKS_PARALLEL=1 is set."""
-
-UNIFIED_BYTES = 192 << 10
-"""Memory of a vector core of an Ascend 910B, its unified buffer, from triton-ascend's documentation."""
-
 COPY_BYTES = 1 << 30
 """Size of the copy that measures bandwidth: some times L2."""
 
@@ -270,13 +264,13 @@ def _nothing() -> None:
 
 
 def device_key(name: str) -> str:
-    """Folder name of a model.
+    """Folder name of a model, which is what ops make of its name for their tuned files too.
 
     >>> device_key("Ascend910B2"), device_key("Ascend910_9382"), device_key("910B3")
-    ('ascend-910b2', 'ascend-910-9382', 'ascend-910b3')
+    ('ascend910b2', 'ascend910-9382', 'ascend910b3')
     """
     model = name.strip().lower().removeprefix("ascend")
-    return "-".join(["ascend", *model.replace("_", " ").replace("-", " ").split()])
+    return "ascend" + "-".join(model.replace("_", " ").replace("-", " ").split())
 
 
 def _refuse_unfit(health: str | None) -> None:

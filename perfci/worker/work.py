@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +29,7 @@ from perfci.measure import (
     suspicions,
 )
 from perfci.measure.base import refuse_operators
-from perfci.model import AccuracyCase, Block, Device, Fact, Limits, Reason, Suite
+from perfci.model import AccuracyCase, Block, Fact, Limits, Reason, Suite
 from perfci.spec import Params, Performance, case_id, matches
 from perfci.worker import protocol
 from perfci.worker.load import LoadedOp, call_reason, describe_exception
@@ -250,17 +249,6 @@ class Worker:
         """Digest of the op's tuned file for this device."""
         # A board's slice, or one held to other power, uses its model's file.
         known = (self._folder / "tuned").glob("*.json")
-        fitting = [path for path in known if _is_for(path.stem, self._device.info)]
+        fitting = [path for path in known if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
         path = max(fitting, key=lambda each: len(each.stem), default=None)
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None
-
-
-def _is_for(name: str, device: Device) -> bool:
-    """Whether a tuned file's name is a device's: by its key, or by what the runtime calls the model, as ops see it.
-
-    >>> b2 = Device("npu", "Ascend910B2", "ascend-910b2")
-    >>> _is_for("ascend910b2", b2), _is_for("ascend-910b2", b2), _is_for("ascend910b", b2)
-    (True, True, False)
-    """
-    model = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
-    return any(f"{each}-".startswith(f"{name}-") for each in (device.key, model))

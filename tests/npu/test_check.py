@@ -102,7 +102,7 @@ def test_a_first_check_is_green_and_reports_what_the_chip_and_its_records_tell(n
     assert set(found.told("scale", "accuracy")) == {"PASS"}
     assert set(found.told("scale", "performance")) == {"NEW"}
     told = perfci.load(project / "reports").run.environment
-    assert (told.timer, told.device.kind, told.device.key) == ("activity", "npu", "ascend-910b2")
+    assert (told.timer, told.device.kind, told.device.key) == ("activity", "npu", "ascend910b2")
     assert told.device.driver == "25.2.0"
     assert told.device.runtime == "CANN 8.5.0"
     assert told.packages["triton-ascend"] == "3.2.0"
@@ -215,5 +215,5 @@ def test_doctor_sees_the_chip_its_timer_and_nothing_in_the_way(npu, project):
 
     told = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
     assert [sentence for kind, sentence in told if kind == "problem"] == []
-    for sentence in ("Ascend910B2 (ascend-910b2), driver 25.2.0, CANN 8.5.0.", "Timer: activity."):
+    for sentence in ("Ascend910B2 (ascend910b2), driver 25.2.0, CANN 8.5.0.", "Timer: activity."):
         assert ["ok", sentence] in told

@@ -12,11 +12,11 @@ from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
 from perfci.measure import FIRST_BLOCKS, Opponent
 from perfci.measure.base import InseparableError
-from perfci.model import Device, Suite
+from perfci.model import Suite
 from perfci.spec import Accuracy, Performance
 from perfci.worker.load import LoadedOp
 from perfci.worker.protocol import Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready, Step
-from perfci.worker.work import Worker, _is_for
+from perfci.worker.work import Worker
 
 CASES = [{"rows": 4}, {"rows": 8}]
 
@@ -187,12 +187,3 @@ def test_whoever_takes_turns_is_ended_by_whoever_gives_them(monkeypatch):
     worker(mouth, FakeDevice(FakeSpec(), 1), turns=True, until_s=5.0).measure(right=True)
 
     assert len(said(mouth, Measured)) == 6
-
-
-def test_a_tuned_file_is_found_by_the_devices_key_or_by_what_ops_call_the_model():
-    b2, h200 = Device("npu", "Ascend910B2", "ascend-910b2"), Device("cuda", "NVIDIA H200", "nvidia-h200-450w")
-
-    assert [_is_for(name, b2) for name in ("ascend-910b2", "ascend910b2", "ascend910b", "generic")] == [
-        True, True, False, False,
-    ]  # fmt: skip
-    assert [_is_for(name, h200) for name in ("nvidia-h200", "nvidia-h200-450w", "nvidia-h20")] == [True, True, False]
