@@ -26,6 +26,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], dtype=[torch.float32]),
         *perfci.grid(rows=[131], cols=[61], dtype=DTYPES),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=DTYPES),
+        *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=DTYPES[:1], hidden=[20_000]),
         *perfci.grid(rows=[(), (2, 3), (2, 1, 5)], cols=[100], dtype=[torch.float16, torch.bfloat16]),
         *perfci.grid(rows=[0], cols=[64], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32]),

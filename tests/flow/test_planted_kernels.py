@@ -15,27 +15,13 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 PLANTED = {
     "mask one short": ("broadcast", "(col < cols)[None, :]", "(col < cols - 1)[None, :]"),
-    "mask one too far": ("broadcast", "(col < cols)[None, :]", "(col <= cols)[None, :]"),
-    "row mask one too far": ("bias_relu", "(row < rows)[:, None]", "(row <= rows)[:, None]"),
-    "every program writes the first rows": (
-        "broadcast",
-        "tl.program_id(0).to(tl.int64) * ROWS, rows, step",
-        "tl.program_id(0).to(tl.int64) * 0, rows, step * rows",
-    ),
     "stale output": (
         "bias_relu",
         "    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)\n",
         "    out = _KEPT.setdefault((x.shape, x.dtype), torch.empty(x.shape, dtype=x.dtype, device=x.device))\n",
     ),
-    "sum in half precision": (
-        "matmul",
-        'total = tl.dot(a, b, total, input_precision="ieee")',
-        'total = (total + tl.dot(a, b, input_precision="ieee")).to(out_ptr.dtype.element_ty).to(tl.float32)',
-    ),
-    "no maximum subtracted": ("softmax", "tl.exp(x - tl.max(x, axis=1)[:, None])", "tl.exp(x)"),
-    "output on another device": ("broadcast", "        )\n    return out\n", "        )\n    return out.to('meta')\n"),
-    "NaN swallowed": ("bias_relu", "tl.where(y < 0, 0.0, y)", "tl.where(y > 0, y, 0.0)"),
 }
+"""Many more are in benchmarks/planted.py; these go all the way to a verdict."""
 
 RACE = """
 @triton.jit
