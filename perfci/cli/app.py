@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import perfci
-from perfci.cli.language import Language, choose
+from perfci.cli.options import (
+    HERE,
+    Against,
+    BasePython,
+    Budget,
+    Case,
+    Deadline,
+    DeviceKey,
+    DeviceKind,
+    DeviceOption,
+    Devices,
+    Duel,
+    DuelKind,
+    Format,
+    Html,
+    Lang,
+    Ops,
+    Output,
+    Project,
+    RunFile,
+    Seed,
+    Strict,
+    SuiteKind,
+    SuiteOption,
+    TableFormat,
+    Targets,
+    Threshold,
+    Timer,
+    TimerKind,
+)
 
 app = typer.Typer(
     name="perfci",
@@ -20,174 +48,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="Exit codes: 0 ok, 1 perfci itself failed, 2 the gate failed, 3 only warnings, 129, 130 and 143 stopped.",
 )
-
-
-class DeviceKind(StrEnum):
-    """Where kernels run."""
-
-    AUTO = "auto"
-    CUDA = "cuda"
-    NPU = "npu"
-    CPU = "cpu"
-    FAKE = "fake"
-
-
-class TimerKind(StrEnum):
-    """How launches are timed."""
-
-    AUTO = "auto"
-    ACTIVITY = "activity"
-    EVENT = "event"
-
-
-class SuiteKind(StrEnum):
-    """Which suites run."""
-
-    BOTH = "both"
-    ACCURACY = "accuracy"
-    PERFORMANCE = "performance"
-
-
-class DuelKind(StrEnum):
-    """Which cases are timed beside the base revision."""
-
-    CHANGED = "changed"
-    ALL = "all"
-    NONE = "none"
-
-
-class TableFormat(StrEnum):
-    """How a table is written."""
-
-    CSV = "csv"
-    PARQUET = "parquet"
-
-
-class Format(StrEnum):
-    """Who reads the answer."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-Ops = Annotated[
-    list[str],
-    typer.Option("--op", metavar="OP", show_default="all ops", help="Op to look at; repeat for several."),
-]
-Case = Annotated[
-    str | None,
-    typer.Option(
-        "--case",
-        metavar="GLOB",
-        show_default="all cases",
-        help="Only cases whose id fits, such as 'rows=4096,dtype=float*'.",
-    ),
-]
-DeviceOption = Annotated[
-    DeviceKind, typer.Option("--device", help="Where kernels run; auto takes a GPU if there is one.")
-]
-Budget = Annotated[
-    float,
-    typer.Option("--budget", metavar="S", min=0.01, max=3600, help="Device time a case for the first looks, seconds."),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        "--seed",
-        min=0,
-        max=2**31 - 1,
-        show_default="drawn afresh",
-        help="Repeat a run's inputs; its report names the seed.",
-    ),
-]
-Devices = Annotated[
-    str | None,
-    typer.Option(
-        "--devices",
-        metavar="LIST",
-        show_default="the project's, else one",
-        help="Devices of the host to use side by side: one, all, or indexes such as 0,1.",
-    ),
-]
-Deadline = Annotated[
-    float | None,
-    typer.Option(
-        "--deadline",
-        metavar="S",
-        min=0,
-        max=90 * 24 * 3600,
-        show_default="CI_JOB_TIMEOUT less a reserve, else none",
-        help="Seconds after the job's start by which measuring has to end; 0 for no limit.",
-    ),
-]
-Strict = Annotated[bool, typer.Option("--strict", show_default="off", help="Warnings fail the gate too.")]
-Timer = Annotated[
-    TimerKind, typer.Option("--timer", help="Device activity records or event pairs; auto takes records if it can.")
-]
-SuiteOption = Annotated[SuiteKind, typer.Option("--suite", help="Which of an op's two suites run.")]
-Against = Annotated[
-    str | None,
-    typer.Option(
-        "--against",
-        metavar="REV",
-        show_default="the merge base; on the default branch the baselines' commit",
-        help="Git revision to compare with, case by case and side by side.",
-    ),
-]
-Duel = Annotated[
-    DuelKind,
-    typer.Option("--duel", help="Which cases are timed beside the base: those whose device work changed, all, none."),
-]
-BasePython = Annotated[
-    str | None,
-    typer.Option(
-        "--base-python",
-        metavar="PATH",
-        show_default="the same",
-        help="Interpreter that runs the base: to compare across versions of Triton or CANN.",
-    ),
-]
-Targets = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="LIST",
-        show_default="the project's targets, sm_90 unless set",
-        help="What to compile for without a device, such as sm_80,sm_90,sm_100,gfx942.",
-    ),
-]
-Lang = Annotated[
-    Language | None,
-    typer.Option(
-        "--lang",
-        callback=choose,
-        is_eager=True,
-        expose_value=False,
-        show_default="the project's, else en",
-        help="Language of sentences, tables and the report.",
-    ),
-]
-Output = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
-Html = Annotated[
-    bool,
-    typer.Option("--html", show_default="off", help="Write report.html too: one page that needs no network."),
-]
-Threshold = Annotated[
-    list[str],
-    typer.Option(
-        "--threshold",
-        metavar="KEY=VALUE",
-        show_default="what the files say",
-        help="Judge by this value, such as tau='2 %'; recorded in the run. In CI it can't loosen. Repeat for several.",
-    ),
-]
-DeviceKey = Annotated[
-    str | None,
-    typer.Option("--device", metavar="KEY", show_default="all", help="Folder of the device: nvidia-h200."),
-]
-Project = Annotated[Path, typer.Option("--project", metavar="DIR", help="A folder of the project.")]
-RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run.json, or the folder that holds one.")]
-HERE = Path()
 
 
 @app.callback(invoke_without_command=True)

@@ -9,8 +9,9 @@ import pytest
 import typer.main
 
 from perfci.cli import answers, demo, inits, notes, shards
-from perfci.cli.app import DeviceKind, DuelKind, Format, SuiteKind, TimerKind, app
+from perfci.cli.app import app
 from perfci.cli.main import run
+from perfci.cli.options import DeviceKind, DuelKind, Format, SuiteKind, TimerKind
 from perfci.device import KINDS
 from perfci.model import DuelWhat, Suite
 from perfci.pipeline.rebaseline import Wishes
@@ -46,7 +47,7 @@ def test_all_commands_are_there_with_a_sentence_each(capsys):
     shown = capsys.readouterr().out
 
     names = "check run static selftest compare report accept list show doctor demo init export rebaseline new note"
-    names += " drift boards thresholds tune chain soak"
+    names += " creep drift boards thresholds tune chain soak"
     assert set(COMMANDS) == {*names.split(), "plan", "merge", "history", "site", "again", "propose", "bisect"}
     assert all(name in shown and command.help for name, command in COMMANDS.items())
     assert "2 the gate failed" in shown

@@ -9,8 +9,8 @@ import sys
 import pytest
 import yaml
 
-from perfci.cli.app import DeviceKind
 from perfci.cli.language import Language
+from perfci.cli.options import DeviceKind
 from perfci.scaffold import component
 from tests.pipelines.conftest import COMPONENT, ROOT
 
