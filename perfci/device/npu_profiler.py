@@ -239,5 +239,6 @@ def _found(folder: Path, expected: int) -> list[Row] | Reason:
     seen = sum(row.name == NAME for row in rows)
     if seen != expected:
         return Reason("npu_details_short", {"file": DETAILS, "expected": expected, "seen": seen})
-    copies = [row for path in folder.rglob(TASKS) for row in read_copies(path.read_text(errors="replace"))]
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in folder.rglob(TASKS))
+    copies = [row for text in texts for row in read_copies(text)]
     return rows + copies

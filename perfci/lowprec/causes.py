@@ -63,7 +63,9 @@ def cause(found: StoredTensor) -> Cause:
 def _few_extreme(found: StoredTensor, last: AcceptedStorage | None) -> bool:
     """Few extreme channels, enough to hold all that is clipped, and none of them in the accepted run."""
     channels = found.channels
-    if channels is None or not channels.extreme or (last is not None and last.extreme >= channels.extreme):
+    if channels is None or not channels.count or not channels.extreme:
+        return False
+    if last is not None and last.extreme >= channels.extreme:
         return False
     share = channels.extreme / channels.count
     return share <= FEW and found.clip_ratio <= share

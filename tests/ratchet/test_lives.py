@@ -111,17 +111,3 @@ def test_there_are_live_worlds_of_all_lengths(bench):
 
     assert len(lengths) == 27
     assert min(lengths) < 3 < 40 < max(lengths)
-
-
-def test_the_page_keeps_what_stands_outside_its_marks(bench, tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{bench.ratchet.BEGIN}\nold\n{bench.ratchet.END}\nafter\n", encoding="utf-8")
-
-    bench.ratchet.written(page, "new")
-
-    assert page.read_text(encoding="utf-8").split() == [
-        "before", *bench.ratchet.BEGIN.split(), "new", *bench.ratchet.END.split(), "after",
-    ]  # fmt: skip
-    page.write_text("no marks", encoding="utf-8")
-    with pytest.raises(ValueError, match="lacks the lines"):
-        bench.ratchet.written(page, "new")

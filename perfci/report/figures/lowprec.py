@@ -111,7 +111,7 @@ def _labelled(axis: Axis, label: str) -> Axis:
 
 def _errors(ways: Sequence[StoredTensor]) -> Axis:
     """All errors but the LEFT_OUT least."""
-    found = [each for one in ways for each in (one.histogram, one.accepted) if each and each.counts]
+    found = [each for one in ways for each in (one.histogram, one.accepted) if each and dense(each).any()]
     lows, highs = zip(*(_ends(each) for each in found), strict=True) if found else ((EDGES[0],), (EDGES[-1],))
     high = max(highs)
     low = min(*lows, high / 10**LEAST_DECADES)

@@ -140,7 +140,7 @@ def test_the_fallback_serves_untuned_devices_and_shapes_without_vectors(itemsize
 def test_every_committed_config_fits_its_device(module):
     import _launch
 
-    for path in module.TUNED.glob("*.json"):
+    for path in module.TUNED.glob("nvidia-*.json"):
         limits = _launch.Limits(**_launch._read(path.stem))
         for entry in _launch.tuned(module.TUNED, path.stem):
             config = module.Config(**entry["config"])
@@ -152,7 +152,7 @@ def test_every_committed_config_fits_its_device(module):
 def test_every_committed_file_has_a_config_for_every_shape(module):
     import _launch
 
-    for path in module.TUNED.glob("*.json"):
+    for path in module.TUNED.glob("nvidia-*.json"):
         entries = _launch.tuned(module.TUNED, path.stem)
         assert {entry["itemsize"] for entry in entries if set(entry) == {"itemsize", "config"}} == {2, 4}
 

@@ -44,7 +44,7 @@ def test_rows_are_shared_only_where_processors_would_go_without(op):
 @pytest.mark.parametrize("op", OPS)
 def test_few_rows_are_not_put_into_one_tile(op):
     assert chosen(op, 132, 64).rows == 1
-    assert chosen(op, 10**6, 64).rows > 16
+    assert chosen(op, 10**6, 64).rows >= 16
 
 
 @pytest.mark.parametrize("op", OPS)
