@@ -12,9 +12,11 @@ DEVICES = ("cuda", "npu")
 
 
 def pytest_configure(config):
-    """The time limit of the job that runs the tests is none of the checks that they run."""
+    """The time limit of the job that runs the tests is none of the checks that they run; nor are all of its cores."""
     for name in ("CI_JOB_TIMEOUT", "CI_JOB_STARTED_AT"):
         os.environ.pop(name, None)
+    # As many tests run at a time as there are cores: where each took all of them, they would wait for one another.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_runtest_setup(item):
