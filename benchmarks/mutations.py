@@ -1,6 +1,7 @@
 """Which accuracy suites catch which planted faults: each of `planted.FAULTS` in a copy of the kernels, then its suite.
 
     python benchmarks/mutations.py [--op OP] [--device cpu|cuda] [--workers N] [--out docs/mutations.md]
+    python benchmarks/mutations.py --first     up to the first check that finds a fault, in Triton's interpreter
 
 On the CPU the suites run in Triton's interpreter, which leaves bfloat16 products and races on hardware unchecked. A
 fault is caught where its op is WRONG or raises; what slips through is listed first, and the exit code is 1 then. Ops
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -18,12 +20,16 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from planted import FAULTS, Fault
 from tables import Marks, table
+
+if TYPE_CHECKING:
+    from perfci.verify import Check
 
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 MARKS = Marks("benchmarks/mutations.py")
@@ -61,13 +67,14 @@ def suite(op: str, fault: Fault | None, device: str, case: str | None = None) ->
         return _read(json.loads((project / "reports" / "run.json").read_text(encoding="utf-8")))
 
 
-def copied(project: Path, fault: Fault | None) -> None:
+def copied(project: Path, fault: Fault | None) -> Path:
     """All kernels, since ops import what they share and one another; baselines and thresholds are left behind."""
     shutil.copytree(KERNELS, project / "kernels", ignore=shutil.ignore_patterns("__pycache__", ".ruff_cache"))
     (project / "pyproject.toml").write_text("[tool.perfci]\n", encoding="utf-8")
     if fault is not None:
         path = project / "kernels" / fault.path
         path.write_text(fault.planted(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return project
 
 
 def _read(run: dict) -> Caught:
@@ -82,18 +89,72 @@ def _read(run: dict) -> Caught:
     return Caught(len(checks), sum(reasons.values()), tuple(reasons.most_common()), first)
 
 
+# --- up to the first finding ------------------------------------------------------------------------------------------
+
+
+def first(fault: Fault, folder: Path) -> Caught:
+    """What finds a fault first, with the checks tried until then; `folder` gets a copy of the kernels.
+
+    In this process, which has to have begun with TRITON_INTERPRET=1. The checks that the fault names are tried first.
+    """
+    from perfci.device import open_device
+    from perfci.verify import checks, verify
+    from perfci.worker.load import describe_exception, load_op
+
+    project, tried = copied(folder, fault), 0
+    op, device = project / "kernels" / fault.op, open_device("cpu", seed=1)
+    names = {path.stem for path in op.parent.rglob("*.py")} | {path.name for path in op.parent.iterdir()}
+    _forget(names)
+    try:
+        suite = load_op(fault.op, op, op.parent).accuracy
+        for check in sorted(checks(suite, 1, None), key=lambda check: not _shows(fault, check)):
+            tried += 1
+            found = verify(suite, device, check, lambda error: describe_exception(error, op))
+            if found.failure is not None:
+                where = f"{found.case}, {check.values}, {check.layout}"
+                return Caught(tried, 1, ((found.failure.kind, 1),), where)
+    finally:
+        _forget(names)
+    return Caught(tried, 0, (), None)
+
+
+def _shows(fault: Fault, check: Check) -> bool:
+    """Whether the fault is expected to show in this check."""
+    from perfci.spec import matches
+
+    expected = fault.case is not None or fault.values is not None
+    return expected and matches(check.case, fault.case) and fault.values in {None, check.values}
+
+
+def _forget(names: set[str]) -> None:
+    """Modules of one copy are not those of the next."""
+    for module in [each for each in sys.modules if each.split(".")[0] in names]:
+        del sys.modules[module]
+
+
+def _alone(fault: Fault) -> Caught:
+    with tempfile.TemporaryDirectory(prefix="perfci-mutation-") as name:
+        return first(fault, Path(name))
+
+
+def firsts(faults: Sequence[Fault], workers: int) -> list[Caught]:
+    os.environ |= {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}  # read when the processes import Triton and torch
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(_alone, faults))
+
+
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def tables(rows: Sequence[tuple[Fault, Caught]], device: str) -> str:
+def tables(rows: Sequence[tuple[Fault, Caught]], how: str) -> str:
     missed = [(fault, found) for fault, found in rows if not found.anything]
-    head = f"{len(rows) - len(missed)} of {len(rows)} faults caught, {device}."
+    head = f"{len(rows) - len(missed)} of {len(rows)} faults caught, {how}."
     kinds = Counter(fault.kind for fault, _ in rows)
     caught = Counter(fault.kind for fault, found in rows if found.anything)
     by_kind = table(("kind", "planted", "caught"), [(kind, many, caught[kind]) for kind, many in sorted(kinds.items())])
     ordered = sorted(rows, key=lambda row: row[1].anything)
     each = table(
-        ("op", "fault", "checks that fail", "how", "first"),
+        ("op", "fault", "checks that fail, of those tried", "how", "first"),
         [
             (f"`{fault.op}`", fault.name, f"{found.failed} of {found.checks}", _how(found), _first(found))
             for fault, found in ordered
@@ -127,18 +188,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--op", action="append", help="only this op's faults; may be given several times")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--first", action="store_true", help="only up to the first check that finds a fault")
     parser.add_argument("--workers", type=int, default=2, help="suites at a time")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks")
     options = parser.parse_args(arguments)
     faults = [fault for fault in FAULTS if not options.op or fault.op in options.op]
+    if options.first:
+        rows = list(zip(faults, firsts(faults, options.workers), strict=True))
+        return _told(tables(rows, "in Triton's interpreter, up to the first check that finds each"), rows, options.out)
     with ThreadPoolExecutor(options.workers) as pool:
         if failing := untouched((fault.op for fault in faults), options.device, pool):
             print(f"Without any fault these fail, so nothing can be said: {', '.join(failing)}", file=sys.stderr)
             return 1
         rows = list(zip(faults, pool.map(lambda fault: suite(fault.op, fault, options.device), faults), strict=True))
-    text = tables(rows, options.device)
-    if options.out:
-        MARKS.written(options.out, text)
+    return _told(tables(rows, f"device {options.device}, whole suites"), rows, options.out)
+
+
+def _told(text: str, rows: Sequence[tuple[Fault, Caught]], page: Path | None) -> int:
+    if page:
+        MARKS.written(page, text)
     print(text)
     return 0 if all(found.anything for _, found in rows) else 1
 

@@ -430,6 +430,7 @@ FAULTS = (
         "no maximum subtracted",
         "top = tl.maximum(tl.max(x, axis=1), LEAST)",
         "top = tl.maximum(tl.max(x, axis=1) * 0.0, LEAST)",
+        case="cols=60",
         values="large",
     ),
     Fault(
@@ -456,10 +457,10 @@ FAULTS = (
     ),
     Fault(
         "cross_entropy",
-        "mask",
-        "a target that is no class reads beyond",
-        "inside = (label >= 0) & (label < cols)",
-        "inside = label < cols",
+        "stride",
+        "the target's logit by the wrong stride",
+        "row * row_stride + label * col_stride",
+        "row * row_stride + label",
     ),
     # --- conv2d ---
     Fault(
