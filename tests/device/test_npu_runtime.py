@@ -40,7 +40,8 @@ class Npu(SimpleNamespace):
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """Put a torch_npu in place, or an error in the place of its import; and the device files of a machine."""
-    monkeypatch.delenv(AUTOLOAD, raising=False)
+    monkeypatch.setenv(AUTOLOAD, "1")  # so that what the code sets is undone, even where the name was not there
+    monkeypatch.delenv(AUTOLOAD)
     monkeypatch.setattr(npu_runtime, "installed", lambda names: {})
 
     def make(npu=None, error=None, versions=None, nodes=(), is_installed=True):

@@ -88,7 +88,8 @@ def environment(folder: Path) -> dict[str, str]:
     _distribution(site, "triton-ascend", ASCEND, "[triton.backends]\nascend = npu_triton\n")
     toolkit = _toolkit(folder)
     path = os.pathsep.join([str(library()), str(HERE / "site"), str(site)])
-    passed = {name: value for name, value in os.environ.items() if not name.startswith(("CI_", "TRITON_", "ASCEND_"))}
+    others = ("CI_", "TRITON_", "ASCEND_", "TORCH_")
+    passed = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     return passed | {
         "PYTHONPATH": path,
         "PATH": os.pathsep.join([str(HERE / "bin"), os.environ.get("PATH", "")]),
