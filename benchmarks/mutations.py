@@ -1,7 +1,7 @@
 """Which accuracy suites catch which planted faults: each of `planted.FAULTS` in a copy of the kernels, then its suite.
 
     python benchmarks/mutations.py [--op OP] [--device cpu|cuda] [--workers N] [--out docs/mutations.md]
-    python benchmarks/mutations.py --first     up to the first check that finds a fault, in Triton's interpreter
+    python benchmarks/mutations.py --first     up to the first check that finds a fault
 
 On the CPU the suites run in Triton's interpreter, which leaves bfloat16 products and races on hardware unchecked. A
 fault is caught where its op is WRONG or raises; what slips through is listed first, and the exit code is 1 then. Ops
@@ -22,6 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,21 +95,22 @@ def _read(run: dict) -> Caught:
 # --- up to the first finding ------------------------------------------------------------------------------------------
 
 
-def first(fault: Fault, folder: Path) -> Caught:
+def first(fault: Fault, folder: Path, device: str = "cpu") -> Caught:
     """What finds a fault first, with the checks tried until then; `folder` gets a copy of the kernels.
 
-    In this process, which has to have begun with TRITON_INTERPRET=1. The checks that the fault names are tried first.
+    In this process, which for "cpu" has to have begun with TRITON_INTERPRET=1. The checks that the fault names are
+    tried first.
     """
     from perfci.device import open_device
 
     project = copied(folder, fault)
-    op, device = project / "kernels" / fault.op, open_device("cpu", seed=1)
+    op, opened = project / "kernels" / fault.op, open_device(device, seed=1)
     names = {path.stem for path in op.parent.rglob("*.py")} | {path.name for path in op.parent.iterdir()}
     _forget(names)
     # What numpy warns of is no finding, and under pytest it would be raised and look like one.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _searched(fault, op, device, names)
+        return _searched(fault, op, opened, names)
 
 
 def _searched(fault: Fault, op: Path, device: Accelerator, names: set[str]) -> Caught:
@@ -143,15 +145,30 @@ def _forget(names: set[str]) -> None:
         del sys.modules[module]
 
 
-def _alone(fault: Fault) -> Caught:
+def _alone(fault: Fault, device: str) -> Caught:
     with tempfile.TemporaryDirectory(prefix="perfci-mutation-") as name:
-        return first(fault, Path(name))
+        return first(fault, Path(name), device)
 
 
-def firsts(faults: Sequence[Fault], workers: int) -> list[Caught]:
-    os.environ |= {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}  # read when the processes import Triton and torch
+def firsts(faults: Sequence[Fault], workers: int, device: str) -> list[Caught]:
+    os.environ["OMP_NUM_THREADS"] = "1"  # both are read when the processes import Triton and torch
+    if device != "cpu":
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(lambda fault: _own_process(fault, device), faults))
+    os.environ["TRITON_INTERPRET"] = "1"
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(_alone, faults))
+        return list(pool.map(_alone, faults, [device] * len(faults)))
+
+
+def _own_process(fault: Fault, device: str) -> Caught:
+    """A kernel that leaves its memory spoils the device's context for whatever comes after it in the process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            found = pool.submit(_alone, fault, device).result()
+        except BrokenProcessPool:
+            found = Caught(1, 1, (("process_died", 1),), None)
+    print(f"{fault.op}: {fault.name}: {_how(found)}", file=sys.stderr, flush=True)
+    return found
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -205,8 +222,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     faults = [fault for fault in FAULTS if not options.op or fault.op in options.op]
     if options.first:
-        rows = list(zip(faults, firsts(faults, options.workers), strict=True))
-        return _told(tables(rows, "in Triton's interpreter, up to the first check that finds each"), rows, options.out)
+        rows = list(zip(faults, firsts(faults, options.workers, options.device), strict=True))
+        where = "in Triton's interpreter" if options.device == "cpu" else f"compiled, device {options.device}"
+        return _told(tables(rows, f"{where}, up to the first check that finds each"), rows, options.out)
     with ThreadPoolExecutor(options.workers) as pool:
         if failing := untouched((fault.op for fault in faults), options.device, pool):
             print(f"Without any fault these fail, so nothing can be said: {', '.join(failing)}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Faults planted in kernels: what people and generators get wrong, each as an exact edit of one of the op's files.
 
 `before` stands in the file as often as `times` says, so that a kernel that changes takes its faults with it
-(tests/test_mutations.py holds them to that).
+(tests/kernels/interpreted/test_faults.py holds them to that).
 """
 
 from __future__ import annotations
