@@ -220,7 +220,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2, help="suites at a time")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks")
     options = parser.parse_args(arguments)
-    faults = [fault for fault in FAULTS if not options.op or fault.op in options.op]
+    faults = [
+        fault
+        for fault in FAULTS
+        if (not options.op or fault.op in options.op) and not (fault.interpreted and options.device != "cpu")
+    ]
     if options.first:
         rows = list(zip(faults, firsts(faults, options.workers, options.device), strict=True))
         where = "in Triton's interpreter" if options.device == "cpu" else f"compiled, device {options.device}"

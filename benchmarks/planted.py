@@ -25,6 +25,8 @@ class Fault:
     file: str | None = None
     """Below kernels/; the op's own `_triton` file where None."""
     times: int = 1
+    interpreted: bool = False
+    """Stands in what only Triton's interpreter runs: compiled, it is no fault."""
 
     @property
     def path(self) -> str:
@@ -203,6 +205,7 @@ FAULTS = (
         "    if values.dtype == tl.float8e5:",
         "    if values.dtype == values.dtype:\n        return wide\n    if values.dtype == tl.float8e5:",
         values="nan",
+        interpreted=True,
     ),
     # --- attention ---
     Fault(
@@ -256,9 +259,8 @@ FAULTS = (
         "attention",
         "grouped heads",
         "key heads in turn, not in groups",
-        "batch, head // group, first, queries",
-        "batch, head % (heads // group), first, queries",
-        times=3,
+        "batch, head // group, place, queries",
+        "batch, head % (heads // group), place, queries",
         case="key_heads=2",
     ),
     Fault(
@@ -284,6 +286,39 @@ FAULTS = (
         "sum of exponentials in half",
         "total = total * fade + tl.sum(p, 1)",
         "total = (total * fade + tl.sum(p, 1)).to(tl.float16).to(tl.float32)",
+    ),
+    Fault(
+        "attention",
+        "rescaling",
+        "parts put together without their maxima",
+        "weight = tl.exp2((tile_top - shift[None, :]) * scale)",
+        "weight = tl.where(inside, 1.0, 0.0)",
+        case="keys=600",
+    ),
+    Fault(
+        "attention",
+        "mask",
+        "the last part, shorter than the others, left out",
+        "return Parts(_launch.tiles(keys, size), size)",
+        "return Parts(max(keys // size, 1), size)",
+        case="keys=600",
+    ),
+    Fault(
+        "attention",
+        "mask",
+        "a last tile that the mask shows in part not walked",
+        "return first // STEP * STEP, last",
+        "return first // STEP * STEP, last // STEP * STEP",
+        file=_SHARED,
+        case="keys=600,*,padded=True",
+    ),
+    Fault(
+        "attention",
+        "dropout",
+        "heads of a group drop the same weights",
+        "which * group + row // queries, batch",
+        "which * group, batch",
+        case="keys=530",
     ),
     # --- attention_backward ---
     Fault(
@@ -502,6 +537,30 @@ FAULTS = (
         "total += tl.load(bias + col * bias_step, mask=col < outputs, other=0.0).to(tl.float32)[None, :]",
         "total += 2 * tl.load(bias + col * bias_step, mask=col < outputs, other=0.0).to(tl.float32)[None, :]",
         case="bias=True",
+    ),
+    Fault(
+        "conv2d",
+        "stride",
+        "places before the edge truncated, not floored",
+        "return (place % STEP + STEP) % STEP",
+        "return place % STEP",
+        case="channels=32,stride=2",
+    ),
+    Fault(
+        "conv2d",
+        "stride",
+        "row and column of a stride exchanged",
+        "[image, row_at, row_in, col_at, col_in * NEXT + channel]",
+        "[image, row_at, col_in, col_at, row_in * NEXT + channel]",
+        case="channels=32,stride=2",
+    ),
+    Fault(
+        "conv2d",
+        "epilogue",
+        "both halves of a tile at the first one's place",
+        "image + BOX_N - HALF_N, high + BOX_H - HALF_H, wide + BOX_W - HALF_W, col,",
+        "image, high, wide, col,",
+        case="channels=64,last=False",
     ),
     Fault(
         "conv2d",
