@@ -2,7 +2,7 @@
 
 import perfci
 import torch
-from cross_entropy_baseline import cross_entropy as reference, make_inputs
+from cross_entropy_baseline import cross_entropy, make_inputs
 from cross_entropy_triton import cross_entropy as kernel
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -17,6 +17,27 @@ def cases(rows, cols, reduction, smoothing, ignored=(0.2,), dtype=(torch.float32
     )  # fmt: skip
 
 
+def reference(x, target, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    """As the op is defined: NaN for a target that is no class, where PyTorch stops the device."""
+    strays = ((target < 0) | (target >= x.shape[-1])) & (target != ignore_index)
+    loss = cross_entropy(x, target.masked_fill(strays, 0), ignore_index, reduction, label_smoothing)
+    return loss.masked_fill(strays if loss.ndim else strays.any(), float("nan"))
+
+
+def inputs(strays=False, **case):
+    """As the baseline makes them; `strays` puts targets just outside the classes, and far."""
+    made = make_inputs(**case)
+    if strays:
+        cols, target = case["cols"], made["target"]
+        for place, label in enumerate((-1, cols, -cols, 2 * cols)):
+            target[place + 1 :: 6] = label
+    return made
+
+
+def strays(**lists):
+    return [{**case, "strays": True} for case in cases(reduction=["none"], ignored=[0.2], **lists)]
+
+
 def tensors(device, x_shape, target_shape, dtype=torch.int64, **options):
     x, target = torch.zeros(x_shape, device=device), torch.zeros(target_shape, dtype=dtype, device=device)
     return {"x": x, "target": target, **options}
@@ -25,7 +46,7 @@ def tensors(device, x_shape, target_shape, dtype=torch.int64, **options):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=inputs,
     cases=(
         *cases(rows=[13], cols=[1, 1023, 1024, 1025], reduction=["none"], smoothing=[0.0], ignored=[0.0]),
         *cases(rows=[131], cols=[61], reduction=REDUCTIONS, smoothing=[0.0, 0.1]),
@@ -36,6 +57,8 @@ accuracy = perfci.Accuracy(
         *cases(rows=[()], cols=[100], reduction=["mean"], smoothing=[0.0, 1.0], ignored=[0.0], dtype=[torch.bfloat16]),
         *cases(rows=[7], cols=[3], reduction=REDUCTIONS, smoothing=[0.0], ignored=[1.0], dtype=[torch.float16]),
         *cases(rows=[0], cols=[64], reduction=REDUCTIONS, smoothing=[0.0], dtype=[torch.bfloat16]),
+        *strays(rows=[131], cols=[61], smoothing=[0.0, 0.1]),
+        *strays(rows=[7], cols=[LONG], smoothing=[0.1]),
     ),
     probe_cases=(
         *cases(rows=[33], cols=[100], reduction=["none"], smoothing=[0.1], dtype=DTYPES),
