@@ -362,11 +362,18 @@ class _Measured(_Search):
         self._rounds: dict[str, int] = {}
 
     def _quietly(self, params: Params) -> None:
-        inputs = bound_inputs(self.suite, params, self._device.arrays.device, self.job.seed)
+        inputs = self._made_inputs(params)
         try:
             self.suite.kernel(**inputs)
         except Exception as error:
             self._refuse_lost(error)
+
+    def _made_inputs(self, params: Params) -> Mapping[str, Any]:
+        try:
+            return bound_inputs(self.suite, params, self._device.arrays.device, self.job.seed)
+        except Exception as error:
+            facts = {"op": self.op, "case": case_id(params), "device": self._device.info.name}
+            raise UsageError("tune_inputs_raised", **facts, **describe_exception(error, self.folder)) from error
 
     def try_batch(self, regime: Regime, configs: Sequence[Config | None], stage: str) -> None:
         working: dict[str, tuple[Config | None, CompiledKernel | None]] = {}

@@ -327,6 +327,17 @@ def test_an_op_that_never_asks_for_its_file_is_told_to(project):
     assert "blur never asks for a tuned file" in project.refused()
 
 
+def test_inputs_that_cannot_be_made_on_the_device_are_told_in_one_sentence(project):
+    baseline = project.folder / "blur_baseline.py"
+    made = "    return {"
+    baseline.write_text(baseline.read_text().replace(made, f"    raise RuntimeError(device + '?')\n{made}"))
+
+    said = project.refused()
+
+    assert "make_inputs of blur raised RuntimeError at rows=4 on Fake One: " in said
+    assert "? (blur_baseline.py:9)." in said
+
+
 def test_an_op_that_is_wrong_as_it_is_today_is_not_tuned(project):
     accuracy = project.folder / "blur_accuracy.py"
     accuracy.write_text(accuracy.read_text().replace("rows=[4, 16]", "rows=[4, 5, 16]"))
