@@ -25,6 +25,7 @@ def wrong(x=(2, 4, 8, 8), weight=(6, 4, 3, 3), dtype=torch.float32, **others):
 
 ASKEW = {"stride": [(2, 1)], "padding": [(0, 2)], "dilation": [(1, 2)]}
 TURNED = {"stride": [(1, 3)], "padding": [(2, 1)], "dilation": [(2, 1)]}
+ASIDE = {"stride": [(1, 4)], "padding": [(2, 3)], "dilation": [(2, 3)]}
 ORDERS = {"last": [False, True]}
 FINISHED = {"bias": [True], "activation": ["relu"]}
 
@@ -41,6 +42,9 @@ accuracy = perfci.Accuracy(
         *shapes(1, 32, 16, size=[(7, 8)], taps=[(2, 3)], dtype=LOW, last=[True], **TURNED),
         *shapes(3, 64, 72, size=[(5, 7)], taps=[(3, 2)], dtype=LOW, last=[False], padding=[(2, 1)], dilation=[(1, 2)]),
         *shapes(1, 96, 33, size=[(4, 5)], taps=[(1, 3)], dtype=LOW, last=[True], padding=[1]),
+        *shapes(2, 32, 40, size=[(8, 6)], taps=[3], dtype=LOW, last=[True], stride=[2], padding=[1]),
+        *shapes(1, 64, 9, size=[(6, 9)], taps=[(2, 3)], dtype=LOW, last=[False], stride=[(2, 3)], padding=[(1, 2)]),
+        *shapes(1, 32, 16, size=[(7, 8)], taps=[(2, 3)], dtype=LOW, last=[True], **ASIDE),
         *shapes(3, 32, 40, size=[(7, 6)], taps=[1], dtype=LOW, last=[True], stride=[1, (2, 3)]),
         *shapes(2, 7, 9, size=[(7, 6)], taps=[1], dtype=DTYPES[:1], last=[False], stride=[(2, 3)]),
         *shapes(1, 3, 16, size=[(9, 11)], taps=[7], dtype=LOW, last=[True], stride=[2], padding=[3]),

@@ -9,6 +9,7 @@ from conv2d_triton import (
     _flattened,
     _has_box,
     _product,
+    _thinned,
     channels_last,
     check,
     conv2d,
@@ -64,13 +65,13 @@ def _boxes(x, weight, bias, shape: Shape, limits: _launch.Limits, how):
     described = x.dtype is not torch.float32 and _tma.available(limits, _columns_kernel)
     if described and x.numel():
         inner, factors = packed(x, dense=False, limits=limits), packed(weight, dense=True, limits=limits)
-        inner, flat = _flattened(inner, shape._replace(channels=inner.shape[3]))
+        inner, flat = _flattened(*_thinned(inner, shape._replace(channels=inner.shape[3])))
         described = _has_box(inner, factors, flat)
     if not described:
         raise ValueError(
             "conv2d_step: variant boxes needs a device with tensor descriptors, Triton 3.4 or newer, float16 or "
-            f"bfloat16, stride 1 and channels in multiples of 32, but x is {x.dtype} {tuple(x.shape)} on {x.device} "
-            f"with stride {how[0]}. Use pointers, which needs none"
+            "bfloat16, channels in multiples of 32, and a height and a width that the stride divides, but x is "
+            f"{x.dtype} {tuple(x.shape)} on {x.device} with stride {how[0]}. Use pointers, which needs none"
         )
     return conv2d(x, weight, bias, *how)
 

@@ -1,8 +1,8 @@
 """conv2d: a product of matrices that is never written out: pixels by (kernel row, kernel column, channel) by outputs.
 
 Channels lie innermost in that order, so that channels-last tensors are copied in runs of whole channels: by descriptor,
-whose tile is a box of pixels and which fills in the padding itself, where the stride is 1; else through pointers. Which
-configuration serves which shape stands in `tuned/<device key>.json`.
+whose tile is a box of pixels and which fills in the padding itself, where the strides divide the sides of x; else
+through pointers. Which configuration serves which shape stands in `tuned/<device key>.json`.
 """
 
 import functools
@@ -28,7 +28,7 @@ VECTOR = 8
 """16-bit values of one access of 16 bytes. Channels are padded to a multiple of it; to HALF where there are no more."""
 HALF = 4
 WIDEST_BY_THREADS = 128
-"""Outputs of a tile that no descriptor writes: the addresses of a wider one spill registers."""
+"""Outputs of a tile that no descriptor writes: addresses spill registers, of a tile stored as a whole as well."""
 LEAST_TMA_CHANNELS = 32
 """A run of fewer channels, 64 bytes, would leave a descriptor's copies mostly empty."""
 
@@ -68,13 +68,16 @@ class Shape(NamedTuple):
 def choose_config(shape: Shape, itemsize: int, limits: _launch.Limits, box: bool = False) -> Config:
     """The first entry of the device's tuned file whose bounds hold the shape; nothing is ever tuned here.
 
-    `box`: the pixels can be copied by descriptor; such calls get the entries with `box`, and no others do. Where the
-    channels are no multiple of `block_k`, calls with a box get the largest one that divides them.
+    `box`: the pixels can be copied by descriptor; such calls get the entries with `box`, and no others do. Entries with
+    `strided` are for calls with a stride alone, or for those without one where it is false. Where the channels are no
+    multiple of `block_k`, calls with a box get the largest one that divides them.
     """
     size = {"pixels": shape.pixels, "outputs": shape.outputs, "terms": shape.terms}
+    strided = shape[9:11] != (1, 1)
     chosen = FALLBACK_TMA if box else FALLBACK[itemsize]
     for entry in _launch.tuned(TUNED, limits.key):
         fits = all(size[side] <= entry.get(f"{side}_max", size[side]) for side in size)
+        fits = fits and entry.get("strided", strided) == strided
         if fits and entry["itemsize"] == itemsize and entry.get("box", False) == box:
             chosen = Config(**entry["config"])
             break
@@ -279,7 +282,7 @@ def _product(
     if tma and _has_box(flat_x, weight, flat_shape):
         config = choose_config(flat_shape, 2, limits, True)
         if not last or shape.outputs % VECTOR:
-            config = config._replace(block_n=min(config.block_n, WIDEST_BY_THREADS))
+            config = config._replace(block_n=min(config.block_n, WIDEST_BY_THREADS), split=2)
         return by_box(flat_x, weight, bias, out, flat_shape, activation, last, config, limits)
     config = choose_config(shape, x.element_size(), limits)
     return by_pointers(x, weight, bias, out, shape, activation, last, config, limits, tma)
@@ -304,17 +307,31 @@ def _flattened(x: torch.Tensor, shape: Shape) -> tuple[torch.Tensor, Shape]:
 
 
 def _has_box(x: torch.Tensor, weight: torch.Tensor, shape: Shape) -> bool:
-    """Whether both can be copied by descriptor: pixels in boxes, which knows no stride, and channels in whole tiles."""
-    if x.element_size() != 2 or (shape.stride_high, shape.stride_wide) != (1, 1) or shape.pixels >= _tma.FARTHEST:
+    """Whether both can be copied by descriptor: pixels in boxes, and channels in whole tiles."""
+    if x.element_size() != 2 or x.data_ptr() % _tma.ALIGNMENT or shape.pixels >= _tma.FARTHEST:
         return False
-    return shape.channels % LEAST_TMA_CHANNELS == 0 and _describable(x) and _matrix(weight) is not None
+    fits = shape.channels % LEAST_TMA_CHANNELS == 0 and _sides(x.shape, x.stride(), shape[9:11]) is not None
+    return fits and _matrix(weight) is not None
 
 
-def _describable(x: torch.Tensor) -> bool:
-    """As `_tma.dense_side`, of more sides than two; packed tensors lie along their last side."""
-    steps = [step * x.element_size() for step in x.stride()[:3]]
-    aligned = x.data_ptr() % _tma.ALIGNMENT == 0 and max(x.shape) < _tma.FARTHEST
-    return aligned and all(0 < step < _tma.LONGEST_STRIDE and step % _tma.ALIGNMENT == 0 for step in steps)
+@functools.lru_cache(maxsize=4096)
+def _sides(
+    sizes: tuple[int, ...], steps: tuple[int, ...], strides: tuple[int, int]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Sizes and strides of the descriptor of a packed 16-bit x; None where none fits, as `_tma.dense_side`.
+
+    With a stride: (images, rows / stride, row of a stride, columns / stride, columns of a stride and their channels).
+    All that one place of the kernel meets lies at one row and column of a stride, so that a box of it has no gaps. What
+    is beyond an edge is read as 0 only where strides divide the sides: the last row of a stride would begin elsewhere.
+    """
+    if strides != (1, 1):
+        (images, high, wide, channels), (image, row, col, unit), (down, right) = sizes, steps, strides
+        if high % down or wide % right:
+            return None
+        sizes = images, high // down, down, wide // right, (right - 1) * col + channels
+        steps = image, row * down, row, col * right, unit
+    aligned = all(0 < 2 * step < _tma.LONGEST_STRIDE and 2 * step % _tma.ALIGNMENT == 0 for step in steps[:-1])
+    return (sizes, steps) if aligned and max(sizes) < _tma.FARTHEST else None
 
 
 def _matrix(weight: torch.Tensor) -> torch.Tensor | None:
@@ -323,10 +340,10 @@ def _matrix(weight: torch.Tensor) -> torch.Tensor | None:
     return matrix if matrix is not None and _tma.dense_side(matrix) == 1 else None
 
 
-def _described(x: torch.Tensor, block: list[int]):
-    """A descriptor of boxes of x; without TensorDescriptor's own checks, as `_tma.descriptor`."""
+def _described(base: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], block: list[int]):
+    """A descriptor of boxes; without TensorDescriptor's own checks, as `_tma.descriptor`."""
     made = _tma.TensorDescriptor.__new__(_tma.TensorDescriptor)
-    made.base, made.shape, made.strides, made.block_shape = x, [*x.shape], [*x.stride()], block
+    made.base, made.shape, made.strides, made.block_shape = base, [*sizes], [*strides], block
     return made
 
 
@@ -341,6 +358,14 @@ def box(images: int, high: int, wide: int, pixels: int) -> tuple[int, int, int]:
     boxes = [(pixels // (row * col), row, col) for row in sides for col in sides if row * col <= pixels]
     covered = {each: _cover((images, high, wide), each) for each in boxes}
     return min(boxes, key=lambda each: (covered[each], -each[2], -each[1]))
+
+
+def _part(tile: tuple[int, int, int], split: int) -> tuple[int, int, int]:
+    """The box that a tile is stored in: all of it, or half along its first side of several pixels."""
+    images, high, wide = tile
+    if images > 1:
+        return images // split, high, wide
+    return (1, high // split, wide) if high > 1 else (1, 1, wide // split)
 
 
 def _cover(sizes: tuple[int, ...], blocks: tuple[int, ...]) -> int:
@@ -361,7 +386,11 @@ def by_box(
     config: Config,
     limits: _launch.Limits,
 ) -> torch.Tensor:
-    """The convolution of packed tensors, copied by descriptor."""
+    """The convolution of packed tensors, copied by descriptor.
+
+    Weights are the product's left side. Triton multiplies one that was reshaped, as a box of pixels is, from registers,
+    and loads the next into them while it may still be read; a right side is multiplied where the copy has put it.
+    """
     tile = box(shape.images, shape.out_high, shape.out_wide, config.block_m)
     tiles_m = _cover((shape.images, shape.out_high, shape.out_wide), tile)
     tiles = tiles_m * _launch.tiles(shape.outputs, config.block_n)
@@ -369,15 +398,19 @@ def by_box(
     by_tma = last and shape.outputs % VECTOR == 0 and out.data_ptr() % _tma.ALIGNMENT == 0
     target = out
     if by_tma:
-        rows = out.permute(0, 2, 3, 1).view(shape.images, shape.out_high, shape.out_wide, shape.outputs)
-        target = _described(rows, [*tile, config.block_n // config.split])
+        sizes = shape.images, shape.out_high, shape.out_wide, shape.outputs
+        steps = sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1
+        target = _described(out, sizes, steps, [*_part(tile, config.split), config.block_n])
+    strided = shape[9:11] != (1, 1)
+    block = [*tile[:2], 1, tile[2], config.block_k] if strided else [*tile, config.block_k]
     with _launch.on(x.device):
         _box_kernel[(programs,)](
-            _described(x, [*tile, config.block_k]),
+            _described(x, *_sides(x.shape, x.stride(), shape[9:11]), block),
             _tma.descriptor(_matrix(weight), 1, config.block_n, config.block_k), target, bias,
             0 if bias is None else bias.stride(0), tiles, tiles_m, shape.images, shape.out_high, shape.out_wide,
             shape.outputs, *shape[11:], CHANNELS=shape.channels, TAPS=shape.taps_high * shape.taps_wide,
-            TAPS_WIDE=shape.taps_wide, BOX_N=tile[0], BOX_H=tile[1], BOX_W=tile[2], BLOCK_N=config.block_n,
+            TAPS_WIDE=shape.taps_wide, DOWN=shape.stride_high, RIGHT=shape.stride_wide,
+            NEXT=x.stride(2) if strided else 0, BOX_N=tile[0], BOX_H=tile[1], BOX_W=tile[2], BLOCK_N=config.block_n,
             BLOCK_K=config.block_k, GROUP_M=config.group_m, SPLIT=config.split, FLATTEN=config.flatten, TMA_OUT=by_tma,
             LAST=last, RELU=activation == "relu", LOOP=programs < tiles,
             num_warps=config.warps, num_stages=config.stages,
@@ -447,22 +480,23 @@ def _reach(tensor: torch.Tensor) -> int:
 def _box_kernel(
     x, weight, out, bias, bias_step, tiles, tiles_m, images, out_high, out_wide, outputs,
     pad_high, pad_wide, apart_high, apart_wide,
-    CHANNELS: tl.constexpr, TAPS: tl.constexpr, TAPS_WIDE: tl.constexpr, BOX_N: tl.constexpr, BOX_H: tl.constexpr,
-    BOX_W: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT: tl.constexpr,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, TAPS_WIDE: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr,
+    NEXT: tl.constexpr, BOX_N: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT: tl.constexpr,
     FLATTEN: tl.constexpr, TMA_OUT: tl.constexpr, LAST: tl.constexpr, RELU: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
     if LOOP:
         for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
             _box_tile(
                 x, weight, out, bias, bias_step, tile, tiles_m, images, out_high, out_wide, outputs,
-                pad_high, pad_wide, apart_high, apart_wide, CHANNELS, TAPS, TAPS_WIDE, BOX_N, BOX_H, BOX_W,
-                BLOCK_N, BLOCK_K, GROUP_M, SPLIT, TMA_OUT, LAST, RELU,
+                pad_high, pad_wide, apart_high, apart_wide, CHANNELS, TAPS, TAPS_WIDE, DOWN, RIGHT, NEXT,
+                BOX_N, BOX_H, BOX_W, BLOCK_N, BLOCK_K, GROUP_M, SPLIT, TMA_OUT, LAST, RELU,
             )  # fmt: skip
     else:
         _box_tile(
             x, weight, out, bias, bias_step, tl.program_id(0), tiles_m, images, out_high, out_wide, outputs,
-            pad_high, pad_wide, apart_high, apart_wide, CHANNELS, TAPS, TAPS_WIDE, BOX_N, BOX_H, BOX_W,
-            BLOCK_N, BLOCK_K, GROUP_M, SPLIT, TMA_OUT, LAST, RELU,
+            pad_high, pad_wide, apart_high, apart_wide, CHANNELS, TAPS, TAPS_WIDE, DOWN, RIGHT, NEXT,
+            BOX_N, BOX_H, BOX_W, BLOCK_N, BLOCK_K, GROUP_M, SPLIT, TMA_OUT, LAST, RELU,
         )  # fmt: skip
 
 
@@ -470,13 +504,14 @@ def _box_kernel(
 def _box_tile(
     x, weight, out, bias, bias_step, tile, tiles_m, images, out_high, out_wide, outputs,
     pad_high, pad_wide, apart_high, apart_wide,
-    CHANNELS: tl.constexpr, TAPS: tl.constexpr, TAPS_WIDE: tl.constexpr, BOX_N: tl.constexpr, BOX_H: tl.constexpr,
-    BOX_W: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT: tl.constexpr,
-    TMA_OUT: tl.constexpr, LAST: tl.constexpr, RELU: tl.constexpr,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, TAPS_WIDE: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr,
+    NEXT: tl.constexpr, BOX_N: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT: tl.constexpr, TMA_OUT: tl.constexpr, LAST: tl.constexpr,
+    RELU: tl.constexpr,
 ):  # fmt: skip
     """The outputs of BOX_N images by BOX_H rows by BOX_W columns. What lies beyond x's edges is read as 0: the padding.
 
-    TMA_OUT: out is a descriptor.
+    DOWN, RIGHT: the strides. NEXT: from a column of x to the next, where there is one. TMA_OUT: out is a descriptor.
     """
     PIXELS: tl.constexpr = BOX_N * BOX_H * BOX_W
     RUNS: tl.constexpr = CHANNELS // BLOCK_K
@@ -487,46 +522,68 @@ def _box_tile(
     high = tile_m // boxes_wide % boxes_high * BOX_H
     wide = tile_m % boxes_wide * BOX_W
     col = tile_n * BLOCK_N
-    total = tl.zeros((PIXELS, BLOCK_N), dtype=tl.float32)
+    total = tl.zeros((BLOCK_N, PIXELS), dtype=tl.float32)
     for step in range(TAPS * RUNS):
         tap = step // RUNS
-        row_at = high - pad_high + tap // TAPS_WIDE * apart_high
-        col_at = wide - pad_wide + tap % TAPS_WIDE * apart_wide
-        left = x.load([image, row_at, col_at, step % RUNS * BLOCK_K]).reshape(PIXELS, BLOCK_K)
-        right = weight.load([col, step * BLOCK_K]).T
-        total = tl.dot(left, right, total)
-    if TMA_OUT:
-        if SPLIT == 1:
-            total = _finished(total, col + tl.arange(0, BLOCK_N), outputs, bias, bias_step, RELU).to(out.dtype)
-            out.store([image, high, wide, col], total.reshape(BOX_N, BOX_H, BOX_W, BLOCK_N))
+        row_at = tap // TAPS_WIDE * apart_high - pad_high
+        col_at = tap % TAPS_WIDE * apart_wide - pad_wide
+        channel = step % RUNS * BLOCK_K
+        if DOWN == 1 and RIGHT == 1:
+            pixels = x.load([image, high + row_at, wide + col_at, channel])
         else:
-            half: tl.constexpr = BLOCK_N // 2
-            cols = col + tl.arange(0, half)
-            first, second = halves(total, PIXELS, BLOCK_N)
-            first = _finished(first, cols, outputs, bias, bias_step, RELU).to(out.dtype)
-            out.store([image, high, wide, col], first.reshape(BOX_N, BOX_H, BOX_W, half))
-            second = _finished(second, cols + half, outputs, bias, bias_step, RELU).to(out.dtype)
-            out.store([image, high, wide, col + half], second.reshape(BOX_N, BOX_H, BOX_W, half))
+            row_in, col_in = _rest(row_at, DOWN), _rest(col_at, RIGHT)
+            row_at = high + (row_at - row_in) // DOWN
+            col_at = wide + (col_at - col_in) // RIGHT
+            pixels = x.load([image, row_at, row_in, col_at, col_in * NEXT + channel])
+        factors = weight.load([col, step * BLOCK_K])
+        total = tl.dot(factors, pixels.reshape(PIXELS, BLOCK_K).T, total)
+    if SPLIT == 1:
+        _store_box(
+            out, total, image, high, wide, col, images, out_high, out_wide, outputs, bias, bias_step,
+            BOX_N, BOX_H, BOX_W, BLOCK_N, TMA_OUT, LAST, RELU,
+        )  # fmt: skip
     else:
-        place = tl.arange(0, PIXELS)
+        first, second = halves(total, BLOCK_N, PIXELS)
+        HALF_N: tl.constexpr = BOX_N // 2 if BOX_N > 1 else BOX_N
+        HALF_H: tl.constexpr = BOX_H // 2 if BOX_N == 1 and BOX_H > 1 else BOX_H
+        HALF_W: tl.constexpr = BOX_W // 2 if BOX_N == 1 and BOX_H == 1 else BOX_W
+        _store_box(
+            out, first, image, high, wide, col, images, out_high, out_wide, outputs, bias, bias_step,
+            HALF_N, HALF_H, HALF_W, BLOCK_N, TMA_OUT, LAST, RELU,
+        )  # fmt: skip
+        _store_box(
+            out, second, image + BOX_N - HALF_N, high + BOX_H - HALF_H, wide + BOX_W - HALF_W, col,
+            images, out_high, out_wide, outputs, bias, bias_step,
+            HALF_N, HALF_H, HALF_W, BLOCK_N, TMA_OUT, LAST, RELU,
+        )  # fmt: skip
+
+
+@triton.jit
+def _rest(place, STEP: tl.constexpr):
+    """What is left of a place, one before the edge too, above the multiple of STEP below it; % alone truncates."""
+    return (place % STEP + STEP) % STEP
+
+
+@triton.jit
+def _store_box(
+    out, total, image, high, wide, col, images, out_high, out_wide, outputs, bias, bias_step,
+    BOX_N: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr, BLOCK_N: tl.constexpr,
+    TMA_OUT: tl.constexpr, LAST: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """Finishes and writes sums of (outputs, pixels of a box)."""
+    cols = col + tl.arange(0, BLOCK_N)
+    total = _finished(total.T, cols, outputs, bias, bias_step, RELU)
+    if TMA_OUT:
+        out.store([image, high, wide, col], total.to(out.dtype).reshape(BOX_N, BOX_H, BOX_W, BLOCK_N))
+    else:
+        place = tl.arange(0, BOX_N * BOX_H * BOX_W)
         of_image = image + place // (BOX_H * BOX_W)
         of_row = high + place // BOX_W % BOX_H
         of_col = wide + place % BOX_W
         inside = (of_image < images) & (of_row < out_high) & (of_col < out_wide)
         plane = tl.cast(out_high, tl.int64) * out_wide
         at = of_row.to(tl.int64) * out_wide + of_col
-        if SPLIT == 1:
-            cols = col + tl.arange(0, BLOCK_N)
-            total = _finished(total, cols, outputs, bias, bias_step, RELU)
-            _store(out, total, of_image, at, inside, cols, outputs, plane, LAST)
-        else:
-            half: tl.constexpr = BLOCK_N // 2
-            cols = col + tl.arange(0, half)
-            first, second = halves(total, PIXELS, BLOCK_N)
-            first = _finished(first, cols, outputs, bias, bias_step, RELU)
-            _store(out, first, of_image, at, inside, cols, outputs, plane, LAST)
-            second = _finished(second, cols + half, outputs, bias, bias_step, RELU)
-            _store(out, second, of_image, at, inside, cols + half, outputs, plane, LAST)
+        _store(out, total, of_image, at, inside, cols, outputs, plane, LAST)
 
 
 # --- pixels through pointers ------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ It runs as a process of its own, since such a process is spent for anything else
 import functools
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +21,9 @@ CONVOLUTIONS = {
     "1x1": {"channels": 256, "outputs": 128, "taps": 1},
     "1x1 stride 2": {"channels": 256, "outputs": 128, "taps": 1, "stride": 2},
     "3x3 stride 2": {"channels": 128, "outputs": 128, "taps": 3, "padding": 1, "stride": 2},
+    "3x3 stride 2 by planes": {"channels": 128, "outputs": 256, "taps": 3, "padding": 1, "stride": 2, "last": False},
+    "3x3 stride (1, 2)": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1, "stride": (1, 2)},
+    "3x3 stride 3": {"channels": 128, "outputs": 128, "taps": 3, "padding": 1, "stride": 3},
     "first layer": {"channels": 3, "outputs": 64, "taps": 7, "padding": 3, "stride": 2},
     "depthwise": {"channels": 384, "outputs": 384, "taps": 7, "padding": 3, "groups": 384},
     "float32": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1, "dtype": "float32"},
@@ -97,6 +101,7 @@ def _facts(op, name, call):
             "shared": launch.kernel.metadata.shared,
             "spilled": artefacts.usage(launch.kernel).local_bytes,
             "warp_groups_multiply": "wgmma.mma_async" in ptx,
+            "from_registers": re.search(r"wgmma\.mma_async\S+ \{[^}]*\}, \{", ptx) is not None,
             "float8": "e4m3.e4m3" in ptx or "e5m2.e5m2" in ptx,
             "descriptors": "cp.async.bulk.tensor" in ptx,
             "copies": "cp.async.cg.shared.global [" in ptx or "cp.async.ca.shared.global [" in ptx,

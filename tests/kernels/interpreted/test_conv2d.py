@@ -130,20 +130,37 @@ def paths(module, monkeypatch):
         ({"channels": 32, "dilation": 2, "padding": 3}, "by_box"),
         ({"channels": 32, "last": False}, "by_box"),
         ({"channels": 32, "taps": 1, "stride": 2}, "by_box"),
-        ({"channels": 32, "stride": 2}, "by_pointers"),
+        ({"channels": 32, "stride": 2, "size": (6, 8)}, "by_box"),
+        ({"channels": 32, "stride": (1, 3), "size": (7, 6)}, "by_box"),
+        ({"channels": 32, "stride": (3, 1), "size": (6, 7), "last": False}, "by_box"),
+        ({"channels": 32, "taps": 1, "stride": 2, "padding": 1, "size": (6, 8)}, "by_box"),
+        ({"channels": 32, "stride": 2, "size": (6, 7)}, "by_pointers"),
+        ({"channels": 32, "stride": (2, 1), "size": (7, 6)}, "by_pointers"),
+        ({"channels": 32, "stride": 4, "size": (6, 6)}, "by_pointers"),
         ({"channels": 40}, "by_pointers"),
         ({"channels": 32, "dtype": torch.float32}, "by_pointers"),
         ({"channels": 4, "outputs": 4, "groups": 4}, "_depthwise"),
     ],
 )
-def test_descriptors_copy_whole_runs_of_channels_at_stride_1(how, path, module, paths):
+def test_descriptors_copy_whole_runs_of_channels_where_strides_divide_the_sides(how, path, module, paths):
     check(module, inputs(**{"last": True, **how}))
 
     assert paths == [path]
 
 
 @triton_versions.needs_descriptors
-@pytest.mark.parametrize("how", [{}, {"taps": 1, "padding": 0}, {"last": False}, {"outputs": 9}, {"dilation": (1, 2)}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"taps": 1, "padding": 0},
+        {"last": False},
+        {"outputs": 9},
+        {"dilation": (1, 2)},
+        {"stride": 2, "size": (6, 8)},
+        {"stride": (3, 2), "size": (6, 8), "last": False},
+    ],
+)
 def test_descriptors_and_pointers_give_the_same(how, module, monkeypatch, paths):
     import _tma
 
@@ -165,7 +182,53 @@ def test_tiles_of_every_size_cover_the_answer(block_m, block_n, block_k, split, 
 
     check(module, inputs(3, 64, (5, 4), 72, (1, 3), last=True, padding=1))
     check(module, inputs(3, 64, (7, 5), 72, (1, 3), last=True, padding=1, stride=2))
+    check(module, inputs(3, 64, (6, 8), 72, (2, 3), last=True, padding=1, stride=2))
+    check(module, inputs(1, 64, (6, 8), 72, (2, 3), padding=1, stride=2))
+    check(module, inputs(1, 64, (1, 40), 8, 1, last=True))
     check(module, inputs(3, 24, (7, 5), 72, (1, 3), padding=1, stride=2))
+
+
+def strided(count):
+    """Convolutions whose strides divide the sides of x, the same ones each time."""
+    choose = random.Random(5)
+    for index in range(count):
+        stride = choose.choice([(2, 2), (2, 2), (1, 2), (2, 1), (3, 3), (3, 2), (4, 1)])
+        padding, dilation = ((choose.randint(0, 4), choose.randint(0, 4)), (choose.randint(1, 3), choose.randint(1, 3)))
+        taps = (choose.randint(1, 4), choose.randint(2, 3))
+        reach = (step * (tap - 1) + 1 - 2 * pad for tap, step, pad in zip(taps, dilation, padding, strict=True))
+        size = tuple(by * max(-(-least // by), choose.randint(1, 4)) for by, least in zip(stride, reach, strict=True))
+        case = {"images": choose.randint(1, 3), "channels": choose.choice([32, 64, 96]), "size": size}
+        case |= {"outputs": choose.choice([8, 9, 72]), "taps": taps, "last": choose.random() < 0.7}
+        case |= {"stride": stride, "padding": padding, "dilation": dilation, "bias": choose.random() < 0.3}
+        yield pytest.param(case, id=str(index))
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize("how", [*strided(40)])
+def test_descriptors_reach_every_pixel_of_a_stride(how, module, paths):
+    check(module, inputs(**how))
+
+    assert paths == ["by_box"]
+
+
+@triton_versions.needs_descriptors
+def test_a_stride_takes_some_channels_of_more_by_descriptor(module, paths):
+    made = inputs(channels=64, size=(6, 8), stride=2, padding=1, last=True)
+
+    check(module, made | {"x": made["x"][:, 16:48], "weight": made["weight"][:, :32].contiguous()})
+
+    assert paths == ["by_box"]
+
+
+@triton_versions.needs_descriptors
+@pytest.mark.parametrize("stride", [1, 2, (1, 2)])
+def test_boxes_read_nothing_beside_the_input(stride, guarded, module, paths):
+    made = inputs(channels=32, size=(4, 6), padding=2, stride=stride, last=True)
+    inner = guarded(made["x"].permute(0, 2, 3, 1))
+
+    check(module, made | {"x": inner.permute(0, 3, 1, 2)})
+
+    assert paths == ["by_box"]
 
 
 @pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
@@ -246,6 +309,7 @@ def test_the_first_tuned_entry_that_holds_the_shape_is_taken(module, tmp_path, m
     plain = module.FALLBACK[2]._asdict()
     entries = [
         {"itemsize": 4, "config": plain | {"group_m": 1}},
+        {"itemsize": 2, "box": True, "strided": True, "config": plain | {"group_m": 5}},
         {"itemsize": 2, "box": True, "outputs_max": 64, "config": plain | {"group_m": 2, "block_k": 64}},
         {"itemsize": 2, "terms_max": 512, "config": plain | {"group_m": 3}},
         {"itemsize": 2, "config": plain | {"group_m": 4}},
@@ -254,12 +318,13 @@ def test_the_first_tuned_entry_that_holds_the_shape_is_taken(module, tmp_path, m
     monkeypatch.setattr(module, "TUNED", tmp_path)
     module.choose_config.cache_clear()
 
-    def chosen(itemsize, is_box, channels=32, outputs=64):
-        shape = module.Shape(1, channels, 8, 8, outputs, 3, 3, 8, 8, 1, 1, 1, 1, 1, 1)
+    def chosen(itemsize, is_box, channels=32, outputs=64, down=1):
+        shape = module.Shape(1, channels, 8, 8, outputs, 3, 3, 8, 8, down, 1, 1, 1, 1, 1)
         return module.choose_config(shape, itemsize, h200(), is_box)
 
     assert [chosen(4, False).group_m, chosen(2, True).group_m, chosen(2, False).group_m] == [1, 2, 3]
     assert chosen(2, False, channels=64).group_m == 4
+    assert [chosen(2, True, down=2).group_m, chosen(2, False, down=2).group_m] == [5, 3]
     assert chosen(2, True).block_k == 32  # of 64, as the channels are 32
     assert chosen(2, True, outputs=65) == module.FALLBACK_TMA._replace(block_k=32)
     module.choose_config.cache_clear()
@@ -281,7 +346,16 @@ def test_every_committed_config_fits_its_device(module):
 @triton_versions.needs_descriptors
 @pytest.mark.parametrize("variant", conv2d_steps.VARIANTS)
 @pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("how", [{"padding": 1}, {"taps": 1}, {"dilation": (1, 2), "padding": (0, 2)}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"padding": 1},
+        {"taps": 1},
+        {"taps": 1, "stride": 2},
+        {"dilation": (1, 2), "padding": (0, 2)},
+        {"stride": 2, "size": (6, 8)},
+    ],
+)
 def test_every_variant_gives_the_references_answer(how, last, variant):
     made = inputs(channels=32, last=last, bias=True, activation="relu", **how)
 
@@ -307,7 +381,7 @@ def test_variants_without_descriptors_take_any_convolution(variant):
 def test_variants_say_what_they_need():
     with pytest.raises(ValueError, match=r"variant is 'fft', but has to be one of 'im2col', 'pointers', 'boxes'"):
         conv2d_steps.conv2d_step(variant="fft", **inputs())
-    with pytest.raises(ValueError, match=r"variant boxes needs .* stride 1 .* Use pointers"):
+    with pytest.raises(ValueError, match=r"variant boxes needs .* the stride divides, .* stride 2. Use pointers"):
         conv2d_steps.conv2d_step(variant="boxes", **inputs(channels=32, stride=2))
     with pytest.raises(ValueError, match=r"groups is 4, but has to be 1"):
         conv2d_steps.conv2d_step(variant="im2col", **inputs(channels=4, outputs=4, groups=4))
