@@ -70,6 +70,12 @@ def suite(op: str, fault: Fault | None, device: str, case: str | None = None) ->
         return _read(json.loads((project / "reports" / "run.json").read_text(encoding="utf-8")))
 
 
+def shown_on(device: str) -> list[Fault]:
+    """Faults that are faults there: on the CPU kernels are interpreted."""
+    other = "compiled" if device == "cpu" else "interpreted"
+    return [fault for fault in FAULTS if fault.only != other]
+
+
 def copied(project: Path, fault: Fault | None) -> Path:
     """All kernels, since ops import what they share and one another; baselines and thresholds are left behind."""
     shutil.copytree(KERNELS, project / "kernels", ignore=shutil.ignore_patterns("__pycache__", ".ruff_cache"))
@@ -220,11 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2, help="suites at a time")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks")
     options = parser.parse_args(arguments)
-    faults = [
-        fault
-        for fault in FAULTS
-        if (not options.op or fault.op in options.op) and not (fault.interpreted and options.device != "cpu")
-    ]
+    faults = [fault for fault in shown_on(options.device) if not options.op or fault.op in options.op]
     if options.first:
         rows = list(zip(faults, firsts(faults, options.workers, options.device), strict=True))
         where = "in Triton's interpreter" if options.device == "cpu" else f"compiled, device {options.device}"

@@ -25,8 +25,8 @@ class Fault:
     file: str | None = None
     """Below kernels/; the op's own `_triton` file where None."""
     times: int = 1
-    interpreted: bool = False
-    """Stands in what only Triton's interpreter runs: compiled, it is no fault."""
+    only: str | None = None
+    """"interpreted" or "compiled": what runs the fault's place, or shows it; both where None."""
 
     @property
     def path(self) -> str:
@@ -168,6 +168,15 @@ FAULTS = (
         "tl.where(total > 0, total, 0.0)",
         values="nan",
     ),
+    Fault(
+        "matmul",
+        "special values",
+        "NaN swallowed by a maximum",
+        "tl.where(total < 0, 0.0, total)",
+        "tl.maximum(total, 0.0)",
+        values="nan",
+        only="compiled",
+    ),
     # --- fp8_matmul ---
     Fault(
         "fp8_matmul",
@@ -205,7 +214,7 @@ FAULTS = (
         "    if values.dtype == tl.float8e5:",
         "    if values.dtype == values.dtype:\n        return wide\n    if values.dtype == tl.float8e5:",
         values="nan",
-        interpreted=True,
+        only="interpreted",
     ),
     # --- attention ---
     Fault(
@@ -497,7 +506,24 @@ FAULTS = (
         "row * row_stride + label * col_stride",
         "row * row_stride + label",
     ),
+    Fault(
+        "cross_entropy",
+        "special values",
+        "a target below 0 taken for a class",
+        "inside = (label >= 0) & (label < cols)",
+        "inside = label < cols",
+        case="*strays*",
+    ),
     # --- conv2d ---
+    Fault(
+        "conv2d",
+        "special values",
+        "NaN swallowed by a maximum",
+        "tl.where(total < 0, 0.0, total)",
+        "tl.maximum(total, 0.0)",
+        values="nan",
+        only="compiled",
+    ),
     Fault(
         "conv2d",
         "padding edge",

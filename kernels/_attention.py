@@ -141,6 +141,22 @@ def load_rows(
 
 
 @triton.jit
+def load_packed(
+    source, batch, head, first, queries, rows, step_b, step_h, step_r, step_c,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """BLOCK of the `rows` rows that the heads from `head` on have together, one head's queries after another's."""
+    row = first + tl.arange(0, BLOCK)
+    col = tl.arange(0, PADDED)
+    inside = (row < rows)[:, None]
+    if WIDTH < PADDED:
+        inside = inside & (col < WIDTH)[None, :]
+    base = source + tl.cast(batch, tl.int64) * step_b
+    place = (head + row // queries).to(tl.int64) * step_h + (row % queries).to(tl.int64) * step_r
+    return tl.load(base + place[:, None] + col.to(tl.int64)[None, :] * step_c, mask=inside, other=0.0)
+
+
+@triton.jit
 def store_rows(
     target, tile, batch, head, heads, first, rows,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, TMA: tl.constexpr,
@@ -203,15 +219,37 @@ def seen(place, key, left, right, keys, LEFT: tl.constexpr, RIGHT: tl.constexpr)
 
 
 @triton.jit
+def shown(mask, step, begin, end, STEP: tl.constexpr, SCAN: tl.constexpr):
+    """The part of [begin, end) from the first to the last True of a row of the mask, (first, last + 1), SCAN at a time.
+
+    begin is a multiple of STEP, and so is what is given for it. Without any True the part is empty.
+    """
+    first = end
+    last = begin
+    for n in tl.range(begin, end, SCAN):
+        key = n + tl.arange(0, SCAN)
+        on = tl.load(mask + key.to(tl.int64) * step, mask=key < end, other=0) != 0
+        first = tl.minimum(first, tl.min(tl.where(on, key, end), 0))
+        last = tl.maximum(last, tl.max(tl.where(on, key + 1, begin), 0))
+    return first // STEP * STEP, last
+
+
+@triton.jit
 def kept(threshold, seed, which, first_row, first_col, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Which weights of a tile dropout leaves, (ROWS, COLS): of queries from first_row on, of keys from first_col on.
+    """Which weights of a tile dropout leaves, (ROWS, COLS): of queries from first_row on, of keys from first_col on."""
+    return kept_of(threshold, seed, which, first_row + tl.arange(0, ROWS), first_col, ROWS, COLS)
+
+
+@triton.jit
+def kept_of(threshold, seed, which, query, first_col, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """The same of any queries, (ROWS,), of one head or of a head each: `which` is a number or (ROWS,) of them.
 
     Philox 4x32-10 (Salmon and others, 2011) of the counter (query, key // 4, batch * heads + head, 0) and the seed
     gives the words of four keys; a weight stays where its word's upper 31 bits reach the threshold.
     """
-    row = first_row + tl.arange(0, ROWS)
     quad = first_col // 4 + tl.arange(0, COLS // 4)
     none = tl.zeros((ROWS, COLS // 4), tl.int32)
-    first, second, third, fourth = tl.philox(seed, none + row[:, None], none + quad[None, :], none + which, none)
+    of_row = (tl.zeros((ROWS,), tl.int32) + which)[:, None]
+    first, second, third, fourth = tl.philox(seed, none + query[:, None], none + quad[None, :], none + of_row, none)
     words = tl.join(tl.join(first, third), tl.join(second, fourth))
     return (tl.reshape(words, (ROWS, COLS)) >> 1).to(tl.int32) >= threshold

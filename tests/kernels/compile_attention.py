@@ -17,14 +17,23 @@ HOW = {
     "window": {"causal": True, "window": (100, None)},
     "mask": {"mask": True},
     "dropout": {"causal": True, "dropout": 0.1},
+    "mask and dropout": {"causal": True, "mask": True, "dropout": 0.1},
 }
 CASES = (
     *((64, how, False) for how in ("plain", "causal")),
-    *((128, how, False) for how in HOW),
+    *((128, how, False) for how in list(HOW)[:5]),
     (256, "plain", False),
     (128, "causal", True),
 )
 """width, how, whether the strides leave gaps"""
+FEW = (
+    *((1, 4097, 128, how, "bfloat16") for how in ("plain", "window", "mask and dropout")),
+    *((16, 4097, 128, how, "bfloat16") for how in ("causal", "mask", "mask and dropout")),
+    (16, 4096, 256, "plain", "float16"),
+    (1, 4096, 128, "mask and dropout", "float32"),
+    (1, 100, 64, "plain", "bfloat16"),
+)
+"""queries, of each of 4 heads that share a key head, keys, width, how, dtype"""
 
 
 def main():
@@ -34,15 +43,29 @@ def main():
 
     offline.install(target_named("sm_90"))
     sys.path[:0] = [str(KERNELS), str(KERNELS / "attention"), str(KERNELS / "attention_backward")]
-    print(json.dumps([facts for case in CASES for facts in _launches(*case)]))
+    few = [facts for case in FEW for facts in _few(*case)]
+    print(json.dumps([*few, *(facts for case in CASES for facts in _launches(*case))]))
+
+
+def _few(queries, keys, width, how, dtype):
+    import torch
+    from attention_triton import attention
+
+    def tensor(heads, rows):
+        return torch.empty((2, heads, rows, width), dtype=getattr(torch, dtype), device="cuda")
+
+    hiding = dict(HOW[how])
+    if "mask" in hiding:
+        hiding["mask"] = torch.empty((2, keys), dtype=torch.bool, device="cuda")
+    k, v = tensor(2, keys), tensor(2, keys)
+    told = {"queries": queries, "keys": keys, "width": width, "how": how, "dtype": dtype, "strided": False}
+    return [told | facts for facts in _facts(lambda: attention(tensor(8, queries), k, v, **hiding))]
 
 
 def _launches(width, how, strided):
     import torch
     from attention_backward_triton import attention_backward
     from attention_triton import attention
-
-    from perfci.device import artefacts, offline
 
     step = 2 if strided else 1
     shape = (2, 4, 1024, width * step)
@@ -53,22 +76,27 @@ def _launches(width, how, strided):
     if "mask" in hiding:
         hiding["mask"] = torch.empty((2, 1024), dtype=torch.bool, device="cuda")
     for call in (lambda: attention(q, k, v, **hiding), lambda: attention_backward(q, k, v, out, sums, grad, **hiding)):
-        seen = offline.compiled(call)
-        assert seen.failure is None, seen.failure
-        assert seen.raised is None, seen.raised
-        for launch, told in zip(seen.capture.launched, seen.capture.identity("").launches, strict=True):
-            ptx = launch.kernel.asm["ptx"]
-            yield {
-                "width": width,
-                "how": how,
-                "strided": strided,
-                "kernel": told.kernel,
-                "grid": told.grid,
-                "shared": launch.kernel.metadata.shared,
-                "spilled": artefacts.usage(launch.kernel).local_bytes,
-                "warp_groups_multiply": "wgmma" in ptx,
-                "descriptors": "cp.async.bulk.tensor" in ptx,
-            }
+        for facts in _facts(call):
+            yield {"queries": 1024, "width": width, "how": how, "strided": strided} | facts
+
+
+def _facts(call):
+    from perfci.device import artefacts, offline
+
+    seen = offline.compiled(call)
+    assert seen.failure is None, seen.failure
+    assert seen.raised is None, seen.raised
+    for launch, told in zip(seen.capture.launched, seen.capture.identity("").launches, strict=True):
+        ptx = launch.kernel.asm["ptx"]
+        yield {
+            "kernel": told.kernel,
+            "grid": told.grid,
+            "shared": launch.kernel.metadata.shared,
+            "spilled": artefacts.usage(launch.kernel).local_bytes,
+            "warp_groups_multiply": "wgmma" in ptx,
+            "tensor_cores": "wgmma" in ptx or "mma.sync" in ptx,
+            "descriptors": "cp.async.bulk.tensor" in ptx,
+        }
 
 
 if __name__ == "__main__":

@@ -140,13 +140,31 @@ needs_descriptors = triton_versions.needs_descriptors
 @pytest.mark.slow
 @needs_descriptors
 def test_tensor_cores_are_fed_by_descriptors_and_no_register_is_spilled(compiled):
-    large = [launch for launch in compiled if launch["kernel"] != "_delta_kernel" and not launch["strided"]]
+    many = [launch for launch in compiled if launch["queries"] == 1024 and not launch["strided"]]
+    large = [launch for launch in many if launch["kernel"] != "_delta_kernel"]
 
     assert {launch["kernel"] for launch in large} == {"_attention_kernel", "_keys_kernel", "_queries_kernel"}
     for launch in large:
         assert launch["spilled"] == 0, launch
         assert launch["warp_groups_multiply"], launch
         assert launch["descriptors"], launch
+
+
+@pytest.mark.slow
+@needs_descriptors
+def test_few_queries_fill_the_device_and_spill_no_register(compiled):
+    """2 x 2 key heads; a part has 256 keys at least, so that two cases have but one, which nothing has to combine."""
+    few = [launch for launch in compiled if launch["queries"] < 1024]
+    parts = [launch for launch in few if launch["kernel"] == "_parts_kernel"]
+    combined = [launch for launch in few if launch["kernel"] == "_combine_kernel"]
+
+    assert len(parts) + len(combined) == len(few) == 2 * len(parts) - 2
+    assert all(launch["spilled"] == 0 for launch in few), [launch for launch in few if launch["spilled"]]
+    for launch in parts:
+        seen = 101 if launch["how"] == "window" else launch["keys"]
+        assert 4 * max(seen // 384, 1) <= math.prod(launch["grid"]) <= 4 * max(seen // 256, 1), launch
+        assert launch["tensor_cores"] == (launch["dtype"] != "float32")
+        assert launch["descriptors"]
 
 
 @pytest.mark.slow
@@ -182,6 +200,7 @@ SHAPES = [
     *EVERYWHERE, (300, 300, {}), (129, 515, {"causal": True}), (515, 129, {"causal": True}),
     (400, 400, {"window": (70, 9)}),
     (400, 400, {"causal": True, "window": (100, None), "padded": True}), (1, 700, {"causal": True}),
+    (1, 20_001, {"padded": True}), (9, 5000, {"causal": True, "window": (2600, None), "dropout": 0.3}),
 ]  # fmt: skip
 FORMS = [(64, "bfloat16"), (256, "bfloat16"), (80, "float16"), (64, "float32")]
 ON_GPU = [
@@ -237,10 +256,29 @@ def test_two_calls_on_the_gpu_give_the_same_bits():
 
 
 @pytest.mark.cuda
-def test_descriptors_and_pointers_agree_on_the_gpu():
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("width", [64, 80, 256])
+def test_split_keys_give_on_the_gpu_what_one_walk_gives(width, kind, monkeypatch):
     import torch
 
-    q, k, v, grad = half_tensors(4, 4, 500, 500, 128, torch.bfloat16)
+    q, k, v, _ = half_tensors(8, 2, 3, 3001, width, getattr(torch, kind))
+    how = {"causal": True, "window": (2000, None), "dropout": 0.2, "seed": 5}
+    with imported("attention_triton") as (ours,):
+        split, again = (ours.attention_forward(q, k, v, **how) for _ in range(2))
+        monkeypatch.setattr(ours, "choose_split", lambda *_: None)
+        whole = ours.attention_forward(q, k, v, **how)
+
+    assert all(torch.equal(one, other) for one, other in zip(split, again, strict=True))
+    torch.testing.assert_close(split[0], whole[0], rtol=0.02, atol=0.002)
+    torch.testing.assert_close(split[1], whole[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("queries", "keys"), [(500, 500), (3, 900)])
+def test_descriptors_and_pointers_agree_on_the_gpu(queries, keys):
+    import torch
+
+    q, k, v, grad = half_tensors(4, 4, queries, keys, 128, torch.bfloat16)
     with imported("attention_triton") as (ours,):
 
         def run(q, k, v):

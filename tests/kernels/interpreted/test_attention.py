@@ -33,12 +33,12 @@ def dense(q, k, v, mask=None, causal=False, window=NOTHING):
     return torch.stack(out).view(q.shape)
 
 
-def combinations(count):
-    """Small shapes with every kind of hiding, the same ones each time."""
+def combinations(count, most=40, longest=40):
+    """Small shapes with every kind of hiding, the same ones each time: up to `most` queries and `longest` keys."""
     choose = random.Random(7)
     for index in range(count):
         heads, key_heads = choose.choice([(1, 1), (4, 2), (3, 1)])
-        queries, keys = choose.randint(1, 40), choose.randint(1, 40)
+        queries, keys = choose.randint(1, most), choose.randint(1, longest)
         window = choose.choice([NOTHING, (choose.randint(0, 20), None), (None, choose.randint(0, 20)),
                                 (choose.randint(0, 20), choose.randint(0, 20))])  # fmt: skip
         yield pytest.param(
@@ -55,9 +55,20 @@ def small_blocks(module, monkeypatch):
     from attention_backward import attention_backward_triton as imported
 
     monkeypatch.setattr(module, "choose_config", lambda *_: module.Config(16, 16, 4, 1))
+    monkeypatch.setattr(module, "choose_split", lambda *_: None)
     for each in (backward, imported):
         config = each.Config(16, 16, 4, 1)
         monkeypatch.setattr(each, "choose_configs", lambda *_, of=each, config=config: of.Configs(config, config))
+
+
+@pytest.fixture
+def small_parts(module, monkeypatch):
+    """Keys split into parts of 16 or a few more, whatever the shape; gives how many there were, call by call."""
+    counts, split, real = [], module.Config(16, 16, 4, 1, 9), module.parts
+    monkeypatch.setattr(module, "LEAST_KEYS", 16)
+    monkeypatch.setattr(module, "choose_split", lambda *_: split)
+    monkeypatch.setattr(module, "parts", lambda *given: counts.append(real(*given).count) or real(*given))
+    return counts
 
 
 def gradients(function, tensors, grad, **how):
@@ -95,6 +106,19 @@ def test_output_and_gradients_are_those_of_the_definition(sizes, hiding, masked,
     got = gradients(module.attention, qkv, grad, mask=mask, **hiding)
 
     close(got, gradients(dense, [each.double() for each in qkv], grad, mask=mask, **hiding))
+
+
+@pytest.mark.parametrize(("sizes", "hiding", "masked"), [*combinations(24, most=9, longest=120)])
+def test_split_keys_give_the_output_and_gradients_of_the_definition(sizes, hiding, masked, module, small_parts):
+    qkv = tensors(**sizes)
+    keys = qkv[1].shape[2]
+    mask = torch.arange(keys)[None] % 40 > 17 if masked else None  # hides whole parts
+    grad = normal(*qkv[0].shape, seed=9)
+
+    got = gradients(module.attention, qkv, grad, mask=mask, **hiding)
+
+    close(got, gradients(dense, [each.double() for each in qkv], grad, mask=mask, **hiding))
+    assert len(small_parts) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -154,8 +178,19 @@ def test_few_programs_still_do_every_tile(fields, module, only, small_blocks):
     close(gradients(module.attention, qkv, grad), gradients(dense, [each.double() for each in qkv], grad))
 
 
-def test_sums_are_base_2_logarithms_of_what_each_query_adds_up(module):
+@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
+def test_few_programs_still_do_every_part(fields, module, only, small_parts):
+    only(**fields)
+    qkv = tensors(6, 2, queries=7, keys=90)
+
+    close([module.attention(*qkv)], [dense(*qkv)])
+    assert small_parts == [3]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_sums_are_base_2_logarithms_of_what_each_query_adds_up(split, module, request):
     q, k, v = tensors(queries=9, keys=6)
+    request.getfixturevalue("small_parts" if split else "small_blocks")
     out, sums = module.attention_forward(q, k, v, causal=True, scale=0.3)
 
     scores = (q @ k.transpose(-1, -2) * 0.3).double()
@@ -234,13 +269,102 @@ def test_dropout_goes_by_place_and_seed_whatever_the_blocks(module, monkeypatch)
     assert torch.equal(first, stays(2**40 + 1))
 
 
-def test_two_calls_give_the_same_bits(module):
+@pytest.mark.parametrize("split", [False, True])
+def test_two_calls_give_the_same_bits(split, module, request):
+    request.getfixturevalue("small_parts" if split else "small_blocks")
     qkv, grad = tensors(4, 2), normal(1, 4, 20, 16, seed=9)
     how = {"causal": True, "dropout": 0.3, "seed": 5}
 
     first, second = (gradients(module.attention, qkv, grad, **how) for _ in range(2))
 
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_both_kernels_drop_the_same_weights_and_add_up_the_same(module, small_parts, monkeypatch):
+    q, k = torch.zeros(2, 6, 3, 64), torch.zeros(2, 2, 64, 64)
+    v = torch.eye(64).expand(2, 2, 64, 64)
+    how = {"dropout": 0.4, "seed": 2**40 + 1, "causal": True}
+
+    split, sums = module.attention_forward(q, k, v, **how)
+    monkeypatch.setattr(module, "choose_split", lambda *_: None)
+    whole, wanted = module.attention_forward(q, k, v, **how)
+
+    assert small_parts == [2]
+    assert 0.5 < (whole > 0).float().mean() < 0.7
+    assert torch.equal(split > 0, whole > 0)
+    torch.testing.assert_close(split, whole)
+    torch.testing.assert_close(sums, wanted)
+
+
+@pytest.mark.parametrize("how", [{"mask": torch.arange(200)[None] // 30 == 3}, {"window": (60, None), "causal": True}],
+                         ids=["mask", "window"])  # fmt: skip
+def test_parts_in_which_nobody_sees_a_key_are_not_walked(how, module, small_parts):
+    """Their keys and values are NaN, which nothing that loads them gets rid of."""
+    q, k, v = tensors(3, 1, queries=2, keys=200)
+    wanted = dense(q, k, v, **how)
+    first, last = (90, 120) if "mask" in how else (138, 200)
+    for each in (k, v):
+        each[:, :, : first // 16 * 16] = each[:, :, -(-last // 16) * 16 :] = math.nan
+
+    close([module.attention(q, k, v, **how)], [wanted])
+    assert small_parts == [7 if "mask" in how else 3]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_scores_far_beyond_what_float32_counts_stay_exact(split, module, request):
+    request.getfixturevalue("small_parts" if split else "small_blocks")
+    q, k, v = tensors(3, 1, queries=2, keys=100)
+    k[:, :, 5] *= 4
+    k[:, :, 77] = k[:, :, 5]  # two keys with the same largest score, in two parts
+    q[...] = 2.0**20 * k[:, :, 5:6]
+
+    out, sums = module.attention_forward(q, k, v)
+
+    scores = (q @ k.transpose(-1, -2)).double() / 4
+    assert scores.max() > 2**24
+    close([out], [((v[:, :, 5:6] + v[:, :, 77:78]) / 2).expand_as(q)])
+    torch.testing.assert_close(sums, (torch.logsumexp(scores, -1) / math.log(2)).float())
+
+
+def test_parts_write_and_read_no_more_than_their_scratch(module, small_parts, outputs, guarded):
+    qkv = [guarded(each) for each in tensors(3, 1, queries=3, keys=70, width=12)]
+    del outputs[:]
+
+    found = module.attention(*qkv)
+
+    close([found], [dense(*qkv)])
+    assert len(outputs) == 4  # out, sums, and two of the parts
+    for each in outputs:
+        assert (each[:64] == -1).all() and (each[-64:] == -1).all() and each[64:-64].isfinite().all()
+
+
+@pytest.mark.parametrize(("sizes", "split"), [
+    ({"heads": 1, "queries": 1, "keys": 511}, False), ({"heads": 1, "queries": 1, "keys": 512}, True),
+    ({"heads": 2, "queries": 1, "keys": 9}, True), ({"heads": 1, "queries": 17, "keys": 900}, False),
+])  # fmt: skip
+def test_keys_are_split_for_few_queries_where_that_gains_something(sizes, split, module, monkeypatch):
+    used = []
+    real = module._whole
+    monkeypatch.setattr(module, "_whole", lambda *given: used.append(1) or real(*given))
+
+    module.attention(*tensors(**sizes))
+
+    assert bool(used) != split
+
+
+@pytest.mark.parametrize("keys", [1, 255, 512, 700, 8192, 100_001])
+@pytest.mark.parametrize("tiles", [1, 8, 128, 5000])
+@pytest.mark.parametrize("block", [16, 64, 256])
+def test_parts_fill_the_device_and_hold_all_keys(keys, tiles, block, module):
+    import _launch
+
+    limits = _launch.Limits(**_launch._read("nvidia-h200"))
+    count, size = module.parts(module.Config(16, block, 4, 3, 2), tiles, keys, limits)
+
+    assert (count - 1) * size < keys <= count * size
+    assert size % block == 0
+    assert size >= module.LEAST_KEYS or count == 1
+    assert count * tiles >= 2 * 132 or size < 2 * module.LEAST_KEYS + block
 
 
 def test_gradients_of_gradients_are_refused(module):
@@ -261,5 +385,8 @@ def test_every_case_finds_a_config_that_its_device_can_hold(queries, sides, extr
     ):
         limits = _launch.Limits(**_launch._read(key))
         config = module.choose_config(queries, width, itemsize, sides, extras, limits)
-        rows = config.block_m + 2 * config.block_n * config.stages
-        assert rows * width * itemsize <= limits.shared_bytes
+        split = module.choose_split(min(queries, 16), width, itemsize, limits)
+        assert split.fill > 0 == config.fill
+        for each in (config, split):
+            rows = each.block_m + 2 * each.block_n * each.stages
+            assert rows * width * itemsize <= limits.shared_bytes

@@ -20,6 +20,11 @@ def test_every_op_has_faults_of_its_own_and_there_are_many():
     assert len({(fault.op, fault.name) for fault in FAULTS}) == len(FAULTS)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.op}: {fault.name}")
+def test_every_faults_text_stands_in_its_file():
+    for fault in FAULTS:
+        fault.planted((ROOT / "kernels" / fault.path).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("fault", mutations.shown_on("cpu"), ids=lambda fault: f"{fault.op}: {fault.name}")
 def test_a_planted_fault_is_found(fault, tmp_path):
     assert mutations.first(fault, tmp_path).anything
