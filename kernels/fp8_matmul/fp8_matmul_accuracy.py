@@ -56,6 +56,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[300], n=[272], k=[64], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[0], n=[8], k=[8], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[8], n=[16], k=[0], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[520], n=[264], k=[272], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
     ),
     probe_cases=(
         *perfci.grid(m=[33], n=[48], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=[OUT[0], OUT[2]]),

@@ -1,7 +1,7 @@
 """fp8_matmul: float8 matrices multiplied in tensor cores, scaled per tensor, per row and column, or per block of 128.
 
 Tiles are copied by descriptor where both operands lie along k, else through pointers; which configuration serves which
-shape stands in `tuned/<device key>.json`.
+shape stands in `tuned/<device key>.json`. Those of twelve warps are for the kernel in `kernels/_fp8_blocks.py`.
 """
 
 import functools
@@ -15,11 +15,19 @@ import _launch
 import _tma
 from _tiles import Config, grouped, halves
 
+try:
+    import _fp8_blocks
+except ImportError:  # a Triton without Gluon, or with an older one
+    _fp8_blocks = None
+
 TUNED = Path(__file__).parent / "tuned"
 DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 BLOCK = 128
 """Values along k that share a scale where scales are per block; of b, along n too."""
+
+GROUPED = 12
+"""Warps of a configuration whose warps work in groups."""
 
 KINDS = ("fast", "precise", "block")
 """How sums are kept. Tensor cores sum float8 products in about 14 bits. fast, for bfloat16: they keep the whole sum, as
@@ -35,14 +43,22 @@ FALLBACK_TMA = Config(128, 128, 128, 8, 8, 3, persistent=True, tma=True, flatten
 def choose_config(m: int, n: int, k: int, kind: str, limits: _launch.Limits, tma: bool = False) -> Config:
     """The first entry of the device's tuned file whose kind and bounds hold the shape; nothing is ever tuned here.
 
-    Entries with descriptors are for calls that allow them (`tma`), and no others for those.
+    Entries with descriptors are for calls that allow them (`tma`), and no others for those. Those of groups of warps
+    are passed over where this device, this Triton or its interpreter has none.
     """
     size = {"m": m, "n": n, "k": k}
+    groups = _in_groups(limits)
     for entry in _launch.tuned(TUNED, limits.key):
         fits = all(size[side] <= entry.get(f"{side}_max", size[side]) for side in size)
-        if fits and entry["kind"] == kind and bool(entry["config"].get("tma")) == tma:
-            return Config(**entry["config"])
+        config = entry["config"]
+        if fits and entry["kind"] == kind and bool(config.get("tma")) == tma and (groups or config["warps"] != GROUPED):
+            return Config(**config)
     return FALLBACK_TMA if tma else FALLBACK
+
+
+def _in_groups(limits: _launch.Limits) -> bool:
+    """Whether warps can work in groups with a task each."""
+    return _fp8_blocks is not None and not _tma.interpreted(_fp8_tma_kernel) and _fp8_blocks.available(limits)
 
 
 def fp8_matmul(
@@ -84,7 +100,9 @@ def _launched(a, b, scale_a, scale_b, out_dtype, kind, config, limits) -> torch.
         "WIDEN": _tma.interpreted(_fp8_tma_kernel), "num_warps": config.warps, "num_stages": config.stages,
     }  # fmt: skip
     with _launch.on(a.device):
-        if config.tma:
+        if config.warps == GROUPED:
+            _fp8_blocks.launch(a, b, out, scale_a, scale_b, scales, config, programs, tiles, limits)
+        elif config.tma:
             _fp8_tma_kernel[(programs,)](
                 _tma.descriptor(a, 1, block_m, block_k), _tma.descriptor(b, 0, block_k, block_n),
                 _tma.descriptor(out, 1, block_m, block_n // config.split), scale_a, scale_b, m, n, k, *scales, tiles,

@@ -61,6 +61,29 @@ def test_float8_products_are_right_to_the_precision_of_their_sums(shape, dtype, 
         assert relative(got, ops["fp8_matmul_baseline"].fp8_matmul(**wide(made))) < room
 
 
+@pytest.mark.parametrize("out_dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("dtype", [E4M3, E5M2])
+@pytest.mark.parametrize(
+    "shape", [(513, 256, 128), (640, 264, 400), (1000, 1040, 1552), (4096, 520, 8192), (2048, 8192, 16)]
+)
+def test_blocks_are_right_whichever_warps_multiply(shape, dtype, out_dtype, ops, monkeypatch):
+    """By groups of warps, where this GPU and this Triton have them, on edges of tiles and over many tiles a program."""
+    needs_float8()
+    made = ops["fp8_matmul_baseline"].make_inputs(*shape, "block", dtype, out_dtype, "cuda", 3)
+    wanted = ops["fp8_matmul_baseline"].fp8_matmul(**wide(made))
+    module = ops["fp8_matmul_triton"]
+
+    in_groups = [module.fp8_matmul(**made) for _ in range(3)]
+    monkeypatch.setattr(module, "_fp8_blocks", None)
+    module.choose_config.cache_clear()
+    alone = module.fp8_matmul(**made)
+    module.choose_config.cache_clear()
+
+    for got in (*in_groups, alone):
+        assert relative(got, wanted) < (5e-3 if out_dtype is torch.bfloat16 else 2e-3)
+    assert all(torch.equal(got, in_groups[0]) for got in in_groups)
+
+
 def test_sums_of_float32_outputs_do_not_drift_with_their_length(ops):
     """Equal terms, whose sum tensor cores alone would cut off at every step."""
     needs_float8()

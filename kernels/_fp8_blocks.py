@@ -1,0 +1,216 @@
+"""Products of float8 matrices scaled per block of 128, on Hopper: twelve warps in three groups, each with a task.
+
+One group only copies strips of 128 values of k. Two multiply, 64 rows of the tile each; while one scales what tensor
+cores summed and adds it up in registers, they serve the other. In Gluon, a language that comes with Triton, since there
+the groups, and what each waits for, can be written down.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+import _launch
+
+REGISTERS = 232
+"""Of a thread that multiplies: 128 sums, 64 of the strip and the rest; four warps that copy keep 40."""
+
+RELEASES = ((3, 6), (3, 7))
+"""Releases of Triton that this was tried with: Gluon is experimental and changes."""
+
+_TYPES = {
+    torch.float8_e4m3fn: gl.float8e4nv,
+    torch.float8_e5m2: gl.float8e5,
+    torch.bfloat16: gl.bfloat16,
+    torch.float16: gl.float16,
+    torch.float32: gl.float32,
+}
+_BARRIER_BYTES = 1024
+"""More than the barriers in shared memory take."""
+
+
+def available(limits: _launch.Limits) -> bool:
+    """Whether the device has these tensor cores and the installed Triton this language."""
+    release = tuple(int(number) for number in re.findall(r"\d+", triton.__version__)[:2])
+    return limits.target == "sm_90" and release in RELEASES
+
+
+def launch(a, b, out, scale_a, scale_b, strides, config, programs, tiles, limits) -> None:
+    """Multiplies a (m, k) by b (k, n), k dense in both, into out (m, n), which is row-major.
+
+    strides: of scale_a and scale_b. config: tiles of 128 x 128 or 128 x 256. Fewer stages than it names where wide
+    outputs, which wait in shared memory too, leave no room.
+    """
+    (m, k), n, wide = a.shape, b.shape[1], config.block_n == 256
+    room = limits.shared_bytes - 2 * 64 * 128 * out.element_size() - _BARRIER_BYTES
+    stages = min(config.stages, room // (128 * (128 + config.block_n)))
+    _fp8_block_kernel[(programs,)](
+        _descriptor(a, 128), _descriptor(b.t(), 128), _descriptor(out, 64), scale_a, scale_b, m, n, k, *strides, tiles,
+        STAGES=stages, WIDE=wide, GROUP_M=config.group_m, REGISTERS=REGISTERS, num_warps=4,
+    )  # fmt: skip
+
+
+def _descriptor(matrix: torch.Tensor, rows: int) -> Any:
+    """Of tiles of rows x 128 of a row-major matrix; `_tma.dense_side` has checked what TensorDescriptor would."""
+    made = TensorDescriptor.__new__(TensorDescriptor)
+    made.base, made.shape, made.strides = matrix, [*matrix.shape], [*matrix.stride()]
+    made.block_shape, made.layout, made.padding = [rows, 128], _layout(rows, matrix.dtype), "zero"
+    return made
+
+
+@functools.cache
+def _layout(rows: int, dtype: torch.dtype) -> Any:
+    return gl.NVMMASharedLayout.get_default_for([rows, 128], _TYPES[dtype])
+
+
+@gluon.jit(do_not_specialize=["tiles"])
+def _fp8_block_kernel(
+    a, b, out, scale_a, scale_b, m, n, k, scale_a_row, scale_a_k, scale_b_k, scale_b_col, tiles,
+    STAGES: gl.constexpr, WIDE: gl.constexpr, GROUP_M: gl.constexpr, REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """The descriptor of b is that of its transpose. WIDE: a tile has 256 columns, as two halves."""
+    a_strips = gl.allocate_shared_memory(a.dtype, [STAGES, 128, 128], a.layout)
+    b_strips = gl.allocate_shared_memory(b.dtype, [STAGES, 128, 128], b.layout)
+    right_strips = b_strips
+    if WIDE:
+        right_strips = gl.allocate_shared_memory(b.dtype, [STAGES, 128, 128], b.layout)
+    outputs = gl.allocate_shared_memory(out.dtype, [2, 64, 128], out.layout)
+    # A stage is full when its strips have arrived, its right one apart, and empty when both groups have used it.
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    right_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+        mbarrier.init(right_full.index(stage), count=1)
+        mbarrier.init(empty.index(stage), count=2)
+    fence_async_shared()
+    strips = (a_strips, b_strips, right_strips, full, right_full, empty)
+    scales = (scale_a, scale_b, scale_a_row, scale_a_k, scale_b_k, scale_b_col)
+    gl.warp_specialize(
+        [
+            (_multiply, (strips, outputs, out, scales, m, n, k, tiles, 0, STAGES, WIDE, GROUP_M)),
+            (_multiply, (strips, outputs, out, scales, m, n, k, tiles, 1, STAGES, WIDE, GROUP_M)),
+            (_copy, (a, b, strips, m, n, k, tiles, STAGES, WIDE, GROUP_M)),
+        ],
+        [4, 1],
+        [REGISTERS, 504 - 2 * REGISTERS],  # three groups of four warps share 65536 registers: 168 a thread
+    )
+
+
+@gluon.jit
+def _copy(a, b, strips, m, n, k, tiles, STAGES: gl.constexpr, WIDE: gl.constexpr, GROUP_M: gl.constexpr):
+    """Every strip of every tile, each into the next stage as soon as that is empty."""
+    a_strips, b_strips, right_strips, full, right_full, empty = strips
+    BLOCK_N: gl.constexpr = 256 if WIDE else 128
+    stage = 0
+    parity = 1  # as if it had been emptied before
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        tile_m, tile_n = _grouped(tile, gl.cdiv(m, 128), gl.cdiv(n, BLOCK_N), GROUP_M)
+        for step in range(gl.cdiv(k, 128)):
+            mbarrier.wait(empty.index(stage), parity)
+            mbarrier.expect(full.index(stage), 2 * 128 * 128)
+            tma.async_copy_global_to_shared(a, [tile_m * 128, step * 128], full.index(stage), a_strips.index(stage))
+            tma.async_copy_global_to_shared(b, [tile_n * BLOCK_N, step * 128], full.index(stage), b_strips.index(stage))
+            if WIDE:
+                arrived = right_full.index(stage)
+                mbarrier.expect(arrived, 128 * 128)
+                place = [tile_n * BLOCK_N + 128, step * 128]
+                tma.async_copy_global_to_shared(b, place, arrived, right_strips.index(stage))
+            stage += 1
+            if stage == STAGES:
+                stage = 0
+                parity ^= 1
+
+
+@gluon.jit
+def _multiply(
+    strips, outputs, out, scales, m, n, k, tiles,
+    GROUP: gl.constexpr, STAGES: gl.constexpr, WIDE: gl.constexpr, GROUP_M: gl.constexpr,
+):  # fmt: skip
+    """Rows GROUP * 64 and on of every tile."""
+    a_strips, b_strips, right_strips, full, right_full, empty = strips
+    scale_a, scale_b, scale_a_row, scale_a_k, scale_b_k, scale_b_col = scales
+    BLOCK_N: gl.constexpr = 256 if WIDE else 128
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 128, 32])
+    nothing = gl.zeros([64, 128], gl.float32, LAYOUT)
+    stage = 0
+    parity = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        tile_m, tile_n = _grouped(tile, gl.cdiv(m, 128), gl.cdiv(n, BLOCK_N), GROUP_M)
+        first_row = tile_m * 128 + GROUP * 64
+        first_col = tile_n * BLOCK_N
+        row = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))
+        a_scales = scale_a + row.to(gl.int64) * scale_a_row
+        b_scales = scale_b + (first_col // 128).to(gl.int64) * scale_b_col
+        left = gl.zeros([64, 128], gl.float32, LAYOUT)
+        right = gl.zeros([64, 128], gl.float32, LAYOUT)
+        for _ in range(gl.cdiv(k, 128)):
+            of_a = gl.load(a_scales, mask=row < m, other=0.0)
+            of_b = gl.load(b_scales)
+            if WIDE:
+                of_right = gl.load(b_scales + scale_b_col, mask=first_col + 128 < n, other=0.0)
+            mbarrier.wait(full.index(stage), parity)
+            rows = a_strips.index(stage).slice(GROUP * 64, 64, 0)
+            part = warpgroup_mma(rows, b_strips.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
+            part = warpgroup_mma_wait(0, deps=[part])
+            if WIDE:
+                left = _added(left, part, of_a * of_b)
+                mbarrier.wait(right_full.index(stage), parity)
+                cols = right_strips.index(stage).permute((1, 0))
+                part = warpgroup_mma(rows, cols, nothing, use_acc=False, is_async=True)
+                part = warpgroup_mma_wait(0, deps=[part])
+                mbarrier.arrive(empty.index(stage), count=1)
+                right = _added(right, part, of_a * of_right)
+            else:
+                mbarrier.arrive(empty.index(stage), count=1)
+                left = _added(left, part, of_a * of_b)
+            a_scales += scale_a_k
+            b_scales += scale_b_k
+            stage += 1
+            if stage == STAGES:
+                stage = 0
+                parity ^= 1
+        _store(out, first_row, first_col, left, outputs.index(GROUP))
+        if WIDE:
+            _store(out, first_row, first_col + 128, right, outputs.index(GROUP))
+    tma.store_wait(0)
+
+
+@gluon.jit
+def _added(total, part, scales):
+    """The sum of total and part * scales, at this very place: behind the next product, registers would be spilled."""
+    scales = gl.expand_dims(scales, 1).broadcast_to(part.shape)
+    return gl.inline_asm_elementwise(
+        "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [part, scales, total], gl.float32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def _store(out, row, col, values, buffer):
+    tma.store_wait(0)  # what was stored before has left the buffer
+    buffer.store(values.to(out.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(out, [row, col], buffer)
+
+
+@gluon.jit
+def _grouped(tile, tiles_m, tiles_n, GROUP_M: gl.constexpr):
+    """As `_tiles.grouped`."""
+    in_group = GROUP_M * tiles_n
+    first = tile // in_group * GROUP_M
+    height = gl.minimum(tiles_m - first, GROUP_M)
+    return first + tile % in_group % height, tile % in_group // height

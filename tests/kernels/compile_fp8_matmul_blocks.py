@@ -1,0 +1,67 @@
+"""Compiles fp8_matmul with scales per block for an H200 without one, and prints what became of it as JSON.
+
+A process of its own, since such a process is spent for anything else.
+"""
+
+import functools
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from perfci.device.targets import LINE_FREE, target_named
+
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+SHAPES = ((4096, 4096, 4096), (1000, 1040, 1552), (64, 2048, 4096))
+
+
+def main():
+    os.environ.update(LINE_FREE)
+    os.environ.pop("TRITON_INTERPRET", None)
+    from perfci.device import offline
+
+    offline.install(target_named("sm_90"))
+    sys.path[:0] = [str(KERNELS), str(KERNELS / "fp8_matmul")]
+    report = [
+        facts for shape in SHAPES for out in ("bfloat16", "float16", "float32") for facts in _launches(shape, out)
+    ]
+    import fp8_matmul_triton
+
+    fp8_matmul_triton._fp8_blocks = None  # as with a Triton that lacks Gluon
+    fp8_matmul_triton.choose_config.cache_clear()
+    report += [{**facts, "gluon": False} for facts in _launches(SHAPES[0], "bfloat16")]
+    print(json.dumps(report))
+
+
+def _launches(shape, out):
+    import torch
+    from fp8_matmul_triton import fp8_matmul
+
+    from perfci.device import artefacts, offline
+
+    m, n, k = shape
+    a = torch.empty((m, k), dtype=torch.float8_e4m3fn, device="cuda")
+    b = torch.empty((n, k), dtype=torch.float8_e4m3fn, device="cuda").t()
+    of_k = -(-k // 128)
+    scales = [torch.empty(sides, device="cuda") for sides in ((m, of_k), (of_k, -(-n // 128)))]
+    seen = offline.compiled(functools.partial(fp8_matmul, a, b, *scales, getattr(torch, out)))
+    assert seen.failure is None and seen.raised is None, (seen.failure, seen.raised)
+    for launch in seen.capture.launched:
+        ptx = launch.kernel.asm["ptx"]
+        yield {
+            "kernel": launch.name,
+            "m": m,
+            "out": out,
+            "gluon": True,
+            "spilled": artefacts.usage(launch.kernel).local_bytes,
+            "shared": launch.kernel.metadata.shared,
+            "warps": launch.kernel.metadata.num_warps,
+            "products": len(re.findall(r"wgmma\.mma_async", ptx)),
+            "additions": len(re.findall(r"^\s*fma\.rn\.f32", ptx, re.MULTILINE)),
+            "waited_for": re.findall(r"wgmma\.wait_group\S*\s+(\d+)", ptx),
+        }
+
+
+if __name__ == "__main__":
+    main()
