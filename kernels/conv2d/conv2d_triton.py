@@ -28,7 +28,7 @@ VECTOR = 8
 """16-bit values of one access of 16 bytes. Channels are padded to a multiple of it; to HALF where there are no more."""
 HALF = 4
 WIDEST_BY_THREADS = 128
-"""Outputs of a tile that no descriptor writes: addresses spill registers, of a tile stored as a whole as well."""
+"""Pixels, and outputs, of a tile that no descriptor writes: addresses spill registers, of one stored as a whole too."""
 LEAST_TMA_CHANNELS = 32
 """A run of fewer channels, 64 bytes, would leave a descriptor's copies mostly empty."""
 
@@ -282,7 +282,7 @@ def _product(
     if tma and _has_box(flat_x, weight, flat_shape):
         config = choose_config(flat_shape, 2, limits, True)
         if not last or shape.outputs % VECTOR:
-            config = config._replace(block_n=min(config.block_n, WIDEST_BY_THREADS), split=2)
+            config = _by_threads(config)
         return by_box(flat_x, weight, bias, out, flat_shape, activation, last, config, limits)
     config = choose_config(shape, x.element_size(), limits)
     return by_pointers(x, weight, bias, out, shape, activation, last, config, limits, tma)
@@ -295,6 +295,12 @@ def _thinned(x: torch.Tensor, shape: Shape) -> tuple[torch.Tensor, Shape]:
         return x, shape
     view = x[:, :: by[0], :: by[1]]
     return view, shape._replace(high=view.shape[1], wide=view.shape[2], stride_high=1, stride_wide=1)
+
+
+def _by_threads(config: Config) -> Config:
+    """The same where no descriptor writes the answer: a smaller tile, in two parts, and nothing else in its program."""
+    sides = {"block_m": min(config.block_m, WIDEST_BY_THREADS), "block_n": min(config.block_n, WIDEST_BY_THREADS)}
+    return config._replace(**sides, split=2, persistent=False, flatten=False)
 
 
 def _flattened(x: torch.Tensor, shape: Shape) -> tuple[torch.Tensor, Shape]:
