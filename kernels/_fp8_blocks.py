@@ -52,16 +52,26 @@ def available(limits: _launch.Limits) -> bool:
 def launch(a, b, out, scale_a, scale_b, strides, config, programs, tiles, limits) -> None:
     """Multiplies a (m, k) by b (k, n), k dense in both, into out (m, n), which is row-major.
 
-    strides: of scale_a and scale_b. config: tiles of 128 x 128 or 128 x 256. Fewer stages than it names where wide
-    outputs, which wait in shared memory too, leave no room.
+    strides: of scale_a and scale_b. config: tiles of 128 x 128 or 128 x 256.
     """
     (m, k), n, wide = a.shape, b.shape[1], config.block_n == 256
-    room = limits.shared_bytes - 2 * 64 * 128 * out.element_size() - _BARRIER_BYTES
-    stages = min(config.stages, room // (128 * (128 + config.block_n)))
+    stages, buffers = room(config, out.element_size(), limits)
     _fp8_block_kernel[(programs,)](
         _descriptor(a, 128), _descriptor(b.t(), 128), _descriptor(out, 64), scale_a, scale_b, m, n, k, *strides, tiles,
-        STAGES=stages, WIDE=wide, GROUP_M=config.group_m, REGISTERS=REGISTERS, num_warps=4,
+        STAGES=stages, BUFFERS=buffers, WIDE=wide, GROUP_M=config.group_m, REGISTERS=REGISTERS, num_warps=4,
     )  # fmt: skip
+
+
+def room(config, itemsize: int, limits: _launch.Limits) -> tuple[int, int]:
+    """Stages of strips, and buffers in which a group's outputs, of `itemsize` bytes, wait to be written.
+
+    Each half of a tile has a buffer of its own where that costs none of the stages that the config names; wide outputs
+    may leave room for fewer stages.
+    """
+    free, strips = limits.shared_bytes - _BARRIER_BYTES, 128 * (128 + config.block_n)
+    halves = config.block_n // 128
+    buffers = halves if free - halves * 2 * 64 * 128 * itemsize >= config.stages * strips else 1
+    return min(config.stages, (free - buffers * 2 * 64 * 128 * itemsize) // strips), buffers
 
 
 def _descriptor(matrix: torch.Tensor, rows: int) -> Any:
@@ -80,7 +90,7 @@ def _layout(rows: int, dtype: torch.dtype) -> Any:
 @gluon.jit(do_not_specialize=["tiles"])
 def _fp8_block_kernel(
     a, b, out, scale_a, scale_b, m, n, k, scale_a_row, scale_a_k, scale_b_k, scale_b_col, tiles,
-    STAGES: gl.constexpr, WIDE: gl.constexpr, GROUP_M: gl.constexpr, REGISTERS: gl.constexpr,
+    STAGES: gl.constexpr, BUFFERS: gl.constexpr, WIDE: gl.constexpr, GROUP_M: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """The descriptor of b is that of its transpose. WIDE: a tile has 256 columns, as two halves."""
     a_strips = gl.allocate_shared_memory(a.dtype, [STAGES, 128, 128], a.layout)
@@ -88,7 +98,7 @@ def _fp8_block_kernel(
     right_strips = b_strips
     if WIDE:
         right_strips = gl.allocate_shared_memory(b.dtype, [STAGES, 128, 128], b.layout)
-    outputs = gl.allocate_shared_memory(out.dtype, [2, 64, 128], out.layout)
+    outputs = gl.allocate_shared_memory(out.dtype, [2 * BUFFERS, 64, 128], out.layout)
     # A stage is full when its strips have arrived, its right one apart, and empty when both groups have used it.
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     right_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -102,8 +112,8 @@ def _fp8_block_kernel(
     scales = (scale_a, scale_b, scale_a_row, scale_a_k, scale_b_k, scale_b_col)
     gl.warp_specialize(
         [
-            (_multiply, (strips, outputs, out, scales, m, n, k, tiles, 0, STAGES, WIDE, GROUP_M)),
-            (_multiply, (strips, outputs, out, scales, m, n, k, tiles, 1, STAGES, WIDE, GROUP_M)),
+            (_multiply, (strips, outputs, out, scales, m, n, k, tiles, 0, STAGES, BUFFERS, WIDE, GROUP_M)),
+            (_multiply, (strips, outputs, out, scales, m, n, k, tiles, 1, STAGES, BUFFERS, WIDE, GROUP_M)),
             (_copy, (a, b, strips, m, n, k, tiles, STAGES, WIDE, GROUP_M)),
         ],
         [4, 1],
@@ -139,7 +149,7 @@ def _copy(a, b, strips, m, n, k, tiles, STAGES: gl.constexpr, WIDE: gl.constexpr
 @gluon.jit
 def _multiply(
     strips, outputs, out, scales, m, n, k, tiles,
-    GROUP: gl.constexpr, STAGES: gl.constexpr, WIDE: gl.constexpr, GROUP_M: gl.constexpr,
+    GROUP: gl.constexpr, STAGES: gl.constexpr, BUFFERS: gl.constexpr, WIDE: gl.constexpr, GROUP_M: gl.constexpr,
 ):  # fmt: skip
     """Rows GROUP * 64 and on of every tile."""
     a_strips, b_strips, right_strips, full, right_full, empty = strips
@@ -184,9 +194,12 @@ def _multiply(
             if stage == STAGES:
                 stage = 0
                 parity ^= 1
-        _store(out, first_row, first_col, left, outputs.index(GROUP))
+        tma.store_wait(0)  # the last tile has left its buffers
+        _store(out, first_row, first_col, left, outputs.index(GROUP * BUFFERS))
         if WIDE:
-            _store(out, first_row, first_col + 128, right, outputs.index(GROUP))
+            if BUFFERS == 1:
+                tma.store_wait(0)
+            _store(out, first_row, first_col + 128, right, outputs.index(GROUP * BUFFERS + BUFFERS - 1))
     tma.store_wait(0)
 
 
@@ -201,7 +214,6 @@ def _added(total, part, scales):
 
 @gluon.jit
 def _store(out, row, col, values, buffer):
-    tma.store_wait(0)  # what was stored before has left the buffer
     buffer.store(values.to(out.dtype))
     fence_async_shared()
     tma.async_copy_shared_to_global(out, [row, col], buffer)
