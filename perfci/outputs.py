@@ -55,6 +55,8 @@ def _held(
         found = arrays.mismatch(actual, wanted, rtol, atol)
         if found.count and found.worst_abs > RATIO * _usual_error(arrays, usual, wanted):
             where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}
+            if (odd := _unfinite(arrays, inputs)) and not math.isfinite(found.worst_abs):
+                return Reason("timed_inputs_unfinite", {**where, **odd})
             return Reason("timed_output_wrong", {**where, "error": found.worst_abs, "rtol": rtol, "atol": atol})
         if errors is not None and arrays.dtype_facts(actual):
             errors.append(_errors(arrays, actual, wanted))
@@ -76,6 +78,14 @@ def _misshapen(arrays: Arrays, case: str, actual: Any, usual: Any) -> Reason | N
     for name, got, wanted in (("shape", seen.shape, right.shape), ("dtype", seen.dtype, right.dtype)):
         if got != wanted:
             return Reason(f"wrong_{name}", {"case": case, "got": str(got), "expected": str(wanted)})
+    return None
+
+
+def _unfinite(arrays: Arrays, inputs: Inputs) -> dict[str, Fact] | None:
+    """The first input with infinities or NaN, and how many; on such values kernels may well differ."""
+    for name, value in inputs.items():
+        if arrays.is_array(value) and (many := arrays.unfinite(value)):
+            return {"name": name, "values": many}
     return None
 
 

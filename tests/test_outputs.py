@@ -54,6 +54,20 @@ def test_a_reference_that_overflows_in_its_own_dtype_excuses_nothing():
     assert found(3 * INPUTS["x"], overflowing).kind == "timed_output_wrong"
 
 
+def test_infinities_of_an_input_are_named_where_they_made_the_answer_differ():
+    def odd(x):
+        return np.where(np.isinf(x), np.nan, 2 * x)
+
+    inputs = {"x": INPUTS["x"].copy()}
+    inputs["x"][1, 2] = np.inf
+    suite = Performance(double, double, lambda device, seed: inputs, [{"n": 1}])
+    reason = wrong_output(suite, NumpyArrays(), {"n": 1}, inputs, odd(**inputs))
+
+    assert (reason.kind, reason.facts["name"], reason.facts["values"]) == ("timed_inputs_unfinite", "x", 1)
+    assert wrong_output(suite, NumpyArrays(), {"n": 1}, inputs, double(**inputs)) is None
+    assert wrong_output(suite, NumpyArrays(), {"n": 1}, inputs, 3 * inputs["x"]).kind == "timed_output_wrong"
+
+
 # --- how exact --------------------------------------------------------------------------------------------------------
 
 

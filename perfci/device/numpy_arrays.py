@@ -132,6 +132,10 @@ class NumpyArrays:
         worst = np.unravel_index(np.argmax(error), error.shape)
         return Mismatch(int((~good).sum()), float(error[worst]), tuple(int(i) for i in worst))
 
+    def unfinite(self, array: Array) -> int:
+        """Values that are infinite or NaN."""
+        return int((~np.isfinite(self.host(array))).sum())
+
     def deviation(self, actual: Array, expected: Array) -> None:
         """Never: the host has them."""
 

@@ -192,6 +192,9 @@ class Arrays(Protocol):
     def mismatch(self, actual: Any, expected: Any, rtol: float, atol: float) -> Mismatch:
         """Hold an output against the float64 reference where it lies, without copying it to the host."""
 
+    def unfinite(self, array: Any) -> int:
+        """How many of an array's values are infinite or NaN."""
+
     def deviation(self, actual: Any, expected: Any) -> Deviation | None:
         """Errors of a floating-point output, computed where it lies; None where the host does that as well."""
 

@@ -139,6 +139,13 @@ class TorchArrays:
             return Mismatch(0, 0.0, ())
         return Mismatch(count, worst, tuple(int(i) for i in np.unravel_index(place, tuple(actual.shape))))
 
+    def unfinite(self, array: torch.Tensor) -> int:
+        """Values that are infinite or NaN, counted chunk by chunk where the tensor lies."""
+        flat = array.detach().reshape(-1)
+        narrow = flat.dtype.is_floating_point and flat.element_size() == 1  # float8 knows no such question
+        chunks = (self._for_reference(flat[start : start + CHUNK]) for start in range(0, flat.numel(), CHUNK))
+        return sum(int((~torch.isfinite(_float64(each) if narrow else each)).sum()) for each in chunks)
+
     def deviation(self, actual: torch.Tensor, expected: torch.Tensor) -> Deviation | None:
         """Errors of a tensor that would take the host long, chunk by chunk, where float64 is computed in."""
         if actual.numel() <= FEW:

@@ -195,6 +195,18 @@ def test_layouts_have_the_strides_that_their_names_promise():
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float8_e5m2, torch.float64, torch.complex64, torch.int32]
+)
+def test_values_that_are_infinite_or_nan_are_counted_over_chunks(monkeypatch, dtype):
+    monkeypatch.setattr(tensors, "CHUNK", 5)
+    values = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+    if dtype != torch.int32:
+        values[0, 1], values[1, 1], values[2, 3] = math.inf, -math.inf, math.nan
+
+    assert TorchArrays("cpu").unfinite(values.to(dtype)) == (0 if dtype == torch.int32 else 3)
+
+
 @pytest.mark.parametrize("chunk", [1, 4, 7, 1000])
 def test_mismatches_are_counted_over_chunks_and_the_worst_is_named(monkeypatch, chunk):
     monkeypatch.setattr(tensors, "CHUNK", chunk)

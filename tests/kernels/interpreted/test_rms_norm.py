@@ -1,6 +1,6 @@
 import pytest
 import torch
-from rms_norm_baseline import rms_norm as reference
+from rms_norm_baseline import make_inputs, rms_norm as reference
 
 OP = "rms_norm"
 COLS = 2500
@@ -32,6 +32,15 @@ def right(module, x, weight=None, eps=1e-6):
     for one, exact in zip(got, reference(*wide, eps, True), strict=True):
         torch.testing.assert_close(one.double(), exact, rtol=2e-6, atol=2e-5)
     assert torch.equal(module.rms_norm(x, weight, eps), got[0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_seed_makes_rows_beyond_float16(seed):
+    inputs = make_inputs(
+        rows=50_000, cols=20, weighted=True, stats=False, dtype=torch.float16, device="cpu", seed=seed
+    )  # fmt: skip
+
+    assert torch.isfinite(inputs["x"]).all()
 
 
 def test_agrees_with_the_reference_in_float64(case, suite):
