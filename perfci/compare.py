@@ -29,12 +29,15 @@ from perfci.model import (
     Environment,
     Interval,
     Look,
+    PeerArm,
+    PeerFigure,
     PerformanceCase,
     PlannedOp,
     Reason,
     Run,
     Screen,
     Suite,
+    peer_arm,
 )
 from perfci.stats import Floats
 from perfci.thresholds import CaseThresholds, Thresholds
@@ -85,6 +88,7 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         limits = thresholds.for_case(op.op, case)
         differs = differing(stored[case]) if case in stored and blocks else ()
         base = _dueled(_speed(op.op, case, blocks, stored.get(case), differs), blocks, limits, run.environment.timer)
+        base = replace(base, peers=_peers(measured.get(case), blocks))
         if baseline is None or not blocks:
             yield base
         elif stale := (
@@ -164,6 +168,19 @@ def _speedup(shifts: Sequence[float]) -> Interval:
     """Reference / kernel of the blocks' kernel/reference shifts: the ends change places."""
     d = stats.location(shifts)
     return Interval(math.exp(-d.value), math.exp(-d.high), math.exp(-d.low), d.confidence)
+
+
+def _peers(case: PerformanceCase | None, blocks: Sequence[Block]) -> tuple[PeerFigure, ...]:
+    """Each peer over the blocks in which it was timed beside the kernel, as the speedup is told."""
+    return tuple(_peer(peer, blocks) for peer in case.peers) if case and blocks else ()
+
+
+def _peer(peer: PeerArm, blocks: Sequence[Block]) -> PeerFigure:
+    arm = peer_arm(peer.name)
+    pair = f"{KERNEL}/{arm}"
+    shifts = [block.shifts[pair] for block in blocks if pair in block.shifts]
+    us = _median(block.arms[arm].time.median_us for block in blocks if arm in block.arms)
+    return PeerFigure(peer.name, us, _speedup(shifts) if shifts else None, peer.failure)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -154,6 +154,7 @@ def _violations(op: OpFolder, triton: _File, baseline: _File, accuracy: _File, p
     yield from _check_suite(accuracy, "accuracy", "Accuracy")
     yield from _check_suite(performance, "performance", "Performance")
     yield from _check_cache(performance)
+    yield from _check_peers(performance)
 
 
 def _check_function(op: str, file: _File) -> Iterator[Reason]:
@@ -216,11 +217,26 @@ def _check_suite(file: _File, name: str, kind: str) -> Iterator[Reason]:
 
 def _check_cache(file: _File) -> Iterator[Reason]:
     """What the suite says of the cache, where it says so in plain letters."""
-    calls = [node for node in ast.walk(file.tree) if isinstance(node, ast.Call) and _name(node.func) == "Performance"]
-    for given in (keyword for call in calls for keyword in call.keywords if keyword.arg == "cache"):
+    for given in _given(file, "cache"):
         if isinstance(given.value, ast.Constant) and given.value.value not in CACHES:
             facts = {"found": repr(given.value.value), "known": " or ".join(CACHES)}
             yield file.reason("cache_misfit", given.value.lineno, **facts)
+
+
+def _check_peers(file: _File) -> Iterator[Reason]:
+    """A name that stands twice in a mapping of peers: Python keeps the last one in silence."""
+    for given in (each.value for each in _given(file, "peers") if isinstance(each.value, ast.Dict)):
+        names = [key for key in given.keys if isinstance(key, ast.Constant)]
+        seen = [key.value for key in names]
+        for at, key in enumerate(names):
+            if key.value in seen[:at]:
+                yield file.reason("peer_repeated", key.lineno, name=str(key.value))
+
+
+def _given(file: _File, name: str) -> list[ast.keyword]:
+    """What the performance suite is given by a keyword, in plain letters."""
+    calls = [node for node in ast.walk(file.tree) if isinstance(node, ast.Call) and _name(node.func) == "Performance"]
+    return [keyword for call in calls for keyword in call.keywords if keyword.arg == name]
 
 
 def _top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -46,6 +46,8 @@ class Request:
     """why a time limit of the job's was ignored"""
     thresholds: Mapping[str, str] = field(default_factory=dict)
     """--threshold: key -> value, as it was typed"""
+    peers: bool = False
+    """--peers: time what suites name as peers too"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ def make_plan(
         filter=request.pattern,
         base=against.base,
         duel=against.duel,
-        skip_unchanged=against.skips,
+        # Peers' figures are of every case, whatever a change touches.
+        skip_unchanged=against.skips and not request.peers,
         duel_family=family,
         removed=tuple(op for op in against.removed if op not in {each.renamed_from for each in planned}),
         base_note=against.note or _nobody_to_duel(request, against),
@@ -116,6 +119,7 @@ def make_plan(
         deadline=request.deadline,
         deadline_note=request.deadline_note,
         thresholds=request.thresholds,
+        peers=request.peers,
     )
 
 
@@ -126,6 +130,8 @@ def _refuse_nothing(request: Request, described: Sequence[PlannedOp]) -> None:
         raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
     if request.base_python and request.duel is DuelWhat.NONE:
         raise UsageError("base_python_not_duelled", python=request.base_python)
+    if request.peers and Suite.PERFORMANCE not in request.suites:
+        raise UsageError("peers_not_timed")
 
 
 def _nobody_to_duel(request: Request, against: Against) -> Reason | None:

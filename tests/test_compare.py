@@ -10,7 +10,7 @@ import pytest
 from perfci import compare as compare_module
 from perfci import stats
 from perfci.compare import compare
-from perfci.model import BaselineCase, PerformanceCase, Reason, Suite, Verdict
+from perfci.model import BaselineCase, PeerArm, PerformanceCase, Reason, Suite, Verdict
 from perfci.thresholds import CaseThresholds, Thresholds
 from tests.decision_examples import CASE, baseline, blocks, duelled, environment, plan, run
 
@@ -57,6 +57,67 @@ def test_every_process_is_screened_by_itself_and_the_speedup_pools_them():
     assert [round(screen.change.value, 2) for screen in found.screens] == [0.05, 0.0, 0.0]
     assert found.speedup.value == pytest.approx(1.5, abs=0.03)
     assert found.speedup.low < found.speedup.value < found.speedup.high
+
+
+def _with_peer(found, factors):
+    """The blocks with a peer that takes so much of the kernel's time in each."""
+    kernel = [block.arms["kernel"] for block in found]
+    return tuple(
+        replace(
+            block,
+            arms={
+                **block.arms,
+                "peer:near": replace(arm, time=replace(arm.time, median_us=arm.time.median_us * factor)),
+            },
+            shifts={**block.shifts, "kernel/peer:near": -math.log(factor)},
+        )
+        for block, arm, factor in zip(found, kernel, factors, strict=True)
+    )
+
+
+def _beside(measured, *peers):
+    (op,) = measured.ops
+    (case,) = op.performance
+    return replace(measured, ops=(replace(op, performance=(replace(case, peers=peers),)),))
+
+
+def test_a_peers_ratio_is_told_by_blocks_as_the_speedup_is():
+    factors = [0.90 + 0.001 * i for i in range(10)]
+    measured = _beside(run(_with_peer(blocks(1.0), factors)), PeerArm("near", 2.0))
+
+    (peer,) = _one(measured).peers
+
+    d = stats.location([math.log(factor) for factor in factors])
+    assert (peer.name, peer.failure, peer.faster) == ("near", None, True)
+    assert (peer.ratio.value, peer.ratio.low, peer.ratio.high) == pytest.approx(
+        tuple(map(math.exp, (d.value, d.low, d.high)))
+    )
+    assert peer.us == pytest.approx(0.9045 * _one(measured).kernel_us, rel=0.01)
+
+
+def test_a_peer_is_faster_only_where_its_whole_interval_of_95_percent_is():
+    def faster(factors):
+        measured = _beside(run(_with_peer(blocks(1.0)[: len(factors)], factors)), PeerArm("near"))
+        return _one(measured).peers[0].faster
+
+    assert faster([0.9] * 10)
+    assert not faster([1.1] * 10)
+    assert not faster([0.9] * 5 + [1.01] * 5), "the interval reaches beyond 1"
+    assert not faster([0.9] * 5), "five blocks have no interval of 95 %"
+
+
+def test_a_peer_that_was_left_out_has_its_reason_and_no_numbers():
+    why = Reason("peer_unsupported", {"peer": "near"})
+    measured = _beside(run(_with_peer(blocks(1.0), [0.9] * 10)), PeerArm("far", failure=why), PeerArm("near"))
+
+    far, near = _one(measured).peers
+
+    assert (far.us, far.ratio, far.failure, far.faster) == (None, None, why, False)
+    assert near.ratio.value == pytest.approx(0.9)
+
+
+def test_without_peers_nothing_is_told_of_any():
+    assert _one(run(blocks(1.0)), baseline()).peers == ()
 
 
 def test_the_control_variate_takes_a_slow_clock_out():

@@ -329,6 +329,17 @@ def test_another_cache_written_out_is_named_with_its_line(settings):
         assert check_contract(ops(settings)[0]) == ()
 
 
+def test_a_peer_that_is_named_twice_in_a_mapping_is_told_with_its_line(settings):
+    text = "import perfci\n\nperformance = perfci.Performance(\n    peers={{\n        'a': f, {}: g,\n    }},\n)\n"
+
+    reason = only(check_contract(one(settings, performance=text.format("'a'"))))
+
+    assert (reason.kind, reason.facts["line"], reason.facts["name"]) == ("peer_repeated", 5, "a")
+    for good in ("'b'", "NAME", "**more, 'c'"):
+        (settings.kernels / "softmax" / "softmax_performance.py").write_text(text.format(good))
+        assert check_contract(ops(settings)[0]) == ()
+
+
 def test_a_suite_with_an_annotation_is_bound(settings):
     text = "import perfci\n\naccuracy: perfci.Accuracy = perfci.Accuracy()\n"
 

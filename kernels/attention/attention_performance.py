@@ -5,6 +5,8 @@ import torch
 from attention_baseline import attention as reference, make_inputs
 from attention_triton import attention as kernel
 
+from _peers import attending
+
 BF16 = [torch.bfloat16]
 
 
@@ -42,12 +44,17 @@ performance = perfci.Performance(
         *shapes(1, 16, 4, queries=[8192], keys=[8192], width=[128], dtype=BF16, causal=[True], window=[(1023, None)]),
         *shapes(2, 8, 8, queries=[4096], keys=[4096], width=[256], dtype=BF16, causal=[True]),
         *shapes(16, 32, 8, queries=[1, 16], keys=[8192], width=[128], dtype=BF16, causal=[True]),
+        *shapes(1, 32, 8, queries=[1], keys=[32768], width=[128], dtype=BF16, causal=[True]),
     ),
     bytes_moved=lambda batch, heads, key_heads, queries, keys, width, dtype, **others: (
         2 * batch * (heads * queries + key_heads * keys) * width * dtype.itemsize
     ),
     flops=flops,
     reduces=lambda keys, **others: keys,
+    peers={
+        "flash": attending(reference, "FLASH_ATTENTION"),
+        "cudnn": attending(reference, "CUDNN_ATTENTION"),
+    },
 )
 if __name__ == "__main__":
     perfci.main(performance)

@@ -5,6 +5,8 @@ import torch
 from bias_relu_baseline import bias_relu as reference, make_inputs
 from bias_relu_triton import bias_relu as kernel
 
+from _peers import compiled
+
 performance = perfci.Performance(
     kernel=kernel,
     reference=reference,
@@ -16,6 +18,7 @@ performance = perfci.Performance(
         *perfci.grid(rows=[262144], cols=[768], dtype=[torch.bfloat16]),
     ),
     bytes_moved=lambda rows, cols, dtype: (2 * rows + 1) * cols * dtype.itemsize,
+    peers={"torch.compile": compiled(reference)},
 )
 if __name__ == "__main__":
     perfci.main(performance)

@@ -5,6 +5,8 @@ import torch
 from broadcast_baseline import broadcast as reference, make_inputs
 from broadcast_triton import broadcast as kernel
 
+from _peers import compiled
+
 performance = perfci.Performance(
     kernel=kernel,
     reference=reference,
@@ -17,6 +19,7 @@ performance = perfci.Performance(
         *perfci.grid(rows=[262144], cols=[768], dtype=[torch.float16]),
     ),
     bytes_moved=lambda rows, cols, dtype: (rows + 1) * cols * dtype.itemsize,
+    peers={"torch.compile": compiled(reference)},
 )
 if __name__ == "__main__":
     perfci.main(performance)

@@ -5,6 +5,8 @@ import torch
 from cross_entropy_baseline import cross_entropy as reference, make_inputs
 from cross_entropy_triton import cross_entropy as kernel
 
+from _peers import compiled
+
 
 def cases(rows, cols, reduction, smoothing, dtype):
     return perfci.grid(rows=rows, cols=cols, reduction=reduction, smoothing=smoothing, ignored=[0.0], dtype=dtype)
@@ -37,6 +39,7 @@ performance = perfci.Performance(
     ),
     bytes_moved=bytes_moved,
     flops=flops,
+    peers={"torch.compile": compiled(reference)},
 )
 if __name__ == "__main__":
     perfci.main(performance)

@@ -7,6 +7,8 @@ import torch
 from gelu_baseline import gelu as reference, make_inputs
 from gelu_triton import gelu as kernel
 
+from _peers import compiled
+
 OPERATIONS = {"none": 5, "tanh": 9}
 """Of one element, as PyTorch defines it; erf and tanh count as one."""
 
@@ -28,6 +30,7 @@ performance = perfci.Performance(
     ),
     bytes_moved=lambda shape, approximate, dtype: 2 * elements(shape) * dtype.itemsize,
     flops=lambda shape, approximate, dtype: OPERATIONS[approximate] * elements(shape),
+    peers={"torch.compile": compiled(reference)},
 )
 if __name__ == "__main__":
     perfci.main(performance)

@@ -5,6 +5,8 @@ import torch
 from layer_norm_baseline import layer_norm as reference, make_inputs
 from layer_norm_triton import layer_norm as kernel
 
+from _peers import compiled
+
 
 def bytes_moved(rows, cols, affine, stats, dtype):
     vectors = {"both": 2, "weight": 1, "bias": 1, "none": 0}[affine]
@@ -32,6 +34,7 @@ performance = perfci.Performance(
     ),
     bytes_moved=bytes_moved,
     flops=flops,
+    peers={"torch.compile": compiled(reference)},
 )
 if __name__ == "__main__":
     perfci.main(performance)

@@ -5,6 +5,8 @@ import torch
 from rms_norm_baseline import make_inputs, rms_norm as reference
 from rms_norm_triton import rms_norm as kernel
 
+from _peers import compiled
+
 performance = perfci.Performance(
     kernel=kernel,
     reference=reference,
@@ -23,6 +25,7 @@ performance = perfci.Performance(
     ),
     # Per element: the squares' sum 2, scaling 1, weight 1; per row a division, eps and a root.
     flops=lambda rows, cols, weighted, stats, dtype: rows * ((3 + weighted) * cols + 3),
+    peers={"torch.compile": compiled(reference)},
 )
 if __name__ == "__main__":
     perfci.main(performance)

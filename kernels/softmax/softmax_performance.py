@@ -5,6 +5,8 @@ import torch
 from softmax_baseline import make_inputs, softmax as reference
 from softmax_triton import softmax as kernel
 
+from _peers import compiled
+
 performance = perfci.Performance(
     kernel=kernel,
     reference=reference,
@@ -17,6 +19,7 @@ performance = perfci.Performance(
         *perfci.grid(rows=[1024], cols=[131072], dtype=[torch.bfloat16]),
     ),
     bytes_moved=lambda rows, cols, dtype: 2 * rows * cols * dtype.itemsize,
+    peers={"torch.compile": compiled(reference)},
 )
 if __name__ == "__main__":
     perfci.main(performance)

@@ -7,6 +7,8 @@ import torch
 from vector_add_baseline import make_inputs, vector_add as reference
 from vector_add_triton import vector_add as kernel
 
+from _peers import compiled
+
 
 def elements(shape):
     return shape if isinstance(shape, int) else math.prod(shape)
@@ -24,6 +26,7 @@ performance = perfci.Performance(
     ),
     bytes_moved=lambda shape, transposed, dtype: 3 * elements(shape) * dtype.itemsize,
     flops=lambda shape, transposed, dtype: elements(shape),
+    peers={"torch.compile": compiled(reference)},
 )
 if __name__ == "__main__":
     perfci.main(performance)

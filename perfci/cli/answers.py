@@ -21,6 +21,7 @@ from perfci.cli.progress import Progress
 from perfci.codec import encode
 from perfci.doctor import Facts
 from perfci.errors import UsageError
+from perfci.judge import peers_missing
 from perfci.model import DuelWhat, Judgements, OpRun, Run, Suite
 from perfci.pipeline.rebaseline import Wishes
 from perfci.plan import Request
@@ -65,6 +66,11 @@ def judged_by(wanted: Request, thresholds: Sequence[str]) -> Request:
     return dataclasses.replace(wanted, thresholds=parsed(thresholds)) if thresholds else wanted
 
 
+def beside(wanted: Request, *, peers: bool) -> Request:
+    """Whether peers are timed too, added to a request."""
+    return dataclasses.replace(wanted, peers=peers)
+
+
 def used(devices: str | None) -> str | None:
     """What --devices was given. Raises UsageError for what names none."""
     if devices is not None and not are_devices(devices):
@@ -89,12 +95,14 @@ def run(wanted: Request, project: Path, *, json: bool) -> int:
     """Measure without judging."""
     where = language.load(project)
     with Progress() as progress:
-        pipeline.measure(where, dataclasses.replace(wanted, duel=DuelWhat.NONE), command(), progress)
+        found = pipeline.measure(where, dataclasses.replace(wanted, duel=DuelWhat.NONE), command(), progress)
     path = where.reports / "run.json"
     if json:
         write_json(path.read_text(encoding="utf-8"))
     else:
+        missing = peers_missing(found.plan)
         plain(
+            *([sentence(missing)] if missing else []),
             say("Run: {path}", path=relative(path)),
             say("Next: `perfci compare` judges it, `perfci report` renders it."),
         )
@@ -298,6 +306,7 @@ def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False) ->
         _print(said)
         # Not through the console, which breaks lines that are to be copied.
         plain(*lines)
+    _print(tables.peers(judgements))
     _print(tables.summary(judgements, strict=strict))
 
 

@@ -26,6 +26,7 @@ from perfci.cli.options import (
     Lang,
     Ops,
     Output,
+    Peers,
     Project,
     RunFile,
     Seed,
@@ -79,6 +80,7 @@ def check(
     devices: Devices = None,
     deadline: Deadline = None,
     threshold: Threshold = [],  # noqa: B006
+    peers: Peers = False,
     write_adaptive_thresholds: Annotated[
         bool,
         typer.Option(
@@ -117,7 +119,7 @@ def check(
             "--op": op, "--case": case, "--seed": seed is not None, "--budget": budget != 1.0, "--against": against,
             "--suite": suite is not SuiteKind.BOTH, "--timer": timer is not TimerKind.AUTO, "--target": target,
             "--base-python": base_python, "--duel": duel is not DuelKind.CHANGED, "--strict": strict, "--html": html,
-            "--threshold": threshold, "--write-adaptive-thresholds": write_adaptive_thresholds,
+            "--threshold": threshold, "--write-adaptive-thresholds": write_adaptive_thresholds, "--peers": peers,
         }  # fmt: skip
         shards.refuse(fixed)
         return shards.check_part(
@@ -126,7 +128,7 @@ def check(
     request = answers.request(op, case, device, budget, seed, suite, timer)
     request = answers.against(request, against, duel, base_python, target)
     request = answers.within(request, devices, answers.time_limit(deadline))
-    request = answers.judged_by(request, threshold)
+    request = answers.beside(answers.judged_by(request, threshold), peers=peers)
     if not write_adaptive_thresholds:
         return answers.check(request, project, strict=strict, json=output is Format.JSON, html=html)
     from perfci.cli import thresholds_tighten
@@ -162,6 +164,7 @@ def plan(
         bool, typer.Option("--all", show_default="off", help="Measure what is unchanged by its files too.")
     ] = False,
     threshold: Threshold = [],  # noqa: B006
+    peers: Peers = False,
     output: Output = Format.TEXT,
     project: Project = HERE,
     lang: Lang = None,
@@ -172,7 +175,7 @@ def plan(
 
     request = answers.request(op, case, device, budget, seed, suite, timer)
     request = answers.against(request, against, duel, None, None)
-    request = answers.judged_by(request, threshold)
+    request = answers.beside(answers.judged_by(request, threshold), peers=peers)
     return sharding.plan(request, project, out, shards=shards, last=last, every=every, json=output is Format.JSON)
 
 
@@ -288,6 +291,7 @@ def run(
     suite: SuiteOption = SuiteKind.BOTH,
     timer: Timer = TimerKind.AUTO,
     devices: Devices = None,
+    peers: Peers = False,
     output: Output = Format.TEXT,
     project: Project = HERE,
     lang: Lang = None,
@@ -296,7 +300,7 @@ def run(
     from perfci.cli import answers
 
     request = answers.request(op, case, device, budget, seed, suite, timer)
-    request = answers.within(request, devices)
+    request = answers.beside(answers.within(request, devices), peers=peers)
     return answers.run(request, project, json=output is Format.JSON)
 
 

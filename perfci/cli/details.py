@@ -107,6 +107,7 @@ def _case(op: str, case: PerformanceCase, row: Judgement | None) -> Iterator[Ren
     yield from (Text(f"  {plain(sentence(reason))}") for reason in case.suspicion)
     yield Text(_times(case, row))
     yield from (Text(f"  {line}") for line in _base(case, row))
+    yield from (Text(f"  {line}") for line in _peers(row))
     if row and row.comparison and row.comparison.duel:
         yield _duel(case.blocks, row.comparison.duel, row.verdict)
     if row and row.comparison and row.comparison.screens:
@@ -153,6 +154,17 @@ def _base(case: PerformanceCase, row: Judgement | None) -> Iterator[str]:
     for text in against.told(case.base):
         if plain(text) not in told:
             yield say("against the base: {text}", text=plain(text))
+
+
+def _peers(row: Judgement | None) -> Iterator[str]:
+    """Each peer's time and ratio, or why it has none."""
+    for peer in row.comparison.peers if row and row.comparison else ():
+        name = plain(peer.name, NAME_LIMIT)
+        if peer.ratio:
+            ratio = words.speedup(peer.ratio)
+            yield say("peer {name}: {us:us}, {ratio} the kernel's time", name=name, us=peer.us, ratio=ratio)
+        if peer.failure:
+            yield say("peer {name}: {why}", name=name, why=plain(sentence(peer.failure)))
 
 
 def _duel(blocks: Sequence[Block], seen: Look, verdict: Verdict) -> Grid:

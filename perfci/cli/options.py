@@ -157,6 +157,15 @@ Lang = Annotated[
     ),
 ]
 Output = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
+Peers = Annotated[
+    bool,
+    typer.Option(
+        "--peers",
+        show_default="off",
+        help="Time what suites name as peers too, such as torch.compile, which compiles afresh for every case: seconds "
+        "a case more. No verdict depends on it.",
+    ),
+]
 Html = Annotated[
     bool,
     typer.Option("--html", show_default="off", help="Write report.html too: one page that needs no network."),

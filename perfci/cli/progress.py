@@ -21,6 +21,7 @@ def _stages() -> dict[str, str]:
         "accuracy": say("accuracy"),
         "prepare": say("preparing"),
         "smoke": say("one launch of the performance suite"),
+        "peers": say("calling peers"),
         "measure": say("measuring"),
         "static": say("compiling"),
         "tune": say("trying"),
@@ -40,7 +41,7 @@ _OF_BASE = " of the base"
 _UNTOLD = frozenset({"import", "smoke", DONE})
 """Stages that are over too soon for a line of a log."""
 
-_LASTING = frozenset({"accuracy", "smoke", "prepare", "measure"})
+_LASTING = frozenset({"accuracy", "smoke", "prepare", "peers", "measure"})
 """Stages of an op until it is done: on several devices several are under way."""
 
 

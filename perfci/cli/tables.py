@@ -19,6 +19,7 @@ from rich.text import Text
 
 from perfci.cli.details import show
 from perfci.model import Gate, Judgements, Plan, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.report import peers as beside
 from perfci.report import rows, words
 from perfci.report.pasting import pastings
 from perfci.report.rows import Row
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from perfci.accept import Acceptance
     from perfci.doctor import Finding
 
-__all__ = ["Shown", "acceptances", "findings", "ops", "pasted", "show", "summary", "verdicts"]
+__all__ = ["Shown", "acceptances", "findings", "ops", "pasted", "peers", "show", "summary", "verdicts"]
 
 PLAIN = 160
 """Columns where there is no terminal, as in a pipeline's log."""
@@ -108,6 +109,12 @@ def summary(judgements: Judgements, *, strict: bool = False) -> Text:
     text = rows.summary(judgements, 2 if failed_by_warning else None)
     text = say("{summary}, as --strict asks", summary=text) if failed_by_warning else text
     return Text(text, style=STYLES[Gate.FAILS if failed_by_warning else judgements.gate])
+
+
+def peers(judgements: Judgements) -> RenderableType:
+    """How each op's kernel stands beside its peers, in a line each; nothing where none were asked for."""
+    told = beside.lines(judgements.rows)
+    return Shown(lambda _: map(Text, told), lambda: (line for one in told for line in wrapped(one, "")))
 
 
 def pasted(judgements: Judgements) -> Iterator[tuple[RenderableType, tuple[str, ...]]]:

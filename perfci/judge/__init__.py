@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from perfci.judge import accuracy, duel, expected, late, notes, speed, static
 from perfci.judge.findings import Adjusted, Context
+from perfci.judge.notes import peers_missing
 from perfci.judge.quarantine import advised
 from perfci.model import (
     AgainCase,
@@ -28,7 +29,7 @@ from perfci.model import (
 )
 from perfci.thresholds import Thresholds
 
-__all__ = ["advised", "judge"]
+__all__ = ["advised", "judge", "peers_missing"]
 
 Row = tuple[Judgement, Need | None]
 

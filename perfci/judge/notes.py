@@ -59,6 +59,7 @@ def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
     yield from once(op.unmeasured for op in run.ops)
     yield from once(op.base.failure for op in run.plan.ops if op.base)
     yield from once(op.base.apart for op in run.plan.ops if op.base and not op.base.same)
+    yield from _peers(run)
     if any(comparison.screens and not comparison.duel for comparison in comparisons):
         facts = {"family": run.plan.family, "alpha": thresholds.alpha, "margin": thresholds.default.margin}
         yield Reason("how_judged", facts)
@@ -104,6 +105,29 @@ def once(reasons: Iterator[Reason | None]) -> list[Reason]:
         if reason and reason not in seen:
             seen.append(reason)
     return seen
+
+
+def _peers(run: Run) -> Iterator[Reason]:
+    """Ops that know no peer where they were asked for, and peers that failed, each kind once; no verdict is about it.
+
+    That one does not support a case is no failure.
+    """
+    if missing := peers_missing(run.plan):
+        yield missing
+    failed: dict[tuple[object, ...], Reason] = {}
+    for op in run.ops:
+        for why in (peer.failure for case in op.performance for peer in case.peers if peer.failure):
+            failed.setdefault((op.op, why.facts.get("peer"), why.kind), why)
+    yield from (why for why in failed.values() if why.kind != "peer_unsupported")
+
+
+def peers_missing(plan: Plan) -> Reason | None:
+    """Ops of which --peers times nothing more, since their suites name no peers."""
+    if not plan.peers or plan.device in UNTIMED:
+        return None
+    without = [op.op for op in plan.ops if not (op.failure or op.peers)]
+    shown = ", ".join(without[:MOST_FILES]) + (", ..." if len(without) > MOST_FILES else "")
+    return Reason("peers_none", {"ops": shown}) if without else None
 
 
 def _rules(base: Base) -> Iterator[Reason]:

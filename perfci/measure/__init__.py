@@ -8,14 +8,16 @@ revision follows the rule in `perfci.looks`.
 bench      what is measured, on what, how
 prepare    first calls: compile, verify, capture, warm up
 base       the base revision as an opponent
+peers      further implementations beside the kernel
 blocks     blocks and sessions
 turns      blocks taken in turns with another process
 suspect    what looks like cheating
 """
 
 from perfci.measure.base import Opponent
-from perfci.measure.bench import Bench, Heard, Settings, Subject, bench
+from perfci.measure.bench import Bench, Heard, PeerLostError, Settings, Subject, bench
 from perfci.measure.blocks import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, measure, short
+from perfci.measure.peers import is_maker, meet
 from perfci.measure.prepare import prepare, rounds
 from perfci.measure.suspect import suspicions
 from perfci.measure.turns import Turn, measure_in_turns
@@ -27,12 +29,15 @@ __all__ = [
     "Bench",
     "Heard",
     "Opponent",
+    "PeerLostError",
     "Settings",
     "Subject",
     "Turn",
     "bench",
+    "is_maker",
     "measure",
     "measure_in_turns",
+    "meet",
     "prepare",
     "rounds",
     "short",

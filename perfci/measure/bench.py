@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from perfci.device.seam import Accelerator, Inputs
 from perfci.measure.base import InseparableError, Opponent
-from perfci.model import Block, ErrorStats, Fact, PerformanceCase, Reason
+from perfci.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
 from perfci.spec import Params, Performance
 from perfci.thresholds import CaseThresholds
 
@@ -21,6 +21,14 @@ Heard = Callable[[str, Block, Mapping[str, tuple[float, ...]]], None]
 """Called with case, block and the launches of each arm in order of time, microseconds."""
 
 KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
+
+
+class PeerLostError(Exception):
+    """A peer took the device with it: nothing more can be timed in this process."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.kind)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,8 @@ class Subject:
     suspicion: list[Reason] = field(default_factory=list)
     errors: list[ErrorStats] = field(default_factory=list)
     """of its verified outputs"""
+    peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """by name, those that are timed, still"""
 
     @property
     def case(self) -> str:
@@ -62,6 +72,18 @@ class Subject:
         """Note what looks like cheating, each kind once."""
         if all(known.kind != reason.kind for known in self.suspicion):
             self.suspicion.append(reason)
+
+    def note_peer(self, met: PeerArm) -> None:
+        """Note what is known of a peer; one that failed is timed no more."""
+        known = {peer.name: peer for peer in self.facts.peers} | {met.name: met}
+        self.facts = replace(self.facts, peers=tuple(known.values()))
+        if met.failure:
+            self.peers.pop(met.name, None)
+
+    def drop_peer(self, name: str, why: Reason) -> None:
+        """Time a peer no more."""
+        known = next((peer for peer in self.facts.peers if peer.name == name), PeerArm(name))
+        self.note_peer(replace(known, failure=why))
 
     @property
     def duelled(self) -> bool:
@@ -94,6 +116,8 @@ class Settings:
     """processes on the device that belong to this measurement too"""
     until_s: float | None = None
     """when to come to an end, seconds since the epoch"""
+    op: str = ""
+    """its name, for sentences about peers"""
 
     @property
     def late(self) -> bool:
@@ -131,6 +155,13 @@ class Bench:
         """Why a case is not timed beside the base; raises InseparableError as `raised` does."""
         self._refuse_lost(case, error)
         return Reason("base_raised", {"case": case, **self.describe(error)})
+
+    def peer_raised(self, case: str, peer: str, error: Exception) -> Reason:
+        """Why a peer is not timed in a case; raises PeerLostError where nothing can be timed any more."""
+        facts: dict[str, Fact] = {"op": self.settings.op, "peer": peer, "case": case, **self.describe(error)}
+        if self._is_lost():
+            raise PeerLostError(Reason("peer_lost_device", facts)) from error
+        return Reason("peer_raised", facts)
 
     def _refuse_lost(self, case: str, error: Exception) -> None:
         if self.opponent and self._is_lost():

@@ -14,7 +14,7 @@ from perfci import looks, stats
 from perfci.device.seam import WARMING, Inputs, Launch, Session
 from perfci.inputs import bound_inputs
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Bench, Heard, Subject
-from perfci.model import ArmBlock, Block, DeviceState, Reason
+from perfci.model import ArmBlock, Block, DeviceState, Fact, Reason, is_peer, peer_arm
 from perfci.outputs import checked_output
 from perfci.thresholds import CaseThresholds
 
@@ -51,6 +51,8 @@ class Taken:
     state: DeviceState
     whole: bool
     """False where an arm raised on the way"""
+    again: bool = False
+    """that arm was a peer: the block is taken once more without it"""
 
 
 def measure(bench: Bench, subjects: Sequence[Subject], heard: Heard) -> float:
@@ -83,7 +85,8 @@ def _goal(bench: Bench, subject: Subject) -> int:
         return count
     if subject.duelled:
         limits = bench.limits.get(subject.case, CaseThresholds())
-        return duel_goal(subject.blocks, limits, bench.device.timer, bench.settings.process)
+        ratios = bool(subject.facts.peers)
+        return duel_goal(subject.blocks, limits, bench.device.timer, bench.settings.process, ratios=ratios)
     if count < FIRST_BLOCKS:
         return FIRST_BLOCKS
     if bench.settings.process > 0 or subject.spent_s >= bench.settings.budget_s:
@@ -100,13 +103,16 @@ def _skipped(bench: Bench, subject: Subject) -> bool:
     return unchanged and bench.opponent is not None and bench.opponent.skip_unchanged
 
 
-def duel_goal(blocks: Sequence[Block], limits: CaseThresholds, timer: str | None, process: int) -> int:
+def duel_goal(
+    blocks: Sequence[Block], limits: CaseThresholds, timer: str | None, process: int, *, ratios: bool = False
+) -> int:
     """Blocks of both arms that a duel should have had by its next look; as many as it has where it is over.
 
     The first process stops at a look that clears the case, most at the first one; a later one was asked for all of its
-    blocks. A speedup target has questions of its own, and puts the first look off.
+    blocks. A speedup target has questions of its own, and puts the first look off, as peers do (`ratios`): what is told
+    of them has an interval too.
     """
-    first = looks.FIRST if limits.speedup is None else FEWEST_FOR_TARGET
+    first = FEWEST_FOR_TARGET if ratios or limits.speedup is not None else looks.FIRST
     if process > 0:
         return looks.BLOCKS
     if len(blocks) < first:
@@ -132,7 +138,11 @@ def _queued(bench: Bench, session: Session, plan: Sequence[tuple[Subject, int]])
     late = False
     for subject, index in plan:
         if not subject.failure and not late:
-            yield _block(bench, session, subject, index)
+            taken = _block(bench, session, subject, index)
+            yield taken
+            while taken.again:
+                taken = _block(bench, session, subject, index)
+                yield taken
             late = bench.settings.late
 
 
@@ -148,7 +158,8 @@ def _block(bench: Bench, session: Session, subject: Subject, index: int) -> Take
         _blame(bench, subject, launches.arm, error)
         session.pause()
         launches.whole = False
-    return Taken(subject, index, started_s, tuple(launches.order), _state(bench), launches.whole)
+    again = not launches.whole and is_peer(launches.arm)
+    return Taken(subject, index, started_s, tuple(launches.order), _state(bench), launches.whole, again)
 
 
 class _Launches:
@@ -177,9 +188,15 @@ class _Launches:
 
 
 def _blame(bench: Bench, subject: Subject, arm: str, error: Exception) -> None:
-    """A base that raises leaves its case without an opponent; a kernel or reference that does ends it."""
+    """A base that raises leaves its case without an opponent, a peer without itself; kernel and reference end it.
+
+    Raises PeerLostError where a peer took the device with it.
+    """
     base = subject.facts.base
-    if arm == BASE and base is not None:
+    if is_peer(arm):
+        name = next(name for name in subject.peers if peer_arm(name) == arm)
+        subject.drop_peer(name, bench.peer_raised(subject.case, name, error))
+    elif arm == BASE and base is not None:
         failed = replace(base, failure=bench.base_raised(subject.case, error))
         subject.facts = replace(subject.facts, base=failed)
     else:
@@ -238,7 +255,7 @@ def _arms(bench: Bench, subject: Subject, inputs: Inputs) -> list[Arm]:
     arms = [Arm(KERNEL, bench.suite.kernel, inputs), Arm(REFERENCE, bench.suite.reference, inputs)]
     if subject.duelled and bench.opponent:
         arms.insert(bench.settings.process % 2, Arm(BASE, bench.opponent.kernel, inputs))
-    return arms
+    return arms + [Arm(peer_arm(name), function, inputs) for name, function in subject.peers.items()]
 
 
 def _refilled(bench: Bench, subject: Subject, arms: Sequence[Arm], seed: int, launches: _Launches) -> list[Any]:
@@ -274,8 +291,11 @@ def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) 
     subject = taken.subject
     if not taken.whole:
         return
+    _drop_idle_peers(bench, subject, by_arm)
     more, pause_us = (WARMING, FLUSH_US) if bench.suite.cache == "warm" else (0, 0.0)
-    spent_us = ((1 + more) * launch.time_us + FLUSH_US + pause_us for many in by_arm.values() for launch in many)
+    # What peers take comes on top of the budget: a case gets the blocks that it would have without them.
+    counted = [launch for arm, many in by_arm.items() if not is_peer(arm) for launch in many]
+    spent_us = ((1 + more) * launch.time_us + FLUSH_US + pause_us for launch in counted)
     subject.spent_s += sum(spent_us) / 1e6
     idle = next((arm for arm, many in by_arm.items() if not all(launch.time_us > 0 for launch in many)), None)
     if idle is not None:
@@ -299,6 +319,18 @@ def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) 
     heard(subject.case, block, times)
 
 
+def _drop_idle_peers(bench: Bench, subject: Subject, by_arm: dict[str, list[Launch]]) -> None:
+    """A peer that did nothing on the device has no time; its block counts without it."""
+    for name in list(subject.peers):
+        many = by_arm.get(peer_arm(name), [])
+        if not all(launch.time_us > 0 for launch in many):
+            facts: dict[str, Fact] = {"op": bench.settings.op, "peer": name, "case": subject.case}
+            subject.drop_peer(name, Reason("peer_idle", facts))
+    timed = {peer_arm(name) for name in subject.peers}
+    for arm in [arm for arm in by_arm if is_peer(arm) and arm not in timed]:
+        del by_arm[arm]
+
+
 def _planted(bench: Bench, subject: Subject, by_arm: Mapping[str, Sequence[Launch]]) -> float:
     """By what a self-check makes the kernel slower: so many times what is allowed at the base's length, exactly.
 
@@ -319,11 +351,8 @@ def _shifts(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Of the kernel against every other arm."""
     if KERNEL not in times:
         return {}
-    return {
-        f"{KERNEL}/{other}": stats.launch_shift(times[KERNEL], times[other])
-        for other in (REFERENCE, BASE)
-        if other in times
-    }
+    others = [*(arm for arm in (REFERENCE, BASE) if arm in times), *filter(is_peer, times)]
+    return {f"{KERNEL}/{other}": stats.launch_shift(times[KERNEL], times[other]) for other in others}
 
 
 def _arm_block(times_us: Sequence[float], launches: Sequence[Launch]) -> ArmBlock:

@@ -19,12 +19,13 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
 
 from perfci.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun, Step, StepCase, StepSide
 from perfci.model.closeness import ErrorStats
-from perfci.model.decision import Comparison, Interval, Judgement, Judgements, Look, Need, Screen
+from perfci.model.decision import Comparison, Interval, Judgement, Judgements, Look, Need, PeerFigure, Screen
 from perfci.model.expected import Expected, Suggestion
 from perfci.model.history import BoardCounts, Epoch, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Spread
 from perfci.model.identity import Identity, KernelBinary, LaunchIdentity, Static, StaticCase, StaticOp
 from perfci.model.lowprec import AcceptedStorage, Channels, ErrorHistogram, Extent, StoredTensor
 from perfci.model.measured import (
+    PEER,
     AccuracyCase,
     ArmBlock,
     BaseArm,
@@ -32,8 +33,11 @@ from perfci.model.measured import (
     Cache,
     CompiledKernel,
     OpRun,
+    PeerArm,
     PerformanceCase,
     Summary,
+    is_peer,
+    peer_arm,
 )
 from perfci.model.place import UNTIMED, Bearing, Device, DeviceState, Difference, Environment, Limits, board_key
 from perfci.model.run import (
@@ -56,6 +60,7 @@ from perfci.model.verdict import Fact, Gate, Reason, Suite, Verdict
 
 __all__ = [
     "FORMAT",
+    "PEER",
     "UNTIMED",
     "AcceptedStorage",
     "AccuracyCase",
@@ -103,6 +108,8 @@ __all__ = [
     "Look",
     "Need",
     "OpRun",
+    "PeerArm",
+    "PeerFigure",
     "PerformanceCase",
     "Plan",
     "PlannedBase",
@@ -127,4 +134,6 @@ __all__ = [
     "UsedBoard",
     "Verdict",
     "board_key",
+    "is_peer",
+    "peer_arm",
 ]

@@ -88,6 +88,21 @@ class AnsweredSuggestion(TypedDict):
     """line of the file's entry for this very case, whose place it takes"""
 
 
+class AnsweredPeer(TypedDict):
+    """Another implementation beside the kernel; no verdict depends on it."""
+
+    name: str
+    """as the performance suite calls it"""
+    us: float | None
+    """median of block medians; null where it was not timed"""
+    ratio: AnsweredInterval | None
+    """peer's time / kernel time: below 1 the kernel is the slower one"""
+    faster: bool
+    """it beats the kernel beyond doubt: the whole 95 % interval lies below 1"""
+    reason: AnsweredReason | None
+    """why it was not timed, or not to the end"""
+
+
 class AnsweredVerdict(TypedDict):
     """The verdict about one case, or about an op as a whole where case is null."""
 
@@ -124,6 +139,8 @@ class AnsweredVerdict(TypedDict):
     """the entry that would excuse it; null where none could"""
     differs: list[AnsweredDifference]
     """what is no longer as it was when the baseline was recorded"""
+    peers: list[AnsweredPeer]
+    """further implementations that were timed too; empty without --peers"""
 
 
 class AnsweredRun(TypedDict):

@@ -65,6 +65,28 @@ class Look:
 
 
 @dataclass(frozen=True)
+class PeerFigure:
+    """A peer beside a case's kernel."""
+
+    name: str
+    us: float | None = None
+    """median of its block medians; None where it was not timed"""
+    ratio: Interval | None = None
+    """peer's time / kernel time, by blocks as the speedup is: below 1 the kernel is the slower one"""
+    failure: Reason | None = None
+    """why it was not timed, or not to the end"""
+
+    @property
+    def faster(self) -> bool:
+        """Whether it beats the kernel beyond doubt: the whole 95 % interval lies below 1."""
+        return self.ratio is not None and self.ratio.high < 1 and self.ratio.confidence >= PEER_CONFIDENCE
+
+
+PEER_CONFIDENCE = 0.95
+"""Below, as with fewer than six blocks, no peer is called faster."""
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A performance case held against its baseline."""
 
@@ -101,6 +123,8 @@ class Comparison:
     """fields in which this run's environment is not that of the case's baseline"""
     within: tuple[Comparison, ...] = ()
     """the same with what each of the case's expected entries allows, in their order"""
+    peers: tuple[PeerFigure, ...] = ()
+    """in the suite's order; nothing is judged by them"""
 
 
 @dataclass(frozen=True)

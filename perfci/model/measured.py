@@ -62,6 +62,28 @@ class Summary:
     """launches beyond the quartiles by more than 1.5 times their distance (Tukey's fence)"""
 
 
+PEER = "peer:"
+"""What the name of a peer's arm begins with."""
+
+
+def peer_arm(name: str) -> str:
+    """What a peer is called among the arms of a block.
+
+    >>> peer_arm("torch.compile")
+    'peer:torch.compile'
+    """
+    return PEER + name
+
+
+def is_peer(arm: str) -> bool:
+    """Whether an arm is a peer's.
+
+    >>> is_peer("peer:flash"), is_peer("kernel")
+    (True, False)
+    """
+    return arm.startswith(PEER)
+
+
 @dataclass(frozen=True)
 class ArmBlock:
     """One arm in one block."""
@@ -88,9 +110,10 @@ class Block:
     started_s: Moment
     """seconds since the start of the run"""
     arms: Mapping[str, ArmBlock]
-    """kernel, reference, base"""
+    """kernel, reference, base; peer:NAME of each peer"""
     shifts: Mapping[str, Shift]
-    """'kernel/reference' -> Hodges-Lehmann shift of the launches' logarithms; positive: the first is slower"""
+    """'kernel/reference', 'kernel/peer:NAME' -> Hodges-Lehmann shift of the launches' logarithms; positive: the first
+    is slower"""
     state: DeviceState = field(default_factory=DeviceState)
     board: str | None = None
     """UUID, where the block was not measured on the run's own board"""
@@ -111,6 +134,18 @@ class BaseArm:
     """why it cannot be: it raises, or is wrong itself"""
     peak_bytes: Count | None = None
     """most device memory that the process held during its call, inputs included"""
+
+
+@dataclass(frozen=True)
+class PeerArm:
+    """Another implementation that is timed beside a case's kernel, or why it is not."""
+
+    name: str
+    """as the performance suite calls it"""
+    first_call_s: Amount | None = None
+    """making it and its first call, compilation included"""
+    failure: Reason | None = None
+    """why it is not timed, or no longer: it does not support the case, raises, is wrong"""
 
 
 @dataclass(frozen=True)
@@ -161,6 +196,8 @@ class PerformanceCase:
     """why it lacks evidence: the time limit was reached before it had its blocks, or further processes"""
     compile_again_s: tuple[Amount, ...] = ()
     """the same first call in the fresh processes that looked again, in their order"""
+    peers: tuple[PeerArm, ...] = ()
+    """in the suite's order; none where they were not asked for"""
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,8 @@ class PlannedOp:
     """name that the op had before"""
     stored: tuple[str, ...] = ()
     """cases in which it stores tensors in low precision, with * for the tensors' names, which nobody knows yet"""
+    peers: tuple[str, ...] = ()
+    """names of further implementations that its performance suite knows"""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,8 @@ class Plan:
     """cases of an earlier run that are duelled again; only these are measured"""
     thresholds: Mapping[str, str] = field(default_factory=dict)
     """key -> value of --threshold, as it was typed: what the run is judged by instead of what the files say"""
+    peers: bool = False
+    """--peers: the implementations that suites name are timed too; nothing is judged by them"""
 
     @functools.cached_property
     def family(self) -> int:

@@ -24,6 +24,7 @@ from perfci.plan import Request
 from perfci.settings import Settings
 from perfci.store import launches
 from perfci.thresholds import CaseThresholds
+from perfci.wording import caused
 from perfci.worker.gather import EVERY, Gathered
 from perfci.worker.pair import Rules, Side, pairing
 from perfci.worker.parent import LATE, Running, Surroundings, Working, side_by_side, working
@@ -255,6 +256,7 @@ class Recorder:
             limits=self._limits_of(planned),
             planted=self._plant.slowdown,
             spoiled=self._plant.spoiled,
+            peers=run_plan.peers and not process,
             fake=settings.fake,
         )
 
@@ -312,6 +314,23 @@ class Recorder:
             self._keep(found if job.process else self._timed(found, time.time() - began), gathered.limits)
 
     def _measuring(self, job: Job, board: UsedBoard | None, gathered: Gathered, heard: Listener) -> Working:
+        """The op's process or pair; where it broke after peers were called, once more without them.
+
+        Whoever was to blame, the kernel is judged by what it does alone.
+        """
+        failure = yield from self._separated(job, board, gathered, heard)
+        if failure is None or not gathered.met_peers or _ends_run(failure) or _is_late(failure):
+            return failure
+        self._start_afresh(gathered, job)
+        gathered.note(caused("peers_given_up", failure, op=job.ops[0].op))
+        rest = _rest(job, gathered)
+        return (yield from self._separated(dataclasses.replace(job, suites=rest, peers=False), board, gathered, heard))
+
+    def _start_afresh(self, gathered: Gathered, job: Job) -> None:
+        gathered.forget_times()
+        launches.drop_launches(self._settings.reports, job.ops[0].op, job.process)
+
+    def _separated(self, job: Job, board: UsedBoard | None, gathered: Gathered, heard: Listener) -> Working:
         """One process for both revisions; one each where they are known to need it, or show that they do."""
         op = job.ops[0].op
         if job.base and self._apart(op):
@@ -321,10 +340,8 @@ class Recorder:
         if why is None:
             return failure
         self._part(op, why)
-        gathered.forget_times()
-        launches.drop_launches(self._settings.reports, op, job.process)
-        rest = tuple(suite for suite in job.suites if suite is Suite.PERFORMANCE or not gathered.verified)
-        return (yield from self._pair(dataclasses.replace(job, suites=rest), board, heard))
+        self._start_afresh(gathered, job)
+        return (yield from self._pair(dataclasses.replace(job, suites=_rest(job, gathered)), board, heard))
 
     def _as_found(self, gathered: Gathered, failure: Reason | None, job: Job) -> OpRun:
         """The op's record; where its time was up, with what lacks evidence because of that."""
@@ -375,6 +392,7 @@ class Recorder:
                 if (job.cases is None or case in job.cases) and case not in self._planned(job.ops[0].op).renamed
             ),
             arm="base",
+            peers=False,
             lock=False,
             cache=self._planned(job.ops[0].op).cache,
             planted=0.0,
@@ -390,6 +408,7 @@ class Recorder:
             audit=base.audit,
             skip_unchanged=base.skip_unchanged,
             until_s=job.until_s,
+            ratios=job.peers and bool(self._planned(job.ops[0].op).peers),
         )
         place = self._place(job, board, f"{job.ops[0].op}-base")
         # A moment after head, whose end ends it: a base that is gone first would be to blame.
@@ -475,6 +494,11 @@ class Recorder:
 def _ends_run(failure: Reason) -> bool:
     """A worker that hangs before it has opened the device will not be the last one."""
     return failure.kind in ENDS_RUN or (failure.kind == "worker_hung" and failure.facts.get("where") == "start")
+
+
+def _rest(job: Job, gathered: Gathered) -> tuple[Suite, ...]:
+    """The suites that a second worker of an op has left to do."""
+    return tuple(suite for suite in job.suites if suite is Suite.PERFORMANCE or not gathered.verified)
 
 
 def _is_late(failure: Reason | None) -> bool:

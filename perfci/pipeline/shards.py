@@ -100,7 +100,8 @@ def _planned(
 ) -> tuple[Sequence[PlannedOp], str]:
     """The ops with their cases, and the kind of device that they are planned for."""
     kind = wishes.last.plan.device if wishes.last and request.device == AUTO else request.device
-    told_by_files = against.skips and not wishes.every and request.pattern is None
+    # Peers are timed of every case, and only importing the ops tells which they have.
+    told_by_files = against.skips and not wishes.every and not request.peers and request.pattern is None
     if tree and told_by_files and _all_unchanged(bench.settings, chosen, tree):
         return [_unchanged(op.op, tree, wishes.last) for op in chosen], kind
     described = _described(bench, dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO), chosen)

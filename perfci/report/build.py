@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from perfci import units
 from perfci.environment import told
 from perfci.model import Base, Environment, Fact, Gate, Judgements, Run, Suite, Verdict
-from perfci.report import compiled, means, rows, sections, sources, speed, summary, words
+from perfci.report import compiled, means, peers, rows, sections, sources, speed, summary, words
 from perfci.report.frame import Clocks
 from perfci.report.reading import reading
 from perfci.report.sections import Material
@@ -37,6 +37,7 @@ def report(material: Material) -> Report:
         fine_title=say("{count} rows that are fine: {tally}", count=len(fine), tally=rows.tally(_verdict_counts(fine))),
         notes=_inlined(notes.below),
         means=means.table(judgements.rows),
+        peers=peers.section(judgements.rows),
         roofline=material.roofline,
         roofline_note=_roofline_note(run) if material.roofline else "",
         ops=sections.sections(material),

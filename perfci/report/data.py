@@ -5,13 +5,25 @@ from __future__ import annotations
 import math
 
 from perfci import wording
-from perfci.model import Difference, Expected, Interval, Judgement, Judgements, Look, Reason, Run, Suggestion
+from perfci.model import (
+    Difference,
+    Expected,
+    Interval,
+    Judgement,
+    Judgements,
+    Look,
+    PeerFigure,
+    Reason,
+    Run,
+    Suggestion,
+)
 from perfci.model.answer import (
     Answer,
     AnsweredDifference,
     AnsweredDuel,
     AnsweredExpected,
     AnsweredInterval,
+    AnsweredPeer,
     AnsweredReason,
     AnsweredRun,
     AnsweredSuggestion,
@@ -80,6 +92,17 @@ def _row(row: Judgement) -> AnsweredVerdict:
         "expected": _expected(row.expected) if row.expected else None,
         "suggested": _suggested(row.suggested) if row.suggested else None,
         "differs": [_difference(each) for each in seen.differs] if seen else [],
+        "peers": [_peer(each) for each in seen.peers] if seen else [],
+    }
+
+
+def _peer(each: PeerFigure) -> AnsweredPeer:
+    return {
+        "name": each.name,
+        "us": each.us,
+        "ratio": _interval(each.ratio),
+        "faster": each.faster,
+        "reason": _reason(each.failure) if each.failure else None,
     }
 
 

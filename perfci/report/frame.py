@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.model import ArmBlock, Block, Comparison, DeviceState, Judgement, Judgements, Look, Run, Suite, Summary
+from perfci.model import (
+    ArmBlock,
+    Block,
+    Comparison,
+    DeviceState,
+    Judgement,
+    Judgements,
+    Look,
+    Run,
+    Suite,
+    Summary,
+    is_peer,
+)
 from perfci.store import LaunchRow
 
 if TYPE_CHECKING:
@@ -26,7 +38,7 @@ QUANTILES = (0.0, 0.05, 0.5, 0.95, 0.99)
 
 _KEYS = ("op", "case", "dtype", "arm", "process", "block", "started_s")
 _ARM = ("span_us", "host_us", "activities")
-_BASE = ("change_base",)
+_BASE = ("change_base", "peer_ratio")
 _TIMES = attrgetter(*(f.name for f in fields(Summary)))
 _ARMS = attrgetter(*_ARM)
 _STATE = attrgetter(*(f.name for f in fields(DeviceState)))
@@ -97,7 +109,8 @@ class Clocks:
 def blocks(run: Run) -> pd.DataFrame:
     """One row a block and arm, in the order of measuring within a case, with the columns COLUMNS.
 
-    `change_base` is the block's shift against the base as a ratio - 1, in the kernel's rows of blocks that have a base.
+    `change_base` is the block's shift against the base as a ratio - 1, in the kernel's rows of blocks that have a base;
+    `peer_ratio` a peer's time / the kernel's, in the peer's rows.
     """
     import pandas as pd
 
@@ -204,7 +217,8 @@ def _records(run: Run) -> Iterator[tuple[Any, ...]]:
         for case in op.performance:
             for block in case.blocks:
                 for arm, timed in block.arms.items():
-                    yield (op.op, case.case, case.dtype, arm, *_row(block, timed), _change(block, arm), block.board)
+                    against = (_change(block, arm), _peer_ratio(block, arm))
+                    yield (op.op, case.case, case.dtype, arm, *_row(block, timed), *against, block.board)
 
 
 def _row(block: Block, timed: ArmBlock) -> tuple[Any, ...]:
@@ -213,6 +227,10 @@ def _row(block: Block, timed: ArmBlock) -> tuple[Any, ...]:
 
 def _change(block: Block, arm: str) -> float:
     return math.expm1(block.shifts.get("kernel/base", math.nan)) if arm == "kernel" else math.nan
+
+
+def _peer_ratio(block: Block, arm: str) -> float:
+    return math.exp(-block.shifts.get(f"kernel/{arm}", math.nan)) if is_peer(arm) else math.nan
 
 
 def _quantiles(raw: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

@@ -84,12 +84,13 @@ def sound(judged: Iterable[Judgement]) -> dict[str, list[Interval]]:
     found: dict[str, list[Interval]] = {}
     for row in known:
         speedup = row.comparison.speedup if row.comparison else None
-        if speedup and (row.op, row.case) not in bad and _is_ratio(speedup):
+        if speedup and (row.op, row.case) not in bad and is_ratio(speedup):
             found.setdefault(row.op, []).append(speedup)
     return found
 
 
-def _is_ratio(speedup: Interval) -> bool:
+def is_ratio(speedup: Interval) -> bool:
+    """Whether an interval is one of a ratio: finite, above 0, and of some confidence."""
     ends = (speedup.value, speedup.low, speedup.high)
     return all(math.isfinite(end) and end > 0 for end in ends) and 0 < speedup.confidence < 1
 

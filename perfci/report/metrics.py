@@ -15,8 +15,9 @@ it moves for a reason:
     perfci_change_ratio        of cases that moved; they are listed as new beside the target branch
     perfci_error_max           largest absolute error of accuracy cases that are wrong
 
-`every=True` gives all kernel times, speedups, changes and errors, for a reader that keeps series. Names and labels stay
-as they are; a label's value has no `#`, at which GitLab cuts a line.
+`every=True` gives all kernel times, speedups, changes and errors, and each peer's time / kernel time as
+perfci_peer_ratio, for a reader that keeps series. Names and labels stay as they are; a label's value has no `#`, at
+which GitLab cuts a line.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ def text(
         _speedups(run, judgements, baselines or {}),
         *_times(run, judgements.rows, every=every),
         _errors(run, judgements.rows, every=every),
+        _peers(run, judgements.rows, every=every),
     ]
     return "".join(line + "\n" for family in families for line in _lines(family)) + "# EOF\n"
 
@@ -176,6 +178,15 @@ def _errors(run: Run, judged: Iterable[Judgement], *, every: bool) -> _Family:
                 worst[op.op, check.case] = max(error, worst.get((op.op, check.case), 0.0))
     for (name, case), error in worst.items():
         family.add(error, op=name, case=case, device=run.environment.device.key)
+    return family
+
+
+def _peers(run: Run, judged: Iterable[Judgement], *, every: bool) -> _Family:
+    family = _Family("perfci_peer_ratio", "Time of another implementation / kernel time of a case.", "ratio")
+    for row in judged if every else ():
+        for peer in row.comparison.peers if row.comparison and row.case is not None else ():
+            ratio = peer.ratio.value if peer.ratio else None
+            family.add(ratio, op=row.op, case=row.case or "", peer=peer.name, device=run.environment.device.key)
     return family
 
 

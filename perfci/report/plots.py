@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from perfci.model import Baseline, Gate, Judgement, Judgements, OpRun, Run, Suite
+from perfci.model import Baseline, Gate, Judgement, Judgements, OpRun, Run, Suite, is_peer
 from perfci.report import ceilings, figures, frame, lowprec, past, rows
 from perfci.report.against import DUEL
 from perfci.report.ceilings import Place
@@ -240,7 +240,7 @@ def _distributions(op: OpRun, cases: Sequence[str], source: _Source) -> list[Dis
 def _distribution(op: OpRun, case: str, launches: pd.DataFrame, source: _Source) -> Distribution:
     row = source.judged.get((op.op, case))
     grave = row is not None and row.verdict.gate is not Gate.OK
-    arms = {str(arm): times.to_numpy() for arm, times in launches.groupby("arm")["us"]}
+    arms = {str(arm): times.to_numpy() for arm, times in launches.groupby("arm")["us"] if not is_peer(str(arm))}
     return Distribution(drawn(case, figures.LABEL), arms, _medians(source.stored.get(op.op), case), grave)
 
 

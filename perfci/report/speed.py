@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfci import units
-from perfci.model import Limits, OpRun, PerformanceCase
+from perfci.model import PEER, Limits, OpRun, PerformanceCase
 from perfci.report.ceilings import Place, place
 from perfci.report.frame import Spread
 from perfci.report.text import code, inline
@@ -30,7 +30,7 @@ def parts(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> tuple[Part, .
 def arm_word(arm: str) -> str:
     """What is timed in a case, as a reader sees it, escaped."""
     known = {"kernel": say("kernel"), "base": say("base"), "reference": say("reference")}
-    return known.get(arm) or inline(arm)
+    return known.get(arm) or inline(arm.removeprefix(PEER))
 
 
 def seconds(value: float | None) -> str:

@@ -157,6 +157,7 @@ def repeat(run: Run) -> str:
     ops = " ".join(f"--op {quoted(op.op)}" for op in run.plan.ops or run.ops)
     only = f" --case {quoted(run.plan.filter)}" if run.plan.filter else ""
     given = "".join(f" --threshold {quoted(f'{key}={text}')}" for key, text in run.plan.thresholds.items())
+    given += " --peers" if run.plan.peers else ""
     if run.static and only_compiled(run):
         return f"perfci static {ops}{only} --target {quoted(','.join(run.static.targets))}{_against(run)}{given}"
     return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}{_against(run)}".split()) + given

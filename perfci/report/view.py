@@ -110,6 +110,19 @@ class Compiled:
 
 
 @dataclass(frozen=True)
+class Peers:
+    """Further implementations beside the kernels."""
+
+    note: str
+    lines: tuple[str, ...]
+    """one an op"""
+    parts: tuple[Part, ...]
+    """a table for ops with the same peers"""
+    left_out: tuple[str, ...]
+    """sentences: which peer has no time in which case, and why"""
+
+
+@dataclass(frozen=True)
 class Step:
     """What to type next where a verdict is not what one hoped for."""
 
@@ -140,6 +153,8 @@ class Report:
     notes: tuple[str, ...]
     means: Part | None
     """the ops' speedups beside each other"""
+    peers: Peers | None
+    """None where none were asked for, or nothing was timed"""
     roofline: Picture | None
     """of all ops"""
     roofline_note: str

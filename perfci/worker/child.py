@@ -26,7 +26,7 @@ from perfci.device.source import inputs_digest
 from perfci.environment import installed
 from perfci.errors import ContractError, DeviceError, PerfciError
 from perfci.inputs import flat
-from perfci.measure import Opponent
+from perfci.measure import Opponent, PeerLostError
 from perfci.measure.base import InseparableError, refuse_operators
 from perfci.model import DuelWhat, PlannedOp, Suite
 from perfci.spec import case_id, matches
@@ -154,6 +154,7 @@ def _planned(files: OpFiles, job: Job) -> PlannedOp:
         renamed=dict(suite.renamed),
         renamed_from=suite.renamed_from,
         stored=lowprec.planned(loaded.accuracy, job.pattern) if Suite.ACCURACY in job.suites else (),
+        peers=tuple(suite.peers),
     )
 
 
@@ -177,6 +178,8 @@ def _run(job: Job, mouth: Mouth) -> None:
             worker.measure(right=right)
     except InseparableError as found:
         mouth.say(Apart(found.reason))
+    except PeerLostError as lost:
+        mouth.say(Failed(lost.reason))
 
 
 def _known_device(job: Job) -> Accelerator:

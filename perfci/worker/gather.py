@@ -29,6 +29,9 @@ class Gathered:
         """cases that this worker is done with"""
         self.late = False
         """the time was up before all was done"""
+        self.met_peers = False
+        """whether peers were called"""
+        self._said: tuple[Reason, ...] = ()
         self._elsewhere: str | None = None
         self._stage = ""
         self._apart: Reason | None = None
@@ -60,6 +63,7 @@ class Gathered:
                 self._elsewhere = device.uuid if other else None
             case Step(stage):
                 self._stage = stage
+                self.met_peers |= stage == "peers"
             case Apart(reason):
                 self._apart = reason
             case Finished(case, short):
@@ -73,6 +77,10 @@ class Gathered:
             case OpDone():
                 self.late |= message.late
                 self._end(message)
+
+    def note(self, reason: Reason) -> None:
+        """Say something about the op as a whole."""
+        self._said = (*self._said, reason)
 
     @property
     def checking(self) -> bool:
@@ -110,6 +118,7 @@ class Gathered:
             accuracy=tuple(self._accuracy),
             performance=cases,
             failure=failure or self._op.failure,
+            notes=(*self._said, *self._op.notes),
             stored=tuple(self._stored),
         )
 

@@ -15,10 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from perfci.errors import ContractError
+from perfci.measure.peers import is_maker
 from perfci.model import Fact, Reason
 from perfci.spec import Accuracy, Performance, Quantised, case_id
 
 _MESSAGE_LIMIT = 600
+
+_LONGEST_PEER = 40
+"""Characters of a peer's name."""
+
+_ARMS = frozenset({"kernel", "reference", "base"})
+"""What else is timed in a case."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
     _check_large(accuracy, folder / f"{op}_accuracy.py")
     _check_quantised(accuracy.quantised, folder / f"{op}_accuracy.py")
     _check_names(op, accuracy, performance, folder / f"{op}_performance.py")
+    _check_peers(performance, folder / f"{op}_performance.py")
     return LoadedOp(accuracy, performance)
 
 
@@ -213,6 +221,38 @@ def _check_names(op: str, accuracy: Accuracy, performance: Performance, path: Pa
             raise ContractError("renamed_twice", file=path.name, case=case, other=twice[0], old=old)
     if before is not None and (not isinstance(before, str) or not before.isidentifier() or before == op):
         raise ContractError("renamed_from", file=path.name, op=op, found=repr(before))
+
+
+def _check_peers(suite: Performance, path: Path) -> None:
+    """Further implementations: names that tell them apart, and functions that the reference's arguments fit."""
+    if not isinstance(suite.peers, Mapping):
+        raise _misfit(path, "peers", "a mapping of names to functions", suite.peers)
+    known: dict[str, str] = {}
+    for name, function in suite.peers.items():
+        if not _is_peer_name(name):
+            raise ContractError("peer_name", file=path.name, name=repr(name)[:_MESSAGE_LIMIT], most=_LONGEST_PEER)
+        other = known.setdefault(name.casefold(), name)
+        if other != name:
+            raise ContractError("peer_twice", file=path.name, name=name, other=other)
+        if not callable(function):
+            raise _misfit(path, f"peers[{name!r}]", "a function", function)
+        _check_peer(name, function, suite, path)
+
+
+def _is_peer_name(name: object) -> bool:
+    said = isinstance(name, str) and name.isprintable() and name == name.strip() and name not in _ARMS
+    return said and 0 < len(str(name)) <= _LONGEST_PEER
+
+
+def _check_peer(name: str, function: Any, suite: Performance, path: Path) -> None:
+    if not _has_signature(function) or is_maker(function):
+        return
+    given = parameters(suite.reference)
+    try:
+        inspect.signature(function).bind(**dict.fromkeys(given))
+    except TypeError as error:
+        takes, reference = ", ".join(parameters(function)), ", ".join(given)
+        raise ContractError("peer_signature", file=path.name, name=name, takes=takes, reference=reference) from error
 
 
 def _has_signature(function: Any) -> bool:

@@ -53,6 +53,8 @@ class Rules:
     """what is unchanged and not duelled is not timed at all"""
     until_s: float | None = None
     """when no further turn is given, seconds since the epoch"""
+    ratios: bool = False
+    """peers are timed too, and every case gets the blocks that an interval takes"""
 
 
 def run_pair(head: Side, base: Side, rules: Rules, heard: Callable[[Message], None]) -> Reason | None:
@@ -237,7 +239,8 @@ class Referee:
             self._give_up(duel, Reason("worker_silent"))
         if duel.duelled:
             limits = self._rules.limits.get(case, CaseThresholds())
-            return number < duel_goal(duel.blocks, limits, self._timers[HEAD], self._rules.process)
+            timer, ratios = self._timers[HEAD], self._rules.ratios
+            return number < duel_goal(duel.blocks, limits, timer, self._rules.process, ratios=ratios)
         skipped = duel.arm is not None and duel.arm.same is True and self._rules.skip_unchanged
         return number < FIRST_BLOCKS and not skipped
 

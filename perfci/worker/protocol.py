@@ -131,6 +131,8 @@ class Job:
     """a self-check: the kernel is made slower by so many times the slow-down that is allowed"""
     spoiled: bool = False
     """a self-check: one element of the kernel's output is made wrong"""
+    peers: bool = False
+    """time the suite's peers beside the kernel"""
     target: str | None = None
     """what the static task compiles for: sm_90, gfx942"""
     tune: TuneFiles = field(default_factory=TuneFiles)

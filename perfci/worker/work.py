@@ -24,6 +24,7 @@ from perfci.measure import (
     bench,
     measure,
     measure_in_turns,
+    meet,
     prepare,
     short,
     suspicions,
@@ -148,6 +149,7 @@ class Worker:
         if self._opponent:
             # Some register theirs when they are first called.
             refuse_operators(self._device, self._opponent.registered)
+        self._meet_peers(on, subjects)
         began = time.monotonic()
         busy_s = self._measure(on, subjects)
         seconds = time.monotonic() - began
@@ -172,6 +174,7 @@ class Worker:
             partners=int(job.turns and self._device.info.kind != "fake"),
             # Whoever gives the turns ends them: neither side may lack a block that the other took.
             until_s=None if job.turns else job.until_s,
+            op=self._op,
         )
         return bench(suite, self._device, settings, self._describe, self._step, self._opponent, job.limits)
 
@@ -190,6 +193,16 @@ class Worker:
         subject = prepare(on, params)
         self._speak(Prepared(subject.facts))
         return subject
+
+    def _meet_peers(self, on: Bench, subjects: list[Subject]) -> None:
+        """Call every peer once, where that was asked for; behind the kernels, which may have to leave the process."""
+        for subject in subjects if self._job.peers else ():
+            if on.suite.peers and not on.settings.late:
+                meet(on, subject, self._calling)
+                self._speak(Prepared(subject.facts))
+
+    def _calling(self, case: str, peer: str) -> None:
+        self._speak(Step("peers", self._op, f"{case}, {peer}"))
 
     def _step(self, case: str) -> None:
         self._speak(Step("measure", self._op, case))

@@ -143,6 +143,7 @@ def test_a_job_comes_back_equal():
         limits={"rows=1": CaseThresholds(margin=0.03, speedup=1.5, tau=((0.0, 0.05), (40.0, 0.01)))},
         planted=2.0,
         spoiled=True,
+        peers=True,
         target="sm_90",
         fake={"speed": 0.5},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfci.model import Block, Gate, Verdict
+from perfci.model import Block, Gate, Verdict, is_peer
 from perfci.report.figures import fonts
 from perfci.report.figures.sheet import (
     Axis,
@@ -99,8 +99,8 @@ def _shades(case: Trace) -> Iterator[Mark]:
 
 
 def arms_of(cases: Sequence[Trace]) -> list[str]:
-    """Every arm that some block has, the usual ones first."""
-    found = {arm for case in cases for block in case.blocks for arm in block.arms}
+    """Every arm that some block has, the usual ones first; no peers, beside whose times a change would not be seen."""
+    found = {arm for case in cases for block in case.blocks for arm in block.arms if not is_peer(arm)}
     return [*(arm for arm in MARKERS if arm in found), *sorted(found - set(MARKERS))]
 
 

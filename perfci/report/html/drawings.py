@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from perfci.model import Block, DeviceState, Verdict
+from perfci.model import PEER, Block, DeviceState, Verdict, is_peer
 from perfci.report import figures
 from perfci.report.ceilings import Place
 from perfci.report.figures import Distribution, Duel, Trace
@@ -120,12 +120,17 @@ def _state(blocks: Sequence[Block], colour: str, read: Callable[[DeviceState], i
 
 def _told(blocks: Sequence[Block]) -> str:
     """What a reader sees in the lines, in numbers."""
-    arms = dict.fromkeys(arm for block in blocks for arm in block.arms)
+    arms = _drawn(blocks)
     said = [_median(arm, [block.arms[arm].time.median_us for block in blocks if arm in block.arms]) for arm in arms]
     clocks = [block.state.sm_clock_mhz for block in blocks if block.state.sm_clock_mhz is not None]
     if clocks:
         said.append(say("SM clock from {low} to {high} MHz", low=min(clocks), high=max(clocks)))
     return "; ".join(said)
+
+
+def _drawn(blocks: Sequence[Block]) -> tuple[str, ...]:
+    """Arms of which there are curves; peers stand in tables, since their times would press the others together."""
+    return tuple(dict.fromkeys(arm for block in blocks for arm in block.arms if not is_peer(arm)))
 
 
 def _median(arm: str, us: Sequence[float]) -> str:
@@ -144,8 +149,9 @@ def _median(arm: str, us: Sequence[float]) -> str:
 
 def _distribution(case: Timed) -> Chart:
     """Of launches; of blocks' medians where the launches are not stored."""
-    medians = {arm: _medians(case.blocks, arm) for arm in dict.fromkeys(arm for b in case.blocks for arm in b.arms)}
-    arms = medians if case.launches is None else {arm: thinned(us, STEPS) for arm, us in case.launches.items()}
+    medians = {arm: _medians(case.blocks, arm) for arm in _drawn(case.blocks)}
+    launches = {arm: us for arm, us in (case.launches or {}).items() if not is_peer(arm)}
+    arms = medians if case.launches is None else {arm: thinned(us, STEPS) for arm, us in launches.items()}
     found = figures.distributions([Distribution("", arms, case.stored)], "")
     label = say("device time of a launch, us") if case.launches else say("median of a block, us")
     panels = [_beside(panel, index, len(found.panels), label) for index, panel in enumerate(found.panels)]
@@ -286,4 +292,4 @@ def arm_name(name: str) -> str:
             return say("base")
         case "reference":
             return say("reference")
-    return name
+    return name.removeprefix(PEER)

@@ -1,0 +1,261 @@
+"""Peers, end to end on the fake device: timed where --peers asks for them, told everywhere, judged nowhere."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from perfci import results, store
+from perfci.report import metrics
+from tests.closed_schemas import faults
+from tests.git_repositories import alone, commit_all, git
+
+CASES = ("rows=256,cols=1024,dtype=float32", "rows=512,cols=1024,dtype=float32")
+FEW, MANY = CASES
+
+PEERS = """
+def peer(us, answer=scale):
+    def run(x, factor):
+        fake.work(2.0 + us * x.nbytes / 1e6)
+        return answer(x, factor)
+
+    return run
+
+
+def picky(x, factor):
+    if len(x) == 256:
+        raise NotImplementedError("fewer than 300 rows")
+    return peer(42.0)(x, factor)
+
+
+def raising(x, factor):
+    raise RuntimeError("no luck")
+
+
+def crashing(x, factor):
+    fake.crash()
+
+
+def plus_one(x, factor):
+    return scale(x, factor) + 1
+
+
+performance = """
+
+ALL = """{
+    "slow": peer(50.0), "fast": lambda: peer(36.0), "picky": picky, "wrong": peer(30.0, plus_one), "raising": raising,
+}"""
+
+
+@pytest.fixture(autouse=True)
+def _own_git(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
+        monkeypatch.delenv(name)
+
+
+def declare(project, peers, op="scale"):
+    before = PEERS if op == "scale" else "performance = "
+    project.edit(op, "performance", "performance = ", before)
+    project.edit(op, "performance", "    kernel=kernel,", f"    kernel=kernel,\n    peers={peers},")
+
+
+def committed(project, branch="topic"):
+    """The project on a branch of its own, so that `main` is what it is compared with."""
+    git(project.root, "init", "-q", "-b", "main")
+    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
+    commit_all(project.root)
+    git(project.root, "checkout", "-q", "-b", branch)
+
+
+def peers(answer, op="scale", case=FEW):
+    return {peer["name"]: peer for peer in answer.rows[op, "performance", case]["peers"]}
+
+
+def kinds(answer):
+    return [note["kind"] for note in json.loads(answer.out)["notes"]]
+
+
+def test_faster_slower_picky_wrong_and_raising_peers_are_each_told_and_move_no_verdict(project):
+    plain = project.check("--suite", "performance")
+    declare(project, ALL)
+    declare(project, '{"torch.compile": lambda: reference}', "relu")
+
+    answer = project.check("--peers", "--suite", "performance")
+
+    assert (answer.code, plain.code) == (0, 0), answer.err
+    assert {place: row["verdict"] for place, row in answer.rows.items()} == {
+        place: row["verdict"] for place, row in plain.rows.items()
+    }
+    assert faults(json.loads(answer.out), "answer.schema.json") == []
+    found = {case: peers(answer, case=case) for case in CASES}
+    for case in CASES:
+        slow, fast = found[case]["slow"], found[case]["fast"]
+        assert slow["ratio"]["value"] == pytest.approx(50 / 40, rel=0.02) and not slow["faster"]
+        assert fast["ratio"]["value"] == pytest.approx(36 / 40, rel=0.02) and fast["faster"]
+        assert fast["ratio"]["low"] < fast["ratio"]["value"] < fast["ratio"]["high"] < 1
+        kernel_us = answer.rows["scale", "performance", case]["kernel_us"]
+        assert fast["us"] / kernel_us == pytest.approx(fast["ratio"]["value"], rel=0.01)
+        assert found[case]["wrong"]["reason"]["kind"] == "peer_wrong" and found[case]["wrong"]["us"] is None
+        assert found[case]["raising"]["reason"]["kind"] == "peer_raised"
+    assert found[FEW]["picky"]["reason"]["kind"] == "peer_unsupported"
+    assert "fewer than 300 rows" in found[FEW]["picky"]["reason"]["sentence"]
+    assert found[MANY]["picky"]["ratio"]["value"] == pytest.approx(42 / 40, rel=0.02)
+    assert list(peers(answer, "relu")) == ["torch.compile"], "each op has its own"
+    assert answer.rows["row_sum", "performance", FEW]["peers"] == []
+    assert [kind for kind in kinds(answer) if kind.startswith("peer")] == ["peers_none", "peer_wrong", "peer_raised"]
+    _everything_tells_them(project)
+
+
+def _everything_tells_them(project):
+    reports = project.root / "reports"
+    assert faults(json.loads((reports / "run.json").read_text()), "run.schema.json") == []
+    text = (reports / "report.md").read_text()
+    section = text.partition("\n## Peers\n")[2].partition("\n## ")[0]
+    assert "slower in 2 of 2 cases" in section and "worst 0.9" in section and "picky not timed in 1 case" in section
+    assert section.count(", kernel slower**") == 2
+    assert "### Beside torch.compile" in section and "### Beside slow, fast, picky\n" in section
+    assert "The same in 2 cases in all." in section
+    assert "--peers" in text[text.index("The same inputs and order of measuring again:") :]
+    shown = project.perfci("show", str(reports), "--op", "scale", "--case", FEW).out
+    assert "peer fast: " in shown and "does not support" in shown
+    _tables_hold_them(project)
+    printed = project.perfci("compare", str(reports)).out
+    assert "scale: 1.50x the reference (worst 1." in printed and "1.24x slow (worst 1.2" in printed
+
+
+def _tables_hold_them(project):
+    found = results.read(project.root / "reports", project.root)
+    frame = found.frame()
+    fast = frame[frame["arm"] == "peer:fast"]
+    assert fast["peer_ratio"].median() == pytest.approx(36 / 40, rel=0.02)
+    assert frame[frame["arm"] == "kernel"]["peer_ratio"].isna().all()
+    launches = found.launches()
+    assert {"peer:slow", "peer:fast", "peer:torch.compile"} <= set(launches["arm"])
+    text = metrics.text(found.run, found.judgements, every=True)
+    assert 'perfci_peer_ratio{op="scale",case="' in text and 'peer="fast"' in text
+    assert "perfci_peer_ratio" not in metrics.text(found.run, found.judgements)
+
+
+def test_peers_that_nobody_asked_for_are_not_even_made(project):
+    declare(project, '{"crash": lambda: fake.crash()}')
+
+    answer = project.check("--op", "scale")
+
+    assert (answer.code, answer.verdicts("scale")) == (0, {"NEW", "PASS"})
+    (op,) = project.run_record().ops
+    assert all(case.peers == () and set(case.blocks[0].arms) == {"kernel", "reference"} for case in op.performance)
+    assert "## Peers" not in (project.root / "reports" / "report.md").read_text()
+
+
+def test_an_op_without_peers_is_named_in_one_sentence(project):
+    answer = project.check("--peers", "--op", "row_sum", "--case", FEW, "--suite", "performance")
+
+    (note,) = [note for note in json.loads(answer.out)["notes"] if note["kind"].startswith("peer")]
+    assert note["sentence"].startswith("With --peers nothing more was timed of row_sum: no peers are declared there;")
+    told = ("run", "--device", "fake", "--peers", "--op", "row_sum", "--case", FEW, "--suite", "performance")
+    assert note["sentence"] in project.perfci(*told).out
+
+
+@pytest.mark.parametrize("command", ["check", "run", "plan"])
+def test_peers_without_the_performance_suite_are_refused(project, command):
+    answer = project.perfci(command, "--device", "fake", "--peers", "--suite", "accuracy")
+
+    assert answer.code == 1
+    assert "--suite accuracy times nothing" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("[peer(50.0)]", "scale_performance.py: peers must be a mapping of names to functions, not list"),
+        ('{"a": 3}', "scale_performance.py: peers['a'] must be a function, not int"),
+        ('{"a": peer(1.0), "a": peer(2.0)}', "peers has the name a twice"),
+    ],
+)
+def test_a_bad_declaration_is_an_error_that_names_the_file(project, given, told):
+    declare(project, given)
+
+    answer = project.check("--op", "scale")
+
+    assert (answer.code, answer.verdicts("scale")) == (2, {"ERROR"})
+    (row,) = answer.rows.values()
+    assert told in row["reason"]["sentence"] and "scale_performance.py" in row["reason"]["sentence"]
+
+
+def test_a_peer_that_kills_the_process_costs_the_op_its_peers_alone(project):
+    declare(project, '{"fast": peer(36.0), "crash": crashing}')
+
+    answer = project.check("--op", "scale", "--peers")
+
+    assert (answer.code, answer.verdicts("scale")) == (0, {"NEW", "PASS"})
+    (op,) = project.run_record().ops
+    (note,) = op.notes
+    assert (note.kind, note.facts["op"]) == ("peers_given_up", "scale")
+    assert "SIGSEGV" in str(note.facts["words"]) + str(note.facts["signal"])
+    assert len({(check.case, check.values, check.layout, check.seed) for check in op.accuracy}) == len(op.accuracy)
+    assert [len(case.blocks) for case in op.performance] == [8, 8]
+    assert {row.arm for row in store.read_launches(project.root / "reports").rows} == {"kernel", "reference"}
+    assert "crash" in (project.root / "reports" / "report.md").read_text()
+
+
+def test_a_kernel_that_dies_while_it_is_timed_is_to_blame_with_peers_too(project):
+    project.edit("scale", "triton", "def scale", "CALLS = []\n\n\ndef scale")
+    dying = "    CALLS.append(1)\n    if len(CALLS) > 100:\n        fake.crash()\n    fake.work"
+    project.edit("scale", "triton", "    fake.work", dying)
+    declare(project, '{"fast": peer(36.0)}')
+
+    answer = project.check("--op", "scale", "--peers", "--suite", "performance")
+
+    assert (answer.code, "ERROR" in answer.verdicts("scale")) == (2, True)
+    (op,) = project.run_record().ops
+    assert op.failure.kind == "worker_died" and str(op.failure.facts["where"]).startswith("measure of rows=")
+    assert [note.kind for note in op.notes] == ["peers_given_up"]
+
+
+@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_unchanged_op_of_a_merge_request_is_timed_beside_its_peers_and_a_slow_one_is_still_found(project, apart):
+    declare(project, '{"fast": peer(36.0)}')
+    declare(project, '{"torch.compile": lambda: reference}', "relu")
+    committed(project)
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.5")
+    if apart:  # an import made late, which needs a process for each revision
+        project.edit("scale", "triton", "    fake.work", "    import scale_late\n\n    fake.work")
+        project.op_file("scale", "late").write_text("")
+    commit_all(project.root)
+
+    answer = project.check("--peers", "--op", "scale", "--op", "relu", "--suite", "performance")
+
+    assert (answer.code, answer.verdicts("scale"), answer.verdicts("relu")) == (2, {"REGRESSED"}, {"UNCHANGED"})
+    assert peers(answer)["fast"]["ratio"]["value"] == pytest.approx(36 / 41.5, rel=0.02)
+    assert peers(answer, "relu")["torch.compile"]["ratio"]["value"] == pytest.approx(1.5, rel=0.02)
+    ops = {op.op: op for op in project.run_record().ops}
+    for case in ops["scale"].performance:
+        timed = {block.process: "peer:fast" in block.arms for block in case.blocks}
+        assert timed == {0: True, 1: False}, "a later look is about the base alone"
+        assert sum(block.process == 0 for block in case.blocks) >= 6
+
+
+@pytest.mark.slow
+def test_shards_take_peers_from_the_plan_and_are_merged_with_them(project):
+    declare(project, '{"fast": peer(36.0)}')
+    declare(project, '{"torch.compile": lambda: reference}', "relu")
+    committed(project)
+    git(project.root, "commit", "-q", "--allow-empty", "-m", "nothing changed")
+    plan = str(project.root / "reports" / "plan.json")
+    asked = ("--op", "scale", "--op", "relu", "--suite", "performance", "--seed", "7")
+    made = project.perfci("plan", "--device", "fake", "--out", plan, "--shards", "2", "--peers", *asked)
+    assert made.code == 0, made.err
+    assert {each.shard for each in store.read_plan(project.root / "reports" / "plan.json")[0].ops} == {1, 2}
+
+    refused = project.perfci("check", "--plan", plan, "--shard", "1/2", "--peers")
+    codes = [project.perfci("check", "--plan", plan, "--shard", f"{index}/2").code for index in (1, 2)]
+    answer = project.perfci("merge", str(project.root / "reports" / "shards"), "--plan", plan, "--format", "json")
+
+    assert refused.code == 1 and "--peers" in refused.err
+    assert (codes, answer.code) == ([0, 0], 0), answer.err
+    assert peers(answer)["fast"]["faster"] and not peers(answer, "relu")["torch.compile"]["faster"]
+    text = (project.root / "reports" / "report.md").read_text()
+    assert "### Beside fast" in text and "### Beside torch.compile" in text
