@@ -108,11 +108,14 @@ class CudaDevice:
         return self._board.state()
 
     def limits(self, dtypes: Sequence[str]) -> Limits:
-        """Bandwidth of a 1 GiB copy between the best of some buffers; rate of an 8192-cubed product in each dtype."""
+        """Bandwidth of a 1 GiB copy between the best of some buffers; rate of an 8192-cubed product in each dtype.
+
+        A dtype that this GPU's libraries cannot multiply has no rate.
+        """
         copy_s = fastest_s(_pairs_of_buffers())
         rates = {name: _matmul_tflops(getattr(torch, name)) for name in dtypes}
         torch.cuda.empty_cache()
-        return Limits(2 * COPY_BYTES / copy_s / 1e9, rates)
+        return Limits(2 * COPY_BYTES / copy_s / 1e9, {name: rate for name, rate in rates.items() if rate is not None})
 
     def window_s(self, call: Callable[[], Any], launches: int) -> float:
         """Wall time of launches one behind the other."""
@@ -189,9 +192,24 @@ def _activity_trouble(flush: Flush) -> str | None:
     return None if session.busy_s() > 0 else "a session recorded nothing"
 
 
-def _matmul_tflops(dtype: torch.dtype) -> float:
+def _matmul_tflops(dtype: torch.dtype) -> float | None:
+    """None where there is no such product: float8 before compute capability 8.9, integers, types that are to come."""
     left, right = (torch.randn(MATMUL_SIZE, MATMUL_SIZE, device="cuda").to(dtype) for _ in range(2))
-    return float(2 * MATMUL_SIZE**3 / _median_s(functools.partial(torch.matmul, left, right)) / 1e12)
+    product = functools.partial(torch.matmul, left, right)
+    if dtype.is_floating_point and dtype.itemsize == 1:
+        product = _float8_product(left, right)
+    try:
+        return float(2 * MATMUL_SIZE**3 / _median_s(product) / 1e12)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError:  # NotImplementedError is one
+        return None
+
+
+def _float8_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], Any]:
+    """As torch has it: the right side column by column and of e4m3, since there is none of two e5m2."""
+    columns, one = right.float().to(torch.float8_e4m3fn).t(), torch.ones((), device="cuda")
+    return functools.partial(torch._scaled_mm, left, columns, one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
 def _pairs_of_buffers() -> Iterator[Callable[[], float]]:

@@ -40,6 +40,8 @@ _MEMORY_SHARE = 16
 """Of the device's memory the copy takes no more than one part in so many."""
 
 MATMUL_SIZE = 8192
+NO_PRODUCTS = frozenset({"float64", "float8_e4m3fn", "float8_e5m2"})
+"""What a 910B does not multiply."""
 _PROBES = 10
 _PAD_STEP = 1 << 16
 _PAD_STEPS = 512
@@ -122,7 +124,7 @@ class NpuDevice:
             return Limits()
         size = min(COPY_BYTES, (self.info.memory_bytes or COPY_BYTES * _MEMORY_SHARE) // _MEMORY_SHARE)
         copy_s = fastest_s(self._pairs_of_buffers(size // 4))
-        rates = {name: self._matmul_tflops(getattr(torch, name)) for name in dtypes if name != "float64"}
+        rates = {name: self._matmul_tflops(getattr(torch, name)) for name in dtypes if name not in NO_PRODUCTS}
         self._npu.empty_cache()
         return Limits(2 * size / copy_s / 1e9, rates)
 

@@ -223,6 +223,13 @@ def test_limits_are_those_of_a_gpu(device):
     assert 1 < limits.matmul_tflops["float32"] < limits.matmul_tflops["float16"] < 10_000
 
 
+def test_float8_has_a_rate_above_that_of_16_bits_and_what_cannot_be_multiplied_has_none(device):
+    rates = device.limits(["bfloat16", "float8_e4m3fn", "float8_e5m2", "int16"]).matmul_tflops
+
+    assert rates.keys() == {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
+    assert 1.2 * rates["bfloat16"] < min(rates["float8_e4m3fn"], rates["float8_e5m2"])
+
+
 def test_the_copy_that_everything_is_held_against_does_not_hang_on_what_was_allocated_before(device):
     """Of single buffers, later ones of a process copied a tenth slower on an H200."""
     first = device.limits([]).copy_gbps
