@@ -195,7 +195,7 @@ def _activity_trouble(flush: Flush) -> str | None:
 def _matmul_tflops(dtype: torch.dtype) -> float | None:
     """None where there is no such product: float8 before compute capability 8.9, integers, types that are to come."""
     left, right = (torch.randn(MATMUL_SIZE, MATMUL_SIZE, device="cuda").to(dtype) for _ in range(2))
-    product = functools.partial(torch.matmul, left, right)
+    product: Callable[[], Any] = functools.partial(torch.matmul, left, right)
     if dtype.is_floating_point and dtype.itemsize == 1:
         product = _float8_product(left, right)
     try:
