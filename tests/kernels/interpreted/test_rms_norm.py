@@ -1,6 +1,7 @@
 import pytest
 import torch
-from rms_norm_baseline import make_inputs, rms_norm as reference
+from rms_norm_baseline import make_inputs
+from rms_norm_baseline import rms_norm as reference
 
 OP = "rms_norm"
 COLS = 2500
