@@ -66,7 +66,14 @@ FAULTS = (
     ),
     Fault("broadcast", "cheat", "output is the input's memory", _EMPTY, "    out = x.contiguous()\n"),
     Fault("bias_relu", "mask", "row mask one too far", "(row < rows)[:, None]", "(row <= rows)[:, None]"),
-    Fault("bias_relu", "special values", "NaN swallowed", "tl.where(y < 0, 0.0, y)", "tl.where(y > 0, y, 0.0)"),
+    Fault(
+        "bias_relu",
+        "special values",
+        "NaN swallowed",
+        "tl.where(y < 0, 0.0, y)",
+        "tl.where(y > 0, y, 0.0)",
+        values="nan",
+    ),
     Fault(
         "bias_relu",
         "accumulator",
@@ -81,9 +88,23 @@ FAULTS = (
         _EMPTY,
         "    out = choose_tile.__dict__.setdefault((x.shape, x.dtype), torch.empty_like(x.contiguous()))\n",
     ),
-    Fault("bias_relu", "stride", "rows taken for contiguous", "row[:, None] * row_stride", "row[:, None] * cols"),
+    Fault(
+        "bias_relu",
+        "stride",
+        "rows taken for contiguous",
+        "row[:, None] * row_stride",
+        "row[:, None] * cols",
+        case="rows=33,cols=100",
+    ),
     # --- softmax ---
-    Fault("softmax", "missing maximum", "no maximum subtracted", "tl.exp(x - tl.max(x, axis=1)[:, None])", "tl.exp(x)"),
+    Fault(
+        "softmax",
+        "missing maximum",
+        "no maximum subtracted",
+        "tl.exp(x - tl.max(x, axis=1)[:, None])",
+        "tl.exp(x)",
+        values="large",
+    ),
     Fault(
         "softmax",
         "mask",
@@ -92,7 +113,12 @@ FAULTS = (
         "x = tl.load(source, mask=mask, other=0.0)",
     ),
     Fault(
-        "softmax", "rescaling", "sum not rescaled when the maximum grows", "total * tl.exp(top - shift) +", "total +"
+        "softmax",
+        "rescaling",
+        "sum not rescaled when the maximum grows",
+        "total * tl.exp(top - shift) +",
+        "total +",
+        case="cols=40009",
     ),
     Fault(
         "softmax",
@@ -108,6 +134,7 @@ FAULTS = (
         "column stride ignored",
         "row[:, None] * row_stride + col[None, :].to(tl.int64) * col_stride",
         "row[:, None] * row_stride + col[None, :].to(tl.int64)",
+        case="rows=33,cols=100",
     ),
     Fault(
         "softmax",
@@ -136,6 +163,7 @@ FAULTS = (
         "b taken for row-major",
         "inner[:, None] * b_row + col[None, :] * b_col",
         "inner[:, None] * n + col[None, :]",
+        case="m=33,n=48,k=65",
     ),
     Fault(
         "matmul",
@@ -184,6 +212,7 @@ FAULTS = (
         "scale of the block before",
         "inner // 128, row, first_col",
         "tl.maximum(inner // 128 - 1, 0), row, first_col",
+        case="k=144,scaling=block",
         times=2,
     ),
     Fault(
@@ -206,6 +235,7 @@ FAULTS = (
         "last values along k left out",
         "(inside < k - inner)[None, :]",
         "(inside < k - inner - 1)[None, :]",
+        case="k=101",
     ),
     Fault(
         "fp8_matmul",
@@ -223,6 +253,7 @@ FAULTS = (
         "a query sees one key too many",
         "found = found & (key <= place + right)",
         "found = found & (key <= place + right + 1)",
+        case="queries=33,keys=31,causal=True",
         file=_SHARED,
     ),
     Fault(
@@ -231,6 +262,7 @@ FAULTS = (
         "the last query beside the first key",
         "place = first + keys - queries + tl.arange(0, BLOCK_M)",
         "place = first + tl.arange(0, BLOCK_M)",
+        case="queries=33,keys=31,causal=True",
     ),
     Fault(
         "attention",
@@ -263,6 +295,7 @@ FAULTS = (
         "a query that sees nothing gives NaN",
         "share = tl.where(total == 0.0, 1.0, total)",
         "share = total",
+        case="queries=33,keys=31,causal=True",
     ),
     Fault(
         "attention",
@@ -363,6 +396,7 @@ FAULTS = (
         "hidden keys get gradients",
         "visible = seen((row + keys - queries)[None, :], key[:, None], left, right, keys, LEFT, RIGHT)",
         "visible = seen((row + keys - queries + 1)[None, :], key[:, None], left, right, keys, LEFT, RIGHT)",
+        case="queries=33,keys=31,causal=True",
     ),
     Fault(
         "attention_backward",
@@ -379,6 +413,7 @@ FAULTS = (
         "y read with x's strides",
         "y_ptr + row[:, None] * y_row_stride + col[None, :] * y_col_stride",
         "y_ptr + row[:, None] * x_row_stride + col[None, :] * x_col_stride",
+        case="transposed=True",
     ),
     Fault(
         "vector_add",
@@ -386,6 +421,7 @@ FAULTS = (
         "sum in half precision",
         "total = x.to(tl.float32) + y.to(tl.float32)",
         "total = (x.to(tl.float16) + y.to(tl.float16)).to(tl.float32)",
+        case="transposed=True",
     ),
     Fault("gelu", "formula", "tanh's cubic term left out", "- 0.1029432396 * x * x", "- 0.0 * x * x"),
     Fault("gelu", "formula", "a coefficient of the polynomial with three digits", "- 1.1511046886444092", "- 1.15"),
@@ -402,6 +438,7 @@ FAULTS = (
         "columns taken for neighbours",
         "row[:, None] * row_stride + col[None, :] * col_stride",
         "row[:, None] * row_stride + col[None, :]",
+        case="shape=(33;100)",
     ),
     # --- layer_norm, rms_norm ---
     Fault(
@@ -424,6 +461,7 @@ FAULTS = (
         "parts of a row joined without their means' spread",
         "tl.sum(squares + counts * apart * apart, axis=0)",
         "tl.sum(squares, axis=0)",
+        case="cols=40009",
     ),
     Fault(
         "layer_norm",
@@ -452,6 +490,7 @@ FAULTS = (
         "a lane's last column left out",
         "mask=col < cols, other=0.0).to(tl.float32)\n        square",
         "mask=col < cols - 1, other=0.0).to(tl.float32)\n        square",
+        case="cols=40009",
     ),
     Fault(
         "rms_norm",
@@ -459,6 +498,7 @@ FAULTS = (
         "weight taken for contiguous",
         "weight_ptr + col.to(tl.int64) * weight_stride",
         "weight_ptr + col",
+        case="rows=33,cols=100",
     ),
     Fault(
         "rms_norm",
@@ -466,6 +506,7 @@ FAULTS = (
         "squares in half precision",
         "square += tl.sum(x * x, axis=0)",
         "square += tl.sum((x * x).to(tl.float16), axis=0).to(tl.float32)",
+        case="cols=40009",
     ),
     # --- cross_entropy ---
     Fault(
@@ -483,6 +524,7 @@ FAULTS = (
         "sum not rescaled when the maximum grows",
         "total = total * tl.exp(top - new) +",
         "total = total +",
+        case="cols=20011",
     ),
     Fault(
         "cross_entropy",
@@ -490,6 +532,7 @@ FAULTS = (
         "ignored rows count in the mean",
         "counts += keep.to(tl.float32)",
         "counts += (row < rows).to(tl.float32)",
+        case="reduction=mean",
         times=2,
     ),
     Fault(
@@ -498,6 +541,7 @@ FAULTS = (
         "smoothing over all but the mean",
         "smoothing * (top - base - above)",
         "smoothing * (top - above)",
+        case="cols=61,smoothing=0.1",
     ),
     Fault(
         "cross_entropy",
@@ -505,6 +549,7 @@ FAULTS = (
         "the target's logit by the wrong stride",
         "row * row_stride + label * col_stride",
         "row * row_stride + label",
+        case="rows=33,cols=100",
     ),
     Fault(
         "cross_entropy",

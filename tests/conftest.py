@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import compileall
 import functools
 import importlib.util
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,16 @@ def pytest_configure(config):
         os.environ.pop(name, None)
     # As many tests run at a time as there are cores: where each took all of them, they would wait for one another.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if not hasattr(config, "workerinput"):
+        compile_perfci()
+    # xdist begins with the files of most tests, the longest of which are often of few: see the order below.
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items):
+    """Files with slow tests first: one that began as the last would keep one process busy while the others wait."""
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_runtest_setup(item):
@@ -44,6 +57,16 @@ def pytest_runtest_makereport(item, call):
 def pytest_xdist_auto_num_workers(config):
     """One process where tests would have to share a device, else one a core, and no more than pays."""
     return 1 if any(has_device(name) for name in DEVICES) else min(os.cpu_count() or 1, 4)
+
+
+def compile_perfci() -> None:
+    """Once for the thousand processes that the tests start.
+
+    Each would do it for itself where PYTHONDONTWRITEBYTECODE keeps it from leaving the result to the next one.
+    """
+    found = importlib.util.find_spec("perfci")
+    if found is not None and found.origin is not None:
+        compileall.compile_dir(Path(found.origin).parent, quiet=2, rx=re.compile("demo_project"))
 
 
 def missing_packages() -> list[str]:

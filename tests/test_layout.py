@@ -10,6 +10,7 @@ import pytest
 
 import perfci
 from perfci.wording import catalogue
+from tests.sources import trees
 
 ROOT = Path(perfci.__file__).parent
 
@@ -92,9 +93,8 @@ HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
 
 def modules() -> dict[str, ast.Module]:
-    """Every module by its name below perfci; the demo project's files are an op's, and no part of the house."""
-    paths = [path for path in sorted(ROOT.rglob("*.py")) if "demo_project" not in path.parts]
-    return {_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    """Every module by its name below perfci."""
+    return {_name(path): tree for path, tree in trees().items()}
 
 
 def _name(path: Path) -> str:

@@ -15,11 +15,11 @@ import pytest
 import perfci
 from perfci import store
 from perfci.report.text import file_name
+from tests.sources import trees
 
 ROOT = Path(perfci.__file__).parent
 HERE = Path(__file__).parent
-SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if "demo_project" not in path.parts]
-TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+TREES = {path.relative_to(ROOT).as_posix(): tree for path, tree in trees().items()}
 
 IMPORT_ALL = """
 import importlib, pkgutil, perfci

@@ -12,6 +12,7 @@ import yaml
 import perfci
 from perfci.model import Reason
 from perfci.wording import ENGLISH, LANGUAGES, catalogue, phrases, say, sentence, speaking
+from tests.sources import trees
 
 KINDS = sorted(catalogue())
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
@@ -28,8 +29,7 @@ def facts_of(template: str) -> set[tuple[str, str]]:
 def said() -> dict[str, str]:
     """Every text given to `say` in the source -> the file that says it."""
     found: dict[str, str] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for path, tree in trees().items():
         if not any(isinstance(n, ast.ImportFrom) and n.module == "perfci.wording" for n in ast.walk(tree)):
             continue
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):

@@ -19,8 +19,13 @@ HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
 @pytest.fixture(autouse=True)
 def _own_signal_handlers():
-    """`run` takes over the signals of a program; a test's process gets its own back."""
+    """`run` takes over the signals of a program; a test's process gets its own back.
+
+    Before, none is ignored, as SIGINT is in what a script starts in the background.
+    """
     before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, signal.SIG_DFL)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

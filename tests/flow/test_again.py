@@ -24,17 +24,28 @@ def _own_git(monkeypatch, tmp_path):
 
 
 class Nightly:
-    """A project on main whose baselines were accepted at its first commit, and committed after."""
+    """A project on main whose baselines were accepted at its first commit, and committed after.
 
-    def __init__(self, project):
+    kept: a folder in which the first test leaves it for the others.
+    """
+
+    def __init__(self, project, kept):
         self.project = project
         self.root = project.root
+        if not kept.exists():
+            self._begin()
+            shutil.copytree(self.root, kept)
+        shutil.rmtree(self.root)
+        shutil.copytree(kept, self.root)
+        self.first = git(self.root, "rev-parse", "HEAD~1")
+
+    def _begin(self):
         shutil.rmtree(self.root / "kernels" / "row_sum")
         git(self.root, "init", "-q", "-b", "main")
         (self.root / ".gitignore").write_text("reports/\n__pycache__/\n")
-        self.first = commit_all(self.root)
-        project.check()
-        assert project.accept().code == 0
+        commit_all(self.root)
+        self.project.check()
+        assert self.project.accept().code == 0
         commit_all(self.root)
 
     def slow_down(self, op, us, before="40.0"):
@@ -58,9 +69,14 @@ class Nightly:
         return store.read_run(self.root / "reports" / "again")
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return tmp_path_factory.mktemp("nightly") / "project"
+
+
 @pytest.fixture
-def nightly(project):
-    return Nightly(project)
+def nightly(project, kept):
+    return Nightly(project, kept)
 
 
 @pytest.mark.slow

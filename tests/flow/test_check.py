@@ -16,7 +16,7 @@ def test_a_first_check_of_sound_ops_says_new_and_exits_0(project):
 
 
 def test_an_unchanged_project_passes_against_its_own_baselines(project):
-    project.check()
+    project.first_check()
     assert project.accept().code == 0
 
     answer = project.check()
@@ -26,7 +26,7 @@ def test_an_unchanged_project_passes_against_its_own_baselines(project):
 
 
 def test_a_slower_kernel_is_regressed_after_two_fresh_processes_and_exits_2(project):
-    project.check()
+    project.first_check()
     project.accept()
     project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.7")
 
@@ -51,7 +51,7 @@ def test_a_wrong_kernel_is_wrong_and_not_timed(project):
 
 
 def test_a_wrong_kernel_at_the_end_of_the_run_leaves_the_others_comparable(project):
-    project.check()
+    project.first_check()
     project.accept()
     project.edit("scale", "triton", "np.multiply(x,", "np.multiply(x + 1,")
 
@@ -63,7 +63,7 @@ def test_a_wrong_kernel_at_the_end_of_the_run_leaves_the_others_comparable(proje
 
 
 def test_a_faster_kernel_is_improved_and_exits_0(project):
-    project.check()
+    project.first_check()
     project.accept()
     project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 36.0")
 
@@ -82,7 +82,7 @@ def test_the_seed_of_a_run_repeats_its_inputs_and_its_fake_times(project):
 
 
 def test_strict_mode_fails_on_warnings(project):
-    project.check()
+    project.first_check()
     project.accept()
     (project.root / "pyproject.toml").write_text('[tool.perfci.fake]\nthrottle = ["thermal"]\n')
     project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 50.0")
@@ -114,7 +114,7 @@ def test_a_run_is_judged_and_rendered_again_from_its_file_alone(project):
 
 
 def test_a_run_can_be_held_against_another_run(project, tmp_path):
-    project.check()
+    project.first_check()
     before = tmp_path / "before.json"
     before.write_bytes((project.root / "reports" / "run.json").read_bytes())
     project.edit("relu", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 44.0")
@@ -130,7 +130,7 @@ def test_a_run_can_be_held_against_another_run(project, tmp_path):
 def test_every_block_keeps_its_raw_launches(project):
     from perfci.store import launches
 
-    project.check("--op", "relu")
+    project.first_check("--op", "relu")
 
     kept = launches.read_launches(project.root / "reports").rows
     case = project.run_record().ops[0].performance[0]
@@ -140,7 +140,7 @@ def test_every_block_keeps_its_raw_launches(project):
 
 
 def test_foreign_processes_withhold_a_verdict_that_would_fail(project):
-    project.check()
+    project.first_check()
     project.accept()
     (project.root / "pyproject.toml").write_text("[tool.perfci.fake]\nforeign_processes = 1\n")
     project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 50.0")
@@ -171,7 +171,7 @@ def test_a_suite_runs_by_its_path(project, part):
 
 
 def test_show_tells_the_numbers_of_a_case(project):
-    project.check("--op", "relu")
+    project.first_check("--op", "relu")
 
     answer = project.perfci("show", str(project.root / "reports"), "--op", "relu", "--case", "rows=256,*")
 

@@ -157,7 +157,7 @@ def test_an_unknown_option_exits_1_and_not_2(project):
 
 
 def test_a_torn_run_is_named_and_left_as_it_is(project):
-    project.check("--op", "relu")
+    project.first_check("--op", "relu")
     path = project.root / "reports" / "run.json"
     torn = path.read_bytes()[:5000]
     path.write_bytes(torn)
@@ -180,7 +180,7 @@ def test_a_foreign_json_is_no_run(project, tmp_path):
 
 
 def test_a_torn_baseline_stops_the_verdict_and_survives(project):
-    project.check("--op", "relu")
+    project.first_check("--op", "relu")
     project.accept()
     path = project.root / "baselines" / "fake-one" / "relu.json"
     path.write_bytes(path.read_bytes()[:400])
@@ -194,7 +194,7 @@ def test_a_torn_baseline_stops_the_verdict_and_survives(project):
 
 @pytest.mark.parametrize(("field", "value", "words"), [("timer", "event", "event"), ("device", "fake-two", "fake-two")])
 def test_a_baseline_of_another_timer_or_device_cannot_speak(project, field, value, words):
-    project.check("--op", "relu")
+    project.first_check("--op", "relu")
     project.accept()
     path = project.root / "baselines" / "fake-one" / "relu.json"
     stored = json.loads(path.read_text())

@@ -180,7 +180,7 @@ def test_a_disk_that_is_full_when_the_run_is_saved_leaves_the_earlier_one_whole(
 
 @needs_full
 def test_a_disk_that_is_full_when_the_report_is_written_costs_the_report_alone(project, monkeypatch):
-    project.check("--op", "relu")
+    project.first_check("--op", "relu")
     reports = project.root / "reports"
     run, report = (reports / "run.json").read_bytes(), (reports / "report.md").read_bytes()
     full_for(monkeypatch, "report.md")
@@ -224,7 +224,7 @@ def test_a_newer_run_is_refused_by_every_command_with_both_formats_named(project
 
 
 def accepted(project) -> Path:
-    project.check("--op", "relu")
+    project.first_check("--op", "relu")
     project.accept()
     return project.root / "baselines" / "fake-one" / "relu.json"
 
@@ -241,7 +241,7 @@ def test_a_newer_baseline_is_refused_with_both_formats_named_and_never_written_o
 
 
 def test_newer_launches_are_refused_with_both_formats_named(project):
-    project.check("--op", "relu")
+    project.first_check("--op", "relu")
     path = project.root / "reports" / "launches.jsonl.gz"
     lines = gzip.decompress(path.read_bytes()).replace(b'"format":1', b'"format":7')
     path.write_bytes(gzip.compress(lines))
@@ -267,7 +267,7 @@ def test_a_baseline_with_a_merge_conflict_is_named_as_such(project):
 
 
 def test_baselines_that_cannot_be_written_are_named_by_accept(project):
-    project.check("--op", "relu")
+    project.first_check("--op", "relu")
     before = (project.root / "reports" / "run.json").read_bytes()
     configure(project, f'baselines = "{NOWHERE}"')
 

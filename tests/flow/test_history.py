@@ -16,7 +16,7 @@ KEY = "fake-one"
 @pytest.fixture
 def scale(project):
     """The project with scale measured and accepted once."""
-    check(project)
+    project.first_check("--op", "scale")
     assert project.accept().code == 0
     return project
 

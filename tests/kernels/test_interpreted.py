@@ -7,20 +7,26 @@ import pytest
 
 pytestmark = pytest.mark.torch
 INSIDE = Path(__file__).parent / "interpreted"
+ALONE = "test_faults.py"
+"""Imports the ops from copies, time and again."""
+
+OTHERS = sorted(path.name for path in INSIDE.glob("test_*.py") if path.name != ALONE)
+GROUPS = {"faults": [ALONE], "first half": OTHERS[::2], "second half": OTHERS[1::2]}
+"""Several files a process: it takes longer to start than most of them."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", sorted(path.name for path in INSIDE.glob("test_*.py")))
-def test_ops_are_right_in_tritons_interpreter(file):
+@pytest.mark.parametrize("group", GROUPS)
+def test_ops_are_right_in_tritons_interpreter(group):
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     environment.pop("KERNELS_AS_DEVICE", None)
 
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", INSIDE / file],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(INSIDE / file for file in GROUPS[group])],
         capture_output=True,
         text=True,
         env=environment,
-        timeout=300,
+        timeout=900,
         check=False,
     )
 

@@ -140,9 +140,9 @@ def _shares(ways: Sequence[StoredTensor]) -> Axis:
 
 
 def _histogram(found: StoredTensor, x: Axis, y: Axis, colour: str) -> Iterator[Mark]:
-    if found.accepted and found.accepted.counts:
+    if found.accepted and any(found.accepted.counts):
         yield Line(*_steps(found.accepted, x, y.low), colour, 0.8, ":", order=2, name=ACCEPTED)
-    if found.histogram.counts:
+    if any(found.histogram.counts):
         yield Line(*_steps(found.histogram, x, y.low), colour, 1.1, order=3, name=found.dtype)
 
 
@@ -161,9 +161,9 @@ def _steps(found: ErrorHistogram, x: Axis, floor: float) -> tuple[tuple[float, .
 
 
 def _cumulative(found: StoredTensor, x: Axis, colour: str) -> Iterator[Mark]:
-    if found.accepted and found.accepted.counts:
+    if found.accepted and any(found.accepted.counts):
         yield Line(*_risen(found.accepted, x), colour, 0.8, ":", order=2, name=ACCEPTED)
-    if found.histogram.counts:
+    if any(found.histogram.counts):
         yield Line(*_risen(found.histogram, x), colour, 1.1, order=3, name=found.dtype)
     p99 = found.errors.p99_abs
     if p99 is not None and x.low <= p99 <= x.high:

