@@ -241,7 +241,7 @@ class _Hunt:
         if file.digest != seen.digest:
             raise StoredFileError("tune_edited", path=str(path), state=str(state.path))
         text = tune.changed(file, seen.regimes, choices, _MODELLED + file.about if self._wishes.spec else None)
-        said = self._said(seen)
+        said = (*self._said(seen), *_taken_over(self._op.op, seen.regimes, choices))
         written = self._written(file, text, seen)
         name = (
             path.relative_to(self._settings.root).as_posix() if path.is_relative_to(self._settings.root) else str(path)
@@ -289,6 +289,17 @@ class _Hunt:
         if self._late:
             reasons.append(Reason("tune_late", {"op": self._op.op}))
         return tuple(reasons)
+
+
+def _taken_over(op: str, regimes: Sequence[Regime], choices: Sequence[Choice]) -> tuple[Reason, ...]:
+    """Entries that were not looked at and are not in the file: calls of theirs go to a new one further down."""
+    new = [choice.regime.label for choice in choices if choice.changed and choice.regime.current is None]
+    if not new:
+        return ()
+    last = max(at for at, regime in enumerate(regimes) if regime.label in new)
+    passed = [each.label for each in regimes[:last] if each.current is None and not each.cases]
+    facts: dict[str, Fact] = {"op": op, "entries": "; ".join(passed), "entry": regimes[last].label}
+    return (Reason("tune_taken_over", facts),) if passed else ()
 
 
 def _as_error(failure: Reason) -> PerfciError:

@@ -225,6 +225,8 @@ def test_one_case_narrows_the_search_to_the_entry_that_serves_it(project):
     answer = project.answer("--case", "rows=16")
 
     assert [entry["entry"] for entry in answer["entries"]] == ["*"]
+    (said,) = [each["text"] for each in answer["said"]]
+    assert "Calls of the entries rows_max=8, which were not searched" in said
 
 
 def test_a_candidate_that_kills_its_process_is_kept_as_such_and_the_search_goes_on(project):
