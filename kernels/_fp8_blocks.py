@@ -7,12 +7,6 @@ the groups, and what each waits for, can be written down.
 
 from __future__ import annotations
 
-import functools
-import re
-from typing import Any
-
-import torch
-import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -22,31 +16,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import _launch
+from _groups import BARRIER_BYTES, available, descriptor, grouped
+
+__all__ = ["available", "launch"]
 
 REGISTERS = 232
 """Of a thread that multiplies: 128 sums, 64 of the strip and the rest; four warps that copy keep 40."""
-
-RELEASES = ((3, 6), (3, 7))
-"""Releases of Triton that this was tried with: Gluon is experimental and changes."""
-
-_TYPES = {
-    torch.float8_e4m3fn: gl.float8e4nv,
-    torch.float8_e5m2: gl.float8e5,
-    torch.bfloat16: gl.bfloat16,
-    torch.float16: gl.float16,
-    torch.float32: gl.float32,
-}
-_BARRIER_BYTES = 1024
-"""More than the barriers in shared memory take."""
-
-
-def available(limits: _launch.Limits) -> bool:
-    """Whether the device has these tensor cores and the installed Triton this language."""
-    release = tuple(int(number) for number in re.findall(r"\d+", triton.__version__)[:2])
-    return limits.target == "sm_90" and release in RELEASES
 
 
 def launch(a, b, out, scale_a, scale_b, strides, config, programs, tiles, limits) -> None:
@@ -57,7 +34,8 @@ def launch(a, b, out, scale_a, scale_b, strides, config, programs, tiles, limits
     (m, k), n, wide = a.shape, b.shape[1], config.block_n == 256
     stages, buffers = room(config, out.element_size(), limits)
     _fp8_block_kernel[(programs,)](
-        _descriptor(a, 128), _descriptor(b.t(), 128), _descriptor(out, 64), scale_a, scale_b, m, n, k, *strides, tiles,
+        descriptor(a, 128, 128), descriptor(b.t(), 128, 128), descriptor(out, 64, 128), scale_a, scale_b, m, n, k,
+        *strides, tiles,
         STAGES=stages, BUFFERS=buffers, WIDE=wide, GROUP_M=config.group_m, REGISTERS=REGISTERS, num_warps=4,
     )  # fmt: skip
 
@@ -68,23 +46,10 @@ def room(config, itemsize: int, limits: _launch.Limits) -> tuple[int, int]:
     Each half of a tile has a buffer of its own where that costs none of the stages that the config names; wide outputs
     may leave room for fewer stages.
     """
-    free, strips = limits.shared_bytes - _BARRIER_BYTES, 128 * (128 + config.block_n)
+    free, strips = limits.shared_bytes - BARRIER_BYTES, 128 * (128 + config.block_n)
     halves = config.block_n // 128
     buffers = halves if free - halves * 2 * 64 * 128 * itemsize >= config.stages * strips else 1
     return min(config.stages, (free - buffers * 2 * 64 * 128 * itemsize) // strips), buffers
-
-
-def _descriptor(matrix: torch.Tensor, rows: int) -> Any:
-    """Of tiles of rows x 128 of a row-major matrix; `_tma.dense_side` has checked what TensorDescriptor would."""
-    made = TensorDescriptor.__new__(TensorDescriptor)
-    made.base, made.shape, made.strides = matrix, [*matrix.shape], [*matrix.stride()]
-    made.block_shape, made.layout, made.padding = [rows, 128], _layout(rows, matrix.dtype), "zero"
-    return made
-
-
-@functools.cache
-def _layout(rows: int, dtype: torch.dtype) -> Any:
-    return gl.NVMMASharedLayout.get_default_for([rows, 128], _TYPES[dtype])
 
 
 @gluon.jit(do_not_specialize=["tiles"])
@@ -129,7 +94,7 @@ def _copy(a, b, strips, m, n, k, tiles, STAGES: gl.constexpr, WIDE: gl.constexpr
     stage = 0
     parity = 1  # as if it had been emptied before
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        tile_m, tile_n = _grouped(tile, gl.cdiv(m, 128), gl.cdiv(n, BLOCK_N), GROUP_M)
+        tile_m, tile_n = grouped(tile, gl.cdiv(m, 128), gl.cdiv(n, BLOCK_N), GROUP_M)
         for step in range(gl.cdiv(k, 128)):
             mbarrier.wait(empty.index(stage), parity)
             mbarrier.expect(full.index(stage), 2 * 128 * 128)
@@ -160,7 +125,7 @@ def _multiply(
     stage = 0
     parity = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        tile_m, tile_n = _grouped(tile, gl.cdiv(m, 128), gl.cdiv(n, BLOCK_N), GROUP_M)
+        tile_m, tile_n = grouped(tile, gl.cdiv(m, 128), gl.cdiv(n, BLOCK_N), GROUP_M)
         first_row = tile_m * 128 + GROUP * 64
         first_col = tile_n * BLOCK_N
         row = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))
@@ -217,12 +182,3 @@ def _store(out, row, col, values, buffer):
     buffer.store(values.to(out.dtype))
     fence_async_shared()
     tma.async_copy_shared_to_global(out, [row, col], buffer)
-
-
-@gluon.jit
-def _grouped(tile, tiles_m, tiles_n, GROUP_M: gl.constexpr):
-    """As `_tiles.grouped`."""
-    in_group = GROUP_M * tiles_n
-    first = tile // in_group * GROUP_M
-    height = gl.minimum(tiles_m - first, GROUP_M)
-    return first + tile % in_group % height, tile % in_group // height

@@ -51,6 +51,9 @@ accuracy = perfci.Accuracy(
         *shapes(3, 3, 1, queries=[2], keys=[600], width=[16], dtype=DTYPES, padded=[True]),
         *shapes(1, 4, 2, queries=[3], keys=[530], width=[16], dtype=DTYPES, causal=[True], dropout=[0.25]),
         *shapes(1, 3, 1, queries=[5], keys=[3], width=[16], dtype=[torch.float32], causal=[True]),
+        # Width 128 and enough queries, for groups of warps where there are such: ends of tiles and of blocks of keys.
+        *shapes(1, 2, 1, queries=[66], keys=[131], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
+        *shapes(queries=[200], keys=[135], width=[72, 128], dtype=[torch.float16], causal=[True]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),
         *shapes(batch=0, queries=[4], keys=[4], width=[16], dtype=[torch.bfloat16]),
         *shapes(heads=0, key_heads=0, queries=[4], keys=[4], width=[16], dtype=[torch.float32]),
@@ -58,6 +61,7 @@ accuracy = perfci.Accuracy(
     probe_cases=(
         *shapes(heads=2, queries=[33], keys=[24], width=[16, 20], dtype=DTYPES),
         *shapes(1, 3, queries=[2], keys=[520], width=[16], dtype=[torch.float32, torch.bfloat16]),
+        *shapes(queries=[130], keys=[140], width=[128], dtype=[torch.bfloat16]),
     ),
     reduces=lambda keys, width, **others: max(keys, width, 1),
     uses_dot=True,

@@ -1,7 +1,8 @@
 """attention: softmax(q k^T) v, tile by tile under a running maximum, so that no score leaves the processor.
 
 Few queries over many keys, a step of decoding, have a kernel of their own: its programs share out the keys, and a
-second kernel puts together what they found.
+second kernel puts together what they found. Configurations of twelve warps are for the kernel in
+`kernels/_attention_groups.py`.
 """
 
 import functools
@@ -18,6 +19,11 @@ import _tma
 from _attention import kept_of, load_packed, load_rows, seen, shown, spans, store_rows
 from attention_backward.attention_backward_triton import attention_backward
 
+try:
+    import _attention_groups
+except ImportError:  # a Triton without Gluon, or with an older one
+    _attention_groups = None
+
 TUNED = Path(__file__).parent / "tuned"
 
 
@@ -30,6 +36,14 @@ class Config(NamedTuple):
     stages: int
     fill: int = 0
     """Programs for each processor, at least, that the keys are split for; 0: they are not split."""
+    ahead: bool = False
+    """Of groups of warps: each waits for its next keys before its products are done."""
+    persistent: bool = False
+    """Of groups of warps: as many programs as processors, which fetch for the next tile beside the end of one."""
+
+
+GROUPED = 12
+"""Warps of a configuration whose warps work in groups with a task each."""
 
 
 # For devices without a tuned file: bytes of an element -> padded width, at most -> config.
@@ -52,17 +66,21 @@ SCAN = tl.constexpr(1024)
 
 
 @functools.lru_cache(maxsize=4096)
-def choose_config(queries: int, width: int, itemsize: int, sides: int, extras: bool, limits: _launch.Limits) -> Config:
+def choose_config(
+    queries: int, width: int, itemsize: int, sides: int, extras: bool, limits: _launch.Limits, groups: bool = False
+) -> Config:
     """The first entry of the device's tuned file whose bounds hold the case; nothing is ever tuned here.
 
-    `sides`: how many limits a query's sight has; `extras`: a mask or dropout, which need registers of their own.
+    `sides`: how many limits a query's sight has; `extras`: a mask or dropout, which need registers of their own;
+    `groups`: whether groups of warps can do it, whose entries are passed over else.
     """
     for entry in _launch.tuned(TUNED, limits.key):
         if "rows_max" in entry:
             continue
         fits = queries <= entry.get("queries_max", queries) and width <= entry["width_max"]
         wanted = sides in entry.get("sides", (sides,)) and entry.get("extras", extras) == extras
-        if entry["itemsize"] == itemsize and fits and wanted:
+        able = groups or entry["config"]["warps"] != GROUPED
+        if entry["itemsize"] == itemsize and fits and wanted and able:
             return Config(**entry["config"])
     return next(config for most, config in FALLBACK[itemsize].items() if width <= most)
 
@@ -187,9 +205,24 @@ def _forward(q, k, v, mask, causal, window, scale, dropout, seed):
     with _launch.on(q.device):
         if config is None or not _split(*tensors, config, sight, limits, numbers, flags):
             extras = mask is not None or dropout > 0
-            config = choose_config(queries, padded, q.element_size(), sum(sides.values()), extras, limits)
-            _whole(*tensors, config, sight, limits, numbers, flags)
+            case = queries, padded, q.element_size(), sum(sides.values()), extras, limits
+            config = choose_config(*case, not extras and _in_groups(q, k, v, out, sight, padded, limits))
+            if config.warps == GROUPED and not _attention_groups.launch(
+                q, k, v, out, sums, numbers[0], sides["RIGHT"], config, limits
+            ):
+                config = choose_config(*case)
+            if config.warps != GROUPED:
+                _whole(*tensors, config, sight, limits, numbers, flags)
     return out, sums
+
+
+def _in_groups(q, k, v, out, sight, padded, limits) -> bool:
+    """Whether groups of warps, each with a task, can do such a call without mask and dropout on this device."""
+    if _attention_groups is None or padded != _attention_groups.PADDED or q.element_size() != 2:
+        return False
+    if sight.left is not None or sight.right not in (None, 0) or not _attention_groups.available(limits):
+        return False
+    return not _tma.interpreted(_attention_kernel) and all(map(_attention.describable, (q, k, v, out)))
 
 
 def _whole(q, k, v, out, sums, mask, config, sight, limits, numbers, flags):

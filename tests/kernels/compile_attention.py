@@ -43,6 +43,9 @@ def main():
 
     offline.install(target_named("sm_90"))
     sys.path[:0] = [str(KERNELS), str(KERNELS / "attention"), str(KERNELS / "attention_backward")]
+    import attention_triton
+
+    attention_triton._attention_groups = None  # compile_attention_groups.py is about those
     few = [facts for case in FEW for facts in _few(*case)]
     print(json.dumps([*few, *(facts for case in CASES for facts in _launches(*case))]))
 

@@ -15,7 +15,7 @@ from tests import triton_versions
 
 pytestmark = pytest.mark.torch
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
-TABLES = ("_launch", "_tma", "_attention", "_attention_reference", "attention", "attention_backward")
+TABLES = ("_launch", "_tma", "_groups", "_attention", "_attention_reference", "attention", "attention_backward")
 NOTHING = (None, None)
 HIDING = [
     {},
@@ -306,3 +306,120 @@ def test_rows_beyond_32_bits_are_reached_on_the_gpu():
         wanted = ours.attention(q, k, v)
         assert torch.equal(ours.attention(q, spread, v), wanted)
         torch.testing.assert_close(ours.attention(q, loose, v), wanted, rtol=0.02, atol=0.02)
+
+
+# --- groups of warps on a GPU -----------------------------------------------------------------------------------------
+
+ENDS = [
+    (1, 1), (1, 4100), (127, 128), (128, 127), (129, 129), (200, 200), (200, 4096), (4096, 200), (129, 4100),
+    (4100, 4100), (4096, 4100), (4100, 129), (1000, 1),
+]  # fmt: skip
+"""queries, keys"""
+WAYS = [(2, False, False), (2, True, False), (3, True, False), (2, False, True), (2, True, True)]
+"""stages, ahead, persistent"""
+
+
+@contextlib.contextmanager
+def in_groups(monkeypatch):
+    """The op, a function that sends every call one way, and all ways that are here; None: without groups of warps."""
+    with imported("attention_triton") as (ours,):
+        import torch
+
+        groups, choose, split = ours._attention_groups, ours.choose_config, ours.choose_split
+        here = groups is not None and groups.available(ours._launch.limits(torch.device("cuda", 0)))
+
+        def by(way):
+            config = way and ours.Config(128, 128, ours.GROUPED, way[0], ahead=way[1], persistent=way[2])
+            monkeypatch.setattr(ours, "choose_config", (lambda *_: config) if way else choose)
+            monkeypatch.setattr(ours, "choose_split", (lambda *_: None) if way else split)
+            monkeypatch.setattr(ours, "_attention_groups", groups if way else None)
+
+        yield ours, by, WAYS if here else [None]
+
+
+def exactly(q, k, v, causal):
+    """Output in float64, and the base-2 logarithms of what each query adds up, head by head."""
+    import torch
+
+    out, sums = torch.empty(q.shape, dtype=torch.float64, device=q.device), torch.empty(q.shape[:3], device=q.device)
+    hidden = torch.ones(q.shape[2], k.shape[2], device=q.device).triu(1 + k.shape[2] - q.shape[2]).bool()
+    for b in range(q.shape[0]):
+        for head in range(q.shape[1]):
+            own = head // (q.shape[1] // k.shape[1])
+            scores = q[b, head].double() @ k[b, own].double().T * q.shape[3] ** -0.5
+            scores = scores.masked_fill(hidden, -torch.inf) if causal else scores
+            out[b, head] = scores.softmax(-1).nan_to_num(0) @ v[b, own].double()
+            sums[b, head] = torch.logsumexp(scores, -1) / math.log(2)
+    return out, sums
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), ENDS, ids=str)
+def test_groups_of_warps_are_right_at_every_end_on_the_gpu(queries, keys, causal, kind, monkeypatch):
+    """Output, sums, and the same bits again; heads that share a key head; in memory that held NaN before."""
+    import torch
+
+    q, k, v, _ = half_tensors(6, 2, queries, keys, 128, getattr(torch, kind))
+    right, logarithms = exactly(q, k, v, causal)
+    room = 6e-3 if kind == "bfloat16" else 2e-3
+    with in_groups(monkeypatch) as (ours, by, ways):
+        for way in ways:
+            by(way)
+            spoilt = torch.full_like(q, torch.nan)
+            del spoilt  # what the output is likely to lie in
+            (out, sums), (again, _) = (ours.attention_forward(q, k, v, causal=causal) for _ in range(2))
+            assert (out - right).norm() <= room * right.norm()
+            torch.testing.assert_close(sums, logarithms, rtol=1e-5, atol=1e-4)
+            assert torch.equal(out, again)
+
+
+@pytest.mark.cuda
+def test_groups_of_warps_read_any_strides_on_the_gpu(monkeypatch):
+    import torch
+
+    q, k, v, _ = half_tensors(8, 2, 700, 900, 128, torch.bfloat16)
+    turned = [each.transpose(1, 2).contiguous().transpose(1, 2) for each in (q, k, v)]
+    narrow = [each[..., :72] for each in (q, k, v)]  # beside each row what is not its own
+    with in_groups(monkeypatch) as (ours, by, ways):
+        by(ways[0])
+        assert torch.equal(ours.attention(*turned, causal=True), ours.attention(q, k, v, causal=True))
+        right, _ = exactly(*narrow, True)
+        assert (ours.attention(*narrow, causal=True) - right).norm() <= 6e-3 * right.norm()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("causal", [False, True])
+def test_groups_of_warps_weigh_large_scores_and_keep_nan_apart_on_the_gpu(causal, monkeypatch):
+    import torch
+
+    q, k, v, _ = half_tensors(2, 2, 300, 520, 128, torch.bfloat16)
+    broken = q.clone()
+    broken[0, 1, 5] = torch.nan
+    broken[1, 0, 140, 3] = torch.inf
+    with in_groups(monkeypatch) as (ours, by, ways):
+        for way in ways:
+            by(way)
+            right, _ = exactly(q * 2**15, k * 2**15, v, causal)
+            out = ours.attention(q * 2**15, k * 2**15, v, causal=causal)
+            assert (out - right).norm() <= 1e-2 * right.norm()
+            rows = ours.attention(broken, k, v, causal=causal).isnan().any(-1).nonzero().tolist()
+            assert rows == [[0, 1, 5], [1, 0, 140]]
+
+
+@pytest.mark.cuda
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
+def test_gradients_through_groups_of_warps_are_those_of_the_other_kernel_on_the_gpu(monkeypatch):
+    import torch
+
+    *qkv, grad = half_tensors(4, 2, 300, 420, 128, torch.bfloat16)
+    found = []
+    with in_groups(monkeypatch) as (ours, by, ways):
+        for way in (ways[0], ways[-1], None):
+            by(way)
+            leaves = [each.detach().requires_grad_() for each in qkv]
+            found.append(torch.autograd.grad(ours.attention(*leaves, causal=True), leaves, grad))
+    for gradients in found[:2]:
+        for one, other in zip(gradients, found[2], strict=True):
+            assert (one - other).norm() <= 1e-2 * other.norm()

@@ -43,6 +43,7 @@ def test_kernel_and_reference_can_be_lifted_out(op):
         "pathlib",
         "typing",
         "_attention",
+        "_attention_groups",
         "_fp8_blocks",
         "_launch",
         "_rows",

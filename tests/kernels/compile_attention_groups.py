@@ -1,0 +1,68 @@
+"""Compiles attention's groups of warps for an H200 without one, and prints what became of each launch as JSON.
+
+A process of its own, since such a process is spent for anything else.
+"""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from perfci.device.targets import LINE_FREE, target_named
+
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+CONFIGS = ((2, False, False), (3, True, False), (2, True, True))
+"""stages, ahead, persistent"""
+CASES = (
+    *((1024, 1024, 128, causal, "bfloat16", config) for causal in (False, True) for config in CONFIGS),
+    *((1024, 1100, 128, causal, "bfloat16", config) for causal in (False, True) for config in (CONFIGS[0], CONFIGS[2])),
+    (1000, 1000, 72, True, "float16", CONFIGS[0]),
+)
+
+
+def main():
+    os.environ.update(LINE_FREE)
+    os.environ.pop("TRITON_INTERPRET", None)
+    from perfci.device import offline
+
+    offline.install(target_named("sm_90"))
+    sys.path[:0] = [str(KERNELS), str(KERNELS / "attention")]
+    print(json.dumps([_facts(*case) for case in CASES]))
+
+
+def _facts(queries, keys, width, causal, dtype, config):
+    import attention_triton as module
+    import torch
+
+    from perfci.device import artefacts, offline
+
+    shapes = (queries, keys, keys)
+    q, k, v = (torch.empty((2, 4, rows, width), dtype=getattr(torch, dtype), device="cuda") for rows in shapes)
+    stages, ahead, persistent = config
+    entry = module.Config(128, 128, module.GROUPED, stages, ahead=ahead, persistent=persistent)
+    module.choose_config = lambda *_: entry
+    module.choose_split = lambda *_: None
+    seen = offline.compiled(lambda: module.attention(q, k, v, causal=causal))
+    assert seen.failure is None and seen.raised is None, (seen.failure, seen.raised)
+    (launch,) = seen.capture.launched
+    ptx = launch.kernel.asm["ptx"]
+    return {
+        "kernel": launch.name,
+        "masks": 2 if causal and (keys - queries) % 128 else 1,
+        "ahead": ahead,
+        "persistent": persistent,
+        "programs": seen.capture.identity("").launches[0].grid[0],
+        "spilled": artefacts.usage(launch.kernel).local_bytes,
+        "shared": launch.kernel.metadata.shared,
+        "warps": launch.kernel.metadata.num_warps,
+        "products": len(re.findall(r"wgmma\.mma_async", ptx)),
+        "waited_for": sorted(re.findall(r"wgmma\.wait_group\S*\s+(\d+)", ptx)),
+        "exponentials": len(re.findall(r"ex2\.approx\.ftz\.f32", ptx)),
+        "fused": len(re.findall(r"\bfma\.rn", ptx)),
+        "copies": len(re.findall(r"cp\.async\.bulk\.tensor\.4d\.shared", ptx)),
+    }
+
+
+if __name__ == "__main__":
+    main()
