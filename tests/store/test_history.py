@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import multiprocessing
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -354,20 +355,25 @@ def test_the_same_commit_may_be_accepted_twice(path):
 # --- two jobs at once -------------------------------------------------------------------------------------------------
 
 
-def _write(folder, first):
-    for number in range(first, first + 10):
-        store.append_history(folder, KEY, OP, accepted(number, created="2026-01-01T00:00:00Z"))
+WRITES = """
+import sys
+from pathlib import Path
+
+from perfci import store
+from tests.history_examples import accepted
+
+for number in range(int(sys.argv[2]), int(sys.argv[2]) + 10):
+    store.append_history(Path(sys.argv[1]), sys.argv[3], sys.argv[4], accepted(number, created="2026-01-01T00:00:00Z"))
+"""
 
 
 def test_two_jobs_that_write_at_once_lose_no_line(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    jobs = [context.Process(target=_write, args=(tmp_path, first)) for first in (0, 50)]
-    for job in jobs:
-        job.start()
-    for job in jobs:
-        job.join()
+    root = Path(__file__).resolve().parents[2]
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", WRITES, tmp_path, first, KEY, OP], cwd=root) for first in ("0", "50")
+    ]
 
-    assert [job.exitcode for job in jobs] == [0, 0]
+    assert [job.wait() for job in jobs] == [0, 0]
     assert sorted(names(store.read_history(tmp_path, KEY, OP))) == sorted(
         f"run{number}" for first in (0, 50) for number in range(first, first + 10)
     )
