@@ -1,0 +1,57 @@
+"""The steps that are run by hand on a GPU: they name ops and cases that there are, and keep what a step wrote."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci.cli.main import run
+from perfci.spec import matches
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+by_hand = importlib.import_module("on_the_gpu")
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_every_op_is_soaked_at_a_case_that_it_has(capsys):
+    assert run(["list", "--format", "json", "--device", "cpu", "--project", str(ROOT)]) == 0
+    listed = {op["op"]: op["performance"] for op in json.loads(capsys.readouterr().out)}
+
+    assert listed.keys() == by_hand.SOAKED.keys()
+    assert {op for op, case in by_hand.SOAKED.items() if not any(matches(each, case) for each in listed[op])} == set()
+
+
+def test_a_step_that_takes_too_long_is_stopped_and_what_it_wrote_is_kept(tmp_path):
+    program = "import time; print('begun', flush=True); time.sleep(60)"
+    outcome = by_hand.run(by_hand.Step("slow", (sys.executable, "-c", program), 1.0), tmp_path)
+
+    assert outcome.code == 124
+    kept = (tmp_path / "slow.txt").read_text()
+    assert "begun" in kept
+    assert "[exit 124 after " in kept
+
+
+def test_a_step_that_ended_well_is_not_run_again(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "runs"
+    file.write_text("")
+    program = f"import pathlib; path = pathlib.Path('{file}'); path.write_text(path.read_text() + 'x')"
+    monkeypatch.setattr(by_hand, "steps", lambda: [by_hand.Step("quick", (sys.executable, "-c", program), 20.0)])
+
+    assert [by_hand.main(["--out", str(tmp_path / "out")]) for _ in range(2)] == [0, 0]
+    assert file.read_text() == "x"
+    assert "| quick | ended well |" in capsys.readouterr().out
+    assert by_hand.main(["--out", str(tmp_path / "out"), "--again"]) == 0
+    assert file.read_text() == "xx"
+
+
+def test_a_name_that_no_step_has_is_refused_with_those_there_are(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        by_hand.main(["--out", str(tmp_path), "--only", "soke-*"])
+
+    assert "no step has such a name; there are tests-device, " in capsys.readouterr().err
