@@ -39,5 +39,6 @@ def test_an_example_was_measured_on_a_real_device_with_a_clean_work_tree(example
 def test_the_stored_baselines_come_from_the_same_kind_of_device():
     baselines = store.read_baselines(ROOT / "baselines", "nvidia-h200")
 
-    assert set(baselines) == {"bias_relu", "broadcast", "matmul", "softmax"}
-    assert all(len(baseline.runs) >= 3 for baseline in baselines.values())
+    of_the_report = {"bias_relu", "broadcast", "matmul", "softmax"}
+    assert of_the_report < set(baselines) <= {path.parent.name for path in ROOT.glob("kernels/*/*_triton.py")}
+    assert all(len(baselines[op].runs) >= 3 for op in of_the_report)
