@@ -197,19 +197,9 @@ def _typed(found: pd.DataFrame) -> pd.DataFrame:
     for name in extra:
         types[name] = _type([value for value in ordered[name] if isinstance(value, str)])
     read = {name: ordered[name].map(_READ[types[name]], na_action="ignore") for name in extra}
-    whole = {name: _integers(ordered[name]) for name in ordered.columns if types[name] == WHOLE and name not in read}
+    counts = [name for name in ordered.columns if types[name] == WHOLE and name not in read]
+    whole = {name: frame.integers(ordered[name]) for name in counts}
     return ordered.assign(**read, **whole).astype({name: types[name] for name in ordered.columns})
-
-
-def _integers(values: pd.Series[Any]) -> Any:
-    """Beside missing ones pandas keeps integers as floats, of which the largest is beyond 64 bits."""
-    import pandas as pd
-
-    held = (None if pd.isna(value) else max(min(int(value), _LARGEST), -_LARGEST) for value in values)
-    return pd.array(list(held), dtype=pd.Int64Dtype())
-
-
-_LARGEST = 2**63 - 1
 
 
 _READ: Mapping[str, Callable[[str], object]] = {TEXT: str, WHOLE: int, NUMBER: float, TRUTH: "True".__eq__}

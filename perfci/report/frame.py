@@ -126,6 +126,20 @@ def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([table.astype(object) for table in found], ignore_index=True).reindex(columns=list(columns))
 
 
+_LARGEST = 2**63 - 1
+
+
+def integers(values: pd.Series[Any]) -> Any:
+    """The values as 64-bit integers, missing where they are missing, those beyond them the nearest that there is.
+
+    Beside missing ones pandas keeps integers as floats, the largest of which is beyond 64 bits.
+    """
+    import pandas as pd
+
+    held = (None if pd.isna(value) else max(min(int(value), _LARGEST), -_LARGEST) for value in values)
+    return pd.array(list(held), dtype=pd.Int64Dtype())
+
+
 def cases(run: Run, judgements: Judgements) -> pd.DataFrame:
     """One row a judged performance case with the columns CASE_COLUMNS; times in microseconds, changes as ratio - 1.
 

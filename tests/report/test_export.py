@@ -3,7 +3,6 @@ import io
 import math
 from dataclasses import fields, replace
 
-import pandas as pd
 import pytest
 
 from perfci.errors import MissingPackageError
@@ -234,10 +233,3 @@ def test_parquet_holds_the_table_with_its_types(examples):
     assert list(back["median_us"]) == list(found["median_us"])
     assert list(back["process"]) == list(found["process"])
     assert "=cmd=1,rows=3" in set(back["case"]), "texts are as they are"
-
-
-def test_the_largest_of_integers_beside_missing_ones_is_no_number_beyond_64_bits():
-    held = export._integers(pd.Series([2**63 - 1, None, -7], dtype=object).astype(float))
-
-    assert held.dtype == pd.Int64Dtype()
-    assert [None if pd.isna(value) else int(value) for value in held] == [2**63 - 1, None, -7]

@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from perfci.report import frame
@@ -153,3 +154,10 @@ def test_clocks_of_a_device_that_tells_nothing_are_unknown(examples):
 
     assert clocks.sm_clock_mhz is None
     assert clocks.throttle == ()
+
+
+def test_the_largest_of_integers_beside_missing_ones_is_no_number_beyond_64_bits():
+    held = frame.integers(pd.Series([2**63 - 1, None, -7], dtype=object).astype(float))
+
+    assert held.dtype == pd.Int64Dtype()
+    assert [None if pd.isna(value) else int(value) for value in held] == [2**63 - 1, None, -7]
