@@ -8,6 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from launches import launched
+
 from perfci.device.targets import LINE_FREE, target_named
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
@@ -84,18 +86,8 @@ def _launches(width, how, strided):
 
 
 def _facts(call):
-    from perfci.device import artefacts, offline
-
-    seen = offline.compiled(call)
-    assert seen.failure is None, seen.failure
-    assert seen.raised is None, seen.raised
-    for launch, told in zip(seen.capture.launched, seen.capture.identity("").launches, strict=True):
-        ptx = launch.kernel.asm["ptx"]
-        yield {
-            "kernel": told.kernel,
-            "grid": told.grid,
-            "shared": launch.kernel.metadata.shared,
-            "spilled": artefacts.usage(launch.kernel).local_bytes,
+    for _, _, ptx, facts in launched(call):
+        yield facts | {
             "warp_groups_multiply": "wgmma" in ptx,
             "tensor_cores": "wgmma" in ptx or "mma.sync" in ptx,
             "descriptors": "cp.async.bulk.tensor" in ptx,

@@ -9,6 +9,8 @@ import re
 import sys
 from pathlib import Path
 
+from launches import launched
+
 from perfci.device.targets import LINE_FREE, target_named
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
@@ -35,26 +37,18 @@ def _facts(queries, keys, width, causal, dtype, config):
     import attention_triton as module
     import torch
 
-    from perfci.device import artefacts, offline
-
     shapes = (queries, keys, keys)
     q, k, v = (torch.empty((2, 4, rows, width), dtype=getattr(torch, dtype), device="cuda") for rows in shapes)
     stages, ahead, persistent = config
     entry = module.Config(128, 128, module.GROUPED, stages, ahead=ahead, persistent=persistent)
     module.choose_config = lambda *_: entry
     module.choose_split = lambda *_: None
-    seen = offline.compiled(lambda: module.attention(q, k, v, causal=causal))
-    assert seen.failure is None and seen.raised is None, (seen.failure, seen.raised)
-    (launch,) = seen.capture.launched
-    ptx = launch.kernel.asm["ptx"]
-    return {
-        "kernel": launch.name,
+    ((launch, told, ptx, facts),) = launched(lambda: module.attention(q, k, v, causal=causal))
+    return facts | {
         "masks": 2 if causal and (keys - queries) % 128 else 1,
         "ahead": ahead,
         "persistent": persistent,
-        "programs": seen.capture.identity("").launches[0].grid[0],
-        "spilled": artefacts.usage(launch.kernel).local_bytes,
-        "shared": launch.kernel.metadata.shared,
+        "programs": told.grid[0],
         "warps": launch.kernel.metadata.num_warps,
         "products": len(re.findall(r"wgmma\.mma_async", ptx)),
         "waited_for": sorted(re.findall(r"wgmma\.wait_group\S*\s+(\d+)", ptx)),

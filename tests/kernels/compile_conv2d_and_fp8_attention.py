@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+from launches import launched
+
 from perfci.device.targets import LINE_FREE, target_named
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
@@ -87,19 +89,10 @@ def _attention(width=128, scaling="tensor", dtype="float8_e4m3fn", parts="qkv", 
 
 
 def _facts(op, name, call):
-    from perfci.device import artefacts, offline
-
-    seen = offline.compiled(call)
-    assert seen.failure is None, seen.failure
-    assert seen.raised is None, seen.raised
-    for launch, told in zip(seen.capture.launched, seen.capture.identity("").launches, strict=True):
-        ptx = launch.kernel.asm["ptx"]
-        yield {
+    for _, _, ptx, facts in launched(call):
+        yield facts | {
             "op": op,
             "name": name,
-            "kernel": told.kernel,
-            "shared": launch.kernel.metadata.shared,
-            "spilled": artefacts.usage(launch.kernel).local_bytes,
             "warp_groups_multiply": "wgmma.mma_async" in ptx,
             "from_registers": re.search(r"wgmma\.mma_async\S+ \{[^}]*\}, \{", ptx) is not None,
             "float8": "e4m3.e4m3" in ptx or "e5m2.e5m2" in ptx,

@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+from launches import launched
+
 from perfci.device.targets import LINE_FREE, target_named
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
@@ -38,24 +40,16 @@ def _launches(shape, out):
     import torch
     from fp8_matmul_triton import fp8_matmul
 
-    from perfci.device import artefacts, offline
-
     m, n, k = shape
     a = torch.empty((m, k), dtype=torch.float8_e4m3fn, device="cuda")
     b = torch.empty((n, k), dtype=torch.float8_e4m3fn, device="cuda").t()
     of_k = -(-k // 128)
     scales = [torch.empty(sides, device="cuda") for sides in ((m, of_k), (of_k, -(-n // 128)))]
-    seen = offline.compiled(functools.partial(fp8_matmul, a, b, *scales, getattr(torch, out)))
-    assert seen.failure is None and seen.raised is None, (seen.failure, seen.raised)
-    for launch in seen.capture.launched:
-        ptx = launch.kernel.asm["ptx"]
-        yield {
-            "kernel": launch.name,
+    for launch, _, ptx, facts in launched(functools.partial(fp8_matmul, a, b, *scales, getattr(torch, out))):
+        yield facts | {
             "m": m,
             "out": out,
             "gluon": True,
-            "spilled": artefacts.usage(launch.kernel).local_bytes,
-            "shared": launch.kernel.metadata.shared,
             "warps": launch.kernel.metadata.num_warps,
             "products": len(re.findall(r"wgmma\.mma_async", ptx)),
             "additions": len(re.findall(r"^\s*fma\.rn\.f32", ptx, re.MULTILINE)),

@@ -12,6 +12,8 @@ import re
 import sys
 from pathlib import Path
 
+from launches import launched
+
 from perfci.device.targets import LINE_FREE, target_named
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
@@ -46,8 +48,8 @@ def main():
         function = getattr(importlib.import_module(f"{op}_triton"), op)
         for shape in shapes:
             for dtype in DTYPES:
-                seen = offline.compiled(lambda: function(*_arguments(op, shape, getattr(torch, dtype))))  # noqa: B023
-                report += [{"op": op, "shape": shape, "dtype": dtype} | facts for facts in _facts(seen)]
+                found = _facts(lambda: function(*_arguments(op, shape, getattr(torch, dtype))))  # noqa: B023
+                report += [{"op": op, "shape": shape, "dtype": dtype} | facts for facts in found]
     print(json.dumps([*report, *_finished_matmuls(), *_fp8_matmuls()]))
 
 
@@ -60,8 +62,8 @@ def _finished_matmuls():
             kind = getattr(torch, dtype)
             a, b = _arguments("matmul", shape, kind)
             bias = torch.empty(shape[1], dtype=kind, device="cuda")
-            seen = _compiled(functools.partial(matmul_triton.matmul, a, b, bias, activation))
-            yield from ({"op": "finished_matmul", "shape": shape, "dtype": dtype} | facts for facts in _facts(seen))
+            call = functools.partial(matmul_triton.matmul, a, b, bias, activation)
+            yield from ({"op": "finished_matmul", "shape": shape, "dtype": dtype} | facts for facts in _facts(call))
 
 
 def _fp8_matmuls():
@@ -77,15 +79,9 @@ def _fp8_matmuls():
             blocks = ((m, -(-k // 128)), (-(-k // 128), -(-n // 128)))
             sides = {"tensor": ((), ()), "row": ((m, 1), (1, n)), "block": blocks}
             scales = [torch.empty(side, device="cuda") for side in sides[scaling]]
-            seen = _compiled(functools.partial(fp8_matmul, a, b, *scales, getattr(torch, out_dtype)))
+            call = functools.partial(fp8_matmul, a, b, *scales, getattr(torch, out_dtype))
             told = {"op": "fp8_matmul", "shape": (m, n, k), "dtype": f"float8 {scaling} {out_dtype}"}
-            yield from (told | facts for facts in _facts(seen))
-
-
-def _compiled(call):
-    from perfci.device import offline
-
-    return offline.compiled(call)
+            yield from (told | facts for facts in _facts(call))
 
 
 def _arguments(op, shape, dtype):
@@ -100,20 +96,11 @@ def _arguments(op, shape, dtype):
     return (tensor(*shape),) if op == "softmax" else (tensor(*shape), tensor(shape[-1]))
 
 
-def _facts(seen):
-    from perfci.device import artefacts
-
-    assert seen.failure is None, seen.failure
-    assert seen.raised is None, seen.raised
-    for launch, told in zip(seen.capture.launched, seen.capture.identity("").launches, strict=True):
-        ptx = launch.kernel.asm["ptx"]
-        yield {
-            "kernel": told.kernel,
+def _facts(call):
+    for _, told, ptx, facts in launched(call):
+        yield facts | {
             "binary": told.artefact,
-            "grid": told.grid,
             "warps": told.warps,
-            "shared": launch.kernel.metadata.shared,
-            "spilled": artefacts.usage(launch.kernel).local_bytes,
             "loads": _widths(ptx, r"ld\.global\S*"),
             "stores": _widths(ptx, r"st\.global\S*"),
             "copies": sorted(set(re.findall(r"cp\.async\.c[ag]\.\S+ \[.*?\], \[.*?\], (\w+)", ptx))),
