@@ -146,10 +146,7 @@ def told(found: Run, judgements: Judgements, where: Settings, *, strict: bool, j
 def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, json: bool) -> int:
     """Judge a stored run."""
     where, found = language.load(project), store.read_run(path)
-    # A mistyped folder would make every case NEW, and open the gate.
-    if baseline and not baseline.is_file() and not any(baseline.glob("**/*.json")):
-        raise UsageError("nothing_to_compare_with", path=str(baseline))
-    judgements = pipeline.decide(found, where, baseline)
+    judgements = pipeline.decide(found, where, _existing(baseline))
     if json:
         _print_json(data.to_json(judgements, found))
     else:
@@ -157,11 +154,21 @@ def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, j
     return exit_code(judgements.gate, strict=strict)
 
 
-def report(path: Path, out: Path | None, project: Path, *, html: bool = False) -> int:
+def _existing(baseline: Path | None) -> Path | None:
+    """What a run is held against. Raises UsageError for what holds no run: every case would be NEW, the gate open."""
+    if baseline is None or baseline.is_file() or (baseline / store.RUN_FILE).is_file():
+        return baseline
+    if not any(baseline.glob("*/*.json")):  # a folder of baselines has one for each device model
+        raise UsageError("nothing_to_compare_with", path=str(baseline))
+    return baseline
+
+
+def report(path: Path, baseline: Path | None, out: Path | None, project: Path, *, html: bool = False) -> int:
     """Render a stored run."""
     where, found = language.load(project), store.read_run(path)
     folder = out or (path if path.is_dir() else path.parent)
-    written = _write_report(found, pipeline.decide(found, where), where, folder, path, html=html)
+    judgements = pipeline.decide(found, where, _existing(baseline))
+    written = _write_report(found, judgements, where, folder, path, baseline, html=html)
     plain(say("Report: {path}", path=relative(written)))
     return Exit.OK
 
@@ -288,11 +295,18 @@ def _known_ops(run: Run, ops: Sequence[str]) -> None:
 
 
 def _write_report(
-    run: Run, judgements: Judgements, where: Settings, folder: Path, launches: Path | None = None, *, html: bool = False
+    run: Run,
+    judgements: Judgements,
+    where: Settings,
+    folder: Path,
+    launches: Path | None = None,
+    against: Path | None = None,
+    *,
+    html: bool = False,
 ) -> Path:
     from perfci import report
 
-    stored = pipeline.stored_for(run, where)
+    stored = pipeline.stored_for(run, where, against)
     return report.write(
         run, judgements, folder, launches or folder, stored.baselines, pasts=stored.pasts, sources=stored.sources,
         html=html,

@@ -11,6 +11,7 @@ import perfci
 from perfci.cli.options import (
     HERE,
     Against,
+    Baseline,
     BasePython,
     Budget,
     Case,
@@ -349,15 +350,7 @@ def selftest(
 @app.command()
 def compare(
     run: RunFile,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(
-            "--baseline",
-            metavar="RUN_OR_DIR",
-            show_default="the project's baselines/",
-            help="Another run, or a folder of baselines.",
-        ),
-    ] = None,
+    baseline: Baseline = None,
     strict: Strict = False,
     output: Output = Format.TEXT,
     project: Project = HERE,
@@ -372,6 +365,7 @@ def compare(
 @app.command()
 def report(
     run: RunFile,
+    baseline: Baseline = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", show_default="beside the run", help="Where to write it."),
@@ -383,7 +377,7 @@ def report(
     """Render a run as Markdown and pictures, JUnit and metrics; needs no device and no torch."""
     from perfci.cli import answers
 
-    return answers.report(run, out, project, html=html)
+    return answers.report(run, baseline, out, project, html=html)
 
 
 @app.command()

@@ -185,4 +185,13 @@ DeviceKey = Annotated[
 ]
 Project = Annotated[Path, typer.Option("--project", metavar="DIR", help="A folder of the project.")]
 RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run.json, or the folder that holds one.")]
+Baseline = Annotated[
+    Path | None,
+    typer.Option(
+        "--baseline",
+        metavar="RUN_OR_DIR",
+        show_default="the project's baselines/",
+        help="Another run, or a folder of baselines.",
+    ),
+]
 HERE = Path()

@@ -40,7 +40,7 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
         first, last = in_force.notes(run, found)
         judgements = dataclasses.replace(judgements, notes=(*first, *judgements.notes, *last))
         judgements = advised(run, judgements, rules.quarantine)
-        judgements = with_history(run, judgements, rules)
+        judgements = with_history(run, judgements, _beside(rules, against))
     return judgements if judged_by or rules is not settings else _admitted(judgements, run.plan.base)
 
 
@@ -62,10 +62,14 @@ class Stored:
     """of the thresholds in force that were earned, relaxed or given"""
 
 
-def stored_for(run: Run, settings: Settings) -> Stored:
-    """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does."""
+def stored_for(run: Run, settings: Settings, against: Path | None = None) -> Stored:
+    """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does.
+
+    against: as `decide` takes it; histories are those beside the baselines there, of which another run has none.
+    """
     with _rules(run, settings) as rules:
-        return Stored(_baselines(run, rules, None), pasts_for(run, settings, rules), sources_of(run, rules))
+        pasts = pasts_for(run, settings, _beside(rules, against))
+        return Stored(_baselines(run, rules, against), pasts, sources_of(run, rules))
 
 
 def rules_digest(run: Run, settings: Settings) -> str:
@@ -120,6 +124,11 @@ def _baselines(run: Run, settings: Settings, against: Path | None) -> Mapping[st
     if folder.is_file() or (folder / store.RUN_FILE).is_file():
         return with_aliases(_as_baselines(store.read_run(folder), settings), run.plan)
     return with_aliases(store.read_baselines(folder, run.environment.device.key), run.plan)
+
+
+def _beside(rules: Settings, against: Path | None) -> Settings:
+    """The rules with the histories that lie beside the baselines which a run is held against."""
+    return dataclasses.replace(rules, baselines=against) if against else rules
 
 
 def _as_baselines(other: Run, settings: Settings) -> Mapping[str, Baseline]:

@@ -186,7 +186,11 @@ def test_a_timer_is_chosen_by_name(called, timer):
             ("compare", (Path("r"), Path("b"), Path()), {"strict": True, "json": True}),
             42,
         ),
-        (["report", "r", "--out", "o", "--html"], ("report", (Path("r"), Path("o"), Path()), {"html": True}), 43),
+        (
+            ["report", "r", "--baseline", "b", "--out", "o", "--html"],
+            ("report", (Path("r"), Path("b"), Path("o"), Path()), {"html": True}),
+            43,
+        ),
         (
             ["accept", "r", "s", "--op", "relu", "--add"],
             (
