@@ -18,6 +18,7 @@ _TOKEN = re.compile(
     r"\\(?P<mark>[\\`*\[\]|~$_#=:+@!%^-])|`(?P<code>[^`]+)`|(?P<toggle>\*{1,2})|&(?:(?P<entity>lt|gt|amp)|\#8203);",
     re.VERBOSE,
 )
+_CODE = re.compile("<code>[^<]*</code>")
 _ENTITIES = {"lt": "&lt;", "gt": "&gt;", "amp": "&amp;"}
 _ELEMENTS = {"**": "strong", "*": "em"}
 
@@ -53,6 +54,15 @@ def inline(markdown: str) -> Html:
     '<strong>Fails</strong>: <code>a&lt;b</code> *x* &lt;i&gt; &lt;i&gt;'
     """
     return Html("".join(_parts(markdown)) if _SPECIAL.search(markdown) else markdown)
+
+
+def breaking(markdown: str) -> Html:
+    """The same in a cell, where code, such as a case's id, may go on in the next line behind a comma.
+
+    >>> breaking("`rows=1,cols=2`, slower").source
+    '<code>rows=1,<wbr>cols=2</code>, slower'
+    """
+    return Html(_CODE.sub(lambda found: found[0].replace(",", ",<wbr>"), inline(markdown).source))
 
 
 def _parts(markdown: str) -> Iterator[str]:
@@ -115,7 +125,7 @@ def grid(table: Table) -> Grid:
     """A table of the report."""
     return Grid(
         columns=tuple(map(inline, table.columns)),
-        rows=tuple(tuple(map(inline, row)) for row in table.rows),
+        rows=tuple(tuple(map(breaking, row)) for row in table.rows),
         right=frozenset(place for place, name in enumerate(table.columns) if name in table.right),
         folded=table.folded,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from perfci.model import Gate, Judgement, Judgements, Suite
 from perfci.report import rows
-from perfci.report.html.markup import Html, inline
+from perfci.report.html.markup import Html, breaking, inline
 from perfci.report.rows import Row
 from perfci.report.text import code, plain
 from perfci.report.text import inline as escaped
@@ -82,17 +82,12 @@ def _line(row: Row, judgement: Judgement | None) -> Line:
 
 def _cells(row: Row) -> Iterator[Html]:
     yield inline(code(row.op))
-    yield _breaking(" ".join(filter(None, (escaped(row.about), code(row.case) if row.case is not None else ""))))
+    yield breaking(" ".join(filter(None, (escaped(row.about), code(row.case) if row.case is not None else ""))))
     yield _ranged(row.change, row.change_range)
     yield _ranged(row.speedup, row.speedup_range)
     yield inline(row.kernel)
     yield inline(row.reference)
     yield inline(escaped(row.sentence))
-
-
-def _breaking(markdown: str) -> Html:
-    """A case's id, which may go on in the next line behind a comma: our own elements have none."""
-    return Html(inline(markdown).source.replace(",", ",<wbr>"))
 
 
 def _ranged(value: str, interval: str) -> Html:

@@ -58,3 +58,12 @@ def test_a_table_knows_its_columns_of_numbers():
     assert found.right == {1}
     assert [cell.source for cell in found.rows[0]] == ["<code>a</code>", "4.93 us"]
     assert not found.folded
+
+
+def test_a_long_case_in_a_cell_may_go_on_in_the_next_line_and_a_sentence_is_left_alone():
+    found = markup.grid(markup.Table(("case", "why"), (("`rows=1,cols=2`", "slower, by `a<b,c`"),), frozenset()))
+
+    assert [cell.source for cell in found.rows[0]] == [
+        "<code>rows=1,<wbr>cols=2</code>",
+        "slower, by <code>a&lt;b,<wbr>c</code>",
+    ]
