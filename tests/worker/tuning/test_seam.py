@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfci.errors import ContractError
-from perfci.worker.tuning import Seam
+from perfci.worker.tuning.seam import Seam
 
 ENTRIES = (
     {"m_max": 16, "config": {"block": 1, "tma": True}},

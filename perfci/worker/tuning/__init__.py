@@ -1,0 +1,13 @@
+"""The tune task: an op's candidates given out by the function that it reads its tuned file by, checked, and timed.
+
+seam        gives the op the entries that a search wants it to have, and sees which one a call takes
+search      an op's search, whatever times its candidates
+measured    candidates timed on the device at hand
+modelled    candidates compiled, their times reckoned, for a device that is not here
+"""
+
+from perfci.worker.tuning.measured import run
+from perfci.worker.tuning.modelled import run_modelled
+from perfci.worker.tuning.seam import Seam
+
+__all__ = ["Seam", "run", "run_modelled"]

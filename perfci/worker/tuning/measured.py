@@ -1,0 +1,184 @@
+"""The search on the device at hand: candidates are checked and timed there."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from perfci import tune
+from perfci import verify as accuracy_stage
+from perfci.device import Accelerator
+from perfci.errors import ContractError, DeviceError, UsageError
+from perfci.inputs import bound_inputs
+from perfci.measure.candidates import CandidateError, Rounds, time_candidates
+from perfci.measure.prepare import rounds
+from perfci.model import CompiledKernel, Fact, Reason
+from perfci.outputs import wrong_output
+from perfci.spec import Params, Performance, case_id
+from perfci.stats import launch_shift
+from perfci.tune import Config, Regime, Tried
+from perfci.worker.load import LoadedOp, call_reason, describe_exception
+from perfci.worker.protocol import Job, Step, Trying
+from perfci.worker.tuning.search import Say, Search
+
+LOOK_BLOCKS, FINAL_BLOCKS = 2, 12
+PROBES = 5
+
+
+def run(job: Job, say: Say, device: Accelerator, loaded: LoadedOp) -> None:
+    """Search on the device at hand."""
+    accurate = loaded.accuracy
+    suite = replace(
+        loaded.performance,
+        reduces=loaded.performance.reduces or accurate.reduces,
+        tolerance=loaded.performance.tolerance or accurate.tolerance,
+    )
+    device.start_timer()
+    _Measured(job, say, suite, device, loaded).search()
+
+
+class _Measured(Search):
+    """Candidates are timed."""
+
+    def __init__(self, job: Job, say: Say, suite: Performance, device: Accelerator, loaded: LoadedOp) -> None:
+        super().__init__(job, say, suite)
+        self._device, self._loaded = device, loaded
+        self._rounds: dict[str, int] = {}
+
+    def _quietly(self, params: Params) -> None:
+        inputs = self._made_inputs(params)
+        try:
+            self.suite.kernel(**inputs)
+        except Exception as error:
+            self._refuse_lost(error)
+
+    def _made_inputs(self, params: Params) -> Mapping[str, Any]:
+        try:
+            return bound_inputs(self.suite, params, self._device.arrays.device, self.job.seed)
+        except Exception as error:
+            facts = {"op": self.op, "case": case_id(params), "device": self._device.info.name}
+            raise UsageError("tune_inputs_raised", **facts, **describe_exception(error, self.folder)) from error
+
+    def try_batch(self, regime: Regime, configs: Sequence[Config | None], stage: str) -> None:
+        working: dict[str, tuple[Config | None, CompiledKernel | None]] = {}
+        for config in configs:
+            self.trying(regime, config)
+            failure, compiled = self._first_calls(regime, config) if stage == tune.SEARCH else (None, None)
+            if failure:
+                self.keep(Tried(regime.label, config, stage, failure=failure))
+            else:
+                working[tune.key(config)] = config, compiled
+        if len(configs) > 1:
+            self.say(Trying("", None))  # from here on any of them may be to blame
+        while working and (broken := self._timed(regime, working, stage)):
+            name, failure = broken
+            self.keep(Tried(regime.label, working.pop(name)[0], stage, failure=failure))
+
+    def _timed(
+        self, regime: Regime, working: Mapping[str, tuple[Config | None, CompiledKernel | None]], stage: str
+    ) -> tuple[str, Reason] | None:
+        """Time and keep all of these beside the anchor; gives the one that raised, and why, with nothing kept."""
+        try:
+            anchor = self.anchor(regime)
+        except StopIteration:
+            anchor = next(config for config, _ in working.values())
+        names = dict.fromkeys([tune.key(anchor), *working])
+        configs = {**{name: config for name, (config, _) in working.items()}, tune.key(anchor): anchor}
+        arms = {name: self._kernel(regime, configs[name]) for name in names}
+        shifts: dict[str, dict[str, tuple[float, ...]]] = {name: {} for name in working}
+        us: dict[str, dict[str, float]] = {name: {} for name in working}
+        for case in regime.cases:
+            self.say(Step("tune", self.op, case))
+            try:
+                times = time_candidates(self.suite, self._device, self.cases[case], arms, self._much(case, stage, arms))
+            except CandidateError as error:
+                if error.name not in working:
+                    raise ContractError("tune_anchor_failed", op=self.op, case=case) from error
+                return error.name, self._why(error.raised, case)
+            held = times[tune.key(anchor)]
+            for name in working:
+                if not all(launch > 0 for block in (*times[name], *held) for launch in block):
+                    return name, Reason("nothing_launched", {"case": case, "arm": "kernel"})
+                pairs = zip(times[name], held, strict=True)
+                shifts[name][case] = tuple(launch_shift(own, other) for own, other in pairs)
+                launches = sorted(launch for block in times[name] for launch in block)
+                us[name][case] = launches[len(launches) // 2]
+        for name, (config, compiled) in working.items():
+            self.keep(
+                Tried(
+                    regime.label, config, stage, shifts[name], us[name], anchor,
+                    registers=compiled.registers if compiled else None,
+                    spills=compiled.spills if compiled else None,
+                    shared_bytes=compiled.shared_bytes if compiled else None,
+                )
+            )  # fmt: skip
+        return None
+
+    def _much(self, case: str, stage: str, arms: Mapping[str, Callable[..., Any]]) -> Rounds:
+        params = self.cases[case]
+        if case not in self._rounds:
+            inputs = bound_inputs(self.suite, params, self._device.arrays.device, self.job.seed)
+            call = functools.partial(next(iter(arms.values())), **inputs)
+            self._rounds[case] = rounds(1e6 * self._device.window_s(call, PROBES) / PROBES)
+        seed = random.Random(f"{self.job.seed}/{case}/{stage}/{','.join(arms)}").getrandbits(31)
+        blocks = FINAL_BLOCKS if stage == tune.FINAL else LOOK_BLOCKS
+        return Rounds(blocks, self._rounds[case], seed)
+
+    def _first_calls(self, regime: Regime, config: Config | None) -> tuple[Reason | None, CompiledKernel | None]:
+        """Compile, and hold the answer of every case against the reference."""
+        kernel, heaviest = self._kernel(regime, config), None
+        for case in regime.cases:
+            params = self.cases[case]
+            inputs = bound_inputs(self.suite, params, self._device.arrays.device, self.job.seed)
+            try:
+                with self._device.recorded() as kernels:
+                    output = kernel(**inputs)
+                    self._device.synchronize()
+            except Exception as error:
+                return self._why(error, case), None
+            if wrong := wrong_output(self.suite, self._device.arrays, params, inputs, output):
+                return wrong, None
+            heaviest = max((heaviest, *kernels.values()), key=lambda each: (each and each.registers) or -1)
+        return None, heaviest
+
+    def _kernel(self, regime: Regime, config: Config | None) -> Callable[..., Any]:
+        kernel, entries = self.suite.kernel, self.given(regime, config)
+
+        def chosen(**inputs: Any) -> Any:
+            self.seam.use(entries)
+            return kernel(**inputs)
+
+        return chosen
+
+    def fault(self, regime: Regime, config: Config | None) -> Reason | None:
+        self.trying(regime, config)
+        self.seam.use(self.given(regime, config))
+        suite = self._loaded.accuracy
+        try:
+            for check in accuracy_stage.checks(suite, self.job.seed, None):
+                self.say(Step("accuracy", self.op, check.case))
+                found = accuracy_stage.verify(suite, self._device, check, self._describe)
+                if found.failure:
+                    return found.failure
+        finally:
+            self.seam.use(None)
+        return None
+
+    def _why(self, error: Exception, case: str) -> Reason:
+        """Why a candidate does not count; raises DeviceError where it cost this process its device."""
+        self._refuse_lost(error)
+        if type(error).__name__ == "OutOfResources" or self._device.out_of_memory(error):
+            return Reason("tune_out_of_resources", {"case": case, "message": " ".join(str(error).split())})
+        return call_reason("tune_raised", error, self.folder, case=case)
+
+    def _refuse_lost(self, error: Exception) -> None:
+        try:
+            self._device.synchronize()
+        except Exception:
+            raise DeviceError("tune_device_lost", **self._describe(error)) from error
+
+    def _describe(self, error: BaseException) -> dict[str, Fact]:
+        return describe_exception(error, self.folder)

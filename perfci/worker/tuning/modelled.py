@@ -1,0 +1,215 @@
+"""The search for a device that is not here: candidates are compiled, and their times reckoned by the model."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perfci import tune
+from perfci.device.targets import Target, target_named
+from perfci.errors import DeviceError, UsageError
+from perfci.inputs import bound_inputs
+from perfci.model import Fact, Reason
+from perfci.spec import Params, Performance, case_id
+from perfci.tune import Config, Regime, Tried
+from perfci.worker.load import call_reason, load_op
+from perfci.worker.protocol import Job, Modelled, Step
+from perfci.worker.static import installed, paths
+from perfci.worker.tuning.seam import Entries
+from perfci.worker.tuning.search import Say, Search
+
+AS_DEVICE = "KERNELS_AS_DEVICE"
+"""What the ops' own `_launch` reads: the description to launch by."""
+
+
+def run_modelled(job: Job, say: Say) -> None:
+    """Search for a device that is not here, by the model; the process is spent for anything else."""
+    spec = tune.described(Path(job.shared_folder), job.tune.spec or "")
+    like = tune.described(Path(job.shared_folder), job.tune.like or spec.key)
+    name = spec.values.get("target")
+    if not name:
+        raise UsageError("tune_no_model", spec=spec.key, lacks="target")
+    target = target_named(str(name))
+    installed(target)
+    files = job.ops[0]
+    with paths(files, job):
+        loaded = load_op(files.op, Path(files.folder), Path(job.shared_folder))
+        try:
+            _Modelled(job, say, loaded.performance, target, spec, like).search()
+        except tune.NoModelError as error:
+            raise UsageError("tune_no_model", spec=spec.key, lacks=str(error)) from error
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """A call as the model sees it."""
+
+    us: float | None
+    failure: Reason | None = None
+    registers: int | None = None
+    spills: int | None = None
+    shared_bytes: int | None = None
+
+
+class _Modelled(Search):
+    """Candidates are compiled, and their times reckoned."""
+
+    runs = False
+
+    def __init__(
+        self, job: Job, say: Say, suite: Performance, target: Target, spec: tune.Description, like: tune.Description
+    ) -> None:
+        super().__init__(job, say, suite)
+        self._target, self._spec, self._like = target, spec, like
+        self._inputs: dict[str, Mapping[str, Any]] = {}
+        self._start_entries: Entries = ()
+        self._original: dict[str, float | None] = {}
+        self._be(spec)
+
+    def _be(self, device: tune.Description) -> None:
+        """Have the op launch as on this device."""
+        os.environ[AS_DEVICE] = device.key
+        limits: Any = getattr(sys.modules.get("_launch"), "limits", None)
+        if hasattr(limits, "cache_clear"):
+            limits.cache_clear()
+        self.seam.forget()
+
+    def _start(self, key: str) -> tune.TunedFile:
+        """The device's own file, or that of the one that it varies."""
+        start = self.file
+        if not start.entries and self._like.key != key:
+            start = tune.read_tuned(self.file.path.with_name(f"{self._like.key}.json"))
+        self._start_entries = start.entries
+        return start
+
+    def today(self) -> Entries | None:
+        return self._start_entries
+
+    def _before(self) -> None:
+        """Every case on the device that the description varies, as it is launched there."""
+        self._be(self._like)
+        self.seam.use(None)
+        for regime in self.all:
+            for case in regime.cases:
+                self.say(Step("tune", self.op, case))
+                names = self._named(regime, None)
+                looked = self._looked(self._called(self.cases[case]), self.cases[case], names, self._like)
+                self._original[case] = looked.us
+                work = self._work(self.cases[case], names, self._like)
+                floors = [tune.floor_us(work, device.values) for device in (self._like, self._spec)]
+                self.say(Modelled(case, looked.us, *floors))
+        self._be(self._spec)
+
+    def _named(self, regime: Regime, config: Config | None) -> Mapping[str, Any]:
+        """What rules may name of a configuration; nothing where the op's own is in force, which nobody knows."""
+        chosen = regime.current if config is None else config
+        return {} if chosen is None else {**tune.fixed(regime.when), **chosen}
+
+    def _quietly(self, params: Params) -> None:
+        self._called(params)
+
+    def try_batch(self, regime: Regime, configs: Sequence[Config | None], stage: str) -> None:
+        for config in configs:
+            self.trying(regime, config)
+            if stage == tune.FINAL:
+                known = next(each for each in self.of(regime) if each.key == tune.key(config) and not each.failure)
+                self.keep(replace(known, stage=tune.FINAL))
+                continue
+            self.keep(self._candidate(regime, config))
+
+    def _candidate(self, regime: Regime, config: Config | None) -> Tried:
+        self.seam.use(self.given(regime, config))
+        us: dict[str, float] = {}
+        looked = _Looked(None)
+        for case in regime.cases:
+            seen, names = self._called(self.cases[case]), self._named(regime, config)
+            looked = self._looked(seen, self.cases[case], names, self._spec)
+            if looked.us is None:
+                return Tried(regime.label, config, failure=looked.failure)
+            us[case] = looked.us * self._believed(case, self._looked(seen, self.cases[case], names, self._like).us)
+        try:
+            anchor = self.anchor(regime) if config is not None else None
+        except StopIteration:
+            anchor = config
+        held = us if anchor == config else self._us(regime, anchor)
+        shifts = {case: (math.log(us[case] / held[case]),) for case in us}
+        return Tried(
+            regime.label, config, tune.SEARCH, shifts, us, anchor,
+            registers=looked.registers, spills=looked.spills, shared_bytes=looked.shared_bytes,
+        )  # fmt: skip
+
+    def _us(self, regime: Regime, config: Config | None) -> Mapping[str, float]:
+        return next(each.us for each in self.of(regime) if each.key == tune.key(config) and not each.failure)
+
+    def _believed(self, case: str, us: float | None) -> float:
+        """By what a candidate's time is raised: nothing is believed to beat today's choice on the device it is for.
+
+        That one was found by measuring, which counts for more than what the model says of the two.
+        """
+        original = self._original.get(case)
+        return max(original / us, 1.0) if original and us and self._like.key != self._spec.key else 1.0
+
+    def _looked(self, seen: Any, params: Params, names: Mapping[str, Any], device: tune.Description) -> _Looked:
+        from perfci.device import artefacts
+        from perfci.device.occupancy import occupancy
+
+        case = case_id(params)
+        if why := self._trouble(seen, case):
+            return _Looked(None, why)
+        launches, heaviest = [], _Looked(None)
+        for launched in seen.capture.launched:
+            used, metadata = artefacts.usage(launched.kernel), launched.kernel.metadata
+            if used is None:
+                raise DeviceError("tune_no_registers")
+            held = occupancy(
+                self._target, registers=used.registers, shared=metadata.shared, warps=metadata.num_warps,
+                available=int(device.values.get("registers") or 0),
+            )  # fmt: skip
+            resident = round(held * self._target.warps / metadata.num_warps)
+            spilled = used.spill_bytes if used.spill_bytes is not None else used.local_bytes
+            programs = math.prod(launched.grid)
+            launches.append(tune.Launch(programs, metadata.num_warps, resident, metadata.shared, spilled))
+            if resident < 1:
+                facts: dict[str, Fact] = {"case": case, "registers": used.registers, "shared": metadata.shared}
+                return _Looked(None, Reason("tune_does_not_fit", {**facts, "spec": device.key}))
+            if used.registers >= (heaviest.registers or 0):
+                heaviest = _Looked(None, None, used.registers, spilled // 4, metadata.shared)
+        found = tune.estimate(self._work(params, names, device), launches, device.values)
+        if found is None:
+            return _Looked(None, Reason("nothing_launched", {"case": case, "arm": "kernel"}))
+        return replace(heaviest, us=found.us)
+
+    def _called(self, params: Params) -> Any:
+        from perfci.device import offline
+
+        case = case_id(params)
+        if case not in self._inputs:
+            made = offline.compiled(functools.partial(bound_inputs, self.suite, params, offline.DEVICE, self.job.seed))
+            if why := self._trouble(made, case):
+                raise UsageError(why.kind, **why.facts)
+            self._inputs[case] = made.value
+        return offline.compiled(functools.partial(self.suite.kernel, **self._inputs[case]))
+
+    def _trouble(self, seen: Any, case: str) -> Reason | None:
+        why: Reason | None = seen.failure or seen.capture.blind
+        if why is None and seen.raised is not None:
+            why = call_reason("tune_raised", seen.raised, self.folder, case=case)
+        return why
+
+    def _work(self, params: Params, names: Mapping[str, Any], device: tune.Description) -> tune.Work:
+        suite, dtype = self.suite, params.get("dtype")
+        name = None if dtype is None else str(dtype).removeprefix("torch.")
+        plain = {each: value for each, value in params.items() if isinstance(value, int | float | str)}
+        known = {**device.numbers, **plain, "itemsize": getattr(dtype, "itemsize", 4), **names}
+        loads = None
+        if self.space.loads and names:
+            loads = float(self.space.loads(known))
+        moved = suite.bytes_moved(**params) if suite.bytes_moved else None
+        flops = suite.flops(**params) if suite.flops else None
+        return tune.Work(moved, flops, name, loads)
