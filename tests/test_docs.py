@@ -13,7 +13,12 @@ from perfci.cli.app import app
 from perfci.wording import catalogue
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+OPS = sorted((ROOT / "docs/ops").glob("*.md"))
+PAGES = [
+    *(ROOT / name for name in ("README.md", "README.zh-CN.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *OPS,
+]
 COMMANDS = typer.main.get_command(app).commands
 
 
@@ -76,3 +81,34 @@ def test_every_page_is_reached_from_the_readme_or_from_another_page(page):
     others = [text_of(other) for other in PAGES if other != page]
 
     assert any(f"({page.name}" in other or f"docs/{page.name}" in other for other in others)
+
+
+def ops_of(page: Path) -> list[str]:
+    """The ops that a page is about: its title names them."""
+    title = re.match(r"# (.+)\n", text_of(page))
+    return title[1].split(" and ") if title else []
+
+
+def test_every_op_has_a_page_and_every_page_an_op():
+    told = sorted(op for page in OPS for op in ops_of(page))
+    kernels = sorted(path.parent.name for path in (ROOT / "kernels").glob("[!_]*/*_triton.py"))
+
+    assert told == kernels
+    assert [page.name for page in OPS if page.stem not in ops_of(page)] == []
+
+
+@pytest.mark.parametrize("page", OPS, ids=named)
+def test_every_ops_page_has_its_point_on_the_roofline_and_what_was_measured(page):
+    sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", text_of(page), re.MULTILINE))
+    intensity = [text for heading, text in sections.items() if "intensity" in heading.lower()]
+
+    assert len(intensity) == 1
+    assert " a byte" in intensity[0]
+    assert "Measured" in sections or "The steps" in sections
+
+
+@pytest.mark.parametrize("page", OPS, ids=named)
+def test_commands_of_an_ops_page_are_about_its_op(page):
+    asked = [words[place + 1] for words in commands(page) for place, word in enumerate(words) if word == "--op"]
+
+    assert set(asked) <= set(ops_of(page))

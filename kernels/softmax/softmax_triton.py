@@ -113,7 +113,7 @@ def _long_rows_kernel(
     x_ptr, out_ptr, rows, cols, row_stride, col_stride,
     ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One row a time in chunks: a walk for maximum and sum together, and one to write. The second mostly finds L2."""
+    """One row a time in chunks: a walk for maximum and sum together, and one to write, which loads the row again."""
     tl.static_assert(ROWS == 1)
     chunk = tl.arange(0, COLS)
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
