@@ -49,13 +49,21 @@ FAULTS = (
     # --- broadcast, bias_relu ---
     Fault("broadcast", "mask", "mask one short", "(col < cols)[None, :]", "(col < cols - 1)[None, :]"),
     Fault("broadcast", "mask", "mask one too far", "(col < cols)[None, :]", "(col <= cols)[None, :]"),
-    Fault("broadcast", "stride", "stride of bias ignored", "bias_ptr + col * bias_stride", "bias_ptr + col"),
+    Fault(
+        "broadcast",
+        "stride",
+        "stride of bias ignored",
+        "bias_ptr + col * bias_stride",
+        "bias_ptr + col",
+        case="rows=33,cols=100",
+    ),
     Fault(
         "broadcast",
         "race",
         "every program writes the first rows",
         "tl.program_id(0).to(tl.int64) * ROWS, rows, step",
         "tl.program_id(0).to(tl.int64) * 0, rows, step * rows",
+        case="rows=13,cols=1023",
     ),
     Fault(
         "broadcast",
@@ -80,6 +88,7 @@ FAULTS = (
         "sum in the input's dtype",
         "x.to(tl.float32) + bias[None, :]",
         "(x + bias[None, :].to(x.dtype)).to(tl.float16).to(tl.float32)",
+        case="rows=257,cols=129,dtype=float32",
     ),
     Fault(
         "bias_relu",
@@ -142,6 +151,7 @@ FAULTS = (
         "power rounded to half",
         "power = tl.exp(x - tl.max(x, axis=1)[:, None])",
         "power = tl.exp(x - tl.max(x, axis=1)[:, None]).to(tl.float16).to(tl.float32)",
+        case="rows=131,cols=61,dtype=float32",
     ),
     # --- matmul ---
     Fault(
@@ -150,12 +160,23 @@ FAULTS = (
         "sum in half precision",
         _TOTAL,
         'total = (total + tl.dot(a, b, input_precision="ieee")).to(out_ptr.dtype.element_ty).to(tl.float32)',
+        case="k=101,dtype=float16",
     ),
     Fault(
-        "matmul", "mask", "last values along k left out", "inside = inner < k - start", "inside = inner < k - start - 1"
+        "matmul",
+        "mask",
+        "last values along k left out",
+        "inside = inner < k - start",
+        "inside = inner < k - start - 1",
+        case="k=101,dtype=float32",
     ),
     Fault(
-        "matmul", "mask", "values beyond k taken along", "inside = inner < k - start", "inside = inner < k - start + 1"
+        "matmul",
+        "mask",
+        "values beyond k taken along",
+        "inside = inner < k - start",
+        "inside = inner < k - start + 1",
+        case="k=101,dtype=float32",
     ),
     Fault(
         "matmul",
@@ -228,6 +249,7 @@ FAULTS = (
         "scale of the first column for all",
         "of_b = tl.load(scale_b + col * scale_b_col, mask=col < n, other=0.0)",
         "of_b = tl.load(scale_b + col * 0, mask=col < n, other=0.0)",
+        case="scaling=row",
     ),
     Fault(
         "fp8_matmul",
@@ -431,6 +453,7 @@ FAULTS = (
         "the left tail cut off",
         "y = x * tl.where(x < 0, tail, 1.0 - tail)",
         "y = tl.where(x < -3, 0.0, x * tl.where(x < 0, tail, 1.0 - tail))",
+        case="shape=1023,approximate=none",
     ),
     Fault(
         "gelu",
@@ -476,6 +499,7 @@ FAULTS = (
         "statistics of the first row for all",
         "tl.store(mean_ptr + row, mean, mask=row < rows)",
         "tl.store(mean_ptr + row * 0, mean, mask=row < rows)",
+        case="rows=13,cols=1",
     ),
     Fault(
         "rms_norm",
@@ -575,14 +599,23 @@ FAULTS = (
         "one row of padding too far",
         "return (row >= 0) & (row < high)",
         "return (row >= 0) & (row <= high)",
+        case="taps=(2;3)",
     ),
-    Fault("conv2d", "padding edge", "padding wraps to the row above", "(col >= 0) & (col < wide)", "(col < wide)"),
+    Fault(
+        "conv2d",
+        "padding edge",
+        "padding wraps to the row above",
+        "(col >= 0) & (col < wide)",
+        "(col < wide)",
+        case="taps=(2;3)",
+    ),
     Fault(
         "conv2d",
         "stride",
         "strides of height and width exchanged",
         "row_at = place // out_wide * stride_high - pad_high",
         "row_at = place // out_wide * stride_wide - pad_high",
+        case="stride=(2;1)",
         times=2,
     ),
     Fault(
@@ -591,6 +624,7 @@ FAULTS = (
         "dilation ignored along the width",
         "right = tap % TAPS_WIDE * apart_wide",
         "right = tap % TAPS_WIDE",
+        case="dilation=(1;2)",
         times=3,
     ),
     Fault(
@@ -648,6 +682,7 @@ FAULTS = (
         "scale of the group before",
         "k_scales + (n // 128)",
         "k_scales + tl.maximum(n // 128 - 1, 0)",
+        case="keys=270,scaling=group",
     ),
     Fault("fp8_attention", "scale", "v's scale left out", "acc = acc * tl.load(scale_v)", "acc = acc * 1.0"),
     Fault(
@@ -656,6 +691,7 @@ FAULTS = (
         "queries beside the first keys",
         "place = first + keys - queries + tl.arange(0, BLOCK_M)",
         "place = first + tl.arange(0, BLOCK_M)",
+        case="keys=270,scaling=tensor",
     ),
     Fault(
         "fp8_attention",
@@ -663,6 +699,7 @@ FAULTS = (
         "output not rescaled when the maximum grows",
         "acc * fade[:, None], input",
         "acc, input",
+        case="keys=270,scaling=tensor",
     ),
     Fault(
         "fp8_attention",
@@ -670,6 +707,6 @@ FAULTS = (
         "a query that sees nothing gives NaN",
         "total = tl.where(total == 0.0, 1.0, total)",
         "total = total * 1.0",
-        case="causal=True",
+        case="queries=150,keys=140",
     ),
 )

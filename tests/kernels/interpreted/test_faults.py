@@ -10,6 +10,8 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 mutations = importlib.import_module("mutations")
 FAULTS = mutations.FAULTS
+SOON = 12
+"""Checks within which a fault has to be found: the first ones of its `case`, where it names one."""
 
 
 def test_every_op_has_faults_of_its_own_and_there_are_many():
@@ -27,4 +29,7 @@ def test_every_faults_text_stands_in_its_file():
 
 @pytest.mark.parametrize("fault", mutations.shown_on("cpu"), ids=lambda fault: f"{fault.op}: {fault.name}")
 def test_a_planted_fault_is_found(fault, tmp_path):
-    assert mutations.first(fault, tmp_path).anything
+    found = mutations.first(fault, tmp_path)
+
+    assert found.anything
+    assert found.checks <= SOON, "name in the fault's `case` one that shows it: what is tried before costs time"
