@@ -46,6 +46,15 @@ class StoredRun:
 
         return export.table(self.run, self.judgements if verdicts else None)
 
+    def stored(self, *, verdicts: bool = False) -> pd.DataFrame:
+        """One row a tensor that an op stores in low precision, with the columns of docs/stored-files.md.
+
+        `verdicts` adds verdict, reason, figure and limit, which takes the project.
+        """
+        from perfci.report import export
+
+        return export.stored([(self.run, self.judgements if verdicts else None)])
+
     def launches(self) -> pd.DataFrame:
         """One row a launch, in time order: op, case, process, block, arm, us. Empty where none were stored.
 

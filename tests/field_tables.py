@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from perfci.report import export
@@ -23,15 +24,14 @@ def fields(*names: str) -> str:
     return "\n\n".join(parts)
 
 
-def columns() -> str:
+def columns(
+    always: Mapping[str, export.Column] = export.COLUMNS, judged: Mapping[str, export.Column] = export.VERDICTS
+) -> str:
     """The columns of an export, in order."""
-    rows = [(f"`{name}`", TYPES[column.type], column.holds) for name, column in export.COLUMNS.items()]
-    behind = list(export.COLUMNS).index("case") + 1
+    rows = [(f"`{name}`", TYPES[column.type], column.holds) for name, column in always.items()]
+    behind = list(always).index("case") + 1
     rows.insert(behind, ("`param.NAME`", "by its values", "each parameter of the case by its name: `param.rows`"))
-    rows += [
-        (f"`{name}`", TYPES[column.type], f"{column.holds}; with `--verdicts`")
-        for name, column in export.VERDICTS.items()
-    ]
+    rows += [(f"`{name}`", TYPES[column.type], f"{column.holds}; with `--verdicts`") for name, column in judged.items()]
     return _table(("column", "type", "holds"), rows)
 
 

@@ -2,6 +2,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from perfci import errors, results
 from perfci.errors import PerfciError, StoredFileError, UsageError
 from perfci.model import Gate, Verdict
 from perfci.report import export
+from tests.storage_examples import sound
 
 STORED = Path(__file__).parent / "stored" / "format-1"
 
@@ -38,6 +40,17 @@ def test_its_frame_has_a_row_a_block_and_arm(project):
     medians = table.groupby(["param.rows", "arm"])["median_us"].median()
     assert medians[256, "kernel"] == pytest.approx(45.7, abs=0.2)
     assert medians[512, "base"] == pytest.approx(85.9, abs=0.3)
+
+
+def test_its_stored_tensors_have_a_row_each(project):
+    loaded = perfci.load(project / "reports")
+    scale = next(op for op in loaded.run.ops if op.op == "scale")
+    storing = replace(loaded.run, ops=(replace(scale, stored=sound()),))
+
+    assert loaded.stored().empty
+    table = replace(loaded, run=storing).stored(verdicts=True)
+    assert list(table["case"]) == [each.case for each in sound()]
+    assert set(table["verdict"]) == {"PASS", "WRONG"}
 
 
 def test_its_launches_have_a_row_a_launch(project):

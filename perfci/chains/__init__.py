@@ -10,8 +10,8 @@ runs      the three runs, and each stage by itself on exact inputs
 verdicts  is the whole right, and if not, whose fault is it
 """
 
-from perfci.chains.files import ChainFile, chain_files, select
-from perfci.chains.records import ChainCase, ChainResult, Error, StageResult
+from perfci.chains.files import ChainFile, chain_files, known_chains, select
+from perfci.chains.records import ChainCase, ChainResult, Error, ListedChain, StageResult
 from perfci.chains.runs import Setting, check_case
 
 __all__ = [
@@ -19,9 +19,11 @@ __all__ = [
     "ChainFile",
     "ChainResult",
     "Error",
+    "ListedChain",
     "Setting",
     "StageResult",
     "chain_files",
     "check_case",
+    "known_chains",
     "select",
 ]

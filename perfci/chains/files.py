@@ -23,13 +23,19 @@ class ChainFile:
     path: Path
 
 
-def chain_files(kernels: Path) -> tuple[ChainFile, ...]:
-    """Every chain below a kernels folder, by name; raises UsageError where there is none."""
+def known_chains(kernels: Path) -> tuple[ChainFile, ...]:
+    """Every chain below a kernels folder, by name."""
     folder = kernels / FOLDER
     found = sorted(path for path in folder.glob(f"*{ENDING}") if path.is_file() and path.name[0] not in "._")
-    if not found:
-        raise UsageError("chain_none", folder=str(folder))
     return tuple(ChainFile(path.name.removesuffix(ENDING), path) for path in found)
+
+
+def chain_files(kernels: Path) -> tuple[ChainFile, ...]:
+    """The same; raises UsageError where there is none."""
+    found = known_chains(kernels)
+    if not found:
+        raise UsageError("chain_none", folder=str(kernels / FOLDER))
+    return found
 
 
 def select(found: Sequence[ChainFile], name: str | None) -> tuple[ChainFile, ...]:

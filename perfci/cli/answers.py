@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from perfci import deadline, pipeline, store
+from perfci.chains import known_chains
 from perfci.cli import details, language, rebaselines, selftests, tables
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.progress import Progress
@@ -223,7 +224,26 @@ def list_ops(ops: Sequence[str], case: str | None, device: str, project: Path, *
         _print_json(plan.ops)
     else:
         _print(tables.ops(plan))
+        if not ops and (chains := known_chains(where.kernels)):
+            names = ", ".join(chain.name for chain in chains)
+            _print("", say("Chains of ops, with their stages by perfci list --chains: {names}", names=names))
     return Exit.PERFCI_FAILED if any(op.failure for op in plan.ops) else Exit.OK
+
+
+def list_chains(ops: Sequence[str], case: str | None, device: str, project: Path, *, json: bool) -> int:
+    """List the chains of ops with their stages and cases. Raises UsageError for ops, none of which a chain is of."""
+    if ops:
+        raise UsageError("list_chains_of_op", op=ops[0])
+    where = language.load(project)
+    with Progress() as progress:
+        chains = pipeline.list_chains(where, case, str(device), progress)
+    if not chains and case is not None and (known := known_chains(where.kernels)):
+        raise UsageError("chain_no_case", chains=", ".join(each.name for each in known), pattern=case)
+    if json:
+        _print_json(chains)
+    else:
+        _print(tables.chains(chains))
+    return Exit.PERFCI_FAILED if any(chain.failure for chain in chains) else Exit.OK
 
 
 def show(path: Path, ops: Sequence[str], case: str | None, project: Path, *, json: bool) -> int:

@@ -14,15 +14,18 @@ from perfci.report import export as tables
 from perfci.store.files import write_atomically
 
 
-def export(paths: Sequence[Path], form: str, out: Path | None, project: Path | None, *, verdicts: bool) -> int:
-    """Write the blocks of runs as CSV or Parquet, to a file or to standard output."""
+def export(
+    paths: Sequence[Path], form: str, out: Path | None, project: Path | None, *, verdicts: bool, what: str = "blocks"
+) -> int:
+    """Write the blocks of runs, or the tensors that they stored, as CSV or Parquet, to a file or to standard output."""
     if form == "parquet" and out is None and sys.stdout.isatty():
         raise UsageError("export_to_terminal")
     runs = [results.read(path, project) for path in paths]
     _refuse_twice(paths, runs)
     if out and out.resolve() in {each.resolve() for path in paths for each in (path, path / "run.json")}:
         raise UsageError("export_over_run", path=str(out))
-    found = tables.joined([(one.run, one.judgements if verdicts else None) for one in runs])
+    made = tables.stored if what == "stored" else tables.joined
+    found = made([(one.run, one.judgements if verdicts else None) for one in runs])
     data = tables.to_parquet(found) if form == "parquet" else tables.to_csv(found)
     if out:
         write_atomically(out, data)

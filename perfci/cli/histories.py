@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,12 @@ from perfci.cli.exits import Exit
 from perfci.cli.tables import STYLES, Shown, wrapped
 from perfci.codec import encode
 from perfci.errors import UsageError
-from perfci.history import Point, Series, series
+from perfci.history import Point, Series, StoredPoint, StoredSeries, series, stored_series
 from perfci.model import Difference, Fact, Gate, Reason
 from perfci.report.text import NAME_LIMIT, plain, shorten
 from perfci.revision.known import unknown_commits
 from perfci.settings import Settings
-from perfci.spec import matches
+from perfci.spec import STORED, matches
 from perfci.store import History
 from perfci.wording import say, sentence
 
@@ -39,12 +40,17 @@ WIDTH = 100
 
 _LINE_WIDTHS = (10, 10, 9, 8, 9, 12, 8, 9)
 _NAME, _RUNS, _TIME, _CHANGE, _FIRST, _SPEEDUP = 38, 5, 9, 9, 9, 8
+_STORED_WIDTHS = (10, 10, 9, 9, 8, 10, 9, 12, 9)
+_TENSOR, _STORED_RUNS, _P99, _CLIPPED, _DIVERGENCE, _GREW = 37, 4, 8, 8, 10, 7
 _BOARD = 8
 """Last characters of a board's UUID."""
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARK = 15
 """Runs of a case in its line's small picture."""
+
+_LEAST_SPARK = 3
+"""Letters of a small picture however little room there is."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,13 @@ class _Told:
     cases: tuple[Series, ...]
     unknown: tuple[str, ...] | Reason
     """commits that the repository lacks"""
+    stored: tuple[StoredSeries, ...] = ()
+    """what the op stores in low precision"""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything that fits what was asked for."""
+        return bool(self.cases or self.stored)
 
 
 def history(wishes: Wishes, project: Path, *, json: bool) -> int:
@@ -107,9 +120,9 @@ def kept(wishes: Wishes, where: Settings) -> list[History]:
 def _told(wishes: Wishes, where: Settings) -> list[_Told]:
     """Raises UsageError for a device, an op or a case that no history has."""
     found = [_of(each, wishes, where) for each in kept(wishes, where)]
-    if found and wishes.pattern is not None and not any(one.cases for one in found):
+    if found and wishes.pattern is not None and not any(one.any for one in found):
         raise UsageError("no_case_fits", pattern=wishes.pattern, ops=", ".join(one.history.op for one in found))
-    return [one for one in found if one.cases or wishes.pattern is None]
+    return [one for one in found if one.any or wishes.pattern is None]
 
 
 def _devices(wishes: Wishes, where: Settings) -> list[str]:
@@ -123,8 +136,9 @@ def _devices(wishes: Wishes, where: Settings) -> list[str]:
 
 def _of(found: History, wishes: Wishes, where: Settings) -> _Told:
     cases = tuple(one for one in series(found.runs) if matches(one.case, wishes.pattern))
+    stored = tuple(one for one in stored_series(found.runs) if matches(one.case, wishes.pattern))
     commits = [run.environment.commit for run in found.runs if run.environment.commit]
-    return _Told(found, cases, unknown_commits(where.root, commits) if commits else ())
+    return _Told(found, cases, unknown_commits(where.root, commits) if commits else (), stored)
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
@@ -143,16 +157,17 @@ def _as_data(one: _Told, wishes: Wishes) -> Mapping[str, Any]:
             {"case": case.case, "points": [_point(point) for point in case.points[-(wishes.last or 0) :]]}
             for case in one.cases
         ],
+        "stored": [
+            {"case": case.case, "points": [_stored_point(point) for point in case.points[-(wishes.last or 0) :]]}
+            for case in one.stored
+        ],
     }
 
 
 def _point(point: Point) -> Mapping[str, Any]:
     figures = point.figures
     return {
-        "run": point.run.run,
-        "created": point.run.created,
-        "commit": point.run.environment.commit,
-        "board": point.run.environment.device.uuid,
+        **_place(point),
         "kernel_us": figures.kernel_us,
         "reference_us": figures.reference_us,
         "since_last": point.since_last,
@@ -161,9 +176,36 @@ def _point(point: Point) -> Mapping[str, Any]:
         "blocks": figures.blocks,
         "compile_s": figures.compile_s,
         "peak_bytes": figures.peak_bytes,
-        "moved": [{"field": each.field, "before": each.before, "after": each.after} for each in point.moved],
+        "moved": _differences(point),
         "epoch": point.why,
     }
+
+
+def _stored_point(point: StoredPoint) -> Mapping[str, Any]:
+    """The histogram of the errors stays in the file."""
+    figures = point.figures
+    return {
+        **_place(point),
+        "errors": figures.errors,
+        "clip_ratio": figures.clip_ratio,
+        "divergence": figures.divergence,
+        "amax": figures.amax,
+        "scale": figures.scale,
+        "extreme": figures.extreme,
+        "since_last": point.since_last,
+        "since_first": point.since_first,
+        "moved": _differences(point),
+    }
+
+
+def _place(point: Point | StoredPoint) -> Mapping[str, Any]:
+    where = point.run.environment
+    run = {"run": point.run.run, "created": point.run.created}
+    return {**run, "commit": where.commit, "board": where.device.uuid}
+
+
+def _differences(point: Point | StoredPoint) -> list[Mapping[str, Any]]:
+    return [{"field": each.field, "before": each.before, "after": each.after} for each in point.moved]
 
 
 def reason_data(reason: Reason) -> Mapping[str, Any]:
@@ -198,6 +240,11 @@ def _one(one: _Told, wishes: Wishes) -> Iterator[RenderableType]:
             yield from _each_run(case, wishes.last or SHOWN)
     elif one.cases:
         yield from _each_case(one.cases)
+    if len(one.stored) <= EACH or wishes.pattern is not None:
+        for stored in one.stored:
+            yield from _each_stored_run(stored, wishes.last or SHOWN)
+    elif one.stored:
+        yield from _each_stored(one.stored)
 
 
 def head(found: History) -> str:
@@ -224,34 +271,49 @@ def _problems(one: _Told) -> Iterator[RenderableType]:
 
 
 def _each_run(case: Series, most: int) -> Iterator[RenderableType]:
-    points = case.points[-most:]
-    yield Text("")
-    yield from (Text(line) for line in wrapped(plain(case.case, NAME_LIMIT), "  ", WIDTH))
     heads = (
         say("date"), say("commit"), say("kernel"), say("spread"), say("change"), say("since first"), say("speedup"),
         say("board"),
     )  # fmt: skip
-    yield Text("  " + columns(heads, _LINE_WIDTHS, left=2), style="dim")
-    if len(points) < len(case.points):
-        whole = len(case.points)
-        earlier = say("... {count} earlier runs: --last {all}", count=whole - len(points), all=whole)
-        yield Text(f"  {earlier}", style="dim")
-    for point in points:
+    yield from _runs_head(case, heads, _LINE_WIDTHS, most)
+    for point in case.points[-most:]:
         yield from (text_of(told, "    ", style) for told, style in _marks(point))
         yield Text("  " + columns(_run_cells(point), _LINE_WIDTHS, left=2))
 
 
+def _runs_head(
+    case: Series | StoredSeries, heads: Sequence[str], widths: Sequence[int], most: int
+) -> Iterator[RenderableType]:
+    """The case's id, the heads of its columns, and how many runs are not shown."""
+    yield Text("")
+    yield from (Text(line) for line in wrapped(plain(case.case, NAME_LIMIT), "  ", WIDTH))
+    yield Text("  " + columns(heads, widths, left=2), style="dim")
+    whole = len(case.points)
+    if most < whole:
+        earlier = say("... {count} earlier runs: --last {all}", count=whole - most, all=whole)
+        yield Text(f"  {earlier}", style="dim")
+
+
 def _run_cells(point: Point) -> tuple[str, ...]:
     return (
-        plain(point.run.created[:10], 10),
-        plain(point.run.environment.commit or "-", NAME_LIMIT)[:10],
+        *_when(point),
         units.time(point.figures.kernel_us.median_us),
         units.percent(point.spread),
         _signed(point.since_last),
         _signed(point.since_first),
         "-" if point.speedup is None else f"{point.speedup:.2f}x",
-        plain(point.run.environment.device.uuid or "-", NAME_LIMIT)[-_BOARD:],
+        _board(point),
     )
+
+
+def _when(point: Point | StoredPoint) -> tuple[str, str]:
+    """Date and commit."""
+    commit = plain(point.run.environment.commit or "-", NAME_LIMIT)[:10]
+    return plain(point.run.created[:10], 10), commit
+
+
+def _board(point: Point | StoredPoint) -> str:
+    return plain(point.run.environment.device.uuid or "-", NAME_LIMIT)[-_BOARD:]
 
 
 def _signed(change: float | None) -> str:
@@ -259,7 +321,7 @@ def _signed(change: float | None) -> str:
     return units.percent(None if change is None else round(change, 3) + 0.0, signed=True)
 
 
-def _marks(point: Point) -> Iterator[tuple[str, str]]:
+def _marks(point: Point | StoredPoint) -> Iterator[tuple[str, str]]:
     if point.steps:
         yield say("environment: {fields}", fields=plain(_fields(point.steps))), "magenta"
     if point.why is not None:
@@ -271,16 +333,102 @@ def _fields(moved: Sequence[Difference]) -> str:
 
 
 def _each_case(cases: Sequence[Series]) -> Iterator[RenderableType]:
-    """A line a case, with its newest run and a small picture of the last ones."""
+    """A line a case, with its newest run and a small picture of the last ones.
+
+    Where ids are longer than their column, what all of them share stands above.
+    """
     widths = (_NAME, _RUNS, _TIME, _CHANGE, _FIRST, _SPEEDUP)
     heads = (say("case"), say("runs"), say("kernel"), say("change"), say("first"), say("speedup"))
+    shared, names = "", [plain(case.case, NAME_LIMIT) for case in cases]
+    if max(map(len, names)) > _NAME:
+        shared, names = told_apart([case.case for case in cases])
+    if shared:
+        yield text_of(say("All of them: {shared}", shared=shared), "  ")
     yield Text("  " + columns(heads, widths, left=1) + f"  {say('last runs')}", style="dim")
-    for case in cases:
+    for case, name in zip(cases, names, strict=True):
         newest = case.points[-1]
         _, _, time, _, change, first, speedup, _ = _run_cells(newest)
-        cells = (shorten(plain(case.case, NAME_LIMIT), _NAME), str(len(case.points)), time, change, first, speedup)
+        cells = (shorten(name, _NAME), str(len(case.points)), time, change, first, speedup)
         yield Text("  " + columns(cells, widths, left=1) + f"  {spark(case.points[-_SPARK:])}")
     yield text_of(say("Every run of a case: --case, with its id or a glob."), "  ", "dim")
+
+
+def _each_stored_run(case: StoredSeries, most: int) -> Iterator[RenderableType]:
+    """Every run of a tensor that is stored in low precision."""
+    heads = (
+        say("date"), say("commit"), say("p99 abs"), say("mean rel"), say("clipped"), say("divergence"), say("change"),
+        say("since first"), say("board"),
+    )  # fmt: skip
+    yield from _runs_head(case, heads, _STORED_WIDTHS, most)
+    for point in case.points[-most:]:
+        yield from (text_of(told, "    ", style) for told, style in _marks(point))
+        yield Text("  " + columns(_stored_cells(point), _STORED_WIDTHS, left=2))
+
+
+def _stored_cells(point: StoredPoint) -> tuple[str, ...]:
+    figures = point.figures
+    return (
+        *_when(point),
+        _error(figures.errors.p99_abs),
+        units.percent(figures.errors.mean_rel),
+        _clipped(figures.clip_ratio),
+        units.significant(figures.divergence),
+        _signed(point.since_last),
+        _signed(point.since_first),
+        _board(point),
+    )
+
+
+def _error(value: float | None) -> str:
+    return "-" if value is None else units.significant(value)
+
+
+def _clipped(ratio: float) -> str:
+    """Per cent, in which one value of many is seen too."""
+    return say("{percent} %", percent=units.significant(100 * ratio, 2)) if ratio else "0 %"
+
+
+def _each_stored(cases: Sequence[StoredSeries]) -> Iterator[RenderableType]:
+    """A line a tensor that is stored in low precision; what all their ids share stands above."""
+    shared, names = told_apart([case.case.removeprefix(f"{STORED}=") for case in cases], 1)
+    widths = (min(max(map(cell_len, names)), _TENSOR), _STORED_RUNS, _P99, _CLIPPED, _DIVERGENCE, _GREW, _GREW)
+    heads = (
+        say("tensor"), say("runs"), say("p99 abs"), say("clipped"), say("divergence"), say("change"), say("first"),
+    )  # fmt: skip
+    yield Text("")
+    above = say("Stored in low precision, {shared}:", shared=shared) if shared else say("Stored in low precision:")
+    yield text_of(above, "  ")
+    top = "  " + columns(heads, widths, left=1)
+    yield Text(f"{top}  {say('last runs')}", style="dim")
+    for case, name in zip(cases, names, strict=True):
+        _, _, p99, _, clipped, divergence, change, first, _ = _stored_cells(case.points[-1])
+        cells = (shorten(name, _TENSOR), str(len(case.points)), p99, clipped, divergence, change, first)
+        line = "  " + columns(cells, widths, left=1)
+        room = WIDTH - max(cell_len(line), cell_len(top)) - 2
+        yield Text(f"{line}  {_stored_spark(case.points, max(room, _LEAST_SPARK))}")
+    yield text_of(say("Every run of these: --case 'stored=*'; of one tensor: --case 'stored=NAME,*'."), "  ", "dim")
+
+
+def told_apart(cases: Sequence[str], kept: int = 0) -> tuple[str, list[str]]:
+    """The parts that all of several different ids share, and the rest of each; so many first parts are never shared.
+
+    >>> told_apart(["m=8,scaling=row", "m=8,scaling=tensor"])
+    ('m=8', ['scaling=row', 'scaling=tensor'])
+    >>> told_apart(["x,m=8,scaling=row", "x,m=8,scaling=tensor"], 1)
+    ('m=8', ['x,scaling=row', 'x,scaling=tensor'])
+    """
+    every = [plain(case, NAME_LIMIT).split(",") for case in cases]
+    shared = [part for part in every[0][kept:] if len(every) > 1 and all(part in parts[kept:] for parts in every)]
+    rest = [[*parts[:kept], *(part for part in parts[kept:] if part not in shared)] for parts in every]
+    return ",".join(shared), [",".join(own or whole) for own, whole in zip(rest, every, strict=True)]
+
+
+def _stored_spark(points: Sequence[StoredPoint], room: int) -> str:
+    """As `spark`, of p99, with as many of the newest runs as there is room for."""
+    newest = points[-min(_SPARK, room) :]
+    while len(found := _picture([_value(point) for point in newest], newest)) > room:
+        newest = newest[1:]
+    return found
 
 
 def spark(points: Sequence[Point]) -> str:
@@ -288,13 +436,16 @@ def spark(points: Sequence[Point]) -> str:
 
     A spread of less than 3 % fills no more than its part of the height, so that small noise looks small.
     """
-    medians = [point.figures.kernel_us.median_us for point in points]
-    low = min(medians)
-    span = max(max(medians) - low, 0.03 * low)
+    return _picture([_value(point) for point in points], points)
+
+
+def _picture(values: Sequence[float], points: Sequence[Point | StoredPoint]) -> str:
+    low = min(values)
+    span = max(max(values) - low, 0.03 * low) or 1.0  # all may be 0
     shown = []
-    for at, point in enumerate(points):
+    for at, (value, point) in enumerate(zip(values, points, strict=True)):
         mark = "!" if point.why is not None else "|" if point.steps and at else ""
-        level = (point.figures.kernel_us.median_us - low) / span
+        level = (value - low) / span
         shown.append(mark + _SPARKS[min(int(level * len(_SPARKS)), len(_SPARKS) - 1)])
     return "".join(shown)
 
@@ -321,26 +472,60 @@ def text_of(text: str, indent: str = "", style: str = "") -> RenderableType:
 
 
 def _plot(path: Path, found: Sequence[_Told], wishes: Wishes) -> None:
-    """The cases that moved most, where they are more than a picture holds. Raises UsageError for several histories."""
-    from perfci.report import figures
-    from perfci.report.figures.trends import MOST_CASES
+    """The cases that moved most, where they are more than a picture holds; p99 where only stored tensors are shown.
 
-    drawable = [one for one in found if one.cases]
+    Raises UsageError for several histories.
+    """
+    from perfci.report import figures
+
+    one = _drawable(path, found)
+    name = f"{plain(one.history.op, 60)} on {plain(one.history.device, 60)}"
+    cases, last = one.cases or one.stored, wishes.last or 0
+    chosen = _chosen(cases, last)
+    rest = f", the {len(chosen)} of {len(cases)} cases that moved most" if len(chosen) < len(cases) else ""
+    title = figures.drawn(f"{name}: accepted runs{rest}", 100)
+    if one.cases:
+        cut = [Series(case.case, case.points[-last:]) for case in one.cases if case.case in chosen]
+        sheet = figures.trends([figures.Trend(_label(case.case), case) for case in cut], title)
+    else:
+        kept = [StoredSeries(case.case, case.points[-last:]) for case in one.stored if case.case in chosen]
+        sheet = figures.stored_trends([figures.StoredTrend(_label(case.case), case) for case in kept], title)
+    with figures.style():
+        figures.save(sheet, path)
+
+
+def _label(case: str) -> str:
+    from perfci.report import figures
+
+    return figures.label(case).replace("\n", "")
+
+
+def _drawable(path: Path, found: Sequence[_Told]) -> _Told:
+    """The one history that there is to draw: of times, or of stored tensors where no time is shown."""
+    drawable = [one for one in found if one.cases] or [one for one in found if one.stored]
     if len(drawable) != 1:
         names = ", ".join(f"{one.history.op} ({one.history.device})" for one in drawable) or "-"
         raise UsageError("history_plot_one", count=len(drawable), names=names)
     if path.suffix.lower() != ".png":
         raise UsageError("history_plot_png", path=str(path))
-    one = drawable[0]
-    cut = [Series(case.case, case.points[-(wishes.last or 0) :]) for case in one.cases]
-    chosen = {case.case for case in sorted(cut, key=_moved_most, reverse=True)[:MOST_CASES]}
-    shown = [figures.Trend(figures.label(case.case).replace("\n", ""), case) for case in cut if case.case in chosen]
-    name = f"{plain(one.history.op, 60)} on {plain(one.history.device, 60)}"
-    rest = f", the {len(shown)} of {len(cut)} cases that moved most" if len(shown) < len(cut) else ""
-    with figures.style():
-        figures.save(figures.trends(shown, figures.drawn(f"{name}: accepted runs{rest}", 100)), path)
+    return drawable[0]
 
 
-def _moved_most(case: Series) -> float:
-    medians = [point.figures.kernel_us.median_us for point in case.points]
-    return max(medians) / min(medians)
+def _chosen(cases: Sequence[Series] | Sequence[StoredSeries], last: int) -> set[str]:
+    """Ids of those that moved most in so many of their newest runs, as many as a picture holds."""
+    from perfci.report.figures.trends import MOST_CASES
+
+    moved = {case.case: _moved([_value(point) for point in case.points[-last:]]) for case in cases}
+    return set(sorted(moved, key=lambda case: moved[case], reverse=True)[:MOST_CASES])
+
+
+def _value(point: Point | StoredPoint) -> float:
+    """What a picture shows of a run."""
+    if isinstance(point, StoredPoint):
+        return point.figures.errors.p99_abs or 0.0
+    return point.figures.kernel_us.median_us
+
+
+def _moved(values: Sequence[float]) -> float:
+    """How many times the least the greatest is."""
+    return max(values) / min(values) if min(values) else math.inf if max(values) else 1.0

@@ -52,6 +52,13 @@ class TableFormat(StrEnum):
     PARQUET = "parquet"
 
 
+class TableKind(StrEnum):
+    """What a row of a table is."""
+
+    BLOCKS = "blocks"
+    STORED = "stored"
+
+
 class Format(StrEnum):
     """Who reads the answer."""
 

@@ -17,6 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
+from perfci.chains import ListedChain
 from perfci.cli.details import show
 from perfci.model import Gate, Judgements, Plan, PlannedOp, Reason, Run, Suite, Verdict
 from perfci.report import peers as beside
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from perfci.accept import Acceptance
     from perfci.doctor import Finding
 
-__all__ = ["Shown", "acceptances", "findings", "ops", "pasted", "peers", "show", "summary", "verdicts"]
+__all__ = ["Shown", "acceptances", "chains", "findings", "ops", "pasted", "peers", "show", "summary", "verdicts"]
 
 PLAIN = 160
 """Columns where there is no terminal, as in a pipeline's log."""
@@ -131,6 +132,12 @@ def ops(plan: Plan) -> RenderableType:
     """Every op with its cases."""
     text = Text("\n").join(_op_lines(op) for op in plan.ops)
     return text if plan.ops else Text(say("There are no ops here."))
+
+
+def chains(listed: Sequence[ListedChain]) -> RenderableType:
+    """Every chain of ops with its stages and its cases."""
+    text = Text("\n").join(_chain_lines(chain) for chain in listed)
+    return text if listed else Text(say("There are no chains of ops here."))
 
 
 def acceptances(accepted: Sequence[Acceptance]) -> Iterator[RenderableType]:
@@ -299,10 +306,30 @@ def _op_lines(op: PlannedOp) -> Text:
         performance=words.performance_cases(len(op.performance)),
         accuracy=words.accuracy_cases(len(op.accuracy)),
     )
+    if op.stored:
+        counts = say("{cases}, {stored}", cases=counts, stored=_stored_cases(len(op.stored)))
     head = Text.assemble((plain(op.op, NAME_LIMIT), "bold"), "  ", say("cannot run") if op.failure else counts)
-    if op.failure:
-        return Text("\n").join([head, Text(f"  {plain(sentence(op.failure))}", style=STYLES[Gate.FAILS])])
-    return Text("\n").join([head, *(Text(f"  {plain(case, NAME_LIMIT)}") for case in op.performance)])
+    return _listed(head, op.failure, (plain(case, NAME_LIMIT) for case in (*op.performance, *op.stored)))
+
+
+def _stored_cases(count: int) -> str:
+    return say("1 stored case") if count == 1 else say("{count} stored cases", count=count)
+
+
+def _chain_lines(chain: ListedChain) -> Text:
+    stages = say("1 stage") if len(chain.stages) == 1 else say("{count} stages", count=len(chain.stages))
+    counts = say("{stages}, {cases}", stages=stages, cases=words.cases(len(chain.cases)))
+    told = say("cannot run") if chain.failure else counts
+    head = Text.assemble((plain(chain.chain, NAME_LIMIT), "bold"), "  ", told)
+    cases = (plain(case, NAME_LIMIT) for case in chain.cases)
+    return _listed(head, chain.failure, (plain(" -> ".join(chain.stages)), *cases))
+
+
+def _listed(head: Text, failure: Reason | None, lines: Iterable[str]) -> Text:
+    """What stands below a head: lines, or why there are none."""
+    if failure:
+        return Text("\n").join([head, Text(f"  {plain(sentence(failure))}", style=STYLES[Gate.FAILS])])
+    return Text("\n").join([head, *(Text(f"  {line}") for line in lines)])
 
 
 def _sentence(reason: Reason) -> RenderableType:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.environment import differences
-from perfci.model import Bearing, Difference, HistoryCase, HistoryRun
+from perfci.model import Bearing, Difference, HistoryCase, HistoryRun, HistoryStored
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Point:
     @property
     def steps(self) -> tuple[Difference, ...]:
         """What moved but the board: runs may change between boards of a model every night."""
-        return tuple(each for each in self.moved if each.bearing is not Bearing.BOARD)
+        return _steps(self.moved)
 
     @property
     def speedup(self) -> float | None:
@@ -50,6 +50,38 @@ class Series:
     points: tuple[Point, ...]
 
 
+@dataclass(frozen=True)
+class StoredPoint:
+    """A tensor stored in low precision in one accepted run; changes of its p99 are ratios - 1, plus is worse."""
+
+    run: HistoryRun
+    figures: HistoryStored
+    since_last: float | None
+    """against the run before that has it; None for the first, and where either has no p99 or the earlier one is 0"""
+    since_first: float | None
+    """against the first run"""
+    moved: tuple[Difference, ...] = ()
+    """fields of the environment, boards included, that may move a number and are not those of the run before"""
+
+    @property
+    def steps(self) -> tuple[Difference, ...]:
+        """What moved but the board."""
+        return _steps(self.moved)
+
+    @property
+    def why(self) -> str | None:
+        """No epoch ever begins here: a figure beyond its limit is WRONG, which nobody can accept."""
+        return None
+
+
+@dataclass(frozen=True)
+class StoredSeries:
+    """A tensor stored in low precision over the runs."""
+
+    case: str
+    points: tuple[StoredPoint, ...]
+
+
 def series(runs: Sequence[HistoryRun]) -> tuple[Series, ...]:
     """Every case of an op's runs (oldest first), in the order in which cases first appear."""
     by_case: dict[str, list[Point]] = {}
@@ -58,6 +90,20 @@ def series(runs: Sequence[HistoryRun]) -> tuple[Series, ...]:
             points = by_case.setdefault(case.case, [])
             points.append(_point(run, case, points))
     return tuple(Series(case, tuple(points)) for case, points in by_case.items())
+
+
+def stored_series(runs: Sequence[HistoryRun]) -> tuple[StoredSeries, ...]:
+    """The same of every tensor that the op stores in low precision.
+
+    Its figures are held against any run before, whatever driver and torch that had: what those change in a cast is part
+    of what is looked for.
+    """
+    by_case: dict[str, list[StoredPoint]] = {}
+    for run in runs:
+        for stored in run.stored:
+            points = by_case.setdefault(stored.case, [])
+            points.append(_stored_point(run, stored, points))
+    return tuple(StoredSeries(case, tuple(points)) for case, points in by_case.items())
 
 
 def environment_steps(runs: Sequence[HistoryRun]) -> Mapping[str, tuple[Difference, ...]]:
@@ -76,6 +122,26 @@ def _point(run: HistoryRun, case: HistoryCase, before: Sequence[Point]) -> Point
         moved=_moved(last.run, run) if last else (),
         why=run.epoch.why if run.epoch and case.case in run.epoch.cases else None,
     )
+
+
+def _stored_point(run: HistoryRun, stored: HistoryStored, before: Sequence[StoredPoint]) -> StoredPoint:
+    last, first = (before[-1], before[0]) if before else (None, None)
+    return StoredPoint(
+        run=run,
+        figures=stored,
+        since_last=_grown(stored, last),
+        since_first=_grown(stored, first),
+        moved=_moved(last.run, run) if last else (),
+    )
+
+
+def _grown(stored: HistoryStored, other: StoredPoint | None) -> float | None:
+    now, then = stored.errors.p99_abs, other.figures.errors.p99_abs if other else None
+    return now / then - 1 if now is not None and then else None
+
+
+def _steps(moved: Sequence[Difference]) -> tuple[Difference, ...]:
+    return tuple(each for each in moved if each.bearing is not Bearing.BOARD)
 
 
 def _change(run: HistoryRun, case: HistoryCase, other: Point | None) -> float | None:

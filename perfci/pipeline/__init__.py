@@ -41,6 +41,7 @@ from perfci.pipeline.again import again
 from perfci.pipeline.base import BaseTree
 from perfci.pipeline.bench import LOGS, Bench, Listener, Place, both, claimed, opened, surroundings
 from perfci.pipeline.bisect import bisect_op
+from perfci.pipeline.chains import list_chains
 from perfci.pipeline.decide import baselines_for, decide, stored_for
 from perfci.pipeline.describe import boards, contract_violation, describe_ops, describing
 from perfci.pipeline.in_force import alpha_of, ended, layered, refuse_looser
@@ -85,6 +86,7 @@ __all__ = [
     "describe",
     "examine",
     "layered",
+    "list_chains",
     "measure",
     "merge_shards",
     "plan_shards",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfci.chains import ChainCase, ChainFile, ChainResult, chain_files, select
+from perfci.chains import ChainCase, ChainFile, ChainResult, ListedChain, chain_files, known_chains, select
 from perfci.errors import PerfciError, UsageError
 from perfci.model import Device, Reason
-from perfci.pipeline.bench import Bench, Listener, Place, claimed, surroundings
+from perfci.pipeline.bench import Bench, Listener, Place, both, claimed, opened, surroundings
 from perfci.pipeline.describe import describe_folders
 from perfci.plan import Request, draw_seed
 from perfci.settings import Settings
 from perfci.worker.parent import Surroundings, run_worker
-from perfci.worker.protocol import ChainChecked, ChainPlanned, Job, Message, OpFiles, Ready, Step
+from perfci.worker.protocol import ChainChecked, ChainListed, ChainPlanned, Job, Message, OpFiles, Ready, Step
 
 FOLDER = "chains"
 """In the reports folder: what the workers printed."""
@@ -61,6 +62,42 @@ def check_chains(settings: Settings, wishes: Wishes, listener: Listener) -> Chai
     if device is None and (failure := results[0].failure) and failure.kind in _NO_DEVICE:
         raise PerfciError(failure.kind, **failure.facts)
     return Chains(device, seed, results)
+
+
+def list_chains(settings: Settings, pattern: str | None, device: str, listener: Listener) -> tuple[ListedChain, ...]:
+    """What each chain of a project declares, by name; `device` is the kind that their files are imported for.
+
+    Those of which no case fits the pattern are left out. Nothing is launched and no device is opened; a chain that
+    kills its worker is named, and the rest are imported by another.
+    """
+    waiting, found = list(known_chains(settings.kernels)), dict[str, ListedChain]()
+    with opened(settings, listener) as bench:
+        around = surroundings(bench, Place("list-chains", device))
+        while waiting:
+            heard: list[Message] = []
+            failure = run_worker(_listing(settings, pattern, device, waiting), around, both(heard.append, listener))
+            asked = {file.name for file in waiting}
+            # What a chain's file writes into the pipe itself may name anything.
+            told = [m.listed for m in heard if isinstance(m, ChainListed) and m.listed.chain in asked]
+            found |= {each.chain: each for each in told}
+            if failure is not None:
+                last = next((m.op for m in reversed(heard) if isinstance(m, Step) and m.op in asked), waiting[0].name)
+                found[last] = ListedChain(last, failure=failure)
+            waiting = [file for file in waiting if file.name not in found]
+    return tuple(each for _, each in sorted(found.items()) if each.cases or each.failure)
+
+
+def _listing(settings: Settings, pattern: str | None, device: str, waiting: Sequence[ChainFile]) -> Job:
+    return Job(
+        task="chains",
+        ops=tuple(OpFiles(file.name, str(file.path.parent)) for file in waiting),
+        shared_folder=str(settings.kernels),
+        device=device,
+        seed=0,
+        pattern=pattern,
+        root=str(settings.root),
+        fake=settings.fake,
+    )
 
 
 _NO_DEVICE = frozenset({"device_gone", "torch_missing"})

@@ -1,4 +1,7 @@
-"""Everything that was measured as one flat table, a row a block and arm, and the files that it is written to."""
+"""What was measured as flat tables, and the files that they are written to.
+
+A row a block and arm, or a row a tensor that is stored in low precision.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfci.errors import MissingPackageError
-from perfci.model import Judgements, Run, Suite
-from perfci.report import frame, rows
+from perfci.model import Judgements, Run, Suite, Verdict
+from perfci.report import frame, lowprec, rows
+from perfci.spec import STORED as TENSOR
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,6 +82,61 @@ VERDICTS: Mapping[str, Column] = {
 }
 """Columns at the end, where verdicts are asked for."""
 
+_RUN = ("run", "created", "perfci", "commit", "dirty", "base", "device")
+
+STORED: Mapping[str, Column] = {
+    **{name: COLUMNS[name] for name in _RUN},
+    "board": Column(TEXT, "UUID of the board of the run"),
+    "op": COLUMNS["op"],
+    "case": Column(TEXT, "id of the stored tensor: stored=a,m=128,scaling=row,dtype=float8_e4m3fn"),
+    "tensor": Column(TEXT, "the op's name for it"),
+    "mode": Column(TEXT, "how it is scaled: tensor, row, group"),
+    "dtype": Column(TEXT, "of the stored values"),
+    "family": Column(TEXT, "the same for all ways of storing the same tensor"),
+    "seed": Column(WHOLE, "of the inputs"),
+    "values": Column(WHOLE, "originals that are finite, which the errors are over"),
+    "p50_abs": Column(NUMBER, "median absolute error of what is stored against the originals"),
+    "p90_abs": Column(NUMBER, "its 90th percentile"),
+    "p99_abs": Column(NUMBER, "its 99th percentile"),
+    "max_abs": Column(NUMBER, "its greatest"),
+    "mean_abs": Column(NUMBER, "its mean"),
+    "rmse": Column(NUMBER, "root of the mean squared error"),
+    "mean_rel": Column(NUMBER, "mean relative error, over originals other than 0"),
+    "max_rel": Column(NUMBER, "greatest relative error"),
+    "l2": Column(NUMBER, "relative error in the L2 norm"),
+    "clip_ratio": Column(NUMBER, "share of the originals beyond the scale times the dtype's largest number"),
+    "lost_ratio": Column(NUMBER, "share of the originals other than 0 that are stored as 0"),
+    "divergence": Column(NUMBER, "of the errors' histogram from the newest accepted run's, nats; 0 where none is"),
+    "groups": Column(WHOLE, "scales that are stored"),
+    "scale_bytes": Column(WHOLE, "what the scales take, bytes"),
+    "amax_least": Column(NUMBER, "largest magnitude of a group's originals: least over the groups"),
+    "amax_median": Column(NUMBER, "median of it"),
+    "amax_most": Column(NUMBER, "greatest of it"),
+    "scale_least": Column(NUMBER, "least scale of a group"),
+    "scale_median": Column(NUMBER, "median scale"),
+    "scale_most": Column(NUMBER, "greatest scale"),
+    "load_least": Column(NUMBER, "amax / (scale * the dtype's largest number): least over the groups"),
+    "load_median": Column(NUMBER, "median of it"),
+    "load_most": Column(NUMBER, "greatest of it; above 1 a group's largest values are clipped"),
+    "channel_axis": Column(WHOLE, "axis along which slices differ most; with the next three missing where none has 8"),
+    "channels": Column(WHOLE, "slices along it"),
+    "extreme_channels": Column(WHOLE, "of them: largest magnitude 10 times the median of all or more"),
+    "channel_ratio": Column(NUMBER, "greatest of the slices' largest magnitudes / their median"),
+    "accepted_run": Column(TEXT, "id of the newest accepted run that has the tensor"),
+    "accepted_p99_abs": Column(NUMBER, "what that run had"),
+    "accepted_mean_abs": Column(NUMBER, "what that run had"),
+    "accepted_clip_ratio": Column(NUMBER, "what that run had"),
+}
+"""The same of the table of stored tensors."""
+
+STORED_VERDICTS: Mapping[str, Column] = {
+    "verdict": Column(TEXT, "WRONG where a figure is beyond its limit, by the rules at hand, else PASS"),
+    "reason": Column(TEXT, "kind of the reason, which names the likely cause"),
+    "figure": Column(TEXT, "that is furthest beyond its limit: stored_p99, clip_ratio, divergence"),
+    "limit": Column(NUMBER, "of that figure"),
+}
+"""The same."""
+
 PARAMETER = "param."
 """What the name of a parameter's column begins with: param.rows."""
 
@@ -95,12 +154,22 @@ def table(run: Run, judgements: Judgements | None = None) -> pd.DataFrame:
 
     A parameter's column holds whole numbers where all of its values are, else numbers, truth values or text.
     """
-    return _typed(_merged(run, judgements))
+    return joined([(run, judgements)])
 
 
 def joined(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
     """The tables of several runs, one behind the other."""
-    return _typed(frame.joined([_merged(run, judgements) for run, judgements in runs]))
+    return _typed(frame.joined([_merged(run, judgements) for run, judgements in runs]), COLUMNS, VERDICTS)
+
+
+def stored(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
+    """One row a tensor that an op stores in low precision, of several runs one behind the other.
+
+    With STORED, a column a parameter, and with judgements STORED_VERDICTS. What could not be stored as it was declared
+    has no figures, and so no row.
+    """
+    found = frame.joined([_with_runs(run, judgements) for run, judgements in runs])
+    return _typed(found, STORED, STORED_VERDICTS)
 
 
 def to_csv(found: pd.DataFrame) -> bytes:
@@ -140,17 +209,8 @@ def parameters(case: str) -> dict[str, str]:
 
 def _merged(run: Run, judgements: Judgements | None) -> pd.DataFrame:
     """The run's blocks, and what is known of the run and of each case beside them."""
-    where, base = run.environment, run.plan.base
-    about: dict[str, Any] = {
-        "run": run.id,
-        "created": run.created,
-        "perfci": run.perfci,
-        "commit": where.commit,
-        "dirty": where.dirty,
-        "base": base.commit if base else None,
-        "device": where.device.key,
-        "timer": where.timer,
-    }
+    where = run.environment
+    about = {**_of_run(run), "timer": where.timer}
     blocks = frame.blocks(run)
     cases = list(zip(blocks["op"], blocks["case"], strict=True))
     about["board"] = [board if isinstance(board, str) else where.device.uuid for board in blocks["board"]]
@@ -158,6 +218,44 @@ def _merged(run: Run, judgements: Judgements | None) -> pd.DataFrame:
     for name, values in _of_cases(run, judgements).items():
         about[name] = [values.get(case) for case in cases]
     return blocks.assign(**about)
+
+
+def _of_run(run: Run) -> dict[str, Any]:
+    where, base = run.environment, run.plan.base
+    return {
+        "run": run.id,
+        "created": run.created,
+        "perfci": run.perfci,
+        "commit": where.commit,
+        "dirty": where.dirty,
+        "base": base.commit if base else None,
+        "device": where.device.key,
+    }
+
+
+def _with_runs(run: Run, judgements: Judgements | None) -> pd.DataFrame:
+    """The run's stored tensors, and what is known of the run and of each beside them."""
+    found = frame.stored(run)
+    about = {**_of_run(run), "board": run.environment.device.uuid}
+    own = [parameters(case) for case in found["case"]]
+    # The tensor has a column of its own.
+    names = [name for name in dict.fromkeys(name for each in own for name in each) if name != TENSOR]
+    about |= {PARAMETER + name: [each.get(name) for each in own] for name in names}
+    if judgements is not None:
+        about |= _judged_stored(list(zip(found["op"], found["case"], strict=True)), judgements)
+    return found.assign(**about)
+
+
+def _judged_stored(cases: Sequence[_Case], judgements: Judgements) -> dict[str, list[object]]:
+    """Those beyond their limits have a verdict of their own; all others are within."""
+    beyond = {op: lowprec.beyond([row for row in judgements.rows if row.op == op]) for op, _ in cases}
+    told = [beyond[op].get(case) for op, case in cases]
+    return {
+        "verdict": [str(Verdict.WRONG if reason else Verdict.PASS) for reason in told],
+        "reason": [reason.kind if reason else None for reason in told],
+        "figure": [reason.facts.get("figure") if reason else None for reason in told],
+        "limit": [reason.facts.get("limit") if reason else None for reason in told],
+    }
 
 
 _Case = tuple[str, str]
@@ -186,13 +284,13 @@ def _judged(judgements: Judgements) -> dict[str, dict[_Case, object]]:
     }
 
 
-def _typed(found: pd.DataFrame) -> pd.DataFrame:
+def _typed(found: pd.DataFrame, columns: Mapping[str, Column], judged: Mapping[str, Column]) -> pd.DataFrame:
     """The columns in order, each of its type."""
-    names = list(COLUMNS)
+    names = list(columns)
     behind = names.index("case") + 1
     extra = [name for name in found.columns if name.startswith(PARAMETER)]
-    verdicts = [name for name in VERDICTS if name in found.columns]
-    types = {name: column.type for name, column in {**COLUMNS, **VERDICTS}.items()}
+    verdicts = [name for name in judged if name in found.columns]
+    types = {name: column.type for name, column in {**columns, **judged}.items()}
     ordered = found[[*names[:behind], *extra, *names[behind:], *verdicts]]
     for name in extra:
         types[name] = _type([value for value in ordered[name] if isinstance(value, str)])

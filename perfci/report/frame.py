@@ -1,4 +1,7 @@
-"""The tables behind the report, and the one home of pandas: one row a block and arm, and what is pooled from them."""
+"""The tables behind the report, and the one home of pandas.
+
+One row a block and arm, and what is pooled from them; one row a tensor that is stored in low precision.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,12 @@ from perfci.model import (
     Block,
     Comparison,
     DeviceState,
+    Extent,
     Judgement,
     Judgements,
     Look,
     Run,
+    StoredTensor,
     Suite,
     Summary,
     is_peer,
@@ -43,6 +48,20 @@ _TIMES = attrgetter(*(f.name for f in fields(Summary)))
 _ARMS = attrgetter(*_ARM)
 _STATE = attrgetter(*(f.name for f in fields(DeviceState)))
 COLUMNS = (*_KEYS, *(f.name for f in fields(Summary)), *_ARM, *(f.name for f in fields(DeviceState)), *_BASE, "board")
+
+_ERRORS = ("p50_abs", "p90_abs", "p99_abs", "max_abs", "mean_abs", "rmse", "mean_rel", "max_rel", "l2")
+_STORED_ERRORS = attrgetter(*_ERRORS)
+_FIGURES = ("clip_ratio", "lost_ratio", "divergence", "groups", "scale_bytes")
+_STORED_FIGURES = attrgetter(*_FIGURES)
+_EXTENTS = ("amax", "scale", "load")
+_CHANNELS = ("channel_axis", "channels", "extreme_channels", "channel_ratio")
+_ACCEPTED = ("accepted_run", "accepted_p99_abs", "accepted_mean_abs", "accepted_clip_ratio")
+STORED_COLUMNS = (
+    *("op", "case", "tensor", "mode", "dtype", "family", "seed", "values", *_ERRORS, *_FIGURES),
+    *(f"{name}_{end}" for name in _EXTENTS for end in ("least", "median", "most")),
+    *_CHANNELS,
+    *_ACCEPTED,
+)
 
 CASE_COLUMNS = (
     "op",
@@ -115,6 +134,14 @@ def blocks(run: Run) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame.from_records(list(_records(run)), columns=list(COLUMNS))
+
+
+def stored(run: Run) -> pd.DataFrame:
+    """One row a tensor that an op stores in low precision, with the columns STORED_COLUMNS; docs/low-precision.md."""
+    import pandas as pd
+
+    records = [_stored(op.op, tensor) for op in run.ops for tensor in op.stored]
+    return pd.DataFrame.from_records(records, columns=list(STORED_COLUMNS))
 
 
 def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -237,6 +264,20 @@ def _records(run: Run) -> Iterator[tuple[Any, ...]]:
 
 def _row(block: Block, timed: ArmBlock) -> tuple[Any, ...]:
     return (block.process, block.index, block.started_s, *_TIMES(timed.time), *_ARMS(timed), *_STATE(block.state))
+
+
+def _stored(op: str, found: StoredTensor) -> tuple[Any, ...]:
+    names = (found.case, found.tensor, found.mode, found.dtype, found.family, found.seed, found.errors.count)
+    channels = found.channels
+    slices = (channels.axis, channels.count, channels.extreme, channels.ratio) if channels else (None,) * len(_CHANNELS)
+    last = found.before[-1] if found.before else None
+    accepted = (last.run, last.p99_abs, last.mean_abs, last.clip_ratio) if last else (None,) * len(_ACCEPTED)
+    extents = (end for name in _EXTENTS for end in _ends(getattr(found, name)))
+    return (op, *names, *_STORED_ERRORS(found.errors), *_STORED_FIGURES(found), *extents, *slices, *accepted)
+
+
+def _ends(found: Extent) -> tuple[float, float, float]:
+    return found.least, found.median, found.most
 
 
 def _change(block: Block, arm: str) -> float:

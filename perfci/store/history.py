@@ -185,8 +185,10 @@ def held(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
 
 def joined(old: HistoryRun, new: HistoryRun) -> HistoryRun:
     """Two lines of one run: what is new counts, and what only the old one has stays."""
-    cases = {**{case.case: case for case in old.cases}, **{case.case: case for case in new.cases}}
-    accuracy = {**{case.case: case for case in old.accuracy}, **{case.case: case for case in new.accuracy}}
+    cases, accuracy, stored = (
+        {case.case: case for case in (*before, *now)}
+        for before, now in ((old.cases, new.cases), (old.accuracy, new.accuracy), (old.stored, new.stored))
+    )
     unsaid = dict.fromkeys((*old.inconclusive, *new.inconclusive))
     return replace(
         new,
@@ -194,6 +196,8 @@ def joined(old: HistoryRun, new: HistoryRun) -> HistoryRun:
         accuracy=tuple(accuracy.values()),
         epoch=_both(old.epoch, new.epoch),
         inconclusive=tuple(case for case in unsaid if case not in cases),
+        boards=new.boards or old.boards,
+        stored=tuple(stored.values()),
     )
 
 

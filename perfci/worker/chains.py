@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from perfci.chains.files import ENDING
+from perfci.chains.records import ListedChain
 from perfci.chains.runs import Setting, check_case
 from perfci.chains.state import names
 from perfci.device import Accelerator
 from perfci.errors import ContractError
 from perfci.spec import Chain, Params, Stage, case_id, matches
 from perfci.worker.load import describe_exception, imported, parameters
-from perfci.worker.protocol import ChainChecked, ChainPlanned, Job, Message, OpDone, Step
+from perfci.worker.protocol import ChainChecked, ChainListed, ChainPlanned, Job, Message, OpDone, OpFiles, Step
 
 Say = Callable[[Message], None]
 
@@ -27,6 +28,16 @@ def load_chain(name: str, folder: Path, shared: Path) -> Chain:
     _check_stages(chain.stages, path.name)
     _check_cases(chain, path.name)
     return chain
+
+
+def listed(files: OpFiles, job: Job) -> ChainListed:
+    """What a chain declares: its stages, and the cases that fit the job's pattern."""
+    try:
+        chain = load_chain(files.op, Path(files.folder), Path(job.shared_folder))
+    except ContractError as error:
+        return ChainListed(ListedChain(files.op, failure=error.reason))
+    stages, cases = (stage.name for stage in chain.stages), map(case_id, _chosen(job, chain))
+    return ChainListed(ListedChain(files.op, tuple(stages), tuple(cases)))
 
 
 def run(job: Job, say: Say, device: Accelerator, chain: Chain) -> None:

@@ -282,6 +282,16 @@ def _tune(job: Job, mouth: Mouth) -> None:
         tuning.run(job, mouth.say, device, loaded)
 
 
+def _list_chains(job: Job, mouth: Mouth) -> None:
+    """Say what each chain declares; no device is opened, and nothing is launched."""
+    from perfci.worker import chains
+
+    for files in job.ops:
+        mouth.say(Step("import", files.op))
+        forget_others(Path(files.folder), Path(job.shared_folder))
+        mouth.say(chains.listed(files, job))
+
+
 def _chain(job: Job, mouth: Mouth) -> None:
     """Check a chain of ops, stage by stage and as a whole."""
     from perfci.worker import chains
@@ -316,6 +326,7 @@ _TASKS = {
     "examine": _examine,
     "static": _static,
     "tune": _tune,
+    "chains": _list_chains,
     "chain": _chain,
     "soak": _soak,
 }

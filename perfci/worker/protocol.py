@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfci.chains.records import ChainCase
+from perfci.chains.records import ChainCase, ListedChain
 from perfci.codec import decode, encode
 from perfci.model import (
     AccuracyCase,
@@ -86,7 +86,7 @@ class Job:
     """Everything that a worker needs to know; the first and only line on its standard input."""
 
     task: str
-    """describe, measure, static, examine, tune, chain or soak"""
+    """describe, measure, static, examine, tune, chains, chain or soak"""
     ops: tuple[OpFiles, ...]
     shared_folder: str
     """the folder of all ops, whose `_*.py` files they share"""
@@ -298,6 +298,13 @@ class Modelled:
 
 
 @dataclass(frozen=True)
+class ChainListed:
+    """What one chain declares, or why that is not known."""
+
+    listed: ListedChain
+
+
+@dataclass(frozen=True)
 class ChainPlanned:
     """A chain is imported."""
 
@@ -364,6 +371,7 @@ Message = (
     | Candidate
     | Modelled
     | Soaked
+    | ChainListed
     | ChainPlanned
     | ChainChecked
     | Apart
@@ -390,6 +398,7 @@ _KINDS: dict[str, type[Any]] = {
         Trying,
         Candidate,
         Modelled,
+        ChainListed,
         ChainPlanned,
         ChainChecked,
         Soaked,
@@ -413,6 +422,8 @@ def ends(job: Job, message: Message) -> bool:
             return True
         case Described(planned):
             return planned.op == job.ops[-1].op
+        case ChainListed(listed):
+            return listed.chain == job.ops[-1].op
         case Compiled(static):
             return static.op == job.ops[-1].op
         case Ready():

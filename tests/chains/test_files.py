@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfci.chains import chain_files, select
+from perfci.chains import chain_files, known_chains, select
 from perfci.errors import UsageError
 
 
@@ -32,5 +32,6 @@ def test_a_name_that_none_has_is_told_with_the_nearest(kernels):
 
 
 def test_a_project_without_chains_says_where_they_belong(tmp_path):
+    assert known_chains(tmp_path) == ()
     with pytest.raises(UsageError, match=r"docs/chains\.md"):
         chain_files(tmp_path)

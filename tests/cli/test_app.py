@@ -71,6 +71,7 @@ def called(monkeypatch):
 
     for code, name in enumerate(["check", "run", "compare", "report", "accept", "list_ops", "show", "doctor"], 40):
         monkeypatch.setattr(answers, name, record(name, code))
+    monkeypatch.setattr(answers, "list_chains", record("list_chains", 49))
     for code, name in enumerate(["static", "selftest", "rebaseline"], 51):
         monkeypatch.setattr(answers, name, record(name, code))
     monkeypatch.setattr(demo, "demo", record("demo", 50))
@@ -204,6 +205,11 @@ def test_a_timer_is_chosen_by_name(called, timer):
             ["list", "--op", "relu", "--case", "c", "--device", "cpu"],
             ("list_ops", (["relu"], "c", "cpu", Path()), {"json": False}),
             45,
+        ),
+        (
+            ["list", "--chains", "--case", "c", "--format", "json"],
+            ("list_chains", ([], "c", "auto", Path()), {"json": True}),
+            49,
         ),
         (
             ["show", "r", "--op", "relu", "--case", "c"],

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from perfci import store
-from perfci.cli.histories import WIDTH, spark
+from perfci.cli.histories import EACH, WIDTH, spark, told_apart
 from perfci.cli.main import run
 from perfci.history import series
-from perfci.model import Reason
+from perfci.model import ErrorStats, Extent, HistoryStored, Reason
 from tests.git_repositories import alone, start
 from tests.history_examples import CASE, OTHER, accepted, figures
 
@@ -226,3 +227,187 @@ def test_the_second_case_of_an_op_may_begin_later(root, ask):
     _, out, _ = ask("--format", "json")
 
     assert [len(case["points"]) for case in json.loads(out)[0]["cases"]] == [2, 1]
+
+
+# --- what is stored in low precision ----------------------------------------------------------------------------------
+
+WAYS = [
+    f"stored={tensor},m=8,scaling={mode},dtype=float8_e4m3fn" for mode in ("tensor", "row", "group") for tensor in "ab"
+]
+
+
+def tensor(case, p99=0.02, **fields):
+    ends = Extent(0.5, 1.0, 2.0)
+    return HistoryStored(case, ErrorStats(64, p99_abs=p99, mean_rel=0.025), amax=ends, scale=ends, **fields)
+
+
+def storing(number, *stored, **fields):
+    return dataclasses.replace(accepted(number, **fields), stored=stored)
+
+
+@pytest.fixture
+def crept(root):
+    """Three runs of an op that stores six tensors, of which one grows and clips more and more."""
+    first, *others = WAYS
+    for number in range(3):
+        grown = tensor(first, 0.02 + 0.001 * number, clip_ratio=0.0015 * number, divergence=0.012 * number)
+        keep(root, storing(number, grown, *map(tensor, others), driver="590" if number else "580.1"), op="fp8")
+    return root
+
+
+def lines(text):
+    return [one(line) for line in text.splitlines()]
+
+
+def test_many_stored_tensors_have_a_line_each_below_the_cases(crept, ask):
+    code, out, _ = ask()
+
+    told = lines(out)
+    at = told.index("Stored in low precision, m=8,dtype=float8_e4m3fn:")
+    assert code == 0
+    assert at > told.index("2026-01-03 aaaaaaaaaa 10.0 us 2.0 % +0.0 % +0.0 % 1.49x GPU-1")
+    assert told[at + 1] == "tensor runs p99 abs clipped divergence change first last runs"
+    assert told[at + 2] == "a,scaling=tensor 3 0.0220 0.30 % 0.0240 +4.8 % +10.0 % ▁|▅█"
+    assert told[at + 3] == "b,scaling=tensor 3 0.0200 0 % 0 +0.0 % +0.0 % ▁|▁▁"
+    assert len(told) == at + 2 + len(WAYS) + 1
+    assert told[-1].startswith("Every run of these: --case 'stored=*'")
+
+
+def test_stored_tensors_are_chosen_and_shown_run_by_run_as_cases_are(crept, ask):
+    code, out, _ = ask("--case", "stored=a,scaling=tensor,*")
+
+    told = lines(out)
+    assert code == 0
+    assert WAYS[0] in told
+    assert "date commit p99 abs mean rel clipped divergence change since first board" in told
+    assert told[-4:] == [
+        "2026-01-01 aaaaaaaaaa 0.0200 2.5 % 0 % 0 - - GPU-1",
+        "environment: device.driver 580.1 -> 590",
+        "2026-01-02 aaaaaaaaaa 0.0210 2.5 % 0.15 % 0.0120 +5.0 % +5.0 % GPU-1",
+        "2026-01-03 aaaaaaaaaa 0.0220 2.5 % 0.30 % 0.0240 +4.8 % +10.0 % GPU-1",
+    ]
+    assert "10.0 us" not in out
+    assert ask("--case", "stored=*")[1].count("date ") == len(WAYS)
+
+
+def test_the_newest_runs_of_a_stored_tensor_alone_can_be_asked_for(crept, ask):
+    _, out, _ = ask("--case", "stored=b,scaling=row,*", "--last", "1")
+
+    assert "... 2 earlier runs: --last 3" in one(out)
+    assert out.count("2026-01-0") == 3, "those of the head, and one run"
+
+
+def test_a_pattern_of_times_shows_no_stored_tensor(crept, ask):
+    assert "stored" not in ask("--case", CASE)[1].lower()
+
+
+def test_few_stored_tensors_are_shown_run_by_run(root, ask):
+    keep(root, storing(0, *map(tensor, WAYS[:EACH])))
+
+    assert ask()[1].count("p99 abs") == EACH
+
+
+def test_a_stored_tensor_that_no_history_has_is_named(crept, ask):
+    code, _, err = ask("--case", "stored=c,*")
+
+    assert code == 1
+    assert "No case of fp8 fits --case 'stored=c,*'" in err
+
+
+def test_an_op_that_stores_nothing_says_nothing_of_it(nights, ask):
+    assert "low precision" not in ask()[1]
+    assert json.loads(ask("--format", "json")[1])[0]["stored"] == []
+    assert ask("--case", "stored=*")[0] == 1
+
+
+def test_an_op_of_which_stored_tensors_alone_were_kept_is_shown(root, ask):
+    keep(root, dataclasses.replace(storing(0, *map(tensor, WAYS)), cases=()))
+
+    code, out, _ = ask()
+
+    assert code == 0
+    assert len([line for line in lines(out) if " 1 0.0200 0 % 0 - - " in line]) == len(WAYS)
+
+
+def test_programs_get_every_point_of_what_is_stored(crept, ask):
+    (answer,) = json.loads(ask("--format", "json", "--last", "2")[1])
+
+    assert [case["case"] for case in answer["stored"]] == WAYS
+    before, newest = answer["stored"][0]["points"]
+    assert newest["errors"]["p99_abs"] == 0.022
+    assert (newest["clip_ratio"], newest["divergence"], newest["extreme"]) == (0.003, 0.024, 0)
+    assert newest["amax"] == newest["scale"] == {"least": 0.5, "median": 1.0, "most": 2.0}
+    assert newest["since_first"] == pytest.approx(0.1)
+    assert before["moved"] == [{"field": "device.driver", "before": "580.1", "after": "590"}]
+    (chosen,) = json.loads(ask("--format", "json", "--case", "stored=a,scaling=row,*")[1])
+    assert (chosen["cases"], [case["case"] for case in chosen["stored"]]) == ([], [WAYS[2]])
+
+
+def test_p99_is_drawn_where_stored_tensors_alone_are_chosen(crept, ask, tmp_path, monkeypatch):
+    from perfci.report import figures
+
+    drawn = []
+    monkeypatch.setattr(figures, "save", lambda sheet, path: drawn.append(sheet))
+    for arguments in (("--case", "stored=*"), ("--case", "stored=a,*", "--last", "2"), ()):
+        assert ask("--plot", str(tmp_path / "trend.png"), *arguments)[0] == 0
+
+    every, few, times = drawn
+    assert len(every.panels) == len(WAYS)
+    assert every.panels[0].points("p99")[0].ys == (0.02, 0.021, 0.022)
+    assert few.panels[0].points("p99")[0].ys == (0.021, 0.022)
+    assert not times.panels[0].points("p99")
+    assert ask("--case", "stored=*", "--plot", str(tmp_path / "trend.gif"))[0] == 1
+
+
+def test_the_stored_tensors_that_moved_most_are_drawn_where_there_are_many(root, ask, tmp_path, monkeypatch):
+    from perfci.report import figures
+
+    many = [f"stored=a,m={number}" for number in range(12)]
+    for number in range(2):
+        keep(root, storing(number, *(tensor(case, 0.01 + number * 0.001 * at) for at, case in enumerate(many))))
+    drawn = []
+    monkeypatch.setattr(figures, "save", lambda sheet, path: drawn.append(sheet))
+
+    assert ask("--case", "stored=*", "--plot", str(tmp_path / "trend.png"))[0] == 0
+    assert [panel.name for panel in drawn[0].panels] == many[4:]
+
+
+def test_a_long_history_of_what_is_stored_stays_within_a_hundred_columns(root, ask):
+    ways = [f"stored=a{'b' * 60},m={number},scaling=tensor" for number in range(EACH + 1)]
+    for number in range(25):
+        driver = str(number // 2)
+        keep(root, storing(number, *(tensor(way, 1e-7 * (1 + number), clip_ratio=1e-5) for way in ways), driver=driver))
+
+    for arguments in ((), ("--case", "stored=*")):
+        assert max(map(len, ask(*arguments)[1].splitlines())) <= WIDTH
+
+
+def test_errors_of_nothing_have_a_flat_picture(root, ask):
+    for number in range(2):
+        keep(root, storing(number, *(tensor(way, 0.0) for way in WAYS)))
+
+    assert len([line for line in lines(ask()[1]) if line.endswith("2 0 0 % 0 - - ▁▁")]) == len(WAYS)
+
+
+def test_the_names_of_stored_tensors_reach_no_terminal_as_they_are(root, ask):
+    keep(root, storing(0, *(tensor(f"stored=\x1b[31m{way}") for way in WAYS)))
+
+    for arguments in ((), ("--case", "*"), ("--format", "json")):
+        assert "\x1b" not in ask(*arguments)[1]
+
+
+def test_long_ids_of_cases_lose_what_all_of_them_share(root, ask):
+    cases = [f"rows={number},cols=1024,dtype=float16,layout=contiguous" for number in range(EACH + 1)]
+    keep(root, accepted(0, *map(figures, cases)))
+
+    told = lines(ask()[1])
+
+    assert "All of them: cols=1024,dtype=float16,layout=contiguous" in told
+    assert any(line.startswith("rows=3 1 10.0 us") for line in told)
+
+
+def test_ids_that_share_nothing_or_stand_alone_stay_whole():
+    assert told_apart(["m=1,n=2"]) == ("", ["m=1,n=2"])
+    assert told_apart(["m=1,n=2", "n=3,m=4"]) == ("", ["m=1,n=2", "n=3,m=4"])
+    assert told_apart(["m=1", "m=1,n=2"]) == ("m=1", ["m=1", "n=2"])
+    assert told_apart(["x,m=1", "x,m=1,n=2"], 1) == ("m=1", ["x", "x,n=2"])

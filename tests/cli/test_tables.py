@@ -8,6 +8,7 @@ from rich.console import Console
 
 from perfci import wording
 from perfci.accept import Acceptance
+from perfci.chains import ListedChain
 from perfci.cli import details, tables
 from perfci.doctor import Finding, Level
 from perfci.model import Judgements, OpRun, Plan, PlannedOp, Suggestion, Suite, Verdict
@@ -330,6 +331,38 @@ def test_list_names_every_case_and_what_is_broken(examples):
         "bias_relu  cannot run",
         "  It raised ImportError: no torch",
     ]
+
+
+def test_list_names_the_cases_of_what_is_stored_in_low_precision():
+    ops = (
+        PlannedOp("fp8_matmul", ("m=8",), ("m=4096",), stored=("stored=*,scaling=row", "stored=*,scaling=tensor")),
+        PlannedOp("fp8_attention", ("m=8",), stored=("stored=*,m=8",)),
+    )
+
+    assert printed(tables.ops(Plan(ops, 1, 1.0, "cuda"))).splitlines() == [
+        "fp8_matmul  1 performance case, 1 accuracy case, 2 stored cases",
+        "  m=4096",
+        "  stored=*,scaling=row",
+        "  stored=*,scaling=tensor",
+        "fp8_attention  0 performance cases, 1 accuracy case, 1 stored case",
+        "  stored=*,m=8",
+    ]
+
+
+def test_list_names_chains_with_their_stages_and_what_is_broken(examples):
+    broken = ListedChain("torn", failure=examples.reason("example_raised", error="ImportError", message="no torch"))
+
+    assert printed(tables.chains((ListedChain("echo", ("loud", "quiet"), ("rows=4",)), broken))).splitlines() == [
+        "echo  2 stages, 1 case",
+        "  loud -> quiet",
+        "  rows=4",
+        "torn  cannot run",
+        "  It raised ImportError: no torch",
+    ]
+    assert printed(tables.chains((ListedChain("one", ("only\x1b[31m",), ("a", "b")),))).splitlines() == [
+        "one  1 stage, 2 cases", "  only", "  a", "  b",
+    ]  # fmt: skip
+    assert printed(tables.chains(())) == "There are no chains of ops here.\n"
 
 
 def test_a_long_case_id_goes_on_below_after_a_comma(examples):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -204,3 +206,82 @@ def test_the_projects_own_chains_are_right_in_tritons_interpreter(tmp_path, caps
             [case for case in told if "bfloat16" not in case][:2], "PASS"
         )
         assert sum("bfloat16" in case for case in told) * 3 == len(told)
+
+
+@pytest.fixture
+def demo(tmp_path, capsys):
+    """Lists what the demo's project has, one more chain with it."""
+    root = tmp_path / "demo"
+    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
+        shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    folder = root / "kernels" / "_chains"
+    folder.mkdir()
+    text = CHAIN.replace("BREAKS", "pass").replace("from shout.shout_triton import shout", "shout = lambda x: x * 3")
+    (folder / "echo_chain.py").write_text(text)
+
+    def listed(*arguments):
+        capsys.readouterr()
+        code = run(["list", "--device", "fake", "--project", str(root), *arguments])
+        seen = capsys.readouterr()
+        return code, seen.out, " ".join(seen.err.split())
+
+    return listed, folder
+
+
+def test_list_names_the_chains_below_all_ops(demo):
+    listed, _ = demo
+
+    code, out, _ = listed()
+    ops, _, chains = out.partition("\nChains of ops, with their stages by perfci list --chains: ")
+    assert code == 0
+    assert "scale  2 performance cases" in ops
+    assert chains == "echo\n"
+    assert listed("--chains")[1].splitlines() == [
+        "echo  3 stages, 3 cases", "  loud -> quiet -> again", "  rows=4", "  rows=8", "  rows=16",
+    ]  # fmt: skip
+
+
+def test_list_of_one_op_or_for_programs_names_ops_alone(demo):
+    listed, _ = demo
+
+    assert "echo" not in listed("--op", "scale")[1]
+    found = json.loads(listed("--format", "json")[1])
+    assert {op["op"] for op in found} >= {"relu", "scale"}
+    assert {op["stored"] == [] for op in found} == {True}
+
+
+def test_chains_can_be_listed_alone_and_by_case(demo):
+    listed, _ = demo
+
+    code, out, _ = listed("--chains", "--case", "rows=8", "--format", "json")
+    assert code == 0
+    assert json.loads(out) == [
+        {"chain": "echo", "stages": ["loud", "quiet", "again"], "cases": ["rows=8"], "failure": None}
+    ]
+
+
+def test_a_broken_chain_is_listed_with_why_and_fails_the_command(demo):
+    listed, folder = demo
+    (folder / "broken_chain.py").write_text("import no_such_module\n")
+    (folder / "deadly_chain.py").write_text("import os\nos.abort()\n")
+
+    code, out, _ = listed("--chains")
+
+    assert code == 1
+    assert out.startswith("broken  cannot run\n")
+    assert "broken_chain.py does not import" in out
+    assert "SIGABRT" in out
+    assert "echo  3 stages, 3 cases" in out
+
+
+def test_what_cannot_be_listed_says_why(demo):
+    listed, folder = demo
+
+    assert "leave --op relu out" in listed("--chains", "--op", "relu")[2]
+    assert listed("--chains", "--op", "relu")[0] == 1
+    code, _, err = listed("--chains", "--case", "rows=7")
+    assert (code, "No case of echo fits --case 'rows=7'" in err) == (1, True)
+    (folder / "echo_chain.py").unlink()
+    assert listed("--chains")[:2] == (0, "There are no chains of ops here.\n")
+    assert listed("--chains", "--format", "json")[:2] == (0, "[]\n")
+    assert listed("--chains", "--case", "rows=7")[0] == 0

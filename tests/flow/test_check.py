@@ -186,3 +186,4 @@ def test_list_names_every_op_and_case(project, monkeypatch):
     assert answer.code == 0
     assert all(op in answer.out for op in ("relu", "row_sum", "scale"))
     assert "rows=512,cols=1024,dtype=float32" in answer.out
+    assert "hain" not in answer.out

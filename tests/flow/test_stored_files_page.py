@@ -14,6 +14,7 @@ import pytest
 import perfci
 from perfci.cli.main import run
 from perfci.model import FORMAT
+from perfci.report import export
 from perfci.store.schemas import SCHEMAS, UNITS
 from tests.closed_schemas import faults
 from tests.field_tables import columns, fields
@@ -36,6 +37,7 @@ TABLES = {
     "plan": lambda: fields("run.schema.json", "plan.schema.json").removeprefix(fields("run.schema.json")).strip(),
     "answer": lambda: fields("answer.schema.json"),
     "columns": columns,
+    "stored columns": lambda: columns(export.STORED, export.STORED_VERDICTS),
 }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from perfci.history import environment_steps, series
+from perfci.history import environment_steps, series, stored_series
+from perfci.model import ErrorStats, HistoryStored
 from tests.history_examples import CASE, OTHER, accepted, figures
 
 
@@ -58,3 +60,43 @@ def test_the_steps_of_a_whole_history_are_told_by_run():
     found = environment_steps([accepted(0), accepted(1, torch="2.13.0"), accepted(2, torch="2.13.0")])
 
     assert {run: [each.field for each in fields] for run, fields in found.items()} == {"run1": ["packages.torch"]}
+
+
+def storing(number, *stored, **surroundings):
+    """An accepted run with (case, p99) of tensors that the op stores."""
+    tensors = tuple(HistoryStored(case, ErrorStats(8, p99_abs=p99)) for case, p99 in stored)
+    return replace(accepted(number, **surroundings), stored=tensors)
+
+
+def test_stored_tensors_have_series_of_their_own_with_changes_of_p99():
+    runs = [storing(0, ("stored=a", 0.02), ("stored=b", 0.01)), storing(1, ("stored=a", 0.022)), accepted(2)]
+    first, second = stored_series([*runs, storing(3, ("stored=a", 0.025))])
+
+    assert [(one.case, len(one.points)) for one in (first, second)] == [("stored=a", 3), ("stored=b", 1)]
+    assert [point.since_last for point in first.points] == [None, pytest.approx(0.1), pytest.approx(0.025 / 0.022 - 1)]
+    assert first.points[-1].since_first == pytest.approx(0.25)
+    assert first.points[-1].figures.errors.p99_abs == 0.025
+
+
+def test_a_stored_tensor_is_held_against_runs_of_any_timer_and_driver():
+    (one,) = stored_series([storing(0, ("stored=a", 0.02)), storing(1, ("stored=a", 0.03), timer="event", driver="9")])
+
+    assert one.points[-1].since_last == pytest.approx(0.5)
+    assert {each.field for each in one.points[-1].steps} >= {"device.driver"}
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 0.02), (None, 0.02), (0.02, None)])
+def test_there_is_no_change_from_an_error_of_nothing_or_an_unknown_one(before, after):
+    (one,) = stored_series([storing(0, ("stored=a", before)), storing(1, ("stored=a", after))])
+
+    assert (one.points[-1].since_last, one.points[-1].since_first) == (None, None)
+
+
+def test_an_accepted_loss_of_speed_begins_no_epoch_of_what_is_stored():
+    (one,) = stored_series([storing(0, ("stored=a", 0.02), why="float32 sums")])
+
+    assert one.points[0].why is None
+
+
+def test_runs_that_store_nothing_have_no_series_of_it():
+    assert stored_series([accepted(0), accepted(1)]) == ()

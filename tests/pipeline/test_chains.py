@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from perfci.chains import ChainCase
+from perfci.chains import ChainCase, ListedChain
 from perfci.errors import PerfciError, UsageError
 from perfci.model import Device, Reason
 from perfci.pipeline import chains
-from perfci.pipeline.chains import Wishes, check_chains
+from perfci.pipeline.chains import Wishes, check_chains, list_chains
 from perfci.pipeline.describe import Found
 from perfci.settings import load
-from perfci.worker.protocol import ChainChecked, ChainPlanned, OpDone, Ready, Step
+from perfci.worker.protocol import ChainChecked, ChainListed, ChainPlanned, OpDone, Ready, Step, ends
 
 CASES = ("rows=1", "rows=2", "rows=3")
 FAKE = Device("fake", "Fake One", "fake-one")
@@ -138,3 +138,47 @@ def test_who_watches_hears_of_the_chain_and_its_case(settings, jobs):
 
     check_chains(settings, Wishes("echo", device="fake", seed=7), heard.append)
     assert [(m.stage, m.op, m.case) for m in heard if isinstance(m, Step)] == [("chain", "echo", "rows=1")]
+
+
+def listing(name, *cases):
+    return [Step("import", name), ChainListed(ListedChain(name, ("loud",), cases))]
+
+
+def test_all_chains_are_listed_by_one_worker_that_opens_no_device(settings, jobs):
+    jobs.said = [([*listing("echo", "rows=1"), *listing("other", "rows=2")], None)]
+    heard = []
+
+    found = list_chains(settings, "rows=*", "fake", heard.append)
+
+    assert [(each.chain, each.cases) for each in found] == [("echo", ("rows=1",)), ("other", ("rows=2",))]
+    (job,) = jobs
+    assert (job.task, [each.op for each in job.ops], job.pattern) == ("chains", ["echo", "other"], "rows=*")
+    assert [ends(job, message) for message in heard] == [False, False, False, True]
+
+
+def test_a_chain_that_kills_the_worker_is_named_and_the_others_are_listed(settings, jobs):
+    jobs.said = [([Step("import", "echo")], CRASH), (listing("other", "rows=2"), None)]
+
+    first, second = list_chains(settings, None, "fake", lambda _: None)
+
+    assert (first.chain, first.failure) == ("echo", CRASH)
+    assert second.cases == ("rows=2",)
+
+
+def test_a_worker_that_dies_before_any_chain_costs_no_more_than_one_of_them(settings, jobs):
+    forged = ChainListed(ListedChain("nobody", (), ("rows=1",)))
+    jobs.said = [([forged], CRASH), ([*listing("other", "rows=2")], None)]
+
+    found = list_chains(settings, None, "fake", lambda _: None)
+
+    assert [(each.chain, each.failure) for each in found] == [("echo", CRASH), ("other", None)]
+
+
+def test_chains_without_a_case_that_fits_are_left_out_and_none_are_listed_where_there_are_none(settings, jobs):
+    jobs.said = [([*listing("echo"), *listing("other", "rows=2")], None)]
+
+    assert [each.chain for each in list_chains(settings, "rows=2", "fake", lambda _: None)] == ["other"]
+    for path in (settings.kernels / "_chains").iterdir():
+        path.unlink()
+    assert list_chains(settings, None, "fake", lambda _: None) == ()
+    assert len(jobs) == 1

@@ -6,8 +6,9 @@ from dataclasses import fields, replace
 import pytest
 
 from perfci.errors import MissingPackageError
-from perfci.model import Block, DeviceState, Summary
-from perfci.report import export
+from perfci.model import Block, DeviceState, OpRun, Summary
+from perfci.report import export, frame
+from tests.storage_examples import clipped, sound
 
 
 def with_case(run, case: str, **changes):
@@ -233,3 +234,94 @@ def test_parquet_holds_the_table_with_its_types(examples):
     assert list(back["median_us"]) == list(found["median_us"])
     assert list(back["process"]) == list(found["process"])
     assert "=cmd=1,rows=3" in set(back["case"]), "texts are as they are"
+
+
+# --- what is stored in low precision ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def storing(examples):
+    """A run of an op that stores tensors, two of them beyond their limits, with its judgements."""
+    op = replace(clipped("quantised"), accuracy=(examples.accuracy_case("rows=1,dtype=float32"),))
+    return examples.judged(examples.run((op,)))
+
+
+def test_a_row_is_a_stored_tensor_with_every_column_in_order_and_of_its_type(storing):
+    run, _ = storing
+
+    found = export.stored([(run, None)])
+
+    own = [name for name in found.columns if name.startswith(export.PARAMETER)]
+    assert own == ["param.scaling", "param.dtype"]
+    assert [name for name in found.columns if name not in own] == list(export.STORED)
+    assert list(found.columns)[list(found.columns).index("case") + 1 :][:2] == own
+    assert {name: str(found[name].dtype) for name in export.STORED} == {
+        name: column.type for name, column in export.STORED.items()
+    }
+    assert list(found["case"]) == [each.case for each in run.ops[0].stored]
+    assert set(found["run"]) == {run.id}
+    assert set(found["commit"]) == {run.environment.commit}
+    assert set(found["board"]) == {run.environment.device.uuid}
+
+
+def test_all_that_the_frame_has_of_a_stored_tensor_has_a_column():
+    assert set(frame.STORED_COLUMNS) < export.STORED.keys()
+
+
+def test_a_stored_tensor_has_the_verdict_that_its_figures_got(storing):
+    run, judgements = storing
+    beyond = {row.case: row for row in judgements.rows if row.case and row.case.startswith("stored=")}
+
+    found = export.stored([(run, judgements)])
+
+    assert list(found.columns)[-4:] == list(export.STORED_VERDICTS)
+    wrong = found[found["verdict"] == "WRONG"].set_index("case")
+    assert set(wrong.index) == beyond.keys() != set()
+    for case, row in beyond.items():
+        facts = row.reasons[0].facts
+        told = tuple(wrong.loc[case, ["reason", "figure", "limit"]])
+        assert told == (row.reasons[0].kind, facts["figure"], facts["limit"])
+    others = found[found["verdict"] != "WRONG"]
+    assert set(others["verdict"]) == {"PASS"}
+    assert others[["reason", "figure", "limit"]].isna().all().all()
+
+
+def test_stored_tensors_of_several_runs_stand_one_behind_the_other(examples, storing):
+    other = examples.run((OpRun("other", stored=sound()[:3]),), id="other")
+
+    found = export.stored([storing, (examples.small()[0], None), (other, None)])
+
+    assert list(found["run"].unique()) == [storing[0].id, "other"]
+    assert len(found) == len(storing[0].ops[0].stored) + 3
+    assert found[found["run"] == "other"]["verdict"].isna().all()
+    assert found[found["run"] == "other"]["accepted_p99_abs"].isna().all()
+
+
+def test_a_run_that_stores_nothing_gives_the_columns_and_no_rows(examples):
+    found = export.stored([examples.small()])
+
+    assert list(found.columns) == [*export.STORED, *export.STORED_VERDICTS]
+    assert found.empty
+    assert read(found) == []
+
+
+def test_stored_tensors_go_into_csv_with_hostile_names_disarmed(examples):
+    tensor = replace(sound()[0], case="stored==cmd,m=1", tensor="=cmd\r")
+
+    (row,) = read(export.stored([(examples.run((OpRun("op", stored=(tensor,)),)), None)]))
+
+    assert row["tensor"] == "'=cmd\\r"
+    assert float(row["p99_abs"]) == tensor.errors.p99_abs
+    assert row["param.m"] == "1"
+    assert row["accepted_run"] == ""
+
+
+def test_parquet_holds_stored_tensors_with_their_types(storing):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    found = export.stored([storing])
+
+    back = pd.read_parquet(io.BytesIO(export.to_parquet(found)), dtype_backend="numpy_nullable")
+    assert list(back.columns) == list(found.columns)
+    assert list(back["clip_ratio"]) == list(found["clip_ratio"])

@@ -1,11 +1,14 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from perfci.model import OpRun
 from perfci.report import frame
 from perfci.store import LaunchRow
+from tests.storage_examples import clipped, one, sound
 
 
 def test_the_frame_has_a_row_a_block_and_arm(examples):
@@ -161,3 +164,39 @@ def test_the_largest_of_integers_beside_missing_ones_is_no_number_beyond_64_bits
 
     assert held.dtype == pd.Int64Dtype()
     assert [None if pd.isna(value) else int(value) for value in held] == [2**63 - 1, None, -7]
+
+
+def test_the_frame_of_stored_tensors_has_a_row_each_with_its_figures(examples):
+    op = clipped()
+    table = frame.stored(examples.run((op,)))
+
+    assert tuple(table.columns) == frame.STORED_COLUMNS
+    assert list(table["case"]) == [each.case for each in op.stored]
+    first, row = op.stored[0], table.iloc[0]
+    assert (row["op"], row["tensor"], row["mode"], row["dtype"]) == ("quantised", "a", "tensor", "float8_e4m3fn")
+    assert (row["p99_abs"], row["mean_rel"]) == (first.errors.p99_abs, first.errors.mean_rel)
+    assert (row["clip_ratio"], row["lost_ratio"], row["divergence"]) == (
+        first.clip_ratio, first.lost_ratio, first.divergence,
+    )  # fmt: skip
+    assert (row["values"], row["groups"], row["scale_bytes"]) == (first.errors.count, 1, first.scale_bytes)
+    assert [row[f"load_{end}"] for end in ("least", "median", "most")] == [first.load.least] * 3
+    assert row["load_most"] > 1, "what is clipped"
+    assert (row["channels"], row["extreme_channels"]) == (first.channels.count, 0)
+    assert (row["accepted_run"], row["accepted_p99_abs"]) == ("run11", first.before[-1].p99_abs)
+
+
+def test_what_a_stored_tensor_lacks_is_missing_in_its_row(examples):
+    short = one(np.linspace(0.1, 1.0, 7)[None])
+    table = frame.stored(examples.run((OpRun("few", stored=(short,)), OpRun("none"))))
+
+    (row,) = table.to_dict("records")
+    assert short.channels is None
+    assert [row[name] for name in ("channel_axis", "channels", "accepted_run", "accepted_clip_ratio")] == [None] * 4
+
+
+def test_the_frame_of_a_run_that_stores_nothing_has_the_same_columns(examples):
+    table = frame.stored(examples.small()[0])
+
+    assert tuple(table.columns) == frame.STORED_COLUMNS
+    assert table.empty
+    assert len(frame.stored(examples.run((OpRun("op", stored=sound()),)))) == len(sound())

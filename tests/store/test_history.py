@@ -14,7 +14,7 @@ import pytest
 
 from perfci import locks, store
 from perfci.errors import StoredFileError
-from perfci.model import Epoch, ErrorStats, HistoryAccuracy
+from perfci.model import BoardCounts, Epoch, ErrorStats, HistoryAccuracy, HistoryStored
 from perfci.store import layout
 from perfci.store.history import KEPT, held
 from perfci.wording import sentence
@@ -140,6 +140,22 @@ def test_what_is_accepted_later_of_a_run_joins_its_line(path):
     assert [case.case for case in found.cases] == [CASE, OTHER]
     assert found.epoch == Epoch("float32 sums", (OTHER,))
     assert found.accuracy == accuracy
+
+
+def test_what_a_run_stores_in_low_precision_stays_when_a_case_is_accepted_later(path):
+    first, second = (HistoryStored(f"stored={name},n=4", ErrorStats(4, p99_abs=0.01), 0.0) for name in "ab")
+    boards = (BoardCounts("GPU-1", judged=2),)
+    store.append_history(
+        path.parent.parent, KEY, OP, dataclasses.replace(accepted(6), stored=(first, second), boards=boards)
+    )
+    changed = dataclasses.replace(second, clip_ratio=0.5)
+
+    store.append_history(
+        path.parent.parent, KEY, OP, dataclasses.replace(accepted(6, figures(OTHER)), stored=(changed,))
+    )
+
+    assert read(path).runs[-1].stored == (first, changed)
+    assert read(path).runs[-1].boards == boards
 
 
 def test_a_case_that_is_accepted_later_is_inconclusive_no_more(path):

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
+from perfci.chains import ListedChain
 from perfci.device import open_device
 from perfci.errors import ContractError
 from perfci.wording import sentence
-from perfci.worker.chains import load_chain, run
+from perfci.worker.chains import listed, load_chain, run
 from perfci.worker.protocol import ChainChecked, ChainPlanned, Job, OpDone, OpFiles, Step
 
 FILE = """
@@ -138,3 +139,24 @@ def test_a_case_that_costs_the_device_ends_the_worker(load, monkeypatch):
     (case,) = [m.case for m in messages if isinstance(m, ChainChecked)]
     assert (case.case, case.lost, case.verdict, case.stages) == ("rows=4", True, "ERROR", ())
     assert messages[-1] == OpDone()
+
+
+def told(tmp_path, **fields):
+    folder = tmp_path / "kernels" / "_chains"
+    files = OpFiles("halves", str(folder))
+    return listed(files, Job("chains", (files,), str(folder.parent), "fake", 7, **fields)).listed
+
+
+def test_a_chain_is_listed_with_its_stages_and_the_cases_that_fit(load, tmp_path):
+    load("cases=perfci", "accelerator_cases=perfci.grid(rows=[99]), cases=perfci")
+
+    assert told(tmp_path) == ListedChain("halves", ("double", "half"), ("rows=4", "rows=8", "rows=99"))
+    assert told(tmp_path, pattern="rows=8").cases == ("rows=8",)
+
+
+def test_a_broken_chain_is_listed_with_what_is_wrong(load, tmp_path):
+    with pytest.raises(ContractError):
+        load("import numpy", "import no_such_thing")
+
+    assert told(tmp_path).failure.kind == "import_failed"
+    assert told(tmp_path).stages == ()

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from perfci.chains import ChainCase, Error, StageResult
+from perfci.chains import ChainCase, Error, ListedChain, StageResult
 from perfci.codec import decode, encode
 from perfci.model import (
     AccuracyCase,
@@ -29,6 +29,7 @@ from perfci.worker.protocol import (
     Apart,
     BaseFiles,
     ChainChecked,
+    ChainListed,
     ChainPlanned,
     Checked,
     Compiled,
@@ -71,6 +72,7 @@ MESSAGES = [
     OpDone(REASON, (REASON,), "abc", 1.0, 2.0, 0.7, Limits(4000.0, {"float16": 700.0})),
     OpDone(),
     Compiled(StaticOp("relu", "sm_90", failure=REASON)),
+    ChainListed(ListedChain("echo", ("loud",), ("rows=1",), REASON)),
     ChainPlanned(("rows=1", "rows=2")),
     ChainChecked(ChainCase("rows=1", 7, (StageResult("norm", Error(1e-3, 0.5), growth=2.5),), failures=(REASON,))),
     Apart(REASON),

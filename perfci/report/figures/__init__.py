@@ -27,13 +27,14 @@ from perfci.report.figures.roofline import roofline
 from perfci.report.figures.sizes import sizes
 from perfci.report.figures.style import LABEL
 from perfci.report.figures.trails import Strip, trails
-from perfci.report.figures.trends import Trend, trends
+from perfci.report.figures.trends import StoredTrend, Trend, stored_trends, trends
 
 __all__ = [
     "LABEL",
     "Bar",
     "Distribution",
     "Duel",
+    "StoredTrend",
     "Strip",
     "Trace",
     "Trend",
@@ -47,6 +48,7 @@ __all__ = [
     "sizes",
     "speedup",
     "storage_trends",
+    "stored_trends",
     "style",
     "traces",
     "trails",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfci.history import Point, Series
+from perfci.history import Point, Series, StoredPoint, StoredSeries
 from perfci.model import Difference, Gate
 from perfci.report.figures import fonts
 from perfci.report.figures.sheet import Axis, Line, Mark, Note, Panel, Points, Sheet, boxes, linear, spread, with_title
@@ -36,6 +36,18 @@ class Trend:
     series: Series
 
 
+@dataclass(frozen=True)
+class StoredTrend:
+    """A tensor stored in low precision, of a picture."""
+
+    label: str
+    series: StoredSeries
+
+
+_Trends = Sequence[Trend | StoredTrend]
+_Points = Sequence[Point | StoredPoint]
+
+
 def trends(cases: Sequence[Trend], title: str) -> Sheet:
     """A panel a case: medians of the kernel with their quartiles over the runs, and the reference's faintly scaled.
 
@@ -52,14 +64,41 @@ def trends(cases: Sequence[Trend], title: str) -> Sheet:
     return Sheet(title, height, tuple(panels), tuple(_legend(cases)))
 
 
-def _runs(cases: Sequence[Trend]) -> dict[str, int]:
+def stored_trends(cases: Sequence[StoredTrend], title: str) -> Sheet:
+    """A panel a tensor: the 99th percentile of its absolute error over the runs, as `trends` has times."""
+    runs = _runs(cases)
+    x = _axis(runs, cases)
+    height, grid = boxes(len(cases), 1, _HEIGHT)
+    panels = [
+        _stored_panel(case, row[0], x, runs, labels=index == len(cases) - 1)
+        for index, (row, case) in enumerate(zip(grid, cases, strict=True))
+    ]
+    return Sheet(title, height, tuple(panels), tuple(_stored_legend(cases)))
+
+
+def _stored_panel(
+    case: StoredTrend, box: tuple[float, float, float, float], x: Axis, runs: dict[str, int], *, labels: bool
+) -> Panel:
+    points = case.series.points
+    at = tuple(float(runs[point.run.run]) for point in points)
+    errors = tuple(point.figures.errors.p99_abs or 0.0 for point in points)
+    y = linear(*spread(errors, share=0.25, least=LEAST_SPAN), "p99 abs", most=4, shown=lambda value: f"{value:.4g}")
+    marks: list[Mark] = [
+        *_steps(points, at, y),
+        Line(at, errors, colour_of("kernel"), 0.7, order=3),
+        Points(at, errors, colour_of("kernel"), MARKERS["kernel"], order=4, name="p99"),
+    ]
+    return with_title(Panel(box, x, y, tuple(marks), case.label, x_labels=labels), case.label)
+
+
+def _runs(cases: _Trends) -> dict[str, int]:
     """Id of each run -> its place, by the longest case first, whose order is the file's."""
     ordered = sorted(cases, key=lambda case: -len(case.series.points))
     ids = dict.fromkeys(point.run.run for case in ordered for point in case.series.points)
     return {name: place for place, name in enumerate(ids)}
 
 
-def _axis(runs: dict[str, int], cases: Sequence[Trend]) -> Axis:
+def _axis(runs: dict[str, int], cases: _Trends) -> Axis:
     dates = {point.run.run: point.run.created[:10] for case in cases for point in case.series.points}
     step = max(1, -(-len(runs) // _DATES))
     ticks = tuple((float(place), dates[name]) for name, place in runs.items() if place % step == 0)
@@ -100,7 +139,7 @@ def _quartiles(point: Point, place: float) -> Line:
     return Line((place, place), (us.p25_us, us.p75_us), colour_of("kernel"), 2.2, order=2, name="quartiles")
 
 
-def _steps(points: Sequence[Point], at: Sequence[float], y: Axis) -> Iterator[Mark]:
+def _steps(points: _Points, at: Sequence[float], y: Axis) -> Iterator[Mark]:
     told = 0
     for point, place in zip(points, at, strict=True):
         for name, text, colour, dash in _told(point):
@@ -114,7 +153,7 @@ def _steps(points: Sequence[Point], at: Sequence[float], y: Axis) -> Iterator[Ma
             told += 1
 
 
-def _told(point: Point) -> Iterator[tuple[str, str, str, str]]:
+def _told(point: Point | StoredPoint) -> Iterator[tuple[str, str, str, str]]:
     if point.steps:
         yield "environment", fonts.drawn(_fields(point.steps), _WORDS), OTHER, ":"
     if point.why is not None:
@@ -139,3 +178,9 @@ def _legend(cases: Sequence[Trend]) -> Iterator[tuple[str, Mark]]:
         yield "environment changed", Line((), (), OTHER, 1.0, ":")
     if any(point.why is not None for point in points):
         yield "loss accepted", Line((), (), _ACCEPTED, 1.0)
+
+
+def _stored_legend(cases: Sequence[StoredTrend]) -> Iterator[tuple[str, Mark]]:
+    yield "99th percentile of the error", Points((), (), colour_of("kernel"), MARKERS["kernel"], size=4)
+    if any(point.steps for case in cases for point in case.series.points):
+        yield "environment changed", Line((), (), OTHER, 1.0, ":")

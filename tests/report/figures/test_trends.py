@@ -1,6 +1,9 @@
-from perfci.history import series
+from dataclasses import replace
+
+from perfci.history import series, stored_series
+from perfci.model import ErrorStats, HistoryStored
 from perfci.report.figures import save, style
-from perfci.report.figures.trends import Trend, trends
+from perfci.report.figures.trends import StoredTrend, Trend, stored_trends, trends
 from tests.history_examples import CASE, OTHER, accepted, figures
 
 RUNS = (
@@ -59,3 +62,27 @@ def test_foreign_text_is_drawn_as_letters_that_there_are(tmp_path):
         save(drawn(accepted(0), accepted(1, why="\x1b[31m\u0378 why")), tmp_path / "one.png")
 
     assert (tmp_path / "one.png").stat().st_size > 0
+
+
+def stored(*errors, **surroundings):
+    """Runs of one stored tensor with these p99; the last one with other surroundings."""
+    runs = [accepted(number) for number in range(len(errors) - 1)] + [accepted(len(errors) - 1, **surroundings)]
+    tensors = [(HistoryStored("stored=a,m=8", ErrorStats(8, p99_abs=p99)),) for p99 in errors]
+    kept = [replace(run, stored=tensor) for run, tensor in zip(runs, tensors, strict=True)]
+    return stored_trends([StoredTrend(one.case, one) for one in stored_series(kept)], "title")
+
+
+def test_a_stored_tensor_has_a_panel_with_its_p99_over_the_runs():
+    sheet = stored(0.02, 0.021, 0.03, driver="590")
+    (panel,) = sheet.panels
+
+    assert panel.points("p99")[0].ys == (0.02, 0.021, 0.03)
+    assert [line.xs for line in panel.lines("environment")] == [(1.5, 1.5)]
+    assert [name for name, _ in sheet.legend] == ["99th percentile of the error", "environment changed"]
+
+
+def test_errors_of_nothing_and_unknown_ones_can_be_drawn(tmp_path):
+    with style():
+        save(stored(0.0, None), tmp_path / "one.png")
+
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
