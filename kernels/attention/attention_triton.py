@@ -1,8 +1,8 @@
 """attention: softmax(q k^T) v, tile by tile under a running maximum, so that no score leaves the processor.
 
 Few queries over many keys, a step of decoding, have a kernel of their own: its programs share out the keys, and a
-second kernel puts together what they found. Configurations of twelve warps are for the kernel in
-`kernels/_attention_groups.py`.
+second kernel puts together what they found. Configurations of twelve warps or more are for the kernel
+in `kernels/_attention_groups.py`.
 """
 
 import functools
@@ -43,7 +43,7 @@ class Config(NamedTuple):
 
 
 GROUPED = 12
-"""Warps of a configuration whose warps work in groups with a task each."""
+"""Warps, at least, of a configuration whose warps work in groups with a task each: 12 for 128 queries, 16 for 192."""
 
 
 # For devices without a tuned file: bytes of an element -> padded width, at most -> config.
@@ -79,7 +79,7 @@ def choose_config(
             continue
         fits = queries <= entry.get("queries_max", queries) and width <= entry["width_max"]
         wanted = sides in entry.get("sides", (sides,)) and entry.get("extras", extras) == extras
-        able = groups or entry["config"]["warps"] != GROUPED
+        able = groups or entry["config"]["warps"] < GROUPED
         if entry["itemsize"] == itemsize and fits and wanted and able:
             return Config(**entry["config"])
     return next(config for most, config in FALLBACK[itemsize].items() if width <= most)
@@ -207,18 +207,18 @@ def _forward(q, k, v, mask, causal, window, scale, dropout, seed):
             extras = mask is not None or dropout > 0
             case = queries, padded, q.element_size(), sum(sides.values()), extras, limits
             config = choose_config(*case, not extras and _in_groups(q, k, v, out, sight, padded, limits))
-            if config.warps == GROUPED and not _attention_groups.launch(
+            if config.warps >= GROUPED and not _attention_groups.launch(
                 q, k, v, out, sums, numbers[0], sides["RIGHT"], config, limits
             ):
                 config = choose_config(*case)
-            if config.warps != GROUPED:
+            if config.warps < GROUPED:
                 _whole(*tensors, config, sight, limits, numbers, flags)
     return out, sums
 
 
 def _in_groups(q, k, v, out, sight, padded, limits) -> bool:
     """Whether groups of warps, each with a task, can do such a call without mask and dropout on this device."""
-    if _attention_groups is None or padded != _attention_groups.PADDED or q.element_size() != 2:
+    if _attention_groups is None or padded not in _attention_groups.WIDTHS or q.element_size() != 2:
         return False
     if sight.left is not None or sight.right not in (None, 0) or not _attention_groups.available(limits):
         return False

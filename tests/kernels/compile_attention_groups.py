@@ -15,11 +15,18 @@ from perfci.device.targets import LINE_FREE, target_named
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 CONFIGS = ((2, False, False), (3, True, False), (2, True, True))
-"""stages, ahead, persistent"""
+"""stages, ahead, persistent; of others queries of a tile and keys of a block too, which are 128 here"""
 CASES = (
     *((1024, 1024, 128, causal, "bfloat16", config) for causal in (False, True) for config in CONFIGS),
     *((1024, 1100, 128, causal, "bfloat16", config) for causal in (False, True) for config in (CONFIGS[0], CONFIGS[2])),
     (1000, 1000, 72, True, "float16", CONFIGS[0]),
+    (1024, 1024, 256, True, "bfloat16", (2, True, True, 128, 64)),
+    (1024, 1100, 256, True, "float16", (2, False, True, 128, 64)),
+    (1024, 1100, 200, False, "bfloat16", (2, True, True, 128, 64)),
+    (1024, 1024, 256, True, "bfloat16", (4, True, False, 128, 32)),
+    (1024, 1024, 64, True, "bfloat16", (4, True, True)),
+    (1024, 1100, 40, True, "float16", (4, True, True, 192, 128)),
+    (1024, 1024, 64, False, "bfloat16", (3, True, True, 192, 128)),
 )
 
 
@@ -39,13 +46,16 @@ def _facts(queries, keys, width, causal, dtype, config):
 
     shapes = (queries, keys, keys)
     q, k, v = (torch.empty((2, 4, rows, width), dtype=getattr(torch, dtype), device="cuda") for rows in shapes)
-    stages, ahead, persistent = config
-    entry = module.Config(128, 128, module.GROUPED, stages, ahead=ahead, persistent=persistent)
+    stages, ahead, persistent, block_m, block_n = (*config, 128, 128)[:5]
+    entry = module.Config(block_m, block_n, 4 + block_m // 16, stages, ahead=ahead, persistent=persistent)
     module.choose_config = lambda *_: entry
     module.choose_split = lambda *_: None
     ((launch, told, ptx, facts),) = launched(lambda: module.attention(q, k, v, causal=causal))
     return facts | {
-        "masks": 2 if causal and (keys - queries) % 128 else 1,
+        "groups": block_m // 64,
+        "padded": module._launch.power_of_two(width),
+        "block_n": block_n,
+        "masks": 2 if causal and (block_n < 64 or (keys - queries) % block_n) else 1,
         "ahead": ahead,
         "persistent": persistent,
         "programs": told.grid[0],

@@ -316,7 +316,17 @@ ENDS = [
 ]  # fmt: skip
 """queries, keys"""
 WAYS = [(2, False, False), (2, True, False), (3, True, False), (2, False, True), (2, True, True)]
-"""stages, ahead, persistent"""
+"""stages, ahead, persistent; of other widths queries of a tile and keys of a block too, which are 128 here"""
+OTHER_WAYS = {
+    64: [(2, False, False), (4, True, True), (2, False, False, 192, 128), (4, True, True, 192, 128)],
+    256: [(2, False, False, 128, 64), (2, True, True, 128, 64), (4, True, False, 128, 32)],
+}
+OTHER_ENDS = [
+    (1, 1, "bfloat16"), (127, 128, "bfloat16"), (200, 200, "bfloat16"), (200, 4096, "bfloat16"),
+    (4096, 200, "bfloat16"), (4096, 4160, "bfloat16"), (4100, 4100, "bfloat16"), (1000, 1, "bfloat16"),
+    (129, 4100, "float16"), (4608, 4608, "float16"),
+]  # fmt: skip
+"""queries, keys, dtype"""
 
 
 @contextlib.contextmanager
@@ -329,12 +339,29 @@ def in_groups(monkeypatch):
         here = groups is not None and groups.available(ours._launch.limits(torch.device("cuda", 0)))
 
         def by(way):
-            config = way and ours.Config(128, 128, ours.GROUPED, way[0], ahead=way[1], persistent=way[2])
+            stages, ahead, persistent, block_m, block_n = (*(way or WAYS[0]), 128, 128)[:5]
+            config = ours.Config(block_m, block_n, 4 + block_m // 16, stages, ahead=ahead, persistent=persistent)
             monkeypatch.setattr(ours, "choose_config", (lambda *_: config) if way else choose)
             monkeypatch.setattr(ours, "choose_split", (lambda *_: None) if way else split)
             monkeypatch.setattr(ours, "_attention_groups", groups if way else None)
 
         yield ours, by, WAYS if here else [None]
+
+
+def found_right(q, k, v, causal, ours, by, ways):
+    """Output, sums, and the same bits again by each way, in memory that held NaN before."""
+    import torch
+
+    right, logarithms = exactly(q, k, v, causal)
+    room = 6e-3 if q.dtype == torch.bfloat16 else 2e-3
+    for way in ways:
+        by(way)
+        spoilt = torch.full_like(q, torch.nan)
+        del spoilt  # what the output is likely to lie in
+        (out, sums), (again, _) = (ours.attention_forward(q, k, v, causal=causal) for _ in range(2))
+        assert (out - right).norm() <= room * right.norm(), way
+        torch.testing.assert_close(sums, logarithms, rtol=1e-5, atol=1e-4)
+        assert torch.equal(out, again), way
 
 
 def exactly(q, k, v, causal):
@@ -358,21 +385,44 @@ def exactly(q, k, v, causal):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("queries", "keys"), ENDS, ids=str)
 def test_groups_of_warps_are_right_at_every_end_on_the_gpu(queries, keys, causal, kind, monkeypatch):
-    """Output, sums, and the same bits again; heads that share a key head; in memory that held NaN before."""
+    """Heads share key heads."""
     import torch
 
     q, k, v, _ = half_tensors(6, 2, queries, keys, 128, getattr(torch, kind))
-    right, logarithms = exactly(q, k, v, causal)
-    room = 6e-3 if kind == "bfloat16" else 2e-3
     with in_groups(monkeypatch) as (ours, by, ways):
-        for way in ways:
+        found_right(q, k, v, causal, ours, by, ways)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys", "kind"), OTHER_ENDS, ids=str)
+@pytest.mark.parametrize("padded", OTHER_WAYS)
+def test_groups_of_warps_of_other_widths_are_right_on_the_gpu(padded, queries, keys, kind, causal, monkeypatch):
+    """As wide as a tile, and a little less."""
+    import torch
+
+    with in_groups(monkeypatch) as (ours, by, ways):
+        for width in (padded, padded - 24):
+            q, k, v, _ = half_tensors(4, 2, queries, keys, width, getattr(torch, kind))
+            found_right(q, k, v, causal, ours, by, OTHER_WAYS[padded] if ways[0] else ways)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("padded", OTHER_WAYS)
+def test_groups_of_warps_of_other_widths_weigh_large_scores_and_keep_nan_apart_on_the_gpu(padded, monkeypatch):
+    import torch
+
+    q, k, v, _ = half_tensors(2, 2, 300, 520, padded, torch.bfloat16)
+    broken = q.clone()
+    broken[0, 1, 5] = torch.nan
+    broken[1, 0, 140, 3] = torch.inf
+    with in_groups(monkeypatch) as (ours, by, ways):
+        right, _ = exactly(q * 2**15, k * 2**15, v, True)
+        for way in OTHER_WAYS[padded] if ways[0] else ways:
             by(way)
-            spoilt = torch.full_like(q, torch.nan)
-            del spoilt  # what the output is likely to lie in
-            (out, sums), (again, _) = (ours.attention_forward(q, k, v, causal=causal) for _ in range(2))
-            assert (out - right).norm() <= room * right.norm()
-            torch.testing.assert_close(sums, logarithms, rtol=1e-5, atol=1e-4)
-            assert torch.equal(out, again)
+            assert (ours.attention(q * 2**15, k * 2**15, v, causal=True) - right).norm() <= 1e-2 * right.norm()
+            rows = ours.attention(broken, k, v, causal=True).isnan().any(-1).nonzero().tolist()
+            assert rows == [[0, 1, 5], [1, 0, 140]]
 
 
 @pytest.mark.cuda
