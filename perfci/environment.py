@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import os
 import platform
 import re
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -107,6 +105,8 @@ _LONGEST_VALUE = 48
 
 def describe(device: Device, timer: str | None, root: Path, variables: Mapping[str, str] | None = None) -> Environment:
     """The environment of a run in the project at `root`; versions are read without importing the packages."""
+    import socket
+
     found = revision.read(root)
     here = found if isinstance(found, revision.Revision) else None
     return Environment(
@@ -197,9 +197,11 @@ def _holds_secret(name: str, value: str) -> bool:
 
 @functools.cache  # an environment is described before and after every op, and metadata are files
 def _version(name: str) -> str | None:
+    from importlib import metadata
+
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +23,8 @@ def take(handle: int) -> bool:
 
 def sign(handle: int) -> None:
     """Write into the locked file who has it: process, host, folder, since when."""
+    import socket
+
     text = f"process {os.getpid()} on {socket.gethostname()} in {Path.cwd()}, since {datetime.now(UTC):%H:%M:%S} UTC"
     os.lseek(handle, 0, os.SEEK_SET)
     os.ftruncate(handle, os.write(handle, text.encode(errors="replace")))

@@ -8,9 +8,9 @@ from typing import Any
 
 from perfci.closeness import RATIO, Errors, Norm, errors_of, relative_l2, tolerance
 from perfci.device.seam import Arrays, Inputs
-from perfci.history import worst
 from perfci.inputs import flat
 from perfci.model import ErrorStats, Fact, Reason
+from perfci.model.closeness import worst
 from perfci.spec import Params, Performance, case_id
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,6 +120,8 @@ def are_devices(text: str) -> bool:
 
 def _table(path: Path) -> dict[str, Any] | None:
     """The `[tool.perfci]` table; None where the file has none, or does not exist."""
+    import tomllib  # not for `perfci --help`
+
     try:
         tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
     except (FileNotFoundError, NotADirectoryError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,6 +140,14 @@ class Quantised:
 
 STORED = "stored"
 """What the ids of stored tensors begin with, as if it were their first parameter."""
+
+
+def is_maker(function: Callable[..., Any]) -> bool:
+    """Whether a peer takes no arguments, and so makes the function that is timed."""
+    try:
+        return not inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some builtins do not say
+        return False
 
 
 def stored_id(tensor: str, params: Params) -> str:

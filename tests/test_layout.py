@@ -61,6 +61,7 @@ ROWS = (
     ("wording",),
     ("units", "locks", "deadline"),
     ("model",),
+    ("forward",),
 )
 RANKS = {name: rank for rank, row in enumerate(ROWS) for name in row}
 

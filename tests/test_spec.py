@@ -4,7 +4,7 @@ import pytest
 
 from perfci import spec
 from perfci.errors import ContractError
-from perfci.spec import CACHES, LAYOUTS, VALUES, Performance, case_id, grid, matches
+from perfci.spec import CACHES, LAYOUTS, VALUES, Performance, case_id, grid, is_maker, matches
 
 CASE = "rows=4096,cols=1024,dtype=float16"
 
@@ -95,3 +95,10 @@ def test_any_other_cache_is_refused_where_the_suite_is_made(cache):
     assert caught.value.reason.kind == "cache_unknown"
     assert caught.value.reason.facts == {"found": repr(cache), "known": "cold or warm"}
     assert caught.value.__notes__ == [f"perfci.Performance: cache is {cache!r}, and must be cold or warm"]
+
+
+def test_makers_of_peers_are_told_by_their_arguments():
+    assert is_maker(lambda: max)
+    assert not is_maker(lambda x: x)
+    assert not is_maker(lambda **inputs: 0)
+    assert not is_maker(max), "a builtin without a signature is the peer itself"

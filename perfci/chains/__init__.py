@@ -10,9 +10,16 @@ runs      the three runs, and each stage by itself on exact inputs
 verdicts  is the whole right, and if not, whose fault is it
 """
 
-from perfci.chains.files import ChainFile, chain_files, known_chains, select
+from typing import TYPE_CHECKING
+
 from perfci.chains.records import ChainCase, ChainResult, Error, ListedChain, StageResult
-from perfci.chains.runs import Setting, check_case
+from perfci.forward import forwarding
+
+if TYPE_CHECKING:
+    from perfci.chains.files import ChainFile, chain_files, known_chains, select
+    from perfci.chains.runs import Setting, check_case
+else:
+    __getattr__ = forwarding(__name__, files="ChainFile chain_files known_chains select", runs="Setting check_case")
 
 __all__ = [
     "ChainCase",

@@ -5,7 +5,7 @@ losses   slow-downs that nobody agreed on, which must not become what later runs
 series   each case, and each stored tensor, over the runs, with changes, epochs and steps of the environment
 """
 
-from perfci.history.lines import CACHE_MULTIPLE, from_memory, line, worst, worst_errors
+from perfci.history.lines import CACHE_MULTIPLE, from_memory, line, worst_errors
 from perfci.history.losses import losses
 from perfci.history.series import (
     Point,
@@ -29,6 +29,5 @@ __all__ = [
     "losses",
     "series",
     "stored_series",
-    "worst",
     "worst_errors",
 ]

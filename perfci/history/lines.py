@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from perfci.model import (
     Suite,
     Verdict,
 )
+from perfci.model.closeness import worst
 
 KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
 SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"
@@ -192,27 +192,3 @@ def worst_errors(checks: Sequence[AccuracyCase]) -> tuple[HistoryAccuracy, ...]:
         if check.values == ORDINARY and check.errors and not check.failure and not check.unchecked:
             by_case.setdefault(check.case, []).append(check.errors)
     return tuple(HistoryAccuracy(case, len(found), worst(found)) for case, found in by_case.items())
-
-
-def worst(found: Sequence[ErrorStats]) -> ErrorStats:
-    """Errors of several outputs, one at least: each figure at its worst; the place is that of the greatest error."""
-
-    def most(figure: Callable[[ErrorStats], float | None]) -> float | None:
-        return max(
-            (value for each in found if (value := figure(each)) is not None and math.isfinite(value)), default=None
-        )
-
-    greatest = max(found, key=lambda each: each.max_abs if each.max_abs is not None else -1.0)
-    return ErrorStats(
-        count=sum(each.count for each in found),
-        max_abs=most(lambda each: each.max_abs),
-        mean_abs=most(lambda each: each.mean_abs),
-        max_rel=most(lambda each: each.max_rel),
-        mean_rel=most(lambda each: each.mean_rel),
-        p50_abs=most(lambda each: each.p50_abs),
-        p90_abs=most(lambda each: each.p90_abs),
-        p99_abs=most(lambda each: each.p99_abs),
-        rmse=most(lambda each: each.rmse),
-        worst_index=greatest.worst_index,
-        l2=most(lambda each: each.l2),
-    )

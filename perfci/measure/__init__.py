@@ -17,7 +17,7 @@ suspect    what looks like cheating
 from perfci.measure.base import Opponent
 from perfci.measure.bench import Bench, Heard, PeerLostError, Settings, Subject, bench
 from perfci.measure.blocks import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, measure, short
-from perfci.measure.peers import is_maker, meet
+from perfci.measure.peers import meet
 from perfci.measure.prepare import prepare, rounds
 from perfci.measure.suspect import suspicions
 from perfci.measure.turns import Turn, measure_in_turns
@@ -34,7 +34,6 @@ __all__ = [
     "Subject",
     "Turn",
     "bench",
-    "is_maker",
     "measure",
     "measure_in_turns",
     "meet",

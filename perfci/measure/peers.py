@@ -7,7 +7,6 @@ process is given up, and the op measured again without peers.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ from perfci.inputs import bound_inputs, flat
 from perfci.measure.bench import Bench, Subject
 from perfci.model import Fact, PeerArm, Reason
 from perfci.outputs import wrong_output
+from perfci.spec import is_maker
 from perfci.wording import caused
 
 MESSAGE = 300
@@ -24,14 +24,6 @@ MESSAGE = 300
 
 Told = Callable[[str, str], None]
 """Called with case and peer before that is called: it may take long, and the process may not survive it."""
-
-
-def is_maker(function: Callable[..., Any]) -> bool:
-    """Whether a peer takes no arguments, and so makes the function that is timed."""
-    try:
-        return not inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some builtins do not say
-        return False
 
 
 def meet(bench: Bench, subject: Subject, told: Told) -> None:

@@ -8,20 +8,21 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
     closeness   errors against the float64 reference
     measured    cases as verified and measured
     lowprec     tensors that ops store in low precision
+    planned     what there is to measure of each op
     run         plan and run
     shards      a plan whose ops are shared out over several runners
     baseline    what is stored
     history     what is kept of accepted runs
+    estimates   intervals, and where a duel stands
     decision    comparisons, judgements
     expected    slow-downs that were agreed on
     identity    what a call does, and what compilers make of it
 """
 
-from perfci.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun, Step, StepCase, StepSide
+from typing import TYPE_CHECKING
+
+from perfci.forward import forwarding
 from perfci.model.closeness import ErrorStats
-from perfci.model.decision import Comparison, Interval, Judgement, Judgements, Look, Need, PeerFigure, Screen
-from perfci.model.expected import Expected, Suggestion
-from perfci.model.history import BoardCounts, Epoch, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Spread
 from perfci.model.identity import Identity, KernelBinary, LaunchIdentity, Static, StaticCase, StaticOp
 from perfci.model.lowprec import AcceptedStorage, Channels, ErrorHistogram, Extent, StoredTensor
 from perfci.model.measured import (
@@ -40,23 +41,29 @@ from perfci.model.measured import (
     peer_arm,
 )
 from perfci.model.place import UNTIMED, Bearing, Device, DeviceState, Difference, Environment, Limits, board_key
-from perfci.model.run import (
-    FORMAT,
-    Again,
-    AgainCase,
-    Base,
-    Deadline,
-    DuelWhat,
-    Joined,
-    Plan,
-    PlannedBase,
-    PlannedOp,
-    Run,
-    Shard,
-    UsedBoard,
-)
-from perfci.model.shards import ShardedOp, ShardPlan
 from perfci.model.verdict import Fact, Gate, Reason, Suite, Verdict
+
+if TYPE_CHECKING:
+    from perfci.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun, Step, StepCase, StepSide
+    from perfci.model.decision import Comparison, Judgement, Judgements, Need, PeerFigure, Screen
+    from perfci.model.estimates import Interval, Look
+    from perfci.model.expected import Expected, Suggestion
+    from perfci.model.history import BoardCounts, Epoch, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Spread
+    from perfci.model.planned import DuelWhat, PlannedBase, PlannedOp
+    from perfci.model.run import FORMAT, Again, AgainCase, Base, Deadline, Joined, Plan, Run, Shard, UsedBoard
+    from perfci.model.shards import ShardedOp, ShardPlan
+else:
+    __getattr__ = forwarding(
+        __name__,
+        baseline="Baseline BaselineBlock BaselineCase BaselineRun Step StepCase StepSide",
+        decision="Comparison Judgement Judgements Need PeerFigure Screen",
+        estimates="Interval Look",
+        expected="Expected Suggestion",
+        history="BoardCounts Epoch HistoryAccuracy HistoryCase HistoryRun HistoryStored Spread",
+        planned="DuelWhat PlannedBase PlannedOp",
+        run="FORMAT Again AgainCase Base Deadline Joined Plan Run Shard UsedBoard",
+        shards="ShardedOp ShardPlan",
+    )
 
 __all__ = [
     "FORMAT",

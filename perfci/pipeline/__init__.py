@@ -30,24 +30,21 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from perfci import doctor, environment, store
 from perfci.discover import ops, select
 from perfci.errors import DeviceError, PerfciError, UsageError
+from perfci.forward import forwarding
 from perfci.model import UNTIMED, Device, DuelWhat, Judgements, Need, Plan, Reason, Run, Suite
 from perfci.pipeline import base as base_stage
-from perfci.pipeline.accepting import accept_runs
 from perfci.pipeline.again import again
 from perfci.pipeline.base import BaseTree
 from perfci.pipeline.bench import LOGS, Bench, Listener, Place, both, claimed, opened, surroundings
-from perfci.pipeline.bisect import bisect_op
-from perfci.pipeline.chains import list_chains
 from perfci.pipeline.decide import baselines_for, decide, stored_for
 from perfci.pipeline.describe import boards, contract_violation, describe_ops, describing
 from perfci.pipeline.in_force import alpha_of, ended, layered, refuse_looser
-from perfci.pipeline.rebaseline import rebaseline_runs
 from perfci.pipeline.record import NOTHING_PLANTED, Plant, Recorder
-from perfci.pipeline.release import creep
 from perfci.pipeline.rounds import new_run, settled
 from perfci.pipeline.selftest import (
     TRIALS,
@@ -61,15 +58,34 @@ from perfci.pipeline.selftest import (
     timed_first,
     trial,
 )
-from perfci.pipeline.shards import check_shard, merge_shards, plan_shards
-from perfci.pipeline.soak import soak_ops
 from perfci.pipeline.static import COMPILERS, compile_ops
-from perfci.pipeline.tuning import tune_op
 from perfci.plan import Request, expected_s, make_plan
 from perfci.settings import Settings
 from perfci.store import launches
 from perfci.worker.parent import run_worker
 from perfci.worker.protocol import Examined, Message, Ready
+
+if TYPE_CHECKING:
+    from perfci.pipeline.accepting import accept_runs
+    from perfci.pipeline.bisect import bisect_op
+    from perfci.pipeline.chains import list_chains
+    from perfci.pipeline.rebaseline import rebaseline_runs
+    from perfci.pipeline.release import creep
+    from perfci.pipeline.shards import check_shard, merge_shards, plan_shards
+    from perfci.pipeline.soak import soak_ops
+    from perfci.pipeline.tuning import tune_op
+else:
+    __getattr__ = forwarding(
+        __name__,
+        accepting="accept_runs",
+        bisect="bisect_op",
+        chains="list_chains",
+        rebaseline="rebaseline_runs",
+        release="creep",
+        shards="check_shard merge_shards plan_shards",
+        soak="soak_ops",
+        tuning="tune_op",
+    )
 
 __all__ = [
     "Listener",

@@ -10,6 +10,9 @@ huge       arrays of more than 2^31 elements, verified in slices
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from perfci.forward import forwarding
 from perfci.soak.findings import (
     DECAY,
     DECAY_LIMIT,
@@ -23,10 +26,20 @@ from perfci.soak.findings import (
     Status,
     named,
 )
-from perfci.soak.huge import BEYOND, is_large, large
-from perfci.soak.repeated import decay, determinism, memory
-from perfci.soak.subject import Subject
-from perfci.soak.together import streams, threads
+
+if TYPE_CHECKING:
+    from perfci.soak.huge import BEYOND, is_large, large
+    from perfci.soak.repeated import decay, determinism, memory
+    from perfci.soak.subject import Subject
+    from perfci.soak.together import streams, threads
+else:
+    __getattr__ = forwarding(
+        __name__,
+        huge="BEYOND is_large large",
+        repeated="decay determinism memory",
+        subject="Subject",
+        together="streams threads",
+    )
 
 __all__ = [
     "BEYOND",

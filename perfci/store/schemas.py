@@ -165,8 +165,8 @@ def _describe(definition: dict[str, Any], kind: type | None) -> None:
 
 
 def _class(name: str, top: type) -> type | None:
-    known = [vars(perfci.model), vars(answer), {top.__name__: top}]
-    return next((names[name] for names in known if isinstance(names.get(name), type)), None)
+    known = [getattr(perfci.model, name, None), getattr(answer, name, None), {top.__name__: top}.get(name)]
+    return next((each for each in known if isinstance(each, type)), None)
 
 
 def _docstrings(kind: type) -> dict[str, str]:

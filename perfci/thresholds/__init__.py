@@ -26,11 +26,18 @@ write       such files with other values, and all else as it was
 origins     where each value comes from
 """
 
-from perfci.thresholds.expected import suggestion
+from typing import TYPE_CHECKING
+
+from perfci.forward import forwarding
 from perfci.thresholds.layers import Earned, Relaxed
 from perfci.thresholds.limits import CaseThresholds, Listed, OpThresholds, Thresholds
-from perfci.thresholds.place import meant
-from perfci.thresholds.read import DEFAULT, NUMBERS, TIMERS, load
+
+if TYPE_CHECKING:
+    from perfci.thresholds.expected import suggestion
+    from perfci.thresholds.place import meant
+    from perfci.thresholds.read import DEFAULT, NUMBERS, TIMERS, load
+else:
+    __getattr__ = forwarding(__name__, expected="suggestion", place="meant", read="DEFAULT NUMBERS TIMERS load")
 
 __all__ = [
     "DEFAULT",

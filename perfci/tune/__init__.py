@@ -10,13 +10,28 @@ model        a time for devices that are not here
 
 from __future__ import annotations
 
-from perfci.tune.devices import Description, described, describing
-from perfci.tune.model import Launch, NoModelError, Work, estimate, floor_us
+from typing import TYPE_CHECKING
+
+from perfci.forward import forwarding
 from perfci.tune.records import FINAL, SEARCH, SUITE, Config, Regime, Tried, flat, key, nested, shown
-from perfci.tune.search import Choice, Grid, coming, decide, finalists
-from perfci.tune.space import Space, fixed, read_space, regimes
-from perfci.tune.state import State, opened
-from perfci.tune.tuned_file import TunedFile, changed, diff, read_tuned
+
+if TYPE_CHECKING:
+    from perfci.tune.devices import Description, described, describing
+    from perfci.tune.model import Launch, NoModelError, Work, estimate, floor_us
+    from perfci.tune.search import Choice, Grid, coming, decide, finalists
+    from perfci.tune.space import Space, fixed, read_space, regimes
+    from perfci.tune.state import State, opened
+    from perfci.tune.tuned_file import TunedFile, changed, diff, read_tuned
+else:
+    __getattr__ = forwarding(
+        __name__,
+        devices="Description described describing",
+        model="Launch NoModelError Work estimate floor_us",
+        search="Choice Grid coming decide finalists",
+        space="Space fixed read_space regimes",
+        state="State opened",
+        tuned_file="TunedFile changed diff read_tuned",
+    )
 
 __all__ = [
     "FINAL",

@@ -20,7 +20,6 @@ import string
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib import resources
 from typing import Any
 
 from perfci import units
@@ -100,7 +99,9 @@ def phrases(language: str) -> dict[str, str]:
 
 
 def _read(name: str) -> dict[str, str]:
-    import yaml  # not for `perfci --help`
+    from importlib import resources  # neither for `perfci --help`, nor in a worker that says nothing
+
+    import yaml
 
     text = resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
     # libyaml reads a catalogue in 7 ms, PyYAML's own loader, for where that is missing, in 130 ms.

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import ModuleType
 
 import perfci
-from perfci.measure.base import InseparableError
 from perfci.model import Reason
 from perfci.worker.load import LoadedOp, import_roots, load_op
 
@@ -36,6 +35,8 @@ def load_apart(op: str, folder: Path, shared: Path, root: Path, head_root: Path)
         _map_path(root, head_root)
         loaded = load_op(op, folder, shared)
         if stray := stray_import(head_root):
+            from perfci.measure.base import InseparableError
+
             raise InseparableError(Reason("imports_other_code", {"module": stray[0], "file": stray[1]}))
         return loaded
     finally:
@@ -121,6 +122,7 @@ def _places(module: ModuleType) -> list[str]:
     return [file] if file else [str(place) for place in getattr(module, "__path__", None) or []]
 
 
+@functools.cache  # asked of every module, some thousands with torch, for every op
 def _is_of(place: str, root: Path) -> bool:
     """Whether a file or folder belongs to a project: it is neither installed in an environment inside it, nor ours."""
     real, home = _real(place), _real(str(root))
@@ -130,8 +132,14 @@ def _is_of(place: str, root: Path) -> bool:
 
 @functools.cache
 def _real(place: str) -> Path:
-    """The place with every link followed: a project may be reached by several names."""
-    return Path(os.path.realpath(place))
+    """The place with every link followed: a project may be reached by several names.
+
+    Folder by folder, so that those above many files are looked at once.
+    """
+    path = Path(place)
+    if not path.is_absolute() or not path.name or ".." in path.parts or path.is_symlink():
+        return Path(os.path.realpath(place))
+    return _real(str(path.parent)) / path.name
 
 
 def _map_path(root: Path, head_root: Path) -> None:

@@ -5,8 +5,7 @@ It ends at once when its parent does: the parent's end of standard input is the 
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+import importlib.util
 import os
 import queue
 import random
@@ -16,24 +15,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from perfci import lowprec
 from perfci.codec import decode
 from perfci.device import Accelerator, detect, open_device
-from perfci.device.lock import device_lock
-from perfci.device.source import inputs_digest
-from perfci.environment import installed
 from perfci.errors import ContractError, DeviceError, PerfciError
-from perfci.inputs import flat
-from perfci.measure import Opponent, PeerLostError
-from perfci.measure.base import InseparableError, refuse_operators
-from perfci.model import DuelWhat, PlannedOp, Suite
-from perfci.spec import case_id, matches
-from perfci.wording import caused
-from perfci.worker.apart import forget_others, load_apart, settle, stray_import
+from perfci.model import PlannedOp, Suite
+from perfci.spec import Accuracy, case_id, matches
+from perfci.worker.apart import forget_others, settle, stray_import
 from perfci.worker.load import LoadedOp, import_roots, load_op, parameters
 from perfci.worker.protocol import (
+    BASE,
     Apart,
     Described,
     Examined,
@@ -47,7 +38,6 @@ from perfci.worker.protocol import (
     Waiting,
     pack,
 )
-from perfci.worker.work import BASE, Worker
 
 _PARENT_GONE = 3
 
@@ -79,10 +69,10 @@ def _reach_folder() -> None:
 
 def main() -> None:
     """Read the job, do it, say how it went."""
+    job = decode(sys.stdin.readline(), Job)
+    _import_stages(job)
     _reach_folder()
     _shun_stale_caches()
-    line = sys.stdin.readline()
-    job = decode(line, Job)
     answers: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_die_with_parent, args=(answers,), daemon=True).start()
     mouth = Mouth(job.events_fd, answers.get)
@@ -94,11 +84,32 @@ def main() -> None:
         mouth.say(Failed(error.reason))
 
 
+def _import_stages(job: Job) -> None:
+    """What the task of a check needs, and no other does: before a file of the project's could pass for a module."""
+    if job.task == "measure":
+        importlib.import_module("perfci.worker.work")
+
+
 def _shun_stale_caches() -> None:
     """Before 3.5 Triton's cache knows a kernel by its text alone: one with another global constant gets stale code."""
-    found = installed(("triton", "triton-ascend", "pytorch-triton"))
-    if any(tuple(map(int, re.findall(r"\d+", version)[:2])) < (3, 5) for version in found.values()):
+    if any(tuple(map(int, re.findall(r"\d+", version)[:2])) < (3, 5) for version in _triton_versions()):
         os.environ["TRITON_ALWAYS_COMPILE"] = "1"
+
+
+def _triton_versions() -> list[str]:
+    """Of the Triton that ops would import, as its own file says; of all that are installed where that does not say it.
+
+    Metadata are read by zipfile and email, a tenth of what a worker would import.
+    """
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
+        return []
+    text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
+    if said := re.search(r"""^__version__ *= *["'](\d+\.\d+[^"']*)""", text, re.MULTILINE):
+        return [said[1]]
+    from perfci.environment import installed
+
+    return list(installed(("triton", "triton-ascend", "pytorch-triton")).values())
 
 
 def _die_with_parent(answers: queue.Queue[str]) -> None:
@@ -153,12 +164,26 @@ def _planned(files: OpFiles, job: Job) -> PlannedOp:
         cache=suite.cache,
         renamed=dict(suite.renamed),
         renamed_from=suite.renamed_from,
-        stored=lowprec.planned(loaded.accuracy, job.pattern) if Suite.ACCURACY in job.suites else (),
+        stored=_stored(loaded.accuracy, job),
         peers=tuple(suite.peers),
     )
 
 
+def _stored(suite: Accuracy, job: Job) -> tuple[str, ...]:
+    """Ids of what the op stores in low precision, with * for the tensors' names."""
+    if suite.quantised is None or Suite.ACCURACY not in job.suites:
+        return ()
+    from perfci import lowprec
+
+    return lowprec.planned(suite, job.pattern)
+
+
 def _run(job: Job, mouth: Mouth) -> None:
+    """Verify an op and time it, alone or beside the base revision."""
+    from perfci.measure import PeerLostError
+    from perfci.measure.base import InseparableError
+    from perfci.worker.work import Worker, opponent, spoiled
+
     files = job.ops[0]
     device = _known_device(job)
     mouth.say(Step("import", files.op))
@@ -170,10 +195,10 @@ def _run(job: Job, mouth: Mouth) -> None:
         # Head has the device, and prepares its cases alone.
         mouth.ask(TurnAsked())
     try:
-        opponent = _opponent(job, device, before)
+        other = opponent(job, device, before)
         with _lock(device, job, mouth):
             mouth.say(Ready(device.info))
-            worker = Worker(job, mouth, device, _spoiled(loaded, device) if job.spoiled else loaded, opponent)
+            worker = Worker(job, mouth, device, spoiled(loaded, device) if job.spoiled else loaded, other)
             right = worker.verify() if Suite.ACCURACY in job.suites and not job.process else True
             worker.measure(right=right)
     except InseparableError as found:
@@ -197,46 +222,6 @@ def _device_seed(job: Job) -> int:
     return random.Random(f"{job.seed}/{job.process}/{job.ops[0].op}/{job.arm}").getrandbits(31)
 
 
-def _opponent(job: Job, device: Accelerator, before: frozenset[str]) -> Opponent | None:
-    """The op as of the base revision; raises InseparableError where this process cannot hold both."""
-    base, files = job.base, job.ops[0]
-    if base is None:
-        return None
-    refuse_operators(device, before)
-    try:
-        other = load_apart(files.op, Path(base.folder), Path(base.shared_folder), Path(base.root), Path(job.root))
-    except ContractError as error:
-        # In a process of its own it was imported before.
-        raise InseparableError(caused("imports_alone", error.reason, op=files.op)) from error
-    return Opponent(
-        kernel=other.performance.kernel,
-        root=Path(base.root),
-        head_root=Path(job.root),
-        inputs=inputs_digest(other.performance.make_inputs),
-        cases=frozenset(base.cases),
-        everything=base.duel is DuelWhat.ALL,
-        nothing=base.duel is DuelWhat.NONE,
-        audit=frozenset(base.audit),
-        skip_unchanged=base.skip_unchanged,
-        registered=before,
-    )
-
-
-def _spoiled(loaded: LoadedOp, device: Accelerator) -> LoadedOp:
-    """The op with a kernel that is wrong in one element of its output: a self-check has to see it."""
-    right = loaded.performance.kernel
-
-    @functools.wraps(right)
-    def wrong(*args: Any, **kwargs: Any) -> Any:
-        output = right(*args, **kwargs)
-        device.arrays.spoil(flat(output)[0])
-        return output
-
-    return LoadedOp(
-        dataclasses.replace(loaded.accuracy, kernel=wrong), dataclasses.replace(loaded.performance, kernel=wrong)
-    )
-
-
 def _load(files: OpFiles, job: Job) -> LoadedOp:
     loaded = load_op(files.op, Path(files.folder), Path(job.shared_folder))
     if job.head_root and (stray := stray_import(Path(job.head_root))):
@@ -251,6 +236,8 @@ def _lock(device: Accelerator, job: Job, mouth: Mouth) -> Iterator[None]:
     if shared or not job.lock:
         yield
         return
+    from perfci.device.lock import device_lock
+
     name = device.info.uuid or device.info.key
     with device_lock(name, job.lock_folder, lambda holder: mouth.say(Waiting(holder)), job.lock_wait_s):
         yield

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
-from perfci.history import worst
 from perfci.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
+from perfci.model.closeness import worst
 from perfci.wording import caused
 from perfci.worker.protocol import Apart, Checked, Finished, InStorage, Measured, Message, OpDone, Prepared, Ready, Step
 

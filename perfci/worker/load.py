@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from perfci.errors import ContractError
-from perfci.measure.peers import is_maker
 from perfci.model import Fact, Reason
-from perfci.spec import Accuracy, Performance, Quantised, case_id
+from perfci.spec import Accuracy, Performance, Quantised, case_id, is_maker
 
 _MESSAGE_LIMIT = 600
 

@@ -27,6 +27,9 @@ from perfci.soak import DECAY_LIMIT, Finding
 from perfci.thresholds import CaseThresholds
 from perfci.tune import Config, Regime, Tried
 
+BASE = "base"
+"""Arm of a worker that times the base revision, in the second of two processes."""
+
 DONE = "done"
 """Stage of an op whose workers have ended, told by the parent to those who watch several at once."""
 

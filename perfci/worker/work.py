@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from perfci import lowprec
 from perfci import verify as accuracy_stage
 from perfci.codec import decode
 from perfci.device import Accelerator
-from perfci.history import worst
-from perfci.inputs import bound_inputs
+from perfci.device.source import inputs_digest
+from perfci.errors import ContractError
+from perfci.inputs import bound_inputs, flat
 from perfci.measure import (
     Bench,
     Opponent,
@@ -29,12 +30,16 @@ from perfci.measure import (
     short,
     suspicions,
 )
-from perfci.measure.base import refuse_operators
-from perfci.model import AccuracyCase, Block, Fact, Limits, Reason, Suite
+from perfci.measure.base import InseparableError, refuse_operators
+from perfci.model import AccuracyCase, Block, DuelWhat, Fact, Limits, Reason, Suite
+from perfci.model.closeness import worst
 from perfci.spec import Params, Performance, case_id, matches
+from perfci.wording import caused
 from perfci.worker import protocol
+from perfci.worker.apart import load_apart
 from perfci.worker.load import LoadedOp, call_reason, describe_exception
 from perfci.worker.protocol import (
+    BASE,
     Checked,
     Failed,
     Finished,
@@ -49,8 +54,6 @@ from perfci.worker.protocol import (
     Step,
     TurnAsked,
 )
-
-BASE = "base"
 
 
 class Mouth(Protocol):
@@ -102,9 +105,12 @@ class Worker:
 
     def _store(self) -> bool:
         """Tell what the op stores in low precision, as far as time allows; gives whether all of it is sound."""
+        if self._loaded.accuracy.quantised is None:
+            return True
+        from perfci import lowprec
+
         sound = True
-        if self._loaded.accuracy.quantised is not None:
-            self._speak(Step("accuracy", self._op, "stored tensors"))
+        self._speak(Step("accuracy", self._op, "stored tensors"))
         for found in lowprec.stored_tensors(self._loaded.accuracy, self._device, self._job.pattern, self._describe):
             if isinstance(found, AccuracyCase):
                 sound &= self._say(found)
@@ -265,3 +271,43 @@ class Worker:
         fitting = [path for path in known if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
         path = max(fitting, key=lambda each: len(each.stem), default=None)
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None
+
+
+def opponent(job: Job, device: Accelerator, before: frozenset[str]) -> Opponent | None:
+    """The op as of the base revision; raises InseparableError where this process cannot hold both."""
+    base, files = job.base, job.ops[0]
+    if base is None:
+        return None
+    refuse_operators(device, before)
+    try:
+        other = load_apart(files.op, Path(base.folder), Path(base.shared_folder), Path(base.root), Path(job.root))
+    except ContractError as error:
+        # In a process of its own it was imported before.
+        raise InseparableError(caused("imports_alone", error.reason, op=files.op)) from error
+    return Opponent(
+        kernel=other.performance.kernel,
+        root=Path(base.root),
+        head_root=Path(job.root),
+        inputs=inputs_digest(other.performance.make_inputs),
+        cases=frozenset(base.cases),
+        everything=base.duel is DuelWhat.ALL,
+        nothing=base.duel is DuelWhat.NONE,
+        audit=frozenset(base.audit),
+        skip_unchanged=base.skip_unchanged,
+        registered=before,
+    )
+
+
+def spoiled(loaded: LoadedOp, device: Accelerator) -> LoadedOp:
+    """The op with a kernel that is wrong in one element of its output: a self-check has to see it."""
+    right = loaded.performance.kernel
+
+    @functools.wraps(right)
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        output = right(*args, **kwargs)
+        device.arrays.spoil(flat(output)[0])
+        return output
+
+    return LoadedOp(
+        dataclasses.replace(loaded.accuracy, kernel=wrong), dataclasses.replace(loaded.performance, kernel=wrong)
+    )

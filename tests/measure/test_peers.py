@@ -10,7 +10,7 @@ import pytest
 
 from perfci import measure as stage
 from perfci.device.fake import work
-from perfci.measure import PeerLostError, is_maker, meet, prepare
+from perfci.measure import PeerLostError, meet, prepare
 from tests.measure.scripted import KERNEL_US, REFERENCE_US, Scripted, working
 
 LENGTHS = {"kernel": KERNEL_US, "reference": REFERENCE_US, "base": KERNEL_US, "peer:near": 900.0, "peer:far": 2000.0}
@@ -78,11 +78,6 @@ def test_a_function_without_arguments_makes_the_peer_once_a_case():
     assert told[1] == ("rows=5,dtype=float32", "near")
     (peer,) = only(subjects).facts.peers
     assert peer.first_call_s > 0 and "peer:near" in only(subjects).blocks[0].arms
-
-
-def test_makers_are_told_by_their_arguments():
-    assert is_maker(lambda: double) and not is_maker(double) and not is_maker(lambda **inputs: 0)
-    assert not is_maker(max), "a builtin without a signature is the peer itself"
 
 
 def unsupported(x):

@@ -287,7 +287,7 @@ OPERATORS = """
     from perfci.device.cpu import CpuDevice
     from perfci.measure.base import InseparableError
     from perfci.model import DuelWhat
-    from perfci.worker.child import _opponent
+    from perfci.worker.work import opponent
     from perfci.worker.load import load_op
     from perfci.worker.protocol import BaseFiles, Job, OpFiles
 
@@ -308,7 +308,7 @@ def test_a_revision_that_registers_torch_operators_is_refused_before_the_other_r
     head, base = with_operators(tmp_path)
     refused = """
         try:
-            _opponent(job, device, before)
+            opponent(job, device, before)
         except InseparableError as error:
             print(error.reason.kind, error.reason.facts["namespace"])
         print(ours(torch.ones(1)).item())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
+import sys
 
 import pytest
 
+from perfci import environment
 from perfci.model import DuelWhat, Suite
 from perfci.worker import child
 from perfci.worker.parent import Surroundings, started, wait
@@ -273,21 +276,93 @@ def test_a_planted_error_makes_the_accuracy_wrong(head):
     assert failures == {"wrong_values"}
 
 
-@pytest.mark.parametrize(
-    ("packages", "anew"),
-    [
-        ({"triton": "3.4.0"}, True),
-        ({"triton-ascend": "3.2.0"}, True),
-        ({"triton": "3.5.1"}, False),
-        ({"pytorch-triton": "3.10.0+git1"}, False),
-        ({}, False),
-    ],
-)
-def test_a_triton_whose_cache_may_be_stale_compiles_anew(packages, anew, monkeypatch):
-    """Before 3.5 a kernel with another global constant, of another op or revision, would get the first one's code."""
-    monkeypatch.setattr(child, "installed", lambda names: packages)
+def anew(monkeypatch):
+    """Whether the worker would have Triton compile everything anew."""
     monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "0")
-
     child._shun_stale_caches()
+    return os.environ["TRITON_ALWAYS_COMPILE"] == "1"
 
-    assert (os.environ["TRITON_ALWAYS_COMPILE"] == "1") == anew
+
+@pytest.fixture
+def triton(tmp_path, monkeypatch):
+    """Puts a Triton whose file says this in the place of the one that is installed."""
+
+    def install(text):
+        (tmp_path / "triton").mkdir()
+        (tmp_path / "triton" / "__init__.py").write_text(text)
+        monkeypatch.delitem(sys.modules, "triton", raising=False)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("version", "stale"),
+    [("3.4.0", True), ("3.2.0", True), ("3.5.1", False), ("3.10.0+git1", False), ("4.0", False)],
+)
+def test_a_triton_whose_cache_may_be_stale_compiles_anew(version, stale, triton, monkeypatch):
+    """Before 3.5 a kernel with another global constant, of another op or revision, would get the first one's code."""
+    triton(f'"""isort:skip_file"""\n__version__ = \'{version}\'\n')
+
+    assert anew(monkeypatch) == stale
+
+
+@pytest.mark.parametrize(
+    ("packages", "stale"), [({"triton-ascend": "3.2.0"}, True), ({"pytorch-triton": "3.10.0+git1"}, False), ({}, False)]
+)
+def test_a_triton_that_does_not_say_its_version_is_known_by_what_is_installed(packages, stale, triton, monkeypatch):
+    triton("from triton.version import __version__\n")
+    monkeypatch.setattr(environment, "installed", lambda names: packages)
+
+    assert anew(monkeypatch) == stale
+
+
+def test_without_triton_nothing_is_compiled_anew(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+
+    assert not anew(monkeypatch)
+
+
+# --- what it starts with ----------------------------------------------------------------------------------------------
+
+RARE = (
+    "yaml",
+    "email",
+    "zipfile",
+    "importlib.metadata",
+    "tomllib",
+    "socket",
+    "perfci.chains.runs",
+    "perfci.environment",
+    "perfci.history",
+    "perfci.lowprec",
+    "perfci.model.baseline",
+    "perfci.model.history",
+    "perfci.model.shards",
+    "perfci.revision",
+    "perfci.settings",
+    "perfci.soak.subject",
+    "perfci.thresholds.place",
+    "perfci.thresholds.read",
+    "perfci.tune.search",
+    "perfci.tune.space",
+    "perfci.tune.state",
+    "perfci.worker.parent",
+)
+"""Modules that few workers come to need, and that would be paid for at every start of one."""
+
+MEASURING = ("perfci.verify", "perfci.measure", "perfci.outputs", "perfci.stats")
+"""What a worker needs that does not only describe."""
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"), [("perfci.worker.child", (*RARE, *MEASURING)), ("perfci.worker.work", RARE)]
+)
+def test_a_worker_starts_without_what_it_may_never_need(module, unwanted):
+    code = (
+        f"import sys; before = set(sys.modules); import {module}; "
+        f"print([name for name in {unwanted} if name in sys.modules.keys() - before])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
