@@ -71,7 +71,7 @@ def main(ops: int = OPS) -> None:
         print(f"{ops} ops, {machine()}")
         print(f"nothing changed: {took:.1f} s ({told}); the aim is {AIM_S} s")
         kernel = root / "kernels" / "op_0" / "op_0_triton.py"
-        kernel.write_text(kernel.read_text().replace("US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.0"))
+        kernel.write_text(kernel.read_text().replace("US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 328.0"))
         took, told = timed(root)
         print(f"one op changed:  {took:.1f} s ({told})")
 

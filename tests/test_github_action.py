@@ -215,7 +215,7 @@ def edit(repository: Path, op: str, before: str, after: str) -> None:
 
 @pytest.mark.slow
 def test_a_slower_kernel_is_red_with_its_report_and_summary(repository):
-    edit(repository, "scale", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 43.0")
+    edit(repository, "scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 344.0")
 
     done = job(repository)
 
@@ -228,7 +228,7 @@ def test_a_slower_kernel_is_red_with_its_report_and_summary(repository):
 
 
 def test_a_comment_is_green_without_a_launch_and_writes_its_page(repository):
-    edit(repository, "scale", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 40.0  # as measured")
+    edit(repository, "scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 320.0  # as measured")
 
     done = job(repository, html="true", language="zh")
 
@@ -343,8 +343,8 @@ def test_perfci_and_packages_are_installed_apart_each_as_one_argument(repository
 
 @pytest.mark.slow
 def test_one_check_over_several_jobs(repository):
-    edit(repository, "scale", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 43.0")
-    edit(repository, "relu", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 40.0  # as before")
+    edit(repository, "scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 344.0")
+    edit(repository, "relu", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 320.0  # as before")
 
     planned = job(repository, command="plan", shards="2")
     shutil.rmtree(repository / "reports")

@@ -307,7 +307,7 @@ class FakeDevice:
             driver=spec.driver or None,
             runtime="virtual",
             processors=8,
-            l2_bytes=1 << 20,
+            l2_bytes=1 << 17,
             memory_bytes=spec.memory_bytes,
         )
         self.arrays = NumpyArrays()

@@ -48,7 +48,7 @@ class Nightly:
         assert self.project.accept().code == 0
         commit_all(self.root)
 
-    def slow_down(self, op, us, before="40.0"):
+    def slow_down(self, op, us, before="320.0"):
         self.project.edit(op, "triton", f"US_PER_MEGABYTE = {before}", f"US_PER_MEGABYTE = {us}")
         return commit_all(self.root)
 
@@ -81,7 +81,7 @@ def nightly(project, kept):
 
 @pytest.mark.slow
 def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
-    head = nightly.slow_down("scale", 43.0)
+    head = nightly.slow_down("scale", 344.0)
     hot = nightly.hot_check()
     assert hot.code == 3 and hot.verdicts("scale") >= {"INCONCLUSIVE"}, hot.out
 
@@ -108,12 +108,12 @@ def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
 @pytest.mark.slow
 def test_each_case_is_held_against_its_own_last_conclusive_commit(nightly):
     """Of two ops that nothing could be said about, one was accepted since the other."""
-    nightly.slow_down("scale", 43.0)
-    second = nightly.slow_down("relu", 39.0)
+    nightly.slow_down("scale", 344.0)
+    second = nightly.slow_down("relu", 312.0)
     nightly.project.check()
     assert nightly.project.perfci("accept", str(nightly.root / "reports"), "--op", "relu").code == 0
     commit_all(nightly.root)
-    head = nightly.slow_down("relu", 39.01, "39.0")
+    head = nightly.slow_down("relu", 312.08, "312.0")
     nightly.hot_check()
 
     answer = nightly.again("--seed", "7")

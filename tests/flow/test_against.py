@@ -21,7 +21,7 @@ from perfci.wording import sentence
 from tests.git_repositories import alone, clone, commit_all, git
 
 OPS = ("relu", "row_sum", "scale")
-SPEED = "US_PER_MEGABYTE = 40.0"
+SPEED = "US_PER_MEGABYTE = 320.0"
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def notes(answer):
     return [note["kind"] for note in json.loads(answer.out)["notes"]]
 
 
-def make_slower(project, op="scale", us=41.0):
+def make_slower(project, op="scale", us=328.0):
     """Two and a half per cent slower; 1 % is allowed at this length."""
     project.edit(op, "triton", SPEED, f"US_PER_MEGABYTE = {us}")
 
@@ -180,7 +180,7 @@ def test_a_change_that_changes_no_work_is_captured_and_not_timed(topic):
 
 
 def test_uncommitted_changes_count_and_a_faster_kernel_is_improved(topic):
-    make_slower(topic, us=38.0)
+    make_slower(topic, us=304.0)
 
     answer = topic.check("--op", "scale")
 
@@ -193,7 +193,7 @@ def test_uncommitted_changes_count_and_a_faster_kernel_is_improved(topic):
 
 
 def test_the_seed_of_a_run_repeats_its_duel(topic):
-    make_slower(topic, us=40.3)
+    make_slower(topic, us=322.4)
 
     runs = []
     for _ in range(2):
@@ -251,9 +251,9 @@ def test_a_base_that_is_broken_itself_fails_no_change(topic):
     healthy = {op: topic.op_file(op, "triton").read_text() for op in OPS}
     on_main(topic, break_all)
     for op, text in healthy.items():
-        topic.op_file(op, "triton").write_text(text.replace(SPEED, "US_PER_MEGABYTE = 40.1"))
+        topic.op_file(op, "triton").write_text(text.replace(SPEED, "US_PER_MEGABYTE = 320.8"))
     topic.edit("hard", "triton", "fake.crash() if len(x) == 512 else None", "pass")
-    topic.edit("hard", "triton", SPEED, "US_PER_MEGABYTE = 40.1")
+    topic.edit("hard", "triton", SPEED, "US_PER_MEGABYTE = 320.8")
     commit_all(topic.root)
 
     answer = topic.check()
@@ -333,7 +333,7 @@ def test_a_merge_request_cannot_loosen_the_rules_by_which_it_is_judged(topic, mo
     (topic.root / "thresholds" / "scale.yaml").write_text("tau:\n  0: 50 %\n")
     commit_all(topic.root)
     git(topic.root, "checkout", "-q", "main")
-    topic.edit("relu", "triton", SPEED, "US_PER_MEGABYTE = 50.0")
+    topic.edit("relu", "triton", SPEED, "US_PER_MEGABYTE = 400.0")
     commit_all(topic.root)
     git(topic.root, "checkout", "-q", "--detach")
     git(topic.root, "merge", "-q", "--no-ff", "-m", "made by GitLab", "topic")
@@ -423,7 +423,7 @@ def import_late(project):
 def test_revisions_that_import_late_take_turns_in_processes_of_their_own(topic):
     on_main(topic, lambda: import_late(topic))
     helper = topic.root / "kernels" / "scale" / "scale_speed.py"
-    helper.write_text(helper.read_text().replace("40.0", "41.0"))
+    helper.write_text(helper.read_text().replace("320.0", "328.0"))
     topic.edit("scale", "performance", "rows=[256, 512]", "rows=[256, 768]")
     commit_all(topic.root)
 
@@ -443,11 +443,11 @@ def test_revisions_that_import_late_take_turns_in_processes_of_their_own(topic):
 
 def test_an_editable_installation_of_the_work_tree_ends_in_two_processes(topic, editable):
     def use_library():
-        editable(topic.root, 40.0)
+        editable(topic.root, 320.0)
         topic.edit("scale", "triton", SPEED, "from speeds import SPEED as US_PER_MEGABYTE")
 
     on_main(topic, use_library)
-    editable(topic.root, 41.0)
+    editable(topic.root, 328.0)
     commit_all(topic.root)
 
     answer = topic.check("--op", "scale")
@@ -464,7 +464,7 @@ def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_t
 
     def define_operator():
         topic.op_file("scale", "triton").write_text(
-            "import torch\nfrom perfci.device import fake\n\nUS_PER_MEGABYTE = 40.0\n\n\n"
+            "import torch\nfrom perfci.device import fake\n\nUS_PER_MEGABYTE = 320.0\n\n\n"
             "@torch.library.custom_op('perfci_flow::scale', mutates_args=())\n"
             "def _scale(x: torch.Tensor, factor: float) -> torch.Tensor:\n"
             "    fake.work(2.0 + US_PER_MEGABYTE * x.nbytes / 1e6)\n"
@@ -474,7 +474,7 @@ def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_t
         )
 
     on_main(topic, define_operator)
-    make_slower(topic, us=40.1)
+    make_slower(topic, us=320.8)
     commit_all(topic.root)
 
     answer = topic.check("--op", "scale", "--suite", "performance")
@@ -485,7 +485,7 @@ def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_t
     assert logs(topic) == {"describe", "describe-base", "scale", "scale-base"}
     for case in op_run(topic, "scale").performance:
         ours, theirs = (float(each.operations[0].split()[1]) for each in (case.identity, case.base.identity))
-        assert (ours - 2.0) / (theirs - 2.0) == pytest.approx(40.1 / 40.0)
+        assert (ours - 2.0) / (theirs - 2.0) == pytest.approx(320.8 / 320.0)
 
 
 def test_later_processes_are_on_another_board_of_the_host(topic):
@@ -587,7 +587,10 @@ def test_a_toolchain_that_makes_the_kernel_slower_is_seen(topic, other_python):
     on_main(
         topic,
         lambda: topic.edit(
-            "scale", "triton", SPEED, f"import sys\nUS_PER_MEGABYTE = 40.0 if sys.prefix in {other_python!r} else 41.0"
+            "scale",
+            "triton",
+            SPEED,
+            f"import sys\nUS_PER_MEGABYTE = 320.0 if sys.prefix in {other_python!r} else 328.0",
         ),
     )
 

@@ -16,7 +16,7 @@ from tests.story import tell
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "bisecting.md").read_text(encoding="utf-8")
 KERNEL = "kernels/scale/scale_triton.py"
-SPEED = "US_PER_MEGABYTE = 40.0"
+SPEED = "US_PER_MEGABYTE = 320.0"
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def history(project):
     files = files_of(project)
     text = files[KERNEL]
     tidy = text.replace('"""scale for', '"""The kernel scale for')
-    slow = tidy.replace(SPEED, "US_PER_MEGABYTE = 42.0")
+    slow = tidy.replace(SPEED, "US_PER_MEGABYTE = 336.0")
     ids = tell(
         project.root,
         [
@@ -92,18 +92,18 @@ def _numbered(text):
 @pytest.mark.slow
 def test_what_is_installed_from_the_work_tree_is_each_revisions_own(project, editable):
     """An editable installation leads every import to the work tree, whose code is none of the revisions'."""
-    editable(project.root, 42.0)
+    editable(project.root, 336.0)
     project.edit("scale", "triton", SPEED, "from speeds import SPEED as US_PER_MEGABYTE")
     files = files_of(project)
     ids = tell(
         project.root,
         [
-            ("start", {**files, "lib/speeds.py": "SPEED = 40.0\n"}),
-            ("slow", {"lib/speeds.py": "SPEED = 43.0\n"}),
+            ("start", {**files, "lib/speeds.py": "SPEED = 320.0\n"}),
+            ("slow", {"lib/speeds.py": "SPEED = 344.0\n"}),
             ("notes", {"notes.md": "1\n"}),
         ],
     )
-    (project.root / "lib" / "speeds.py").write_text("SPEED = 90.0\n")
+    (project.root / "lib" / "speeds.py").write_text("SPEED = 720.0\n")
 
     answer = project.perfci(
         "bisect", "--op", "scale", "--device", "fake", "--seed", "7", "--format", "json", ids[0], ids[2]

@@ -60,7 +60,7 @@ def test_a_change_to_warm_is_named_and_both_revisions_are_timed_warm(scale, apar
     commit_all(scale.root)
     git(scale.root, "checkout", "-q", "-b", "topic")
     scale.edit("scale", "performance", *WARM)
-    scale.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 40.1")
+    scale.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 320.8")
     if apart:  # an import made late, which needs a process for each revision
         scale.edit("scale", "triton", "    fake.work", "    import scale_late\n\n    fake.work")
         (scale.op_file("scale", "late")).write_text("")

@@ -28,7 +28,7 @@ def test_an_unchanged_project_passes_against_its_own_baselines(project):
 def test_a_slower_kernel_is_regressed_after_two_fresh_processes_and_exits_2(project):
     project.first_check()
     project.accept()
-    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.7")
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 333.6")
 
     answer = project.check()
 
@@ -65,7 +65,7 @@ def test_a_wrong_kernel_at_the_end_of_the_run_leaves_the_others_comparable(proje
 def test_a_faster_kernel_is_improved_and_exits_0(project):
     project.first_check()
     project.accept()
-    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 36.0")
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 288.0")
 
     answer = project.check("--op", "scale")
 
@@ -85,7 +85,7 @@ def test_strict_mode_fails_on_warnings(project):
     project.first_check()
     project.accept()
     (project.root / "pyproject.toml").write_text('[tool.perfci.fake]\nthrottle = ["thermal"]\n')
-    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 50.0")
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 400.0")
 
     relaxed, strict = project.check("--op", "scale"), project.check("--op", "scale", "--strict")
 
@@ -97,7 +97,7 @@ def test_a_case_pattern_chooses_cases_of_both_suites(project):
     answer = project.check("--case", "rows=256,cols=*")
 
     measured = {case for _, suite, case in answer.rows if suite == "performance"}
-    assert measured == {"rows=256,cols=1024,dtype=float32"}
+    assert measured == {"rows=256,cols=128,dtype=float32"}
 
 
 def test_a_run_is_judged_and_rendered_again_from_its_file_alone(project):
@@ -117,7 +117,7 @@ def test_a_run_can_be_held_against_another_run(project, tmp_path):
     project.first_check()
     before = tmp_path / "before.json"
     before.write_bytes((project.root / "reports" / "run.json").read_bytes())
-    project.edit("relu", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 44.0")
+    project.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 352.0")
     project.perfci("run", "--device", "fake")
 
     answer = project.perfci("compare", str(project.root / "reports"), "--baseline", str(before), "--format", "json")
@@ -143,7 +143,7 @@ def test_foreign_processes_withhold_a_verdict_that_would_fail(project):
     project.first_check()
     project.accept()
     (project.root / "pyproject.toml").write_text("[tool.perfci.fake]\nforeign_processes = 1\n")
-    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 50.0")
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 400.0")
 
     answer = project.check("--op", "scale")
 
@@ -176,7 +176,7 @@ def test_show_tells_the_numbers_of_a_case(project):
     answer = project.perfci("show", str(project.root / "reports"), "--op", "relu", "--case", "rows=256,*")
 
     assert answer.code == 0
-    assert "rows=256,cols=1024,dtype=float32" in answer.out
+    assert "rows=256,cols=128,dtype=float32" in answer.out
     assert "rows=512" not in answer.out
 
 
@@ -185,5 +185,5 @@ def test_list_names_every_op_and_case(project, monkeypatch):
 
     assert answer.code == 0
     assert all(op in answer.out for op in ("relu", "row_sum", "scale"))
-    assert "rows=512,cols=1024,dtype=float32" in answer.out
+    assert "rows=512,cols=128,dtype=float32" in answer.out
     assert "hain" not in answer.out

@@ -36,7 +36,7 @@ class Released:
         (self.root / ".gitignore").write_text("reports/\n__pycache__/\n")
         self.first = commit_all(self.root)
         git(self.root, "tag", "v1")
-        self.us = 40.0
+        self.us = 320.0
 
     def creep(self, steps=STEPS):
         """Merges that each make scale a little slower; the last one's commit."""

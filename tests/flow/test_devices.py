@@ -70,7 +70,7 @@ def test_two_ops_are_really_under_way_at_once(project, boards):
 def test_a_suspect_is_measured_again_on_the_other_board(project, boards):
     project.check("--op", "scale", "--op", "relu")
     project.accept()
-    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.7")
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 333.6")
 
     answer = project.check("--op", "scale", "--op", "relu", "--devices", "0,1")
 

@@ -13,8 +13,8 @@ from tests.git_repositories import alone, commit_all, git
 
 pytestmark = pytest.mark.slow
 
-SPEED = "US_PER_MEGABYTE = 40.0"
-CASES = ("rows=256,cols=1024,dtype=float32", "rows=512,cols=1024,dtype=float32")
+SPEED = "US_PER_MEGABYTE = 320.0"
+CASES = ("rows=256,cols=128,dtype=float32", "rows=512,cols=128,dtype=float32")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def topic(project):
     (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
     commit_all(project.root)
     git(project.root, "checkout", "-q", "-b", "topic")
-    project.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 41.7")
+    project.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 333.6")
     commit_all(project.root)
     return project
 

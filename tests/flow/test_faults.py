@@ -83,7 +83,7 @@ def test_a_wrong_timed_output_is_wrong_though_the_accuracy_suite_passes(project)
     answer = project.check("--op", "relu")
 
     rows = {case: row["verdict"] for (_, suite, case), row in answer.rows.items() if suite == "performance"}
-    assert rows == {"rows=256,cols=1024,dtype=float32": "NEW", "rows=512,cols=1024,dtype=float32": "WRONG"}
+    assert rows == {"rows=256,cols=128,dtype=float32": "NEW", "rows=512,cols=128,dtype=float32": "WRONG"}
 
 
 def test_a_kernel_that_does_no_work_on_the_device_is_not_timed(project):

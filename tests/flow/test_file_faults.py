@@ -148,7 +148,7 @@ def test_a_disk_that_fills_up_while_measuring_keeps_what_was_measured(project):
     launches = project.root / "reports" / "launches.jsonl.gz"
     code = (
         f"import os; here = {str(launches)!r}; "
-        f"x.size > 200_000 and not os.path.islink(here) and (os.remove(here), os.symlink({str(FULL)!r}, here))"
+        f"x.size > 20_000 and not os.path.islink(here) and (os.remove(here), os.symlink({str(FULL)!r}, here))"
     )
     plant(project, "scale", code)
 
@@ -284,7 +284,7 @@ def test_baselines_that_cannot_be_written_are_named_by_accept(project):
 def test_a_device_that_vanishes_ends_the_run_with_what_it_has(project):
     gone = project.root / "gone"
     configure(project, "", f'gone_file = "{gone}"')
-    plant(project, "row_sum", f"x.size > 200_000 and open({str(gone)!r}, 'w').close()")
+    plant(project, "row_sum", f"x.size > 20_000 and open({str(gone)!r}, 'w').close()")
     mark = note_import(project, "scale")
 
     began = time.monotonic()

@@ -27,7 +27,7 @@ OP = {
 import numpy as np
 from perfci.device import fake
 
-US_PER_MEGABYTE = 40.0
+US_PER_MEGABYTE = 320.0
 
 
 def halve(x):
@@ -70,13 +70,13 @@ from perfci.device import fake
 
 
 def reference(x):
-    fake.work(3.0 + 60.0 * x.nbytes / 1e6)
+    fake.work(3.0 + 480.0 * x.nbytes / 1e6)
     return halve(x)
 
 
 performance = perfci.Performance(
     kernel=kernel, reference=reference, make_inputs=make_inputs,
-    cases=perfci.grid(rows=[512], cols=[1024], dtype=["float32"]),
+    cases=perfci.grid(rows=[512], cols=[128], dtype=["float32"]),
     bytes_moved=lambda rows, cols, dtype: 2 * rows * cols * 4,
 )
 if __name__ == "__main__":
@@ -181,7 +181,7 @@ def test_from_an_empty_repository_to_a_failed_gate(site, repository):
     ]
 
     path = folder / "halve_triton.py"
-    path.write_text(path.read_text().replace("MEGABYTE = 40.0", "MEGABYTE = 43.0"))
+    path.write_text(path.read_text().replace("MEGABYTE = 320.0", "MEGABYTE = 344.0"))
     assert "REGRESSED" in shell.perfci("check", "--device", "fake", code=2)
 
     shell.perfci("report", "reports", "--out", "out")

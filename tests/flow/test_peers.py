@@ -12,7 +12,7 @@ from perfci.report import metrics
 from tests.closed_schemas import faults
 from tests.git_repositories import alone, commit_all, git
 
-CASES = ("rows=256,cols=1024,dtype=float32", "rows=512,cols=1024,dtype=float32")
+CASES = ("rows=256,cols=128,dtype=float32", "rows=512,cols=128,dtype=float32")
 FEW, MANY = CASES
 
 PEERS = """
@@ -27,7 +27,7 @@ def peer(us, answer=scale):
 def picky(x, factor):
     if len(x) == 256:
         raise NotImplementedError("fewer than 300 rows")
-    return peer(42.0)(x, factor)
+    return peer(336.0)(x, factor)
 
 
 def raising(x, factor):
@@ -45,7 +45,8 @@ def plus_one(x, factor):
 performance = """
 
 ALL = """{
-    "slow": peer(50.0), "fast": lambda: peer(36.0), "picky": picky, "wrong": peer(30.0, plus_one), "raising": raising,
+    "slow": peer(400.0), "fast": lambda: peer(288.0), "picky": picky, "wrong": peer(240.0, plus_one),
+    "raising": raising,
 }"""
 
 
@@ -93,8 +94,8 @@ def test_faster_slower_picky_wrong_and_raising_peers_are_each_told_and_move_no_v
     found = {case: peers(answer, case=case) for case in CASES}
     for case in CASES:
         slow, fast = found[case]["slow"], found[case]["fast"]
-        assert slow["ratio"]["value"] == pytest.approx(50 / 40, rel=0.02) and not slow["faster"]
-        assert fast["ratio"]["value"] == pytest.approx(36 / 40, rel=0.02) and fast["faster"]
+        assert slow["ratio"]["value"] == pytest.approx(400 / 320, rel=0.02) and not slow["faster"]
+        assert fast["ratio"]["value"] == pytest.approx(288 / 320, rel=0.02) and fast["faster"]
         assert fast["ratio"]["low"] < fast["ratio"]["value"] < fast["ratio"]["high"] < 1
         kernel_us = answer.rows["scale", "performance", case]["kernel_us"]
         assert fast["us"] / kernel_us == pytest.approx(fast["ratio"]["value"], rel=0.01)
@@ -102,7 +103,7 @@ def test_faster_slower_picky_wrong_and_raising_peers_are_each_told_and_move_no_v
         assert found[case]["raising"]["reason"]["kind"] == "peer_raised"
     assert found[FEW]["picky"]["reason"]["kind"] == "peer_unsupported"
     assert "fewer than 300 rows" in found[FEW]["picky"]["reason"]["sentence"]
-    assert found[MANY]["picky"]["ratio"]["value"] == pytest.approx(42 / 40, rel=0.02)
+    assert found[MANY]["picky"]["ratio"]["value"] == pytest.approx(336 / 320, rel=0.02)
     assert list(peers(answer, "relu")) == ["torch.compile"], "each op has its own"
     assert answer.rows["row_sum", "performance", FEW]["peers"] == []
     assert [kind for kind in kinds(answer) if kind.startswith("peer")] == ["peers_none", "peer_wrong", "peer_raised"]
@@ -130,7 +131,7 @@ def _tables_hold_them(project):
     found = results.read(project.root / "reports", project.root)
     frame = found.frame()
     fast = frame[frame["arm"] == "peer:fast"]
-    assert fast["peer_ratio"].median() == pytest.approx(36 / 40, rel=0.02)
+    assert fast["peer_ratio"].median() == pytest.approx(288 / 320, rel=0.02)
     assert frame[frame["arm"] == "kernel"]["peer_ratio"].isna().all()
     launches = found.launches()
     assert {"peer:slow", "peer:fast", "peer:torch.compile"} <= set(launches["arm"])
@@ -170,7 +171,7 @@ def test_peers_without_the_performance_suite_are_refused(project, command):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("[peer(50.0)]", "scale_performance.py: peers must be a mapping of names to functions, not list"),
+        ("[peer(400.0)]", "scale_performance.py: peers must be a mapping of names to functions, not list"),
         ('{"a": 3}', "scale_performance.py: peers['a'] must be a function, not int"),
         ('{"a": peer(1.0), "a": peer(2.0)}', "peers has the name a twice"),
     ],
@@ -186,7 +187,7 @@ def test_a_bad_declaration_is_an_error_that_names_the_file(project, given, told)
 
 
 def test_a_peer_that_kills_the_process_costs_the_op_its_peers_alone(project):
-    declare(project, '{"fast": peer(36.0), "crash": crashing}')
+    declare(project, '{"fast": peer(288.0), "crash": crashing}')
 
     answer = project.check("--op", "scale", "--peers")
 
@@ -205,7 +206,7 @@ def test_a_kernel_that_dies_while_it_is_timed_is_to_blame_with_peers_too(project
     project.edit("scale", "triton", "def scale", "CALLS = []\n\n\ndef scale")
     dying = "    CALLS.append(1)\n    if len(CALLS) > 100:\n        fake.crash()\n    fake.work"
     project.edit("scale", "triton", "    fake.work", dying)
-    declare(project, '{"fast": peer(36.0)}')
+    declare(project, '{"fast": peer(288.0)}')
 
     answer = project.check("--op", "scale", "--peers", "--suite", "performance")
 
@@ -217,10 +218,10 @@ def test_a_kernel_that_dies_while_it_is_timed_is_to_blame_with_peers_too(project
 
 @pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_unchanged_op_of_a_merge_request_is_timed_beside_its_peers_and_a_slow_one_is_still_found(project, apart):
-    declare(project, '{"fast": peer(36.0)}')
+    declare(project, '{"fast": peer(288.0)}')
     declare(project, '{"torch.compile": lambda: reference}', "relu")
     committed(project)
-    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 41.5")
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 332.0")
     if apart:  # an import made late, which needs a process for each revision
         project.edit("scale", "triton", "    fake.work", "    import scale_late\n\n    fake.work")
         project.op_file("scale", "late").write_text("")
@@ -229,7 +230,7 @@ def test_an_unchanged_op_of_a_merge_request_is_timed_beside_its_peers_and_a_slow
     answer = project.check("--peers", "--op", "scale", "--op", "relu", "--suite", "performance")
 
     assert (answer.code, answer.verdicts("scale"), answer.verdicts("relu")) == (2, {"REGRESSED"}, {"UNCHANGED"})
-    assert peers(answer)["fast"]["ratio"]["value"] == pytest.approx(36 / 41.5, rel=0.02)
+    assert peers(answer)["fast"]["ratio"]["value"] == pytest.approx(288 / 332, rel=0.02)
     assert peers(answer, "relu")["torch.compile"]["ratio"]["value"] == pytest.approx(1.5, rel=0.02)
     ops = {op.op: op for op in project.run_record().ops}
     for case in ops["scale"].performance:
@@ -240,7 +241,7 @@ def test_an_unchanged_op_of_a_merge_request_is_timed_beside_its_peers_and_a_slow
 
 @pytest.mark.slow
 def test_shards_take_peers_from_the_plan_and_are_merged_with_them(project):
-    declare(project, '{"fast": peer(36.0)}')
+    declare(project, '{"fast": peer(288.0)}')
     declare(project, '{"torch.compile": lambda: reference}', "relu")
     committed(project)
     git(project.root, "commit", "-q", "--allow-empty", "-m", "nothing changed")

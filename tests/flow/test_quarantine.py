@@ -8,7 +8,7 @@ import pytest
 
 from tests.git_repositories import alone, commit_all, git
 
-SPEED = "US_PER_MEGABYTE = 40.0"
+SPEED = "US_PER_MEGABYTE = 320.0"
 BOARD = '[tool.perfci]\nquarantine = ["fake-0"]\n'
 
 
@@ -26,7 +26,7 @@ def slower(project):
     (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
     commit_all(project.root)
     git(project.root, "checkout", "-q", "-b", "topic")
-    project.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 50.0")
+    project.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 400.0")
     commit_all(project.root)
     return project
 

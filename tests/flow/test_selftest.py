@@ -24,8 +24,8 @@ def test_on_a_sound_device_all_comes_out_as_it_should(project):
         ("wrong", 1, 1, 1),
     ]
     assert [(line["case"], line["tau"]) for line in found["noise"]] == [
-        ("rows=256,cols=1024,dtype=float32", 0.01),
-        ("rows=512,cols=1024,dtype=float32", 0.01),
+        ("rows=256,cols=128,dtype=float32", 0.01),
+        ("rows=512,cols=128,dtype=float32", 0.01),
     ]
     # Spreads of a device that scatters by 0.1 % a block, and what they let it see.
     assert all(0 < line["noise"]["spread"] < 0.005 for line in found["noise"])
@@ -49,8 +49,8 @@ def test_on_a_noisy_device_it_says_what_was_not_found(project):
 
 
 def test_an_op_that_needs_a_process_for_each_revision_is_tried_in_two(project, editable):
-    project.edit("relu", "triton", "US_PER_MEGABYTE = 40.0", "from speeds import SPEED as US_PER_MEGABYTE")
-    editable(project.root, 40.0)
+    project.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "from speeds import SPEED as US_PER_MEGABYTE")
+    editable(project.root, 320.0)
 
     answer = selftest(project, "--device", "fake")
 

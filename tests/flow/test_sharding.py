@@ -30,8 +30,8 @@ class Sharded:
         self.root = project.root
         self.file = self.root / "reports" / "plan.json"
 
-    def slow_down(self, op="scale", us=41.0):
-        self.project.edit(op, "triton", "US_PER_MEGABYTE = 40.0", f"US_PER_MEGABYTE = {us}")
+    def slow_down(self, op="scale", us=328.0):
+        self.project.edit(op, "triton", "US_PER_MEGABYTE = 320.0", f"US_PER_MEGABYTE = {us}")
 
     def plan(self, *arguments):
         given = ("--device", "fake", "--seed", "7", "--out", str(self.file))
@@ -70,8 +70,8 @@ def told(answer):
 @pytest.mark.slow
 def test_shards_come_to_the_verdicts_of_one_run_with_the_same_seed(topic):
     """One op much slower, one a little faster, one unchanged; the order of ops does not matter to the fake device."""
-    topic.slow_down("scale", 41.0)
-    topic.slow_down("relu", 39.9)
+    topic.slow_down("scale", 328.0)
+    topic.slow_down("relu", 319.2)
     commit_all(topic.root)
     topic.project.check()
     # As it was stored, with six significant digits.
@@ -105,8 +105,8 @@ def _everything_lies_where_a_check_would_have_put_it(topic, answer):
 
 @pytest.mark.slow
 def test_a_shard_that_is_missing_is_red_and_one_given_twice_counts_once(topic):
-    topic.slow_down("scale", 40.05)
-    topic.slow_down("relu", 40.05)
+    topic.slow_down("scale", 320.4)
+    topic.slow_down("relu", 320.4)
     commit_all(topic.root)
     topic.plan()
     for index in (1, 2):
@@ -220,7 +220,7 @@ def test_a_shard_at_another_commit_is_refused_with_both_named(planned):
 
 def test_a_shard_with_other_files_or_another_device_is_refused(planned):
     device = planned.shard(1, 2, "--device", "cpu")
-    planned.project.edit("scale", "triton", "US_PER_MEGABYTE = 41.0", "US_PER_MEGABYTE = 42.0")
+    planned.project.edit("scale", "triton", "US_PER_MEGABYTE = 328.0", "US_PER_MEGABYTE = 336.0")
     files = planned.shard(1)
 
     assert (device.code, "fake" in device.err, "cpu" in device.err) == (1, True, True)

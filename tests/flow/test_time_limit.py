@@ -106,7 +106,7 @@ def test_a_suspect_for_which_there_is_no_time_stays_one(project, monkeypatch):
     (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
     commit_all(project.root)
     git(project.root, "checkout", "-q", "-b", "topic")
-    project.edit("scale", "triton", "US_PER_MEGABYTE = 40.0", "US_PER_MEGABYTE = 42.0")
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 336.0")
     commit_all(project.root)
     monkeypatch.setattr(Timetable, "later", lambda self, op, share: 3600.0)
 

@@ -26,7 +26,7 @@ def commands(repository):
 
 def test_a_slower_kernel_makes_merge_alone_red_and_the_note_says_so(repository, server):
     demo = repository()
-    demo.change("scale", 41.0)
+    demo.change("scale", 328.0)
     commit_all(demo.root)
     server.plan("GET /run.json", Fault(body=b"{}"))  # no run, so that it plans without one
 
@@ -81,8 +81,8 @@ def _only_the_note_saw_the_token(demo, done, server):
 def test_a_harmless_change_is_green_and_nothing_foreign_becomes_a_command(repository):
     """Names that a shell would run, and modules that Python would import from the work tree, come to nothing."""
     demo = repository(suffix="-fake", html=False)
-    demo.change("scale", 40.05)
-    demo.change("relu", 40.05)
+    demo.change("scale", 320.4)
+    demo.change("relu", 320.4)
     for name in ("perfci", "venv", "gitlab", "yaml", "sitecustomize"):
         (demo.root / f"{name}.py").write_text(f"open({str(demo.root.parent / 'imported')!r}, 'w')\n")
     commit_all(demo.root)
@@ -103,8 +103,8 @@ def test_a_harmless_change_is_green_and_nothing_foreign_becomes_a_command(reposi
 
 def test_a_shard_that_never_came_is_red_and_not_a_shorter_report(repository):
     demo = repository()
-    demo.change("scale", 40.05)
-    demo.change("relu", 40.05)
+    demo.change("scale", 320.4)
+    demo.change("relu", 320.4)
     commit_all(demo.root)
     demo.broken("--shard 2/2")
 

@@ -3,7 +3,7 @@
 import numpy as np
 from perfci.device import fake
 
-US_PER_MEGABYTE = 40.0
+US_PER_MEGABYTE = 320.0
 
 
 def scale(x, factor):
