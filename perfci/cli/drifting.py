@@ -16,7 +16,9 @@ from perfci.boards import Board, Share
 from perfci.changepoints import Change
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.histories import Wishes, apart, columns, head, kept, reason_data, text_of
+from perfci.cli.histories.data import reason_data
+from perfci.cli.histories.kept import Wishes, kept
+from perfci.cli.histories.tables import apart, columns, head, text_of
 from perfci.cli.tables import STYLES
 from perfci.codec import encode
 from perfci.drift import Creep

@@ -7,7 +7,7 @@ from pathlib import Path
 from perfci import pipeline
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
-from perfci.cli.histories import reason_data
+from perfci.cli.histories.data import reason_data
 from perfci.codec import encode
 from perfci.report import site
 from perfci.report.site import Built, words

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from perfci import store
-from perfci.cli.histories import EACH, WIDTH, spark, told_apart
+from perfci.cli.histories.tables import EACH, WIDTH, spark, told_apart
 from perfci.cli.main import run
 from perfci.history import series
 from perfci.model import ErrorStats, Extent, HistoryStored, Reason
@@ -216,7 +216,7 @@ def test_small_noise_looks_small():
 
 
 def test_a_reason_that_git_cannot_answer_is_no_fault(nights, ask, monkeypatch):
-    monkeypatch.setattr("perfci.cli.histories.unknown_commits", lambda *_: Reason("git_missing"))
+    monkeypatch.setattr("perfci.cli.histories.kept.unknown_commits", lambda *_: Reason("git_missing"))
 
     assert ask()[0] == 0
 

@@ -1,29 +1,21 @@
-"""`perfci history`: the accepted runs of ops on a device, as tables, for programs, and drawn."""
+"""Histories for people: tables, and small pictures in letters."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
-from perfci import store, units
-from perfci.cli import answers, language
-from perfci.cli.exits import Exit
+from perfci import units
+from perfci.cli.histories.kept import Told, Wishes, shown_of
 from perfci.cli.tables import STYLES, Shown, wrapped
-from perfci.codec import encode
-from perfci.errors import UsageError
-from perfci.history import Point, Series, StoredPoint, StoredSeries, series, stored_series
+from perfci.history import Point, Series, StoredPoint, StoredSeries
 from perfci.model import Difference, Fact, Gate, Reason
 from perfci.report.text import NAME_LIMIT, plain, shorten
-from perfci.revision.known import unknown_commits
-from perfci.settings import Settings
-from perfci.spec import STORED, matches
+from perfci.spec import STORED
 from perfci.store import History
 from perfci.wording import say, sentence
 
@@ -53,170 +45,8 @@ _LEAST_SPARK = 3
 """Letters of a small picture however little room there is."""
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What is to be shown."""
-
-    ops: tuple[str, ...] = ()
-    """names; empty for all"""
-    pattern: str | None = None
-    device: str | None = None
-    last: int | None = None
-    """newest runs of each case; None for all where programs read it, else for some"""
-    plot: Path | None = None
-
-
-@dataclass(frozen=True)
-class _Told:
-    """An op on a device, with what is shown of it."""
-
-    history: History
-    cases: tuple[Series, ...]
-    unknown: tuple[str, ...] | Reason
-    """commits that the repository lacks"""
-    stored: tuple[StoredSeries, ...] = ()
-    """what the op stores in low precision"""
-
-    @property
-    def any(self) -> bool:
-        """Whether there is anything that fits what was asked for."""
-        return bool(self.cases or self.stored)
-
-
-def history(wishes: Wishes, project: Path, *, json: bool) -> int:
-    """Print, and draw, what is kept of accepted runs; exit 3 where a file of it is to be mended."""
-    where = language.load(project)
-    found = _told(wishes, where)
-    if wishes.plot:
-        _plot(wishes.plot, found, wishes)
-    if json:
-        answers.write_json(encode([_as_data(one, wishes) for one in found]).decode())
-    else:
-        console = Console(highlight=False)
-        for part in _shown(found, wishes):
-            console.print(part, soft_wrap=not console.is_terminal)
-    return Exit.WARNINGS if any(one.history.problems for one in found) else Exit.OK
-
-
-# --- what there is ----------------------------------------------------------------------------------------------------
-
-
-def kept(wishes: Wishes, where: Settings) -> list[History]:
-    """The histories of these ops and devices. Raises UsageError for a device or an op that none has."""
-    devices = _devices(wishes, where)
-    there = {device: store.history_ops(where.baselines, device) for device in devices}
-    known = sorted({op for ops in there.values() for op in ops})
-    for op in wishes.ops:
-        if op not in known and devices:
-            raise UsageError("history_no_op", op=op, known=", ".join(known))
-    return [
-        store.read_history(where.baselines, device, op)
-        for device in devices
-        for op in there[device]
-        if not wishes.ops or op in wishes.ops
-    ]
-
-
-def _told(wishes: Wishes, where: Settings) -> list[_Told]:
-    """Raises UsageError for a device, an op or a case that no history has."""
-    found = [_of(each, wishes, where) for each in kept(wishes, where)]
-    if found and wishes.pattern is not None and not any(one.any for one in found):
-        raise UsageError("no_case_fits", pattern=wishes.pattern, ops=", ".join(one.history.op for one in found))
-    return [one for one in found if one.any or wishes.pattern is None]
-
-
-def _devices(wishes: Wishes, where: Settings) -> list[str]:
-    known = store.history_devices(where.baselines)
-    if wishes.device is None:
-        return known
-    if wishes.device not in known:
-        raise UsageError("history_no_device", device=wishes.device, known=", ".join(known) or "-")
-    return [wishes.device]
-
-
-def _of(found: History, wishes: Wishes, where: Settings) -> _Told:
-    cases = tuple(one for one in series(found.runs) if matches(one.case, wishes.pattern))
-    stored = tuple(one for one in stored_series(found.runs) if matches(one.case, wishes.pattern))
-    commits = [run.environment.commit for run in found.runs if run.environment.commit]
-    return _Told(found, cases, unknown_commits(where.root, commits) if commits else (), stored)
-
-
-# --- for programs -----------------------------------------------------------------------------------------------------
-
-
-def _as_data(one: _Told, wishes: Wishes) -> Mapping[str, Any]:
-    """Times are microseconds, changes ratios - 1, plus is slower; the newest run is the last."""
-    unknown = one.unknown if isinstance(one.unknown, tuple) else ()
-    return {
-        "op": one.history.op,
-        "device": one.history.device,
-        "runs": len(one.history.runs),
-        "problems": [reason_data(reason) for reason in one.history.problems],
-        "unknown_commits": unknown,
-        "cases": [
-            {"case": case.case, "points": [_point(point) for point in case.points[-(wishes.last or 0) :]]}
-            for case in one.cases
-        ],
-        "stored": [
-            {"case": case.case, "points": [_stored_point(point) for point in case.points[-(wishes.last or 0) :]]}
-            for case in one.stored
-        ],
-    }
-
-
-def _point(point: Point) -> Mapping[str, Any]:
-    figures = point.figures
-    return {
-        **_place(point),
-        "kernel_us": figures.kernel_us,
-        "reference_us": figures.reference_us,
-        "since_last": point.since_last,
-        "since_first": point.since_first,
-        "speedup": point.speedup,
-        "blocks": figures.blocks,
-        "compile_s": figures.compile_s,
-        "peak_bytes": figures.peak_bytes,
-        "moved": _differences(point),
-        "epoch": point.why,
-    }
-
-
-def _stored_point(point: StoredPoint) -> Mapping[str, Any]:
-    """The histogram of the errors stays in the file."""
-    figures = point.figures
-    return {
-        **_place(point),
-        "errors": figures.errors,
-        "clip_ratio": figures.clip_ratio,
-        "divergence": figures.divergence,
-        "amax": figures.amax,
-        "scale": figures.scale,
-        "extreme": figures.extreme,
-        "since_last": point.since_last,
-        "since_first": point.since_first,
-        "moved": _differences(point),
-    }
-
-
-def _place(point: Point | StoredPoint) -> Mapping[str, Any]:
-    where = point.run.environment
-    run = {"run": point.run.run, "created": point.run.created}
-    return {**run, "commit": where.commit, "board": where.device.uuid}
-
-
-def _differences(point: Point | StoredPoint) -> list[Mapping[str, Any]]:
-    return [{"field": each.field, "before": each.before, "after": each.after} for each in point.moved]
-
-
-def reason_data(reason: Reason) -> Mapping[str, Any]:
-    """A reason for programs."""
-    return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": sentence(reason)}
-
-
-# --- for people -------------------------------------------------------------------------------------------------------
-
-
-def _shown(found: Sequence[_Told], wishes: Wishes) -> Iterator[RenderableType]:
+def shown(found: Sequence[Told], wishes: Wishes) -> Iterator[RenderableType]:
+    """Each op on a device, and where a picture was drawn."""
     yield from apart(found, lambda one: _one(one, wishes))
     if wishes.plot and found:
         yield Text(say("Drawn: {path}", path=plain(str(wishes.plot))))
@@ -232,7 +62,7 @@ def apart(found: Sequence[_Each], told: Callable[[_Each], Iterable[RenderableTyp
         yield from told(one)
 
 
-def _one(one: _Told, wishes: Wishes) -> Iterator[RenderableType]:
+def _one(one: Told, wishes: Wishes) -> Iterator[RenderableType]:
     yield Text(head(one.history), style="bold")
     yield from _problems(one)
     if len(one.cases) <= EACH or wishes.pattern is not None:
@@ -259,7 +89,7 @@ def head(found: History) -> str:
     return say("{op} on {device}: {count} accepted runs, {first} to {last}", count=len(runs), **facts)
 
 
-def _problems(one: _Told) -> Iterator[RenderableType]:
+def _problems(one: Told) -> Iterator[RenderableType]:
     for reason in one.history.problems:
         yield text_of(sentence(reason), "  ", STYLES[Gate.WARNS])
     if isinstance(one.unknown, Reason):
@@ -426,7 +256,7 @@ def told_apart(cases: Sequence[str], kept: int = 0) -> tuple[str, list[str]]:
 def _stored_spark(points: Sequence[StoredPoint], room: int) -> str:
     """As `spark`, of p99, with as many of the newest runs as there is room for."""
     newest = points[-min(_SPARK, room) :]
-    while len(found := _picture([_value(point) for point in newest], newest)) > room:
+    while len(found := _picture([shown_of(point) for point in newest], newest)) > room:
         newest = newest[1:]
     return found
 
@@ -436,7 +266,7 @@ def spark(points: Sequence[Point]) -> str:
 
     A spread of less than 3 % fills no more than its part of the height, so that small noise looks small.
     """
-    return _picture([_value(point) for point in points], points)
+    return _picture([shown_of(point) for point in points], points)
 
 
 def _picture(values: Sequence[float], points: Sequence[Point | StoredPoint]) -> str:
@@ -466,66 +296,3 @@ def text_of(text: str, indent: str = "", style: str = "") -> RenderableType:
         return wrapped(plain(text), indent, min(width, WIDTH))
 
     return Shown(lambda width: [Text(line, style=style) for line in lines(width)], lines)
-
-
-# --- drawn ------------------------------------------------------------------------------------------------------------
-
-
-def _plot(path: Path, found: Sequence[_Told], wishes: Wishes) -> None:
-    """The cases that moved most, where they are more than a picture holds; p99 where only stored tensors are shown.
-
-    Raises UsageError for several histories.
-    """
-    from perfci.report import figures
-
-    one = _drawable(path, found)
-    name = f"{plain(one.history.op, 60)} on {plain(one.history.device, 60)}"
-    cases, last = one.cases or one.stored, wishes.last or 0
-    chosen = _chosen(cases, last)
-    rest = f", the {len(chosen)} of {len(cases)} cases that moved most" if len(chosen) < len(cases) else ""
-    title = figures.drawn(f"{name}: accepted runs{rest}", 100)
-    if one.cases:
-        cut = [Series(case.case, case.points[-last:]) for case in one.cases if case.case in chosen]
-        sheet = figures.trends([figures.Trend(_label(case.case), case) for case in cut], title)
-    else:
-        kept = [StoredSeries(case.case, case.points[-last:]) for case in one.stored if case.case in chosen]
-        sheet = figures.stored_trends([figures.StoredTrend(_label(case.case), case) for case in kept], title)
-    with figures.style():
-        figures.save(sheet, path)
-
-
-def _label(case: str) -> str:
-    from perfci.report import figures
-
-    return figures.label(case).replace("\n", "")
-
-
-def _drawable(path: Path, found: Sequence[_Told]) -> _Told:
-    """The one history that there is to draw: of times, or of stored tensors where no time is shown."""
-    drawable = [one for one in found if one.cases] or [one for one in found if one.stored]
-    if len(drawable) != 1:
-        names = ", ".join(f"{one.history.op} ({one.history.device})" for one in drawable) or "-"
-        raise UsageError("history_plot_one", count=len(drawable), names=names)
-    if path.suffix.lower() != ".png":
-        raise UsageError("history_plot_png", path=str(path))
-    return drawable[0]
-
-
-def _chosen(cases: Sequence[Series] | Sequence[StoredSeries], last: int) -> set[str]:
-    """Ids of those that moved most in so many of their newest runs, as many as a picture holds."""
-    from perfci.report.figures.trends import MOST_CASES
-
-    moved = {case.case: _moved([_value(point) for point in case.points[-last:]]) for case in cases}
-    return set(sorted(moved, key=lambda case: moved[case], reverse=True)[:MOST_CASES])
-
-
-def _value(point: Point | StoredPoint) -> float:
-    """What a picture shows of a run."""
-    if isinstance(point, StoredPoint):
-        return point.figures.errors.p99_abs or 0.0
-    return point.figures.kernel_us.median_us
-
-
-def _moved(values: Sequence[float]) -> float:
-    """How many times the least the greatest is."""
-    return max(values) / min(values) if min(values) else math.inf if max(values) else 1.0
