@@ -51,13 +51,16 @@ def read_tuned(path: Path) -> TunedFile:
 
 
 def changed(file: TunedFile, regimes: Sequence[Regime], choices: Sequence[Choice], about: str | None = None) -> str:
-    """The file's text with what was chosen; its own text where nothing was."""
+    """The file's text with what was chosen; its own text where nothing was.
+
+    Of entries with the same bounds the first is replaced. Those behind it serve the calls that it cannot.
+    """
     wanted = {choice.regime.label: choice.config for choice in choices if choice.changed}
     if not wanted:
         return file.text
     entries: list[Mapping[str, Any]] = []
     for place, regime in enumerate(regimes):
-        config = wanted.get(regime.label)
+        config = wanted.pop(regime.label, None)
         if config is not None:
             entries.append({**regime.when, "config": nested(config)})
         elif place < len(file.entries):

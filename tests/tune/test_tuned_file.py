@@ -44,6 +44,16 @@ def test_one_entry_changes_and_the_others_stay_letter_by_letter(file):
     ]
 
 
+def test_an_entry_of_the_same_bounds_behind_the_one_that_changes_goes_on_serving_what_that_cannot(tmp_path):
+    path = tmp_path / "fake-one.json"
+    path.write_text(TEXT.replace('{"m_max": 16,', '{"m_max": 16, "config": {"block": 8}},\n    {"m_max": 16,'))
+    groups = Regime("m_max=16", {"m_max": 16}, {"block": (8, 16, 32)}, {"block": 8})
+
+    text = changed(read_tuned(path), (groups, SMALL, REST), (Choice(groups, {"block": 32}), Choice(SMALL, None)))
+
+    assert text == path.read_text().replace('{"block": 8}', '{"block": 32}')
+
+
 def test_a_new_entry_comes_behind_those_of_the_file_and_one_without_a_choice_is_left_out(file):
     text = changed(file, (SMALL, REST, NEW), (Choice(SMALL, {"block": 32}), Choice(NEW, {"block": 16})))
 
