@@ -159,12 +159,13 @@ def tiles(size: int, block: int) -> int:
     return -(-size // block)
 
 
-def grid(row_tiles: int, col_tiles: int, limits: Limits) -> tuple[int, int]:
-    """Programs along x, which the rows share, and along y, one for each tile of columns.
+def grid(row_tiles: int, col_tiles: int, limits: Limits) -> tuple[int]:
+    """Programs of a pointwise op, one after the other along a row's tiles: those that run at once share few rows.
 
-    Rows beyond the device's limits are left to the kernel's loop over `num_programs(0)`.
+    Memory is opened a page at a time, so that they are faster than programs that go down a column. Rows beyond the
+    device's limits are left to the kernel's loop (`_tiles.by_rows`).
     """
-    return min(row_tiles, limits.grid[0], limits.programs // col_tiles), col_tiles
+    return (min(row_tiles, min(limits.grid[0], limits.programs) // col_tiles) * col_tiles,)
 
 
 class Tile(NamedTuple):
@@ -197,7 +198,7 @@ def pointwise_tile(
     share = rows * cols * itemsize / limits.processors
     tile_bytes, warps = next((total, warps) for most, total, warps in sizes if most is None or share <= most)
     tile_cols = min(power_of_two(cols), row_bytes // itemsize)
-    while tiles(cols, tile_cols) > min(limits.grid[1], limits.programs):
+    while tiles(cols, tile_cols) > min(limits.grid[0], limits.programs):
         tile_cols *= 2
     return Tile(max(tile_bytes // (tile_cols * itemsize), 1), tile_cols, warps)
 

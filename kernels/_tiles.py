@@ -1,4 +1,4 @@
-"""How a product of matrices is cut into tiles: a launch's configuration, and the order the tiles are walked in."""
+"""How matrices are cut into tiles: the configuration of a product's launch, and the orders that tiles are walked in."""
 
 from __future__ import annotations
 
@@ -41,3 +41,15 @@ def grouped(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
 def halves(total, ROWS: tl.constexpr, COLS: tl.constexpr):
     """The left and the right half of a tile of ROWS x COLS."""
     return tl.split(tl.permute(tl.reshape(total, (ROWS, 2, COLS // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def by_rows(cols, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """A program's first row, rows from one of its tiles to the next, and its columns, where neighbours share rows.
+
+    In 64 bits, as there may be more than 2**31 elements.
+    """
+    along = tl.cdiv(cols, COLS)
+    first = (tl.program_id(0) // along).to(tl.int64) * ROWS
+    step = (tl.num_programs(0) // along).to(tl.int64) * ROWS
+    return first, step, (tl.program_id(0) % along).to(tl.int64) * COLS + tl.arange(0, COLS)

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 import _launch
+from _tiles import by_rows
 
 TUNED = Path(__file__).parent / "tuned"
 # Bytes that each processor has to read, at most -> bytes and warps of one tile. Small inputs get small tiles, so that
@@ -18,6 +19,10 @@ TILES = (
 )
 ROW_BYTES = 2 * 1024
 """Widest row of a tile: 16 bytes a thread, so that one vector of the bias in registers serves all rows of the tile."""
+VECTOR_BYTES = 16
+"""Widest load of a thread."""
+NARROW = 2**30 - 2**20
+"""Elements below which places, and one step of a loop beyond the last, fit into 32 bits."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -39,30 +44,96 @@ def bias_relu(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel() == 0:
         return out
-    rows, cols, row_stride, col_stride = _launch.as_rows("bias_relu", x)
     limits = _launch.limits(x.device)
-    tile = choose_tile(rows, cols, out.element_size(), limits)
-    grid = _launch.grid(_launch.tiles(rows, tile.rows), _launch.tiles(cols, tile.cols), limits)
     with _launch.on(x.device):
-        _bias_relu_kernel[grid](
-            x, bias, out, rows, cols, row_stride, col_stride, bias.stride(0),
-            ROWS=tile.rows, COLS=tile.cols, num_warps=tile.warps,
-        )  # fmt: skip
+        if x.is_contiguous() and bias.is_contiguous() and x.shape[-1] < NARROW:
+            _flat(x, bias, out, limits)
+        else:
+            _rows(x, bias, out, limits)
     return out
 
 
+def _flat(x: torch.Tensor, bias: torch.Tensor, out: torch.Tensor, limits: _launch.Limits) -> None:
+    size, cols, itemsize = out.numel(), x.shape[-1], out.element_size()
+    tile = choose_tile(size // cols, cols, itemsize, limits)
+    elements = tile.rows * tile.cols
+    vector = VECTOR_BYTES // itemsize
+    tiles = _launch.tiles(size, elements)
+    grid = _launch.grid(tiles, 1, limits)
+    _flat_kernel[grid](
+        x, bias, out, size, cols, SIZE=elements, VECTOR=vector if cols % vector == 0 else 1,
+        WRAPS=elements > cols, WIDE=size >= NARROW, LOOP=grid[0] < tiles, num_warps=tile.warps,
+    )  # fmt: skip
+
+
+def _rows(x: torch.Tensor, bias: torch.Tensor, out: torch.Tensor, limits: _launch.Limits) -> None:
+    rows, cols, row_stride, col_stride = _launch.as_rows("bias_relu", x)
+    tile = choose_tile(rows, cols, out.element_size(), limits)
+    grid = _launch.grid(_launch.tiles(rows, tile.rows), _launch.tiles(cols, tile.cols), limits)
+    _rows_kernel[grid](
+        x, bias, out, rows, cols, row_stride, col_stride, bias.stride(0),
+        ROWS=tile.rows, COLS=tile.cols, num_warps=tile.warps,
+    )  # fmt: skip
+
+
+@triton.jit
+def _added(x, bias):
+    """The answer for values of any dtype, in float32."""
+    y = x.to(tl.float32) + bias.to(tl.float32)
+    return tl.where(y < 0, 0.0, y)  # no comparison with NaN holds, so NaN stays
+
+
+@triton.jit(do_not_specialize=["size"])
+def _flat_kernel(
+    x_ptr, bias_ptr, out_ptr, size, cols,
+    SIZE: tl.constexpr, VECTOR: tl.constexpr, WRAPS: tl.constexpr, WIDE: tl.constexpr, LOOP: tl.constexpr,
+):  # fmt: skip
+    """VECTOR: values of the bias that lie side by side wherever one begins, as cols is a multiple of it.
+
+    WRAPS: a tile may reach over the end of a row more than once. WIDE: places need 64 bits. LOOP: there are more tiles
+    than programs.
+    """
+    program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    if WIDE:
+        program = program.to(tl.int64)
+        programs = programs.to(tl.int64)
+    if LOOP:
+        for first in range(program * SIZE, size, programs * SIZE):
+            _flat_tile(x_ptr, bias_ptr, out_ptr, first, size, cols, SIZE, VECTOR, WRAPS)
+    else:
+        _flat_tile(x_ptr, bias_ptr, out_ptr, program * SIZE, size, cols, SIZE, VECTOR, WRAPS)
+
+
+@triton.jit
+def _flat_tile(
+    x_ptr, bias_ptr, out_ptr, first, size, cols, SIZE: tl.constexpr, VECTOR: tl.constexpr, WRAPS: tl.constexpr
+):
+    # Without a mask but for the last tile: whatever the size, all others are copied in whole vectors.
+    if first + SIZE <= size:
+        at = tl.arange(0, SIZE)
+        col = (first % cols).to(tl.int32) + at
+        col = col % cols if WRAPS else tl.where(col < cols, col, col - cols)
+        bias = tl.load(bias_ptr + tl.max_contiguous(tl.multiple_of(col, [VECTOR]), [VECTOR]))
+        y = _added(tl.load(x_ptr + first + at), bias)
+        tl.store(out_ptr + first + at, y.to(out_ptr.dtype.element_ty))
+    else:
+        for start in range(first, size, SIZE // 8):  # in eighths: a mask for each element needs registers
+            at = start + tl.arange(0, SIZE // 8)
+            x = tl.load(x_ptr + at, mask=at < size, other=0.0)
+            y = _added(x, tl.load(bias_ptr + at % cols, mask=at < size, other=0.0))
+            tl.store(out_ptr + at, y.to(out_ptr.dtype.element_ty), mask=at < size)
+
+
 @triton.jit(do_not_specialize=["rows"])
-def _bias_relu_kernel(
+def _rows_kernel(
     x_ptr, bias_ptr, out_ptr, rows, cols, row_stride, col_stride, bias_stride, ROWS: tl.constexpr, COLS: tl.constexpr
 ):
-    # 64 bits from the start, as an input may have more than 2**31 elements.
-    col = tl.program_id(1).to(tl.int64) * COLS + tl.arange(0, COLS)
-    step = tl.num_programs(0).to(tl.int64) * ROWS
-    bias = tl.load(bias_ptr + col * bias_stride, mask=col < cols, other=0.0).to(tl.float32)
-    for first in range(tl.program_id(0).to(tl.int64) * ROWS, rows, step):
+    start, step, col = by_rows(cols, ROWS, COLS)
+    bias = tl.load(bias_ptr + col * bias_stride, mask=col < cols, other=0.0)
+    for first in range(start, rows, step):
         row = first + tl.arange(0, ROWS).to(tl.int64)
         mask = (row < rows)[:, None] & (col < cols)[None, :]
         x = tl.load(x_ptr + row[:, None] * row_stride + col[None, :] * col_stride, mask=mask, other=0.0)
-        y = x.to(tl.float32) + bias[None, :]
-        y = tl.where(y < 0, 0.0, y)  # no comparison with NaN holds, so NaN stays
+        y = _added(x, bias[None, :])
         tl.store(out_ptr + row[:, None] * cols + col[None, :], y.to(out_ptr.dtype.element_ty), mask=mask)

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 import _launch
+from _tiles import by_rows
 
 TUNED = Path(__file__).parent / "tuned"
 # Bytes that each processor has to write, at most -> bytes and warps of one tile. Small outputs get small tiles, so that
@@ -46,19 +47,29 @@ def broadcast(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     grid = _launch.grid(_launch.tiles(rows, tile.rows), _launch.tiles(cols, tile.cols), limits)
     with _launch.on(x.device):
         _broadcast_kernel[grid](
-            bias, out, rows, cols, bias.stride(0), ROWS=tile.rows, COLS=tile.cols, num_warps=tile.warps
-        )
+            bias, out, rows, cols, bias.stride(0), ROWS=tile.rows, COLS=tile.cols,
+            LOOP=grid[0] < _launch.tiles(rows, tile.rows) * _launch.tiles(cols, tile.cols), num_warps=tile.warps,
+        )  # fmt: skip
     return out
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _broadcast_kernel(bias_ptr, out_ptr, rows, cols, bias_stride, ROWS: tl.constexpr, COLS: tl.constexpr):
-    # 64 bits from the start, as an output may have more than 2**31 elements.
-    col = tl.program_id(1).to(tl.int64) * COLS + tl.arange(0, COLS)
-    step = tl.num_programs(0).to(tl.int64) * ROWS
+def _broadcast_kernel(
+    bias_ptr, out_ptr, rows, cols, bias_stride, ROWS: tl.constexpr, COLS: tl.constexpr, LOOP: tl.constexpr
+):
+    """LOOP: there are more tiles than programs."""
+    start, step, col = by_rows(cols, ROWS, COLS)
     value = tl.load(bias_ptr + col * bias_stride, mask=col < cols).to(out_ptr.dtype.element_ty)
     tile = tl.broadcast_to(value[None, :], (ROWS, COLS))
-    for first in range(tl.program_id(0).to(tl.int64) * ROWS, rows, step):
-        row = first + tl.arange(0, ROWS).to(tl.int64)
-        mask = (row < rows)[:, None] & (col < cols)[None, :]
-        tl.store(out_ptr + row[:, None] * cols + col[None, :], tile, mask=mask)
+    if LOOP:
+        for first in range(start, rows, step):
+            _write(out_ptr, tile, first, rows, cols, col, ROWS)
+    else:
+        _write(out_ptr, tile, start, rows, cols, col, ROWS)
+
+
+@triton.jit
+def _write(out_ptr, tile, first, rows, cols, col, ROWS: tl.constexpr):
+    row = first + tl.arange(0, ROWS).to(tl.int64)
+    mask = (row < rows)[:, None] & (col < cols)[None, :]
+    tl.store(out_ptr + row[:, None] * cols + col[None, :], tile, mask=mask)

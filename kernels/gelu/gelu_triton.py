@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 import _launch
+from _tiles import by_rows
 
 TUNED = Path(__file__).parent / "tuned"
 APPROXIMATIONS = ("none", "tanh")
@@ -114,9 +115,8 @@ def _flat_kernel(x_ptr, out_ptr, size, TANH: tl.constexpr, SIZE: tl.constexpr):
 def _rows_kernel(
     x_ptr, out_ptr, rows, cols, row_stride, col_stride, TANH: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr
 ):
-    col = tl.program_id(1).to(tl.int64) * COLS + tl.arange(0, COLS)
-    step = tl.num_programs(0).to(tl.int64) * ROWS
-    for first in range(tl.program_id(0).to(tl.int64) * ROWS, rows, step):
+    start, step, col = by_rows(cols, ROWS, COLS)
+    for first in range(start, rows, step):
         row = first + tl.arange(0, ROWS).to(tl.int64)
         mask = (row < rows)[:, None] & (col < cols)[None, :]
         x = tl.load(x_ptr + row[:, None] * row_stride + col[None, :] * col_stride, mask=mask, other=0.0)

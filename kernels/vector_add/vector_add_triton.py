@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 import _launch
+from _tiles import by_rows
 
 TUNED = Path(__file__).parent / "tuned"
 # Bytes of the output that each processor writes, at most -> bytes and warps of one tile. Small inputs get small tiles,
@@ -90,9 +91,8 @@ def _rows_kernel(
     x_ptr, y_ptr, out_ptr, rows, cols, x_row_stride, x_col_stride, y_row_stride, y_col_stride,
     ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    col = tl.program_id(1).to(tl.int64) * COLS + tl.arange(0, COLS)
-    step = tl.num_programs(0).to(tl.int64) * ROWS
-    for first in range(tl.program_id(0).to(tl.int64) * ROWS, rows, step):
+    start, step, col = by_rows(cols, ROWS, COLS)
+    for first in range(start, rows, step):
         row = first + tl.arange(0, ROWS).to(tl.int64)
         mask = (row < rows)[:, None] & (col < cols)[None, :]
         x = tl.load(x_ptr + row[:, None] * x_row_stride + col[None, :] * x_col_stride, mask=mask, other=0.0)

@@ -67,10 +67,28 @@ def test_few_programs_still_do_every_row(fields, only, agrees):
     only(**fields)
 
     agrees({"x": torch.randn(301, 600), "bias": torch.randn(600)})
+    agrees({"x": torch.randn(301, 1200)[:, ::2], "bias": torch.randn(600)})
+
+
+@pytest.mark.parametrize("narrow", [0, 2**30])
+@pytest.mark.parametrize("cols", [3, 8, 1000, 2040, 5001])
+def test_a_dense_input_is_one_run_of_tiles_that_begin_anywhere_in_a_row(cols, narrow, module, agrees, monkeypatch):
+    monkeypatch.setattr(module, "NARROW", max(narrow, cols + 1))
+
+    agrees({"x": torch.randn(11, cols), "bias": torch.randn(cols)})
+    agrees({"x": torch.randn(11, cols), "bias": torch.randn(cols + 1)[1:]})
+    agrees({"x": torch.randn(11, cols), "bias": torch.randn(2 * cols)[::2]})
+
+
+def test_rows_too_wide_for_32_bits_go_by_the_other_kernel(module, agrees, monkeypatch):
+    monkeypatch.setattr(module, "NARROW", 1000)
+    monkeypatch.setattr(module, "_flat_kernel", None)
+
+    agrees({"x": torch.randn(3, 1000), "bias": torch.randn(1000)})
 
 
 def test_launches_nothing_for_an_empty_input(module, monkeypatch):
-    monkeypatch.setattr(module, "_bias_relu_kernel", None)
+    monkeypatch.setattr(module, "_flat_kernel", None)
 
     assert module.bias_relu(torch.zeros(0, 8), torch.zeros(8)).shape == (0, 8)
     assert module.bias_relu(torch.zeros(3, 0), torch.zeros(0)).shape == (3, 0)

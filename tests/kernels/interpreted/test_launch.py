@@ -137,9 +137,9 @@ def test_powers_of_two(n, power):
 def test_the_grid_stays_within_the_devices_limits():
     limits = _launch.limits(torch.device("cpu"))
 
-    assert _launch.grid(10, 3, limits) == (10, 3)
-    assert _launch.grid(10**9, 1, limits) == (65535, 1)
-    assert _launch.grid(10**9, 1000, limits) == (65, 1000)
+    assert _launch.grid(10, 3, limits) == (30,)
+    assert _launch.grid(10**9, 1, limits) == (65535,)
+    assert _launch.grid(10**9, 1000, limits) == (65000,)
 
 
 @pytest.mark.parametrize(
