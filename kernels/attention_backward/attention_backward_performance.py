@@ -40,6 +40,7 @@ performance = perfci.Performance(
         *shapes(4, 32, 32, queries=[4096], keys=[4096], width=[64], dtype=BF16, causal=[False, True]),
         *shapes(2, 32, 8, queries=[4096], keys=[4096], width=[128], dtype=BF16, causal=[True]),
         *shapes(1, 16, 4, queries=[8192], keys=[8192], width=[128], dtype=BF16, causal=[True], window=[(1023, None)]),
+        *shapes(2, 8, 8, queries=[4096], keys=[4096], width=[256], dtype=BF16, causal=[True]),
     ),
     bytes_moved=lambda batch, heads, key_heads, queries, keys, width, dtype, **others: (
         4 * batch * (heads * queries + key_heads * keys) * width * dtype.itemsize + 4 * batch * heads * queries
