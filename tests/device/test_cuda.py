@@ -129,10 +129,12 @@ def test_both_timers_agree_on_a_kernel_of_100_us(open_cuda):
     bandwidth = device.limits([]).copy_gbps * 1e9
     call = copy_of(int(100e-6 * bandwidth / 2) // 4096 * 4096)
 
-    activity, event = (
+    # In turns, and the first turn does not count: a GPU that was idle takes up to a tenth longer for some milliseconds.
+    times = [
         statistics.median(launch.time_us for launch in timed(open_cuda(timer), call).launches())
-        for timer in ("activity", "event")
-    )
+        for timer in ("activity", "event") * 2
+    ]
+    activity, event = times[2:]
 
     assert 60 < activity < 200
     # An event pair adds some microseconds, and never takes any away.
