@@ -1,8 +1,7 @@
 """Products of float8 matrices scaled per block of 128, on Hopper: twelve warps in three groups, each with a task.
 
-One group only copies strips of 128 values of k. Two multiply, 64 rows of the tile each; while one scales what tensor
-cores summed and adds it up in registers, they serve the other. In Gluon, a language that comes with Triton, since there
-the groups, and what each waits for, can be written down.
+One group only copies strips of 128 values of k. Two multiply, 64 rows of the tile each, 64 columns at a time and two
+such parts under way: while a group scales what tensor cores summed for one part and adds it up, they have the next.
 """
 
 from __future__ import annotations
@@ -22,34 +21,35 @@ from _groups import BARRIER_BYTES, available, descriptor, grouped
 
 __all__ = ["available", "launch"]
 
-REGISTERS = 232
-"""Of a thread that multiplies: 128 sums, 64 of the strip and the rest; four warps that copy keep 40."""
+REGISTERS = 240
+"""Of a thread that multiplies: 128 sums, two parts of 32, 16 for a strip's rows, the rest. Four that copy keep 24."""
 
 
 def launch(a, b, out, scale_a, scale_b, strides, config, programs, tiles, limits) -> None:
     """Multiplies a (m, k) by b (k, n), k dense in both, into out (m, n), which is row-major.
 
-    strides: of scale_a and scale_b. config: tiles of 128 x 128 or 128 x 256.
+    strides: of scale_a and scale_b. config: tiles of 128 x 128 or 128 x 256, and stages, two or more, as a group keeps
+    a strip until it has begun the next.
     """
     (m, k), n, wide = a.shape, b.shape[1], config.block_n == 256
     stages, buffers = room(config, out.element_size(), limits)
     _fp8_block_kernel[(programs,)](
-        descriptor(a, 128, 128), descriptor(b.t(), 128, 128), descriptor(out, 64, 128), scale_a, scale_b, m, n, k,
+        descriptor(a, 128, 128), descriptor(b.t(), 128, 128), descriptor(out, 64, 64), scale_a, scale_b, m, n, k,
         *strides, tiles,
         STAGES=stages, BUFFERS=buffers, WIDE=wide, GROUP_M=config.group_m, REGISTERS=REGISTERS, num_warps=4,
     )  # fmt: skip
 
 
 def room(config, itemsize: int, limits: _launch.Limits) -> tuple[int, int]:
-    """Stages of strips, and buffers in which a group's outputs, of `itemsize` bytes, wait to be written.
+    """Stages of strips, and buffers in which a group's parts, outputs of `itemsize` bytes, wait to be written.
 
-    Each half of a tile has a buffer of its own where that costs none of the stages that the config names; wide outputs
-    may leave room for fewer stages.
+    Each part has a buffer of its own where that costs none of the stages that the config names, else there are two.
+    Wide outputs may leave room for fewer stages.
     """
-    free, strips = limits.shared_bytes - BARRIER_BYTES, 128 * (128 + config.block_n)
-    halves = config.block_n // 128
-    buffers = halves if free - halves * 2 * 64 * 128 * itemsize >= config.stages * strips else 1
-    return min(config.stages, (free - buffers * 2 * 64 * 128 * itemsize) // strips), buffers
+    free, strips, buffer = limits.shared_bytes - BARRIER_BYTES, 128 * (128 + config.block_n), 64 * 64 * itemsize
+    parts = config.block_n // 64
+    buffers = parts if free - 2 * parts * buffer >= config.stages * strips else 2
+    return min(config.stages, (free - 2 * buffers * buffer) // strips), buffers
 
 
 @gluon.jit(do_not_specialize=["tiles"])
@@ -63,7 +63,7 @@ def _fp8_block_kernel(
     right_strips = b_strips
     if WIDE:
         right_strips = gl.allocate_shared_memory(b.dtype, [STAGES, 128, 128], b.layout)
-    outputs = gl.allocate_shared_memory(out.dtype, [2 * BUFFERS, 64, 128], out.layout)
+    outputs = gl.allocate_shared_memory(out.dtype, [2 * BUFFERS, 64, 64], out.layout)
     # A stage is full when its strips have arrived, its right one apart, and empty when both groups have used it.
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     right_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -87,15 +87,30 @@ def _fp8_block_kernel(
 
 
 @gluon.jit
+def _rounds(k):
+    """Of two strips each. One beyond k is all zeros, and so are its scales."""
+    return gl.cdiv(k, 256)
+
+
+@gluon.jit
+def _next(stage, parity, STAGES: gl.constexpr):
+    wrapped = stage + 1 == STAGES
+    return gl.where(wrapped, 0, stage + 1), gl.where(wrapped, parity ^ 1, parity)
+
+
+# --- copying ----------------------------------------------------------------------------------------------------------
+
+
+@gluon.jit
 def _copy(a, b, strips, m, n, k, tiles, STAGES: gl.constexpr, WIDE: gl.constexpr, GROUP_M: gl.constexpr):
     """Every strip of every tile, each into the next stage as soon as that is empty."""
     a_strips, b_strips, right_strips, full, right_full, empty = strips
     BLOCK_N: gl.constexpr = 256 if WIDE else 128
-    stage = 0
-    parity = 1  # as if it had been emptied before
+    stage = gl.to_tensor(0)
+    parity = gl.to_tensor(1)  # as if it had been emptied before
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         tile_m, tile_n = grouped(tile, gl.cdiv(m, 128), gl.cdiv(n, BLOCK_N), GROUP_M)
-        for step in range(gl.cdiv(k, 128)):
+        for step in range(2 * _rounds(k)):
             mbarrier.wait(empty.index(stage), parity)
             mbarrier.expect(full.index(stage), 2 * 128 * 128)
             tma.async_copy_global_to_shared(a, [tile_m * 128, step * 128], full.index(stage), a_strips.index(stage))
@@ -105,10 +120,10 @@ def _copy(a, b, strips, m, n, k, tiles, STAGES: gl.constexpr, WIDE: gl.constexpr
                 mbarrier.expect(arrived, 128 * 128)
                 place = [tile_n * BLOCK_N + 128, step * 128]
                 tma.async_copy_global_to_shared(b, place, arrived, right_strips.index(stage))
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                parity ^= 1
+            stage, parity = _next(stage, parity, STAGES)
+
+
+# --- multiplying ------------------------------------------------------------------------------------------------------
 
 
 @gluon.jit
@@ -116,56 +131,115 @@ def _multiply(
     strips, outputs, out, scales, m, n, k, tiles,
     GROUP: gl.constexpr, STAGES: gl.constexpr, BUFFERS: gl.constexpr, WIDE: gl.constexpr, GROUP_M: gl.constexpr,
 ):  # fmt: skip
-    """Rows GROUP * 64 and on of every tile."""
-    a_strips, b_strips, right_strips, full, right_full, empty = strips
-    scale_a, scale_b, scale_a_row, scale_a_k, scale_b_k, scale_b_col = scales
+    """Rows GROUP * 64 and on of every tile, in two or four parts of 64 columns."""
     BLOCK_N: gl.constexpr = 256 if WIDE else 128
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 128, 32])
-    nothing = gl.zeros([64, 128], gl.float32, LAYOUT)
-    stage = 0
-    parity = 0
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 32])
+    # What tensor cores summed last, in two sets of registers by turns. Handed from product to product though never
+    # added to: all of them then use the same registers.
+    even = gl.zeros([64, 64], gl.float32, LAYOUT)
+    odd = gl.zeros([64, 64], gl.float32, LAYOUT)
+    stage = gl.to_tensor(0)
+    parity = gl.to_tensor(0)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         tile_m, tile_n = grouped(tile, gl.cdiv(m, 128), gl.cdiv(n, BLOCK_N), GROUP_M)
-        first_row = tile_m * 128 + GROUP * 64
-        first_col = tile_n * BLOCK_N
-        row = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))
-        a_scales = scale_a + row.to(gl.int64) * scale_a_row
-        b_scales = scale_b + (first_col // 128).to(gl.int64) * scale_b_col
-        left = gl.zeros([64, 128], gl.float32, LAYOUT)
-        right = gl.zeros([64, 128], gl.float32, LAYOUT)
-        for _ in range(gl.cdiv(k, 128)):
-            of_a = gl.load(a_scales, mask=row < m, other=0.0)
-            of_b = gl.load(b_scales)
-            if WIDE:
-                of_right = gl.load(b_scales + scale_b_col, mask=first_col + 128 < n, other=0.0)
-            mbarrier.wait(full.index(stage), parity)
-            rows = a_strips.index(stage).slice(GROUP * 64, 64, 0)
-            part = warpgroup_mma(rows, b_strips.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
-            part = warpgroup_mma_wait(0, deps=[part])
-            if WIDE:
-                left = _added(left, part, of_a * of_b)
-                mbarrier.wait(right_full.index(stage), parity)
-                cols = right_strips.index(stage).permute((1, 0))
-                part = warpgroup_mma(rows, cols, nothing, use_acc=False, is_async=True)
-                part = warpgroup_mma_wait(0, deps=[part])
-                mbarrier.arrive(empty.index(stage), count=1)
-                right = _added(right, part, of_a * of_right)
-            else:
-                mbarrier.arrive(empty.index(stage), count=1)
-                left = _added(left, part, of_a * of_b)
-            a_scales += scale_a_k
-            b_scales += scale_b_k
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                parity ^= 1
-        tma.store_wait(0)  # the last tile has left its buffers
-        _store(out, first_row, first_col, left, outputs.index(GROUP * BUFFERS))
-        if WIDE:
-            if BUFFERS == 1:
-                tma.store_wait(0)
-            _store(out, first_row, first_col + 128, right, outputs.index(GROUP * BUFFERS + BUFFERS - 1))
+        row = tile_m * 128 + GROUP * 64
+        col = tile_n * BLOCK_N
+        sums, even, odd, stage, parity = _summed(
+            strips, scales, row, col, m, n, k, even, odd, stage, parity, GROUP, STAGES, WIDE, LAYOUT
+        )
+        for part in gl.static_range(BLOCK_N // 64):
+            buffer = outputs.index(GROUP * BUFFERS + part % BUFFERS)
+            tma.store_wait(BUFFERS - 1)  # so many parts before, another has left it
+            buffer.store(sums[part].to(out.dtype))
+            fence_async_shared()
+            tma.async_copy_shared_to_global(out, [row, col + part * 64], buffer)
     tma.store_wait(0)
+
+
+@gluon.jit
+def _summed(
+    strips, scales, row, col, m, n, k, even, odd, stage, parity,
+    GROUP: gl.constexpr, STAGES: gl.constexpr, WIDE: gl.constexpr, LAYOUT: gl.constexpr,
+):  # fmt: skip
+    """The sums of a group's part of a tile.
+
+    In each round, of two strips, there are always products under way. Were they from one round to the next too, the
+    assembler would wait for each single one.
+    """
+    a_strips, b_strips, _, full, _, empty = strips
+    OPERAND: gl.constexpr = gl.DotOperandLayout(0, LAYOUT, 4)
+    steps = gl.cdiv(k, 128)
+    places = _places(scales, row, col, m, n, WIDE, LAYOUT)
+    ahead = _scales(places, True)
+    sums = (
+        gl.zeros([64, 64], gl.float32, LAYOUT), gl.zeros([64, 64], gl.float32, LAYOUT),
+        gl.zeros([64, 64], gl.float32, LAYOUT), gl.zeros([64, 64], gl.float32, LAYOUT),
+    )  # fmt: skip
+    for turn in range(_rounds(k)):
+        now = ahead
+        places, ahead = _ahead(places, scales, 2 * turn + 1 < steps)
+        mbarrier.wait(full.index(stage), parity)
+        own = a_strips.index(stage).slice(GROUP * 64, 64, 0).load(OPERAND)
+        even_product = _product(own, b_strips, stage, 0, even)
+        sums, even, odd_product = _parts(strips, own, stage, parity, now, sums, even_product, odd, WIDE)
+
+        before = stage
+        last = now
+        stage, parity = _next(stage, parity, STAGES)
+        now = ahead
+        places, ahead = _ahead(places, scales, 2 * turn + 2 < steps)
+        mbarrier.wait(full.index(stage), parity)
+        rows = a_strips.index(stage).slice(GROUP * 64, 64, 0)
+        even_product = _product(rows, b_strips, stage, 0, even)  # registers still hold the rows of the strip before
+        odd = warpgroup_mma_wait(1, deps=[odd_product])
+        mbarrier.arrive(empty.index(before), count=1)
+        sums = _last_added(sums, odd, last, WIDE)
+        own = rows.load(OPERAND)
+        sums, even, odd_product = _parts(strips, own, stage, parity, now, sums, even_product, odd, WIDE)
+
+        odd = warpgroup_mma_wait(0, deps=[odd_product])
+        mbarrier.arrive(empty.index(stage), count=1)
+        sums = _last_added(sums, odd, now, WIDE)
+        stage, parity = _next(stage, parity, STAGES)
+    return sums, even, odd, stage, parity
+
+
+@gluon.jit
+def _parts(strips, own, stage, parity, scales, sums, even_product, odd, WIDE: gl.constexpr):
+    """Adds up a strip's parts, the first of which is under way, but for the last, which is then."""
+    _, b_strips, right_strips, _, right_full, _ = strips
+    of_a, of_b, of_right = scales
+    sum0, sum1, sum2, sum3 = sums
+    odd_product = _product(own, b_strips, stage, 64, odd)
+    even = warpgroup_mma_wait(1, deps=[even_product])
+    sum0 = _added(sum0, even, of_a * of_b)
+    if WIDE:
+        mbarrier.wait(right_full.index(stage), parity)
+        even_product = _product(own, right_strips, stage, 0, even)
+        odd = warpgroup_mma_wait(1, deps=[odd_product])
+        sum1 = _added(sum1, odd, of_a * of_b)
+        odd_product = _product(own, right_strips, stage, 64, odd)
+        even = warpgroup_mma_wait(1, deps=[even_product])
+        sum2 = _added(sum2, even, of_a * of_right)
+    return (sum0, sum1, sum2, sum3), even, odd_product
+
+
+@gluon.jit
+def _product(rows, strips, stage, COL: gl.constexpr, part):
+    """Of rows and columns COL to COL + 64 of a strip, under way into the registers of `part`."""
+    cols = strips.index(stage).slice(COL, 64, 0).permute((1, 0))
+    return warpgroup_mma(rows, cols, part, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _last_added(sums, part, scales, WIDE: gl.constexpr):
+    of_a, of_b, of_right = scales
+    sum0, sum1, sum2, sum3 = sums
+    if WIDE:
+        sum3 = _added(sum3, part, of_a * of_right)
+    else:
+        sum1 = _added(sum1, part, of_a * of_b)
+    return sum0, sum1, sum2, sum3
 
 
 @gluon.jit
@@ -177,8 +251,40 @@ def _added(total, part, scales):
     )
 
 
+# --- scales -----------------------------------------------------------------------------------------------------------
+
+
 @gluon.jit
-def _store(out, row, col, values, buffer):
-    buffer.store(values.to(out.dtype))
-    fence_async_shared()
-    tma.async_copy_shared_to_global(out, [row, col], buffer)
+def _places(scales, row, col, m, n, WIDE: gl.constexpr, LAYOUT: gl.constexpr):
+    """Where the first strip's scales lie: those of rows and of the left and right halves.
+
+    Of rows beyond m, which are never written, it is the last one's, and of a half beyond n the other's.
+    """
+    scale_a, scale_b, scale_a_row, _, _, scale_b_col = scales
+    rows = gl.minimum(row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT)), m - 1)
+    of_left = scale_b + (col // 128).to(gl.int64) * scale_b_col
+    to_right = gl.where(WIDE and col + 128 < n, scale_b_col, 0)
+    return scale_a + rows.to(gl.int64) * scale_a_row, of_left, to_right
+
+
+@gluon.jit
+def _scales(places, there):
+    of_rows, of_left, to_right = places
+    return (
+        gl.load(of_rows, mask=there, other=0.0),
+        gl.load(of_left, mask=there, other=0.0),
+        gl.load(of_left + to_right, mask=there, other=0.0),
+    )
+
+
+@gluon.jit
+def _ahead(places, scales, there):
+    """The next strip's scales, if it is there: the assembler multiplies them before it begins a strip's products.
+
+    Places do not move on beyond the last strip; if they did, the assembler would spill registers.
+    """
+    _, _, _, scale_a_k, scale_b_k, _ = scales
+    of_rows, of_left, to_right = places
+    hop = gl.where(there, 1, 0)
+    places = (of_rows + hop * scale_a_k, of_left + hop * scale_b_k, to_right)
+    return places, _scales(places, there)

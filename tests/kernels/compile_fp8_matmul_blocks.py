@@ -7,7 +7,9 @@ import functools
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from launches import launched
@@ -30,6 +32,10 @@ def main():
     ]
     import fp8_matmul_triton
 
+    choose, narrow = fp8_matmul_triton.choose_config, fp8_matmul_triton.Config(128, 128, 128, 8, 12, 6, True, True)
+    fp8_matmul_triton.choose_config = lambda *_: narrow
+    report += [{**facts, "parts": 2} for facts in _launches(SHAPES[1], "bfloat16")]
+    fp8_matmul_triton.choose_config = choose
     fp8_matmul_triton._fp8_blocks = None  # as with a Triton that lacks Gluon
     fp8_matmul_triton.choose_config.cache_clear()
     report += [{**facts, "gluon": False} for facts in _launches(SHAPES[0], "bfloat16")]
@@ -50,11 +56,23 @@ def _launches(shape, out):
             "m": m,
             "out": out,
             "gluon": True,
+            "parts": 4,
             "warps": launch.kernel.metadata.num_warps,
             "products": len(re.findall(r"wgmma\.mma_async", ptx)),
             "additions": len(re.findall(r"^\s*fma\.rn\.f32", ptx, re.MULTILINE)),
             "waited_for": re.findall(r"wgmma\.wait_group\S*\s+(\d+)", ptx),
+            "waits": _code(launch.kernel.asm["cubin"]).count("WARPGROUP.DEPBAR"),
         }
+
+
+def _code(cubin):
+    """What the assembler made of it."""
+    from perfci.device.disassembly import tool
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        return subprocess.run([tool("nvdisasm"), "-c", file.name], capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Runs a Gluon kernel of this project without a GPU: each group of warps is a thread, each value a torch tensor.
 
-Gluon has no interpreter. This stands in for the part of it that `kernels/_attention_groups.py` uses, and is unkind:
-products read their operands as late as their wait allows, stores by descriptor leave as late, copies arrive at once,
-and whoever waits for what never comes is told so. What it leaves unchecked is what the compiler makes of it.
+Gluon has no interpreter. This stands in for the part of it that `kernels/_attention_groups.py` and
+`kernels/_fp8_blocks.py` use, and is unkind: products read shared memory as late as their wait allows, stores by
+descriptor leave as late, copies arrive at once, and whoever waits for what never comes is told so. What it leaves
+unchecked is what the compiler makes of it.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ import torch
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 PATIENCE = 20.0
 """Seconds after which a barrier is given up."""
-OWN = ("_launch", "_groups", "_attention_groups")
+OWN = ("_launch", "_groups", "_attention_groups", "_fp8_blocks")
 _here = threading.local()
 
 
@@ -57,6 +58,12 @@ class Shared:
     def permute(self, order):
         return Shared(self.values.permute(order))
 
+    def slice(self, first, length, side):
+        return Shared(self.values.narrow(side, first, length))
+
+    def load(self, _):
+        return self.values.clone()
+
     def store(self, values):
         self.values.copy_(values)
 
@@ -93,7 +100,7 @@ class Barriers:
 
 
 class Pointer:
-    """Into a contiguous tensor; offsets are added up."""
+    """Into a tensor's memory; offsets are added up."""
 
     def __init__(self, tensor, offset=0):
         self.tensor, self.offset = tensor, offset
@@ -119,7 +126,7 @@ class Product:
 def _both(scalars, tensors):
     def found(a, b):
         plain = not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor)
-        return _scalar(scalars(a, b)) if plain else tensors(a, b)
+        return _scalar(scalars(a, b)) if plain else tensors(torch.as_tensor(a), torch.as_tensor(b))
 
     return found
 
@@ -130,9 +137,19 @@ def _where(condition, yes, no):
     return yes if condition else no
 
 
+def _memory(tensor):
+    return tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
+
+
 def _store(target, values, mask):
     place = target.offset.expand(mask.shape)[mask]
-    target.tensor.view(-1)[place] = values[mask]
+    _memory(target.tensor)[place] = values[mask]
+
+
+def _read(source, mask, other):
+    """Nothing is read where the mask is off, as there may be no memory."""
+    place = torch.as_tensor(source.offset)
+    return torch.where(torch.as_tensor(mask), _memory(source.tensor)[place * mask], other)
 
 
 def _allocate(dtype, shape, layout):
@@ -142,6 +159,9 @@ def _allocate(dtype, shape, layout):
 
 
 def _elementwise(asm, constraints, inputs, dtype, is_pure, pack):
+    if asm.startswith("fma.rn.f32"):
+        part, scales, total = inputs
+        return torch.addcmul(total, part, scales)
     assert asm.startswith("ex2.approx.ftz")
     return torch.exp2(inputs[0])
 
@@ -260,7 +280,7 @@ def _modules():
         minimum=_both(min, torch.minimum), maximum=_both(max, torch.maximum), where=_where, log2=torch.log2,
         max=lambda x, axis: x.amax(axis), sum=torch.sum, zeros=lambda shape, dtype, layout: torch.zeros(shape),
         arange=lambda first, end, layout: torch.arange(first, end), expand_dims=torch.unsqueeze,
-        convert_layout=lambda x, layout: x, store=_store, allocate_shared_memory=_allocate,
+        convert_layout=lambda x, layout: x, load=_read, store=_store, allocate_shared_memory=_allocate,
         inline_asm_elementwise=_elementwise, warp_specialize=_specialize,
     )  # fmt: skip
     hopper = types.SimpleNamespace(
@@ -287,15 +307,15 @@ def _modules():
 
 
 @contextlib.contextmanager
-def standing_in():
-    """`_attention_groups` on this stand-in; out of the way again afterwards."""
+def standing_in(kernel="_attention_groups"):
+    """That module of `kernels` on this stand-in; out of the way again afterwards."""
     given = {"triton.experimental": types.SimpleNamespace(gluon=None), **_modules()}
     given["triton.experimental"].gluon = given["triton.experimental.gluon"]
     before = {name: sys.modules.pop(name, None) for name in (*given, *OWN)}
     sys.modules.update(given)
     sys.path.insert(0, str(KERNELS))
     try:
-        yield importlib.import_module("_attention_groups")
+        yield importlib.import_module(kernel)
     finally:
         sys.path.remove(str(KERNELS))
         for name, module in before.items():
