@@ -13,7 +13,7 @@ VECTOR_BYTES = 16
 MOST_PARTS = 64
 """Programs that one row is shared between, at most; another kernel merges what they found."""
 SHARING = 2
-"""Programs a processor where rows are shared: one computes while another waits for memory."""
+"""Programs a processor where rows are shared, unless a configuration says more."""
 
 
 class Config(NamedTuple):
@@ -26,6 +26,12 @@ class Config(NamedTuple):
     """Tiles whose loads are under way while one is computed; 1: none but its own."""
     programs: int = 0
     """Programs a processor, each taking many tiles or rows; 0: one program each."""
+    again: bool = False
+    """Whole rows are loaded once more for each pass over them, which L1 serves, rather than kept in registers."""
+    max_registers: int = 0
+    """Most registers of a thread; 0: as many as the compiler likes."""
+    sharing: int = SHARING
+    """Programs a processor where rows are shared: some compute while others wait for memory."""
 
 
 class Tile(NamedTuple):
@@ -41,6 +47,13 @@ class Tile(NamedTuple):
     """0: whole rows. Else columns of a chunk that lie side by side, each thread having one vector of them."""
     parts: int
     """Programs that share one row, where there are no more rows than processors."""
+    again: bool = False
+    max_registers: int = 0
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What Triton is told at each launch of the tile."""
+        return {"num_warps": self.warps, **({"maxnreg": self.max_registers} if self.max_registers else {})}
 
 
 def choose(
@@ -60,7 +73,8 @@ def choose(
     share = _launch.power_of_two(_launch.tiles(rows, limits.processors))  # so that no processor goes without a row
     tile_rows = max(min(config.elements // width, share), 1)
     ahead = _ahead(tile_rows * width, itemsize, limits, loads)
-    return Tile(tile_rows, width, config.warps, min(config.stages, ahead + 1), config.programs, 0, 1)
+    stages = min(config.stages, ahead + 1)
+    return Tile(tile_rows, width, config.warps, stages, config.programs, 0, 1, config.again, config.max_registers)
 
 
 def _ahead(elements: int, itemsize: int, limits: _launch.Limits, loads: int) -> int:
@@ -72,11 +86,12 @@ def _walk(rows: int, cols: int, itemsize: int, limits: _launch.Limits, config: C
     elements = min(config.elements, limits.tile_elements)
     lanes = min(config.warps * limits.warp_size * VECTOR_BYTES // itemsize, elements)
     ahead = _ahead(elements, itemsize, limits, loads)
-    tile = Tile(1, elements, config.warps, min(config.stages, ahead + 1), config.programs, lanes, 1)
+    stages = min(config.stages, ahead + 1)
+    tile = Tile(1, elements, config.warps, stages, config.programs, lanes, 1, max_registers=config.max_registers)
     if rows > limits.processors:
         return tile
     chunks = _launch.tiles(cols, elements)
-    wanted = min(_launch.tiles(limits.processors * SHARING, rows), MOST_PARTS, chunks)
+    wanted = min(_launch.tiles(limits.processors * config.sharing, rows), MOST_PARTS, chunks)
     return tile._replace(parts=_launch.tiles(chunks, _launch.tiles(chunks, wanted)))
 
 
@@ -85,6 +100,11 @@ def span(cols: int, tile: Tile) -> int:
     return _launch.tiles(_launch.tiles(cols, tile.cols), tile.parts) * tile.cols
 
 
-def programs(tiles: int, tile: Tile, limits: _launch.Limits) -> tuple[int, int]:
+def even(rows: int, cols: int, tile: Tile) -> bool:
+    """Whether whole rows fill all tiles, so that nothing has to be masked."""
+    return cols == tile.cols and rows % tile.rows == 0
+
+
+def programs(tiles: int, tile: Tile, limits: _launch.Limits) -> tuple[int, ...]:
     """The grid of a kernel that loops over its tiles."""
     return _launch.grid(min(tiles, limits.processors * tile.programs) if tile.programs else tiles, 1, limits)

@@ -1,4 +1,4 @@
-"""layer_norm over the last dimension: rows held in registers up to a limit, walked forth and back beyond it."""
+"""layer_norm over the last dimension: rows taken whole up to a limit, walked twice in chunks beyond it."""
 
 import functools
 from pathlib import Path
@@ -89,53 +89,73 @@ def _launched(
             _shared_rows(tensors, rows, cols, eps, tile, limits)
         elif tile.lanes:
             _long_rows_kernel[_rows.programs(rows, tile, limits)](
-                *tensors, rows, cols, eps, LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, num_warps=tile.warps
-            )
+                *tensors, rows, cols, eps,
+                LANES=tile.lanes, COLS=tile.cols, EVEN=cols % tile.cols == 0, STAGES=tile.stages, **tile.options,
+            )  # fmt: skip
         else:
-            _rows_kernel[_rows.programs(_launch.tiles(rows, tile.rows), tile, limits)](
-                *tensors, rows, cols, eps, ROWS=tile.rows, COLS=tile.cols, STAGES=tile.stages, num_warps=tile.warps
-            )
+            tiles = _launch.tiles(rows, tile.rows)
+            grid = _rows.programs(tiles, tile, limits)
+            _rows_kernel[grid](
+                *tensors, rows, cols, eps, ROWS=tile.rows, COLS=tile.cols, EVEN=_rows.even(rows, cols, tile),
+                AGAIN=tile.again, LOOP=grid[0] < tiles, STAGES=tile.stages, **tile.options,
+            )  # fmt: skip
 
 
 def _shared_rows(tensors: tuple, rows: int, cols: int, eps: float, tile: Tile, limits: _launch.Limits) -> None:
     """Few long rows: their parts' moments by one kernel, the answer by another."""
     x, row_stride, col_stride, *_ = tensors
     found = torch.empty((2, rows, tile.parts), dtype=torch.float32, device=x.device)
-    span = _rows.span(cols, tile)
+    span, even = _rows.span(cols, tile), cols % tile.cols == 0
     _parts_kernel[_launch.grid(rows * tile.parts, 1, limits)](
         x, row_stride, col_stride, found, rows, cols, tile.parts, span // tile.cols,
-        LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, num_warps=tile.warps,
+        LANES=tile.lanes, COLS=tile.cols, EVEN=even, STAGES=tile.stages, **tile.options,
     )  # fmt: skip
     _join_kernel[_launch.grid(rows * _launch.tiles(cols, tile.cols), 1, limits)](
         *tensors, found, rows, cols, eps, tile.parts, span,
-        PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, num_warps=tile.warps,
+        PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, EVEN=even, **tile.options,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _rows_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, out_ptr, mean_ptr, rstd_ptr,
-    rows, cols, eps, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    rows, cols, eps, ROWS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, AGAIN: tl.constexpr,
+    LOOP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Whole rows at once: each element is read once and written once."""
-    col = tl.arange(0, COLS)
+    """Whole rows at once: memory gives each element once and takes it once.
+
+    EVEN: tiles are full. AGAIN: x is not kept for the next pass but loaded anew, from L1; with few registers more rows
+    are under way. Its loads differ in their hints, or the compiler would make one of them. LOOP: a program has several
+    tiles.
+    """
     step = tl.num_programs(0).to(tl.int64) * ROWS  # 64 bits, as x may have more than 2**31 elements
-    for first in tl.range(tl.program_id(0).to(tl.int64) * ROWS, rows, step, num_stages=STAGES):
-        row = first + tl.arange(0, ROWS).to(tl.int64)
-        mask = (row < rows)[:, None] & (col < cols)[None, :]
+    tiles = tl.cdiv(tl.cdiv(rows, ROWS) - tl.program_id(0), tl.num_programs(0)) if LOOP else 1
+    col = tl.arange(0, COLS)
+    some_cols = None if EVEN else col < cols
+    for index in tl.range(0, tiles, num_stages=STAGES):
+        row = tl.program_id(0).to(tl.int64) * ROWS + index * step + tl.arange(0, ROWS)
+        mask = None if EVEN else (row < rows)[:, None] & (col < cols)[None, :]
         source = x_ptr + row[:, None] * row_stride + col[None, :].to(tl.int64) * col_stride
-        x = tl.load(source, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        # Shrunk by a power of two, as the sum itself might overflow; divided with correct rounding: ones have mean 1.
-        mean = tl.div_rn(tl.sum(x * (1.0 / COLS), axis=1), tl.zeros([ROWS], tl.float32) + cols * (1.0 / COLS))
-        apart = tl.where((col < cols)[None, :], x - mean[:, None], 0.0)
+        x = tl.load(source, mask, None if EVEN else 0.0, eviction_policy="evict_last" if AGAIN else "").to(tl.float32)
+        mean = tl.sum(x * (1.0 / COLS), axis=1)  # shrunk by a power of two, as the sum itself might overflow
+        if not EVEN:  # divided with correct rounding: ones have mean 1
+            mean = tl.div_rn(mean, tl.zeros([ROWS], tl.float32) + cols * (1.0 / COLS))
+        if AGAIN:
+            x = tl.load(source, mask, None if EVEN else 0.0).to(tl.float32)
+        apart = x - mean[:, None]
+        if not EVEN:
+            apart = tl.where((col < cols)[None, :], apart, 0.0)
         rstd = tl.rsqrt(tl.sum(apart * apart, axis=1) / cols + eps)
+        if AGAIN:
+            x = tl.load(source, mask, None if EVEN else 0.0, eviction_policy="evict_first").to(tl.float32)
+            apart = x - mean[:, None]
         y = apart * rstd[:, None]
         if weight_ptr is not None:
-            weight = tl.load(weight_ptr + col.to(tl.int64) * weight_stride, mask=col < cols, other=0.0)
-            y *= weight.to(tl.float32)[None, :]
+            place = weight_ptr + col.to(tl.int64) * weight_stride
+            y *= tl.load(place, some_cols, eviction_policy="evict_last").to(tl.float32)[None, :]
         if bias_ptr is not None:
-            bias = tl.load(bias_ptr + col.to(tl.int64) * bias_stride, mask=col < cols, other=0.0)
-            y += bias.to(tl.float32)[None, :]
+            place = bias_ptr + col.to(tl.int64) * bias_stride
+            y += tl.load(place, some_cols, eviction_policy="evict_last").to(tl.float32)[None, :]
         tl.store(out_ptr + row[:, None] * cols + col[None, :], y.to(out_ptr.dtype.element_ty), mask=mask)
         if mean_ptr is not None:
             tl.store(mean_ptr + row, mean, mask=row < rows)
@@ -145,37 +165,35 @@ def _rows_kernel(
 @triton.jit(do_not_specialize=["rows"])
 def _long_rows_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, out_ptr, mean_ptr, rstd_ptr,
-    rows, cols, eps, LANES: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    rows, cols, eps, LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One row at a time: forth for mean and variance, back to write, so that what was read last is still in L2."""
+    """One row at a time: once for mean and variance, once more to write, from what L1 and L2 still hold."""
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(index, tl.int64)
         source = x_ptr + row * row_stride
-        mean, square = _moments(source, col_stride, 0, cols, cols, LANES, COLS, STAGES)
+        mean, square = _moments(source, col_stride, 0, cols, cols, LANES, COLS, EVEN, STAGES)
         rstd = tl.rsqrt(square / cols + eps)
         if mean_ptr is not None:
             tl.store(mean_ptr + row, mean)
             tl.store(rstd_ptr + row, rstd)
-        chunks = tl.cdiv(cols, COLS)
-        for back in tl.range(0, chunks, num_stages=STAGES):
-            col = tl.cast(chunks - 1 - back, tl.int64) * COLS + tl.arange(0, COLS)
+        for start in tl.range(0, cols, COLS, num_stages=STAGES):
             _write(
                 source, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, out_ptr + row * cols,
-                col, cols, mean, rstd,
+                start, cols, mean, rstd, COLS, EVEN,
             )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rows", "parts", "chunks"])
 def _parts_kernel(
     x_ptr, row_stride, col_stride, found_ptr, rows, cols, parts, chunks,
-    LANES: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Mean and sum of squared differences of each part of each row."""
     for index in range(tl.program_id(0), rows * parts, tl.num_programs(0)):
         row = tl.cast(index // parts, tl.int64)
         first = index % parts * chunks * COLS  # seen to be a multiple of vectors, as a span would not be
         last = tl.minimum(first + chunks * COLS, cols)
-        mean, square = _moments(x_ptr + row * row_stride, col_stride, first, last, cols, LANES, COLS, STAGES)
+        mean, square = _moments(x_ptr + row * row_stride, col_stride, first, last, cols, LANES, COLS, EVEN, STAGES)
         tl.store(found_ptr + index, mean)
         tl.store(found_ptr + rows * parts + index, square)
 
@@ -183,12 +201,13 @@ def _parts_kernel(
 @triton.jit(do_not_specialize=["rows", "parts", "span"])
 def _join_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, out_ptr, mean_ptr, rstd_ptr,
-    found_ptr, rows, cols, eps, parts, span, PARTS: tl.constexpr, COLS: tl.constexpr,
+    found_ptr, rows, cols, eps, parts, span, PARTS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of a row, from the moments of all parts of the row."""
+    """One chunk of a row, from the moments of all parts of the row; the last first, which L2 still holds."""
     part = tl.arange(0, PARTS)
     chunks = tl.cdiv(cols, COLS)
-    for index in range(tl.program_id(0), rows * chunks, tl.num_programs(0)):
+    for done in range(tl.program_id(0), rows * chunks, tl.num_programs(0)):
+        index = rows * chunks - 1 - done
         row = tl.cast(index // chunks, tl.int64)
         own = found_ptr + row * parts + part
         means = tl.load(own, mask=part < parts, other=0.0)
@@ -200,37 +219,49 @@ def _join_kernel(
         if mean_ptr is not None:
             tl.store(mean_ptr + row, mean, mask=index % chunks == 0)
             tl.store(rstd_ptr + row, rstd, mask=index % chunks == 0)
-        col = tl.cast(index % chunks, tl.int64) * COLS + tl.arange(0, COLS)
         _write(
             x_ptr + row * row_stride, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride,
-            out_ptr + row * cols, col, cols, mean, rstd,
+            out_ptr + row * cols, index % chunks * COLS, cols, mean, rstd, COLS, EVEN,
         )  # fmt: skip
 
 
 @triton.jit
-def _moments(source, col_stride, first, last, cols, LANES: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr):
+def _moments(
+    source, col_stride, first, last, cols,
+    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Mean, and sum of squared differences to it, of the columns from `first` to before `last`.
 
     Each lane keeps its own of what it has seen, to which a chunk's are added as Chan, Golub and LeVeque (1979) do; so
     threads wait for each other once a row and not once a chunk. `last` is `cols`, or a whole number of chunks on.
+    EVEN: chunks are full.
     """
     DEPTH: tl.constexpr = COLS // LANES
     lane = tl.arange(0, LANES)
-    place = tl.arange(0, DEPTH)[:, None] * LANES + lane[None, :]
+    near = tl.arange(0, DEPTH)[:, None] * LANES + lane[None, :]
     mean = tl.zeros([LANES], dtype=tl.float32)
     square = tl.zeros([LANES], dtype=tl.float32)
     for start in tl.range(first, last, COLS, num_stages=STAGES):
-        col = start + place
-        x = tl.load(source + col.to(tl.int64) * col_stride, mask=col < cols, other=0.0).to(tl.float32)
+        place = source + tl.cast(start, tl.int64) * col_stride + near.to(tl.int64) * col_stride
+        mask = None if EVEN else start + near < cols
+        x = tl.load(place, mask, None if EVEN else 0.0, eviction_policy="evict_last").to(tl.float32)
         seen = tl.cast((start - first) // LANES, tl.float32)  # all chunks before this one were full
-        count = _seen(last - start, lane, LANES, DEPTH)
-        own = tl.div_rn(tl.sum(x * (1.0 / DEPTH), axis=0), tl.maximum(count, 1.0) * (1.0 / DEPTH))
-        apart = tl.where(col < cols, x - own[None, :], 0.0)
-        share = count / tl.maximum(seen + count, 1.0)
+        own = tl.sum(x * (1.0 / DEPTH), axis=0)
+        if EVEN:
+            apart = x - own[None, :]
+            share = DEPTH / (seen + DEPTH)
+        else:
+            count = _seen(last - start, lane, LANES, DEPTH)
+            own = tl.div_rn(own, tl.maximum(count, 1.0) * (1.0 / DEPTH))
+            apart = tl.where(mask, x - own[None, :], 0.0)
+            share = count / tl.maximum(seen + count, 1.0)
         delta = own - mean
         mean += delta * share
         square += tl.sum(apart * apart, axis=0) + delta * (seen * share) * delta
-    counts = _seen(last - first, lane, LANES, 0)
+    if EVEN:
+        counts = tl.zeros([LANES], dtype=tl.float32) + (last - first) // LANES
+    else:
+        counts = _seen(last - first, lane, LANES, 0)
     return _joined(counts, mean, square, last - first)
 
 
@@ -253,13 +284,24 @@ def _joined(counts, means, squares, total):
 
 
 @triton.jit
-def _write(source, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, target, col, cols, mean, rstd):
-    """One chunk of the answer; `source` and `target` point at the row's first element."""
-    mask = col < cols
-    x = tl.load(source + col * col_stride, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+def _write(
+    source, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, target, start, cols, mean, rstd,
+    COLS: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """The chunk of the answer from column `start` on; `source` and `target` point at the row's first element.
+
+    Weight and bias go past L1, which holds x.
+    """
+    near = tl.arange(0, COLS).to(tl.int64)
+    begin = tl.cast(start, tl.int64)
+    mask = None if EVEN else begin + near < cols
+    place = source + begin * col_stride + near * col_stride
+    x = tl.load(place, mask, None if EVEN else 0.0, eviction_policy="evict_first").to(tl.float32)
     y = (x - mean) * rstd
     if weight_ptr is not None:
-        y *= tl.load(weight_ptr + col * weight_stride, mask=mask, other=0.0).to(tl.float32)
+        place = weight_ptr + begin * weight_stride + near * weight_stride
+        y *= tl.load(place, mask, None if EVEN else 0.0, cache_modifier=".cg").to(tl.float32)
     if bias_ptr is not None:
-        y += tl.load(bias_ptr + col * bias_stride, mask=mask, other=0.0).to(tl.float32)
-    tl.store(target + col, y.to(target.dtype.element_ty), mask=mask, cache_modifier=".cs")
+        place = bias_ptr + begin * bias_stride + near * bias_stride
+        y += tl.load(place, mask, None if EVEN else 0.0, cache_modifier=".cg").to(tl.float32)
+    tl.store(target + begin + near, y.to(target.dtype.element_ty), mask=mask, cache_modifier=".cs")

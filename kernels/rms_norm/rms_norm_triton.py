@@ -1,4 +1,4 @@
-"""rms_norm over the last dimension: rows held in registers up to a limit, walked forth and back beyond it."""
+"""rms_norm over the last dimension: rows taken whole up to a limit, walked twice in chunks beyond it."""
 
 import functools
 from pathlib import Path
@@ -76,46 +76,61 @@ def _launched(
             _shared_rows(tensors, rows, cols, eps, tile, limits)
         elif tile.lanes:
             _long_rows_kernel[_rows.programs(rows, tile, limits)](
-                *tensors, rows, cols, eps, LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, num_warps=tile.warps
-            )
+                *tensors, rows, cols, eps,
+                LANES=tile.lanes, COLS=tile.cols, EVEN=cols % tile.cols == 0, STAGES=tile.stages, **tile.options,
+            )  # fmt: skip
         else:
-            _rows_kernel[_rows.programs(_launch.tiles(rows, tile.rows), tile, limits)](
-                *tensors, rows, cols, eps, ROWS=tile.rows, COLS=tile.cols, STAGES=tile.stages, num_warps=tile.warps
-            )
+            tiles = _launch.tiles(rows, tile.rows)
+            grid = _rows.programs(tiles, tile, limits)
+            _rows_kernel[grid](
+                *tensors, rows, cols, eps, ROWS=tile.rows, COLS=tile.cols, EVEN=_rows.even(rows, cols, tile),
+                AGAIN=tile.again, LOOP=grid[0] < tiles, STAGES=tile.stages, **tile.options,
+            )  # fmt: skip
 
 
 def _shared_rows(tensors: tuple, rows: int, cols: int, eps: float, tile: Tile, limits: _launch.Limits) -> None:
     """Few long rows: their parts' sums by one kernel, the answer by another."""
     x, row_stride, col_stride, *_ = tensors
     found = torch.empty((rows, tile.parts), dtype=torch.float32, device=x.device)
+    even = cols % tile.cols == 0
     _parts_kernel[_launch.grid(rows * tile.parts, 1, limits)](
         x, row_stride, col_stride, found, rows, cols, tile.parts, _rows.span(cols, tile) // tile.cols,
-        LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, num_warps=tile.warps,
+        LANES=tile.lanes, COLS=tile.cols, EVEN=even, STAGES=tile.stages, **tile.options,
     )  # fmt: skip
     _join_kernel[_launch.grid(rows * _launch.tiles(cols, tile.cols), 1, limits)](
         *tensors, found, rows, cols, eps, tile.parts,
-        PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, num_warps=tile.warps,
+        PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, EVEN=even, **tile.options,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _rows_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, out_ptr, rstd_ptr, rows, cols, eps,
-    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, AGAIN: tl.constexpr, LOOP: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Whole rows at once: each element is read once and written once."""
-    col = tl.arange(0, COLS)
+    """Whole rows at once: memory gives each element once and takes it once.
+
+    EVEN: tiles are full. AGAIN: x is not kept for the second pass but loaded anew, from L1; with few registers more
+    rows are under way. Its loads differ in their hints, or the compiler would make one of them. LOOP: a program has
+    several tiles.
+    """
     step = tl.num_programs(0).to(tl.int64) * ROWS  # 64 bits, as x may have more than 2**31 elements
-    for first in tl.range(tl.program_id(0).to(tl.int64) * ROWS, rows, step, num_stages=STAGES):
-        row = first + tl.arange(0, ROWS).to(tl.int64)
-        mask = (row < rows)[:, None] & (col < cols)[None, :]
+    tiles = tl.cdiv(tl.cdiv(rows, ROWS) - tl.program_id(0), tl.num_programs(0)) if LOOP else 1
+    col = tl.arange(0, COLS)
+    some_cols = None if EVEN else col < cols
+    for index in tl.range(0, tiles, num_stages=STAGES):
+        row = tl.program_id(0).to(tl.int64) * ROWS + index * step + tl.arange(0, ROWS)
+        mask = None if EVEN else (row < rows)[:, None] & (col < cols)[None, :]
         source = x_ptr + row[:, None] * row_stride + col[None, :].to(tl.int64) * col_stride
-        x = tl.load(source, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        x = tl.load(source, mask, None if EVEN else 0.0, eviction_policy="evict_last" if AGAIN else "").to(tl.float32)
         rstd = tl.rsqrt(tl.sum(x * x, axis=1) / cols + eps)
+        if AGAIN:
+            x = tl.load(source, mask, None if EVEN else 0.0, eviction_policy="evict_first").to(tl.float32)
         y = x * rstd[:, None]
         if weight_ptr is not None:
-            weight = tl.load(weight_ptr + col.to(tl.int64) * weight_stride, mask=col < cols, other=0.0)
-            y *= weight.to(tl.float32)[None, :]
+            place = weight_ptr + col.to(tl.int64) * weight_stride
+            y *= tl.load(place, some_cols, eviction_policy="evict_last").to(tl.float32)[None, :]
         tl.store(out_ptr + row[:, None] * cols + col[None, :], y.to(out_ptr.dtype.element_ty), mask=mask)
         if rstd_ptr is not None:
             tl.store(rstd_ptr + row, rstd, mask=row < rows)
@@ -124,77 +139,92 @@ def _rows_kernel(
 @triton.jit(do_not_specialize=["rows"])
 def _long_rows_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, out_ptr, rstd_ptr, rows, cols, eps,
-    LANES: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One row at a time: forth for the squares, back to write, so that what was read last is still in L2."""
+    """One row at a time: once for the squares, once more to write, from what L1 and L2 still hold."""
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(index, tl.int64)
         source = x_ptr + row * row_stride
-        rstd = tl.rsqrt(_squares(source, col_stride, 0, cols, cols, LANES, COLS, STAGES) / cols + eps)
+        square = _squares(source, col_stride, 0, cols, cols, LANES, COLS, EVEN, STAGES)
+        rstd = tl.rsqrt(square / cols + eps)
         if rstd_ptr is not None:
             tl.store(rstd_ptr + row, rstd)
-        chunks = tl.cdiv(cols, COLS)
-        for back in tl.range(0, chunks, num_stages=STAGES):
-            col = tl.cast(chunks - 1 - back, tl.int64) * COLS + tl.arange(0, COLS)
-            _write(source, col_stride, weight_ptr, weight_stride, out_ptr + row * cols, col, cols, rstd)
+        for start in tl.range(0, cols, COLS, num_stages=STAGES):
+            _write(
+                source, col_stride, weight_ptr, weight_stride, out_ptr + row * cols, start, cols, rstd, COLS, EVEN
+            )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rows", "parts", "chunks"])
 def _parts_kernel(
     x_ptr, row_stride, col_stride, found_ptr, rows, cols, parts, chunks,
-    LANES: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Sum of the squares of each part of each row."""
     for index in range(tl.program_id(0), rows * parts, tl.num_programs(0)):
         row = tl.cast(index // parts, tl.int64)
         first = index % parts * chunks * COLS  # seen to be a multiple of vectors, as a span would not be
         last = tl.minimum(first + chunks * COLS, cols)
-        square = _squares(x_ptr + row * row_stride, col_stride, first, last, cols, LANES, COLS, STAGES)
+        square = _squares(x_ptr + row * row_stride, col_stride, first, last, cols, LANES, COLS, EVEN, STAGES)
         tl.store(found_ptr + index, square)
 
 
 @triton.jit(do_not_specialize=["rows", "parts"])
 def _join_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, out_ptr, rstd_ptr, found_ptr, rows, cols, eps, parts,
-    PARTS: tl.constexpr, COLS: tl.constexpr,
+    PARTS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of a row, from the sums of all parts of the row."""
+    """One chunk of a row, from the sums of all parts of the row; the last first, which L2 still holds."""
     part = tl.arange(0, PARTS)
     chunks = tl.cdiv(cols, COLS)
-    for index in range(tl.program_id(0), rows * chunks, tl.num_programs(0)):
+    for done in range(tl.program_id(0), rows * chunks, tl.num_programs(0)):
+        index = rows * chunks - 1 - done
         row = tl.cast(index // chunks, tl.int64)
         square = tl.sum(tl.load(found_ptr + row * parts + part, mask=part < parts, other=0.0), axis=0)
         rstd = tl.rsqrt(square / cols + eps)
         if rstd_ptr is not None:
             tl.store(rstd_ptr + row, rstd, mask=index % chunks == 0)
-        col = tl.cast(index % chunks, tl.int64) * COLS + tl.arange(0, COLS)
         source, target = x_ptr + row * row_stride, out_ptr + row * cols
-        _write(source, col_stride, weight_ptr, weight_stride, target, col, cols, rstd)
+        start = index % chunks * COLS
+        _write(source, col_stride, weight_ptr, weight_stride, target, start, cols, rstd, COLS, EVEN)
 
 
 @triton.jit
-def _squares(source, col_stride, first, last, cols, LANES: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr):
+def _squares(
+    source, col_stride, first, last, cols,
+    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Sum of the squares of the columns from `first` to before `last`.
 
     Each lane adds up its own, so that threads wait for each other once a row and not once a chunk. `last` is `cols`, or
-    a whole number of chunks on.
+    a whole number of chunks on. EVEN: chunks are full.
     """
     DEPTH: tl.constexpr = COLS // LANES
-    place = tl.arange(0, DEPTH)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    near = tl.arange(0, DEPTH)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     square = tl.zeros([LANES], dtype=tl.float32)
     for start in tl.range(first, last, COLS, num_stages=STAGES):
-        col = start + place
-        x = tl.load(source + col.to(tl.int64) * col_stride, mask=col < cols, other=0.0).to(tl.float32)
+        place = source + tl.cast(start, tl.int64) * col_stride + near.to(tl.int64) * col_stride
+        mask = None if EVEN else start + near < cols
+        x = tl.load(place, mask, None if EVEN else 0.0, eviction_policy="evict_last").to(tl.float32)
         square += tl.sum(x * x, axis=0)
     return tl.sum(square, axis=0)
 
 
 @triton.jit
-def _write(source, col_stride, weight_ptr, weight_stride, target, col, cols, rstd):
-    """One chunk of the answer; `source` and `target` point at the row's first element."""
-    mask = col < cols
-    x = tl.load(source + col * col_stride, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+def _write(
+    source, col_stride, weight_ptr, weight_stride, target, start, cols, rstd, COLS: tl.constexpr, EVEN: tl.constexpr
+):
+    """The chunk of the answer from column `start` on; `source` and `target` point at the row's first element.
+
+    The weight goes past L1, which holds x.
+    """
+    near = tl.arange(0, COLS).to(tl.int64)
+    begin = tl.cast(start, tl.int64)
+    mask = None if EVEN else begin + near < cols
+    place = source + begin * col_stride + near * col_stride
+    x = tl.load(place, mask, None if EVEN else 0.0, eviction_policy="evict_first").to(tl.float32)
     y = x * rstd
     if weight_ptr is not None:
-        y *= tl.load(weight_ptr + col * weight_stride, mask=mask, other=0.0).to(tl.float32)
-    tl.store(target + col, y.to(target.dtype.element_ty), mask=mask, cache_modifier=".cs")
+        place = weight_ptr + begin * weight_stride + near * weight_stride
+        y *= tl.load(place, mask, None if EVEN else 0.0, cache_modifier=".cg").to(tl.float32)
+    tl.store(target + begin + near, y.to(target.dtype.element_ty), mask=mask, cache_modifier=".cs")

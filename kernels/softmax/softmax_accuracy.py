@@ -29,6 +29,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=DTYPES[:1], hidden=[20_000]),
         *perfci.grid(rows=[(), (2, 3), (2, 1, 5)], cols=[100], dtype=[torch.float16, torch.bfloat16]),
         *perfci.grid(rows=[0], cols=[64], dtype=[torch.bfloat16]),
+        *perfci.grid(rows=[2], cols=[8191, 8192, 65536], dtype=[torch.float32]),
+        *perfci.grid(rows=[2], cols=[32768], dtype=[torch.float16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32]),
     ),
     probe_cases=perfci.grid(rows=[33], cols=[100], dtype=DTYPES),

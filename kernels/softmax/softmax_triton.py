@@ -1,65 +1,34 @@
-"""softmax over the last dimension: rows held in registers up to a limit, walked twice in chunks beyond it."""
+"""softmax over the last dimension: rows taken whole up to a limit, walked twice in chunks beyond it."""
 
 import functools
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 import _launch
+import _rows
+from _rows import Config, Tile
 
 TUNED = Path(__file__).parent / "tuned"
-
-
-class Tile(NamedTuple):
-    rows: int
-    cols: int
-    """Columns at a time: a whole row, or one chunk of a long one."""
-    warps: int
-    long: bool = False
-    stages: int = 1
-    """Tiles whose loads are under way while one is computed; 1: none but its own."""
-    programs: int | None = None
-    """Programs a processor, each walking many tiles; None: one program a tile."""
-
-
-# Width of a row (a power of two), at most -> elements of a tile at least, warps, stages, programs a processor. A short
-# row shares its tile with others. Of the widest a processor holds only one at a time, so the next one is loaded ahead.
-WHOLE_ROWS = (
-    (2048, 2048, 4, 1, None),
-    (4096, 4096, 4, 1, None),
-    (8192, 8192, 8, 1, None),
-    (16384, 16384, 16, 1, None),
-    (32768, 32768, 32, 3, 2),
-)
-LONG_ROWS = Tile(rows=1, cols=8192, warps=16, long=True)
-"""For rows wider than all of these, or than the device's `tile_elements`."""
+# For devices without a tuned file: widest row, a power of two -> config. A short row shares its tile with others. Of
+# the widest a processor holds only one at a time, so the next one is loaded ahead.
+WHOLE_ROWS = {
+    2048: Config(elements=2048, warps=4),
+    4096: Config(elements=4096, warps=4),
+    8192: Config(elements=8192, warps=8),
+    16384: Config(elements=16384, warps=16),
+    32768: Config(elements=32768, warps=32, stages=3, programs=2),
+}
+LONG_ROWS = Config(elements=8192, warps=16, programs=1)
+"""For wider rows. One program a processor: the rows under way have to stay in L2 until they are read again."""
 
 
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> Tile:
-    """The tile for a shape; always of powers of two, so that there are few of them to compile.
-
-    A row wider than the `elements` of the device's tuned file is walked in chunks of so many.
-    """
-    width = _launch.power_of_two(cols)
-    sizes = WHOLE_ROWS
-    if config := _launch.config(TUNED, limits, rows=rows, width=width, itemsize=itemsize):
-        elements, warps, stages, programs = (config[name] for name in ("elements", "warps", "stages", "programs"))
-        if elements < width:
-            return Tile(1, elements, warps, long=True, stages=stages)
-        sizes = ((width, elements, warps, stages, programs or None),)
-    for most, elements, warps, stages, programs in sizes:
-        if width <= min(most, limits.tile_elements):
-            share = _launch.power_of_two(
-                _launch.tiles(rows, limits.processors)
-            )  # so that no processor goes without a row
-            ahead = limits.shared_bytes // (width * itemsize)  # rows loaded ahead wait in shared memory
-            tile_rows = max(min(elements // width, share), 1)
-            return Tile(tile_rows, width, warps, False, min(stages, ahead + 1), programs)
-    return LONG_ROWS
+    """The tile for a shape; rows are not shared, however few."""
+    return _rows.choose(rows, cols, itemsize, limits, TUNED, WHOLE_ROWS, LONG_ROWS, loads=1)._replace(parts=1)
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -79,60 +48,88 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     rows, cols, row_stride, col_stride = _launch.as_rows("softmax", x)
     limits = _launch.limits(x.device)
     tile = choose_tile(rows, cols, out.element_size(), limits)
-    kernel = _long_rows_kernel if tile.long else _rows_kernel
     tiles = _launch.tiles(rows, tile.rows)
-    grid = _launch.grid(min(tiles, limits.processors * tile.programs) if tile.programs else tiles, 1, limits)
+    grid = _rows.programs(tiles, tile, limits)
     with _launch.on(x.device):
-        kernel[grid](
-            x, out, rows, cols, row_stride, col_stride,
-            ROWS=tile.rows, COLS=tile.cols, STAGES=tile.stages, num_warps=tile.warps,
-        )  # fmt: skip
+        if tile.lanes:
+            _long_rows_kernel[grid](
+                x, out, rows, cols, row_stride, col_stride,
+                LANES=tile.lanes, COLS=tile.cols, EVEN=cols % tile.cols == 0, STAGES=tile.stages, **tile.options,
+            )  # fmt: skip
+        else:
+            _rows_kernel[grid](
+                x, out, rows, cols, row_stride, col_stride,
+                ROWS=tile.rows, COLS=tile.cols, EVEN=_rows.even(rows, cols, tile), AGAIN=tile.again,
+                LOOP=grid[0] < tiles, STAGES=tile.stages, **tile.options,
+            )  # fmt: skip
     return out
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _rows_kernel(
     x_ptr, out_ptr, rows, cols, row_stride, col_stride,
-    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, AGAIN: tl.constexpr, LOOP: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Whole rows at once: each element is read once and written once."""
-    col = tl.arange(0, COLS)
+    """Whole rows at once: memory gives each element once and takes it once.
+
+    EVEN: tiles are full. AGAIN: x is not kept for the next pass but loaded anew, from L1; with few registers more rows
+    are under way. Its loads differ in their hints, or the compiler would make one of them. LOOP: a program has several
+    tiles.
+    """
     step = tl.num_programs(0).to(tl.int64) * ROWS  # 64 bits, as x may have more than 2**31 elements
-    for first in tl.range(tl.program_id(0).to(tl.int64) * ROWS, rows, step, num_stages=STAGES):
-        row = first + tl.arange(0, ROWS).to(tl.int64)
-        mask = (row < rows)[:, None] & (col < cols)[None, :]
+    tiles = tl.cdiv(tl.cdiv(rows, ROWS) - tl.program_id(0), tl.num_programs(0)) if LOOP else 1
+    col = tl.arange(0, COLS)
+    other = None if EVEN else -float("inf")
+    for index in tl.range(0, tiles, num_stages=STAGES):
+        row = tl.program_id(0).to(tl.int64) * ROWS + index * step + tl.arange(0, ROWS)
+        mask = None if EVEN else (row < rows)[:, None] & (col < cols)[None, :]
         source = x_ptr + row[:, None] * row_stride + col[None, :].to(tl.int64) * col_stride
-        x = tl.load(source, mask=mask, other=-float("inf")).to(tl.float32)
-        power = tl.exp(x - tl.max(x, axis=1)[:, None])
-        y = power * (1.0 / tl.sum(power, axis=1))[:, None]
+        x = tl.load(source, mask, other, eviction_policy="evict_last" if AGAIN else "").to(tl.float32)
+        top = tl.max(x, axis=1)[:, None]
+        if AGAIN:
+            x = tl.load(source, mask, other).to(tl.float32)
+        power = tl.exp(x - top)
+        scale = 1.0 / tl.sum(power, axis=1)
+        if AGAIN:
+            power = tl.exp(tl.load(source, mask, other, eviction_policy="evict_first").to(tl.float32) - top)
+        y = power * scale[:, None]
         tl.store(out_ptr + row[:, None] * cols + col[None, :], y.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _long_rows_kernel(
     x_ptr, out_ptr, rows, cols, row_stride, col_stride,
-    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One row a time in chunks: a walk for maximum and sum together, and one to write, which loads the row again."""
-    tl.static_assert(ROWS == 1)
-    chunk = tl.arange(0, COLS)
+    """One row at a time: once for maximum and sum together, once more to write, from what L1 and L2 still hold.
+
+    Each lane keeps its own maximum and sum, so that threads wait for each other once a row and not once a chunk.
+    EVEN: chunks are full.
+    """
+    DEPTH: tl.constexpr = COLS // LANES
+    near = tl.arange(0, DEPTH)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    other = None if EVEN else -float("inf")
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(index, tl.int64)
         source = x_ptr + row * row_stride
         # Online softmax (Milakov and Gimelshein, 2018): the sum so far is rescaled whenever the maximum grows.
-        top = -float("inf")
-        total = 0.0
+        top = tl.full([LANES], -float("inf"), dtype=tl.float32)
+        total = tl.zeros([LANES], dtype=tl.float32)
         for start in tl.range(0, cols, COLS, num_stages=STAGES):
-            col = start + chunk
-            x = tl.load(source + col.to(tl.int64) * col_stride, mask=col < cols, other=-float("inf")).to(tl.float32)
+            place = source + tl.cast(start, tl.int64) * col_stride + near.to(tl.int64) * col_stride
+            mask = None if EVEN else start + near < cols
+            x = tl.load(place, mask, other, eviction_policy="evict_last").to(tl.float32)
             new_top = tl.maximum(top, tl.max(x, axis=0))
             shift = tl.where(new_top == -float("inf"), 0.0, new_top)  # -inf - -inf would be NaN
-            total = total * tl.exp(top - shift) + tl.sum(tl.exp(x - shift), axis=0)
+            total = total * tl.exp(top - shift) + tl.sum(tl.exp(x - shift[None, :]), axis=0)
             top = new_top
-        shift = tl.where(top == -float("inf"), 0.0, top)
-        scale = 1.0 / total
+        highest = tl.max(top, axis=0)
+        highest = tl.where(highest == -float("inf"), 0.0, highest)
+        scale = 1.0 / tl.sum(total * tl.exp(top - highest), axis=0)
         for start in tl.range(0, cols, COLS, num_stages=STAGES):
-            col = start + chunk
-            x = tl.load(source + col.to(tl.int64) * col_stride, mask=col < cols, other=-float("inf")).to(tl.float32)
-            y = tl.exp(x - shift) * scale
-            tl.store(out_ptr + row * cols + col, y.to(out_ptr.dtype.element_ty), mask=col < cols)
+            place = source + tl.cast(start, tl.int64) * col_stride + near.to(tl.int64) * col_stride
+            mask = None if EVEN else start + near < cols
+            x = tl.load(place, mask, other, eviction_policy="evict_first").to(tl.float32)
+            y = (tl.exp(x - highest) * scale).to(out_ptr.dtype.element_ty)
+            tl.store(out_ptr + row * cols + start + near, y, mask=mask, cache_modifier=".cs")

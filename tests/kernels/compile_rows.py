@@ -1,4 +1,4 @@
-"""Compiles pointwise ops, norms and cross_entropy for an H200 without one, by the cases of their performance suites.
+"""Compiles pointwise ops, norms, softmax and cross_entropy for an H200, by the cases of performance suites.
 
 Prints what became of each launch as JSON; a process of its own, since such a process is spent for anything else.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from perfci.device.targets import LINE_FREE, target_named
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
-OPS = ("vector_add", "gelu", "layer_norm", "rms_norm", "cross_entropy")
+OPS = ("vector_add", "gelu", "layer_norm", "rms_norm", "softmax", "cross_entropy")
 
 
 def main():

@@ -1,4 +1,4 @@
-"""What the compiler makes of pointwise ops, norms and cross_entropy for an H200, at their performance cases."""
+"""What the compiler makes of pointwise ops, norms, softmax and cross_entropy for an H200, at performance cases."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from tests import triton_versions
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, triton_versions.needs_own_ops]
-STREAMING = ("vector_add", "gelu", "layer_norm", "rms_norm")
+STREAMING = ("vector_add", "gelu", "layer_norm", "rms_norm", "softmax")
 """ops that write as much as they read"""
 
 
@@ -29,16 +29,8 @@ def main_kernels(compiled):
     return [launch for launch in compiled if launch["kernel"] not in {"_total_kernel", "_parts_kernel"}]
 
 
-def test_no_register_is_spilled_but_four_where_that_measured_fastest(compiled):
-    """22 % faster on an H200 than what spilled none before."""
-    known = {("rms_norm", "rows=1024,cols=131072,weighted=True,stats=False,dtype=bfloat16"): 16}
-    spilled = [
-        launch
-        for launch in compiled
-        if launch["spilled"] > max(known.get((launch["op"], launch["case"]), 0), triton_versions.SPILLS)
-    ]
-
-    assert spilled == []
+def test_no_register_is_spilled(compiled):
+    assert [launch for launch in compiled if launch["spilled"] > triton_versions.SPILLS] == []
 
 
 def test_outputs_are_written_16_bytes_a_thread(compiled):

@@ -8,21 +8,21 @@ COLS = 2500
 
 @pytest.fixture
 def way(request, module, only, monkeypatch):
-    """How rows are cut: whole, walked by one program each, or shared by several."""
+    """How rows are cut: whole, kept or loaded anew for each pass, walked by one program each, or shared by several."""
     import _rows
 
     def choose(rows, cols, *_):
         chunks = -(-cols // 512)
         parts = {"walked": 1, "shared": -(-chunks // 2)}
-        if request.param == "whole":
-            return _rows.Tile(2, 4096, 4, 1, 0, 0, 1)
+        if request.param in {"whole", "again"}:
+            return _rows.Tile(2, 4096, 4, 1, 0, 0, 1, again=request.param == "again")
         return _rows.Tile(1, 512, 4, 1, 2, 128, parts[request.param])
 
     monkeypatch.setattr(module, "choose_tile", choose)
     return request.param
 
 
-EVERY_WAY = pytest.mark.parametrize("way", ["whole", "walked", "shared"], indirect=True)
+EVERY_WAY = pytest.mark.parametrize("way", ["whole", "again", "walked", "shared"], indirect=True)
 
 
 def right(module, x, weight=None, bias=None, eps=1e-5):
@@ -55,7 +55,7 @@ def test_says_what_is_wrong_with_its_arguments(reject, module):
 
 
 @EVERY_WAY
-@pytest.mark.parametrize("cols", [COLS, 1, 511, 1536])
+@pytest.mark.parametrize("cols", [COLS, 1, 511, 1536, 4096])
 def test_every_way_of_cutting_rows_gives_the_same(way, cols, module):
     generator = torch.Generator().manual_seed(cols)
     x, weight, bias = (torch.randn(shape, generator=generator) for shape in ((3, cols), (cols,), (cols,)))
@@ -65,8 +65,21 @@ def test_every_way_of_cutting_rows_gives_the_same(way, cols, module):
 
 
 @EVERY_WAY
-def test_a_mean_far_from_zero_costs_no_digits_of_the_spread(way, module):
-    spread = torch.randn(2, COLS, generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize("rows", [4, 5])
+def test_full_tiles_and_others_of_every_stride_give_the_same(way, rows, module):
+    """Columns 1536 and 4096 fill chunks and tiles."""
+    generator = torch.Generator().manual_seed(rows)
+    x, weight, bias = (torch.randn(shape, generator=generator) for shape in ((rows, 8192), (8192,), (8192,)))
+
+    for cols in (1536, 4096):
+        right(module, x[:, :cols], weight[:cols], bias[:cols])
+        right(module, x[:, : 2 * cols : 2], weight[: 2 * cols : 2], None)
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("cols", [COLS, 4096])
+def test_a_mean_far_from_zero_costs_no_digits_of_the_spread(way, cols, module):
+    spread = torch.randn(2, cols, generator=torch.Generator().manual_seed(1))
     x = (1e4 + spread.round(decimals=1)).float()  # what float32 holds of it exactly is a few digits
 
     _, mean, rstd = module.layer_norm(x, stats=True)
@@ -77,16 +90,18 @@ def test_a_mean_far_from_zero_costs_no_digits_of_the_spread(way, module):
 
 
 @EVERY_WAY
-def test_equal_elements_give_the_bias_exactly(way, module):
-    bias = torch.randn(COLS)
+@pytest.mark.parametrize("cols", [COLS, 4096])
+def test_equal_elements_give_the_bias_exactly(way, cols, module):
+    bias = torch.randn(cols)
 
     for value in (1.0, -2.0, 0.0):
-        assert torch.equal(module.layer_norm(torch.full((2, COLS), value), None, bias), bias.expand(2, -1))
+        assert torch.equal(module.layer_norm(torch.full((2, cols), value), None, bias), bias.expand(2, -1))
 
 
 @EVERY_WAY
-def test_the_largest_values_have_a_mean(way, module):
-    x = torch.full((1, COLS), 3e38)
+@pytest.mark.parametrize("cols", [COLS, 4096])
+def test_the_largest_values_have_a_mean(way, cols, module):
+    x = torch.full((1, cols), 3e38)
 
     answer, mean, _ = module.layer_norm(x, stats=True)
 

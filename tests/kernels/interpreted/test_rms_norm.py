@@ -9,21 +9,21 @@ COLS = 2500
 
 @pytest.fixture
 def way(request, module, only, monkeypatch):
-    """How rows are cut: whole, walked by one program each, or shared by several."""
+    """How rows are cut: whole, kept or loaded anew for each pass, walked by one program each, or shared by several."""
     import _rows
 
     def choose(rows, cols, *_):
         chunks = -(-cols // 512)
         parts = {"walked": 1, "shared": -(-chunks // 2)}
-        if request.param == "whole":
-            return _rows.Tile(2, 4096, 4, 1, 0, 0, 1)
+        if request.param in {"whole", "again"}:
+            return _rows.Tile(2, 4096, 4, 1, 0, 0, 1, again=request.param == "again")
         return _rows.Tile(1, 512, 4, 1, 2, 128, parts[request.param])
 
     monkeypatch.setattr(module, "choose_tile", choose)
     return request.param
 
 
-EVERY_WAY = pytest.mark.parametrize("way", ["whole", "walked", "shared"], indirect=True)
+EVERY_WAY = pytest.mark.parametrize("way", ["whole", "again", "walked", "shared"], indirect=True)
 
 
 def right(module, x, weight=None, eps=1e-6):
@@ -64,7 +64,7 @@ def test_says_what_is_wrong_with_its_arguments(reject, module):
 
 
 @EVERY_WAY
-@pytest.mark.parametrize("cols", [COLS, 1, 511, 1536])
+@pytest.mark.parametrize("cols", [COLS, 1, 511, 1536, 4096])
 def test_every_way_of_cutting_rows_gives_the_same(way, cols, module):
     generator = torch.Generator().manual_seed(cols)
     x, weight = (torch.randn(shape, generator=generator) for shape in ((3, cols), (cols,)))
@@ -72,6 +72,18 @@ def test_every_way_of_cutting_rows_gives_the_same(way, cols, module):
     right(module, x, weight)
     right(module, x[:, ::2], weight[::2])
     right(module, x)
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("rows", [4, 5])
+def test_full_tiles_and_others_of_every_stride_give_the_same(way, rows, module):
+    """Columns 1536 and 4096 fill chunks and tiles."""
+    generator = torch.Generator().manual_seed(rows)
+    x, weight = (torch.randn(shape, generator=generator) for shape in ((rows, 8192), (8192,)))
+
+    for cols in (1536, 4096):
+        right(module, x[:, :cols], weight[:cols])
+        right(module, x[:, : 2 * cols : 2], weight[: 2 * cols : 2])
 
 
 @EVERY_WAY

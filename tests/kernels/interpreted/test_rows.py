@@ -6,8 +6,10 @@ import _launch
 import _rows
 import pytest
 
-OPS = {"layer_norm": 3, "rms_norm": 2, "cross_entropy": 1}
+OPS = {"layer_norm": 3, "rms_norm": 2, "cross_entropy": 1, "softmax": 1}
 """op -> tensors that it loads for each tile"""
+SHARING = sorted(OPS.keys() - {"softmax"})
+"""Ops that let several programs share a row."""
 
 
 def h200(**fields):
@@ -33,12 +35,23 @@ def test_every_tile_covers_its_rows_and_fits_the_device(op, itemsize, rows):
             assert 0 <= tile.parts * _rows.span(cols, tile) - cols < _rows.span(cols, tile)
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", SHARING)
 def test_rows_are_shared_only_where_processors_would_go_without(op):
     assert chosen(op, 133, 131072).parts == 1 == chosen(op, 16, 1000).parts
-    assert chosen(op, 132, 131072).parts == 2
-    assert 132 <= 16 * chosen(op, 16, 1048576).parts <= 2 * 132 + 16
+    assert chosen(op, 132, 131072).parts >= 2
+    assert 132 <= 16 * chosen(op, 16, 1048576).parts <= 8 * 132 + 16
     assert chosen(op, 1, 10**8).parts <= _rows.MOST_PARTS
+
+
+@pytest.mark.parametrize("sharing", [2, 8])
+def test_a_configuration_says_how_many_programs_a_processor_share_rows(sharing, monkeypatch):
+    config = {"elements": 1024, "warps": 4, "sharing": sharing}
+    monkeypatch.setattr(_launch, "config", lambda *_, **__: config)
+    module = importlib.import_module("rms_norm_triton")
+    module.choose_tile.cache_clear()
+
+    assert chosen("rms_norm", 33, 65536).parts == 4 * sharing
+    module.choose_tile.cache_clear()
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -65,13 +78,34 @@ def test_a_tuned_file_goes_before_the_ops_own_table(op, monkeypatch):
     module.choose_tile.cache_clear()
 
     assert (whole.cols, whole.warps, whole.programs, whole.lanes) == (2048, 2, 3, 0)
+    assert (whole.again, whole.options) == (False, {"num_warps": 2})
     assert (walked.cols, walked.warps, walked.programs, walked.lanes) == (2048, 2, 3, 512)
     assert other.warps > 2
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_bound_on_registers_goes_to_the_compiler(op, monkeypatch):
+    module = importlib.import_module(f"{op}_triton")
+    config = {"elements": 4096, "warps": 8, "again": True, "max_registers": 32}
+    monkeypatch.setattr(_launch, "tuned", lambda *_: ({"config": config},))
+    module.choose_tile.cache_clear()
+
+    whole, walked = (chosen(op, 10**6, cols) for cols in (4096, 5000))
+    module.choose_tile.cache_clear()
+
+    assert whole.options == walked.options == {"num_warps": 8, "maxnreg": 32}
+    assert whole.again and not walked.again
+
+
+def test_tiles_are_full_where_rows_and_columns_leave_nothing_over():
+    tile = _rows.Tile(4, 1024, 4, 1, 0, 0, 1)
+
+    assert [_rows.even(rows, 1024, tile) for rows in (4, 8, 10)] == [True, True, False]
+    assert not _rows.even(8, 1000, tile)
 
 
 def test_a_grid_has_so_many_programs_a_processor_and_no_more_than_tiles():
     tile = _rows.Tile(1, 1024, 4, 1, 3, 0, 1)
 
-    assert _rows.programs(10**6, tile, h200()) == (396, 1)
-    assert _rows.programs(7, tile, h200()) == (7, 1)
-    assert _rows.programs(10**6, tile._replace(programs=0), h200(programs=1000)) == (1000, 1)
+    assert [_rows.programs(tiles, tile, h200())[0] for tiles in (10**6, 7)] == [396, 7]
+    assert _rows.programs(10**6, tile._replace(programs=0), h200(programs=1000))[0] == 1000

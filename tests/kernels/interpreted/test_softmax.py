@@ -46,11 +46,58 @@ def test_a_maximum_that_grows_from_chunk_to_chunk_rescales_the_sum(cols, agrees)
     agrees({"x": torch.linspace(80, -80, cols).expand(2, cols)})
 
 
+@pytest.fixture
+def way(request, module, monkeypatch):
+    """How rows are cut: whole, kept or loaded anew for each pass, or walked."""
+    import _rows
+
+    whole = request.param in {"whole", "again"}
+    tile = _rows.Tile(2, 4096, 4, 1, 0, 0, 1, again=request.param == "again")
+    monkeypatch.setattr(module, "choose_tile", lambda *_: tile if whole else _rows.Tile(1, 512, 4, 1, 1, 128, 1))
+    return request.param
+
+
+EVERY_WAY = pytest.mark.parametrize("way", ["whole", "again", "walked"], indirect=True)
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("rows", [4, 5])
+@pytest.mark.parametrize("cols", [1, 511, 1536, 2500, 4096])
+def test_every_way_of_cutting_rows_gives_the_same(way, rows, cols, agrees):
+    """Columns 1536 and 4096 fill chunks and tiles."""
+    x = 9 * torch.randn((rows, 2 * cols), generator=torch.Generator().manual_seed(cols))
+
+    agrees({"x": x[:, :cols]})
+    agrees({"x": x[:, ::2]})
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("cols", [2500, 4096])
+def test_every_way_of_cutting_rows_minds_infinity_and_nan(way, cols, agrees):
+    x = torch.randn(8, cols)
+    x[0, 7] = NAN
+    x[1, -1] = INF
+    x[2] = -INF
+    x[3, :-1] = -INF
+    x[4, : cols // 2] = -INF
+    x[5, cols // 2 :] = -INF
+    x[6, -1], x[6, 0] = NAN, -INF
+
+    got = agrees({"x": x})
+
+    assert got.isnan().all(dim=-1).tolist() == [True, True, True, False, False, False, True, False]
+    assert not got[[3, 4, 5, 7]].isnan().any()
+
+
+def test_rows_are_never_shared_by_programs(module, only):
+    assert all(module.choose_tile(rows, 10**6, 4, only()).parts == 1 for rows in (1, 10))
+
+
 @pytest.mark.parametrize("cols", [SHORT, 8192, 8193, LONG])
 def test_long_rows_and_no_others_are_walked_in_chunks(cols, module, only):
     limits = only(processors=1)
 
-    assert module.choose_tile(3, cols, 4, limits).long == (cols > limits.tile_elements)
+    assert bool(module.choose_tile(3, cols, 4, limits).lanes) == (cols > limits.tile_elements)
 
 
 def test_the_accuracy_suite_has_rows_beyond_one_tile_of_every_device(suite, module):
@@ -59,7 +106,7 @@ def test_the_accuracy_suite_has_rows_beyond_one_tile_of_every_device(suite, modu
     longest = max(case["cols"] for case in suite.cases)
     for key in _launch._keys():
         limits = _launch.Limits(**_launch._read(key))
-        assert module.choose_tile(2, longest, 2, limits).long
+        assert module.choose_tile(2, longest, 2, limits).lanes
 
 
 def test_rows_loaded_ahead_fit_into_shared_memory(module, only):
@@ -67,16 +114,7 @@ def test_rows_loaded_ahead_fit_into_shared_memory(module, only):
     tile = module.choose_tile(64, 32768, 4, limits)
 
     assert (tile.stages - 1) * tile.cols * 4 <= limits.shared_bytes
-    assert not tile.long
-
-
-def test_whole_rows_and_chunks_give_the_same(module, monkeypatch):
-    x = torch.randn(5, 3000)
-
-    whole = module.softmax(x)
-    monkeypatch.setattr(module, "choose_tile", lambda *_: module.LONG_ROWS._replace(cols=256))
-
-    torch.testing.assert_close(module.softmax(x), whole)
+    assert not tile.lanes
 
 
 @pytest.mark.parametrize(
@@ -93,10 +131,8 @@ def test_takes_every_view_whose_rows_lie_evenly(view, agrees):
     agrees({"x": view(torch.randn(4, 5, 40))})
 
 
-@pytest.mark.parametrize("long", [False, True])
-def test_offsets_reach_beyond_32_bits(long, module, monkeypatch):
-    if long:
-        monkeypatch.setattr(module, "choose_tile", lambda *_: module.LONG_ROWS._replace(cols=4))
+@EVERY_WAY
+def test_offsets_reach_beyond_32_bits(way, module):
     far = 2**29 + 64  # itself within 32 bits
     x = torch.empty(4 * far + 8, dtype=torch.float16).as_strided((5, 8), (far, 1))  # 4 GiB, five pages of it touched
     x.copy_(torch.arange(40.0).view(5, 8) % 5)
