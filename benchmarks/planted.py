@@ -741,6 +741,22 @@ FAULTS = (
         "(col % TIMES * x_c)",
         case="groups=*",
     ),
+    Fault(
+        "conv2d",
+        "padding edge",
+        "a strip's columns reach into the next row",
+        "inside = inside & (left + (k - PAD) < wide)",
+        "inside = inside & (left + (k - PAD) <= wide)",
+        case="channels=40,groups=40",
+    ),
+    Fault(
+        "conv2d",
+        "stale output",
+        "the last rows of a strip's walk left unwritten",
+        "if (row >= begin) & (row < end):",
+        "if (row >= begin) & (row < end - 1):",
+        case="channels=40,groups=40",
+    ),
     # --- fp8_attention ---
     Fault(
         "fp8_attention",

@@ -24,6 +24,8 @@ SPILLS = 0 if VERSION >= (3, 4) else 16
 """bytes a thread that the assembler which comes along may spill of this project's ops: older ones do not fit one in"""
 ERROR_LINES = VERSION >= (3, 5)
 """an unknown name is told with its own line, not with the kernel's first"""
+TUPLES = VERSION >= (3, 3)
+"""values in tuples within a kernel"""
 CALLABLES = VERSION >= (3, 3)
 """functions may be compile-time constants"""
 
@@ -35,5 +37,6 @@ def targets(*names: str) -> tuple[str, ...]:
 
 
 needs_descriptors = pytest.mark.skipif(not DESCRIPTORS, reason="Triton before 3.4 has no tensor descriptors")
+needs_tuples = pytest.mark.skipif(not TUPLES, reason="Triton before 3.3 has no tuples")
 needs_own_ops = pytest.mark.skipif(not OWN_OPS, reason="Triton 3.2 cannot fit this project's matmul into an H200")
 needs_rocm_linker = pytest.mark.skipif(not ROCM_LINKER, reason="Triton before 3.5 brings no linker for gfx942")

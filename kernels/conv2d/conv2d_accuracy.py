@@ -68,12 +68,15 @@ accuracy = perfci.Accuracy(
             **FINISHED,
         ),
         *shapes(1, 20, 40, size=[(5, 6)], taps=[3], dtype=DTYPES, last=[True], groups=[20], padding=[1]),
+        *shapes(2, 40, 40, size=[(7, 9)], taps=[(3, 2)], dtype=DTYPES, last=[True], groups=[40], padding=[(2, 1)]),
+        *shapes(1, 6, 6, size=[(9, 8)], taps=[(5, 3)], dtype=LOW, last=[True], groups=[6], stride=[(2, 1)], **FINISHED),
+        *shapes(1, 5, 5, size=[(6, 9)], taps=[7], dtype=LOW, last=[True], groups=[5], padding=[3]),
     ),
     probe_cases=(
         *shapes(1, 5, 9, size=[(4, 5)], taps=[(3, 2)], dtype=DTYPES, last=[False], padding=[(1, 0)], **FINISHED),
         *shapes(1, 32, 8, size=[(4, 3)], taps=[(1, 2)], dtype=LOW, last=[True], padding=[1]),
         # Without padding: whether a border's 0 meets an infinite weight, PyTorch decides otherwise on each device.
-        *shapes(1, 4, 4, size=[(4, 5)], taps=[2], dtype=DTYPES[1:], last=[True], groups=[4]),
+        *shapes(1, 4, 4, size=[(4, 5)], taps=[2], dtype=DTYPES[1:], last=[False, True], groups=[4]),
     ),
     reduces=lambda channels, taps, groups=1, **others: (
         channels // groups * (taps**2 if isinstance(taps, int) else taps[0] * taps[1])

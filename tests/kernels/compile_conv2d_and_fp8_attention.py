@@ -28,6 +28,11 @@ CONVOLUTIONS = {
     "3x3 stride 3": {"channels": 128, "outputs": 128, "taps": 3, "padding": 1, "stride": 3},
     "first layer": {"channels": 3, "outputs": 64, "taps": 7, "padding": 3, "stride": 2},
     "depthwise": {"channels": 384, "outputs": 384, "taps": 7, "padding": 3, "groups": 384},
+    "depthwise 3x3": {"channels": 96, "outputs": 96, "taps": 3, "padding": 1, "groups": 96},
+    "depthwise 5x5 stride 2": {"channels": 36, "outputs": 36, "taps": 5, "padding": 2, "groups": 36, "stride": 2},
+    "depthwise float32": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1, "groups": 64, "dtype": "float32"},
+    "depthwise by planes": {"channels": 64, "outputs": 64, "taps": 7, "padding": 3, "groups": 64, "last": False},
+    "depthwise twice": {"channels": 64, "outputs": 128, "taps": 3, "padding": 1, "groups": 64},
     "float32": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1, "dtype": "float32"},
     "float32 by planes": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1, "dtype": "float32", "last": False},
 }

@@ -51,7 +51,12 @@ def test_convolutions_take_the_way_that_their_steps_allow(compiled):
         "3x3 stride 2 by planes": [*packed, "_box_kernel"],
         "3x3 stride 3": ["_conv_kernel"],
         "first layer": [*packed, "_conv_kernel"],
-        "depthwise": ["_depthwise_kernel"],
+        "depthwise": ["_pack_kernel", "_sweep_kernel"],
+        "depthwise 3x3": ["_sweep_kernel"],
+        "depthwise 5x5 stride 2": ["_pack_kernel", "_sweep_kernel"],
+        "depthwise float32": ["_sweep_kernel"],
+        "depthwise by planes": ["_depthwise_kernel"],
+        "depthwise twice": ["_depthwise_kernel"],
         "float32": ["_conv_kernel"],
         "float32 by planes": ["_conv_kernel"],
     }
@@ -99,6 +104,9 @@ CASES = [
     {"channels": 3, "outputs": 64, "taps": 7, "stride": 2, "padding": 3},
     {"channels": 256, "outputs": 136, "taps": 1, "stride": (1, 2)},
     {"channels": 48, "outputs": 96, "padding": 1, "groups": 48, "dilation": (2, 1)},
+    {"channels": 72, "outputs": 72, "padding": 1, "groups": 72, "bias": True, "activation": "relu"},
+    {"channels": 35, "outputs": 35, "padding": (2, 5), "groups": 35, "stride": (1, 2), "taps": (5, 3)},
+    {"channels": 96, "outputs": 96, "padding": 3, "groups": 96, "taps": 7},
 ]
 
 

@@ -116,7 +116,7 @@ def test_answers_of_ambiguous_order_lie_as_pytorchs_do(channels, how, module):
 def paths(module, monkeypatch):
     """Names of the ways that calls took."""
     seen = []
-    for name in ("by_box", "by_pointers", "_depthwise"):
+    for name in ("by_box", "by_pointers", "_depthwise", "_swept"):
         usual = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given, usual=usual, name=name: seen.append(name) or usual(*given))
     return seen
@@ -139,13 +139,133 @@ def paths(module, monkeypatch):
         ({"channels": 32, "stride": 4, "size": (6, 6)}, "by_pointers"),
         ({"channels": 40}, "by_pointers"),
         ({"channels": 32, "dtype": torch.float32}, "by_pointers"),
-        ({"channels": 4, "outputs": 4, "groups": 4}, "_depthwise"),
     ],
 )
 def test_descriptors_copy_whole_runs_of_channels_where_strides_divide_the_sides(how, path, module, paths):
     check(module, inputs(**{"last": True, **how}))
 
     assert paths == [path]
+
+
+DEPTHWISE = {"channels": 4, "outputs": 4, "groups": 4, "last": True}
+
+
+@pytest.mark.parametrize(
+    ("how", "swept"),
+    [
+        ({}, triton_versions.TUPLES),
+        ({"dtype": torch.float32, "stride": (2, 1), "padding": (2, 5)}, triton_versions.TUPLES),
+        ({"taps": 7, "padding": 3}, triton_versions.TUPLES),
+        ({"last": False}, False),
+        ({"outputs": 8}, False),
+        ({"dilation": (1, 2)}, False),
+        ({"padding": (3, 0)}, False),
+        ({"taps": (8, 3), "padding": (4, 1)}, False),
+        ({"taps": (3, 8), "padding": (1, 4)}, False),
+        ({"stride": 3}, False),
+    ],
+)
+def test_strips_are_swept_where_a_thread_can_hold_what_they_need(how, swept, module, paths):
+    check(module, inputs(**DEPTHWISE | how))
+
+    assert paths == (["_depthwise", "_swept"] if swept else ["_depthwise"])
+
+
+def test_strips_serve_neither_a_device_without_registers_nor_one_of_few_programs(only, module, paths):
+    for fields in ({"registers": 0}, {"programs": 1}, {"grid": (1, 1, 1)}):
+        only(**fields)
+        check(module, inputs(3, size=(7, 30), padding=1, **DEPTHWISE))
+
+    assert paths == ["_depthwise"] * 3
+
+
+def depthwise(count):
+    """Depthwise convolutions, the same ones each time: kernels, strides and paddings of many sizes, channels of odd."""
+    choose = random.Random(11)
+    for index in range(count):
+        channels, taps = choose.choice([3, 20, 40, 64, 72]), (choose.randint(1, 5), choose.randint(1, 4))
+        padding = choose.randint(0, taps[0] - 1), choose.randint(0, 6)
+        least = (max(tap - 2 * pad, 1) for tap, pad in zip(taps, padding, strict=True))
+        case = {"images": choose.randint(1, 3), "channels": channels, "outputs": channels, "groups": channels}
+        case |= {"size": tuple(choose.randint(size, size + 9) for size in least), "taps": taps, "padding": padding}
+        case |= {"stride": choose.choice([1, 1, (1, 2), 2, (2, 1)]), "last": True}
+        case |= {"dtype": choose.choice([torch.float32, torch.float16]), "bias": choose.random() < 0.5}
+        yield pytest.param(case | {"activation": choose.choice([None, "relu"])}, id=str(index))
+
+
+@triton_versions.needs_tuples
+@pytest.mark.parametrize("how", [*depthwise(40)])
+def test_strips_of_every_size_cover_the_answer(how, module, paths):
+    check(module, inputs(**how))
+
+    assert paths == ["_depthwise", "_swept"]
+
+
+@triton_versions.needs_tuples
+@pytest.mark.parametrize("how", [{}, {"stride": 2}, {"stride": (2, 1), "taps": (5, 3), "padding": (4, 0)}])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+def test_strips_may_be_walked_in_parts(rows, how, module, monkeypatch, paths):
+    made = inputs(3, size=(11, 17), **{**DEPTHWISE, "padding": 1, "bias": True, **how})
+    whole = module.conv2d(**made)
+    usual = module.choose_sweep
+
+    def cut(shape, limits):
+        sweep = usual(shape, limits)
+        parts = [math.ceil(shape.out_high / each) for each in (sweep.rows, rows)]
+        return sweep._replace(rows=rows, programs=sweep.programs // parts[0] * parts[1])
+
+    monkeypatch.setattr(module, "choose_sweep", cut)
+
+    assert torch.equal(module.conv2d(**made), whole)
+    assert paths == ["_depthwise", "_swept"] * 2
+
+
+SLICES = {
+    "channels of more": (slice(None), slice(3, 23)),
+    "every other column": (slice(None), slice(20), slice(None), slice(1, None, 2)),
+    "every third row": (slice(None), slice(20), slice(None, None, 3)),
+    "the last image": (slice(2, 3), slice(20), slice(1, None)),
+}
+
+
+@triton_versions.needs_tuples
+@pytest.mark.parametrize("place", SLICES.values(), ids=SLICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_strips_are_swept_in_views(place, dtype, module, paths):
+    of_more = inputs(3, 24, (12, 14), 24, dtype=dtype, last=True)["x"]
+
+    check(module, inputs(channels=20, outputs=20, groups=20, dtype=dtype, padding=1) | {"x": of_more[place]})
+
+    assert paths == ["_depthwise", "_swept"]
+
+
+@triton_versions.needs_tuples
+@pytest.mark.parametrize("how", [{}, {"stride": 2}, {"taps": (5, 4)}, {"channels": 40, "outputs": 40, "groups": 40}])
+def test_strips_read_nothing_beside_the_inputs(how, guarded, module, paths):
+    made = inputs(**{**DEPTHWISE, "size": (8, 9), "padding": 2, "bias": True, **how})
+    inner = guarded(made["x"].permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    check(module, made | {"x": inner, "weight": guarded(made["weight"]), "bias": guarded(made["bias"])})
+
+    assert paths == ["_depthwise", "_swept"]
+
+
+def test_strips_keep_an_h200_busy_and_fit_the_columns(module):
+    def chosen(images, channels, size, taps, stride=1):
+        out = (size - 1) // stride + 1
+        pad = taps // 2
+        shape = (images, channels, size, size, channels, taps, taps, out, out, stride, stride, pad, pad, 1, 1)
+        return module.choose_sweep(module.Shape(*shape), h200())
+
+    if not triton_versions.TUPLES:
+        assert chosen(128, 384, 28, 7) is None
+        return
+    assert chosen(128, 384, 28, 7) == module.Sweep(7, 4, 32, 28, 128 * 12)
+    assert chosen(128, 256, 28, 3) == module.Sweep(7, 4, 64, 28, 128 * 4)
+    assert chosen(64, 96, 56, 3)[1:3] == (8, 32)  # of 64 channels a second program would have half
+    assert chosen(64, 192, 56, 3, 2).rows == 14 and chosen(32, 192, 112, 3).rows < 56  # whole, too few at once
+    small = chosen(1, 384, 14, 7)
+    assert small.rows < 7 and small.programs > 12
 
 
 @triton_versions.needs_descriptors
@@ -240,7 +360,8 @@ def test_few_programs_still_do_every_tile(how, fields, only, module):
 
 
 def test_offsets_of_64_bits_give_the_same(module, monkeypatch):
-    cases = [{"channels": 5, "dtype": torch.float32}, {"channels": 40}, {"channels": 4, "outputs": 8, "groups": 4}]
+    cases = [{"channels": 5, "dtype": torch.float32}, {"channels": 40}]
+    cases += [{"channels": 4, "outputs": 8, "groups": 4}, {"channels": 4, "outputs": 4, "groups": 4}]
     narrow = [module.conv2d(**inputs(**how, stride=(1, 2), last=True)) for how in cases]
     monkeypatch.setattr(module, "_far", lambda *_: True)
 
@@ -264,9 +385,9 @@ def test_memory_beside_the_inputs_mixes_in_nothing(how, guarded, module):
 
 
 @pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("how", [{"channels": 32}, {"channels": 5}, {"channels": 4, "groups": 4, "outputs": 4}])
+@pytest.mark.parametrize("how", [{"channels": 32}, {"channels": 5}, DEPTHWISE | {"size": (9, 30)}])
 def test_writes_its_output_fully_and_nothing_beside_it(how, last, module, outputs):
-    check(module, inputs(padding=1, last=last, **how))
+    check(module, inputs(**{"padding": 1, **how, "last": last}))
 
     assert all((buffer[:64] == -1).all() and (buffer[-64:] == -1).all() for buffer in outputs)
 
@@ -281,10 +402,14 @@ def test_what_a_kernel_does_not_reach_mixes_in_nothing(value, module):
         reached = module.conv2d(**made).isfinite().logical_not().any(1)[0]
 
         assert reached[:2, :2].all() and int(reached.sum()) == 4
+    made = inputs(1, 5, (5, 5), 5, last=True, padding=1, groups=5)
+    made["x"][0, :, 0, 0] = value
+    reached = module.conv2d(**made).isfinite().logical_not()[0]
+    assert reached[:, :2, :2].all() and int(reached.sum()) == 5 * 4
 
 
 def test_launches_nothing_for_no_images(module, monkeypatch):
-    for name in ("_box_kernel", "_conv_kernel", "_depthwise_kernel", "_pack_kernel"):
+    for name in ("_box_kernel", "_conv_kernel", "_depthwise_kernel", "_sweep_kernel", "_pack_kernel"):
         if name != "_box_kernel":  # which says whether this is the interpreter
             monkeypatch.setattr(module, name, None)
 
