@@ -34,6 +34,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[0], cols=[64], weighted=[True], stats=[True], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[2], cols=[8191, 8192, 65536], weighted=[True], stats=[True], dtype=[torch.float32]),
         *perfci.grid(rows=[2], cols=[32768], weighted=[True], stats=[False], dtype=[torch.float16]),
+        # More rows than an H200 has processors: none is shared between programs.
+        *perfci.grid(rows=[133], cols=[40960], weighted=[True], stats=[True], dtype=[torch.float16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], weighted=[False], stats=[False], dtype=[torch.float32]),
     ),
     probe_cases=perfci.grid(rows=[33], cols=[100], weighted=[True], stats=[True], dtype=DTYPES),
