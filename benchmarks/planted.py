@@ -560,8 +560,8 @@ FAULTS = (
         "rms_norm",
         "mask",
         "a lane's last column left out",
-        "else start + near < cols",
-        "else start + near < cols - 1",
+        "mask = start + near < cols",
+        "mask = start + near < cols - 1",
         case="cols=40009",
     ),
     Fault(

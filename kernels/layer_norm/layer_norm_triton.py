@@ -105,14 +105,14 @@ def _shared_rows(tensors: tuple, rows: int, cols: int, eps: float, tile: Tile, l
     """Few long rows: their parts' moments by one kernel, the answer by another."""
     x, row_stride, col_stride, *_ = tensors
     found = torch.empty((2, rows, tile.parts), dtype=torch.float32, device=x.device)
-    span, even = _rows.span(cols, tile), cols % tile.cols == 0
+    span = _rows.span(cols, tile)
     _parts_kernel[_launch.grid(rows * tile.parts, 1, limits)](
         x, row_stride, col_stride, found, rows, cols, tile.parts, span // tile.cols,
-        LANES=tile.lanes, COLS=tile.cols, EVEN=even, STAGES=tile.stages, **tile.options,
+        LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, **tile.options,
     )  # fmt: skip
     _join_kernel[_launch.grid(rows * _launch.tiles(cols, tile.cols), 1, limits)](
         *tensors, found, rows, cols, eps, tile.parts, span,
-        PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, EVEN=even, **tile.options,
+        PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, **tile.options,
     )  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def _long_rows_kernel(
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(index, tl.int64)
         source = x_ptr + row * row_stride
-        mean, square = _moments(source, col_stride, 0, cols, cols, LANES, COLS, EVEN, STAGES)
+        mean, square = _moments(source, col_stride, 0, cols, cols, LANES, COLS, EVEN, STAGES, "evict_last")
         rstd = tl.rsqrt(square / cols + eps)
         if mean_ptr is not None:
             tl.store(mean_ptr + row, mean)
@@ -179,21 +179,22 @@ def _long_rows_kernel(
         for start in tl.range(0, cols, COLS, num_stages=STAGES):
             _write(
                 source, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, out_ptr + row * cols,
-                start, cols, mean, rstd, COLS, EVEN,
+                start, cols, mean, rstd, COLS, EVEN, ".cg",
             )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rows", "parts", "chunks"])
 def _parts_kernel(
     x_ptr, row_stride, col_stride, found_ptr, rows, cols, parts, chunks,
-    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    LANES: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Mean and sum of squared differences of each part of each row."""
     for index in range(tl.program_id(0), rows * parts, tl.num_programs(0)):
         row = tl.cast(index // parts, tl.int64)
         first = index % parts * chunks * COLS  # seen to be a multiple of vectors, as a span would not be
         last = tl.minimum(first + chunks * COLS, cols)
-        mean, square = _moments(x_ptr + row * row_stride, col_stride, first, last, cols, LANES, COLS, EVEN, STAGES)
+        source = x_ptr + row * row_stride
+        mean, square = _moments(source, col_stride, first, last, cols, LANES, COLS, False, STAGES, "")
         tl.store(found_ptr + index, mean)
         tl.store(found_ptr + rows * parts + index, square)
 
@@ -201,13 +202,12 @@ def _parts_kernel(
 @triton.jit(do_not_specialize=["rows", "parts", "span"])
 def _join_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, out_ptr, mean_ptr, rstd_ptr,
-    found_ptr, rows, cols, eps, parts, span, PARTS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr,
+    found_ptr, rows, cols, eps, parts, span, PARTS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of a row, from the moments of all parts of the row; the last first, which L2 still holds."""
+    """One chunk of a row, from the moments of all parts of the row."""
     part = tl.arange(0, PARTS)
     chunks = tl.cdiv(cols, COLS)
-    for done in range(tl.program_id(0), rows * chunks, tl.num_programs(0)):
-        index = rows * chunks - 1 - done
+    for index in range(tl.program_id(0), rows * chunks, tl.num_programs(0)):
         row = tl.cast(index // chunks, tl.int64)
         own = found_ptr + row * parts + part
         means = tl.load(own, mask=part < parts, other=0.0)
@@ -221,20 +221,20 @@ def _join_kernel(
             tl.store(rstd_ptr + row, rstd, mask=index % chunks == 0)
         _write(
             x_ptr + row * row_stride, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride,
-            out_ptr + row * cols, index % chunks * COLS, cols, mean, rstd, COLS, EVEN,
+            out_ptr + row * cols, index % chunks * COLS, cols, mean, rstd, COLS, False, "",
         )  # fmt: skip
 
 
 @triton.jit
 def _moments(
     source, col_stride, first, last, cols,
-    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """Mean, and sum of squared differences to it, of the columns from `first` to before `last`.
 
     Each lane keeps its own of what it has seen, to which a chunk's are added as Chan, Golub and LeVeque (1979) do; so
     threads wait for each other once a row and not once a chunk. `last` is `cols`, or a whole number of chunks on.
-    EVEN: chunks are full.
+    EVEN: chunks are full. HINT: how long x stays in the caches.
     """
     DEPTH: tl.constexpr = COLS // LANES
     lane = tl.arange(0, LANES)
@@ -242,9 +242,13 @@ def _moments(
     mean = tl.zeros([LANES], dtype=tl.float32)
     square = tl.zeros([LANES], dtype=tl.float32)
     for start in tl.range(first, last, COLS, num_stages=STAGES):
-        place = source + tl.cast(start, tl.int64) * col_stride + near.to(tl.int64) * col_stride
-        mask = None if EVEN else start + near < cols
-        x = tl.load(place, mask, None if EVEN else 0.0, eviction_policy="evict_last").to(tl.float32)
+        if EVEN:
+            mask = None
+            place = source + tl.cast(start, tl.int64) * col_stride + near.to(tl.int64) * col_stride
+        else:
+            mask = start + near < cols
+            place = source + (start + near).to(tl.int64) * col_stride
+        x = tl.load(place, mask, None if EVEN else 0.0, eviction_policy=HINT).to(tl.float32)
         seen = tl.cast((start - first) // LANES, tl.float32)  # all chunks before this one were full
         own = tl.sum(x * (1.0 / DEPTH), axis=0)
         if EVEN:
@@ -286,11 +290,11 @@ def _joined(counts, means, squares, total):
 @triton.jit
 def _write(
     source, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, target, start, cols, mean, rstd,
-    COLS: tl.constexpr, EVEN: tl.constexpr,
+    COLS: tl.constexpr, EVEN: tl.constexpr, CACHE: tl.constexpr,
 ):  # fmt: skip
     """The chunk of the answer from column `start` on; `source` and `target` point at the row's first element.
 
-    Weight and bias go past L1, which holds x.
+    CACHE: of weight and bias, ".cg" to go past an L1 that holds x.
     """
     near = tl.arange(0, COLS).to(tl.int64)
     begin = tl.cast(start, tl.int64)
@@ -300,8 +304,8 @@ def _write(
     y = (x - mean) * rstd
     if weight_ptr is not None:
         place = weight_ptr + begin * weight_stride + near * weight_stride
-        y *= tl.load(place, mask, None if EVEN else 0.0, cache_modifier=".cg").to(tl.float32)
+        y *= tl.load(place, mask, None if EVEN else 0.0, cache_modifier=CACHE).to(tl.float32)
     if bias_ptr is not None:
         place = bias_ptr + begin * bias_stride + near * bias_stride
-        y += tl.load(place, mask, None if EVEN else 0.0, cache_modifier=".cg").to(tl.float32)
+        y += tl.load(place, mask, None if EVEN else 0.0, cache_modifier=CACHE).to(tl.float32)
     tl.store(target + begin + near, y.to(target.dtype.element_ty), mask=mask, cache_modifier=".cs")

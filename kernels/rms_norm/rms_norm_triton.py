@@ -92,14 +92,13 @@ def _shared_rows(tensors: tuple, rows: int, cols: int, eps: float, tile: Tile, l
     """Few long rows: their parts' sums by one kernel, the answer by another."""
     x, row_stride, col_stride, *_ = tensors
     found = torch.empty((rows, tile.parts), dtype=torch.float32, device=x.device)
-    even = cols % tile.cols == 0
     _parts_kernel[_launch.grid(rows * tile.parts, 1, limits)](
         x, row_stride, col_stride, found, rows, cols, tile.parts, _rows.span(cols, tile) // tile.cols,
-        LANES=tile.lanes, COLS=tile.cols, EVEN=even, STAGES=tile.stages, **tile.options,
+        LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, **tile.options,
     )  # fmt: skip
     _join_kernel[_launch.grid(rows * _launch.tiles(cols, tile.cols), 1, limits)](
         *tensors, found, rows, cols, eps, tile.parts,
-        PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, EVEN=even, **tile.options,
+        PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, **tile.options,
     )  # fmt: skip
 
 
@@ -145,40 +144,40 @@ def _long_rows_kernel(
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(index, tl.int64)
         source = x_ptr + row * row_stride
-        square = _squares(source, col_stride, 0, cols, cols, LANES, COLS, EVEN, STAGES)
+        square = _squares(source, col_stride, 0, cols, cols, LANES, COLS, EVEN, STAGES, "evict_last")
         rstd = tl.rsqrt(square / cols + eps)
         if rstd_ptr is not None:
             tl.store(rstd_ptr + row, rstd)
         for start in tl.range(0, cols, COLS, num_stages=STAGES):
             _write(
-                source, col_stride, weight_ptr, weight_stride, out_ptr + row * cols, start, cols, rstd, COLS, EVEN
+                source, col_stride, weight_ptr, weight_stride, out_ptr + row * cols, start, cols, rstd,
+                COLS, EVEN, ".cg",
             )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rows", "parts", "chunks"])
 def _parts_kernel(
     x_ptr, row_stride, col_stride, found_ptr, rows, cols, parts, chunks,
-    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    LANES: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Sum of the squares of each part of each row."""
     for index in range(tl.program_id(0), rows * parts, tl.num_programs(0)):
         row = tl.cast(index // parts, tl.int64)
         first = index % parts * chunks * COLS  # seen to be a multiple of vectors, as a span would not be
         last = tl.minimum(first + chunks * COLS, cols)
-        square = _squares(x_ptr + row * row_stride, col_stride, first, last, cols, LANES, COLS, EVEN, STAGES)
+        square = _squares(x_ptr + row * row_stride, col_stride, first, last, cols, LANES, COLS, False, STAGES, "")
         tl.store(found_ptr + index, square)
 
 
 @triton.jit(do_not_specialize=["rows", "parts"])
 def _join_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, out_ptr, rstd_ptr, found_ptr, rows, cols, eps, parts,
-    PARTS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr,
+    PARTS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of a row, from the sums of all parts of the row; the last first, which L2 still holds."""
+    """One chunk of a row, from the sums of all parts of the row."""
     part = tl.arange(0, PARTS)
     chunks = tl.cdiv(cols, COLS)
-    for done in range(tl.program_id(0), rows * chunks, tl.num_programs(0)):
-        index = rows * chunks - 1 - done
+    for index in range(tl.program_id(0), rows * chunks, tl.num_programs(0)):
         row = tl.cast(index // chunks, tl.int64)
         square = tl.sum(tl.load(found_ptr + row * parts + part, mask=part < parts, other=0.0), axis=0)
         rstd = tl.rsqrt(square / cols + eps)
@@ -186,37 +185,42 @@ def _join_kernel(
             tl.store(rstd_ptr + row, rstd, mask=index % chunks == 0)
         source, target = x_ptr + row * row_stride, out_ptr + row * cols
         start = index % chunks * COLS
-        _write(source, col_stride, weight_ptr, weight_stride, target, start, cols, rstd, COLS, EVEN)
+        _write(source, col_stride, weight_ptr, weight_stride, target, start, cols, rstd, COLS, False, "")
 
 
 @triton.jit
 def _squares(
     source, col_stride, first, last, cols,
-    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """Sum of the squares of the columns from `first` to before `last`.
 
     Each lane adds up its own, so that threads wait for each other once a row and not once a chunk. `last` is `cols`, or
-    a whole number of chunks on. EVEN: chunks are full.
+    a whole number of chunks on. EVEN: chunks are full. HINT: how long x stays in the caches.
     """
     DEPTH: tl.constexpr = COLS // LANES
     near = tl.arange(0, DEPTH)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     square = tl.zeros([LANES], dtype=tl.float32)
     for start in tl.range(first, last, COLS, num_stages=STAGES):
-        place = source + tl.cast(start, tl.int64) * col_stride + near.to(tl.int64) * col_stride
-        mask = None if EVEN else start + near < cols
-        x = tl.load(place, mask, None if EVEN else 0.0, eviction_policy="evict_last").to(tl.float32)
+        if EVEN:
+            mask = None
+            place = source + tl.cast(start, tl.int64) * col_stride + near.to(tl.int64) * col_stride
+        else:
+            mask = start + near < cols
+            place = source + (start + near).to(tl.int64) * col_stride
+        x = tl.load(place, mask, None if EVEN else 0.0, eviction_policy=HINT).to(tl.float32)
         square += tl.sum(x * x, axis=0)
     return tl.sum(square, axis=0)
 
 
 @triton.jit
 def _write(
-    source, col_stride, weight_ptr, weight_stride, target, start, cols, rstd, COLS: tl.constexpr, EVEN: tl.constexpr
-):
+    source, col_stride, weight_ptr, weight_stride, target, start, cols, rstd,
+    COLS: tl.constexpr, EVEN: tl.constexpr, CACHE: tl.constexpr,
+):  # fmt: skip
     """The chunk of the answer from column `start` on; `source` and `target` point at the row's first element.
 
-    The weight goes past L1, which holds x.
+    CACHE: of the weight, ".cg" to go past an L1 that holds x.
     """
     near = tl.arange(0, COLS).to(tl.int64)
     begin = tl.cast(start, tl.int64)
@@ -226,5 +230,5 @@ def _write(
     y = x * rstd
     if weight_ptr is not None:
         place = weight_ptr + begin * weight_stride + near * weight_stride
-        y *= tl.load(place, mask, None if EVEN else 0.0, cache_modifier=".cg").to(tl.float32)
+        y *= tl.load(place, mask, None if EVEN else 0.0, cache_modifier=CACHE).to(tl.float32)
     tl.store(target + begin + near, y.to(target.dtype.element_ty), mask=mask, cache_modifier=".cs")
