@@ -20,6 +20,8 @@ import torch
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes that the ops take."""
+VECTOR_BYTES = 16
+"""Widest load of a thread."""
 
 _DEVICES = Path(__file__).parent / "_devices"
 _AS_DEVICE = "KERNELS_AS_DEVICE"

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import _launch
 
-VECTOR_BYTES = 16
-"""Widest load of a thread."""
 MOST_PARTS = 64
 """Programs that one row is shared between, at most; another kernel merges what they found."""
 SHARING = 2
@@ -84,7 +82,7 @@ def _ahead(elements: int, itemsize: int, limits: _launch.Limits, loads: int) -> 
 
 def _walk(rows: int, cols: int, itemsize: int, limits: _launch.Limits, config: Config, loads: int) -> Tile:
     elements = min(config.elements, limits.tile_elements)
-    lanes = min(config.warps * limits.warp_size * VECTOR_BYTES // itemsize, elements)
+    lanes = min(config.warps * limits.warp_size * _launch.VECTOR_BYTES // itemsize, elements)
     ahead = _ahead(elements, itemsize, limits, loads)
     stages = min(config.stages, ahead + 1)
     tile = Tile(1, elements, config.warps, stages, config.programs, lanes, 1, max_registers=config.max_registers)

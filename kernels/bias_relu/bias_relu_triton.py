@@ -19,8 +19,6 @@ TILES = (
 )
 ROW_BYTES = 2 * 1024
 """Widest row of a tile: 16 bytes a thread, so that one vector of the bias in registers serves all rows of the tile."""
-VECTOR_BYTES = 16
-"""Widest load of a thread."""
 NARROW = 2**30 - 2**20
 """Elements below which places, and one step of a loop beyond the last, fit into 32 bits."""
 
@@ -57,7 +55,7 @@ def _flat(x: torch.Tensor, bias: torch.Tensor, out: torch.Tensor, limits: _launc
     size, cols, itemsize = out.numel(), x.shape[-1], out.element_size()
     tile = choose_tile(size // cols, cols, itemsize, limits)
     elements = tile.rows * tile.cols
-    vector = VECTOR_BYTES // itemsize
+    vector = _launch.VECTOR_BYTES // itemsize
     tiles = _launch.tiles(size, elements)
     grid = _launch.grid(tiles, 1, limits)
     _flat_kernel[grid](

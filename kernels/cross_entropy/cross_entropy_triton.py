@@ -137,7 +137,7 @@ def _shared_rows(
 
 def _aligned(x: torch.Tensor) -> int:
     """Columns of a vector, whose multiples the chunks of a long row begin at; 1 where elements are not neighbours."""
-    return _rows.VECTOR_BYTES // x.element_size() if x.stride(-1) == 1 else 1
+    return _launch.VECTOR_BYTES // x.element_size() if x.stride(-1) == 1 else 1
 
 
 def _unit(x: torch.Tensor) -> int:
