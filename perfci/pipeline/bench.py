@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import perfci
 from perfci import environment, store
 from perfci.settings import Settings
 from perfci.worker.parent import Surroundings
@@ -41,7 +42,11 @@ def opened(settings: Settings, listener: Listener) -> Iterator[Bench]:
     """A bench with a folder of its own, which goes when the run ends."""
     # A stopped run's workers may still write there for a moment.
     with tempfile.TemporaryDirectory(prefix="perfci-", ignore_cleanup_errors=True) as folder:
-        yield Bench(settings, Path(folder).resolve(), listener)
+        bench = Bench(settings, Path(folder).resolve(), listener)
+        # For interpreters that must not see what is installed beside perfci. Made here, since workers start in threads.
+        _own_package(bench).mkdir()
+        (_own_package(bench) / "perfci").symlink_to(Path(perfci.__file__).parent, target_is_directory=True)
+        yield bench
 
 
 @contextmanager
@@ -147,16 +152,9 @@ def _python_path(variables: Mapping[str, str], place: Place, bench: Bench) -> di
     if place.python:
         own = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
         kept = own
-    return {"PYTHONPATH": os.pathsep.join(map(str, (_own_package(bench.folder), *kept)))}
+    return {"PYTHONPATH": os.pathsep.join(map(str, (_own_package(bench), *kept)))}
 
 
-def _own_package(folder: Path) -> Path:
-    """A folder with perfci and nothing else, for an interpreter that must not see what is installed beside perfci."""
-    import perfci
-
-    place = folder / "package"
-    place.mkdir(exist_ok=True)
-    link = place / "perfci"
-    if not link.exists():
-        link.symlink_to(Path(perfci.__file__).parent, target_is_directory=True)
-    return place
+def _own_package(bench: Bench) -> Path:
+    """A folder with perfci and nothing else."""
+    return bench.folder / "package"

@@ -6,6 +6,8 @@ import dataclasses
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,21 @@ def test_the_lent_package_is_perfci_for_whoever_imports_it(bench):
     )
 
     assert done.stdout.split() == [perfci.__version__, "perfci.worker.child"]
+
+
+def test_workers_may_be_started_from_several_threads_at_once(bench, monkeypatch):
+    link, met = Path.symlink_to, threading.Barrier(2)
+
+    def linked(path, *args, **kwargs):  # whoever makes a link here waits until the other is about to make it too
+        met.wait(timeout=60)
+        link(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "symlink_to", linked)
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda name: variables(bench, name=name)["PYTHONPATH"], ("relu", "softmax"))
+
+    assert first == second
 
 
 def test_a_place_is_the_same_below_another_root_and_one_outside_stays(tmp_path):
