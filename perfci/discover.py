@@ -70,18 +70,22 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
     return tuple(found)
 
 
-def select(found: Sequence[OpFolder], names: Iterable[str]) -> tuple[OpFolder, ...]:
-    """The ops of these names, each once, in the order of `found`; all of them where no name is given.
+def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
+    """The project's ops of these names, each once and sorted by name; all of them where no name is given.
 
     An op is named by its name, or by its folder from the kernels folder; a folder of folders names every op in it,
-    unless an op has that name. Raises UsageError for a name that no op has, with the nearest one.
+    unless an op has that name. Raises as `ops` does, and UsageError where there is no op at all, since nothing to check
+    must not pass for nothing wrong, or for a name that no op has, with the nearest one.
     """
+    found = ops(settings)
+    if not found:
+        raise UsageError("no_ops", folder=str(settings.kernels))
     wanted = {name.rstrip("/") for name in names}
-    ops = {op.op for op in found}
-    places = wanted - ops
-    known = ops.union(*(_places(op) for op in found))
+    known_ops = {op.op for op in found}
+    places = wanted - known_ops
+    known = known_ops.union(*(_places(op) for op in found))
     for name in sorted(wanted - known):
-        raise _unknown(name, sorted(ops), sorted(known))
+        raise _unknown(name, sorted(known_ops), sorted(known))
     return tuple(op for op in found if not wanted or op.op in wanted or _places(op) & places)
 
 
@@ -131,7 +135,7 @@ def _unknown(name: str, ops: list[str], known: list[str]) -> UsageError:
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return UsageError("op_misspelt", op=name, guess=close[0])
-    return UsageError("op_unknown", op=name, known=", ".join(ops) or "none")
+    return UsageError("op_unknown", op=name, known=", ".join(ops))
 
 
 def _read(path: Path) -> _File | Reason:

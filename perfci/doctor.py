@@ -78,6 +78,8 @@ class Facts:
     """UUIDs of boards whose results advise"""
     thresholds: tuple[Reason, ...] = ()
     """what is to be known of the thresholds: entries that have ended, files that cannot be read"""
+    ops: Reason | None = None
+    """why the project has no op to check"""
 
 
 def gather(
@@ -88,6 +90,7 @@ def gather(
     device_failure: Reason | None = None,
     variables: Mapping[str, str] | None = None,
     thresholds: tuple[Reason, ...] = (),
+    ops: Reason | None = None,
 ) -> Facts:
     """Look at the machine; imports neither torch nor Triton. What is known of the device is told by the caller."""
     environment = os.environ if variables is None else variables
@@ -115,6 +118,7 @@ def gather(
         reports_writable=is_writable(settings.reports),
         quarantine=settings.quarantine,
         thresholds=thresholds,
+        ops=ops,
     )
 
 
@@ -297,6 +301,8 @@ def _repository(facts: Facts) -> Iterator[Finding]:
 
 
 def _folders(facts: Facts) -> Iterator[Finding]:
+    if facts.ops is not None:
+        yield Finding(Level.PROBLEM, facts.ops)
     if not facts.lock_writable:
         yield _problem("lock_unwritable", path=facts.lock_folder, error="permission denied, or no such folder")
     elif not facts.lock_shared and facts.device is not None and facts.device.kind != "cpu":

@@ -169,7 +169,7 @@ def selftest(settings: Settings, request: Request, command: str, listener: Liste
     with claimed(reports_of(settings, "unchanged"), listener) as bench:
         if describe_ops(bench, request).device.kind in UNTIMED:
             raise DeviceError("selftest_not_timed")
-    names = [op.op for op in select(ops(settings), request.ops)]
+    names = [op.op for op in select(settings, request.ops)]
     trials: list[Trial] = []
     table: tuple[CaseNoise, ...] = ()
     device = ""
@@ -230,7 +230,12 @@ def examine(settings: Settings, kind: str, listener: Listener) -> doctor.Facts:
     seen = next((m for m in heard if isinstance(m, Examined)), None)
     device = next((m.device for m in heard if isinstance(m, Ready)), None)
     state, timer = (seen.state, seen.timer) if seen else (None, None)
-    return doctor.gather(settings, device, state, timer, failure, thresholds=ended(settings, device))
+    try:
+        select(settings, ())
+        lacking = None
+    except PerfciError as error:
+        lacking = error.reason
+    return doctor.gather(settings, device, state, timer, failure, thresholds=ended(settings, device), ops=lacking)
 
 
 def _measured(bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant) -> Run:

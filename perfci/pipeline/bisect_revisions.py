@@ -14,7 +14,7 @@ import perfci
 from perfci import environment, fingerprint, revision
 from perfci.bisect import SAME, Seen, Side
 from perfci.codec import decode, encode
-from perfci.discover import ops, select
+from perfci.discover import select
 from perfci.errors import PerfciError, StoredFileError, UsageError
 from perfci.fingerprint import Fingerprint, Tree
 from perfci.model import Base, DuelWhat, Fact, Need, PerformanceCase, Reason, Run, Suite
@@ -253,7 +253,7 @@ class Ground:
     def _lacks(self, tree: Settings) -> Reason | None:
         """Why there is no such op in a revision."""
         try:
-            chosen = select(ops(tree), (self.op,))
+            chosen = select(tree, (self.op,))
         except PerfciError as error:
             return error.reason
         if len(chosen) > 1:

@@ -31,7 +31,7 @@ class Found:
 
 def describe_ops(bench: Bench, request: Request) -> Found:
     """Discover the ops of the project under test, and import them once."""
-    return describe_folders(bench, request, select(ops(bench.settings), request.ops), bench.settings)
+    return describe_folders(bench, request, select(bench.settings, request.ops), bench.settings)
 
 
 def describe_folders(

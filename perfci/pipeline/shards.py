@@ -80,7 +80,7 @@ def plan_shards(settings: Settings, request: Request, wishes: Wishes, listener: 
         found = base_stage.find(bench, request)
         tree = found if isinstance(found, BaseTree) else None
         against = base_stage.against(found, ops(settings), request)
-        chosen = select(ops(settings), request.ops)
+        chosen = select(settings, request.ops)
         rules = base_stage.rules(against.base, tree, settings)
         alpha = alpha_of(rules, request.thresholds)
         planned, kind = _planned(bench, request, wishes, chosen, tree, against)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perfci.discover import OpFolder, ops, select
+from perfci.discover import OpFolder, select
 from perfci.errors import PerfciError, UsageError
 from perfci.model import Device, PlannedOp, Reason
 from perfci.pipeline.bench import Bench, Listener, Place, claimed, surroundings
@@ -67,7 +67,7 @@ def soak_ops(
     """
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     seed = draw_seed() if wishes.seed is None else wishes.seed
-    chosen = {op.op: op for op in select(ops(settings), wishes.ops)}
+    chosen = {op.op: op for op in select(settings, wishes.ops)}
     with claimed(own, listener) as bench:
         request = Request(ops=wishes.ops, pattern=wishes.pattern, device=wishes.device, seed=seed, timer=wishes.timer)
         found = describe_ops(bench, request)

@@ -56,7 +56,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     targets = request.targets or bench.settings.targets
     for target in targets:
         target_named(target)
-    head = select(ops(bench.settings), request.ops)
+    head = select(bench.settings, request.ops)
     ours = _prints(head, bench.settings)
     base = [op for op in ops(tree.settings) if op.op in ours] if tree and tree.settings.kernels.is_dir() else []
     theirs = _prints(base, tree.settings) if tree else {}

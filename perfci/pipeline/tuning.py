@@ -15,7 +15,7 @@ from pathlib import Path
 
 import perfci
 from perfci import environment, tune
-from perfci.discover import OpFolder, ops, select
+from perfci.discover import OpFolder, select
 from perfci.errors import ContractError, DeviceError, PerfciError, StoredFileError, UsageError
 from perfci.fingerprint import Tree
 from perfci.model import UNTIMED, Fact, Reason
@@ -100,7 +100,7 @@ def tune_op(
 
 
 def _op(settings: Settings, name: str) -> OpFolder:
-    found = select(ops(settings), (name,))
+    found = select(settings, (name,))
     if len(found) != 1:
         raise UsageError("tune_one_op", name=name, ops=", ".join(op.op for op in found))
     if reason := contract_violation(found[0]):

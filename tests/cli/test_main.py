@@ -8,11 +8,14 @@ import sys
 import pytest
 
 import perfci
+from perfci import doctor, pipeline
 from perfci.cli import app as commands
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.main import main, run
 from perfci.errors import Stopped, UsageError
 from perfci.model import Gate
+from perfci.settings import load
+from perfci.wording import sentence
 
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
@@ -60,6 +63,44 @@ def test_what_perfci_cannot_do_is_one_sentence_and_exit_1(monkeypatch, capsys):
     seen = capsys.readouterr()
     assert seen.out == ""
     assert seen.err == ("perfci: No case of relu fits --case 'rows=9'; `perfci list` shows the case ids.\n")
+
+
+def nowhere(folder):
+    """No project."""
+
+
+def no_folder(folder):
+    (folder / "pyproject.toml").write_text("[tool.perfci]\n")
+
+
+def empty_folder(folder):
+    (folder / "kernels").mkdir()
+
+
+def misnamed_op(folder):
+    (folder / "kernels").mkdir()
+    (folder / "kernels" / "softmax.py").write_text("def softmax(x): ...\n")
+
+
+@pytest.mark.parametrize("laid", [nowhere, no_folder, empty_folder, misnamed_op])
+@pytest.mark.parametrize("arguments", [["check"], ["check", "--op", "x"], ["run"], ["static"], ["list"], ["plan"]])
+def test_where_there_is_no_op_a_command_fails_and_says_how_to_begin(laid, arguments, tmp_path, capsys):
+    laid(tmp_path)
+
+    assert run([*arguments, "--project", str(tmp_path)]) == Exit.PERFCI_FAILED
+
+    said = " ".join(capsys.readouterr().err.split())
+    assert "perfci init" in said and "perfci new" in said
+
+
+@pytest.mark.parametrize("laid", [no_folder, empty_folder, misnamed_op])
+def test_where_there_is_no_op_the_doctor_names_that_as_a_problem(laid, tmp_path):
+    laid(tmp_path)
+
+    findings = doctor.examine(pipeline.examine(load(tmp_path), "fake", lambda _: None))
+
+    problems = [str(sentence(each.reason)) for each in findings if each.level is doctor.Level.PROBLEM]
+    assert any("perfci init" in said and "perfci new" in said for said in problems)
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGHUP", 129), ("SIGINT", 130), ("SIGTERM", 143)])

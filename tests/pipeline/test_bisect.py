@@ -303,7 +303,7 @@ def test_a_revision_without_the_op_is_skipped(bisected):
     found = bisected([("gone", {**gone, "kernels/other": "x\n"}), ("back", {**back, KERNEL: kernel(55.0)}), note(1)])
 
     assert culprits(bisected) == [(2, 1)]
-    assert [step.reason.kind for step in found.steps if step.side is Side.SKIP] == ["op_unknown"]
+    assert [step.reason.kind for step in found.steps if step.side is Side.SKIP] == ["no_ops"]
 
 
 def test_two_culprits_share_the_loss_and_both_are_named(bisected):
