@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -52,17 +52,19 @@ def main(suite: Accuracy | Performance | Chain) -> None:
     run_file(suite)
 
 
-def _reach_shared_files() -> None:
-    """When a suite runs by its path, Python finds the op's own folder only: add those above it with what ops share."""
+def _reach_what_workers_reach() -> None:
+    """When a suite runs by its path, Python finds modules in the op's own folder only: look where a worker looks."""
     script = Path(sys.argv[0])
-    if script.name.endswith(("_accuracy.py", "_performance.py", "_chain.py")):
-        folders = itertools.takewhile(_is_no_root, script.resolve().parents[1:])  # ops may lie in folders of folders
-        sys.path.extend(str(folder) for folder in folders if any(folder.glob("_*.py")))
+    if not script.name.endswith(("_accuracy.py", "_performance.py", "_chain.py")):
+        return
+    from perfci import settings
+    from perfci.errors import PerfciError
+    from perfci.worker.load import import_roots
+
+    folder = script.resolve().parent
+    with contextlib.suppress(PerfciError):  # without a project or with damaged settings: `main` says so
+        where = settings.load(folder)
+        sys.path[:0] = [*import_roots(folder, where.kernels), str(where.root)]
 
 
-def _is_no_root(folder: Path) -> bool:
-    """Whether a folder may lie inside a project: the root has settings, or the folder of ops."""
-    return not (folder / "pyproject.toml").is_file() and not (folder / "kernels").is_dir()
-
-
-_reach_shared_files()
+_reach_what_workers_reach()
