@@ -26,12 +26,16 @@ from perfci.wording import say, sentence
 def propose(source: Path, wishes: Wishes, project: Path, *, json: bool) -> int:
     """Propose, or push; 0 where it is done or nothing was to be done, else 1 with a sentence for each reason."""
     where = _settings(project)
-    target = proposing.target(wishes, os.environ)
-    if isinstance(target, Reason):
-        raise PerfciError(target.kind, **target.facts)
     here = revision.read(where.root)
     prefix = proposing.prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
-    done = proposing.propose(source.resolve(), where, target, prefix, title=wishes.title, dry_run=wishes.dry_run)
+    if wishes.dry_run and not any(os.environ.get(name, "").strip() for name in proposing.TOKENS):
+        base = wishes.base or os.environ.get("CI_COMMIT_SHA") or "HEAD"
+        done = proposing.preview(source.resolve(), where, wishes, base, prefix)
+    else:
+        target = proposing.target(wishes, os.environ)
+        if isinstance(target, Reason):
+            raise PerfciError(target.kind, **target.facts)
+        done = proposing.propose(source.resolve(), where, target, prefix, title=wishes.title, dry_run=wishes.dry_run)
     if json:
         answers.print_record(_record(done))
     else:
@@ -54,12 +58,17 @@ def _settings(project: Path) -> Settings:
 def _told(done: Proposed) -> Iterator[str]:
     if done.state is State.NOTHING:
         yield say("Nothing to propose: baselines and thresholds are as the branch has them.")
-    if done.state is State.CONFLICTS:
+    if done.state is State.CONFLICTS or (done.state is State.DRY and done.branch is None):
         yield say("Nothing was written.")
     if done.proposal and done.state is not State.NOTHING:
         yield from _listed(done)
-    if done.state is State.DRY:
+    if done.state is State.DRY and done.branch is not None:
         yield say("Dry run: it would go to branch {branch}, and nothing was written.", branch=done.branch)
+    if done.compared:
+        yield say(
+            "Compared with commit {commit} of this clone, since no token is set: GitLab was not asked.",
+            commit=done.compared[:12],
+        )
     if done.commit:
         yield say("Commit {commit} on branch {branch}.", commit=done.commit[:12], branch=done.branch)
     if done.state is State.PROPOSED:

@@ -7,20 +7,24 @@ merging      one file against a branch: write it, leave it, or a conflict
 body         title, message, description
 repository   what GitLab's interface shows of a repository
 posting      one commit on a branch and one merge request, never by force
+preview      what would be proposed, from the clone alone
 """
 
-from perfci.propose.place import BRANCH, MERGE_REQUEST, PUSH, Target, Wishes, prefix, target
+from perfci.propose.place import BRANCH, MERGE_REQUEST, PUSH, TOKENS, Target, Wishes, prefix, target
 from perfci.propose.posting import Proposed, State, propose
+from perfci.propose.preview import preview
 
 __all__ = [
     "BRANCH",
     "MERGE_REQUEST",
     "PUSH",
+    "TOKENS",
     "Proposed",
     "State",
     "Target",
     "Wishes",
     "prefix",
+    "preview",
     "propose",
     "target",
 ]

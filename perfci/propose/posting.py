@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from perfci import gitlab_api
 from perfci.gitlab_api import WAITS_S, Answer
@@ -62,6 +62,8 @@ class Proposed:
     """the merge request is new"""
     proposal: Proposal | None = None
     problems: tuple[Reason, ...] = ()
+    compared: str | None = None
+    """commit of the clone that a dry run without a token was compared with"""
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,10 @@ def propose(
     if not repository.has(target.base):
         fail(Reason("propose_base_unknown", {"commit": target.base[:12], "project": target.project}))
     base = repository.blobs(where.values(), target.base)
-    changed = tuple(file for file in found if file.blob(target.base) != base.get(file.path))
-    files.check(changed)
+    changed = differing(found, base, target.base)
     if not changed:
         return Proposed(State.NOTHING)
-    moved, looser = _thresholds(repository, where["thresholds"], base, changed, found)
+    moved, looser = thresholds_moved(repository, where["thresholds"], base, changed, found)
     if looser:
         return Proposed(State.CONFLICTS, problems=looser)
     poster = _Poster(repository, target, into, tuple(where.values()), changed, base, title)
@@ -143,8 +144,22 @@ def _worded(target: Target) -> gitlab_api.Worded:
     return worded
 
 
-def _thresholds(
-    repository: Repository, folder: str, base: Mapping[str, str], changed: Sequence[File], found: Sequence[File]
+def differing(found: Sequence[File], base: Mapping[str, str], commit: str) -> tuple[File, ...]:
+    """The files that are not as at a commit, each one that perfci can read. Raises as `files.check` does."""
+    changed = tuple(file for file in found if file.blob(commit) != base.get(file.path))
+    files.check(changed)
+    return changed
+
+
+class Blobs(Protocol):
+    """Where the content of files is kept."""
+
+    def content(self, blob: str) -> bytes:
+        """The content of a blob."""
+
+
+def thresholds_moved(
+    repository: Blobs, folder: str, base: Mapping[str, str], changed: Sequence[File], found: Sequence[File]
 ) -> tuple[tuple[Moved, ...], tuple[Reason, ...]]:
     """How the thresholds move, and a reason for each that is not tightened: that is for people to do."""
     mine = {file.path: file.content for file in changed if file.kind is Kind.THRESHOLDS and not file.device}
@@ -170,7 +185,7 @@ def _is_written(path: str, folder: str) -> bool:
     return path.endswith(".yaml") and path.rpartition("/")[0] == folder
 
 
-def _at_base(repository: Repository, base: Mapping[str, str], file: File) -> bytes | None:
+def _at_base(repository: Blobs, base: Mapping[str, str], file: File) -> bytes | None:
     return repository.content(base[file.path]) if file.path in base else None
 
 

@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from perfci import settings
 from perfci.cli.main import run
 from perfci.errors import PerfciError, StoredFileError, UsageError
+from perfci.propose import Wishes, preview
 from perfci.propose.body import MARKER, TRAILER
 from perfci.propose.posting import State
 from perfci.wording import sentence
@@ -216,6 +218,40 @@ def test_the_title_is_one_line_and_foreign_names_become_no_markup(gitlab, job, s
     assert [each for each in ("<b>", "@all", "](", "evil.invalid") if each in shown] == []
     assert not [row for row in text.splitlines() if row.startswith("/")]
     assert gitlab.git("log", "-1", "--format=%s", NIGHT) == "mine /close @all"
+
+
+def test_a_preview_tells_from_the_clone_alone_what_a_dry_run_tells(gitlab, job, send, tmp_path):
+    job.accept(us=8.0)
+    job.note()
+    asked = send(dry_run=True)
+    gitlab.git("clone", "--quiet", str(gitlab.folder), str(tmp_path / "clone"))
+
+    done = preview(job.root, settings.at(tmp_path / "clone"), Wishes(), "HEAD")
+
+    assert done.proposal == asked.proposal and done.proposal.cases
+    assert (done.state, done.branch, done.compared) == (State.DRY, NIGHT, job.base)
+
+
+def test_a_dry_run_needs_no_token_and_no_gitlab(gitlab, job, tmp_path, capsys):
+    gitlab.git("clone", "--quiet", str(gitlab.folder), str(tmp_path / "clone"))
+    command = ["propose", "--from", str(job.root), "--project", str(tmp_path / "clone"), "--dry-run"]
+
+    assert run(command) == 0
+    assert "Nothing to propose" in capsys.readouterr().out
+    job.accept()
+    assert run(command) == 0
+    assert PATH in capsys.readouterr().out
+    assert run([*command, "--base", "0" * 40]) == 1
+    assert "--base" in capsys.readouterr().err
+
+
+def test_a_preview_refuses_a_loosened_threshold_as_a_proposal_does(gitlab, job, tmp_path):
+    gitlab.git("clone", "--quiet", str(gitlab.folder), str(tmp_path / "clone"))
+    job.tighten("margin: 9 %\n")
+
+    done = preview(job.root, settings.at(tmp_path / "clone"), Wishes(), "HEAD")
+
+    assert (done.state, kinds(done)) == (State.CONFLICTS, ["propose_looser"])
 
 
 def test_a_dry_run_writes_nothing(gitlab, job, send):
