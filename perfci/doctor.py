@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from perfci import revision
 from perfci.device.npu_host import NpuHost, look, traps
+from perfci.device.triton_release import KNOWN, release
 from perfci.environment import PACKAGES, installed, telling
 from perfci.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.settings import Settings
@@ -20,7 +20,7 @@ from perfci.settings import Settings
 DECLARED: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "Python": ((3, 11), (3, 13)),
     "torch": ((2, 6), (2, 13)),
-    "Triton": ((3, 2), (3, 7)),
+    "Triton": KNOWN,
 }
 """First and last release that perfci is made for; docs/versions.md has the combinations that were run."""
 
@@ -189,7 +189,7 @@ def _declared(facts: Facts) -> Iterator[Finding]:
     found = {"Python": facts.python, "torch": facts.packages.get("torch"), "Triton": _triton_version(facts.packages)}
     for name, (first, last) in DECLARED.items():
         version = found[name]
-        if version and not first <= _release(version) <= last:
+        if version and not first <= release(version) <= last:
             low, high = ("{}.{}".format(*end) for end in (first, last))
             yield _note("doctor_version_undeclared", name=name, version=version, first=low, last=high)
 
@@ -198,7 +198,7 @@ def _numpy(facts: Facts) -> Iterator[Finding]:
     """Triton's interpreter before 3.7 fails on loops over a runtime bound with numpy 2.4 and later."""
     numpy = facts.packages.get("numpy")
     triton = facts.packages.get("triton-ascend") or _triton_version(facts.packages)
-    if numpy and triton and _release(triton) < (3, 7) and _release(numpy) >= (2, 4):
+    if numpy and triton and release(triton) < (3, 7) and release(numpy) >= (2, 4):
         accelerated = facts.device is not None and facts.device.kind in {"cuda", "npu"}
         level = Level.NOTE if accelerated else Level.PROBLEM
         yield Finding(level, Reason("doctor_numpy_too_new", {"triton": triton, "numpy": numpy}))
@@ -327,9 +327,3 @@ RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 def _triton_version(packages: Mapping[str, str]) -> str | None:
     """Nightly builds of torch bring Triton under another name."""
     return packages.get("triton") or packages.get("pytorch-triton")
-
-
-def _release(version: str) -> tuple[int, int]:
-    """Major and minor; 0 where a version has no numbers."""
-    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
-    return (*numbers, 0, 0)[0], (*numbers, 0, 0)[1]

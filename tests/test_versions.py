@@ -90,7 +90,7 @@ def test_inside_the_range_doctor_says_nothing():
         ({"packages": packages(torch="2.5.1")}, "torch 2.5.1"),
         ({"packages": packages(torch="2.15.0+cu130")}, "torch 2.15.0+cu130"),
         ({"packages": packages(triton="3.1.0")}, "Triton 3.1.0"),
-        ({"packages": packages(triton="3.8.0")}, "Triton 3.8.0"),
+        ({"packages": packages(triton="3.10.0")}, "Triton 3.10.0"),
     ],
 )
 def test_outside_of_it_doctor_says_so_with_the_range(changes, said):

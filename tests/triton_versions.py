@@ -24,6 +24,10 @@ SPILLS = 0 if VERSION >= (3, 4) else 16
 """bytes a thread that the assembler which comes along may spill of this project's ops: older ones do not fit one in"""
 ERROR_LINES = VERSION >= (3, 5)
 """an unknown name is told with its own line, not with the kernel's first"""
+ASSEMBLER = "ptxas-blackwell" if VERSION >= (3, 9) else "ptxas"
+"""what compiles for sm_90"""
+SINES_ON_STACK = VERSION < (3, 9)
+"""the sine that comes along needs local memory"""
 TUPLES = VERSION >= (3, 3)
 """values in tuples within a kernel"""
 CALLABLES = VERSION >= (3, 3)

@@ -13,6 +13,7 @@ from perfci.device.races import watched_races
 from perfci.device.seam import Capture, PeakMemory, Race, Session, Uncaptured
 from perfci.device.source import inputs_digest
 from perfci.device.tensors import TorchArrays, operator_namespaces
+from perfci.device.triton_release import release, unknown_triton, versions
 from perfci.errors import DeviceError
 from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 
@@ -26,6 +27,7 @@ class CpuDevice:
     def __init__(self) -> None:
         # One thread: the reference's own speed is not at stake, and other workers share the cores.
         torch.set_num_threads(1)
+        mend_interpreter()
         name = platform.processor() or platform.machine()
         self.info = Device(kind="cpu", name=f"CPU {name}", key="cpu", runtime="Triton interpreter")
         self.arrays = TorchArrays("cpu")
@@ -87,8 +89,8 @@ class CpuDevice:
         return nullcontext(PeakMemory())
 
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
-        """Watch the interpreter's memory."""
-        return watched_races()
+        """Watch the interpreter's memory; see none in a Triton whose interpreter is not known."""
+        return nullcontext(()) if unknown_triton() else watched_races()
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether the host's memory ran out."""
@@ -101,3 +103,25 @@ class CpuDevice:
     def tampered(self) -> tuple[str, ...]:
         """Offer nothing to tamper with."""
         return ()
+
+
+def mend_interpreter() -> None:
+    """Have Triton 3.9's interpreter keep a condition of scalars a condition when it is spread over a block.
+
+    It makes integers of it, as the releases before, but refuses them as a mask: `mask=known & (row < rows)` raises.
+    """
+    if [release(version) for version in versions()] != [(3, 9)]:
+        return
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    spread = InterpreterBuilder.create_splat
+    if spread.__module__ == __name__:
+        return
+
+    def spread_conditions(builder: Any, shape: Any, value: Any) -> Any:
+        block = spread(builder, shape, value)
+        if value.data.dtype == bool:
+            block.data = block.data.astype(bool)
+        return block
+
+    InterpreterBuilder.create_splat = spread_conditions

@@ -14,17 +14,17 @@ from typing import Any
 import torch
 import torch.profiler
 from torch.cuda import synchronize
-from triton.runtime.jit import JITFunction
+from triton import JITFunction
 
 from perfci import stats
+from perfci.device import watching
 from perfci.device.activity import activity_session
-from perfci.device.capture import captured, inputs_digest
 from perfci.device.ceilings import PAIRS, fastest_s
-from perfci.device.compiled import recorded_kernels
 from perfci.device.events import event_session
 from perfci.device.flush import Flush
 from perfci.device.nvml import Board
 from perfci.device.seam import Capture, PeakMemory, Race, Session
+from perfci.device.source import inputs_digest
 from perfci.device.tensors import TorchArrays, operator_namespaces
 from perfci.errors import DeviceError
 from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
@@ -128,11 +128,11 @@ class CudaDevice:
 
     def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         """Watch Triton's launches."""
-        return recorded_kernels()
+        return watching.recorded()
 
     def captured(self) -> AbstractContextManager[Capture]:
         """Watch Triton's launches, torch's operations, and what waits for the device."""
-        return captured()
+        return watching.captured()
 
     def fallbacks(self, identity: Identity) -> tuple[str, ...]:
         """None: CUDA has kernels for all of torch, or raises."""

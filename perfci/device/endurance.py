@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from perfci.device.seam import Accelerator, Endurance, MemoryUse, leaves
+from perfci.device.triton_release import unknown_triton
 
 BUSY_CYCLES = 40_000_000
 """About 20 ms at an H200's clock: longer than the host takes to queue what follows."""
@@ -115,7 +116,9 @@ class HostEndurance:
         """Nothing runs behind the host's back."""
 
     def interprets(self, call: Callable[[], Any]) -> bool:
-        """Watch the interpreter's launches."""
+        """Watch the interpreter's launches; yes where it is not known."""
+        if unknown_triton():
+            return True
         from triton.runtime import interpreter
 
         launches: list[object] = []

@@ -17,18 +17,18 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from triton.runtime.jit import JITFunction
+from triton import JITFunction
 
 from perfci import stats
-from perfci.device.capture import captured, inputs_digest
+from perfci.device import watching
 from perfci.device.ceilings import PAIRS, fastest_s
-from perfci.device.compiled import recorded_kernels
 from perfci.device.npu_events import npu_event_session
 from perfci.device.npu_flush import NpuFlush, interprets
 from perfci.device.npu_profiler import npu_profiler_session
 from perfci.device.npu_runtime import BACKEND
 from perfci.device.npu_smi import FIT, Monitor
 from perfci.device.seam import Capture, PeakMemory, Race, Session, Uncaptured
+from perfci.device.source import inputs_digest
 from perfci.device.tensors import TorchArrays, operator_namespaces
 from perfci.errors import DeviceError
 from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
@@ -141,7 +141,7 @@ class NpuDevice:
     def recorded(self) -> Iterator[Mapping[str, CompiledKernel]]:
         """Watch Triton's launches; a chip without registers has none to tell, and its compiler tells 0."""
         found: dict[str, CompiledKernel] = {}
-        with recorded_kernels() as kernels:
+        with watching.recorded() as kernels:
             yield found
         found |= {
             name: replace(kernel, registers=None, spills=None, shared_bytes=None) for name, kernel in kernels.items()
@@ -149,7 +149,7 @@ class NpuDevice:
 
     def captured(self) -> AbstractContextManager[Capture]:
         """Watch Triton's launches, torch's operations, and what waits for the device."""
-        return nullcontext(Uncaptured()) if interprets() else captured()
+        return nullcontext(Uncaptured()) if interprets() else watching.captured()
 
     def fallbacks(self, identity: Identity) -> tuple[str, ...]:
         """Operations of a call that torch_npu has no kernel for, so that the CPU computes them."""

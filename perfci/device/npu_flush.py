@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.jit import JITFunction
+from triton import JITFunction
 
 LEAST_BYTES = 192 << 20
 """A flush reads no less: L2 of an Ascend 910B holds 192 MB."""

@@ -7,6 +7,7 @@ and torch is patched for good, so a process serves one target.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import re
 import tempfile
@@ -14,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 
 import torch
@@ -22,9 +23,9 @@ import triton
 import triton.testing
 from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITFunction, get_jit_fn_file_line
+from triton.runtime.jit import JITFunction
 
-from perfci.device import artefacts, board, npu_offline, virtual
+from perfci.device import artefacts, board, npu_offline, triton_release, virtual
 from perfci.device.capture import Captured, captured
 from perfci.device.noted import note_unknown
 from perfci.device.source import plain_function
@@ -163,8 +164,7 @@ def _while_compiling(trace: TracebackType | None) -> bool:
 
 def _compile_failure(error: Exception) -> Reason:
     function = plain_function(_process.failed)
-    first = get_jit_fn_file_line(_process.failed)[1] if function else None
-    line = getattr(getattr(error, "node", None), "lineno", 1)  # counted from the function's own first line
+    line = getattr(getattr(error, "node", None), "lineno", 1)  # counted from the line of `def`
     return Reason(
         "compile_failed",
         {
@@ -172,9 +172,15 @@ def _compile_failure(error: Exception) -> Reason:
             "target": _process.target.name if _process.target else None,
             "message": (_process.said or _sensible(error))[:MESSAGE_LIMIT],
             "file": Path(function.__code__.co_filename).name if function else None,
-            "line": first + line - 1 if first else None,
+            "line": _line_of_def(function) + line - 1 if function else None,
         },
     )
+
+
+def _line_of_def(function: FunctionType) -> int:
+    """The line of `def`, below the decorators."""
+    lines, first = inspect.getsourcelines(function)
+    return first + next((number for number, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
 
 
 def _tool_missing(error: Exception) -> Reason:
@@ -186,8 +192,8 @@ def _lacking() -> Reason | None:
     if _process.target and _process.target.backend == "npu" and not npu_offline.has_compiler():
         return Reason("captured_no_triton_ascend", {"triton": triton.__version__, "target": _process.target.name})
     since = SINCE.get(_process.target.name) if _process.target else None
-    release = tuple(int(number) for number in triton.__version__.split(".")[:2])
-    return _no_tool("it does not know that target") if since and release < since else None
+    too_old = since and triton_release.release(triton.__version__) < since
+    return _no_tool("it does not know that target") if too_old else None
 
 
 def _no_tool(message: str) -> Reason:

@@ -6,7 +6,7 @@ import cmath
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -246,14 +246,16 @@ class Capture(Protocol):
         """What the calls did; `inputs` is the digest of `make_inputs`."""
 
 
+@dataclass(frozen=True)
 class Uncaptured:
-    """Calls in Triton's interpreter: whether two revisions compile to the same code cannot be told."""
+    """Calls of which nothing is seen: whether two revisions compile to the same code cannot be told."""
 
+    why: Reason = field(default_factory=lambda: Reason("captured_interpreted"))
     sources: tuple[str, ...] = ()
 
     def identity(self, inputs: str) -> Identity:
         """Unknown."""
-        return Identity(inputs=inputs, unknown=Reason("captured_interpreted"))
+        return Identity(inputs=inputs, unknown=self.why)
 
 
 @dataclass

@@ -57,6 +57,7 @@ def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
     if run.stopped:
         yield Reason("run_stopped", {"signal": run.stopped})
     yield from once(op.unmeasured for op in run.ops)
+    yield from once(note for op in run.ops for note in op.notes if note.kind == "triton_unknown")
     yield from once(op.base.failure for op in run.plan.ops if op.base)
     yield from once(op.base.apart for op in run.plan.ops if op.base and not op.base.same)
     yield from _peers(run)

@@ -65,7 +65,9 @@ def _removed(op: StaticOp, base: StaticOp | None) -> Iterator[Judgement]:
 
 def _op(op: StaticOp, base: StaticOp | None, same: bool, thresholds: Thresholds) -> Iterator[Judgement]:
     if op.failure:
-        yield _row(op, None, Verdict.ERROR, (op.failure,))
+        # A Triton that perfci does not know is no fault of the op.
+        unknown = op.failure.kind == "triton_unknown"
+        yield _row(op, None, Verdict.INCONCLUSIVE if unknown else Verdict.ERROR, (op.failure,))
         return
     known = {case.case: case for case in base.cases} if base else {}
     fine: list[tuple[Verdict, StaticCase]] = []

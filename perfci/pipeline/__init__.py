@@ -203,8 +203,9 @@ def _found(tree: BaseTree | Reason | None) -> BaseTree | None:
 
 
 def _with_static(bench: Bench, request: Request, run: Run, tree: BaseTree | Reason | None) -> Run:
-    """The run with what its ops compile to; nothing where Triton is not installed."""
-    if not environment.installed(COMPILERS[:2]):
+    """The run with what its ops compile to; nothing where Triton is not installed, or where perfci does not know it."""
+    unknown = any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
+    if unknown or not environment.installed(COMPILERS[:2]):
         return run
     found, _ = compile_ops(bench, request, _found(tree))
     run = dataclasses.replace(run, static=found)

@@ -5,11 +5,10 @@ It ends at once when its parent does: the parent's end of standard input is the 
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import queue
 import random
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perfci.codec import decode
-from perfci.device import Accelerator, detect, open_device
+from perfci.device import Accelerator, detect, open_device, triton_release
 from perfci.errors import ContractError, DeviceError, PerfciError
 from perfci.model import PlannedOp, Suite
 from perfci.spec import Accuracy, case_id, matches
@@ -92,24 +91,8 @@ def _import_stages(job: Job) -> None:
 
 def _shun_stale_caches() -> None:
     """Before 3.5 Triton's cache knows a kernel by its text alone: one with another global constant gets stale code."""
-    if any(tuple(map(int, re.findall(r"\d+", version)[:2])) < (3, 5) for version in _triton_versions()):
+    if any(triton_release.release(version) < (3, 5) for version in triton_release.versions()):
         os.environ["TRITON_ALWAYS_COMPILE"] = "1"
-
-
-def _triton_versions() -> list[str]:
-    """Of the Triton that ops would import, as its own file says; of all that are installed where that does not say it.
-
-    Metadata are read by zipfile and email, a tenth of what a worker would import.
-    """
-    spec = importlib.util.find_spec("triton")
-    if spec is None or spec.origin is None:
-        return []
-    text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
-    if said := re.search(r"""^__version__ *= *["'](\d+\.\d+[^"']*)""", text, re.MULTILINE):
-        return [said[1]]
-    from perfci.environment import installed
-
-    return list(installed(("triton", "triton-ascend", "pytorch-triton")).values())
 
 
 def _die_with_parent(answers: queue.Queue[str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfci.device.targets import LINE_FREE, Target, target_named
+from perfci.device.triton_release import unknown_triton
 from perfci.errors import DeviceError, PerfciError
 from perfci.inputs import bound_inputs
 from perfci.model import Identity, Reason, StaticCase, StaticOp
@@ -33,7 +34,12 @@ Say = Callable[[Message], None]
 def run(job: Job, say: Say) -> None:
     """Say for every op of the job what its cases do on the target; the process is spent for any other target."""
     target = target_named(job.target or "")
-    installed(target)
+    try:
+        installed(target)
+    except DeviceError as error:  # of all ops: another worker would not get further
+        for files in job.ops:
+            say(Compiled(StaticOp(files.op, target.name, failure=error.reason)))
+        return
     for files in job.ops:
         say(Step("static", files.op))
         with paths(files, job):
@@ -41,12 +47,14 @@ def run(job: Job, say: Say) -> None:
 
 
 def installed(target: Target) -> None:
-    """Have this process compile for the target.
+    """Have this process compile for the target; raises DeviceError where torch or Triton do not allow that.
 
     Torch and Triton are imported here for the first time: what they read of the environment is set before.
     """
     os.environ.update(LINE_FREE | HIDDEN)
     os.environ.pop("TRITON_INTERPRET", None)
+    if unknown := unknown_triton():
+        raise DeviceError(unknown.kind, **unknown.facts)
     try:
         from perfci.device import offline
     except ImportError as error:

@@ -14,6 +14,7 @@ from perfci import verify as accuracy_stage
 from perfci.codec import decode
 from perfci.device import Accelerator
 from perfci.device.source import inputs_digest
+from perfci.device.triton_release import unknown_triton
 from perfci.errors import ContractError
 from perfci.inputs import bound_inputs, flat
 from perfci.measure import (
@@ -81,6 +82,8 @@ class Worker:
         self._device = device
         self._loaded = loaded
         self._opponent = opponent
+        unknown = unknown_triton() if device.info.kind != "fake" else None
+        self._notes = (unknown,) if unknown else ()
         self._verify_s: float | None = None
         self._cut = False
 
@@ -135,11 +138,11 @@ class Worker:
         chosen = [params for params in suite.cases if self._chosen(case_id(params))]
         wanted = Suite.PERFORMANCE in self._job.suites and bool(chosen) and right
         if not wanted or self._late():
-            self._speak(OpDone(verify_s=self._verify_s, tuned=self._tuned(), late=self._cut))
+            self._speak(OpDone(notes=self._notes, verify_s=self._verify_s, tuned=self._tuned(), late=self._cut))
             return
         if self._device.absent:
             failure = self._smoke(suite)
-            self._speak(OpDone(self._device.absent, verify_s=self._verify_s, tuned=self._tuned()))
+            self._speak(OpDone(self._device.absent, self._notes, verify_s=self._verify_s, tuned=self._tuned()))
             if failure:
                 self._speak(Failed(failure))
             return
@@ -163,7 +166,7 @@ class Worker:
             self._finish(subject, limits, short=short(on, subject))
         self._cut |= len(subjects) < len(chosen) or any(short(on, subject) for subject in subjects)
         share = busy_s / seconds if seconds and self._device.info.kind != "fake" else None
-        self._speak(OpDone(None, (), self._tuned(), self._verify_s, seconds, share, limits, self._cut))
+        self._speak(OpDone(None, self._notes, self._tuned(), self._verify_s, seconds, share, limits, self._cut))
 
     def _bench(self, suite: Performance) -> Bench:
         job = self._job

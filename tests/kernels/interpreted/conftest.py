@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from perfci.device.cpu import mend_interpreter
+
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 OPS = (
     "broadcast", "bias_relu", "softmax", "matmul", "fp8_matmul", "attention", "attention_backward",
@@ -15,6 +17,7 @@ OPS = (
 )  # fmt: skip
 sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in OPS)]
 torch.set_num_threads(1)
+mend_interpreter()
 GUARD = 64  # elements before and behind
 
 
