@@ -185,9 +185,12 @@ class Accuracy:
     values: Sequence[str] = VALUES
     layouts: Sequence[str] = LAYOUTS
     reduces: Callable[..., int] | None = None
-    """number of terms that one output element sums; widens atol by its square root"""
+    """number of terms that one output element sums; widens atol by its square root, and by the mean magnitude of the
+    floating-point inputs if that is above 1"""
     tolerance: Mapping[str, tuple[float, float]] | None = None
     """dtype -> (rtol, atol), where torch.testing's are not the right ones"""
+    tolerance_reason: str | None = None
+    """why an atol of `tolerance` may exceed a tenth of the root mean square of an answer, which is refused otherwise"""
     rejects: Sequence[tuple[str, Callable[[str], Mapping[str, Any]]]] = ()
     """(what is wrong, function of the device that makes such inputs): the kernel must raise TypeError or ValueError"""
     deterministic: bool = True

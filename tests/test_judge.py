@@ -431,6 +431,16 @@ def test_nothing_checked_is_not_a_pass():
     assert (row.verdict, row.reasons[0].kind) == (Verdict.INCONCLUSIVE, "accuracy_nothing_checked")
 
 
+def test_a_pass_by_a_vacuous_tolerance_is_inconclusive_and_what_is_wrong_is_still_wrong():
+    vacuous = Reason("tolerance_vacuous", {"case": "rows=1", "atol": 35.0, "rms": 0.1, "dtype": "float32"})
+    checks = (check(), check("rows=1", unchecked=vacuous), check("rows=2", unchecked=vacuous))
+
+    row = row_of(judged(run(accuracy=checks)), None, Suite.ACCURACY)
+
+    assert (row.verdict, row.reasons) == (Verdict.INCONCLUSIVE, (vacuous,))
+    assert _verdict_of((*checks, check(failure=BOOM))) is Verdict.WRONG
+
+
 def test_without_an_accelerator_right_kernels_are_ok_and_speed_is_said_to_be_unknown():
     found = judged(run(op={"unmeasured": BOOM}, now=environment(timer=None, key="cpu")), baseline())
 

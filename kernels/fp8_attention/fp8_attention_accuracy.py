@@ -93,6 +93,7 @@ accuracy = perfci.Accuracy(
     # 0.026 of p, root mean square. What it adds to an output is p d v / sum(p): at worst, of two keys alike, 1/32 of v,
     # of many keys far less. Values are some 0.5 in size, at most 5; of e5m2, whose d is twice as large, half of that.
     tolerance={"float32": (2e-3, 0.1), "float16": (2e-3, 0.1), "bfloat16": (8e-3, 0.1)},
+    tolerance_reason="weights are rounded to float8, and few keys of large values decide an output of small ones",
     uses_dot=True,
     widens=True,
     quantised=perfci.Quantised(

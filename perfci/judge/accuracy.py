@@ -53,9 +53,13 @@ def _row(op: PlannedOp, case: str | None, verdict: Verdict, reasons: Iterable[Re
 
 def _whole(checks: Sequence[AccuracyCase], found: OpRun | None) -> tuple[Verdict, tuple[Reason, ...]]:
     """PASS with what was checked, or the first failure; either way with what this machine could not check."""
-    failed, unchecked = _failed(checks), [check for check in checks if check.unchecked]
+    failed, not_made = _failed(checks), [check for check in checks if check.unchecked]
+    vacuous = [check.unchecked for check in not_made if check.unchecked and check.unchecked.kind == "tolerance_vacuous"]
+    unchecked = [check for check in not_made if check.unchecked not in vacuous]
     if failed:
         verdict, first = _verdict(failed), _failed_so_far(checks)
+    elif vacuous:
+        verdict, first = Verdict.INCONCLUSIVE, (vacuous[0],)
     elif not checks and found and found.stored:
         verdict, first = Verdict.PASS, ()
     elif len(unchecked) == len(checks):

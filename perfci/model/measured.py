@@ -40,7 +40,7 @@ class AccuracyCase:
     raised: bool = False
     """the failure is an exception, not a wrong answer: ERROR instead of WRONG"""
     unchecked: Reason | None = None
-    """why this check could not be made on this machine"""
+    """why this check could not be made on this machine, or why passing it says nothing"""
 
 
 @dataclass(frozen=True)
