@@ -5,6 +5,7 @@
     ├── ContractError         an op breaks the four-file contract
     ├── StoredFileError       a run, baseline or threshold file is damaged, foreign or too new
     ├── DeviceError           the device or its timer cannot be used
+    │   └── RecordsLostError  fewer records of the timer's own than were queued
     └── MissingPackageError   an optional package is needed here and not installed
 
 What a *kernel* does wrong is never an exception of perfci: it becomes a `Reason` in the run.
@@ -50,6 +51,10 @@ class StoredFileError(PerfciError):
 
 class DeviceError(PerfciError):
     """The device, or the timer asked for, cannot be used."""
+
+
+class RecordsLostError(DeviceError):
+    """Fewer records of the timer's own than were queued: what they delimit is lost, and may be measured again."""
 
 
 class MissingPackageError(PerfciError):

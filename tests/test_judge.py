@@ -431,6 +431,14 @@ def test_nothing_checked_is_not_a_pass():
     assert (row.verdict, row.reasons[0].kind) == (Verdict.INCONCLUSIVE, "accuracy_nothing_checked")
 
 
+def test_a_case_whose_records_were_lost_is_neither_wrong_nor_an_error():
+    lost = PerformanceCase(CASE, blocks=blocks(), failure=Reason("records_lost", {"case": CASE}), raised=True)
+
+    row = row_of(judged(run(lost), baseline()))
+
+    assert (row.verdict, row.reasons[0].kind) == (Verdict.INCONCLUSIVE, "records_lost")
+
+
 def test_a_pass_by_a_vacuous_tolerance_is_inconclusive_and_what_is_wrong_is_still_wrong():
     vacuous = Reason("tolerance_vacuous", {"case": "rows=1", "atol": 35.0, "rms": 0.1, "dtype": "float32"})
     checks = (check(), check("rows=1", unchecked=vacuous), check("rows=2", unchecked=vacuous))

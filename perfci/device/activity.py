@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from perfci.device.flush import NAME, Flush
 from perfci.device.seam import Launch, warmed
-from perfci.errors import DeviceError
+from perfci.errors import DeviceError, RecordsLostError
 
 # torch says that only the last cycle is kept; a session has only one.
 warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
@@ -80,7 +80,7 @@ class ActivitySession:
         self._records = sorted(records, key=lambda record: record.start_ns)
 
     def launches(self) -> Sequence[Launch]:
-        """Every launch in order; raises DeviceError where flushes are missing in the records."""
+        """Every launch in order; raises RecordsLostError where flushes are missing in the records."""
         groups = split_at_flushes(self._records, self._marks)
         home = next((record.stream for record in self._records if record.name == NAME), 0)
         return [_launch(groups[mark], host_us, home) for mark, host_us in self._timed]
@@ -104,7 +104,10 @@ def activity_session(flush: Flush) -> Iterator[ActivitySession]:
 
 
 def split_at_flushes(records: Sequence[Record], expected: int) -> list[list[Record]]:
-    """Records behind each flush or mark, up to the next, in order of start; raises DeviceError if one is missing."""
+    """Records behind each flush or mark, up to the next, in order of start.
+
+    Raises RecordsLostError if one is missing, and DeviceError if there are more than were queued.
+    """
     groups: list[list[Record]] = []
     for record in records:
         if record.name == NAME:
@@ -112,7 +115,8 @@ def split_at_flushes(records: Sequence[Record], expected: int) -> list[list[Reco
         elif groups:
             groups[-1].append(record)
     if len(groups) != expected:
-        raise DeviceError("records_missing", expected=expected, seen=len(groups))
+        error = RecordsLostError if len(groups) < expected else DeviceError
+        raise error("records_missing", expected=expected, seen=len(groups))
     return groups
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from perfci.device.numpy_arrays import NumpyArrays
 from perfci.device.seam import Launch, MemoryUse, PeakMemory, Race, warmed
 from perfci.device.source import inputs_digest
-from perfci.errors import DeviceError, UsageError
+from perfci.errors import DeviceError, RecordsLostError, UsageError
 from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 
 VISIBLE = "FAKE_VISIBLE_DEVICES"
@@ -65,6 +65,10 @@ class FakeSpec:
     """its version; none unless said"""
     board: str = ""
     """its identifier, where it is not to be FAKE-0, FAKE-1, ..."""
+    lost_launches: float = 0.0
+    """share of launches whose records are lost"""
+    lost_flushes: float = 0.0
+    """share of flushes whose records are lost, and with each the times of its session"""
     throttle: tuple[str, ...] = ()
     foreign_processes: int = 0
     memory_bytes: int = 1 << 34
@@ -218,10 +222,14 @@ def hang() -> None:
 class FakeSession:
     """Times launches by what they say that they take."""
 
-    def __init__(self, spec: FakeSpec, rng: np.random.Generator, bias: dict[object, float]) -> None:
+    def __init__(
+        self, spec: FakeSpec, rng: np.random.Generator, losses: np.random.Generator, bias: dict[object, float]
+    ) -> None:
         self._spec = spec
         self._rng = rng
+        self._losses = losses
         self._bias = bias
+        self._lost_flushes = 0
         self._block_effect = 0.0
         self._blocks = 0
         self._launches: list[Launch] = []
@@ -239,7 +247,9 @@ class FakeSession:
         us = _ticks(claimed * self._factor(call)) if _clock.spent else 0.0
         if self._spec.wall_share:
             time.sleep(us / 1e6 * self._spec.wall_share)
-        self._launches.append(Launch(us, us, None, len(_clock.spent)))
+        self._lost_flushes += self._losses.random() < self._spec.lost_flushes
+        lost = self._losses.random() < self._spec.lost_launches
+        self._launches.append(Launch(0.0, 0.0, None, 0) if lost else Launch(us, us, None, len(_clock.spent)))
         return result
 
     def pause(self) -> None:
@@ -256,7 +266,10 @@ class FakeSession:
         return self._blocks - 1
 
     def launches(self) -> Sequence[Launch]:
-        """All launches so far."""
+        """All launches so far; raises RecordsLostError where a flush of theirs is lost."""
+        if self._lost_flushes:
+            queued = len(self._launches)
+            raise RecordsLostError("records_missing", expected=queued, seen=queued - self._lost_flushes)
         return self._launches
 
     def busy_s(self) -> float:
@@ -313,6 +326,8 @@ class FakeDevice:
         self.arrays = NumpyArrays()
         self._spec = spec
         self._rng = np.random.default_rng(seed)
+        # Of its own, so that times stay the same whatever is lost.
+        self._losses = np.random.default_rng((seed, 1))
         self._bias: dict[object, float] = {}
         self._session: FakeSession | None = None
 
@@ -327,7 +342,7 @@ class FakeDevice:
     @contextmanager
     def session(self) -> Iterator[FakeSession]:
         """Open a session on the virtual clock."""
-        self._session = FakeSession(self._spec, self._rng, self._bias)
+        self._session = FakeSession(self._spec, self._rng, self._losses, self._bias)
         yield self._session
 
     def start_timer(self) -> None:

@@ -2,7 +2,7 @@
 
 Launches stand between perfci's flushes, as on CUDA. Copies by the chip's copy engine are no kernels: they stand in
 task_time_*.csv beside it, where the parser leaves that. Whatever is missing, cut off or not to be read ends the
-session with a DeviceError; no time is ever made up.
+session with a DeviceError, which is a RecordsLostError if only some flushes are missing. No time is ever made up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perfci.device.activity import ActivitySession, Record, split_at_flushes
 from perfci.device.flush import NAME
 from perfci.device.npu_flush import NpuFlush
 from perfci.device.seam import Launch
-from perfci.errors import DeviceError
+from perfci.errors import DeviceError, RecordsLostError
 from perfci.model import Reason
 
 DETAILS = "kernel_details.csv"
@@ -208,7 +208,8 @@ def _collected(profiler: Any, folder: Path, expected: int) -> list[Row]:
         if not isinstance(found, Reason):
             return found
         wrong = found
-    raise DeviceError(wrong.kind, **wrong.facts)
+    lost = wrong.kind == "npu_details_short" and wrong.facts["seen"] < wrong.facts["expected"]  # type: ignore[operator]
+    raise (RecordsLostError if lost else DeviceError)(wrong.kind, **wrong.facts)
 
 
 def _parse_again(profiler: Any, folder: Path) -> None:

@@ -229,7 +229,11 @@ class Session(Protocol):
         """What follows, up to the next `launch`, belongs to no launch; the block goes on."""
 
     def launches(self) -> Sequence[Launch]:
-        """Every launch in order, once the session has ended; raises `DeviceError` if the records do not add up."""
+        """Every launch in order, once the session has ended; one without any record has the time 0.
+
+        Raises `RecordsLostError` if too few of the timer's own records are there, here or already where the session
+        ends, and `DeviceError` if the records do not add up otherwise.
+        """
 
     def busy_s(self) -> float:
         """Seconds in which the device was at work in the session."""

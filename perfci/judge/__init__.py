@@ -147,7 +147,9 @@ class _Op:
         if again and again.failure:
             yield self._row(case, Verdict.INCONCLUSIVE, again.failure)
         elif measured and measured.failure:
-            yield self._row(case, Verdict.ERROR if measured.raised else Verdict.WRONG, measured.failure)
+            lost = measured.failure.kind == "records_lost"
+            failed = Verdict.ERROR if measured.raised else Verdict.WRONG
+            yield self._row(case, Verdict.INCONCLUSIVE if lost else failed, measured.failure)
         elif measured and self.run.plan.skip_unchanged and _proven(measured):
             yield self._proven(case, measured)
         elif again and again.same and self.run.plan.skip_unchanged and not measured:

@@ -12,6 +12,7 @@ from typing import Any
 
 from perfci import looks, stats
 from perfci.device.seam import WARMING, Inputs, Launch, Session
+from perfci.errors import RecordsLostError
 from perfci.inputs import bound_inputs
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Bench, Heard, Subject
 from perfci.model import ArmBlock, Block, DeviceState, Fact, Reason, is_peer, peer_arm
@@ -35,6 +36,9 @@ SWEEPS_A_SESSION = 8
 
 BLOCK_WARMUP = 3
 """Launches of each arm on a block's fresh buffers before the first timed one."""
+
+RETAKES_ALONE = 2
+"""How often a block whose records were lost is taken again in a session of its own, which has fewer to lose."""
 
 FLUSH_US = 35.0
 """What a flush costs of the budget, and what a pause before a warm launch does; measured on an H200."""
@@ -124,13 +128,49 @@ def duel_goal(
 
 
 def session(bench: Bench, plan: Sequence[tuple[Subject, int]], heard: Heard) -> float:
-    """One session of the timer over blocks of subjects; gives the seconds in which the device was at work."""
-    with bench.device.session() as opened:
-        queued = list(_queued(bench, opened, plan))
-    launches = iter(opened.launches())
-    for taken in queued:
-        _read(bench, taken, launches, heard)
-    return opened.busy_s()
+    """One session of the timer over blocks of subjects; gives the seconds in which the device was at work.
+
+    Blocks whose records were lost are taken again: all in one session, then each in a session of its own. A case that
+    loses one each time gets no more blocks.
+    """
+    busy_s, taken = _session(bench, plan, heard)
+    if (lost := _lost(taken)) and not bench.settings.late:
+        busy_s += _session(bench, lost, heard)[0]
+    for subject, index in _lost(lost):
+        block = [(subject, index)]
+        for _ in range(RETAKES_ALONE):
+            if _lost(block) and not bench.settings.late:
+                busy_s += _session(bench, block, heard)[0]
+        if _lost(block):
+            subject.failure, subject.raised = Reason("records_lost", {"case": subject.case}), True
+    return busy_s
+
+
+def _lost(blocks: Sequence[tuple[Subject, int]]) -> list[tuple[Subject, int]]:
+    """Those that were not kept, of cases that nothing else is wrong with."""
+    return [
+        (subject, index)
+        for subject, index in blocks
+        if not subject.failure and all(block.index != index for block in subject.blocks)
+    ]
+
+
+def _session(
+    bench: Bench, plan: Sequence[tuple[Subject, int]], heard: Heard
+) -> tuple[float, list[tuple[Subject, int]]]:
+    """The seconds in which the device was at work, and the blocks in which no arm raised."""
+    queued: list[Taken] = []
+    busy_s = 0.0
+    try:
+        with bench.device.session() as opened:
+            queued.extend(_queued(bench, opened, plan))
+        launches = iter(opened.launches())
+        for taken in queued:
+            _read(bench, taken, launches, heard)
+        busy_s = opened.busy_s()
+    except RecordsLostError:
+        pass  # which of the session's blocks the missing record belongs to cannot be told
+    return busy_s, [(taken.subject, taken.index) for taken in queued if taken.whole]
 
 
 def _queued(bench: Bench, session: Session, plan: Sequence[tuple[Subject, int]]) -> Iterator[Taken]:
@@ -150,7 +190,7 @@ def _block(bench: Bench, session: Session, subject: Subject, index: int) -> Take
     """Queue one block: fresh buffers, warm-up, rounds."""
     bench.step(subject.case)
     started_s = time.time() - bench.settings.run_started
-    subject.begun = index + 1
+    subject.begun = max(subject.begun, index + 1)
     launches = _Launches(session, warm=bench.suite.cache == "warm")
     try:
         _launch_all(bench, subject, index, launches)
@@ -285,6 +325,7 @@ def _verified_round(bench: Bench, subject: Subject, index: int) -> int | None:
 
 
 def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) -> None:
+    """Keep a block, unless launches of an arm have no record though others have one."""
     by_arm: dict[str, list[Launch]] = {}
     for arm in taken.order:
         by_arm.setdefault(arm, []).append(next(launches))
@@ -297,9 +338,17 @@ def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) 
     counted = [launch for arm, many in by_arm.items() if not is_peer(arm) for launch in many]
     spent_us = ((1 + more) * launch.time_us + FLUSH_US + pause_us for launch in counted)
     subject.spent_s += sum(spent_us) / 1e6
-    idle = next((arm for arm, many in by_arm.items() if not all(launch.time_us > 0 for launch in many)), None)
-    if idle is not None:
-        subject.failure = Reason("nothing_launched", {"case": subject.case, "arm": idle})
+    recorded = {arm: sum(launch.time_us > 0 for launch in many) for arm, many in by_arm.items()}
+    for arm in (arm for arm, count in recorded.items() if not count):
+        if any(arm in block.arms for block in subject.blocks):
+            return
+        if arm != BASE or subject.facts.base is None:
+            subject.failure = Reason("nothing_launched", {"case": subject.case, "arm": arm})
+            return
+        base = replace(subject.facts.base, failure=Reason("base_idle", {"case": subject.case}))
+        subject.facts = replace(subject.facts, base=base)
+        del by_arm[BASE]
+    if any(recorded[arm] < len(many) for arm, many in by_arm.items()):
         return
     if any(launch.elsewhere for launch in by_arm.get(KERNEL, ())):
         subject.suspect(Reason("other_stream", {"case": subject.case}))

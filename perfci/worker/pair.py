@@ -187,7 +187,10 @@ class Referee:
             if HEAD in duel.met and not duel.told:
                 self._tell(duel)
             if HEAD in duel.finished:
-                self._heard(Finished(dataclasses.replace(duel.finished[HEAD], base=duel.arm), case in self._short))
+                finished = dataclasses.replace(duel.finished[HEAD], base=duel.arm)
+                if why and why.kind == "records_lost" and not finished.failure:
+                    finished = dataclasses.replace(finished, failure=why, raised=True)
+                self._heard(Finished(finished, case in self._short))
 
     # --- whose turn it is ---------------------------------------------------------------------------------------------
 
@@ -301,6 +304,10 @@ class Referee:
 def _of_base(base: PerformanceCase, case: str) -> Reason:
     """The base's failure, as one that leaves head without an opponent."""
     why = base.failure or Reason("worker_silent")
+    if why.kind == "records_lost":
+        return why
+    if why.kind == "nothing_launched":
+        return Reason("base_idle", {"case": case})
     return Reason("base_raised", {**why.facts, "case": case}) if base.raised else caused("base_wrong", why, case=case)
 
 

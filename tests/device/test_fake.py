@@ -5,7 +5,7 @@ import pytest
 
 from perfci.device import detect, fake, open_device
 from perfci.device.fake import TICK_US, FakeDevice, FakeSpec
-from perfci.errors import UsageError
+from perfci.errors import RecordsLostError, UsageError
 
 QUIET = FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0)
 
@@ -226,3 +226,19 @@ def test_a_share_of_the_time_that_launches_claim_really_passes(monkeypatch):
         opened.launch(lambda: fake.work(320.0))
 
     assert slept == pytest.approx([640e-6])
+
+
+def test_lost_records_leave_launches_without_a_time_and_the_others_as_they_were():
+    def times(**lost):
+        with FakeDevice(FakeSpec(**lost), 1).session() as opened:
+            for _ in range(200):
+                opened.launch(lambda: fake.work(3.2))
+        return [(launch.time_us, launch.activities) for launch in opened.launches()]
+
+    whole, some = times(), times(lost_launches=0.25)
+
+    assert {(0.0, 0)} == {seen for seen, right in zip(some, whole, strict=True) if seen != right}
+    assert 0.15 < some.count((0.0, 0)) / 200 < 0.35
+    assert set(times(lost_launches=1.0)) == {(0.0, 0)}
+    with pytest.raises(RecordsLostError, match="200 flushes"):
+        times(lost_flushes=0.01)

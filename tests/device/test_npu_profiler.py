@@ -19,7 +19,7 @@ from perfci.device import npu_profiler
 from perfci.device.flush import NAME
 from perfci.device.npu_profiler import npu_profiler_session, read_copies, read_details
 from perfci.device.seam import WARMING
-from perfci.errors import DeviceError
+from perfci.errors import DeviceError, RecordsLostError
 from tests.device.scripted_npu import COLUMNS, Chip, Flush, Profiler, details
 
 pytestmark = pytest.mark.torch
@@ -271,7 +271,15 @@ def test_a_missing_flush_is_a_failure_and_never_a_time(chip):
     error, _ = failed(chip, lambda lines: [line for at, line in enumerate(lines) if at != 1])
 
     assert error.reason.kind == "npu_details_short"
+    assert isinstance(error, RecordsLostError)
     assert (error.reason.facts["seen"], error.reason.facts["expected"]) == (1, 2)
+
+
+def test_a_flush_that_nobody_queued_is_no_lost_record(chip):
+    error, _ = failed(chip, lambda lines: [lines[0], lines[1], *lines[1:]])
+
+    assert (error.reason.facts["seen"], error.reason.facts["expected"]) == (3, 2)
+    assert not isinstance(error, RecordsLostError)
 
 
 def test_a_file_cut_off_or_of_other_columns_is_a_failure(chip):

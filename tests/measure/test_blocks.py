@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from perfci import looks
 from perfci.device.seam import WARMING
-from perfci.measure import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, rounds
+from perfci.errors import RecordsLostError
+from perfci.measure import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, prepare, rounds
 from perfci.measure.base import InseparableError
-from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US
+from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US, RETAKES_ALONE, session
 from perfci.thresholds import CaseThresholds
-from tests.measure.scripted import CASES, KERNEL_US, NAMES, REFERENCE_US, Scripted, noisy, raise_on, working
+from tests.measure.scripted import (
+    CASES,
+    KERNEL_US,
+    NAMES,
+    REFERENCE_US,
+    Scripted,
+    ScriptedSession,
+    noisy,
+    raise_on,
+    working,
+)
 
 
 @pytest.fixture
@@ -296,6 +308,131 @@ def test_a_case_that_launches_nothing_is_named_and_the_others_are_measured(arm):
     assert subjects[5].failure.facts["arm"] == arm
     assert subjects[5].blocks == []
     assert [len(subjects[rows].blocks) for rows in (4, 6)] == [FIRST_BLOCKS] * 2
+
+
+def losing(*launches, arm="kernel", rows=5):
+    """Times by which an arm's launches of these numbers, counted over the case's life, have no record."""
+    seen = Counter()
+
+    def time_us(which, case_rows):
+        seen[which, case_rows] += 1
+        lost = (which, case_rows) == (arm, rows) and seen[which, case_rows] in launches
+        return 0.0 if lost else {"kernel": KERNEL_US, "reference": REFERENCE_US, "base": KERNEL_US}[which]
+
+    return time_us
+
+
+A_BLOCK = rounds(KERNEL_US)
+
+
+@pytest.mark.parametrize("arm", ["kernel", "reference", "base"])
+@pytest.mark.parametrize(
+    "launches", [[1], [A_BLOCK + 3], range(A_BLOCK + 1, 2 * A_BLOCK + 1)], ids=["first", "later", "a whole block"]
+)
+def test_a_block_in_which_launches_of_an_arm_lost_their_records_is_taken_again(arm, launches):
+    scripted = Scripted(losing(*launches, arm=arm))
+    if arm == "base":
+        scripted.kernel, scripted.base = working(10.0), working(11.0)
+
+    subjects = scripted.measure()
+
+    for subject in subjects.values():
+        assert (subject.failure, subject.suspicion) == (None, [])
+        assert sorted(block.index for block in subject.blocks) == list(range(len(subject.blocks)))
+        assert len(subject.blocks) == (looks.FIRST if arm == "base" else FIRST_BLOCKS)
+        assert {block.arms["kernel"].time.median_us for block in subject.blocks} == {KERNEL_US}
+    assert scripted.order.count((arm, 5)) == (len(subjects[NAMES[1]].blocks) + 1) * A_BLOCK
+
+
+@pytest.mark.parametrize("arm", ["kernel", "reference", "base"])
+def test_a_case_whose_launches_lose_records_again_and_again_ends_without_a_verdict_on_its_kernel(arm):
+    scripted = Scripted(losing(*range(1, 10**4, 5), arm=arm))
+    if arm == "base":
+        scripted.kernel, scripted.base = working(10.0), working(11.0)
+
+    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
+
+    assert (subjects[5].failure.kind, subjects[5].raised) == ("records_lost", True)
+    assert subjects[5].blocks == []
+    assert all(subjects[rows].failure is None and subjects[rows].blocks for rows in (4, 6))
+    assert scripted.order.count((arm, 5)) <= (2 * FIRST_BLOCKS + RETAKES_ALONE) * A_BLOCK
+
+
+def test_a_base_that_launches_nothing_leaves_its_case_without_an_opponent():
+    scripted = Scripted(lambda arm, rows: 0.0 if (arm, rows) == ("base", 5) else KERNEL_US)
+    scripted.kernel, scripted.base = working(10.0), working(11.0)
+
+    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
+
+    assert subjects[5].failure is None
+    assert subjects[5].facts.base.failure.kind == "base_idle"
+    assert [len(subjects[rows].blocks) for rows in (4, 5, 6)] == [looks.FIRST, FIRST_BLOCKS, looks.FIRST]
+    assert {tuple(block.shifts) for block in subjects[5].blocks} == {("kernel/reference",)}
+
+
+def losing_flushes(scripted, *sessions):
+    """Let sessions of these numbers lose a flush, as soon as they end or once their launches are asked for."""
+
+    class Losing(ScriptedSession):
+        def launches(self):
+            if len(scripted.sessions) in sessions:
+                raise RecordsLostError("records_missing", expected=3, seen=2)
+            return super().launches()
+
+    @contextmanager
+    def opened():
+        session = Losing(scripted.time_us)
+        scripted.sessions.append(session)
+        yield session
+        if -len(scripted.sessions) in sessions:
+            raise RecordsLostError("npu_details_short", file="kernel_details.csv", expected=3, seen=2)
+
+    scripted.device.session = opened
+
+
+@pytest.mark.parametrize("sessions", [[1], [-1], [1, -2]], ids=["read", "ended", "twice"])
+def test_the_blocks_of_a_session_that_lost_a_flush_are_taken_again(scripted, sessions):
+    losing_flushes(scripted, *sessions)
+
+    subjects = scripted.measure()
+
+    for subject in subjects.values():
+        assert (subject.failure, subject.begun) == (None, FIRST_BLOCKS)
+        assert sorted(block.index for block in subject.blocks) == list(range(FIRST_BLOCKS))
+    assert len(scripted.heard) == len(CASES) * FIRST_BLOCKS
+
+
+def test_cases_whose_every_session_loses_a_flush_end_without_an_exception(scripted):
+    losing_flushes(scripted, *range(1, 1000))
+
+    subjects = scripted.measure()
+
+    assert {subject.failure.kind for subject in subjects.values()} == {"records_lost"}
+    assert len(scripted.sessions) == 2 + len(CASES) * RETAKES_ALONE
+
+
+def test_no_lost_block_is_taken_again_once_the_time_is_up(scripted):
+    scripted.settings = {"until_s": 0.0}
+    on = scripted.bench()
+    subject = prepare(on, CASES[0])
+    losing_flushes(scripted, 1)
+
+    session(on, [(subject, 0)], scripted.hear)
+
+    assert (subject.failure.kind, len(scripted.sessions)) == ("records_lost", 1)
+
+
+def test_a_wrong_output_outweighs_records_that_were_lost(scripted):
+    calls = Counter()
+
+    def kernel(x):
+        calls[len(x)] += 1
+        return x * (3 if len(x) == 5 and calls[5] > 1 else 2)
+
+    scripted.kernel = kernel
+    losing_flushes(scripted, *range(1, 1000))
+
+    assert scripted.measure()[NAMES[1]].failure.kind == "timed_output_wrong"
 
 
 @pytest.mark.parametrize("call", [3, 3 + BLOCK_WARMUP, 10, 31])

@@ -390,6 +390,28 @@ def test_a_base_that_fails_while_it_is_timed_loses_none_of_heads_blocks(at):
     assert (match.arm(B).failure, len(match.blocks(B))) == (None, looks.SECOND)
 
 
+@pytest.mark.parametrize("at", [0, 5])
+def test_a_base_that_launches_nothing_leaves_the_case_to_its_baseline(at):
+    match = Match()
+    match.players[HEAD].us = slower(1.02)
+    match.players[BASE].breaks = {A: (at, Reason("nothing_launched", {"case": A, "arm": "base"}))}
+    match.play()
+
+    assert match.arm().failure == Reason("base_idle", {"case": A})
+    assert len(match.blocks()) == FIRST_BLOCKS
+
+
+@pytest.mark.parametrize("side", [HEAD, BASE])
+def test_records_that_either_side_loses_again_and_again_leave_the_case_open(side):
+    lost = Reason("records_lost", {"case": A})
+    match = Match()
+    match.players[side].breaks = {A: (2, lost)}
+    match.play()
+
+    (ended,) = (m.case for m in match.heard if isinstance(m, Finished))
+    assert (ended.failure, ended.raised) == (lost, True)
+
+
 def test_a_case_of_heads_that_failed_before_gets_no_turn():
     match = Match(head=(A, B), base=(A, B))
     match.players[HEAD].cases[A] = prepared(HEAD, A, failure=WRONG, identity=None)
