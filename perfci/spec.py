@@ -196,9 +196,7 @@ class Accuracy:
     deterministic: bool = True
     """the same inputs give the same bits; say False for kernels that add atomically"""
     uses_dot: bool = False
-    """multiplies matrices in the inputs' dtype: bfloat16 and float8 cases cannot run in Triton's interpreter"""
-    widens: bool = False
-    """multiplies in float32 in Triton's interpreter, so that its bfloat16 and float8 cases can run there after all"""
+    """multiplies matrices: a term of a sum is a product of two inputs"""
     quantised: Quantised | None = None
     """which tensors the op stores in low precision; None: none"""
     large_cases: Sequence[Params] = ()
@@ -241,8 +239,6 @@ class Chain:
     Where a dtype is missing it is the rtol of torch.testing"""
     accelerator_cases: Sequence[Params] = ()
     """more cases, too large for Triton's interpreter"""
-    uses_dot: bool = False
-    """multiplies matrices in the inputs' dtype: bfloat16 and float8 cases cannot run in Triton's interpreter"""
 
 
 def _text(value: Any) -> str:

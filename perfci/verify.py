@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from perfci.closeness import Errors, errors_of, excess, finiteness, first_index, relative_l2, tolerance, within_ratio
-from perfci.device.seam import Accelerator, Arrays, Inputs, Race
+from perfci.device.seam import Accelerator, Arrays, Inputs, Race, not_interpreted
 from perfci.inputs import Filling, bound_inputs, filled, flat
 from perfci.model import AccuracyCase, Fact, Reason
 from perfci.spec import Accuracy, Params, case_id, matches
@@ -31,8 +31,6 @@ VACUOUS = 0.1
 
 FEW = 8
 """Fewer numbers may all be near 0 by chance."""
-
-_LOW_PRECISION = ("bfloat16", "float8")
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,6 @@ def checks(suite: Accuracy, seed: int, pattern: str | None) -> Iterator[Check]:
 
 def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describe) -> AccuracyCase:
     """Make one check; whatever the kernel does becomes the result's failure."""
-    if device.info.kind == "cpu" and not interpretable(suite, check.case):
-        return check.result(unchecked=Reason("interpreter_dot", {"case": check.case}))
     try:
         made = _make(suite, device.arrays, check)
     except Exception as error:
@@ -82,14 +78,11 @@ def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describ
     try:
         outcome = _call_twice(suite, device, made.inputs)
     except Exception as error:
+        if function := not_interpreted(error):
+            return check.result(unchecked=Reason("interpreter_lacks", {"case": check.case, "function": function}))
         kind = "out_of_memory" if device.out_of_memory(error) else "kernel_raised"
         return check.result(failure=Reason(kind, {"case": check.case, **describe(error)}), raised=True)
     return _judged(made, outcome)
-
-
-def interpretable(suite: Accuracy, case: str) -> bool:
-    """Whether Triton's interpreter computes a case right: it multiplies low-precision matrices wrongly."""
-    return suite.widens or not suite.uses_dot or not any(name in case for name in _LOW_PRECISION)
 
 
 def verify_rejections(suite: Accuracy, device: Accelerator, describe: Describe) -> Iterator[AccuracyCase]:

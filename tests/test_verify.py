@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
 
 from perfci.device.fake import FakeDevice, FakeSpec
-from perfci.model import Device
+from perfci.device.seam import NotInterpretedError
+from perfci.model import Reason
 from perfci.spec import LAYOUTS, VALUES, Accuracy, case_id, grid
 from perfci.verify import FIXED_SEEDS, LEAK_CALLS, Check, checks, verify, verify_memory, verify_rejections
 from perfci.wording import sentence
@@ -519,35 +519,17 @@ def test_a_pattern_chooses_cases_and_probes():
     assert list(checks(suite(), 1, "rows=5")) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "uses_dot", "dtype", "unchecked"),
-    [
-        ("cpu", True, "bfloat16", True),
-        ("cpu", True, "float8_e4m3fn", True),
-        ("cpu", True, "float16", False),
-        ("cpu", False, "bfloat16", False),
-        ("cuda", True, "bfloat16", False),
-    ],
-)
-def test_the_interpreters_wrong_products_are_left_unchecked(device, kind, uses_dot, dtype, unchecked):
-    device.info = dataclasses.replace(device.info, kind=kind)
-    own = suite(make_inputs=lambda **params: {"x": np.ones((2, 2), np.float32)}, uses_dot=uses_dot)
+def test_what_the_interpreter_cannot_run_is_left_unchecked_and_named(device):
+    def kernel(x):
+        try:
+            raise NotInterpretedError("libdevice.byte_perm")
+        except AttributeError as error:  # as Triton's interpreter does, once for each function that was called
+            raise RuntimeError("not in a kernel") from error
 
-    result = verify(own, device, check(params={"rows": 2, "dtype": dtype}), describe)
+    result = verify(suite(kernel=kernel), device, check(), describe)
 
-    assert isinstance(device.info, Device)
-    assert (result.unchecked is not None) is unchecked
     assert result.failure is None
-
-
-def test_products_that_are_widened_in_the_interpreter_are_checked_there(device):
-    device.info = dataclasses.replace(device.info, kind="cpu")
-    made = {"make_inputs": lambda **params: {"x": np.ones((2, 2), np.float32)}, "uses_dot": True, "widens": True}
-
-    result = verify(suite(**made), device, check(params={"rows": 2, "dtype": "float8_e4m3fn"}), describe)
-
-    assert result.unchecked is None
-    assert result.errors is not None
+    assert result.unchecked == Reason("interpreter_lacks", {"case": result.case, "function": "libdevice.byte_perm"})
 
 
 # --- rejections and leaks ---------------------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ chain = perfci.Chain(
     ),
     cases=perfci.grid(tokens=[13], width=[64], words=[97], dtype=DTYPES),
     accelerator_cases=perfci.grid(tokens=[512], width=[1024], words=[32000], dtype=DTYPES),
-    uses_dot=True,
 )
 if __name__ == "__main__":
     perfci.main(chain)

@@ -87,7 +87,6 @@ chain = perfci.Chain(
         *perfci.grid(tokens=[129], heads=[3], width=[80], dtype=DTYPES),
         *perfci.grid(tokens=[2048], heads=[16], width=[64], dtype=DTYPES),
     ),
-    uses_dot=True,
 )
 if __name__ == "__main__":
     perfci.main(chain)

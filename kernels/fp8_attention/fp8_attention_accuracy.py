@@ -95,7 +95,6 @@ accuracy = perfci.Accuracy(
     tolerance={"float32": (2e-3, 0.1), "float16": (2e-3, 0.1), "bfloat16": (8e-3, 0.1)},
     tolerance_reason="weights are rounded to float8, and few keys of large values decide an output of small ones",
     uses_dot=True,
-    widens=True,
     quantised=perfci.Quantised(
         store=stored, cases=perfci.grid(heads=[2], tokens=[300], width=[64], scaling=SCALING, dtype=[E4M3, E5M2])
     ),

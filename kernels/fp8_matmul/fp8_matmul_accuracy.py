@@ -67,7 +67,6 @@ accuracy = perfci.Accuracy(
     # float32, over all of them where it is bfloat16. A sum that passed through 100 on its way to 0 keeps that error.
     tolerance={"float32": (1e-3, 5e-3), "float16": (2e-3, 5e-3), "bfloat16": (1.6e-2, 5e-3)},
     uses_dot=True,
-    widens=True,
     quantised=perfci.Quantised(
         store=stored, cases=perfci.grid(m=[256], n=[264], k=[400], scaling=SCALING, dtype=[E4M3, E5M2])
     ),

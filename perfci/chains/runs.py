@@ -14,14 +14,12 @@ from perfci.chains.records import ChainCase, Error, StageResult
 from perfci.chains.state import StageError, State, form, given, joined, named, reads, shown, wiring
 from perfci.chains.verdicts import Output, Values
 from perfci.closeness import errors_of, first_index
-from perfci.device.seam import Accelerator, Arrays
+from perfci.device.seam import Accelerator, Arrays, NotInterpretedError, not_interpreted
 from perfci.model import ErrorStats, Fact, Reason
 from perfci.spec import Chain, Params, Stage, case_id
 
 Host = np.ndarray[Any, Any]
 Describe = Callable[[BaseException], Mapping[str, Fact]]
-
-_LOW_PRECISION = ("bfloat16", "float8")
 
 
 @dataclass(frozen=True)
@@ -49,22 +47,21 @@ def check_case(on: Setting, params: Params, seed: int) -> ChainCase:
         return ChainCase(case, seed, unchecked=reason)
     try:
         made = _make(on, params, seed)
+        walk = _Walk(on, made)
+        walk.run()
+        return _result(on, made, walk, seed)
     except StageError as error:
         return ChainCase(case, seed, failures=(error.reason,), raised=True, lost=_is_lost(on.device))
-    walk = _Walk(on, made)
-    walk.run()
-    return _result(on, made, walk, seed)
+    except NotInterpretedError as error:
+        return ChainCase(case, seed, unchecked=Reason("interpreter_lacks", {"case": case, "function": str(error)}))
 
 
 def _unchecked(on: Setting, params: Params) -> Reason | None:
-    """Why a case cannot be checked in Triton's interpreter."""
+    """Why a case is not tried in Triton's interpreter."""
     if on.device.info.kind != "cpu":
         return None
-    case = case_id(params)
-    if on.chain.uses_dot and any(name in case for name in _LOW_PRECISION):
-        return Reason("interpreter_dot", {"case": case})
     if any(params is each for each in on.chain.accelerator_cases):
-        return Reason("chain_accelerator_case", {"case": case})
+        return Reason("chain_accelerator_case", {"case": case_id(params)})
     return None
 
 
@@ -152,6 +149,8 @@ def _called(
         output = function(**taken)
         on.device.synchronize()
     except Exception as error:
+        if missing := not_interpreted(error):
+            raise NotInterpretedError(missing) from error
         said = dict(on.describe(error))
         if on.device.out_of_memory(error):
             place = f"{where['case']} ({where['chain']}.{stage.name})"

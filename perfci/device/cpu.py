@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,7 +14,7 @@ from perfci.device.races import watched_races
 from perfci.device.seam import Capture, PeakMemory, Race, Session, Uncaptured
 from perfci.device.source import inputs_digest
 from perfci.device.tensors import TorchArrays, operator_namespaces
-from perfci.device.triton_release import release, unknown_triton, versions
+from perfci.device.triton_release import unknown_triton
 from perfci.errors import DeviceError
 from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 
@@ -27,9 +28,16 @@ class CpuDevice:
     def __init__(self) -> None:
         # One thread: the reference's own speed is not at stake, and other workers share the cores.
         torch.set_num_threads(1)
-        mend_interpreter()
+        runtime = "Triton interpreter"
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            try:
+                from perfci.device.interpreter import correct  # before any kernel is imported
+
+                correct()
+            except (ImportError, AttributeError):  # no Triton, or one whose interpreter is built otherwise
+                runtime += ", uncorrected"
         name = platform.processor() or platform.machine()
-        self.info = Device(kind="cpu", name=f"CPU {name}", key="cpu", runtime="Triton interpreter")
+        self.info = Device(kind="cpu", name=f"CPU {name}", key="cpu", runtime=runtime)
         self.arrays = TorchArrays("cpu")
 
     def count(self) -> int:
@@ -103,25 +111,3 @@ class CpuDevice:
     def tampered(self) -> tuple[str, ...]:
         """Offer nothing to tamper with."""
         return ()
-
-
-def mend_interpreter() -> None:
-    """Have Triton 3.9's interpreter keep a condition of scalars a condition when it is spread over a block.
-
-    It makes integers of it, as the releases before, but refuses them as a mask: `mask=known & (row < rows)` raises.
-    """
-    if [release(version) for version in versions()] != [(3, 9)]:
-        return
-    from triton.runtime.interpreter import InterpreterBuilder
-
-    spread = InterpreterBuilder.create_splat
-    if spread.__module__ == __name__:
-        return
-
-    def spread_conditions(builder: Any, shape: Any, value: Any) -> Any:
-        block = spread(builder, shape, value)
-        if value.data.dtype == bool:
-            block.data = block.data.astype(bool)
-        return block
-
-    InterpreterBuilder.create_splat = spread_conditions

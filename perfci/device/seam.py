@@ -122,6 +122,17 @@ class Launch:
     """an operation of it that a CPU computed in the device's place"""
 
 
+class NotInterpretedError(AttributeError):
+    """Triton's interpreter cannot run a function that compiled kernels have; the message is its name."""
+
+
+def not_interpreted(error: BaseException | None) -> str | None:
+    """The function that Triton's interpreter could not run, if that is behind an error."""
+    while error is not None and not isinstance(error, NotInterpretedError):
+        error = error.__cause__ or error.__context__
+    return str(error) if error is not None else None
+
+
 @dataclass(frozen=True)
 class Race:
     """What two programs of one launch did to the same memory."""

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from perfci import soak
 from perfci.device import Accelerator, endurance
+from perfci.device.seam import not_interpreted
 from perfci.errors import DeviceError, PerfciError
 from perfci.inputs import bound_inputs
 from perfci.model import Fact, Reason
 from perfci.soak import Finding, Status, Subject
 from perfci.spec import Accuracy, Params, Performance, case_id, matches
-from perfci.verify import interpretable
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.protocol import Job, Message, OpDone, Soaked, Step
 
@@ -161,6 +161,9 @@ class _Soaker:
         except PerfciError as error:
             return subject.finding(test, Status.ERROR, reason=error.reason)
         except Exception as error:
+            if function := not_interpreted(error):
+                lacking = Reason("interpreter_lacks", {"case": subject.case, "function": function})
+                return subject.finding(test, Status.SKIPPED, reason=lacking)
             facts = {"case": subject.case, **self._describe(error)}
             full = self._device.out_of_memory(error)
         if full and test in ROOMY:
@@ -198,13 +201,12 @@ def as_performance(accuracy: Accuracy, cases: Sequence[Params]) -> Performance:
 
 
 def smallest(accuracy: Accuracy, device: Accelerator, pattern: str | None, seed: int) -> list[Params]:
-    """The smallest accuracy cases that are worth calling and that Triton's interpreter computes right.
+    """The smallest accuracy cases that are worth calling.
 
     Where all are too small the largest of them has to do.
     """
     fitting = [each for each in accuracy.cases if matches(case_id(each), pattern)]
-    here = [each for each in fitting if interpretable(accuracy, case_id(each))]
-    sized = sorted(((_largest(accuracy, each, device, seed), each) for each in here), key=lambda pair: pair[0])
+    sized = sorted(((_largest(accuracy, each, device, seed), each) for each in fitting), key=lambda pair: pair[0])
     enough = [params for size, params in sized if size >= LEAST_ELEMENTS]
     return enough[:SMALL_CASES] or [params for size, params in sized[-1:] if size]
 

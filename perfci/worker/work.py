@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from perfci import verify as accuracy_stage
 from perfci.codec import decode
 from perfci.device import Accelerator
+from perfci.device.seam import not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.triton_release import unknown_triton
 from perfci.errors import ContractError
@@ -254,6 +255,8 @@ class Worker:
             if small is not suite.cases[0]:
                 suite.kernel(**bound_inputs(suite, small, self._device.arrays.device, self._job.seed))
         except Exception as error:
+            if not_interpreted(error):  # the accuracy suite says so
+                return None
             return call_reason("performance_suite_raised", error, self._folder, case=case_id(small))
         return None
 

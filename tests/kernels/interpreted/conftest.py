@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from perfci.device.cpu import mend_interpreter
+from perfci.device.interpreter import correct
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 OPS = (
@@ -17,7 +17,7 @@ OPS = (
 )  # fmt: skip
 sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in OPS)]
 torch.set_num_threads(1)
-mend_interpreter()
+correct()
 GUARD = 64  # elements before and behind
 
 
@@ -29,8 +29,7 @@ def pytest_generate_tests(metafunc):
 
     suite = importlib.import_module(f"{metafunc.module.OP}_accuracy").accuracy
     if "case" in metafunc.fixturenames:
-        runnable = [case for case in suite.cases if not (suite.uses_dot and case["dtype"] == torch.bfloat16)]
-        metafunc.parametrize("case", runnable, ids=perfci.case_id)
+        metafunc.parametrize("case", suite.cases, ids=perfci.case_id)
     if "reject" in metafunc.fixturenames:
         metafunc.parametrize("reject", [pytest.param(make, id=name) for name, make in suite.rejects])
 

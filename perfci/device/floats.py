@@ -1,0 +1,173 @@
+"""Arithmetic of NVIDIA GPUs where numpy's differs: small formats, NaN, conversions, subnormals; bit by bit."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class Format(NamedTuple):
+    """A floating-point format that numpy does not have."""
+
+    bits: int
+    mantissa: int
+    bias: int
+    largest: float
+    """what larger values become; the format's infinity where that is not what the hardware makes of them"""
+
+
+FORMATS = {
+    "bf16": Format(16, 7, 127, np.inf),
+    "fp8e4nv": Format(8, 3, 7, 448.0),
+    "fp8e5": Format(8, 2, 15, 57344.0),
+}
+"""By Triton's names."""
+
+
+def decode(codes: Array, name: str) -> Array:
+    """The values of codes, in float32."""
+    if name == "bf16":
+        return (codes.astype(np.uint32) << 16).view(np.float32)
+    return _table(name)[codes]
+
+
+def encode(values: Array, name: str) -> Array:
+    """The codes of values, rounded to the nearest and on ties to even; values out of range as the hardware does."""
+    if name == "bf16":
+        bits = np.asarray(values, np.float32).view(np.uint32)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16)
+    magnitude = np.minimum(np.abs(values), FORMATS[name].largest)  # cvt.rn.satfinite: infinities are cut too
+    known = _table(name)[: int(np.searchsorted(_table(name)[:127], FORMATS[name].largest)) + 1].astype(np.float64)
+    middles = (known[1:] + known[:-1]) / 2
+    code = np.searchsorted(middles, magnitude)
+    tie = (code < len(middles)) & (magnitude == middles[np.minimum(code, len(middles) - 1)])
+    code = np.where(np.isnan(values), 0x7F, code + (tie & (code % 2 == 1)))
+    return (code | (np.signbit(values) & ~np.isnan(values)) << 7).astype(np.uint8)
+
+
+@functools.cache
+def _table(name: str) -> Array:
+    """The value of every code of 8 bits."""
+    codes, form = np.arange(256), FORMATS[name]
+    exponent, fraction = (codes & 0x7F) >> form.mantissa, codes & ((1 << form.mantissa) - 1)
+    significand = fraction + ((exponent > 0) << form.mantissa)
+    values = np.ldexp(significand.astype(np.float32), np.maximum(exponent, 1) - form.bias - form.mantissa)
+    if name == "fp8e5":
+        values = np.where(exponent == 31, np.where(fraction == 0, np.inf, np.nan), values)
+    else:
+        values = np.where((codes & 0x7F) == 0x7F, np.nan, values)
+    return np.where(codes >= 128, -values, values).astype(np.float32)
+
+
+def encode_towards_zero(values: Array, name: str) -> Array:
+    """The codes of values, cut: cvt.rz.bf16.f32, or the upper byte of cvt.rz.f16.f32."""
+    if name == "bf16":
+        return np.where(np.isnan(values), 0x7FFF, np.asarray(values, np.float32).view(np.uint32) >> 16).astype(
+            np.uint16
+        )
+    if name == "fp8e5":
+        return (cut(values).view(np.uint16) >> 8).astype(np.uint8)
+    raise TypeError(f"Triton compiles no conversion to {name} that rounds towards zero")
+
+
+def cut(values: Array) -> Array:
+    """Float16, rounded towards zero."""
+    with np.errstate(over="ignore"):
+        near = values.astype(np.float16)
+    away = np.abs(near.astype(values.dtype)) > np.abs(values)
+    return np.where(away, np.nextafter(near, np.float16(0)), near)
+
+
+def to_integer(values: Array, target: np.dtype[Any]) -> Array:
+    """Conversion by cvt.rzi: towards zero, and to the nearest end where out of range; one of 8 bits goes through 16."""
+    wide = np.dtype(f"{target.kind}{max(target.itemsize, 2)}")
+    info, whole = np.iinfo(wide), np.trunc(values.astype(np.float64))
+    # float64 has no 2**63 - 1: the comparison is with the next power of two.
+    above, below = whole >= float(info.max) + 1, whole < float(info.min)
+    unknown = np.isnan(whole)
+    plain = np.where(above | below | unknown, 0, whole).astype(wide)
+    result = np.where(above, wide.type(info.max), np.where(below, wide.type(info.min), plain))
+    if values.dtype == np.float64 or wide.itemsize == 8:
+        top = np.array(1 << (8 * wide.itemsize - 1), f"u{wide.itemsize}").view(wide)
+        result = np.where(unknown, top, result)
+    return result.astype(target)
+
+
+def max_number(left: Array, right: Array, pick: Any = np.fmax) -> Array:
+    """The larger one: max.f32 gives the number where the other is NaN, and +0 of the two zeros."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.where((left == 0) & (right == 0), left + right, pick(left, right))
+
+
+def min_number(left: Array, right: Array, pick: Any = np.fmin) -> Array:
+    """The smaller one: min.f32 gives the number where the other is NaN, and -0 of the two zeros."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.where((left == 0) & (right == 0), -(-left - right), pick(left, right))
+
+
+def fused(x: Array, y: Array, z: Array) -> Array:
+    """X * y + z rounded once; in float64, which numpy cannot, twice."""
+    if z.dtype == np.float64:
+        return np.asarray(x * y + z)
+    product, addend = x.astype(np.float64) * y, z.astype(np.float64)
+    # The sum is rounded to odd, so that rounding it again to fewer bits cannot go wrong.
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = product + addend
+        back = total - product
+        error = (product - (total - back)) + (addend - back)
+        inexact = np.isfinite(error) & (error != 0) & (total.view(np.int64) % 2 == 0)
+        odd = np.where(inexact, np.nextafter(total, np.copysign(np.inf, error)), total)
+        return np.asarray(odd.astype(z.dtype))
+
+
+def remainder(left: Array, right: Array) -> Array:
+    """X - trunc(x / y) * y, as compiled code computes it: in float32, with an error for large quotients."""
+    if left.dtype == np.float64:
+        return np.fmod(left, right)
+    x, y = left.astype(np.float32), right.astype(np.float32)
+    with np.errstate(all="ignore"):
+        result = np.where(np.isinf(y), x, fused(-np.trunc(x / y), y, x))
+        return result.astype(left.dtype)
+
+
+def tf32(values: Array) -> Array:
+    """The bits of float32 that tensor cores read of TF32: the lower 13 are cut off, not rounded."""
+    return (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def exp(values: Array) -> Array:
+    """In float32 ex2.approx of x times log2(e), whose rounding makes results of large x less precise."""
+    if values.dtype != np.float32:
+        return np.asarray(np.exp(values))
+    with np.errstate(over="ignore", under="ignore"):
+        return np.exp2((values * np.float32(np.log2(np.e))).astype(np.float64)).astype(np.float32)
+
+
+def exp2(values: Array) -> Array:
+    """ex2.approx.ftz.f32."""
+    with np.errstate(over="ignore", under="ignore"):
+        return _flushed(np.exp2(_flushed(values)))
+
+
+def sqrt(values: Array) -> Array:
+    """sqrt.approx.ftz.f32."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.sqrt(_flushed(values)))
+
+
+def rsqrt(values: Array) -> Array:
+    """rsqrt.approx.ftz.f32."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(1 / np.sqrt(_flushed(values)))
+
+
+def _flushed(values: Array) -> Array:
+    """Float32 with zeros for subnormals."""
+    if values.dtype != np.float32:
+        return values
+    return np.where(np.abs(values) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), values), values)

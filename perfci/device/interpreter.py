@@ -1,0 +1,275 @@
+"""Triton's interpreter, corrected to compute what compiled kernels compute on an NVIDIA GPU.
+
+The interpreter is written in numpy, and where numpy and the hardware disagree it is silently wrong: it keeps NaN that
+`max.f32` drops, computes with the bits of bfloat16 as if they were integers, and truncates where the hardware rounds.
+`correct` replaces those of its methods. Each follows the PTX that Triton emits for Compute Capability 9.0.
+docs/without-a-gpu.md lists what still differs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.language.extra import libdevice as portable
+from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHandle
+
+from perfci.device import floats, libdevice
+from perfci.device.seam import NotInterpretedError
+from perfci.device.triton_release import release, versions
+
+try:
+    from triton.language.extra.cuda import libdevice as nvidia
+except ImportError:  # triton-ascend leaves CUDA out
+    nvidia = portable
+
+Array = np.ndarray[Any, Any]
+
+_RULES = interpreter._ir
+_binary_op, _unary_op = InterpreterBuilder.binary_op, InterpreterBuilder.unary_op
+_fp_to_fp, _sum, _min_max = InterpreterBuilder.create_fp_to_fp, ReduceOps.sum, ReduceOps.min_max
+_atomic_rmw, _splat = InterpreterBuilder.create_atomic_rmw, InterpreterBuilder.create_splat
+_argument = interpreter._implicit_cvt
+
+
+def correct() -> None:
+    """Correct this process's interpreter; a method that the installed Triton does not have is left alone."""
+    for name, method in vars(_Builder).items():
+        if name.startswith(("create_", "get_all", "binary_", "unary_")) and hasattr(InterpreterBuilder, name):
+            setattr(InterpreterBuilder, name, method)
+    InterpreterBuilder.get_bf16 = _Builder.get_bf16
+    InterpreterBuilder.__getattr__ = _missing
+    ReduceOps.sum, ReduceOps.min_max = _reduced_sum, _reduced_extreme
+    interpreter._implicit_cvt = _converted_argument
+    if [release(version) for version in versions()] == [(3, 9)]:
+        InterpreterBuilder.create_splat = _spread
+    for name, function in _libdevice_functions().items():
+        for module in (portable, nvidia):
+            setattr(module, name, function)
+
+
+def _spread(builder: Any, shape: Any, value: Any) -> Any:
+    """A scalar over a block, where a condition stays one: 3.9 makes integers of it and refuses these as a mask."""
+    block = _splat(builder, shape, value)
+    if value.data.dtype == bool:
+        block.data = block.data.astype(bool)
+    return block
+
+
+def _coded(handle: Any) -> bool:
+    """Whether the interpreter holds the values as the bits of a format that numpy does not know."""
+    return handle.dtype.scalar.name in floats.FORMATS and handle.data.dtype.kind == "u"
+
+
+def _values(handle: Any) -> Array:
+    """The numbers of a tensor; those of bfloat16 and float8 in float32."""
+    data: Array = handle.data
+    return floats.decode(data, handle.dtype.scalar.name) if _coded(handle) else data
+
+
+def _operand(handle: Any) -> Array:
+    """The numbers of a tensor that takes part in arithmetic."""
+    if handle.dtype.scalar.is_fp8():
+        raise TypeError(f"Triton compiles no arithmetic in {handle.dtype.scalar}: convert to float32 or float16 first")
+    return _values(handle)
+
+
+def _tensor(values: Array, kind: Any) -> Any:
+    """A tensor of a dtype from its numbers, rounded to nearest."""
+    if values.dtype == np.bool_:
+        return TensorHandle(values, tl.int1)
+    if kind.name in floats.FORMATS:
+        return TensorHandle(floats.encode(values, kind.name), kind)
+    return TensorHandle(values.astype(interpreter._get_np_dtype(kind), copy=False), kind)
+
+
+class _Builder:
+    """Methods of the interpreter's builder that are replaced. They take and give `TensorHandle`s."""
+
+    def get_bf16(self, value: float) -> Any:
+        return _tensor(np.array([value], np.float32), tl.bfloat16)
+
+    def get_all_ones_value(self, kind: Any) -> Any:
+        return TensorHandle(np.invert(np.zeros(1, interpreter._get_np_dtype(kind))), kind.scalar)
+
+    # --- arithmetic: bfloat16 is computed in float32 and rounded after each step, as add.bf16 does
+
+    def binary_op(self, left: Any, right: Any, op: Callable[..., Array]) -> Any:
+        if not _coded(left):
+            return _binary_op(self, left, right, op)
+        return _tensor(op(_operand(left), _operand(right)), left.dtype.scalar)
+
+    def unary_op(self, arg: Any, op: Callable[..., Array]) -> Any:
+        if not _coded(arg):
+            return _unary_op(self, arg, op)
+        return _tensor(op(_operand(arg)), arg.dtype.scalar)
+
+    def create_maxnumf(self: Any, left: Any, right: Any) -> Any:
+        return self.binary_op(left, right, floats.max_number)
+
+    def create_minnumf(self: Any, left: Any, right: Any) -> Any:
+        return self.binary_op(left, right, floats.min_number)
+
+    def create_maximumf(self: Any, left: Any, right: Any) -> Any:
+        return self.binary_op(left, right, functools.partial(floats.max_number, pick=np.maximum))
+
+    def create_minimumf(self: Any, left: Any, right: Any) -> Any:
+        return self.binary_op(left, right, functools.partial(floats.min_number, pick=np.minimum))
+
+    def create_clampf(self: Any, arg: Any, low: Any, high: Any, propagate_nan: Any) -> Any:
+        if propagate_nan == _RULES.PROPAGATE_NAN.ALL:
+            return self.create_minimumf(self.create_maximumf(arg, low), high)
+        result = self.create_minnumf(self.create_maxnumf(arg, low), high)
+        # Constants -c and c become min.xorsign.abs, which makes c out of NaN.
+        value, bound = _values(arg), _values(high)
+        symmetric = np.isnan(value) & (_values(low) == -bound)
+        return _tensor(np.where(symmetric, np.copysign(bound, value), _values(result)), result.dtype.scalar)
+
+    def create_frem(self: Any, left: Any, right: Any) -> Any:
+        return self.binary_op(left, right, floats.remainder)
+
+    def create_fma(self, x: Any, y: Any, z: Any) -> Any:
+        return _tensor(floats.fused(_operand(x), _operand(y), _operand(z)), z.dtype.scalar)
+
+    def create_exp(self: Any, arg: Any) -> Any:
+        return self.unary_op(arg, floats.exp)
+
+    def create_exp2(self: Any, arg: Any) -> Any:
+        return self.unary_op(arg, floats.exp2)
+
+    def create_sqrt(self: Any, arg: Any) -> Any:
+        return self.unary_op(arg, floats.sqrt)
+
+    def create_rsqrt(self: Any, arg: Any) -> Any:
+        return self.unary_op(arg, floats.rsqrt)
+
+    def create_umulhi(self, left: Any, right: Any) -> Any:
+        return TensorHandle(libdevice.high_product(left.data, right.data), left.dtype.scalar)
+
+    def create_dot(self, a: Any, b: Any, total: Any, input_precision: Any, *rest: Any) -> Any:
+        left, right = _values(a), _values(b)
+        if left.dtype == np.float32 and input_precision == _RULES.INPUT_PRECISION.TF32 and not _coded(a):
+            left, right = floats.tf32(left), floats.tf32(right)
+        product = np.matmul(left, right, dtype=np.float32 if _coded(total) else total.data.dtype)
+        return _tensor(product + _values(total), total.dtype.scalar)
+
+    # --- conversions
+
+    def create_fp_to_fp(self, source: Any, target: Any, rounding: Any) -> Any:
+        before, after = source.dtype.scalar, target.scalar
+        if any(kind.is_fp8() and kind.name not in floats.FORMATS for kind in (before, after)):
+            return _fp_to_fp(self, source, target, rounding)  # a format that no NVIDIA GPU converts by itself
+        values = _values(source)
+        if rounding != _RULES.ROUNDING_MODE.RTZ:
+            return _tensor(values, after)
+        return TensorHandle(
+            floats.cut(values) if after == tl.float16 else floats.encode_towards_zero(values, after.name), after
+        )
+
+    def create_fp_ext(self: Any, source: Any, target: Any) -> Any:
+        return self.create_fp_to_fp(source, target, None)
+
+    def create_fp_trunc(self: Any, source: Any, target: Any) -> Any:
+        return self.create_fp_to_fp(source, target, None)
+
+    def create_fp_to_si(self, source: Any, target: Any) -> Any:
+        data = floats.to_integer(_values(source), interpreter._get_np_dtype(target))
+        return TensorHandle(data, target.scalar)
+
+    def create_fp_to_ui(self: Any, source: Any, target: Any) -> Any:
+        return self.create_fp_to_si(source, target)
+
+    # --- what the interpreter has not, or has wrong without a way to correct it
+
+    def create_extern_elementwise(self, _name: str, _path: str, symbol: str, args: Any, result: Any, _pure: Any) -> Any:
+        values = libdevice.call(symbol, [_values(each) for each in args])
+        return TensorHandle(values.astype(interpreter._get_np_dtype(result.scalar)), result.scalar)
+
+    def create_inline_asm(self, *args: Any) -> Any:
+        raise NotInterpretedError("tl.inline_asm_elementwise")
+
+    def create_atomic_rmw(self, kind: Any, pointer: Any, value: Any, *rest: Any) -> Any:
+        if _coded(value) and kind == _RULES.ATOMIC_OP.FADD:
+            raise NotInterpretedError(f"tl.atomic_add in {value.dtype.scalar}")
+        return _atomic_rmw(self, kind, pointer, value, *rest)
+
+
+def _missing(_builder: Any, name: str) -> Any:
+    """What a builder answers to an operation that it does not have."""
+    if name.startswith("create_"):
+        raise NotInterpretedError(name.removeprefix("create_"))
+    raise AttributeError(name)
+
+
+def _reduced_sum(reduction: Any, tensor: Any) -> Any:
+    """A sum; numpy adds 16-bit floats in float32, where the hardware rounds after each addition."""
+    handle, axis = tensor.handle, reduction.axis
+    if handle.data.dtype != np.float16 and not _coded(handle):
+        return _sum(reduction, tensor)
+    values, kind = _values(handle), handle.dtype.scalar
+    left = np.moveaxis(values, axis, 0) if axis is not None else values.reshape(-1)
+    while len(left) > 1:
+        half = len(left) // 2
+        left = _values(_tensor(left[:half] + left[half:], kind))
+    result = left[0]
+    if reduction.keep_dims:
+        result = np.expand_dims(result, axis if axis is not None else tuple(range(values.ndim)))
+    return reduction.to_tensor(_tensor(result, kind).data, tensor.dtype)
+
+
+def _reduced_extreme(reduction: Any, tensor: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+    """A maximum or minimum, which drops NaN; with its index it depends on the order on a GPU, and is left alone."""
+    if idx_reduce_op is None:
+        dropping = {
+            np.max: np.fmax.reduce,
+            np.nanmax: np.fmax.reduce,
+            np.min: np.fmin.reduce,
+            np.nanmin: np.fmin.reduce,
+        }
+        val_reduce_op = dropping.get(val_reduce_op, val_reduce_op)
+    return _min_max(reduction, tensor, val_reduce_op=val_reduce_op, idx_reduce_op=idx_reduce_op)
+
+
+def _converted_argument(argument: Any) -> Any:
+    """A kernel's argument as it gets it: a float is one of 32 bits, and an integer has all bits of its type.
+
+    The interpreter leaves floats to Python, so that `x * scale` is float16 where a GPU computes it in float32.
+    """
+    if isinstance(argument, bool):
+        return tl.tensor(TensorHandle(np.array([argument]), tl.int1), tl.int1)
+    if isinstance(argument, float):
+        return tl.tensor(TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32)
+    converted = _argument(argument)
+    if isinstance(argument, int):
+        converted.handle.data = converted.handle.data.astype(interpreter._get_np_dtype(converted.type))
+    return converted
+
+
+def _libdevice_functions() -> dict[str, Any]:
+    """CUDA's libdevice by name; the portable names that CUDA's lacks say so when they are called."""
+    found: dict[str, Any] = {name: functools.partial(_refuse, name) for name in _public(portable)}
+    for name, function in _public(nvidia).items():
+        parameters = inspect.signature(function).parameters
+        if "_semantic" in parameters:
+            found[name] = functools.partial(function, _semantic=interpreter.interpreter_semantic)
+        elif "_builder" in parameters:  # Triton before 3.4
+            found[name] = functools.partial(function, _builder=interpreter.interpreter_builder)
+    return found
+
+
+def _public(module: ModuleType) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    }
+
+
+def _refuse(name: str, *_args: Any, **_options: Any) -> Any:
+    raise NotInterpretedError(f"libdevice.{name}")

@@ -1,0 +1,62 @@
+"""Triton's interpreter answers as a GPU does: as is known by hand, and as compiled kernels do where there is a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.device.interpreter_table import REFUSED, ROWS, bits
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+TABLE = Path(__file__).with_name("interpreter_table.py")
+
+
+def run(device):
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment |= {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", TABLE, device],
+        env=environment, capture_output=True, text=True, check=False, cwd=TABLE.parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    return run("cpu")
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return run("cuda")
+
+
+def agree(got, wanted, ulps):
+    near = [
+        one == other if "nan" in (one, other) else abs(one - other) <= ulps
+        for one, other in zip(got, wanted, strict=True)
+    ]
+    return all(near)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_interpreter_answers_as_the_hardware_is_known_to(row, interpreted):
+    wide = torch.tensor(row.answer, dtype=torch.float64 if "float" in (row.out or row.dtype) else torch.int64)
+    wanted = bits(wide.to(getattr(torch, row.out or row.dtype)))
+
+    assert agree(interpreted[row.name], wanted, row.ulps)
+
+
+def test_what_the_interpreter_cannot_run_is_named(interpreted):
+    assert interpreted["refused"] == list(REFUSED.values())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_interpreter_answers_as_the_compiled_kernel(row, interpreted, compiled):
+    assert agree(interpreted[row.name], compiled[row.name], row.ulps)
