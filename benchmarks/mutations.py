@@ -3,7 +3,7 @@
     python benchmarks/mutations.py [--op OP] [--device cpu|cuda] [--workers N] [--out docs/mutations.md]
     python benchmarks/mutations.py --first     up to the first check that finds a fault
 
-On the CPU the suites run in Triton's interpreter, which leaves bfloat16 products and races on hardware unchecked. A
+On the CPU the suites run in Triton's interpreter, which leaves races on hardware unchecked. A
 fault is caught where its op is WRONG or raises; what slips through is listed first, and the exit code is 1 then. Ops
 without a fault run too and have to pass, else catching says nothing.
 """

@@ -264,7 +264,6 @@ FAULTS = (
         "tl.where(total < 0, 0.0, total)",
         "tl.maximum(total, 0.0)",
         values="nan",
-        only="compiled",
     ),
     # --- fp8_matmul ---
     Fault(
@@ -298,15 +297,6 @@ FAULTS = (
         "(inside < k - inner)[None, :]",
         "(inside < k - inner - 1)[None, :]",
         case="k=101",
-    ),
-    Fault(
-        "fp8_matmul",
-        "special values",
-        "NaN and infinity as numbers",
-        "    if values.dtype == tl.float8e5:",
-        "    if values.dtype == values.dtype:\n        return wide\n    if values.dtype == tl.float8e5:",
-        values="nan",
-        only="interpreted",
     ),
     # --- attention ---
     Fault(
@@ -657,7 +647,6 @@ FAULTS = (
         "tl.where(total < 0, 0.0, total)",
         "tl.maximum(total, 0.0)",
         values="nan",
-        only="compiled",
     ),
     Fault(
         "conv2d",
