@@ -1,4 +1,4 @@
-"""Collect live duels of unchanged kernels from runs, for benchmarks/verdicts.py.
+"""Collect live duels from runs, for benchmarks/verdicts.py.
 
     perfci check --suite performance --duel all --against HEAD    # on a device, as often as you like
     python benchmarks/live_duels.py RUN...                        # run.json files; adds to traces/h200-duels.jsonl.gz
@@ -7,7 +7,8 @@
 Every line is one case of one run: `op`, `case`, `timer`, `kernel_us` (median of the base arm), `processes` (for each
 process the shift d of kernel against base of every block, log scale, in order of time), `run`, `board` and `factor`, by
 which a self-check planted a slow-down. A planted one is written twice: as it was found, and with the factor taken out
-again (`factor` 1, `restored` true), which is exact, since it was planted by scaling times.
+again (`factor` 1, `restored` true), which is exact, since it was planted by scaling times. `changed` is true if the two
+revisions' kernels differ.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def lines(run: Run, planted: float) -> Iterator[dict[str, Any]]:
     for op in run.ops:
         for case in op.performance:
             blocks = [block for block in case.blocks if DUEL in block.shifts]
-            if not blocks or case.base is None or not case.base.same:
+            if not blocks or case.base is None:
                 continue
             yield from _lines(run, op.op, case, blocks, planted)
 
@@ -55,7 +56,7 @@ def _lines(run: Run, op: str, case: PerformanceCase, blocks: list[Block], plante
         "factor": 1 + planted * CaseThresholds().allowed(base_us, timer),
         "processes": [[round(block.shifts[DUEL], 6) for block in many] for _, many in sorted(processes.items())],
     }
-    yield line
+    yield line if case.base is not None and case.base.same else line | {"changed": True}
     if planted:
         restored = [[round(_restored(block, planted, timer), 6) for block in many] for many in processes.values()]
         yield line | {"factor": 1.0, "restored": True, "processes": restored}

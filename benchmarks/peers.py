@@ -33,7 +33,8 @@ class Pair:
 
     base: Sequence[Floats]
     head: Sequence[Floats]
-    clock_mhz: float
+    clocks_mhz: tuple[float, float]
+    """SM clock at which base and head ran, by NVML"""
 
     def all(self) -> tuple[Floats, Floats]:
         return np.concatenate(self.base), np.concatenate(self.head)
@@ -167,8 +168,9 @@ def _pyperf(python: Path) -> Peer:
 def _nvbench(python: Path) -> Peer:
     return Peer(
         "nvbench, robust",
-        "every launch a sample of one state; the summaries of its JSON computed from them, and as SM clock, which "
-        "nvbench measures itself and these recordings do not hold, NVML's; the program nvbench-compare-robust as it is",
+        "every launch a sample of one state; the summaries of its JSON computed from them. nvbench measures the SM "
+        "clock of each side itself; here it is NVML's, read after each side's 120 launches, or around the blocks that "
+        "both sides share. The program nvbench-compare-robust as it is",
         lambda pairs: _compared(python.parent / "nvbench-compare-robust", pairs),
     )
 
@@ -177,7 +179,7 @@ def _compared(program: Path, pairs: Sequence[Pair]) -> list[Verdict]:
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("reference.json", "compare.json", "rows.py")]
         for file, arm in zip(files, (0, 1), strict=False):
-            states = [_state(number, pair.all()[arm], pair.clock_mhz) for number, pair in enumerate(pairs)]
+            states = [_state(number, pair.all()[arm], pair.clocks_mhz[arm]) for number, pair in enumerate(pairs)]
             file.write_text(json.dumps(_document(states)), encoding="utf-8")
         command = [program, *files[:2], "--no-color", "--bulk-debug-python", files[2]]
         subprocess.run(command, capture_output=True, text=True, check=True)

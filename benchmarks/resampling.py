@@ -171,6 +171,10 @@ class Live:
     """slow-down that the kernel itself was given"""
     effect: float = 0.0
     """slow-down planted afterwards, exactly"""
+    run: str = ""
+    """id of the run, which begins with its time"""
+    changed: bool = False
+    """whether the two revisions' kernels differ"""
 
     @property
     def rounds(self) -> int:
@@ -189,11 +193,21 @@ class Live:
         return [shift + math.log1p(self.effect) for shift in self.found[process][:blocks]]
 
 
-def live() -> list[Live]:
-    """The recorded live duels; none where there is no recording."""
+def live(changed: bool = False) -> list[Live]:
+    """The recorded live duels of unchanged kernels, or of changed ones. None if there is no recording."""
     if not (recorded.TRACES / LIVE).is_file():
         return []
     return [
-        Live(row["op"], row["case"], row["timer"], row["kernel_us"], row["processes"], row.get("factor", 1.0))
+        Live(
+            row["op"],
+            row["case"],
+            row["timer"],
+            row["kernel_us"],
+            row["processes"],
+            row.get("factor", 1.0),
+            run=row["run"],
+            changed=row.get("changed", False),
+        )
         for row in recorded.rows(LIVE)
+        if row.get("changed", False) == changed
     ]

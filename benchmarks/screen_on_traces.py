@@ -301,7 +301,7 @@ def _alarms(seen: Counter[str]) -> str:
     return f"{alarms} of {checks}, 95 % upper bound {100 * upper_bound(alarms, checks):.2f} %"
 
 
-def upper_bound(seen: int, checks: int) -> float:
+def upper_bound(seen: float, checks: float) -> float:
     """Clopper and Pearson's one-sided 95 % upper bound of a rate."""
     return float(beta.ppf(0.95, seen + 1, checks - seen)) if seen < checks else 1.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from screen_on_traces import upper_bound
 
 from perfci.looks import Answer
 
-HEAD = ("checks", "REGRESSED", "rate", "95 % bound", "blocks", "device time")
+HEAD = ("checks", "REGRESSED", "rate", "nominal 95 % bound", "blocks", "device time")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def percent(rate: float) -> str:
     return f"{min(max(value, 0.01), 99.99):.2f} %" if value < 1 or value > 99 else f"{value:.1f} %"
 
 
-def lower_bound(seen: int, checks: int) -> float:
+def lower_bound(seen: float, checks: float) -> float:
     """Clopper and Pearson's one-sided 95 % lower bound of a rate."""
     return float(beta.ppf(0.05, seen, checks - seen + 1)) if seen else 0.0
 
@@ -69,6 +70,15 @@ def sights(found: Tally) -> list[str]:
     seen = found.answers[Answer.SLOWER]
     bound = lower_bound(seen, found.checks)
     return [f"{found.checks:,}", f"{seen:,}", percent(seen / found.checks), f"at least {percent(bound)}"]
+
+
+def disjoint(found: Tally, recorded: int, effect: float) -> str:
+    """The bound at this rate of as many duels as the recorded blocks hold if no two duels share a block."""
+    checks = math.floor(recorded * found.checks / found.blocks)
+    if effect:
+        bound = lower_bound(checks * found.answers[Answer.SLOWER] / found.checks, checks)
+        return f"at least {percent(bound)} (of {checks})"
+    return f"at most {percent(upper_bound(checks * found.alarms / found.checks, checks))} (of {checks})"
 
 
 def costs(found: Tally) -> list[str]:

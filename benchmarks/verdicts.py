@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,9 +23,12 @@ import peers
 import resampling
 import side_by_side
 import simulation
-from cells import EFFECTS, PROMISES, VARIANTS, Cell, Played, all_played, length_class, promised, recordings
+from cells import EFFECTS, PROMISES, VARIANTS, Cell, Played, all_played, length_class, promised, recordings, variant
 from duels import FAMILY, LIMITS, NOTHING, Tally, play, tally
-from tables import HEAD, Marks, alarms, by_length, costs, effects, planted, row, sights, table, total
+from screen_on_traces import upper_bound
+from tables import HEAD, Marks, alarms, by_length, costs, disjoint, effects, percent, planted, row, sights, table, total
+
+from perfci import looks
 
 MARKS = Marks("benchmarks/verdicts.py")
 
@@ -99,7 +103,7 @@ def tightenings_text(found: Played, cells: Sequence[Cell]) -> str:
         promise = planted(round(share * PROMISES[length], 6))
         counts = [f"{same.alarms} of {same.checks:,}", costs(same)[0], promise, *sights(slower)[2:]]
         rows.append([source, length, planted(round(share * PROMISES[length] / 2, 6)), *counts])
-    head = ("buffers", "kernel", "tau", "alarms", "blocks to clear", "slow-down", "REGRESSED", "95 % bound")
+    head = ("buffers", "kernel", "tau", "alarms", "blocks to clear", "slow-down", "REGRESSED", "nominal 95 % bound")
     return table(head, rows)
 
 
@@ -137,7 +141,63 @@ def live_text(duels: Sequence[resampling.Live]) -> str:
     if whole := [duel for duel in duels if duel.complete and duel.factor == 1]:
         slowed = [replace(duel, effect=effect) for effect in EFFECTS for duel in whole]
         parts += [f"With slow-downs planted in the {len(whole)} that hold all their blocks:", effects(_live(slowed))]
+    parts.append(strays_text([duel for duel in duels if duel.factor == 1], resampling.live(changed=True)))
     return "\n\n".join(parts)
+
+
+LAST_FOR_BIAS = "20261121T170103Z-46a14e"
+"""The last run whose processes were looked at when `looks.BIAS` was set."""
+
+
+def strays_text(unchanged: Sequence[resampling.Live], changed: Sequence[resampling.Live]) -> str:
+    """How far processes stray, beside the bias that the rule allows them."""
+    before, after = [], []
+    for duel in unchanged:
+        (before if duel.run <= LAST_FOR_BIAS else after).extend(_strays(duel))
+    rows = [
+        ["unchanged kernels, from 0", "to set BIAS", *_strayed(before)],
+        ["unchanged kernels, from 0", "later", *_strayed(after)],
+        [
+            "changed kernels, from the duel's other processes",
+            "later",
+            *_strayed([s for d in changed for s in _strays(d)]),
+        ],
+    ]
+    head = ("medians of processes", "recorded", "processes", "largest over 40 us", "largest up to 40 us")
+    beyond = f"beyond BIAS, {percent(math.expm1(looks.BIAS))}"
+    with variant("24 blocks decide without regard to bias"):
+        alarmed = sum(one.alarms for one in _live(unchanged).values())
+    return (
+        f"{table((*head, beyond, 'nominal 95 % bound'), rows)}\n\n"
+        f"With a BIAS of 0 the rule raises {alarmed} alarms in the {len(unchanged)} live duels of unchanged kernels."
+    )
+
+
+def _strays(duel: resampling.Live) -> list[tuple[float, float]]:
+    """(length, log stray) of each process: from 0 if the kernel is unchanged, else from the blocks of the others."""
+    medians = [statistics.median(process) for process in duel.found]
+    if not duel.changed:
+        return [(duel.base_us, abs(median)) for median in medians]
+    if len(duel.found) < 3:  # of two neither says which one strays
+        return []
+    others = [
+        statistics.median(shift for other in duel.found if other is not process for shift in other)
+        for process in duel.found
+    ]
+    return [(duel.base_us, abs(median - rest)) for median, rest in zip(medians, others, strict=True)]
+
+
+def _strayed(strays: Sequence[tuple[float, float]]) -> list[str]:
+    if not strays:
+        return ["0", "-", "-", "-", "-"]
+    largest = [max((stray for us, stray in strays if (us > 40) == long), default=None) for long in (True, False)]
+    beyond = sum(stray > looks.BIAS for _, stray in strays)
+    return [
+        f"{len(strays)}",
+        *("-" if stray is None else percent(math.expm1(stray)) for stray in largest),
+        f"{beyond}, {percent(beyond / len(strays))}",
+        f"at most {percent(upper_bound(beyond, len(strays)))}",
+    ]
 
 
 def _live(duels: Sequence[resampling.Live]) -> dict[tuple[str, float], Tally]:
@@ -188,21 +248,28 @@ def _under(found: Played, cells: Sequence[Cell], name: str, condition: str, plan
 
 
 def headline(found: Played, sources: Mapping[str, Sequence[Cell]], live: Sequence[resampling.Live]) -> str:
-    rows = [[f"unchanged, {name}", *row(one, 0.0)] for name, one in _unchanged(found, sources, live)]
+    rows = []
+    for name, cells in sources.items():
+        same = [cell for cell in cells if not cell.effect]
+        rows.append(_headline(f"unchanged, {name}", total(found[cell] for cell in same), 0.0, same))
+    if unchanged := [duel for duel in live if duel.factor == 1]:
+        rows.append(_headline("unchanged, live", total(_live(unchanged).values()), 0.0, ()))
     for name, cells in sources.items():
         seen = by_length(found, cells)
-        keys = [(length, cells[0].share * effect) for length, effect in reversed(PROMISES.items())]
-        rows += [[f"{planted(key[1])}, {key[0]}, {name}", *row(seen[key], key[1])] for key in keys if key in seen]
-    return table(("kernel", *HEAD), rows)
+        for length, effect in reversed(PROMISES.items()):
+            slowed = cells[0].share * effect
+            own = [cell for cell in cells if (cell.length, cell.effect) == (length, slowed)]
+            if own:
+                rows.append(_headline(f"{planted(slowed)}, {length}, {name}", seen[length, slowed], slowed, own))
+    return table(("kernel", *HEAD[:4], "95 % bound by disjoint duels", *HEAD[4:]), rows)
 
 
-def _unchanged(
-    found: Played, sources: Mapping[str, Sequence[Cell]], live: Sequence[resampling.Live]
-) -> Iterator[tuple[str, Tally]]:
-    for name, cells in sources.items():
-        yield name, total(found[cell] for cell in cells if not cell.effect)
-    if same := [duel for duel in live if duel.factor == 1]:
-        yield "live", total(_live(same).values())
+def _headline(name: str, found: Tally, effect: float, cells: Sequence[Cell]) -> list[str]:
+    """A row; the checks of `cells` share recorded blocks, all others have blocks of their own."""
+    checked = row(found, effect)
+    recorded = (recordings("own")[cell.number] for cell in cells if cell.source in BUFFERS)
+    blocks = sum(len(process) for recording in recorded for process in recording.processes)
+    return [name, *checked[:4], disjoint(found, blocks, effect) if blocks else checked[3], *checked[4:]]
 
 
 def run(size: Size, folder: Path | None, picture: Path | None, workers: int) -> str:

@@ -55,7 +55,10 @@ AGREEING = 3
 """Of so many processes as there are at the last look, those that must see the change by themselves."""
 
 BIAS = math.log1p(0.0075)
-"""More, log scale, than any process of 401 gave an unchanged kernel on shared buffers (0.66 %, on seven H200s)."""
+"""Log scale. Set above the largest stray of 401 processes of unchanged kernels on shared buffers (0.66 %, seven H200s).
+
+Those processes cannot test it. docs/how-good-is-perfci.md compares it with processes that were recorded later.
+"""
 
 TESTS = len(FINAL)
 """Looks that share alpha."""

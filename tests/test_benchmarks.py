@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import sys
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -191,17 +192,18 @@ def test_a_biased_process_is_one_of_four(bench):
 def test_live_duels_are_read_judged_and_tabulated_by_what_was_planted(bench, tmp_path, monkeypatch):
     quiet = [[0.0005 * (-1) ** number for number in range(12)]] * 4
     rows = [
-        {"op": "softmax", "case": "a", "timer": "activity", "kernel_us": 60.0, "processes": quiet},
-        {"op": "softmax", "case": "b", "timer": "activity", "kernel_us": 60.0, "processes": [quiet[0][:4]]},
+        {"op": "softmax", "case": "a", "timer": "activity", "kernel_us": 60.0, "run": "1", "processes": quiet},
+        {"op": "softmax", "case": "b", "timer": "activity", "kernel_us": 60.0, "run": "1", "processes": [quiet[0][:4]]},
         {
             "op": "softmax",
             "case": "a",
             "timer": "activity",
             "kernel_us": 60.0,
+            "run": "1",
             "factor": 1.05,
             "processes": [[0.049] * 12] * 2,
         },
-        {"op": "softmax", "case": "a", "timer": "activity", "kernel_us": 60.0, "processes": [[0.049] * 12]},
+        {"op": "softmax", "case": "a", "timer": "activity", "kernel_us": 60.0, "run": "1", "processes": [[0.049] * 12]},
     ]
     with gzip.open(tmp_path / bench.resampling.LIVE, "wt") as lines:
         lines.writelines(json.dumps(row) + "\n" for row in rows)
@@ -231,7 +233,7 @@ def test_without_a_recording_there_are_no_live_duels(bench, tmp_path, monkeypatc
 def _pair(bench, factor):
     rng = np.random.default_rng(8)
     chunks = [rng.normal(100, 1, 12) for _ in range(20)]
-    return bench.peers.Pair(chunks[:10], [factor * chunk for chunk in chunks[10:]], 1980.0)
+    return bench.peers.Pair(chunks[:10], [factor * chunk for chunk in chunks[10:]], (1980.0, 1980.0))
 
 
 def test_rules_without_a_package_tell_slower_from_same(bench):
@@ -267,6 +269,24 @@ def test_nvbench_gets_the_order_statistics_that_it_would_have_written(bench):
     assert told["sm_clock_rate/mean"] == 1.5e9
 
 
+def test_nvbench_hears_of_each_side_the_clock_that_it_ran_at(bench, tmp_path, monkeypatch):
+    clocks = []
+
+    def compared(command, **_):
+        for file in command[1:3]:
+            (state,) = json.loads(file.read_text())["benchmarks"][0]["states"]
+            clocks.append(float(state["summaries"][-1]["data"][0]["value"]))
+        command[-1].write_text("bulk_rows = [{'state_key': 'Check=0', 'status': 'SAME'}]")
+
+    monkeypatch.setattr(bench.peers.subprocess, "run", compared)
+    rows = [{"ev": [0.1] * 120, "nv": {"sm": sm}} for sm in (1980, 1530)]
+
+    question = next(bench.side_by_side._questions(*rows))
+
+    assert bench.peers._compared(tmp_path, [question.pair]) == ["same"]
+    assert clocks == [1.98e9, 1.53e9]
+
+
 @pytest.mark.slow
 def test_every_tool_answers_the_same_questions(bench):
     tools, _ = bench.peers.available(None)
@@ -295,6 +315,29 @@ def test_bounds_are_those_of_clopper_and_pearson(bench):
     assert bench.tables.lower_bound(1000, 1000) == pytest.approx(0.05 ** (1 / 1000))
     assert bench.screen_on_traces.upper_bound(5, 5) == 1.0
     assert bench.tables.lower_bound(0, 5) == 0.0
+
+
+def test_checks_that_share_recorded_blocks_bound_a_rate_as_so_many_disjoint_ones_would(bench):
+    quiet = bench.duels.Tally(Counter({Answer.CLEARED: 10_000}), 50_000, 0.0)
+    seen = bench.duels.Tally(Counter({Answer.SLOWER: 900, Answer.OPEN: 100}), 24_000, 0.0)
+
+    assert bench.tables.disjoint(quiet, 480, 0.0) == f"at most {100 * (1 - 0.05 ** (1 / 96)):.1f} % (of 96)"
+    assert bench.tables.disjoint(seen, 480, 0.02) == f"at least {100 * bench.tables.lower_bound(18, 20):.1f} % (of 20)"
+
+
+def test_processes_recorded_after_the_bias_was_set_are_counted_apart_and_against_it(bench):
+    def duel(run, *medians, changed=False):
+        found = [[median] * 6 for median in medians]
+        return bench.resampling.Live("op", "a", "activity", 60.0, found, run=run, changed=changed)
+
+    early, late = bench.verdicts.LAST_FOR_BIAS, "20300101T000000Z-000000"
+    changed = [duel(late, 0.05, 0.05, 0.05, 0.06, changed=True), duel(late, 0.1, 0.2, changed=True)]
+
+    text = bench.verdicts.strays_text([duel(early, 0.001), duel(late, 0.002, -0.01)], changed)
+
+    assert "| to set BIAS | 1 | 0.10 % | - | 0, 0 % |" in text
+    assert "| later | 2 | 1.0 % | - | 1, 50.0 % |" in text
+    assert "| later | 4 | 1.0 % | - | 1, 25.0 % |" in text
 
 
 def test_tables_go_between_the_marks_of_a_page(bench, tmp_path):
