@@ -13,6 +13,7 @@ from rich.text import Text
 
 from perfci import units
 from perfci.chains import ChainCase, ChainResult, Error, StageResult
+from perfci.chains.files import FOLDER
 from perfci.cli import language
 from perfci.cli.answers import write_json
 from perfci.cli.exits import Exit
@@ -35,6 +36,9 @@ def checked(wishes: Wishes, project: Path, *, json: bool) -> int:
     if json:
         write_json(encode(to_json(found)).decode())
         return exit_code(found)
+    if not found.results:
+        print(sentence(Reason("chain_none", {"folder": str(where.kernels / FOLDER)})))
+        return Exit.OK
     out = Console(file=sys.stdout)
     for part in shown(found):
         out.print(part, soft_wrap=True)
@@ -42,11 +46,11 @@ def checked(wishes: Wishes, project: Path, *, json: bool) -> int:
 
 
 def exit_code(found: Chains) -> Exit:
-    """2 where a chain is wrong or broken, 3 where none of its cases could be checked here, else 0."""
+    """2 if a chain is wrong or broken, 3 if there are chains and no case could be checked here, else 0."""
     if any(result.failed for result in found.results):
         return Exit.GATE_FAILED
     cases = [case for result in found.results for case in result.cases]
-    return Exit.WARNINGS if all(case.unchecked for case in cases) else Exit.OK
+    return Exit.WARNINGS if found.results and all(case.unchecked for case in cases) else Exit.OK
 
 
 def shown(found: Chains) -> Iterator[Text]:

@@ -44,13 +44,15 @@ class Chains:
 
 
 def check_chains(settings: Settings, wishes: Wishes, listener: Listener) -> Chains:
-    """Check chains stage by stage and as a whole.
+    """Check chains stage by stage and as a whole. No results if the project has none and no name was given.
 
     Raises UsageError where there is no such chain or case, and what keeps a worker from opening the device.
     """
+    seed = draw_seed() if wishes.seed is None else wishes.seed
+    if wishes.name is None and not known_chains(settings.kernels):
+        return Chains(None, seed, ())
     chosen = select(chain_files(settings.kernels), wishes.name)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
-    seed = draw_seed() if wishes.seed is None else wishes.seed
     with claimed(own, listener) as bench:
         kind = wishes.device if wishes.device != "auto" else _found(bench)
         runs = [_Checking(bench, dataclasses.replace(wishes, device=kind, seed=seed), file) for file in chosen]

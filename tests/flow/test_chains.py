@@ -165,10 +165,17 @@ def test_what_is_not_there_is_a_usage_error(project, arguments, told):
     assert told in err
 
 
-def test_a_project_without_chains_is_told_where_they_belong(project):
+def test_a_project_without_chains_is_told_where_they_belong_and_fails_only_if_one_is_named(project):
     project.path.unlink()
 
-    code, _, err = project.chain()
+    code, out, _ = project.chain()
+    assert code == 0
+    assert "There are no chains in" in out
+
+    code, out, _ = project.chain("--format", "json")
+    assert (code, json.loads(out)["chains"]) == (0, [])
+
+    code, _, err = project.chain("echo")
     assert code == 1
     assert "There are no chains in" in err
 

@@ -158,13 +158,22 @@ def test_merge_alone_decides_and_runs_whatever_came_before():
     assert JOBS["perfci-note"]["allow_failure"] is True
 
 
+def test_chains_and_soak_run_when_all_is_timed_whatever_came_of_it_and_hold_no_baseline_up():
+    timed = {"perfci-again", "perfci-creep"}
+
+    for name in ("perfci-chain", "perfci-soak"):
+        assert (set(JOBS[name]["needs"]), JOBS[name]["when"]) == (timed, "always")
+        assert not any(name in job["needs"] for job in JOBS.values())
+
+
 def test_every_job_ends_and_no_cause_is_left_out():
     """Jobs that need others are in one pipeline with them: what is needed is there wherever the job is."""
     for name, job in JOBS.items():
         assert job["timeout"] and "rules" in job, name
         assert all(needed in JOBS for needed in job["needs"])
     nightly = {name for name, job in JOBS.items() if any("schedule" in rule["if"] for rule in job["rules"])}
-    assert nightly == {"perfci-again", "perfci-creep", "perfci-accept", "perfci-propose"}
+    on_device = {"perfci-again", "perfci-creep", "perfci-chain", "perfci-soak"}
+    assert nightly == {*on_device, "perfci-accept", "perfci-propose"}
 
 
 # --- the scripts, with stand-ins --------------------------------------------------------------------------------------
@@ -229,7 +238,7 @@ def test_the_jobs_on_an_npu_run_on_its_runners_with_what_the_image_brings():
     jobs = extended({"device": "npu", "tags": ["npu"], "image": "cann", "packages": "pybind11"})
 
     on_device = {name for name, each in jobs.items() if each.get("tags") == ["npu"]}
-    assert on_device == {"perfci-check", "perfci-again", "perfci-creep"}
+    assert on_device == {"perfci-check", "perfci-again", "perfci-creep", "perfci-chain", "perfci-soak"}
     for name in on_device:
         assert (jobs[name]["image"], jobs[name]["variables"]["PERFCI_PACKAGES"]) == ("cann", "pybind11")
         assert jobs[name]["variables"]["PERFCI_DEVICE"] == "npu"

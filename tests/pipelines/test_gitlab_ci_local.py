@@ -1,5 +1,6 @@
 """A merge request's pipeline from end to end on the fake device: green, red, and with a shard that never came."""
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -146,6 +147,20 @@ def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_prop
     assert git(demo.root, "status", "--porcelain", "--ignored") == ""
 
 
+def test_nightly_chains_and_soak_run_even_if_what_is_timed_failed(repository):
+    demo = repository()
+    git(demo.root, "checkout", "-q", "main")
+    demo.broken("creep")
+
+    done = demo.run("perfci-chain", "perfci-soak", CI_PIPELINE_SOURCE="schedule")
+
+    assert done.outcomes["perfci-creep"] == "FAIL", done.output
+    assert (done.outcomes["perfci-chain"], done.outcomes["perfci-soak"]) == ("PASS", "PASS"), done.output
+    assert "There are no chains in" in " ".join(done.log("perfci-chain").split())
+    soaked = json.loads((done.kept("perfci-soak") / "reports" / "soak" / "soak.json").read_text())
+    assert {finding["op"] for finding in soaked["findings"]} == {"relu", "row_sum", "scale"}
+
+
 def test_a_merge_request_has_no_nightly_jobs_and_a_push_has_no_note(repository):
     demo = repository()
 
@@ -153,7 +168,7 @@ def test_a_merge_request_has_no_nightly_jobs_and_a_push_has_no_note(repository):
 
     git(demo.root, "checkout", "-q", "main")
     assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
-    nightly = {"static", "plan", "check", "merge", "again", "creep", "accept", "propose"}
+    nightly = {"static", "plan", "check", "merge", "again", "creep", "chain", "soak", "accept", "propose"}
     assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == nightly
 
     git(demo.root, "checkout", "-q", "topic")
@@ -166,7 +181,8 @@ def test_in_pipelines_of_branches_there_is_no_note_and_without_proposals_nothing
     assert "note" not in demo.jobs()
     assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
     git(demo.root, "checkout", "-q", "main")
-    assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == {"static", "plan", "check", "merge", "again", "creep"}
+    nightly = {"static", "plan", "check", "merge", "again", "creep", "chain", "soak"}
+    assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == nightly
 
 
 @pytest.mark.parametrize(
