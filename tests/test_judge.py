@@ -105,7 +105,7 @@ def test_a_difference_that_moves_no_number_is_noted_and_excuses_nothing(change):
     found = judged(run(again(1.05), now=environment(**change)), baseline())
 
     assert row_of(found).verdict is Verdict.REGRESSED
-    assert [note.kind for note in found.notes] == ["how_judged", "environment_named"]
+    assert [note.kind for note in found.notes] == ["how_judged", "tested_by_screen", "environment_named"]
 
 
 def test_every_field_that_differs_is_named_in_the_reason_and_kept_for_programs():

@@ -55,8 +55,8 @@ def judge(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
     rows += [(row, None) for row in static.rows(run, thresholds)]
     needs = tuple(need for _, need in rows if need)
     judged = tuple(row for row, _ in rows)
-    told = (*notes.notes(run, comparisons, thresholds), *late.notes(run), *expected.unneeded(run, judged, thresholds))
-    return Judgements(judged, needs, told)
+    told = notes.notes(run, comparisons, judged, thresholds)
+    return Judgements(judged, needs, (*told, *late.notes(run), *expected.unneeded(run, judged, thresholds)))
 
 
 def _within(comparisons: Sequence[Comparison], run: Run) -> Sequence[Mapping[tuple[str, str], Adjusted]]:

@@ -43,7 +43,19 @@ CREPT = {
 """What is said of a slow-down since a release: whether an epoch began after it, and whether one commit did it all."""
 
 
-def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -> Iterator[Reason]:
+SCREENED = frozenset(
+    {"no_change"}
+    | {f"{change}_{end}" for change in ("slower", "faster", "alike", "span") for end in ("confirmed", "refuted")}
+)
+"""Kinds of reason that rest on the screen's test."""
+
+DUELLED = frozenset({"duel_slower", "duel_faster", "duel_span_slower"})
+"""Kinds of reason that rest on the duel's test. Duels are cleared by the centre of their blocks alone."""
+
+
+def notes(
+    run: Run, comparisons: Sequence[Comparison], rows: Sequence[Judgement], thresholds: Thresholds
+) -> Iterator[Reason]:
     """What a change does to its own judging first, then the base, then how it was judged."""
     base = run.plan.base
     if base:
@@ -65,6 +77,7 @@ def notes(run: Run, comparisons: Sequence[Comparison], thresholds: Thresholds) -
         facts = {"family": run.plan.family, "alpha": thresholds.alpha, "margin": thresholds.default.margin}
         yield Reason("how_judged", facts)
     yield from _duels(run.plan, comparisons, thresholds)
+    yield from _tests(rows)
     yield from _surroundings(comparisons)
 
 
@@ -176,6 +189,22 @@ def _base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Reason:
     if plan.device in UNTIMED:
         kind = "compared_untimed"
     return Reason(kind, {**facts, "family": plan.duel_family, "python": base.python})
+
+
+def _tests(rows: Sequence[Judgement]) -> Iterator[Reason]:
+    """Each statistical test that decided a row. DRIFTED beside a duel takes both: equal to the base, and moved."""
+    screen = duels = False
+    for row in rows:
+        if row.comparison is None:
+            continue
+        drifted, duelled = row.verdict is Verdict.DRIFTED, row.comparison.duel is not None
+        kinds = {reason.kind for reason in row.reasons}
+        screen |= bool(kinds & SCREENED) and (drifted or not duelled)
+        duels |= bool(kinds & DUELLED) or (drifted and duelled)
+    if screen:
+        yield Reason("tested_by_screen")
+    if duels:
+        yield Reason("tested_by_duel")
 
 
 def _surroundings(comparisons: Sequence[Comparison]) -> Iterator[Reason]:

@@ -64,6 +64,15 @@ def test_a_log_gets_plain_lines_of_at_most_160_columns(examples, name):
     assert "\x1b" not in text
 
 
+def test_the_tests_that_decided_are_named_at_the_foot(examples):
+    run, judgements = examples.duelled()
+
+    foot = " ".join(printed(tables.verdicts(judgements, run), terminal=False).rpartition("On NVIDIA")[2].split())
+
+    assert "one-sided Mann-Whitney U on block medians" in foot
+    assert "one-sided Wilcoxon signed-rank on the blocks' shifts" in foot
+
+
 def test_each_failing_row_is_followed_by_its_reason(examples):
     run, judgements = examples.full()
 

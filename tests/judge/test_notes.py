@@ -213,7 +213,31 @@ def test_what_keeps_ops_from_their_base_is_said_once():
 
 def test_the_rule_that_judged_is_told():
     assert _kinds(_notes(against(duelled(0.0, count=4)), stored=baseline())) == ["compared_with", "how_duelled"]
-    assert _kinds(_notes(blocks(), planned=plan(), stored=baseline())) == ["how_judged"]
+    assert _kinds(_notes(blocks(), planned=plan(), stored=baseline())) == ["how_judged", "tested_by_screen"]
+
+
+def _tested(*timed, planned=None, stored=None):
+    return {kind for kind in _kinds(_notes(*timed, planned=planned, stored=stored)) if kind.startswith("tested_by")}
+
+
+def test_only_tests_that_decided_are_named():
+    assert _tested(again(1.05), planned=plan(), stored=baseline()) == {"tested_by_screen"}
+    assert _tested(against(duelled(0.03, 0.03)), stored=baseline()) == {"tested_by_duel"}
+    assert _tested(against(duelled(-0.03, -0.03))) == {"tested_by_duel"}
+
+
+def test_no_test_is_named_if_the_centre_of_blocks_decided_or_nothing_could():
+    assert _tested(against(duelled(0.0, count=4)), stored=baseline()) == set()
+    assert _tested(against(duelled(0.0, 0.0))) == set()
+    assert _tested(against(duelled(0.02, count=4))) == set()
+    assert _tested(blocks(), planned=plan()) == set()
+    assert _tested(blocks(1 / 1.05, clock=1.05), planned=plan(), stored=baseline()) == set()
+
+
+def test_of_what_drifted_both_tests_are_named():
+    drifted = against(duelled(0.0, 0.0, 0.0, count=(4, 12, 12), level=1.06))
+
+    assert _tested(drifted, stored=baseline()) == {"tested_by_screen", "tested_by_duel"}
 
 
 # --- the common shift -------------------------------------------------------------------------------------------------
@@ -315,4 +339,4 @@ def test_ops_are_judged_apart_from_each_other():
 def test_without_a_base_or_duels_nothing_is_said_of_them():
     notes = _notes(again(1.0), planned=plan(duel=DuelWhat.NONE), stored=baseline())
 
-    assert _kinds(notes) == ["how_judged"]
+    assert _kinds(notes) == ["how_judged", "tested_by_screen"]

@@ -41,6 +41,15 @@ def test_then_come_the_verdicts_then_what_changed_then_plots_and_links(examples)
     assert f"![Plot of softmax]({UPLOAD})" in note
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_tests_that_decided_are_named(examples, language):
+    with speaking(language):
+        note = compose(*examples.duelled(), Links())
+
+    assert "Mann-Whitney U" in note
+    assert "Wilcoxon" in note
+
+
 def test_what_failed_is_the_first_row_and_its_reason_follows(examples):
     note = compose(*examples.duelled(), Links())
 
