@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
@@ -67,11 +68,13 @@ class Grid:
         narrow = console.is_terminal and options.max_width < ROOMY
         kept = [i for i, name in enumerate(self.columns) if not (narrow and name in self.minor)]
         for index in kept:
-            table.add_column(self.columns[index], justify="left" if index < self.texts else "right", overflow="fold")
+            side, whole = "left" if index < self.texts else "right", index == 0 and not console.is_terminal
+            table.add_column(self.columns[index], justify=side, overflow="fold", no_wrap=whole)
         for row in self.rows:
             table.add_row(*(Text(row[index]) for index in kept))
         yield Text(self.title, style="italic")
-        room = options if console.is_terminal else options.update(width=PLAIN)
+        names = PLAIN + max((cell_len(row[0]) for row in self.rows), default=0)
+        room = options if console.is_terminal else options.update(width=names)
         yield from console.render(Padding(table, (0, 0, 0, 2), expand=False), room)
 
 

@@ -27,7 +27,7 @@ def shown(found: Sequence[Rebaselined], *, by_case: bool, wrote: bool) -> Iterat
     """Lines for a terminal or a log; `by_case` shows every case under its op."""
     moved = [one for one in found if one.survey.cases]
     common = {one.survey.differs for one in moved}
-    width = max([len(say("op")), *(len(name) for one in moved for name in _names(one, by_case))], default=0)
+    width = max([cell_len(say("op")), *(cell_len(name) for one in moved for name in _names(one, by_case))], default=0)
     if len(common) == 1:
         yield from _differences(common.pop())
     if moved:

@@ -1,18 +1,18 @@
-"""What the commands show of a result: renderables for a terminal, plain lines of at most PLAIN columns elsewhere.
+"""What the commands show of a result: renderables for a terminal, plain lines elsewhere.
 
+Plain lines are broken at PLAIN columns, between words only: whoever searches a log finds every case id in one piece.
 Nothing here prints. All text is cleaned of terminal escapes, and no verdict is told by its colour alone.
 """
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.text import Text
@@ -24,7 +24,7 @@ from perfci.report import peers as beside
 from perfci.report import rows, words
 from perfci.report.pasting import pastings
 from perfci.report.rows import Row
-from perfci.report.text import NAME_LIMIT, plain
+from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
 from perfci.wording import say, sentence
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ _VERDICT, _TIME = 12, 9
 _CHANGE, _CHANGE_RANGED = 9, 27
 _SPEEDUP, _SPEEDUP_RANGED = 8, 24
 _LONGEST_NAME = 64
+
+_WIDE, _OPENING = "\u2e80-\u9fff\uf900-\uffe6", "\uff08\u300a"
+_CLOSING = "\uff09\u300b\uff0c\uff1a\uff1b\uff01\uff1f\u3001\u3002"
+_PIECE = re.compile(rf"[{_OPENING}]*(?:[^\s{_WIDE}]+|(?![{_OPENING}{_CLOSING}])[{_WIDE}])?[{_CLOSING}]*\s*")
+"""What stays on one line: a word, or a Chinese character, each with its brackets and marks."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def verdicts(judgements: Judgements, run: Run | None = None) -> RenderableType:
             yield from wrapped(line, "")
         yield layout.line(*_header())
         for row, told in shown:
-            yield from layout.cells(row)
+            yield layout.row(row, plain(f"{row.op} {row.where}", BLOCK_LIMIT))
             yield from wrapped(told, "    ")
         for line in below:
             yield from wrapped(line, "")
@@ -179,23 +184,27 @@ class _Layout:
 
     @classmethod
     def plain(cls, shown: Sequence[Row], *, timed: bool = True) -> _Layout:
-        """For lines of at most PLAIN columns: as wide as the longest name needs."""
-        longest = _LONGEST_NAME if timed else PLAIN - _VERDICT - _GAP
-        return cls(min(longest, max((len(_name(row)) for row in shown), default=0)), True, timed=timed)
+        """As wide as the longest name needs, up to where names stand in the way of the numbers."""
+        needed = max((cell_len(_name(row)) for row in shown), default=0)
+        return cls(min(_LONGEST_NAME, needed) if timed else needed, True, timed=timed)
 
     def cells(self, row: Row) -> Iterator[str]:
         """The row's lines: a long name goes on below."""
+        first, *rest = _folded(_name(row), self.name)
+        yield self.row(row, first)
+        yield from (" " * INDENT + line for line in rest)
+
+    def row(self, row: Row, name: str) -> str:
+        """The row in one line; a name that is longer than its column moves what stands behind it."""
         change, speedup = row.change, row.speedup
         if self.ranged:
             change, speedup = _ranged(change, row.change_range), _ranged(speedup, row.speedup_range)
-        first, *rest = _folded(_name(row), self.name)
-        yield self.line(str(row.verdict), first, change, speedup, row.kernel, row.reference)
-        yield from (" " * INDENT + line for line in rest)
+        return self.line(str(row.verdict), name, change, speedup, row.kernel, row.reference)
 
     def line(self, verdict: str, name: str, change: str, speedup: str, kernel: str, reference: str) -> str:
         """One line with its columns aligned."""
         widths = (_CHANGE_RANGED, _SPEEDUP_RANGED) if self.ranged else (_CHANGE, _SPEEDUP)
-        named = [set_cell_size(verdict, _VERDICT), set_cell_size(name, self.name)]
+        named = [_padded(verdict, _VERDICT), _padded(name, self.name)]
         if not self.timed:
             return (" " * _GAP).join(named).rstrip()
         texts = [
@@ -280,24 +289,25 @@ def _ranged(value: str, interval: str) -> str:
 
 
 def _folded(name: str, width: int) -> list[str]:
-    """Lines of at most `width`, broken after spaces and commas, in a word only where it alone is longer."""
+    """Lines of at most `width` cells, broken after spaces and commas, in a word only where it alone is longer."""
     lines = [""]
     for word in re.findall(r"[^ ,]*[ ,]?", name):
-        if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
+        if lines[-1] and cell_len(lines[-1] + word.rstrip()) > width:
             lines.append("")
         lines[-1] += word
-        while cell_len(lines[-1].rstrip()) > width:
-            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+        if cell_len(lines[-1].rstrip()) > width:
+            lines[-1:] = chop_cells(lines[-1], width)
     return [line.rstrip() for line in lines]
 
 
 def wrapped(text: str, indent: str = "", width: int = PLAIN) -> list[str]:
-    """Lines of at most `width` cells."""
-    if cell_len(text) == len(text):
-        return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
-    # Chinese has no blanks to break at, and its characters take two cells.
-    lines = Text(text).wrap(Console(width=width), width - len(indent))
-    return [indent + line.plain.rstrip() for line in lines]
+    """Lines of at most `width` cells, broken at blanks and between Chinese characters; a longer word stays whole."""
+    lines = [indent]
+    for piece in _PIECE.findall(text):
+        if lines[-1] != indent and cell_len(lines[-1] + piece.rstrip()) > width:
+            lines.append(indent)
+        lines[-1] += piece
+    return [line.rstrip() for line in lines if line.strip()]
 
 
 def _op_lines(op: PlannedOp) -> Text:

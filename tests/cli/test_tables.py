@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from perfci import wording
@@ -384,6 +385,39 @@ def test_a_long_case_id_goes_on_below_after_a_comma(examples):
     assert "".join(line.strip() for line in lines[row + 1 : row + 3]) == (
         "sequence=4096,head_dim=128,causal=True,dtype=bfloat16"
     )
+
+
+@pytest.mark.parametrize("language", wording.LANGUAGES)
+def test_a_log_has_every_case_id_whole_however_long(examples, language):
+    ids = [
+        "rows=1,dtype=float16",
+        *(",".join(f"parameter{at}={10**at}" for at in range(count)) for count in (4, 6, 12)),
+    ]
+    slow = examples.reason("example_wrong", max_abs=3.2, atol=0.01, index=ids[-1])
+    compared = examples.comparison("softmax", examples.performance_case("n=1", 5.0))
+    timed = [examples.judgement("softmax", case, Verdict.WRONG, slow, compared) for case in ids]
+    checked = [examples.judgement("softmax", case, Verdict.WRONG, slow, suite=Suite.ACCURACY) for case in ids[:3]]
+
+    with wording.speaking(language):
+        told = printed(tables.verdicts(Judgements((*timed, *checked))), terminal=False).splitlines()
+
+    assert max(map(len, ids)) > tables.PLAIN
+    rows = [line for line in told if line.startswith("WRONG")]
+    assert all(sum(case in line.split() for line in rows) == 1 + (case in ids[:3]) for case in ids)
+    assert sum(ids[-1] in line for line in told) == 1 + len(rows)
+    assert len({cell_len(line) for line in rows if ids[0] in line}) == 1, "columns stand below each other"
+
+
+def test_a_text_is_broken_between_chinese_characters_and_before_no_mark():
+    name = ",".join(f"parameter{at}={10**at}" for at in range(8))
+    text = f"第一个是 {name}，取值 normal（布局 contiguous）：" + "请检查掩码，" * 20  # noqa: RUF001
+
+    lines = tables.wrapped(text, "  ", 40)
+
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert sum(name in line for line in lines) == 1
+    assert all(cell_len(line) <= 40 for line in lines if name not in line)
+    assert not any(line.strip()[0] in "，：）" for line in lines)  # noqa: RUF001
 
 
 def test_an_empty_project_has_no_ops():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from rich.cells import cell_len
@@ -176,11 +177,19 @@ def _each_case(cases: Sequence[Series]) -> Iterator[RenderableType]:
         yield text_of(say("All of them: {shared}", shared=shared), "  ")
     yield Text("  " + columns(heads, widths, left=1) + f"  {say('last runs')}", style="dim")
     for case, name in zip(cases, names, strict=True):
-        newest = case.points[-1]
-        _, _, time, _, change, first, speedup, _ = _run_cells(newest)
-        cells = (shorten(name, _NAME), str(len(case.points)), time, change, first, speedup)
-        yield Text("  " + columns(cells, widths, left=1) + f"  {spark(case.points[-_SPARK:])}")
+        yield _fitted(name, _NAME, partial(_case_line, case, widths))
     yield text_of(say("Every run of a case: --case, with its id or a glob."), "  ", "dim")
+
+
+def _case_line(case: Series, widths: Sequence[int], name: str) -> str:
+    _, _, time, _, change, first, speedup, _ = _run_cells(case.points[-1])
+    cells = (name, str(len(case.points)), time, change, first, speedup)
+    return "  " + columns(cells, widths, left=1) + f"  {spark(case.points[-_SPARK:])}"
+
+
+def _fitted(name: str, room: int, line: Callable[[str], str]) -> RenderableType:
+    """The line of a name, which is shortened on a terminal alone."""
+    return Shown(lambda _: [Text(line(shorten(name, room)))], lambda: [line(name)])
 
 
 def _each_stored_run(case: StoredSeries, most: int) -> Iterator[RenderableType]:
@@ -231,12 +240,16 @@ def _each_stored(cases: Sequence[StoredSeries]) -> Iterator[RenderableType]:
     top = "  " + columns(heads, widths, left=1)
     yield Text(f"{top}  {say('last runs')}", style="dim")
     for case, name in zip(cases, names, strict=True):
-        _, _, p99, _, clipped, divergence, change, first, _ = _stored_cells(case.points[-1])
-        cells = (shorten(name, _TENSOR), str(len(case.points)), p99, clipped, divergence, change, first)
-        line = "  " + columns(cells, widths, left=1)
-        room = WIDTH - max(cell_len(line), cell_len(top)) - 2
-        yield Text(f"{line}  {_stored_spark(case.points, max(room, _LEAST_SPARK))}")
+        yield _fitted(name, _TENSOR, partial(_stored_line, case, widths, cell_len(top)))
     yield text_of(say("Every run of these: --case 'stored=*'; of one tensor: --case 'stored=NAME,*'."), "  ", "dim")
+
+
+def _stored_line(case: StoredSeries, widths: Sequence[int], least: int, name: str) -> str:
+    _, _, p99, _, clipped, divergence, change, first, _ = _stored_cells(case.points[-1])
+    cells = (name, str(len(case.points)), p99, clipped, divergence, change, first)
+    line = "  " + columns(cells, widths, left=1)
+    room = WIDTH - max(cell_len(line), least) - 2
+    return f"{line}  {_stored_spark(case.points, max(room, _LEAST_SPARK))}"
 
 
 def told_apart(cases: Sequence[str], kept: int = 0) -> tuple[str, list[str]]:
