@@ -189,7 +189,7 @@ def _check_make_inputs(op: str, baseline: _File) -> Iterator[Reason]:
     names = _parameters(found[-1])
     missing = [name for name in INPUT_ARGUMENTS if name not in names]
     if missing and found[-1].args.kwarg is None:
-        yield baseline.reason("make_inputs_arguments", found[-1].lineno, op=op, missing=" and ".join(missing))
+        yield baseline.reason("make_inputs_arguments", found[-1].lineno, op=op, missing=", ".join(missing))
 
 
 def _check_imports(file: _File) -> Iterator[Reason]:

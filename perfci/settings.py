@@ -11,7 +11,7 @@ from typing import Any
 
 from perfci.errors import UsageError
 from perfci.model import board_key
-from perfci.wording import LANGUAGES
+from perfci.wording import LANGUAGES, say
 
 FILE = "pyproject.toml"
 
@@ -132,7 +132,7 @@ def _table(path: Path) -> dict[str, Any] | None:
         raise UsageError("settings_damaged", path=str(path), why=str(error)) from error
     table = tool.get("perfci") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
-        raise UsageError("setting_type", path=str(path), key="tool.perfci", wanted="a table", found=_found(table))
+        raise UsageError("setting_type", path=str(path), key="tool.perfci", wanted=say("a table"), found=_found(table))
     return table
 
 
@@ -178,19 +178,19 @@ class _Reader:
 
     def text(self, key: str, default: str) -> str:
         value = self.values.get(key, default)
-        return value if isinstance(value, str) and "\0" not in value else self._refuse(key, "a path in quotes")
+        return value if isinstance(value, str) and "\0" not in value else self._refuse(key, say("a path in quotes"))
 
     def seconds(self, key: str, default: float) -> float:
         value = self.values.get(key, default)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 < value <= LONGEST_S:
-            self._refuse(key, "a number of seconds above 0 and up to a week")
+            self._refuse(key, say("a number of seconds above 0 and up to a week"))
         return float(value)
 
     def names(self, key: str) -> tuple[str, ...]:
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            self._refuse(key, "a list of variable names in quotes")
+            self._refuse(key, say("a list of variable names in quotes"))
         secret = next((name for name in value if is_secret(name)), None)
         if secret:
             raise UsageError("setting_secret", path=str(self.path), key=key, name=secret)
@@ -199,25 +199,28 @@ class _Reader:
     def boards(self, key: str) -> tuple[str, ...]:
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(board, str) and board_key(board) for board in value):
-            self._refuse(
-                key, 'a list of UUIDs of boards in quotes, such as ["GPU-1d0b2a77-91f0-4c3e-8d52-0a6c7d0e9a4b"]'
-            )
+            uuid = '["GPU-1d0b2a77-91f0-4c3e-8d52-0a6c7d0e9a4b"]'
+            self._refuse(key, say("a list of UUIDs of boards in quotes, such as {uuid}", uuid=uuid))
         return tuple({board_key(board): board.strip() for board in value}.values())
 
     def targets(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
         value = self.values.get(key, list(default))
         if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
-            self._refuse(key, 'a list of targets in quotes, such as ["sm_90"]')
+            self._refuse(key, say('a list of targets in quotes, such as ["sm_90"]'))
         return tuple(value)
 
     def language(self, key: str) -> str:
         value = self.text(key, Settings.language)
-        return value if value in LANGUAGES else str(self._refuse(key, f"one of {', '.join(LANGUAGES)} in quotes"))
+        return (
+            value
+            if value in LANGUAGES
+            else str(self._refuse(key, say("one of {known} in quotes", known=", ".join(LANGUAGES))))
+        )
 
     def tags(self, key: str) -> str:
         value = self.values.get(key, Settings.release_tags)
         if not isinstance(value, str) or not value or value.startswith("-") or "\0" in value:
-            self._refuse(key, 'a pattern of tag names in quotes, such as "v*"')
+            self._refuse(key, say('a pattern of tag names in quotes, such as "v*"'))
         return str(value)
 
     def devices(self, key: str) -> str:
@@ -225,11 +228,11 @@ class _Reader:
         if isinstance(value, list) and value and all(type(index) is int and index >= 0 for index in value):
             return ",".join(map(str, value))
         known = isinstance(value, str) and are_devices(value)
-        return str(value) if known else str(self._refuse(key, '"one", "all" or a list of indexes such as [0, 1]'))
+        return str(value) if known else str(self._refuse(key, say('"one", "all" or a list of indexes such as [0, 1]')))
 
     def table(self, key: str) -> Mapping[str, Any]:
         value = self.values.get(key, {})
-        return value if isinstance(value, dict) else self._refuse(key, f"a table [tool.perfci.{key}]")
+        return value if isinstance(value, dict) else self._refuse(key, say("a table [tool.perfci.{key}]", key=key))
 
     def _refuse(self, key: str, wanted: str) -> Any:
         raise UsageError("setting_type", path=str(self.path), key=key, wanted=wanted, found=_found(self.values[key]))

@@ -1,14 +1,16 @@
 import os
+import re
 from dataclasses import replace
 from datetime import date
 
 import pytest
+import yaml
 
 from perfci.errors import StoredFileError
 from perfci.model import Expected
 from perfci.thresholds import CaseThresholds, Listed, Thresholds, load, suggestion
 from perfci.thresholds.layers import Relaxed
-from perfci.wording import catalogue, sentence
+from perfci.wording import catalogue, sentence, speaking
 
 
 def _load(folder, ops=None, **files):
@@ -133,6 +135,26 @@ def test_a_mistake_is_named_with_file_line_and_remedy(tmp_path, text, line, word
     assert reason.facts["file"] == str(tmp_path / "default.yaml")
     assert reason.facts["line"] == line
     assert words in words_found
+
+
+@pytest.mark.parametrize(
+    "text", ["tau: 100 %", "alpha: 60 %", "speedup: 0", "rsd: [1]", "expected: 1", "tau:\n  1: 2 %"]
+)
+def test_what_a_value_has_to_be_is_said_in_chinese_too(tmp_path, text):
+    with speaking("zh"):
+        reason, said = _error(tmp_path, **{"softmax" if "expected" in text else "default": text})
+
+    assert reason.kind == "threshold_value"
+    assert not re.search("[a-z]{2,} [a-z]{2,}", said.replace(str(tmp_path), ""))
+
+
+def test_an_entry_that_is_suggested_in_chinese_asks_for_its_reason_in_chinese():
+    with speaking("zh"):
+        line = suggestion(Thresholds(), "softmax", "rows=1", 0.04, date(2027, 1, 31)).line
+
+    (entry,) = yaml.safe_load(line)
+    assert set(entry) == {"case", "up_to", "why", "until"}
+    assert entry["why"] in line and not re.search("[A-Za-z]", entry["why"])
 
 
 def test_alpha_belongs_to_the_whole_run(tmp_path):

@@ -16,7 +16,7 @@ from tests.sources import trees
 
 KINDS = sorted(catalogue())
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
-FORMATS = {"", "us", "%", "+%", "size", "n", "sh"}
+FORMATS = {"", "us", "%", "+%", "size", "n", "sh", "say"}
 CODE = ("make_inputs", "torch ", "[tool.perfci")  # names of code keep their spelling where a sentence starts with one
 PACKAGE = Path(perfci.__file__).parent
 
@@ -27,15 +27,17 @@ def facts_of(template: str) -> set[tuple[str, str]]:
 
 
 def said() -> dict[str, str]:
-    """Every text given to `say` in the source -> the file that says it."""
+    """Every text given to `say` or `as_fact` in the source -> the file that says it."""
     found: dict[str, str] = {}
     for path, tree in trees().items():
-        if not any(isinstance(n, ast.ImportFrom) and n.module == "perfci.wording" for n in ast.walk(tree)):
-            continue
+        froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "perfci.wording"]
+        sayers = {"say", "as_fact"} & {alias.name for each in froms for alias in each.names}
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            if isinstance(call.func, ast.Name) and call.func.id == "say":
+            if isinstance(call.func, ast.Name) and call.func.id in sayers:
                 text = call.args[0]
-                assert isinstance(text, ast.Constant), f"{path.name}, line {call.lineno}: say() takes one literal text"
+                assert isinstance(text, ast.Constant), (
+                    f"{path.name}, line {call.lineno}: a text to be said is a literal"
+                )
                 found[text.value] = path.name
     for path in PACKAGE.rglob("*.j2"):
         found |= dict.fromkeys(re.findall(r"\bsay\(\s*\"([^\"]*)\"", path.read_text(encoding="utf-8")), path.name)
@@ -146,6 +148,16 @@ def test_facts_are_written_as_their_format_says(monkeypatch, template, facts, ex
     monkeypatch.setattr("perfci.wording.catalogue", lambda language: {"kind": template})
 
     assert sentence(Reason("kind", facts)) == expected
+
+
+def test_a_text_among_the_facts_is_worded_with_the_sentence_and_no_blank_parts_chinese():
+    why = Reason("suite_field", {"file": "a.py", "field": "every case", "wanted": "a list or tuple", "found": "int"})
+
+    assert "every case must be a list or tuple, not int" in sentence(why)
+    with speaking("zh"):
+        told = sentence(why)
+        assert not re.search("[A-Za-z]{2,} [a-z]+|[\u3400-\u9fff] [\u3400-\u9fff]", told)
+        assert say("{op}: {cases} accepted", op="softmax", cases=say("{count} cases", count=3)).endswith(" 3 个用例")
 
 
 def test_an_unknown_kind_is_shown_with_its_facts():

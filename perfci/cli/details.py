@@ -68,8 +68,10 @@ class Grid:
         narrow = console.is_terminal and options.max_width < ROOMY
         kept = [i for i, name in enumerate(self.columns) if not (narrow and name in self.minor)]
         for index in kept:
-            side, whole = "left" if index < self.texts else "right", index == 0 and not console.is_terminal
-            table.add_column(self.columns[index], justify=side, overflow="fold", no_wrap=whole)
+            whole = index == 0 and not console.is_terminal
+            table.add_column(
+                self.columns[index], justify="left" if index < self.texts else "right", overflow="fold", no_wrap=whole
+            )
         for row in self.rows:
             table.add_row(*(Text(row[index]) for index in kept))
         yield Text(self.title, style="italic")
@@ -140,7 +142,7 @@ def _times(case: PerformanceCase, row: Judgement | None) -> str:
         (say("max abs error"), _worst([case.errors.max_abs] if case.errors else [])),
     ]
     told = [f"{name} {value}" for name, value in facts if value != _NOTHING_TOLD]
-    return "  " + (", ".join(told) or say("not timed"))
+    return "  " + (say(", ").join(told) or say("not timed"))
 
 
 def _cache(case: PerformanceCase) -> str:

@@ -80,7 +80,8 @@ class Progress:
                 self._line(sentence(Reason("device_waiting", {"holder": holder})))
             case Checked(case, op) if case.failure and op not in self._failed:
                 self._failed.add(op)
-                self._line(f"{op}: {sentence(case.failure)}" if op else sentence(case.failure), "  ")
+                told = sentence(case.failure)
+                self._line(say("{op}: {told}", op=op, told=told) if op else told, "  ")
             case Failed(reason):
                 self._line(sentence(reason), "  ")
 
@@ -96,7 +97,7 @@ class Progress:
         elif own not in _UNTOLD and (step.op, stage) not in self._told:
             self._told.add((step.op, stage))
             total = say(", {count} checks", count=step.total) if step.total else ""
-            self._line(f"{step.op}: {stage}{total}")
+            self._line(say("{op}: {told}", op=step.op, told=f"{stage}{total}"))
 
     def _move(self, step: Step, stage: str, text: str) -> None:
         """Show what every op that is under way is doing."""

@@ -24,6 +24,7 @@ from perfci.device.seam import Launch, MemoryUse, PeakMemory, Race, warmed
 from perfci.device.source import inputs_digest
 from perfci.errors import DeviceError, RecordsLostError, UsageError
 from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
+from perfci.wording import as_fact
 
 VISIBLE = "FAKE_VISIBLE_DEVICES"
 """Variable that names the boards which a process may use."""
@@ -100,23 +101,24 @@ def _is_number(value: object, least: float = 0.0) -> bool:
 
 
 _KINDS: Mapping[type, tuple[str, Callable[[Any], bool]]] = {
-    bool: ("true or false", lambda value: isinstance(value, bool)),
-    int: ("a whole number, 0 or more", lambda value: _is_number(value) and isinstance(value, int)),
-    float: ("a number, 0 or more", _is_number),
-    str: ("a text in quotes", lambda value: isinstance(value, str)),
+    bool: (as_fact("true or false"), lambda value: isinstance(value, bool)),
+    int: (as_fact("a whole number, 0 or more"), lambda value: _is_number(value) and isinstance(value, int)),
+    float: (as_fact("a number, 0 or more"), _is_number),
+    str: (as_fact("a text in quotes"), lambda value: isinstance(value, str)),
     tuple: (
-        "a list of texts in quotes",
+        as_fact("a list of texts in quotes"),
         lambda value: isinstance(value, list | tuple) and all(isinstance(each, str) for each in value),
     ),
 }
 """What a key's value may be, by the type of its default."""
 
 _OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "drift_per_block": ("a number above -1", lambda value: _is_number(value, -0.999)),
+    "drift_per_block": (as_fact("a number above -1"), lambda value: _is_number(value, -0.999)),
     **dict.fromkeys(
-        ("speed", "kernel_speed", "reference_speed"), ("a number above 0", lambda value: _is_number(value, 1e-9))
+        ("speed", "kernel_speed", "reference_speed"),
+        (as_fact("a number above 0"), lambda value: _is_number(value, 1e-9)),
     ),
-    "devices": ("a whole number, 1 or more", lambda value: _is_number(value, 1) and isinstance(value, int)),
+    "devices": (as_fact("a whole number, 1 or more"), lambda value: _is_number(value, 1) and isinstance(value, int)),
 }
 
 

@@ -25,6 +25,7 @@ from perfci.model import (
     Verdict,
 )
 from perfci.thresholds import Thresholds
+from perfci.wording import say
 
 COMMON = 3
 """Fewest duels whose common shift says something."""
@@ -176,7 +177,7 @@ def _base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Reason:
     facts: dict[str, Fact] = {
         "name": base.name,
         "commit": base.commit[:10],
-        "how": base.how.replace("_", " "),
+        "how": _how(base),
         "duelled": duelled,
     }
     if plan.again:
@@ -205,6 +206,16 @@ def _tests(rows: Sequence[Judgement]) -> Iterator[Reason]:
         yield Reason("tested_by_screen")
     if duels:
         yield Reason("tested_by_duel")
+
+
+def _how(base: Base) -> str:
+    known = {
+        "asked": say("named by --against"),
+        "first_parent": say("first parent"),
+        "merge_base": say("merge base"),
+        "baseline": say("commit of the baselines"),
+    }
+    return known.get(base.how, base.how)
 
 
 def _surroundings(comparisons: Sequence[Comparison]) -> Iterator[Reason]:

@@ -19,7 +19,7 @@ from perfci.model import (
     Verdict,
 )
 from perfci.thresholds import CaseThresholds, Thresholds
-from perfci.wording import caused
+from perfci.wording import caused, say
 
 OFFLINE = "offline"
 """Device of a run that compiles and does nothing else."""
@@ -167,7 +167,8 @@ def _beyond(threshold: str, was: float, now: float, allowed: float) -> bool:
 
 
 def _words(threshold: str) -> str:
-    return threshold.replace("_", " ")
+    known = {SPILLS: say("spill bytes"), "shared_memory": say("shared memory"), "instructions": say("instructions")}
+    return known.get(threshold) or (say("occupancy") if threshold == OCCUPANCY else say("registers"))
 
 
 def _told(threshold: str, value: float) -> str:
@@ -176,8 +177,10 @@ def _told(threshold: str, value: float) -> str:
 
 def _allowed(threshold: str, allowed: float) -> str:
     if threshold == SPILLS:
-        return f"{allowed:.0f} B more"
-    return f"{units.percent(allowed)} {'less' if threshold == OCCUPANCY else 'more'}"
+        return say("{bytes} B more", bytes=f"{allowed:.0f}")
+    if threshold == OCCUPANCY:
+        return say("{share:%} less", share=allowed)
+    return say("{share:%} more", share=allowed)
 
 
 def _changed(case: StaticCase, base: StaticCase) -> Reason:

@@ -126,7 +126,7 @@ class _Page:
         fine = [row for row in shown if not row.aloud]
         parts = (
             self.marker,
-            say("## perfci: {gate}", gate=rows.GATE_WORDS[self.judgements.gate]),
+            say("## perfci: {gate}", gate=rows.gate_word(self.judgements.gate).upper()),
             *(f"> **{inline(note)}**" for note in notes.first),
             _headline(self.judgements),
             _bullets([*self.summary, *map(inline, notes.above)]),

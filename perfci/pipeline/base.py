@@ -28,7 +28,7 @@ from perfci.settings import FILE as SETTINGS_FILE
 from perfci.settings import Settings
 from perfci.settings import at as settings_at
 from perfci.thresholds import Thresholds
-from perfci.wording import caused
+from perfci.wording import caused, say
 
 FOLDER = "base"
 """Where the base's files lie in the run's folder."""
@@ -352,7 +352,7 @@ def _probed(bench: Bench, python: str, needed: Iterable[str]) -> _Probed:
     try:
         return decode(done.stdout.strip().splitlines()[-1], _Probed)
     except (IndexError, ValueError) as error:
-        raise UsageError("base_python_broken", python=python, why="it is no Python") from error
+        raise UsageError("base_python_broken", python=python, why=say("it is no Python")) from error
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from perfci.thresholds.earned import EarnedFile, EarnedFiles, earned_path, read_
 from perfci.thresholds.layers import ALPHA, stricter, strictest
 from perfci.thresholds.write import text_of, value_of
 from perfci.units import percent
+from perfci.wording import say
 
 if TYPE_CHECKING:
     from perfci.report.site.kept import Layered
@@ -179,7 +180,9 @@ def _value(key: str, text: str) -> float:
         return value_of(key, text, OPTION)
     except StoredFileError as error:
         facts = error.reason.facts
-        raise UsageError("threshold_option_value", key=key, found=text, want=facts.get("want") or "a value") from error
+        raise UsageError(
+            "threshold_option_value", key=key, found=text, want=facts.get("want") or say("a value")
+        ) from error
 
 
 def _asked(plan: Plan, found: InForce) -> Iterator[Reason]:

@@ -19,6 +19,7 @@ from perfci.thresholds.earned import read_earned
 from perfci.thresholds.expected import WHY_LENGTH, is_pattern
 from perfci.thresholds.layers import ALPHA, stricter, strictest
 from perfci.thresholds.write import value_of, with_relaxed
+from perfci.wording import say
 
 LONGEST = timedelta(days=366)
 """How far away the last day of an entry may be: what is to hold for longer is a value, not an exception."""
@@ -110,7 +111,7 @@ def _to(wishes: Wishes) -> float | None:
     try:
         return value_of(wishes.key, wishes.to, "--to")
     except StoredFileError as error:
-        want = error.reason.facts.get("want") or "a value"
+        want = error.reason.facts.get("want") or say("a value")
         raise UsageError("relax_value", key=wishes.key, found=wishes.to, want=want) from error
 
 

@@ -26,7 +26,7 @@ def report(material: Material) -> Report:
     fold = len(fine) > FOLD_ROWS
     notes = rows.notes(judgements, run)
     return Report(
-        gate=rows.GATE_WORDS[judgements.gate],
+        gate=rows.gate_word(judgements.gate).upper(),
         first=_inlined(notes.first),
         headline=_headline(judgements),
         summary=summary.summary(run, judgements, material.clocks),

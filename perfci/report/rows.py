@@ -15,8 +15,6 @@ from perfci.wording import say
 EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}
 """What a run ends with unless it is strict."""
 
-GATE_WORDS = {Gate.OK: "OK", Gate.WARNS: "WARNS", Gate.FAILS: "FAILS"}
-
 ACCURACY_ROWS = 3
 """Most rows of one op's accuracy shown one by one for each verdict; the others are gathered in one row."""
 
@@ -150,7 +148,13 @@ def summary(judgements: Judgements, exit_code: int | None = None) -> str:
     """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2)."""
     found = counts(judgements)
     ended = EXIT_CODES[found.gate] if exit_code is None else exit_code
-    return say("{counted} -> {gate} (exit {code})", counted=counted(found), gate=found.gate, code=ended)
+    return say("{counted} -> {gate} (exit {code})", counted=counted(found), gate=gate_word(found.gate), code=ended)
+
+
+def gate_word(gate: Gate) -> str:
+    """What a gate does, as people read it."""
+    known = {Gate.OK: say("ok"), Gate.WARNS: say("warns"), Gate.FAILS: say("fails")}
+    return known[gate]
 
 
 def counted(found: Counts) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perfci.model import Base, Reason
 from perfci.revision.command import commit_id, git, is_name, object_id, run
+from perfci.wording import say
 
 MERGED = frozenset({"merged_result", "merge_train"})
 """GitLab pipelines that run on a merge commit made for them, whose first parent is the target branch."""
@@ -123,7 +124,7 @@ def _first_parent(clone: _Clone, head: str, variables: Mapping[str, str]) -> Bas
     target = variables.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
     found = commit_id(clone.folder, parents[0])
     name = f"origin/{target}" if target else "HEAD^1"
-    return Base(found, How.FIRST_PARENT, name) if found else clone.lacks("HEAD's first parent", _EVERYTHING)
+    return Base(found, How.FIRST_PARENT, name) if found else clone.lacks(say("HEAD's first parent"), _EVERYTHING)
 
 
 def _target(clone: _Clone, head: str, variables: Mapping[str, str]) -> Base | Reason | None:
@@ -157,7 +158,7 @@ def _baseline(clone: _Clone, recorded: str | None) -> Base | Reason:
     if found := _recorded(clone, recorded):
         return Base(found, How.BASELINE, found[:10])
     if recorded and clone.shallow and _DIGITS.fullmatch(recorded):
-        return clone.lacks(f"commit {recorded[:10]}, which the baselines record", _EVERYTHING)
+        return clone.lacks(say("commit {commit}, which the baselines record", commit=recorded[:10]), _EVERYTHING)
     return Reason("no_base")
 
 
@@ -179,7 +180,9 @@ def _merge_base(clone: _Clone, head: str, name: str) -> str | Reason:
     if not isinstance(found, Reason):
         return found.strip()
     if clone.shallow:
-        return clone.lacks(f"the commit where HEAD and {name} part", _tracked(name.removeprefix("origin/")))
+        return clone.lacks(
+            say("the commit where HEAD and {name} part", name=name), _tracked(name.removeprefix("origin/"))
+        )
     return Reason("nothing_in_common", {"branch": name})
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from perfci.model import Reason
 from perfci.revision.base import commit as commit_of
 from perfci.revision.command import git, run
+from perfci.wording import say
 
 MOST_PATHS = 500
 """Longest list of paths that git is given; a longer one would not fit a command line everywhere."""
@@ -65,7 +66,7 @@ def is_ancestor(folder: Path, first: str, last: str) -> bool | Reason:
         return done
     if done.returncode in {0, 1}:
         return done.returncode == 0
-    why = done.stderr.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
+    why = done.stderr.decode(errors="replace").strip().splitlines() or [say("it gave no reason")]
     return Reason("git_failed", {"folder": str(folder), "why": why[0].removeprefix("fatal: ").rstrip(".")})
 
 
@@ -76,7 +77,7 @@ def _apart(folder: Path, first: str, last: str, good: str, bad: str) -> Reason:
         return Reason("bisect_swapped", facts)
     shallow = git(folder, "rev-parse", "--is-shallow-repository")
     if isinstance(shallow, str) and shallow.strip() == "true":
-        missing = f"the history between {good} and {bad}"
+        missing = say("the history between {good} and {bad}", good=good, bad=bad)
         return Reason("history_cut", {"missing": missing, "command": "git fetch --unshallow origin"})
     common = git(folder, "merge-base", first, last)
     if isinstance(common, Reason):

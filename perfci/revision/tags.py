@@ -10,6 +10,7 @@ from perfci.model import Reason
 from perfci.revision.base import commit
 from perfci.revision.command import git
 from perfci.revision.history import is_ancestor
+from perfci.wording import say
 
 NEWEST = 5
 """Tags that are looked at: further back no history of accepted runs reaches."""
@@ -71,7 +72,7 @@ def _tags(folder: Path, pattern: str, which: str) -> list[tuple[int, str]] | Rea
 
 def _none(folder: Path, pattern: str, others: list[tuple[int, str]]) -> Reason:
     if git(folder, "rev-parse", "--is-shallow-repository") == "true\n":
-        facts = {"missing": "the last release", "command": "git fetch --unshallow --tags origin"}
+        facts = {"missing": say("the last release"), "command": "git fetch --unshallow --tags origin"}
         return Reason("history_cut", facts)
     if others:
         return Reason("release_all_aside", {"pattern": pattern, "tag": others[0][1], "count": len(others)})

@@ -25,6 +25,7 @@ from perfci.errors import StoredFileError
 from perfci.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
 from perfci.store import layout
 from perfci.store.files import uncollected, write_atomically
+from perfci.wording import say
 
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
 
@@ -348,7 +349,7 @@ def _line(file: _File, number: int, text: bytes) -> HistoryRun | None:
     elif found.format > FORMAT:
         problem = Reason("history_too_new", {**place, "found": found.format, "supported": FORMAT})
     elif isinstance(found, _Head):
-        problem = Reason("history_damaged", {**place, "why": "no format number"})
+        problem = Reason("history_damaged", {**place, "why": say("no format number")})
     elif found.environment.device.key != file.path.parent.name:
         problem = Reason("history_other_device", {**place, "device": found.environment.device.key, "run": found.run})
     else:

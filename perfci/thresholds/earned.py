@@ -28,6 +28,7 @@ from perfci.thresholds import expected
 from perfci.thresholds.layers import ALPHA, Earned
 from perfci.thresholds.place import Place, read, unknown
 from perfci.thresholds.read import NUMBERS
+from perfci.wording import say
 
 MOST_BYTES = 16 << 20
 """Largest file that is read: 10 keys of 5,000 cases."""
@@ -91,7 +92,7 @@ def read_earned(folder: Path, device: str, root: Path | None = None) -> EarnedFi
     if not device or Path(device).name != device or not place.exists():
         return EarnedFiles(device)
     if not place.is_dir():
-        raise StoredFileError("file_unreadable", path=str(place), why="it is no folder")
+        raise StoredFileError("file_unreadable", path=str(place), why=say("it is no folder"))
     found: dict[str, EarnedFile] = {}
     for path in sorted(place.iterdir()):
         if path.suffix.lower() in {".yaml", ".yml"} and path.suffix != ".yaml":
@@ -173,11 +174,11 @@ def _number(place: Place, key: str) -> float:
 
 
 def _number_or_none(place: Place, key: str) -> float | None:
-    return None if place.text("a value, or none") == NONE else _number(place, key)
+    return None if place.text(say("a value, or none")) == NONE else _number(place, key)
 
 
 def _chance(place: Place, _: str) -> float:
-    want = "a percentage, such as 0.05 %"
+    want = say("a percentage, such as 0.05 %")
     found = _PERCENT.fullmatch(place.text(want))
     if not found or not float(found[1]) <= 100:
         raise place.unlike(want)
@@ -189,7 +190,7 @@ def _date(place: Place, _: str) -> str:
 
 
 def _count(place: Place, _: str) -> int:
-    want = "a number of runs, such as 20"
+    want = say("a number of runs, such as 20")
     text = place.text(want)
     if not _COUNT.fullmatch(text):
         raise place.unlike(want)
@@ -197,7 +198,7 @@ def _count(place: Place, _: str) -> int:
 
 
 def _text(place: Place, _: str) -> str:
-    want = f"text of up to {LONGEST_WHY} characters"
+    want = say("text of up to {most} characters", most=LONGEST_WHY)
     text = " ".join(place.text(want).split())
     if len(text) > LONGEST_WHY:
         raise place.unlike(want)
@@ -262,9 +263,9 @@ def _numeric(place: Place, text: str, kind: Callable[[str], float]) -> float:
     try:
         value = kind(text)
     except ValueError as error:
-        raise place.unlike("numbers of the device as perfci wrote them") from error
+        raise place.unlike(say("numbers of the device as perfci wrote them")) from error
     if not math.isfinite(value):
-        raise place.unlike("numbers of the device as perfci wrote them")
+        raise place.unlike(say("numbers of the device as perfci wrote them"))
     return value
 
 

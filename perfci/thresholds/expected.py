@@ -13,6 +13,7 @@ import yaml
 from perfci.model import Expected, Suggestion
 from perfci.thresholds.limits import Listed, OpThresholds, Thresholds
 from perfci.thresholds.place import Place, shortened, unknown
+from perfci.wording import say
 
 MOST = 10.0
 """Largest slow-down that an entry can allow, ratio: what takes eleven times as long is a fault, or another op."""
@@ -20,10 +21,7 @@ MOST = 10.0
 WHY_LENGTH = 300
 """Characters of a reason."""
 
-FILL_IN = "say why, and where it was agreed on"
-"""The reason in an entry that perfci suggests."""
-
-WANTED = "a list with an entry a line, such as - {case: ..., up_to: 6 %, why: ..., until: 2027-01-31}"
+_EXAMPLE = "- {case: ..., up_to: 6 %, why: ..., until: 2027-01-31}"
 
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -32,7 +30,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 def entries(place: Place) -> tuple[Listed, tuple[Expected, ...]]:
     """What stands under the key `expected`, still without op and file. Raises StoredFileError."""
-    members = place.members(WANTED)
+    members = place.members(say("a list with an entry a line, such as {example}", example=_EXAMPLE))
     found = tuple(_entry(member) for member in members)
     lines: dict[str, int] = {}
     for entry, member in zip(found, members, strict=True):
@@ -54,7 +52,7 @@ def is_pattern(text: str) -> bool:
 def pattern(text: str, place: Place) -> str:
     """A --case pattern; raises the error of a text that no case can ever fit."""
     if not is_pattern(text):
-        raise place.unlike("a pattern for case ids, without blanks, such as rows=4096,dtype=*")
+        raise place.unlike(say("a pattern for case ids, without blanks, such as rows=4096,dtype=*"))
     return text
 
 
@@ -63,7 +61,7 @@ def pattern(text: str, place: Place) -> str:
 
 def _entry(place: Place) -> Expected:
     if not isinstance(place.node, yaml.MappingNode):
-        raise place.unlike("an entry with case, up_to, why and until in braces")
+        raise place.unlike(say("an entry with case, up_to, why and until in braces"))
     fields = {entry.key: _value(entry) for entry in place.items()}
     missing = [key for key in _KEYS if key not in fields]
     if missing:
@@ -80,12 +78,12 @@ def _value(entry: Place) -> Any:
 def read_case(place: Place) -> str:
     """A --case pattern in quotes. Raises StoredFileError, as the others do."""
     if not place.is_a("str"):
-        raise place.unlike("a pattern for case ids in quotes, such as rows=4096,dtype=*")
+        raise place.unlike(say("a pattern for case ids in quotes, such as rows=4096,dtype=*"))
     return pattern(place.text(""), place)
 
 
 def _up_to(place: Place) -> float:
-    want = f"a percentage above 0 % and up to {100 * MOST:.0f} %, such as 6 %"
+    want = say("a percentage above 0 % and up to {most} %, such as 6 %", most=f"{100 * MOST:.0f}")
     found = _PERCENT.fullmatch(place.text(want))
     if not found or not 0 < float(found[1]) <= 100 * MOST:
         raise place.unlike(want)
@@ -94,7 +92,7 @@ def _up_to(place: Place) -> float:
 
 def read_why(place: Place) -> str:
     """A reason in quotes, on one line."""
-    want = f"a reason in quotes, of up to {WHY_LENGTH} characters"
+    want = say("a reason in quotes, of up to {most} characters", most=WHY_LENGTH)
     text = " ".join(place.text(want).split())
     if not place.is_a("str") or not text or len(text) > WHY_LENGTH:
         raise place.unlike(want)
@@ -103,14 +101,14 @@ def read_why(place: Place) -> str:
 
 def read_until(place: Place) -> str:
     """A day that there is, ISO 8601."""
-    want = "a date such as 2027-01-31"
+    want = say("a date such as 2027-01-31")
     text = place.text(want)
     if not _DATE.fullmatch(text):
         raise place.unlike(want)
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError as error:
-        raise place.unlike(f"{want}, of a day that there is") from error
+        raise place.unlike(say("{want}, of a day that there is", want=want)) from error
 
 
 _KEYS: Mapping[str, Callable[[Place], Any]] = {
@@ -135,7 +133,8 @@ def suggestion(thresholds: Thresholds, op: str, case: str, up_to: float, until: 
         return None
     own = thresholds.ops.get(op, OpThresholds(thresholds.default))
     taken = next((entry.line for entry in own.expected if entry.case == case), None)
-    fields = f"case: {_quoted(case)}, up_to: {percent:g} %, why: {_quoted(FILL_IN)}, until: {until.isoformat()}"
+    why = f'"{say("say why, and where it was agreed on")}"'
+    fields = f"case: {_quoted(case)}, up_to: {percent:g} %, why: {why}, until: {until.isoformat()}"
     return Suggestion(
         file=f"{thresholds.folder}/{op}.yaml",
         line=f"{' ' * (own.listed.indent if own.listed else 2)}- {{{fields}}}",

@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from perfci.errors import StoredFileError
+from perfci.wording import say
 
 MOST_BYTES = 1 << 20
 """Largest file that is read; an entry of a list takes some 100 bytes."""
@@ -46,8 +47,8 @@ class Place:
 
     def unlike(self, want: str) -> StoredFileError:
         """The error of a value that is not what is wanted."""
-        found = self.node.value if isinstance(self.node, yaml.ScalarNode) else "a list or a mapping"
-        return self.error("threshold_value", found=shortened(str(found)) or "nothing", want=want)
+        found = self.node.value if isinstance(self.node, yaml.ScalarNode) else say("a list or a mapping")
+        return self.error("threshold_value", found=shortened(str(found)) or say("nothing"), want=want)
 
     def text(self, want: str) -> str:
         """A single value as it is written, without its quotes; raises the error that asks for what is wanted."""
@@ -62,12 +63,12 @@ class Place:
     def items(self) -> Iterator[Place]:
         """The entries of a mapping, each once."""
         if not isinstance(self.node, yaml.MappingNode):
-            raise self.unlike("a mapping of names to values")
+            raise self.unlike(say("a mapping of names to values"))
         seen: set[str] = set()
         for key, value in self.node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise Place(self.file, line, self.key, key).unlike("a mapping of names to values")
+                raise Place(self.file, line, self.key, key).unlike(say("a mapping of names to values"))
             entry = Place(self.file, line, str(key.value), value)
             if entry.key in seen:
                 raise entry.error("threshold_twice")
@@ -156,7 +157,7 @@ def _composed_fast(text: str) -> yaml.Node | None:
 def _text(path: Path, most: int) -> str:
     # A pipe would be waited for without end.
     if not path.is_file():
-        raise StoredFileError("file_unreadable", path=str(path), why="it is no plain file")
+        raise StoredFileError("file_unreadable", path=str(path), why=say("it is no plain file"))
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)

@@ -16,6 +16,7 @@ from perfci.thresholds import expected, relaxed
 from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Steps, Thresholds, overridden
 from perfci.thresholds.place import Place, meant, read, unknown
+from perfci.wording import say
 
 DEFAULT = "default"
 TIMERS = ("activity", "event", "virtual")
@@ -46,7 +47,7 @@ def _files(folder: Path) -> dict[str, Path]:
     if not folder.exists():
         return {}
     if not folder.is_dir():
-        raise StoredFileError("file_unreadable", path=str(folder), why="it is no folder")
+        raise StoredFileError("file_unreadable", path=str(folder), why=say("it is no folder"))
     found = {}
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() in {".yaml", ".yml"} and path.suffix != ".yaml":
@@ -96,7 +97,7 @@ _LENGTH = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
 def _ratio(place: Place) -> float:
-    want = "a percentage from 0 % to below 100 %, such as 2 %"
+    want = say("a percentage from 0 % to below 100 %, such as 2 %")
     found = _PERCENT.fullmatch(place.text(want))
     if not found or not float(found[1]) < 100:
         raise place.unlike(want)
@@ -107,19 +108,19 @@ def _slowdown(place: Place) -> float:
     """An allowance of 0 % could never be met: no two times are ever equal."""
     found = _ratio(place)
     if found == 0:
-        raise place.unlike("a percentage above 0 %, since no two times are ever equal, such as 1 %")
+        raise place.unlike(say("a percentage above 0 %, since no two times are ever equal, such as 1 %"))
     return found
 
 
 def _chance(place: Place) -> float:
     found = _ratio(place)
     if not 0 < found <= 0.5:
-        raise place.unlike("a percentage above 0 % and up to 50 %, such as 1 %")
+        raise place.unlike(say("a percentage above 0 % and up to 50 %, such as 1 %"))
     return found
 
 
 def _number(place: Place) -> float:
-    want = f"a number, zero or more, up to {LARGEST:.0f}, such as 0.5"
+    want = say("a number, zero or more, up to {most}, such as 0.5", most=f"{LARGEST:.0f}")
     text = place.text(want)
     value = float(text) if place.is_a("int", "float") and _NUMBER.fullmatch(text) else math.nan
     if not value <= LARGEST:
@@ -130,20 +131,20 @@ def _number(place: Place) -> float:
 def _target(place: Place) -> float:
     value = _number(place)
     if value == 0:
-        raise place.unlike("a number above 0, such as 1.2")
+        raise place.unlike(say("a number above 0, such as 1.2"))
     return value
 
 
 def _seconds(place: Place) -> float:
     value = _number(place)
     if value == 0:
-        raise place.unlike("seconds above 0, since every call takes time, such as 20")
+        raise place.unlike(say("seconds above 0, since every call takes time, such as 20"))
     return value
 
 
 def _share(place: Place) -> float:
     """What the cache keeps lets a kernel pass the copy; beyond 140 % no measurement is believed."""
-    want = "a percentage above 0 % and up to 140 %, such as 80 %"
+    want = say("a percentage above 0 % and up to 140 %, such as 80 %")
     found = _PERCENT.fullmatch(place.text(want))
     if not found or not 0 < float(found[1]) <= 140:
         raise place.unlike(want)
@@ -152,7 +153,7 @@ def _share(place: Place) -> float:
 
 def _error(place: Place) -> float:
     """YAML takes 1e-3 for text, and people write errors so."""
-    want = f"a number, zero or more, up to {LARGEST:.0f}, such as 1e-3"
+    want = say("a number, zero or more, up to {most}, such as 1e-3", most=f"{LARGEST:.0f}")
     text = place.text(want)
     plain = isinstance(place.node, yaml.ScalarNode) and not place.node.style
     value = float(text) if plain and _NUMBER.fullmatch(text) else math.nan
@@ -169,12 +170,12 @@ def _steps(place: Place) -> Steps:
     steps: dict[float, float] = {}
     for entry in place.items():
         if not _LENGTH.fullmatch(entry.key) or not float(entry.key) <= LARGEST:
-            raise place.unlike("kernel lengths in microseconds as keys, such as 40: 1 %")
+            raise place.unlike(say("kernel lengths in microseconds as keys, such as 40: 1 %"))
         if float(entry.key) in steps:
             raise entry.error("threshold_twice")
         steps[float(entry.key)] = _slowdown(entry)
     if 0.0 not in steps:
-        raise place.unlike("steps that begin at length 0, such as 0: 5 %")
+        raise place.unlike(say("steps that begin at length 0, such as 0: 5 %"))
     return tuple(sorted(steps.items()))
 
 

@@ -10,8 +10,9 @@ import yaml
 from perfci.thresholds import expected
 from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.place import Place, shortened, unknown
+from perfci.wording import say
 
-WANTED = "a list with an entry a line, such as - {key: tau, to: 2 %, why: ..., until: 2027-01-31}"
+_EXAMPLE = "- {key: tau, to: 2 %, why: ..., until: 2027-01-31}"
 
 NEEDED = ("key", "why", "until")
 
@@ -23,7 +24,7 @@ def entries(place: Place, numbers: Mapping[str, Callable[[Place], float]]) -> tu
 
     numbers: how the value of each key that may be relaxed is read.
     """
-    members = place.members(WANTED)
+    members = place.members(say("a list with an entry a line, such as {example}", example=_EXAMPLE))
     found = tuple(_entry(member, numbers) for member in members)
     lines: dict[tuple[str, str | None, str | None], int] = {}
     for entry, member in zip(found, members, strict=True):
@@ -37,7 +38,7 @@ def entries(place: Place, numbers: Mapping[str, Callable[[Place], float]]) -> tu
 
 def _entry(place: Place, numbers: Mapping[str, Callable[[Place], float]]) -> Relaxed:
     if not isinstance(place.node, yaml.MappingNode):
-        raise place.unlike("an entry with key, to, why and until in braces")
+        raise place.unlike(say("an entry with key, to, why and until in braces"))
     places = {entry.key: entry for entry in place.items()}
     for each in places.values():
         if each.key not in KEYS:
@@ -59,7 +60,7 @@ def _entry(place: Place, numbers: Mapping[str, Callable[[Place], float]]) -> Rel
 
 
 def _key(place: Place, numbers: Mapping[str, Any]) -> str:
-    want = "the name of a threshold, such as tau"
+    want = say("the name of a threshold, such as tau")
     text = place.text(want)
     if text not in numbers:
         raise unknown(Place(place.file, place.line, text, place.node), numbers)
@@ -67,7 +68,7 @@ def _key(place: Place, numbers: Mapping[str, Any]) -> str:
 
 
 def _device(place: Place) -> str:
-    want = "the key of a device, as its folder of baselines has it, such as nvidia-h200"
+    want = say("the key of a device, as its folder of baselines has it, such as nvidia-h200")
     text = place.text(want)
     if not text.strip() or "/" in text:
         raise place.unlike(want)

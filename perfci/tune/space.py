@@ -13,6 +13,7 @@ from typing import Any
 
 from perfci.errors import StoredFileError, UsageError
 from perfci.tune.records import Config, Regime, Value, flat
+from perfci.wording import say
 
 FILE = "space.json"
 KEYS = ("about", "config", "entries", "valid", "loads")
@@ -70,20 +71,20 @@ def read_space(op: str, folder: Path) -> Space:
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
     if not isinstance(tree, dict):
-        raise _damaged(path, "it is no table")
+        raise _damaged(path, say("it is no table"))
     if unknown := next((name for name in tree if name not in KEYS), None):
-        raise _damaged(path, f"{unknown} is none of {', '.join(KEYS)}")
+        raise _damaged(path, say("{key} is none of {known}", key=unknown, known=", ".join(KEYS)))
     lists = _lists(path, tree.get("config"))
     if not lists:
-        raise _damaged(path, "config names no value")
+        raise _damaged(path, say("config names no value"))
     entries = tree.get("entries", [{}])
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-        raise _damaged(path, "entries has to be a list of tables")
+        raise _damaged(path, say("entries has to be a list of tables"))
     for entry in entries:
         _lists(path, entry.get("config", {}))
     rules, loads = tree.get("valid", []), tree.get("loads")
     if not isinstance(rules, list):
-        raise _damaged(path, "valid has to be a list of expressions")
+        raise _damaged(path, say("valid has to be a list of expressions"))
     return Space(
         path,
         lists,
@@ -144,13 +145,15 @@ def _told(value: Any) -> str:
 
 def _lists(path: Path, table: Any) -> dict[str, tuple[Value, ...]]:
     if not isinstance(table, dict):
-        raise _damaged(path, "config has to be a table of lists")
+        raise _damaged(path, say("config has to be a table of lists"))
     found: dict[str, tuple[Value, ...]] = {}
     for name, values in flat(table).items():
         several = tuple(values) if isinstance(values, list) else (values,)
         plain = all(isinstance(value, int | float | str | bool) or value is None for value in several)
         if not several or not plain:
-            raise _damaged(path, f"{name} has to be a list of numbers, texts, true and false, with one at least")
+            raise _damaged(
+                path, say("{name} has to be a list of numbers, texts, true and false, with one at least", name=name)
+            )
         found[name] = several
     return found
 
@@ -184,12 +187,12 @@ _CALLS: Mapping[str, Callable[..., Any]] = {"min": min, "max": max}
 
 def _rule(path: Path, text: Any) -> Rule:
     if not isinstance(text, str) or len(text) > LONGEST_RULE:
-        raise _damaged(path, f"{text!r} is no text of up to {LONGEST_RULE} characters")
+        raise _damaged(path, say("{text} is no text of up to {most} characters", text=repr(text), most=LONGEST_RULE))
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         _check(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise _damaged(path, f"{text!r} is no expression ({error})") from error
+        raise _damaged(path, say("{text} is no expression ({error})", text=repr(text), error=str(error))) from error
     return Rule(text, tree, path)
 
 

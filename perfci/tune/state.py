@@ -12,6 +12,7 @@ from perfci.codec import decode, encode
 from perfci.errors import StoredFileError
 from perfci.model import Fact
 from perfci.tune.records import Tried
+from perfci.wording import say
 
 T = TypeVar("T")
 
@@ -75,14 +76,19 @@ def _write(state: State) -> None:
 def _read(path: Path) -> State:
     data = path.read_bytes()
     if len(data) > LONGEST:
-        raise StoredFileError("tune_state_damaged", path=str(path), line=1, why="it is too large")
+        raise StoredFileError("tune_state_damaged", path=str(path), line=1, why=say("it is too large"))
     lines = list(_lines(data))
     if not lines:
-        raise StoredFileError("tune_state_damaged", path=str(path), line=1, why="it is empty")
+        raise StoredFileError("tune_state_damaged", path=str(path), line=1, why=say("it is empty"))
     records: list[Tried] = []
     head = _decoded(path, 1, lines[0], Head)
     if head.format != FORMAT:
-        raise StoredFileError("tune_state_damaged", path=str(path), line=1, why=f"format {head.format} is not {FORMAT}")
+        raise StoredFileError(
+            "tune_state_damaged",
+            path=str(path),
+            line=1,
+            why=say("format {found} is not {format}", found=head.format, format=FORMAT),
+        )
     for number, line in enumerate(lines[1:], start=2):
         records.append(_decoded(path, number, line, Tried))
     return State(path, head, records)

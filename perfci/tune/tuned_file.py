@@ -13,6 +13,7 @@ from typing import Any
 from perfci.errors import StoredFileError
 from perfci.tune.records import Regime, nested
 from perfci.tune.search import Choice
+from perfci.wording import say
 
 ABOUT = "First entry that fits a call: NAME_max holds up to a number, a list any of its values, else equal."
 
@@ -46,7 +47,7 @@ def read_tuned(path: Path) -> TunedFile:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoredFileError("tune_file_damaged", path=str(path), why=str(error)) from error
     if not sound:
-        raise StoredFileError("tune_file_damaged", path=str(path), why="configs has to be a list of entries")
+        raise StoredFileError("tune_file_damaged", path=str(path), why=say("configs has to be a list of entries"))
     return TunedFile(path, text, str(tree.get("about", ABOUT)), tuple(entries))
 
 

@@ -6,8 +6,9 @@ that English text in `<language>.phrases.yaml`; a text that has none is said in 
 
 A template names its facts: "{case} is {change:+%} slower". After the colon stands how a fact is written: `us` a time in
 microseconds, `+%` a signed and `%` a plain percentage of a ratio, `size` bytes, `n` three significant digits, `sh` a
-word in a command that people copy into a shell; without one the fact stands as it is, and a missing fact as "-". The
-fact `cause` is the kind of another reason, whose sentence, worded with the same facts, takes its place.
+word in a command that people copy into a shell, `say` a text that was given as one by `as_fact`; without one the fact
+stands as it is, and a missing fact as "-". The fact `cause` is the kind of another reason, whose sentence, worded with
+the same facts, takes its place.
 
 Which language is spoken is the program's choice, made once where it starts: `speak("zh")`.
 """
@@ -15,6 +16,7 @@ Which language is spoken is the program's choice, made once where it starts: `sp
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 import string
 from collections.abc import Callable, Iterator
@@ -29,6 +31,11 @@ LANGUAGES = ("en", "zh")
 ENGLISH = "en"
 CAUSE = "cause"
 
+
+def _worded(english: str) -> str:
+    return phrases(spoken()).get(english, english)
+
+
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "us": units.time,
     "%": units.percent,
@@ -36,6 +43,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "size": units.size,
     "n": lambda value: "-" if value is None else units.significant(value),
     "sh": lambda value: shlex.quote(str(value)),
+    "say": _worded,
 }
 
 _SPOKEN: ContextVar[str] = ContextVar("language", default=ENGLISH)
@@ -69,7 +77,7 @@ def sentence(reason: Reason) -> str:
     facts = _Facts(reason.facts)
     if kind := facts.pop(CAUSE, None):
         facts[CAUSE] = sentence(Reason(str(kind), dict(facts))).rstrip(".。")
-    return _FORMATTER.vformat(template, (), facts)
+    return _filled(template, facts)
 
 
 def caused(kind: str, why: Reason, **facts: Fact) -> Reason:
@@ -83,7 +91,12 @@ def say(english: str, **facts: Fact) -> str:
     >>> say("{count} blocks of {time:us}", count=4, time=12.34)
     '4 blocks of 12.3 us'
     """
-    return _FORMATTER.vformat(phrases(spoken()).get(english, english), (), _Facts(facts))
+    return _filled(_worded(english), _Facts(facts))
+
+
+def as_fact(english: str) -> str:
+    """A text that a reason carries as a fact `{name:say}`: it is stored in English, and worded with the reason."""
+    return english
 
 
 @functools.cache
@@ -111,6 +124,15 @@ def _read(name: str) -> dict[str, str]:
     return {key: " ".join(str(template).split()) for key, template in found.items()}
 
 
+_EDGE, _CHINESE = "\0", "[\u2e80-\u9fff\uff00-\uffef]"
+_BETWEEN = re.compile(f"(?<={_CHINESE}) {_EDGE}|{_EDGE} (?={_CHINESE})|{_EDGE}")
+
+
+def _filled(template: str, facts: _Facts) -> str:
+    """A template's blanks part Chinese from Latin: beside a fact that is worded in Chinese they are left out."""
+    return _BETWEEN.sub("", _FORMATTER.vformat(template, (), facts))
+
+
 class _Facts(dict[str, Any]):
     def __missing__(self, name: str) -> None:
         return None
@@ -121,7 +143,8 @@ class _Formatter(string.Formatter):
         if value is None:
             return "-"
         writer = _WRITERS.get(format_spec)
-        return writer(value) if writer else str(format(value, format_spec))
+        text = writer(value) if writer else str(format(value, format_spec))
+        return re.sub(f"^(?={_CHINESE})|(?<={_CHINESE})$", _EDGE, text)
 
 
 _FORMATTER = _Formatter()

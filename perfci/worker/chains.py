@@ -14,6 +14,7 @@ from perfci.chains.state import names
 from perfci.device import Accelerator
 from perfci.errors import ContractError
 from perfci.spec import Chain, Params, Stage, case_id, matches
+from perfci.wording import as_fact
 from perfci.worker.load import describe_exception, imported, parameters
 from perfci.worker.protocol import ChainChecked, ChainListed, ChainPlanned, Job, Message, OpDone, OpFiles, Step
 
@@ -68,10 +69,10 @@ def _chosen(job: Job, chain: Chain) -> list[Params]:
 
 def _check_fields(chain: Chain, file: str) -> None:
     if not callable(chain.make_inputs):
-        raise _misfit(file, "make_inputs", "a Python function", chain.make_inputs)
+        raise _misfit(file, "make_inputs", as_fact("a Python function"), chain.make_inputs)
     for field in ("stages", "cases", "accelerator_cases"):
         if not isinstance(getattr(chain, field), Sequence):
-            raise _misfit(file, field, "a list or tuple", getattr(chain, field))
+            raise _misfit(file, field, as_fact("a list or tuple"), getattr(chain, field))
     tolerance = chain.tolerance
     if tolerance is not None and not (isinstance(tolerance, Mapping) and all(map(_is_share, tolerance.values()))):
         raise ContractError("chain_tolerance", file=file, found=repr(tolerance))
@@ -86,14 +87,14 @@ def _check_stages(stages: Sequence[Stage], file: str) -> None:
         raise ContractError("chain_no_stages", file=file)
     for stage in stages:
         if not isinstance(stage, Stage):
-            raise _misfit(file, "every stage", "a perfci.Stage", stage)
+            raise _misfit(file, as_fact("every stage"), as_fact("a perfci.Stage"), stage)
         if not isinstance(stage.name, str) or not stage.name.isidentifier():
             raise ContractError("chain_stage_name", file=file, stage=repr(stage.name))
         if [each.name for each in stages].count(stage.name) > 1:
             raise ContractError("chain_stage_twice", file=file, stage=stage.name)
         for field in ("kernel", "reference"):
             if not _has_names(found := getattr(stage, field)):
-                raise _misfit(file, f"{field} of {stage.name}", "a Python function", found)
+                raise _misfit(file, f"{field} of {stage.name}", as_fact("a Python function"), found)
         _check_wiring(stage, file)
 
 
@@ -101,7 +102,7 @@ def _check_wiring(stage: Stage, file: str) -> None:
     """Both functions can be called with what the stage takes."""
     takes = stage.takes
     if not isinstance(takes, Mapping) or not all(isinstance(name, str) for pair in takes.items() for name in pair):
-        raise _misfit(file, f"takes of {stage.name}", "a mapping of parameters to names", takes)
+        raise _misfit(file, f"takes of {stage.name}", as_fact("a mapping of parameters to names"), takes)
     ours, theirs = names(stage.kernel), names(stage.reference)
     if not takes and sorted(ours) != sorted(theirs):
         facts = {"kernel": ", ".join(ours), "reference": ", ".join(theirs)}
@@ -129,7 +130,7 @@ def _check_cases(chain: Chain, file: str) -> None:
         raise ContractError("no_cases", file=file)
     for params in every:
         if not isinstance(params, Mapping):
-            raise _misfit(file, "every case", "a mapping of names to values", params)
+            raise _misfit(file, as_fact("every case"), as_fact("a mapping of names to values"), params)
     ids = [case_id(params) for params in every]
     if twice := next((case for case in ids if ids.count(case) > 1), None):
         raise ContractError("case_twice", file=file, case=twice)

@@ -17,6 +17,7 @@ from typing import Any
 from perfci.errors import ContractError
 from perfci.model import Fact, Reason
 from perfci.spec import Accuracy, Performance, Quantised, case_id, is_maker
+from perfci.wording import as_fact
 
 _MESSAGE_LIMIT = 600
 
@@ -117,14 +118,14 @@ def _suite(path: Path, name: str, kind: type[Any]) -> Any:
 def _check_fields(suite: Accuracy | Performance, path: Path) -> None:
     for field in ("kernel", "reference", "make_inputs"):
         if not _has_signature(found := getattr(suite, field)):
-            raise _misfit(path, field, "a Python function", found)
+            raise _misfit(path, field, as_fact("a Python function"), found)
     if not isinstance(suite.cases, Sequence):
-        raise _misfit(path, "cases", "a list or tuple", suite.cases)
+        raise _misfit(path, "cases", as_fact("a list or tuple"), suite.cases)
     if not suite.cases:
         raise ContractError("no_cases", file=path.name)
     for params in suite.cases:
         if not isinstance(params, Mapping):
-            raise _misfit(path, "every case", "a mapping of names to values", params)
+            raise _misfit(path, as_fact("every case"), as_fact("a mapping of names to values"), params)
 
 
 def _misfit(path: Path, field: str, wanted: str, found: Any) -> ContractError:
@@ -158,14 +159,14 @@ def _check_signatures(suite: Accuracy | Performance, path: Path) -> None:
 def _check_large(suite: Accuracy, path: Path) -> None:
     """What only a soak runs: cases that make_inputs takes, and a function that cuts inputs."""
     if not isinstance(suite.large_cases, Sequence):
-        raise _misfit(path, "large_cases", "a list or tuple", suite.large_cases)
+        raise _misfit(path, "large_cases", as_fact("a list or tuple"), suite.large_cases)
     if suite.large_part is not None and not _has_signature(suite.large_part):
-        raise _misfit(path, "large_part", "a Python function", suite.large_part)
+        raise _misfit(path, "large_part", as_fact("a Python function"), suite.large_part)
     if not suite.large_cases:
         return
     for params in suite.large_cases:
         if not isinstance(params, Mapping):
-            raise _misfit(path, "every case of large_cases", "a mapping of names to values", params)
+            raise _misfit(path, as_fact("every case of large_cases"), as_fact("a mapping of names to values"), params)
     _check_signatures(dataclasses.replace(suite, cases=suite.large_cases), path)
 
 
@@ -174,11 +175,13 @@ def _check_quantised(quantised: Any, path: Path) -> None:
     if quantised is None:
         return
     if not isinstance(quantised, Quantised):
-        raise _misfit(path, "quantised", "a perfci.Quantised", quantised)
+        raise _misfit(path, "quantised", as_fact("a perfci.Quantised"), quantised)
     if not _has_signature(quantised.store):
-        raise _misfit(path, "quantised.store", "a Python function", quantised.store)
+        raise _misfit(path, "quantised.store", as_fact("a Python function"), quantised.store)
     if not isinstance(quantised.cases, Sequence) or not all(isinstance(params, Mapping) for params in quantised.cases):
-        raise _misfit(path, "quantised.cases", "a list or tuple of mappings of names to values", quantised.cases)
+        raise _misfit(
+            path, "quantised.cases", as_fact("a list or tuple of mappings of names to values"), quantised.cases
+        )
     if not quantised.cases:
         raise ContractError("quantised_no_cases", file=path.name)
     ids = [case_id(params) for params in quantised.cases]
@@ -208,7 +211,7 @@ def _check_names(op: str, accuracy: Accuracy, performance: Performance, path: Pa
     renamed, before = performance.renamed, performance.renamed_from
     told = isinstance(renamed, Mapping) and all(isinstance(name, str) for pair in renamed.items() for name in pair)
     if not told:
-        raise _misfit(path, "renamed", "a mapping of a case's id to the id that it had before", renamed)
+        raise _misfit(path, "renamed", as_fact("a mapping of a case's id to the id that it had before"), renamed)
     cases = {case_id(params) for suite in (performance, accuracy) for params in suite.cases}
     for case, old in renamed.items():
         if case not in cases:
@@ -225,7 +228,7 @@ def _check_names(op: str, accuracy: Accuracy, performance: Performance, path: Pa
 def _check_peers(suite: Performance, path: Path) -> None:
     """Further implementations: names that tell them apart, and functions that the reference's arguments fit."""
     if not isinstance(suite.peers, Mapping):
-        raise _misfit(path, "peers", "a mapping of names to functions", suite.peers)
+        raise _misfit(path, "peers", as_fact("a mapping of names to functions"), suite.peers)
     known: dict[str, str] = {}
     for name, function in suite.peers.items():
         if not _is_peer_name(name):
@@ -234,7 +237,7 @@ def _check_peers(suite: Performance, path: Path) -> None:
         if other != name:
             raise ContractError("peer_twice", file=path.name, name=name, other=other)
         if not callable(function):
-            raise _misfit(path, f"peers[{name!r}]", "a function", function)
+            raise _misfit(path, f"peers[{name!r}]", as_fact("a function"), function)
         _check_peer(name, function, suite, path)
 
 

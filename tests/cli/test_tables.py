@@ -1,4 +1,5 @@
 import importlib.util
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +179,15 @@ def test_the_summary_says_the_exit_code_and_what_strict_does(examples):
 
     assert tables.summary(warned).plain == "1 op, 1 verdict: 1 STALE -> warns (exit 3)"
     assert tables.summary(warned, strict=True).plain == "1 op, 1 verdict: 1 STALE -> warns (exit 2), as --strict asks"
+
+
+def test_the_summary_says_in_chinese_what_the_gate_does(examples):
+    judged = [Judgements((examples.judgement("softmax", "n=1", verdict, None),)) for verdict in Verdict]
+
+    with wording.speaking("zh"):
+        told = {tables.summary(each).plain.partition("->")[2] for each in judged}
+
+    assert len(told) == 3 and not any(re.search("[a-z]", text) for text in told)
 
 
 @pytest.mark.parametrize("name", ["hostile", "hostile_change"])

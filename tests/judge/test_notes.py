@@ -1,11 +1,12 @@
 import math
+import re
 from dataclasses import replace
 
 import pytest
 
 from perfci.judge.notes import MOST_FILES, identity_counts
 from perfci.model import Again, AgainCase, DuelWhat, OpRun, PlannedBase, PlannedOp, Reason, Suite, Verdict
-from perfci.wording import sentence
+from perfci.wording import sentence, speaking
 from tests.decision_examples import (
     BASE,
     CASE,
@@ -45,6 +46,16 @@ def test_what_a_change_does_to_its_own_judging_comes_first():
     assert "not those of origin/main, by which it was judged" in sentence(notes[0])
     assert "1 (thresholds/softmax.yaml)" in sentence(notes[0])
     assert "triton 3.7 -> 3.8" in sentence(notes[1])
+
+
+def test_how_the_base_was_found_is_said_in_words_of_the_language():
+    planned = [duel_plan(base=replace(BASE, how=how)) for how in ("asked", "first_parent", "merge_base", "baseline")]
+
+    assert "named by --against" in sentence(_notes(planned=planned[0])[-1])
+    with speaking("zh"):
+        told = [sentence(note) for each in planned for note in _notes(planned=each) if note.kind == "compared_with"]
+    assert len(set(told)) == len(planned)
+    assert not any(re.search("asked|parent|merge|baseline", text) for text in told)
 
 
 def test_a_merge_request_that_edits_stored_baselines_is_told_so_before_all_else():
