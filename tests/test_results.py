@@ -101,7 +101,7 @@ def test_another_project_can_judge_it(project, tmp_path_factory):
         (None, "does not exist: check the path"),
         ('{"format": 7}', "has format 7, and this perfci reads formats up to 1: update perfci"),
         ('{"name": "left-pad"}', "is not a file of perfci"),
-        ("{", "is no whole JSON, first at line 1"),
+        ("{", "is not complete JSON, first at line 1"),
     ],
 )
 def test_what_cannot_be_loaded_is_an_error_whose_text_is_the_sentence(tmp_path, text, words):

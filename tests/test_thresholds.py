@@ -82,7 +82,7 @@ def test_tau_may_be_given_in_any_order(tmp_path):
     [
         ("margin: 2 %\nmargni: 3 %\n", 2, "did you mean margin?"),
         ("xyzzy: 3 %\n", 1, "Use one of these: alpha, bandwidth_share, clip_ratio, compile_s"),
-        ("margin: 2\n", 1, "margin is 2, where a percentage"),
+        ("margin: 2\n", 1, "margin is 2, but has to be a percentage"),
         ("margin: -2 %\n", 1, "margin is -2 %"),
         ("margin: 100 %\n", 1, "below 100 %"),
         ("margin: [2 %]\n", 1, "a list or a mapping"),
@@ -100,7 +100,7 @@ def test_tau_may_be_given_in_any_order(tmp_path):
         ("floor_us: 0.1\n", 1, "a mapping"),
         ("tau:\n  3: 1 %\n", 1, "begin at length 0"),
         ("tau:\n  0: 1 %\n  long: 2 %\n", 1, "kernel lengths in microseconds"),
-        ("tau:\n  0: 1\n", 2, "where a percentage"),
+        ("tau:\n  0: 1\n", 2, "has to be a percentage"),
         ("tau:\n  0: 0 %\n", 2, "above 0 %, since no two times are ever equal"),
         ("tau:\n  0: 1 %\n  .inf: 1 %\n", 1, "kernel lengths in microseconds"),
         ("tau:\n  nan: 1 %\n", 1, "kernel lengths in microseconds"),
@@ -108,8 +108,8 @@ def test_tau_may_be_given_in_any_order(tmp_path):
         ("register: 5 %\n", 1, "did you mean registers?"),
         ("spill_byte: 5\n", 1, "did you mean spill_bytes?"),
         ("shared_memroy: 5 %\n", 1, "did you mean shared_memory?"),
-        ("registers: 5\n", 1, "where a percentage"),
-        ("peak_memory: none\n", 1, "where a percentage"),
+        ("registers: 5\n", 1, "has to be a percentage"),
+        ("peak_memory: none\n", 1, "has to be a percentage"),
         ("spill_bytes: 5 %\n", 1, "a number, zero or more"),
         ("bandwidth_share: 0.8\n", 1, "a percentage above 0 % and up to 140 %"),
         ("bandwidth_share: 0 %\n", 1, "a percentage above 0 %"),
@@ -390,15 +390,15 @@ def test_a_list_without_entries_expects_nothing(tmp_path):
         (_with(xyzzy="6 %"), "xyzzy is no threshold. Use one of these: case, until, up_to, why"),
         (_with(margin="6 %"), "margin is no threshold"),
         ('{case: "a=1", case: "a=2", up_to: 6 %, why: "x", until: 2027-01-31}', "case stands here a second time"),
-        (_with(case='""'), "case is nothing, where a pattern"),
-        (_with(case="rows"), "case is rows, where a pattern"),
+        (_with(case='""'), "case is nothing, but has to be a pattern"),
+        (_with(case="rows"), "case is rows, but has to be a pattern"),
         (_with(case='"rows=1, cols=2"'), "without blanks"),
-        (_with(case='"rows=1,,cols=2"'), "where a pattern"),
-        (_with(case="4096"), "case is 4096, where a pattern"),
+        (_with(case='"rows=1,,cols=2"'), "has to be a pattern"),
+        (_with(case="4096"), "case is 4096, but has to be a pattern"),
         (_with(case="yes"), "case is yes"),
-        (_with(case="[rows=1]"), "a list or a mapping, where a pattern"),
+        (_with(case="[rows=1]"), "a list or a mapping, but has to be a pattern"),
         (_with(case=""), "case is nothing"),
-        (_with(up_to="6"), "up_to is 6, where a percentage"),
+        (_with(up_to="6"), "up_to is 6, but has to be a percentage"),
         (_with(up_to="0.06"), "up_to is 0.06"),
         (_with(up_to="0 %"), "above 0 %"),
         (_with(up_to="0.0 %"), "above 0 %"),
@@ -411,28 +411,31 @@ def test_a_list_without_entries_expects_nothing(tmp_path):
         (_with(up_to="yes"), "up_to is yes"),
         (_with(up_to=""), "up_to is nothing"),
         (_with(up_to="[6 %]"), "a list or a mapping"),
-        (_with(up_to="!!binary 6 %"), "up_to is 6 %, where"),
-        (_with(why='""'), "why is nothing, where a reason"),
-        (_with(why='"  "'), "where a reason"),
+        (_with(up_to="!!binary 6 %"), "up_to is 6 %, but has to be"),
+        (_with(why='""'), "why is nothing, but has to be a reason"),
+        (_with(why='"  "'), "has to be a reason"),
         (_with(why=""), "why is nothing"),
-        (_with(why="42"), "why is 42, where a reason in quotes"),
+        (_with(why="42"), "why is 42, but has to be a reason in quotes"),
         (_with(why="yes"), "why is yes"),
         (_with(why="2027-01-31"), "why is 2027-01-31"),
         (_with(why="[because]"), "a list or a mapping"),
         (_with(why='"' + "x" * 301 + '"'), "of up to 300 characters"),
-        (_with(until="soon"), "until is soon, where a date such as 2027-01-31"),
+        (_with(until="soon"), "until is soon, but has to be a date such as 2027-01-31"),
         (_with(until="2027"), "until is 2027"),
         (_with(until="2027-1-31"), "until is 2027-1-31"),
         (_with(until="31.01.2027"), "until is 31.01.2027"),
         (_with(until="20270131"), "until is 20270131"),
-        (_with(until="2027-02-30"), "until is 2027-02-30, where a date such as 2027-01-31, of a day that there is"),
+        (
+            _with(until="2027-02-30"),
+            "until is 2027-02-30, but has to be a date such as 2027-01-31, of a day that there is",
+        ),
         (_with(until='"0000-01-01"'), "of a day that there is"),
-        (_with(until="2027-01-31T10:00:00"), "where a date"),
+        (_with(until="2027-01-31T10:00:00"), "has to be a date"),
         (_with(until=""), "until is nothing"),
         (_with(until="[2027-01-31]"), "a list or a mapping"),
-        ("rows=1", "expected is rows=1, where an entry with case"),
-        ("[rows=1]", "expected is a list or a mapping, where an entry"),
-        ("", "expected is nothing, where an entry"),
+        ("rows=1", "expected is rows=1, but has to be an entry with case"),
+        ("[rows=1]", "expected is a list or a mapping, but has to be an entry"),
+        ("", "expected is nothing, but has to be an entry"),
     ],
 )
 def test_a_mistake_in_an_entry_is_named_with_file_line_and_remedy(tmp_path, entry, words):
@@ -449,7 +452,9 @@ def test_expected_is_a_list_with_an_entry_a_line(tmp_path, value):
     reason, told = _error(tmp_path, softmax=f"rsd: 6 %\nexpected: {value}\n")
 
     assert reason.facts["line"] == 2
-    assert "where a list with an entry a line, such as - {case: ..., up_to: 6 %, why: ..., until: 2027-01-31}" in told
+    assert (
+        "has to be a list with an entry a line, such as - {case: ..., up_to: 6 %, why: ..., until: 2027-01-31}" in told
+    )
 
 
 def test_two_entries_for_the_same_cases_are_one_too_many(tmp_path):

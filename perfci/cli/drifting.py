@@ -277,7 +277,7 @@ def _device_told(device: str, each: Sequence[Board], where: Settings) -> Iterato
     for one in each:
         yield from (text_of(sentence(reason), "  ", STYLES[Gate.WARNS]) for reason in known_boards.told_of(one, device))
     if len(each) == 1:
-        yield text_of(say("There is no other board to hold it against."), "  ", "dim")
+        yield text_of(say("There is no other board to compare it with."), "  ", "dim")
 
 
 def _heads() -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def _op(one: Explained) -> Iterator[RenderableType]:
         yield text(sentence(reason), "  ", STYLES[Gate.WARNS])
     common = [each for each in one.values if each.case is None]
     if common:
-        yield Text(f"  {say('every case for which nothing else stands below')}")
+        yield Text(f"  {say('every case that is not listed below')}")
         yield from _table(common)
     for case in dict.fromkeys(each.case for each in one.values if each.case is not None):
         yield from (Text(line) for line in wrapped(plain(case, NAME_LIMIT), "  ", WIDTH))

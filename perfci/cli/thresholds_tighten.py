@@ -123,7 +123,7 @@ def lines(found: Sequence[Tightened], where: Settings, *, wrote: bool) -> Iterat
     if not found:
         yield text(sentence(Reason("tighten_no_history")))
     elif not (moved or anew or any(one.moves for one in found)):
-        yield text(say("Nothing to tighten: every threshold is as tight as its accepted runs bear."))
+        yield text(say("Nothing to tighten: every threshold is as tight as its accepted runs allow."))
     elif wrote:
         yield text(say("Thresholds that were tightened: {count}; gone back: {anew}.", count=moved, anew=anew))
     else:

@@ -60,7 +60,7 @@ def shown(found: Tuning, table: Path) -> Iterator[RenderableType]:
         )
     )
     if found.spec:
-        yield Text(say("Static model, not measured: the times below are reckoned from what the kernels compile to."))
+        yield Text(say("Static model, not measured: the times below are estimated from what the kernels compile to."))
     if found.resumed:
         yield Text(say("What an earlier search, or an interrupted one, has found out is not measured again."))
     for choice in found.choices:
@@ -266,7 +266,10 @@ def _table(found: Tuning) -> str:
     title = say("Candidates of {op} on {device}", op=found.op, device=found.device)
     lines = [f"# {title}", ""]
     if found.spec:
-        lines += [say("Static model, not measured: the times below are reckoned from what the kernels compile to."), ""]
+        lines += [
+            say("Static model, not measured: the times below are estimated from what the kernels compile to."),
+            "",
+        ]
     heads = (
         say("change"),
         say("time"),

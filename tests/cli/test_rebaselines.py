@@ -94,7 +94,7 @@ def test_what_was_written_is_said_and_what_could_not_be_too():
     )  # fmt: skip
 
     assert "  Written: /elsewhere/relu.json" in shown
-    assert "  relu.json is no whole JSON" in shown
+    assert "  relu.json is not complete JSON" in shown
     assert shown.splitlines()[-1] == "2 cases stored anew, with a step that says why."
 
 
@@ -138,5 +138,5 @@ def test_programs_get_every_case_and_every_field():
     )
     assert (answer["cases"][0]["unexplained"], answer["cases"][0]["taken"]) == (True, False)
     assert answer["kernel"] == {"mean": pytest.approx(0.05), "least": 0.05, "most": 0.05}
-    assert answer["withheld"][0]["sentence"].startswith("relu.json is no whole JSON")
+    assert answer["withheld"][0]["sentence"].startswith("relu.json is not complete JSON")
     assert answer["written"] is answer["failure"] is None

@@ -102,7 +102,7 @@ def test_only_a_slow_down_names_the_commits_between_which_it_came(shift, told):
     ("since", "touching", "kind", "words"),
     [
         (None, 4, "release_crept", "since the release v1 (aaaaaaaaaaaa), bit by bit: 9 commits of the main line"),
-        (None, 1, "release_stepped", "of the 9 commits of the main line since then but one touched files of op"),
+        (None, 1, "release_stepped", "of the 9 commits of the main line since then only one touched files of op"),
         ("agreed", 4, "epoch_crept", "since a loss was accepted at aaaaaaaaaaaa (agreed), bit by bit: 9 commits"),
         ("agreed", 1, "epoch_stepped", "since a loss was accepted at aaaaaaaaaaaa (agreed), and of the 9 commits"),
     ],

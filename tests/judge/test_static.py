@@ -100,7 +100,7 @@ def test_kernels_of_a_target_without_registers_are_said_to_have_none_told_rather
     same = _row(_case(_binary(registers=None)), same=True)
 
     assert (_kinds(fresh), _kinds(same)) == (["compiled_alone"], ["compiled_alone_unchanged"])
-    assert "no tool tells" in sentence(fresh.reasons[0])
+    assert "no tool here reports" in sentence(fresh.reasons[0])
 
 
 def test_figures_that_no_tool_gives_are_said_to_be_missing():

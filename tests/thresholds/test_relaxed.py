@@ -38,7 +38,7 @@ def test_an_entry_that_nobody_applied_changes_nothing(tmp_path):
         ("{key: tau, until: 2027-01-31}", "lacks why"),
         ('{key: tau, why: "x"}', "lacks until"),
         ('{why: "x", until: 2027-01-31}', "lacks key"),
-        ('{key: tau, to: 3, why: "x", until: 2027-01-31}', "tau is 3, where a percentage"),
+        ('{key: tau, to: 3, why: "x", until: 2027-01-31}', "tau is 3, but has to be a percentage"),
         ('{key: speedup, to: 3 %, why: "x", until: 2027-01-31}', "speedup is 3 %"),
         ('{key: tau, why: "", until: 2027-01-31}', "a reason in quotes"),
         ('{key: tau, why: "x", until: soon}', "a date such as"),
