@@ -2,11 +2,12 @@
 
 d is the Hodges-Lehmann shift of head against base in one block, log scale, positive where head is slower. tau is the
 slow-down that is allowed; it lies inside the null hypothesis. A duel is looked at after 4 and 12 blocks of one process,
-after 24 of two and after 48 of four. The first two looks can only clear. REGRESSED takes the last two, each with half
-of alpha after Holm over all cases duelled, and processes that agree: where an allocation slows one arm for as long as
-a process lives, its blocks agree with each other and no test within it can see that. So two processes must both be
-slower by tau and more than any such bias that was seen; of four, three must be slower by tau / 2, which no single one
-can bring about or prevent. IMPROVED is the same rule mirrored.
+after 24 of two and after 48 of four. The first two looks can only clear. REGRESSED takes the last two, each with a
+quarter of alpha after Holm over all cases duelled, since time and span are asked at both, and processes that agree:
+where an allocation slows one arm for as long as a process lives, its blocks agree with each other and no test within it
+can see that. So two processes must both be slower by tau and more than any such bias that was seen; of four, three must
+be slower by tau / 2, which no single one can bring about or prevent. A process that ended after fewer than six blocks
+agrees with nothing. IMPROVED is the same rule mirrored.
 
 docs/how-good-is-perfci.md holds how often the rule errs and what it sees; benchmarks/verdicts.py makes these tables.
 """
@@ -54,14 +55,20 @@ PROCESSES = 4
 AGREEING = 3
 """Of so many processes as there are at the last look, those that must see the change by themselves."""
 
+WHOLE = 6
+"""Least blocks of a process that can agree: the median of fewer is too much that of single blocks."""
+
 BIAS = math.log1p(0.0075)
 """Log scale. Set above the largest stray of 401 processes of unchanged kernels on shared buffers (0.66 %, seven H200s).
 
 Those processes cannot test it. docs/how-good-is-perfci.md compares it with processes that were recorded later.
 """
 
-TESTS = len(FINAL)
-"""Looks that share alpha."""
+QUESTIONS = 2
+"""That share alpha: whether the time is longer, and whether the span is."""
+
+TESTS = QUESTIONS * len(FINAL)
+"""How often an unchanged case may be called slower."""
 
 
 class Answer(StrEnum):
@@ -89,6 +96,7 @@ def look(processes: Sequence[Sequence[float]], tau: float) -> Look:
         p_slower=stats.signed_rank_p(d, allowed) if tested else 1.0,
         p_faster=stats.signed_rank_p(mirrored, allowed) if tested else 1.0,
         medians=tuple(statistics.median(process) for process in processes),
+        sizes=tuple(map(len, processes)),
         tau=allowed,
         p_differs=max(stats.signed_rank_p(d, -allowed), stats.signed_rank_p(mirrored, -allowed)),
     )
@@ -104,15 +112,17 @@ def early(shifts: Sequence[float], tau: float) -> Answer:
 
 
 def answer(seen: Look, p_slower: float, p_faster: float, alpha: float) -> Answer:
-    """What a duel says, its p values adjusted for the other cases; alpha is of the whole family, over both looks."""
+    """What a duel says, its p values adjusted for the other cases; alpha is of the whole family, over all TESTS."""
     centre, tau, level = seen.shift.value, seen.tau, alpha / TESTS
-    if seen.processes < min(FINAL):
-        return Answer.CLEARED if _cleared(seen.blocks, seen.medians[0], centre, tau) else Answer.OPEN
-    if p_slower <= level and _agree(seen.medians, tau):
+    if sum(size >= WHOLE for size in seen.sizes) < min(FINAL):
+        cleared = _cleared(seen.blocks, seen.medians[0], centre, tau)
+    elif p_slower <= level and _agree(seen, 1):
         return Answer.SLOWER
-    if p_faster <= level and _agree([-median for median in seen.medians], tau):
+    elif p_faster <= level and _agree(seen, -1):
         return Answer.FASTER
-    if abs(centre) <= tau:
+    else:
+        cleared = abs(centre) <= tau
+    if cleared:
         return Answer.CLEARED
     return Answer.OPEN if seen.processes < PROCESSES else Answer.UNDECIDED
 
@@ -139,8 +149,10 @@ def _cleared(blocks: int, median: float, centre: float, tau: float) -> bool:
     return blocks >= FIRST and abs(median) <= CLEAR_FIRST * tau
 
 
-def _agree(medians: Sequence[float], tau: float) -> bool:
-    """Whether enough processes are slower by themselves; tau: log scale."""
-    if len(medians) < PROCESSES:
-        return min(medians) > tau + BIAS
-    return sum(median > tau / 2 for median in medians) >= AGREEING
+def _agree(seen: Look, sign: int) -> bool:
+    """Whether enough processes see the change by themselves, two whole ones at least; sign: -1 for faster."""
+    medians = [sign * median for median in seen.medians]
+    if seen.processes < PROCESSES:
+        return min(medians) > seen.tau + BIAS
+    agreeing = [median > seen.tau / 2 for median, size in zip(medians, seen.sizes, strict=True) if size >= WHOLE]
+    return sum(agreeing) >= AGREEING

@@ -133,6 +133,30 @@ def test_a_process_that_never_came_back_leaves_the_stricter_rule():
     assert _answer(_processes(0.03, 0.03, 0.03)) is Answer.SLOWER
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_process_that_ended_after_fewer_than_six_blocks_agrees_with_nothing(sign):
+    changed = Answer.SLOWER if sign > 0 else Answer.FASTER
+    one, two, cool = _processes(sign * 0.03, sign * 0.03, sign * 0.0045)
+
+    assert _answer([one, two[:5]]) is Answer.OPEN
+    assert _answer([one, two[:6]]) is changed
+    assert _answer([one, two, cool, one[:1]]) is Answer.UNDECIDED
+    assert _answer([one, two, cool, one[:6]]) is changed
+
+
+def test_a_process_that_died_does_not_loosen_what_clears_the_other():
+    assert _answer([[0.009] * 12, [0.009]]) is Answer.OPEN
+    assert _answer([[0.007] * 12, [0.007]]) is Answer.CLEARED
+    assert _answer([[0.009] * 12, *[[0.009]] * 3]) is Answer.UNDECIDED
+
+
+def test_time_and_span_at_both_looks_spend_alpha_together():
+    slower = looks.look(_processes(0.03, 0.03), TAU)
+
+    assert looks.answer(slower, ALPHA / 4, 1.0, ALPHA) is Answer.SLOWER
+    assert looks.answer(slower, ALPHA / 3, 1.0, ALPHA) is Answer.OPEN
+
+
 def test_the_later_looks_clear_up_to_tau():
     assert _answer(_processes(0.009, 0.009)) is Answer.CLEARED
     assert _answer(_processes(0.009, 0.009, 0.009, 0.009)) is Answer.CLEARED

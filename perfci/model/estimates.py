@@ -29,6 +29,8 @@ class Look:
     """of d < -tau"""
     medians: tuple[float, ...]
     """of d, one a process"""
+    sizes: tuple[int, ...]
+    """blocks, one a process"""
     tau: float
     """allowed slow-down, log scale"""
     p_differs: float = 1.0

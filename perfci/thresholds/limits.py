@@ -21,7 +21,7 @@ class CaseThresholds:
     margin: float = 0.02
     """allowed slow-down against the stored baseline; inside the null hypothesis"""
     alpha: float = 0.01
-    """chance of any false alarm among all cases of a run"""
+    """chance that duels call any unchanged case of a run slower, by time or span; of first looks, for each of the two"""
     speedup: float | None = None
     """target of reference time / kernel time; None: none"""
     rsd: float = 0.05
@@ -144,7 +144,7 @@ class Thresholds:
 
     @property
     def alpha(self) -> float:
-        """Chance of any false alarm among all cases of a run."""
+        """Of the run: see CaseThresholds."""
         return self.commanded.get(layers.ALPHA, self.default.alpha)
 
     def for_case(self, op: str, case: str) -> CaseThresholds:

@@ -11,7 +11,7 @@ TAU = 0.01
 
 
 def look(shift):
-    return Look(12, 1, Interval(shift, shift, shift), 1.0, 1.0, (shift,), TAU)
+    return Look(12, 1, Interval(shift, shift, shift), 1.0, 1.0, (shift,), (12,), TAU)
 
 
 def screen(change):

@@ -12,7 +12,7 @@ from perfci.pipeline.selftest import TRIALS, asked, itself, reports_of, timed_fi
 from perfci.plan import Request
 from tests.pipeline import stand_ins
 
-DUEL = Look(4, 1, Interval(0.0, 0.0, 0.0), 1.0, 1.0, (0.0,), 0.01)
+DUEL = Look(4, 1, Interval(0.0, 0.0, 0.0), 1.0, 1.0, (0.0,), (4,), 0.01)
 
 
 def row(verdict, *kinds, op="relu", case="rows=1", duelled=True):

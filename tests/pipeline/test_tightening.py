@@ -374,7 +374,7 @@ def test_a_file_that_cannot_be_read_costs_no_acceptance(nights):
 
 
 def test_the_accepted_slow_down_is_the_duels():
-    duel = Look(24, 2, Interval(0.03, 0.02, 0.04, 0.95), 0.001, 1.0, (0.03, 0.03), 0.01)
+    duel = Look(24, 2, Interval(0.03, 0.02, 0.04, 0.95), 0.001, 1.0, (0.03, 0.03), (12, 12), 0.01)
 
     assert shift_of(Comparison("relu", CASE, duel=duel)) == 0.03
     assert shift_of(Comparison("relu", CASE)) is None
