@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import multiprocessing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from unittest import mock
@@ -109,8 +109,8 @@ def all_played(cells: Iterable[Cell], workers: int) -> Played:
 RULE = "the rule"
 
 
-def _every_process(medians: Sequence[float], tau: float) -> bool:
-    return min(medians) > tau / 2
+def _every_process(seen: looks.Look, sign: int) -> bool:
+    return min(sign * median for median in seen.medians) > seen.tau / 2
 
 
 VARIANTS: Mapping[str, Mapping[str, object]] = {
