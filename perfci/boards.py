@@ -39,6 +39,12 @@ DRAWS = 9_999
 
 FIGURES = 3
 
+SPREAD = ((0.0, 0.012), (3.0, 0.009), (10.0, 0.005), (40.0, 0.004))
+"""(from this kernel length on, standard deviation between boards of a model, log scale), but for products of matrices.
+
+From 17 H200s: PyTorch's operators in this repository's histories, whose boards differ in pairs, and unchanged kernels
+in `benchmarks/traces/h200-duels.jsonl.gz`. docs/drift.md has the figures."""
+
 _FLOOR = 1e-6
 """Spread of an A/A duel, log scale, below which none is told apart."""
 
@@ -130,6 +136,15 @@ def boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board, ...]:
         )
         for board, own in units.items()
     )
+
+
+def usual_spread(kernel_us: float) -> float:
+    """Standard deviation of a kernel's time between boards of a model, log scale, as boards differ as a rule.
+
+    >>> usual_spread(4.9), usual_spread(120.0)
+    (0.009, 0.004)
+    """
+    return next(spread for start, spread in reversed(SPREAD) if kernel_us >= start)
 
 
 def adjusted(p: Sequence[float], family: int) -> list[float]:

@@ -1,7 +1,8 @@
 """Slow drift: what no single merge request shows, from the accepted runs since the last release. Pure.
 
 The median of the last 5 accepted runs is held against that of 10 runs about the last release, which stay where they
-are: whatever the gate lets pass bit by bit, it adds up here. docs/how-thresholds-tighten.md says what this sees and how
+are: whatever the gate lets pass bit by bit, it adds up here. Runs that resemble the one before count for fewer, and
+where the two parts were measured on other boards, what boards differ by is allowed for. docs/how-thresholds-tighten.md says what this sees and how
 rarely it errs.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from perfci import boards
 from perfci.environment import mixed
 from perfci.model import Device, Environment, HistoryCase, HistoryRun
 
@@ -26,9 +29,6 @@ RATE = 0.001
 
 LEAST = 0.0025
 """A change, ratio, that is never told, however quiet the runs: the least that any duel is asked to see."""
-
-BOARD = 0.004
-"""Standard deviation, log scale, that a kernel's time has between boards of a model, but for products of matrices."""
 
 KERNEL, SPEEDUP = "kernel_us", "speedup"
 
@@ -132,18 +132,19 @@ def creep(history: Sequence[HistoryRun], case: str, released: str | None = None)
     start = _start([run.run for run, _ in known], released)
     if start + ANCHOR + RECENT > len(known):
         return None
-    known = known[start:]
-    figure, values = min(_figures([found for _, found in known]).items(), key=lambda item: spread(item[1]))
-    runs = [run for run, _ in known]
-    threshold = math.hypot(factor(len(values)) * spread(values), _apart(runs))
+    cases, runs = [found for _, found in known], [run.run for run, _ in known[start:]]
+    figure, values = min(_figures(cases[start:]).items(), key=lambda item: spread(item[1]))
+    before = _figures(cases[:start]).get(figure, ())
+    on = [found.board or run.environment.device.uuid for run, found in known[start:]]
+    bound = threshold(values, on, cases[-1].kernel_us.median_us, before)
     return Creep(
         case,
         figure,
         math.expm1(shift(values)),
-        max(LEAST, math.expm1(threshold)),
-        spread(values),
-        tuple(run.run for run in runs[:ANCHOR]),
-        tuple(run.run for run in runs[-RECENT:]),
+        max(LEAST, math.expm1(bound)),
+        spread(values, correlation((*before, *values))),
+        tuple(runs[:ANCHOR]),
+        tuple(runs[-RECENT:]),
     )
 
 
@@ -162,10 +163,10 @@ def stored_creep(history: Sequence[HistoryRun], case: str, figure: str, released
     least = STORED_ZEROS[figure]
     seen = [each.errors.p99_abs or 0.0 if figure == "stored_p99" else getattr(each, figure) for _, each in known]
     values = [math.log(max(value, least)) for value in seen]
-    threshold = max(STORED_LEAST, math.expm1(min(factor(len(values)) * spread(values), _MOST)))
+    least = max(STORED_LEAST, math.expm1(min(factor(len(values)) * spread(values), _MOST)))
     ids = [run.run for run, _ in known]
     return Creep(
-        case, figure, math.expm1(shift(values)), threshold, spread(values), tuple(ids[:ANCHOR]), tuple(ids[-RECENT:])
+        case, figure, math.expm1(shift(values)), least, spread(values), tuple(ids[:ANCHOR]), tuple(ids[-RECENT:])
     )
 
 
@@ -174,22 +175,60 @@ def shift(values: Sequence[float]) -> float:
     return statistics.median(values[-RECENT:]) - statistics.median(values[:ANCHOR])
 
 
-def spread(values: Sequence[float]) -> float:
+def threshold(
+    values: Sequence[float], on: Sequence[str | None], kernel_us: float, before: Sequence[float] = ()
+) -> float:
+    """The shift, log scale, beyond which an unchanged case is told in RATE at most.
+
+    values, on: of the runs from the anchor on, and their boards; before: values of the runs before the anchor, which
+    tell how far a run resembles the one before it.
+    """
+    r = correlation((*before, *values))
+    few = math.sqrt((_of_mean(RECENT, r) + _of_mean(ANCHOR, r)) / (_of_mean(RECENT, 0.0) + _of_mean(ANCHOR, 0.0)))
+    return math.hypot(factor(len(values)) * spread(values, r) * few, _apart(on) * boards.usual_spread(kernel_us))
+
+
+def spread(values: Sequence[float], r: float = 0.0) -> float:
     """Standard deviation of one run: from neighbours, whose differences no slow creep moves, or the anchor's own.
 
-    The larger of the two, each from mean absolute deviations and scaled for normal values: runs that follow each other
-    have small differences and wander all the same.
+    The larger of the two, each from mean absolute deviations and scaled for normal values. Where neighbours correlate by
+    r, both differ by less than runs do.
     """
     steps = statistics.fmean(abs(after - before) for before, after in itertools.pairwise(values))
     centre = statistics.median(values[:ANCHOR])
     about = statistics.fmean(abs(value - centre) for value in values[:ANCHOR])
-    return max(steps / math.sqrt(2), about) * math.sqrt(math.pi / 2)
+    about *= math.sqrt((1 - _of_mean(ANCHOR, 0.0)) / (1 - _of_mean(ANCHOR, r)))
+    return max(steps / math.sqrt(2 * (1 - r)), about) * math.sqrt(math.pi / 2)
+
+
+def correlation(values: Sequence[float]) -> float:
+    """By how much a run resembles the one before it: 0 below one standard error, 0.95 at most.
+
+    From how much further values lie apart that are two apart: squared, 1 + r times as far. Neither a creep nor a few
+    steps move that, since a common step is taken out and large ones count as 3 usual ones.
+    """
+    near, far = (_typical_step(values, apart) for apart in (1, 2))
+    r = min((far / near) ** 2 - 1, 0.95) if near else 0.0
+    return r if r > 1 / math.sqrt(len(values)) else 0.0
+
+
+def _typical_step(values: Sequence[float], apart: int) -> float:
+    steps = [after - before for before, after in zip(values, values[apart:], strict=False)]
+    usual = statistics.median(steps)
+    away = [abs(step - usual) for step in steps]
+    most = 3 * statistics.median(away)
+    return statistics.fmean(min(each, most) for each in away)
+
+
+def _of_mean(count: int, r: float) -> float:
+    """Variance of the mean of so many values in a row, neighbours of which correlate by r, over that of one."""
+    return (count + 2 * sum((count - apart) * r**apart for apart in range(1, count))) / count**2
 
 
 def factor(count: int) -> float:
     """Spreads that the shift of so many runs exceeds in a quarter of RATE; of fewer than 15 runs there is none.
 
-    Half would do for taking the steadier of two figures; the rest is for boards and for runs that follow each other.
+    Half would do for taking the steadier of two figures; the rest is for boards.
     Counts between the simulated ones take the smaller one's.
     """
     return FACTORS[max(each for each in FACTORS if each <= count)]
@@ -218,10 +257,16 @@ def _figures(known: Sequence[HistoryCase]) -> Mapping[str, Sequence[float]]:
     return {**found, SPEEDUP: shifts} if len(shifts) == len(known) else found
 
 
-def _apart(runs: Sequence[HistoryRun]) -> float:
-    """What other boards may do, where the last runs share none with the anchor."""
-    before, after = ({run.environment.device.uuid for run in part} for part in (runs[:ANCHOR], runs[-RECENT:]))
-    return 0.0 if before & after else statistics.NormalDist().inv_cdf(1 - RATE) * BOARD
+def _apart(on: Sequence[str | None]) -> float:
+    """Spreads between boards that the shift may have from them alone: by how far their shares differ.
+
+    A board that most of the last runs are on has the whole of their median.
+    """
+    before, after = Counter(on[:ANCHOR]), Counter(on[-RECENT:])
+    top, count = after.most_common(1)[0]
+    shares = {board: float(board == top) if 2 * count > RECENT else after[board] / RECENT for board in {*on}}
+    apart = math.hypot(*(share - before[board] / ANCHOR for board, share in shares.items()))
+    return statistics.NormalDist().inv_cdf(1 - RATE) * apart
 
 
 def _case(run: HistoryRun, case: str) -> HistoryCase | None:

@@ -102,6 +102,38 @@ def test_other_boards_than_the_anchors_widen_what_counts_as_a_change():
     assert not drift.creep(other, CASE).found
 
 
+def _alarms(values, on):
+    """Share of histories of unchanged runs, one a row, that are told as creep."""
+    rows = zip(values.tolist(), on, strict=True)
+    return sum(drift.shift(row) > drift.threshold(row, boards, 100.0) for row, boards in rows) / len(values)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 1.0])
+def test_a_board_that_joins_an_unchanged_kernel_is_no_creep(share):
+    """Boards differ by 0.4 %, runs of one board by 0.1 %: 1 in 1,000 is allowed."""
+    rng, many = np.random.default_rng(3), 2000
+    second = (np.arange(40) >= 12) & (rng.random((many, 40)) < share)
+    values = rng.normal(0, 0.001, (many, 40)) + np.where(second, *rng.normal(0, 0.004, (2, many, 1)))
+
+    assert _alarms(values, second.tolist()) <= 0.004
+
+
+def test_runs_that_resemble_the_one_before_are_no_creep():
+    rng, r = np.random.default_rng(4), 0.7
+    values = rng.normal(0, 0.003, (1000, 60))
+    for at in range(1, 60):
+        values[:, at] = r * values[:, at - 1] + math.sqrt(1 - r * r) * values[:, at]
+
+    assert _alarms(values, [[0] * 60] * 1000) <= 0.015
+
+
+def test_neither_a_creep_nor_a_step_counts_as_resemblance():
+    noise = np.random.default_rng(5).normal(0, 0.003, 80)
+
+    assert drift.correlation((noise + 0.001 * np.arange(80)).tolist()) == drift.correlation(noise.tolist())
+    assert drift.correlation((noise + 0.2 * (np.arange(80) > 40)).tolist()) < 0.2
+
+
 def test_a_creep_does_not_hide_itself_in_the_spread():
     still, creeping = (drift.creep(_runs(40, creep=creep), CASE).spread for creep in (0.0, 0.001))
 

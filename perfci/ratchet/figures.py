@@ -120,7 +120,7 @@ def _compiled(_: HistoryRun, case: Case) -> bool:
 
 
 KEYS = (
-    Key("speedup", _speedup, least=0.01, more_is_better=True, confirmed=True, board=0.003),
+    Key("speedup", _speedup, least=0.01, more_is_better=True, confirmed=True, board=0.006),
     Key(
         "bandwidth_share",
         _timed("bandwidth_share"),

@@ -21,7 +21,7 @@ class CaseThresholds:
     margin: float = 0.02
     """allowed slow-down against the stored baseline; inside the null hypothesis"""
     alpha: float = 0.01
-    """chance that duels call any unchanged case of a run slower, by time or span; of first looks, for each of the two"""
+    """chance that duels call any unchanged case of a run slower, by time or span; of first looks, for each"""
     speedup: float | None = None
     """target of reference time / kernel time; None: none"""
     rsd: float = 0.05
