@@ -1,4 +1,4 @@
-"""Which boards of a model stand out from the others, from what accepted runs left behind. Pure.
+"""What boards of a model differ by, and which stand out from the others, from what accepted runs left behind. Pure.
 
 Three figures a board: the share of its cases about which nothing could be said, the share of its suspects that fresh
 processes overturned, and how far its A/A duels spread against those of the other boards, case by case. The unit is a
@@ -38,6 +38,12 @@ OTHERS = 200
 DRAWS = 9_999
 
 FIGURES = 3
+
+RATE = 0.001
+"""Chance with which an unseen board of a model lies beyond what boards are allowed to differ by."""
+
+PRIOR_BOARDS = 8.0
+"""Boards that the usual spread is worth beside those that were measured: it comes from many cases."""
 
 SPREAD = ((0.0, 0.012), (3.0, 0.009), (10.0, 0.005), (40.0, 0.004))
 """(from this kernel length on, standard deviation between boards of a model, log scale), but for products of matrices.
@@ -145,6 +151,19 @@ def usual_spread(kernel_us: float) -> float:
     (0.009, 0.004)
     """
     return next(spread for start, spread in reversed(SPREAD) if kernel_us >= start)
+
+
+def room(by_board: Mapping[str, Sequence[float]]) -> float:
+    """What an unseen board may differ by from these, log scale, as they and boards as a rule differ.
+
+    by_board: logarithms of a kernel's times in microseconds, of one board at least.
+    """
+    middles = [statistics.median(values) for values in by_board.values()]
+    centre, count = statistics.fmean(middles), len(middles)
+    seen = math.fsum((middle - centre) ** 2 for middle in middles)
+    usual = usual_spread(math.exp(centre)) ** 2
+    between = (PRIOR_BOARDS * usual + seen) / (PRIOR_BOARDS + count - 1)
+    return statistics.NormalDist().inv_cdf(1 - RATE) * math.sqrt(between * (1 + 1 / count))
 
 
 def adjusted(p: Sequence[float], family: int) -> list[float]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfci import looks, stats
+from perfci import boards, looks, stats
 from perfci.environment import REFERENCE_PACKAGES, differences
 from perfci.model import (
     ArmBlock,
@@ -37,6 +37,7 @@ from perfci.model import (
     Run,
     Screen,
     Suite,
+    board_key,
     peer_arm,
 )
 from perfci.stats import Floats
@@ -102,7 +103,9 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         else:
             before = stored[case].blocks
             vouches = _same_packages(run.environment, baseline, before)
-            yield _screened(base, blocks, before, vouches, limits)
+            on = {known.id: known.environment.device.uuid for known in baseline.runs}
+            here = replace(limits, margin=max(limits.margin, _unseen(blocks, before, on, run.environment)))
+            yield _screened(base, blocks, before, vouches, here)
 
 
 def _timed(case: PerformanceCase | None) -> tuple[Block, ...]:
@@ -300,6 +303,21 @@ def _regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> _Regime:
     if stored.vouches:
         return _Regime(False, math.log1p(limits.regime))
     return _Regime(False, math.log1p(limits.regime) + LARGEST_REGIME)
+
+
+def _unseen(
+    blocks: Sequence[Block], before: Sequence[BaselineBlock], on: Mapping[str, str | None], now: Environment
+) -> float:
+    """What the boards of a model differ by, as a ratio, where a block comes from one that the baseline has not seen.
+
+    on: board of each run of the baseline. 0 where all are known, or a board's UUID is not.
+    """
+    by_board: dict[str, list[float]] = {}
+    for block in before:
+        by_board.setdefault(board_key(on[block.run] or ""), []).append(math.log(block.kernel_us))
+    measured = {board_key(block.board or now.device.uuid or "") for block in blocks}
+    known = "" in by_board or "" in measured or measured <= by_board.keys()
+    return 0.0 if known else math.expm1(boards.room(by_board))
 
 
 def _screened(

@@ -2,8 +2,8 @@
 
 The median of the last 5 accepted runs is held against that of 10 runs about the last release, which stay where they
 are: whatever the gate lets pass bit by bit, it adds up here. Runs that resemble the one before count for fewer, and
-where the two parts were measured on other boards, what boards differ by is allowed for. docs/how-thresholds-tighten.md says what this sees and how
-rarely it errs.
+where the two parts were measured on other boards, what boards differ by is allowed for. docs/how-thresholds-tighten.md
+says what this sees and how rarely it errs.
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ def threshold(
 def spread(values: Sequence[float], r: float = 0.0) -> float:
     """Standard deviation of one run: from neighbours, whose differences no slow creep moves, or the anchor's own.
 
-    The larger of the two, each from mean absolute deviations and scaled for normal values. Where neighbours correlate by
-    r, both differ by less than runs do.
+    The larger of the two, each from mean absolute deviations and scaled for normal values. Where neighbours correlate
+    by r, both differ by less than runs do.
     """
     steps = statistics.fmean(abs(after - before) for before, after in itertools.pairwise(values))
     centre = statistics.median(values[:ANCHOR])

@@ -1,5 +1,6 @@
 """Boards held against each other, from what accepted runs left behind."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -166,3 +167,24 @@ def test_controls_that_never_differ_break_nothing():
     runs = [replace(each, cases=(replace(each.cases[0], null=((0.0,) * 6,)),)) for each in nights(40, {"a": 1, "b": 1})]
 
     assert not any(board.outside for board in by_name(runs).values())
+
+
+def test_boards_that_were_measured_replace_what_boards_differ_by_as_a_rule():
+    rng = np.random.default_rng(9)
+
+    def room(count, spread):
+        return boards.room({str(at): math.log(5) + rng.normal(0, spread) + np.zeros(3) for at in range(count)})
+
+    assert room(1, 0.05) == pytest.approx(3.09 * math.sqrt(2) * boards.usual_spread(5.0), rel=0.01)
+    assert room(60, 0.001) < room(1, 0.001) / 2
+    assert room(60, 0.05) == pytest.approx(3.09 * 0.05, rel=0.3)
+
+
+@pytest.mark.parametrize("kernel_us", [2.0, 5.0, 20.0, 200.0])
+def test_one_of_a_thousand_unseen_boards_lies_beyond_the_room(kernel_us):
+    rng = np.random.default_rng(10)
+    known, unseen = math.log(kernel_us) + boards.usual_spread(kernel_us) * rng.standard_normal((2, 50_000))
+
+    beyond = np.mean(unseen - known > boards.room({"GPU-1": [math.log(kernel_us)]}))
+
+    assert beyond == pytest.approx(boards.RATE, abs=6e-4)

@@ -22,15 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfci.boards import PRIOR_BOARDS
 from perfci.ratchet import tails
 
 Floats = NDArray[np.float64]
 
 RUNS = 8
 """Fewest runs that bound the next."""
-
-PRIOR_BOARDS = 8.0
-"""Degrees of freedom that the prior of the spread between boards is worth: it comes from many cases of seven boards."""
 
 _SAMPLES = 4_000
 

@@ -9,6 +9,7 @@ from perfci.model import (
     BaseArm,
     BaselineCase,
     DuelWhat,
+    Gate,
     Identity,
     LaunchIdentity,
     Need,
@@ -201,10 +202,14 @@ def test_on_the_main_branch_the_same_work_without_blocks_is_missing():
     assert _answer(measured, planned=duel_plan(skip_unchanged=False))[:2] == (Verdict.INCONCLUSIVE, "case_missing")
 
 
+def _on_main(measured, stored=None, **options):
+    planned = duel_plan(skip_unchanged=False, base=replace(BASE, how="baseline"))
+    return _judged(against(measured, PROVEN), stored, planned=planned, **options)
+
+
 def _main(measured, stored=None, **limits):
     """A run of the main branch, whose base is the commit of the baseline: all is timed, nothing duelled."""
-    planned = duel_plan(skip_unchanged=False, base=replace(BASE, how="baseline"))
-    found = _judged(against(measured, PROVEN), stored, planned=planned, **limits)
+    found = _on_main(measured, stored, **limits)
     return row_of(found).verdict, _kinds(row_of(found)), [need.processes for need in found.needs]
 
 
@@ -223,6 +228,34 @@ def test_the_same_work_that_left_its_baseline_has_drifted_once_that_is_confirmed
     assert _main(blocks(1.05), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "slower_suspected"], [2])
     assert _main(again(1.05), baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "slower_confirmed"], [])
     assert _main(again(0.95), baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "faster_confirmed"], [])
+
+
+def _short(*uuids):
+    """The baseline of a kernel of 5 us, of as many boards."""
+    stored = baseline(runs=len(uuids))
+    (case,) = stored.cases
+    short = tuple(replace(block, kernel_us=block.kernel_us / 10) for block in case.blocks)
+    runs = tuple(
+        replace(known, environment=environment(uuid=uuid)) for known, uuid in zip(stored.runs, uuids, strict=True)
+    )
+    return replace(stored, runs=runs, cases=(replace(case, blocks=short),))
+
+
+@pytest.mark.parametrize(
+    ("board", "factor", "verdict"),
+    [
+        ("GPU-1", 1.027, Verdict.DRIFTED),
+        ("GPU-9", 1.027, Verdict.UNCHANGED),
+        ("GPU-9", 0.973, Verdict.UNCHANGED),
+        ("GPU-9", 1.07, Verdict.DRIFTED),
+        ("GPU-9", 0.93, Verdict.DRIFTED),
+    ],
+)
+def test_an_unseen_board_has_drifted_only_beyond_what_boards_differ_by(board, factor, verdict):
+    row = row_of(_on_main(again(factor / 10), _short("GPU-1", "GPU-1", "GPU-1"), now=environment(uuid=board)))
+
+    assert row.verdict is verdict
+    assert row.verdict.gate is (Gate.WARNS if verdict is Verdict.DRIFTED else Gate.OK)
 
 
 def test_the_same_work_that_moved_with_its_reference_has_drifted_once_that_is_confirmed():
