@@ -404,7 +404,7 @@ class _Made:
 
     @property
     def _dtypes(self) -> tuple[str, ...]:
-        """Those that the accuracy test uses; bfloat16 only where Triton's interpreter comes out right."""
+        """Those that the accuracy test uses; bfloat16 only where no step between load and store rounds to it."""
         used = dict.fromkeys(each.dtype for each in self._cases.accuracy) or dict.fromkeys([self._cases.first.dtype])
         return tuple(each for each in used if each != "bfloat16" or self._bfloat16) or ("float32",)
 

@@ -134,7 +134,7 @@ class Nature:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtypes in which a right kernel of this kind comes out right everywhere, Triton's interpreter included."""
+        """The dtypes in which a right kernel of this kind comes out right."""
         if self.dot:
             return ("float16", "bfloat16")  # float32 would be multiplied as TF32
         if self.casts:

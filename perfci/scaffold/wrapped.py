@@ -297,7 +297,7 @@ def _notes(source: Source, kind: Nature) -> dict[str, tuple[str, ...]]:
 def _why_not(kind: Nature) -> str:
     if kind.dot:
         return "tl.dot multiplies it as TF32 unless told otherwise"
-    return "the kernel does not cast to float32 after its loads, and Triton's interpreter is wrong in bfloat16"
+    return "the kernel does not cast to float32 after its loads, so each of its steps rounds to bfloat16"
 
 
 def _look(source: Source, dimensions: Mapping[str, Sequence[str]]) -> Iterator[Reason]:
