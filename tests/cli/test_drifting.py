@@ -176,7 +176,7 @@ def test_a_release_that_git_does_not_know_is_a_usage_error(released, root, ask):
 def test_a_release_before_all_runs_is_said(released, root, ask):
     code, out, _ = ask("drift", "--release", git(root, "rev-list", "--max-parents=0", "HEAD"))
 
-    assert code == 3 and "nothing to hold the last runs against" in out
+    assert code == 3 and "nothing to compare the last runs with" in out
 
 
 def test_few_runs_are_said_and_a_case_or_op_that_is_not_there_is_a_usage_error(root, ask):

@@ -55,4 +55,4 @@ def test_a_device_that_nothing_compiles_for_has_no_model_and_says_so(tune):
     code, seen = tune("--device-spec", "ascend910b2")
 
     assert code == 1
-    assert "No time can be reckoned for ascend910b2, whose description lacks target" in " ".join(seen.err.split())
+    assert "No time can be estimated for ascend910b2, whose description lacks target" in " ".join(seen.err.split())
