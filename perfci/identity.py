@@ -53,7 +53,8 @@ def _operations_changed(before: Sequence[str], after: Sequence[str]) -> Reason:
     at = next((i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), None)
     place = min(len(before), len(after)) if at is None else at
     old, new = (_text(list(side[place : place + 1])) for side in (before, after))
-    return Reason("operations_changed", {"before": old, "after": new, "count": len(before), "now": len(after)})
+    kind = "operations_changed" if len(before) == len(after) else "operations_counted"
+    return Reason(kind, {"before": old, "after": new, "count": len(before), "now": len(after)})
 
 
 def _launch_changes(old: LaunchIdentity, new: LaunchIdentity) -> Iterator[Reason]:

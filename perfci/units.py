@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 
-def time(us: float | None) -> str:
-    """Microseconds in the unit that fits.
+def time(us: float | None, digits: int = 0) -> str:
+    """Microseconds in the unit that fits, with so many digits more than usual.
 
     >>> time(4.93), time(812.3), time(1530), time(2.5e6)
     ('4.93 us', '812 us', '1.53 ms', '2.50 s')
@@ -15,19 +15,19 @@ def time(us: float | None) -> str:
         return "-"
     for unit, scale in (("s", 1e6), ("ms", 1e3)):
         if abs(us) >= scale:
-            return f"{significant(us / scale)} {unit}"
-    return f"{significant(us)} us"
+            return f"{significant(us / scale, 3 + digits)} {unit}"
+    return f"{significant(us, 3 + digits)} us"
 
 
-def percent(ratio: float | None, *, signed: bool = False) -> str:
-    """A ratio as per cent.
+def percent(ratio: float | None, digits: int = 0, *, signed: bool = False) -> str:
+    """A ratio as per cent, with so many digits more than usual.
 
     >>> percent(0.0213), percent(0.04, signed=True), percent(-0.1234, signed=True)
     ('2.1 %', '+4.0 %', '-12.3 %')
     """
     if ratio is None:
         return "-"
-    return f"{100 * ratio:+.1f} %" if signed else f"{100 * ratio:.1f} %"
+    return f"{100 * ratio:{'+' if signed else ''}.{1 + digits}f} %"
 
 
 def size(count: float | None) -> str:

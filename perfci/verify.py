@@ -364,7 +364,7 @@ def _exact(check: Check, got: Host, right: Host) -> AccuracyCase:
     if not wrong.any():
         return check.result(rtol=0.0, atol=0.0)
     where = first_index(wrong)
-    values = {"got": float(got[where]), "expected": float(right[where])}
+    values = {"got": int(got[where]), "expected": int(right[where])}
     numbers = {"error": abs(values["got"] - values["expected"]), "usual_error": 0.0, "rtol": 0.0, "atol": 0.0}
     facts = {**_places(check, wrong), "size": int(got.size), **values, **numbers}
     return check.result(failure=Reason("wrong_values", facts), rtol=0.0, atol=0.0)

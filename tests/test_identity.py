@@ -57,7 +57,8 @@ def test_each_thing_about_a_launch_that_differs_is_named(fields, words):
     [
         ({"inputs": "others"}, "inputs_changed"),
         ({"choices": ("BLOCK: 256",)}, "choices_changed"),
-        ({"operations": ()}, "operations_changed"),
+        ({"operations": ("aten.clone",)}, "operations_changed"),
+        ({"operations": ()}, "operations_counted"),
         ({"launches": ()}, "launches_changed"),
     ],
 )

@@ -22,8 +22,9 @@ PACKAGE = Path(perfci.__file__).parent
 
 
 def facts_of(template: str) -> set[tuple[str, str]]:
-    """(name, format) of every fact that a template names."""
-    return {(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None}
+    """(name, format) of every fact that a template names; a noun belongs to the language, and is left out."""
+    parsed = [(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None]
+    return {(name, "" if spec.count("|") == 1 else spec) for name, spec in parsed}
 
 
 def said() -> dict[str, str]:
@@ -119,7 +120,7 @@ def test_what_is_spoken_ends_with_its_context():
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_is_a_sentence_with_known_formats(kind):
     template = catalogue()[kind]
-    fields = [(name, spec) for _, name, spec, _ in Formatter().parse(template) if name is not None]
+    fields = facts_of(template)
 
     assert template[0].isupper() or template.startswith(("{", *CODE)), template
     assert template.endswith((".", "?", "}")), template  # the last: what somebody else said stands at the end
@@ -140,6 +141,7 @@ def test_each_can_be_worded_without_any_fact(kind):
         ("{time:us} a launch", {"time": 4.93}, "4.93 us a launch"),
         ("{room:size} free", {"room": 1 << 28}, "256 MiB free"),
         ("{error:n} off", {"error": 0.0123456}, "0.0123 off"),
+        ("{count:case|cases} of {all:op|ops}", {"count": 1, "all": 3}, "1 case of 3 ops"),
         ("{gone} and {time:us}", {}, "- and -"),
         ("{gone}", {"gone": None}, "-"),
     ],
@@ -158,6 +160,23 @@ def test_a_text_among_the_facts_is_worded_with_the_sentence_and_no_blank_parts_c
         told = sentence(why)
         assert not re.search("[A-Za-z]{2,} [a-z]+|[\u3400-\u9fff] [\u3400-\u9fff]", told)
         assert say("{op}: {cases} accepted", op="softmax", cases=say("{count} cases", count=3)).endswith(" 3 个用例")
+
+
+@pytest.mark.parametrize(
+    ("template", "facts", "expected"),
+    [
+        ("{got:n}, not {expected:n}", {"got": -4.651234, "expected": -4.651278}, "-4.6512, not -4.6513"),
+        ("{got:n}, not {expected:n}", {"got": 2**53, "expected": 2**53 + 1}, f"{2**53}, not {2**53 + 1}"),
+        ("{change:+%}; {margin:%} is allowed", {"change": 0.02003, "margin": 0.02}, "+2.003 %; 2.000 % is allowed"),
+        ("from {before:us} to {after:us}", {"before": 43.91, "after": 43.94}, "from 43.91 us to 43.94 us"),
+        ("{value:n}, limit {limit:n}", {"value": 1.5, "limit": 1.5}, "1.50, limit 1.50"),
+        ("{value:n}, limit {limit:n}", {"value": 1.5, "limit": None}, "1.50, limit -"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_compared_get_digits_until_they_read_differently(monkeypatch, template, facts, expected):
+    monkeypatch.setattr("perfci.wording.catalogue", lambda language: {"kind": template})
+
+    assert sentence(Reason("kind", facts)) == expected
 
 
 def test_an_unknown_kind_is_shown_with_its_facts():

@@ -299,7 +299,7 @@ class FakeCapture:
 
     def identity(self, inputs: str) -> Identity:
         """The amounts in order; unknown where a call claimed none."""
-        operations = tuple(f"work {us} us" for us in self.spent)
+        operations = tuple(f"work {round(us, 4)} us" for us in self.spent)
         return Identity(operations, inputs=inputs, unknown=None if operations else Reason("captured_nothing"))
 
 

@@ -112,8 +112,8 @@ def _against(case: StaticCase, base: StaticCase, limits: CaseThresholds) -> tupl
     if alike is None:
         return Verdict.INCONCLUSIVE, (Reason("identity_unknown"), *changes, *unseen)
     if unseen:
-        return Verdict.INCONCLUSIVE, (*unseen, _changed(case, base), *changes)
-    return Verdict.PASS, (_changed(case, base), *changes)
+        return Verdict.INCONCLUSIVE, (*unseen, *_changed(case, base), *changes)
+    return Verdict.PASS, (*_changed(case, base), *changes)
 
 
 def _grown(now: Sequence[KernelBinary], before: Sequence[KernelBinary], limits: CaseThresholds) -> Iterator[Reason]:
@@ -183,8 +183,22 @@ def _allowed(threshold: str, allowed: float) -> str:
     return say("{share:%} more", share=allowed)
 
 
-def _changed(case: StaticCase, base: StaticCase) -> Reason:
-    return Reason("compiled_changed", {"before": figures(base.binaries), "after": figures(case.binaries)})
+def _changed(case: StaticCase, base: StaticCase) -> Iterator[Reason]:
+    """How the figures of kernels with other code changed, or if they did not, their instructions by class.
+
+    Nothing if neither did: that the code is another, and launches and arguments, are told by `identity.changes`.
+    """
+    same = {one.artefact for one in case.binaries} & {one.artefact for one in base.binaries}
+    before, after = (tuple(b for b in each.binaries if b.artefact not in same) for each in (base, case))
+    if figures(before) != figures(after):
+        yield Reason("compiled_changed", {"before": figures(before), "after": figures(after)})
+        return
+    for new, old in _pairs(after, before):
+        classes = [name for name in sorted({*old.mix, *new.mix}) if old.mix.get(name, 0) != new.mix.get(name, 0)]
+        if classes:
+            told = ", ".join(f"{name} {old.mix.get(name, 0)} -> {new.mix.get(name, 0)}" for name in classes)
+            code: dict[str, Fact] = {"before": old.artefact[:8], "after": new.artefact[:8]}
+            yield Reason("compiled_mix_changed", {"kernel": new.name, **code, "figures": _figures(new), "mix": told})
 
 
 def figures(binaries: Sequence[KernelBinary]) -> str:

@@ -6,9 +6,10 @@ that English text in `<language>.phrases.yaml`; a text that has none is said in 
 
 A template names its facts: "{case} is {change:+%} slower". After the colon stands how a fact is written: `us` a time in
 microseconds, `+%` a signed and `%` a plain percentage of a ratio, `size` bytes, `n` three significant digits, `sh` a
-word in a command that people copy into a shell, `say` a text that was given as one by `as_fact`; without one the fact
-stands as it is, and a missing fact as "-". The fact `cause` is the kind of another reason, whose sentence, worded with
-the same facts, takes its place.
+word in a command that people copy into a shell, `say` a text that was given as one by `as_fact`, `case|cases` a count
+with its noun: "1 case", "3 cases". Without one the fact stands as it is, and a missing fact as "-". Numbers that are
+compared (`COMPARED`) get more digits until one sees that they differ. The fact `cause` is the kind of another reason,
+whose sentence, worded with the same facts, takes its place.
 
 Which language is spoken is the program's choice, made once where it starts: `speak("zh")`.
 """
@@ -19,7 +20,7 @@ import functools
 import re
 import shlex
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -31,20 +32,41 @@ LANGUAGES = ("en", "zh")
 ENGLISH = "en"
 CAUSE = "cause"
 
+COMPARED = (
+    ("got", "expected"),
+    ("before", "after"),
+    ("usual_before", "usual_after"),
+    ("kernel_us", "baseline_us"),
+    ("kernel_us", "base_us"),
+    ("change", "margin"),
+    ("change", "tau"),
+    ("change", "limit"),
+    ("change", "allowed"),
+    ("error", "limit"),
+    ("value", "limit"),
+    ("seconds", "limit"),
+    ("share", "target"),
+    ("speedup", "target"),
+)
+"""Facts that are held against each other in a sentence."""
 
-def _worded(english: str) -> str:
-    return phrases(spoken()).get(english, english)
-
-
-_WRITERS: dict[str, Callable[[Any], str]] = {
+_WRITERS: dict[str, Callable[[Any, int], str]] = {
     "us": units.time,
     "%": units.percent,
     "+%": functools.partial(units.percent, signed=True),
-    "size": units.size,
-    "n": lambda value: "-" if value is None else units.significant(value),
-    "sh": lambda value: shlex.quote(str(value)),
-    "say": _worded,
+    "n": lambda value, digits: units.significant(value, 3 + digits),
 }
+"""How a number is written with so many digits more than usual."""
+
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "sh": lambda value: shlex.quote(str(value)),
+    "say": lambda value: phrases(spoken()).get(str(value), str(value)),
+    "size": units.size,
+}
+"""How all other facts are written."""
+
+_MOST_DIGITS = 14
+"""Digits more than usual: with three as usual, these tell any two numbers apart."""
 
 _SPOKEN: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
@@ -74,7 +96,7 @@ def sentence(reason: Reason) -> str:
     template = catalogue(spoken()).get(reason.kind) or catalogue(ENGLISH).get(reason.kind)
     if template is None:
         return f"{reason.kind}: " + ", ".join(f"{name}={value}" for name, value in reason.facts.items())
-    facts = _Facts(reason.facts)
+    facts: dict[str, Fact] = dict(reason.facts)
     if kind := facts.pop(CAUSE, None):
         facts[CAUSE] = sentence(Reason(str(kind), dict(facts))).rstrip(".。")
     return _filled(template, facts)
@@ -91,7 +113,7 @@ def say(english: str, **facts: Fact) -> str:
     >>> say("{count} blocks of {time:us}", count=4, time=12.34)
     '4 blocks of 12.3 us'
     """
-    return _filled(_worded(english), _Facts(facts))
+    return _filled(phrases(spoken()).get(english, english), facts)
 
 
 def as_fact(english: str) -> str:
@@ -128,23 +150,33 @@ _EDGE, _CHINESE = "\0", "[\u2e80-\u9fff\uff00-\uffef]"
 _BETWEEN = re.compile(f"(?<={_CHINESE}) {_EDGE}|{_EDGE} (?={_CHINESE})|{_EDGE}")
 
 
-def _filled(template: str, facts: _Facts) -> str:
+def _filled(template: str, facts: Mapping[str, Any]) -> str:
     """A template's blanks part Chinese from Latin: beside a fact that is worded in Chinese they are left out."""
-    return _BETWEEN.sub("", _FORMATTER.vformat(template, (), facts))
+    parts = []
+    for text, name, spec, _ in string.Formatter().parse(template):
+        parts.append(text)
+        if name is not None:
+            fact = _written(name, spec or "", facts)
+            parts.append(re.sub(f"^(?={_CHINESE})|(?<={_CHINESE})$", _EDGE, fact))
+    return _BETWEEN.sub("", "".join(parts))
 
 
-class _Facts(dict[str, Any]):
-    def __missing__(self, name: str) -> None:
-        return None
-
-
-class _Formatter(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if value is None:
-            return "-"
-        writer = _WRITERS.get(format_spec)
-        text = writer(value) if writer else str(format(value, format_spec))
-        return re.sub(f"^(?={_CHINESE})|(?<={_CHINESE})$", _EDGE, text)
-
-
-_FORMATTER = _Formatter()
+def _written(name: str, spec: str, facts: Mapping[str, Any]) -> str:
+    value = facts.get(name)
+    if value is None:
+        return "-"
+    if spec in _TEXTS:
+        return _TEXTS[spec](value)
+    if "|" in spec:
+        one, many = spec.split("|")
+        return f"{value} {one if value == 1 else many}"
+    if spec not in _WRITERS:
+        return str(value)
+    write = _WRITERS[spec]
+    others = [facts.get(other) for pair in COMPARED if name in pair for other in pair if other != name]
+    different = [other for other in others if isinstance(other, int | float) and other != value]
+    for digits in range(_MOST_DIGITS):
+        text = write(value, digits)
+        if all(write(other, digits).lstrip("+") != text.lstrip("+") for other in different):
+            return text
+    return str(value)

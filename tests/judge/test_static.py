@@ -151,6 +151,32 @@ def test_a_kernel_that_changed_passes_with_figures_and_changes():
     )
 
 
+def test_other_code_with_the_same_figures_is_told_by_its_instructions_of_each_class():
+    head, base = _binary(code="new", mix={"memory": 12, "integer": 8}), _binary(mix={"memory": 10, "integer": 8})
+
+    row = _row(_case(head), _case(base))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.PASS, ["compiled_mix_changed", "code_changed"])
+    assert (row.reasons[0].facts["before"], row.reasons[0].facts["after"]) == ("old", "new")
+    assert row.reasons[0].facts["mix"] == "memory 10 -> 12"
+
+
+def test_nothing_is_told_of_figures_that_did_not_change():
+    head, base = _case(_binary()), _case(_binary())
+    launched = replace(head.identity, launches=(replace(head.identity.launches[0], grid=(16,)),))
+
+    assert _kinds(_row(replace(head, identity=launched), base)) == ["launch_changed"]
+    assert _kinds(_row(_case(_binary(code="new")), base)) == ["code_changed"]
+
+
+def test_kernels_whose_code_is_the_same_are_left_out_of_what_changed():
+    same = _binary("_same", "same")
+
+    row = _row(_case(same, _binary(code="new", registers=48)), _case(same, _binary()))
+
+    assert "_same" not in sentence(row.reasons[0])
+
+
 def test_changed_and_unchanged_cases_of_an_op_are_told_apart():
     head = [_case(_binary(code="new")), _case(_binary(), case=CASES[1])]
     base = [_case(_binary()), _case(_binary(), case=CASES[1])]
