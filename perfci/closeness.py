@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.model import ErrorStats
+from perfci.model import ErrorStats, Reason
 
 Host = np.ndarray[Any, Any]
 
@@ -139,6 +139,24 @@ def within_ratio(errors: ErrorStats, usual: ErrorStats) -> bool:
     if None in (errors.rmse, usual.rmse, errors.max_abs, usual.max_abs):
         return False
     return bool(errors.rmse <= RATIO * usual.rmse and errors.max_abs <= RATIO * usual.max_abs)  # type: ignore[operator]
+
+
+def times_allowed(why: Reason) -> float:
+    """How many times as large as allowed the error of a reason is; infinity if it has none, as for a wrong shape.
+
+    >>> times_allowed(Reason("wrong_values", {"error": 0.3, "expected": -5.0, "rtol": 0.01, "atol": 0.05}))
+    3.0
+    """
+    facts = why.facts
+    found, allowed = facts.get("value"), facts.get("limit")
+    if "error" in facts:
+        found, expected = facts["error"], facts.get("expected")
+        size = abs(expected) if isinstance(expected, int | float) else 0.0
+        rtol, atol = (value if isinstance(value := facts.get(name), int | float) else 0.0 for name in ("rtol", "atol"))
+        allowed = atol + rtol * size
+    if not isinstance(found, int | float) or not isinstance(allowed, int | float):
+        return math.inf
+    return found / allowed if allowed and not math.isnan(found) else math.inf
 
 
 def finiteness(values: Host) -> Host:

@@ -386,6 +386,16 @@ def test_right_kernels_pass_with_their_counts_and_the_fresh_seed():
     assert row.reasons == (Reason("accuracy_passed", {"checks": 2, "cases": 1, "seed": 77}),)
 
 
+def test_of_wrong_cases_the_one_that_is_furthest_beyond_what_is_allowed_is_named():
+    off = {"n=1": {"value": 0.2, "limit": 0.1}, "n=2": {"value": 3.0, "limit": 0.1}}
+    checks = tuple(check(case, failure=Reason("boom", facts)) for case, facts in off.items())
+
+    whole, *cases = judged(run(accuracy=checks, planned=plan(CASE, accuracy=tuple(off)))).rows
+
+    assert whole.reasons[0].facts["case"] == "n=2"
+    assert [row.case for row in cases if row.suite is Suite.ACCURACY] == ["n=2", "n=1"]
+
+
 def test_a_wrong_kernel_is_wrong_as_a_whole_and_by_case_and_is_not_timed():
     other = "rows=9,dtype=float16"
     checks = (check(), check(failure=BOOM, seed=5), check(other))
@@ -397,7 +407,7 @@ def test_a_wrong_kernel_is_wrong_as_a_whole_and_by_case_and_is_not_timed():
         (Suite.ACCURACY, CASE, Verdict.WRONG),
         (Suite.PERFORMANCE, None, Verdict.WRONG),
     ]
-    assert sentence(rows[0].reasons[0]).startswith(f"1 of 3 checks failed, first {CASE} with values normal")
+    assert sentence(rows[0].reasons[0]).startswith(f"1 of 3 checks failed, in 1 case, the worst {CASE} with values")
     assert rows[0].reasons[1] == rows[1].reasons[0] == BOOM
     assert rows[2].reasons[0].facts == {"count": 2, "case": CASE}
 

@@ -165,8 +165,8 @@ def test_a_text_among_the_facts_is_worded_with_the_sentence_and_no_blank_parts_c
 @pytest.mark.parametrize(
     ("template", "facts", "expected"),
     [
-        ("{got:n}, not {expected:n}", {"got": -4.651234, "expected": -4.651278}, "-4.6512, not -4.6513"),
-        ("{got:n}, not {expected:n}", {"got": 2**53, "expected": 2**53 + 1}, f"{2**53}, not {2**53 + 1}"),
+        ("{got:n} for {expected:n}", {"got": -4.651234, "expected": -4.651278}, "-4.6512 for -4.6513"),
+        ("{got:n} for {expected:n}", {"got": 2**53, "expected": 2**53 + 1}, f"{2**53} for {2**53 + 1}"),
         ("{change:+%}; {margin:%} is allowed", {"change": 0.02003, "margin": 0.02}, "+2.003 %; 2.000 % is allowed"),
         ("from {before:us} to {after:us}", {"before": 43.91, "after": 43.94}, "from 43.91 us to 43.94 us"),
         ("{value:n}, limit {limit:n}", {"value": 1.5, "limit": 1.5}, "1.50, limit 1.50"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from perfci.closeness import times_allowed
 from perfci.history import worst_errors
 from perfci.judge import storage
 from perfci.judge.figures import errors_beyond
@@ -145,7 +146,8 @@ def _with_limits(whole: Judgement, cases: Sequence[Judgement]) -> Judgement:
     beyond = [row for row in cases if by_limit(row)]
     if not beyond:
         return whole
-    told = Reason("accuracy_beyond_limits", {"cases": len(beyond), "case": beyond[0].case}), beyond[0].reasons[0]
+    worst = max(beyond, key=lambda row: times_allowed(row.reasons[0]))
+    told = Reason("accuracy_beyond_limits", {"cases": len(beyond), "case": worst.case}), worst.reasons[0]
     if whole.verdict in {Verdict.WRONG, Verdict.ERROR}:
         return replace(whole, reasons=(*whole.reasons, *told))
     return replace(whole, verdict=Verdict.WRONG, reasons=(*told, *whole.reasons))
@@ -155,8 +157,9 @@ def _with_limits(whole: Judgement, cases: Sequence[Judgement]) -> Judgement:
 
 
 def _failed(checks: Sequence[AccuracyCase]) -> list[AccuracyCase]:
-    """Wrong answers before exceptions, since they outweigh them."""
-    return sorted((check for check in checks if check.failure), key=lambda check: check.raised)
+    """The worst first; wrong answers before exceptions, since they outweigh them."""
+    failed = [(check, check.failure) for check in checks if check.failure]
+    return [check for check, _ in sorted(failed, key=lambda one: (one[0].raised, -times_allowed(one[1])))]
 
 
 def _failures(checks: Sequence[AccuracyCase]) -> list[Reason]:
@@ -168,14 +171,15 @@ def _verdict(failed: Sequence[AccuracyCase]) -> Verdict:
 
 
 def _failed_so_far(checks: Sequence[AccuracyCase]) -> tuple[Reason, ...]:
-    """How many checks failed, naming the first, then what it did."""
+    """How many checks failed, naming the worst, then what it did."""
     failed = _failed(checks)
     if not failed:
         return ()
-    first = failed[0]
+    worst = failed[0]
     made = sum(check.unchecked is None for check in checks)
-    facts = {"failed": len(failed), "checks": made, "case": first.case, **_how(first)}
-    return Reason("accuracy_failed", facts), *_failures([first])
+    cases = len({check.case for check in failed})
+    facts = {"failed": len(failed), "checks": made, "cases": cases, "case": worst.case, **_how(worst)}
+    return Reason("accuracy_failed", facts), *_failures([worst])
 
 
 def _failed_cases(op: PlannedOp, checks: Sequence[AccuracyCase]) -> Iterator[Judgement]:

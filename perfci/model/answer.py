@@ -179,7 +179,7 @@ class Answer(TypedDict):
     ops: int
     """how many"""
     counts: Mapping[str, int]
-    """verdict -> how many, only those that occur"""
+    """verdict -> how many, only those that occur; an op's accuracy counts once, however many of its cases are wrong"""
     run: AnsweredRun | None
     verdicts: list[AnsweredVerdict]
     notes: list[AnsweredReason]

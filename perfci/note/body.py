@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from perfci import wording
-from perfci.model import Fact, Gate, Judgements, OpRun, PlannedOp, Reason, Run, Verdict
+from perfci.model import Fact, Gate, Judgements, OpRun, PlannedOp, Reason, Run
 from perfci.note.markup import code, harden, inline
 from perfci.report import frame, rows, summary
 from perfci.report.steps import repeat
@@ -195,11 +195,8 @@ def _reasons(shown: Sequence[rows.Row], most: int) -> str:
 def _folded(fine: Sequence[rows.Row], most: int) -> str:
     if not fine:
         return ""
-    counts: dict[Verdict, int] = {}
-    for row in fine:
-        counts[row.verdict] = counts.get(row.verdict, 0) + row.gathered
-    facts: dict[str, Fact] = {"count": sum(counts.values()), "tally": rows.tally(counts.items())}
-    title = say("Fine: {count} verdicts, {tally}", **facts)
+    counts = rows.verdicts(fine)
+    title = say("Fine: {count:verdict|verdicts}, {tally}", count=counts.total(), tally=rows.tally(counts.items()))
     table = _table(fine, most)
     return f"<details>\n<summary>{title}</summary>\n\n{table}\n\n</details>" if table else title
 

@@ -15,6 +15,9 @@ from perfci.wording import say
 FAILURES = 10
 """Most failing cases told one by one."""
 
+LIMITS = frozenset({"checked_errors_overall", "checked_errors_in_places"})
+"""Reasons of cases that passed their checks and are less exact than thresholds ask for."""
+
 
 def failures(op: OpRun) -> tuple[str, ...]:
     """A sentence a failing case, with the inputs of its first failing check; the others are counted."""

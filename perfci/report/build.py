@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from perfci import units
 from perfci.environment import told
-from perfci.model import Base, Environment, Fact, Gate, Judgements, Run, Suite, Verdict
+from perfci.model import Base, Environment, Fact, Gate, Judgements, Run, Suite
 from perfci.report import compiled, means, peers, rows, sections, sources, speed, summary, words
 from perfci.report.frame import Clocks
 from perfci.report.reading import reading
@@ -25,6 +25,7 @@ def report(material: Material) -> Report:
     grave = shown[: len(shown) - len(fine)]
     fold = len(fine) > FOLD_ROWS
     notes = rows.notes(judgements, run)
+    tally = rows.tally(rows.verdicts(fine).items())
     return Report(
         gate=rows.gate_word(judgements.gate).upper(),
         first=_inlined(notes.first),
@@ -34,7 +35,7 @@ def report(material: Material) -> Report:
         above=_inlined(notes.above),
         verdicts=_verdicts(grave if fold else shown),
         fine=_verdicts(fine) if fold else None,
-        fine_title=say("{count} rows that are fine: {tally}", count=len(fine), tally=rows.tally(_verdict_counts(fine))),
+        fine_title=say("{count} rows that are fine: {tally}", count=len(fine), tally=tally),
         notes=_inlined(notes.below),
         means=means.table(judgements.rows),
         peers=peers.section(judgements.rows),
@@ -63,13 +64,6 @@ def _headline(judgements: Judgements) -> str:
     if found.gate is Gate.WARNS:
         return say("**The gate is open, with warnings: {worst}.** {counted} (exit code {code}).", worst=worst, **facts)
     return say("**The gate fails: {worst}.** {counted} (exit code {code}).", worst=worst, **facts)
-
-
-def _verdict_counts(shown: Iterable[rows.Row]) -> list[tuple[Verdict, int]]:
-    counts: dict[Verdict, int] = {}
-    for row in shown:
-        counts[row.verdict] = counts.get(row.verdict, 0) + row.gathered
-    return list(counts.items())
 
 
 def _verdicts(shown: Sequence[rows.Row]) -> Table:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +98,7 @@ def text(
 
 def _verdicts(judgements: Judgements) -> _Family:
     family = _Family("perfci_verdicts", "Verdicts of a kind, by verdict.")
-    found = Counter(row.verdict for row in judgements.rows)
+    found = rows.verdicts(rows.rows(judgements))
     for verdict in COUNTED:
         family.add(found[verdict], verdict=str(verdict))
     return family

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfci import units, wording
+from perfci.closeness import times_allowed
 from perfci.model import Gate, Interval, Judgement, Judgements, Reason, Run, Suite, Verdict
 from perfci.report.words import between, cases, ratio
 from perfci.wording import say
 
 EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}
 """What a run ends with unless it is strict."""
-
-ACCURACY_ROWS = 3
-"""Most rows of one op's accuracy shown one by one for each verdict; the others are gathered in one row."""
 
 FIRST = frozenset(
     {
@@ -46,6 +44,14 @@ COMPARED = frozenset(
 CONFIDENCE = 0.95
 """Of intervals, where nothing else is said."""
 
+NAMED = 3
+"""Most ops that one row names."""
+
+_LOST = frozenset({"shard_missing", "shard_unfinished"})
+
+_SUMS = frozenset({"accuracy_failed", "accuracy_beyond_limits"})
+"""Reasons that only count: the next one says what is wrong."""
+
 _QUIET = frozenset({Verdict.PASS, Verdict.UNCHANGED})
 
 
@@ -66,7 +72,7 @@ class Row:
     reference: str
     sentence: str
     gathered: int = 1
-    """verdicts that this line stands for"""
+    """verdicts that this line stands for: the accuracy of an op is one, however many of its cases are wrong"""
     about: str = ""
     """what it is about within the op, in words, if that is not the case alone; the case follows"""
     warns: bool = False
@@ -99,7 +105,7 @@ class Counts:
 
     ops: int
     rows: int
-    """judgements: of cases, of an op's accuracy, of an op that failed as a whole"""
+    """verdicts: of cases, of an op's accuracy, of an op that failed as a whole"""
     verdicts: tuple[tuple[Verdict, int], ...]
     gate: Gate
 
@@ -134,9 +140,19 @@ def notes(judgements: Judgements, run: Run | None = None) -> Notes:
 
 def counts(judgements: Judgements) -> Counts:
     """What the summary line says."""
-    found = Counter(row.verdict for row in judgements.rows)
+    found = verdicts(rows(judgements))
     ranked = sorted(found.items(), key=lambda item: (rank(item[0]), list(Verdict).index(item[0])))
-    return Counts(len({row.op for row in judgements.rows}), len(judgements.rows), tuple(ranked), judgements.gate)
+    # "shard 1/2" stands in the place of an op, whose name is that of a function.
+    ops = {row.op for row in judgements.rows if " " not in row.op}
+    return Counts(len(ops), found.total(), tuple(ranked), judgements.gate)
+
+
+def verdicts(shown: Iterable[Row]) -> Counter[Verdict]:
+    """How many verdicts of each kind these lines stand for."""
+    found = Counter[Verdict]()
+    for row in shown:
+        found[row.verdict] += row.gathered
+    return found
 
 
 def tally(found: Iterable[tuple[Verdict, int]]) -> str:
@@ -199,13 +215,12 @@ def rank(verdict: Verdict, gate: Gate | None = None) -> int:
 
 def worst(judgements: Judgements) -> str:
     """The verdicts that the gate follows from, counted: 1 REGRESSED, 2 WRONG."""
-    gate = judgements.gate
-    found = Counter(row.verdict for row in judgements.rows if row.gate is gate)
+    found = verdicts(row for row in rows(judgements) if row.gate is judgements.gate)
     return tally(sorted(found.items(), key=lambda item: list(Verdict).index(item[0])))
 
 
 def _groups(judged: Iterable[Judgement]) -> list[list[Judgement]]:
-    """Most one by one; accuracy, and what was not timed, by op; each group at its first one's place."""
+    """Most one by one; accuracy by op, what a shard lost by shard; each group at its first one's place."""
     groups: dict[object, list[Judgement]] = {}
     for index, row in enumerate(judged):
         groups.setdefault(_together(row) or index, []).append(row)
@@ -214,8 +229,11 @@ def _groups(judged: Iterable[Judgement]) -> list[list[Judgement]]:
 
 def _together(row: Judgement) -> object:
     """What rows share that stand in one line: accuracy, cases that nothing was run for, kernels that compile alike."""
-    if row.suite is Suite.ACCURACY and row.case is not None:
-        return row.op, row.suite, row.verdict
+    why = row.reasons[0] if row.reasons else None
+    if why and why.kind in _LOST:
+        return why.kind, why.facts.get("shard")
+    if row.verdict.gate is not Gate.OK and (row.suite is Suite.ACCURACY or (why and why.kind == "not_timed")):
+        return row.op, row.verdict
     if row.suite is Suite.COMPILED and row.case is not None:
         why = _deciding(row)
         return row.op, row.target, row.verdict, why.kind, tuple(sorted(why.facts.items()))
@@ -233,19 +251,31 @@ def _deciding(row: Judgement) -> Reason:
 
 def _lines(group: list[Judgement]) -> list[Row]:
     first = group[0]
-    if len(group) == 1:
-        return [_row(first)]
-    if first.suite is not Suite.ACCURACY or first.verdict is Verdict.UNCHANGED:
-        return [_gathered(group, wording.sentence(_deciding(first)))]
-    if first.verdict.gate is Gate.OK:
-        return [_gathered(group, say("{count} accuracy cases are right.", count=len(group)))]
-    rest = group[ACCURACY_ROWS:]
-    more = say(
-        "{count} more accuracy cases are {verdict}; the report and `perfci show` have them.",
-        count=len(rest),
-        verdict=first.verdict,
-    )
-    return [*(_row(row) for row in group[:ACCURACY_ROWS]), *([_gathered(rest, more)] if rest else [])]
+    if first.reasons and first.reasons[0].kind in _LOST:
+        return [_lost(group)]
+    if len(group) == 1 or (first.suite is Suite.ACCURACY and first.verdict.gate is not Gate.OK):
+        return [_accuracy(group) if first.suite is Suite.ACCURACY else _row(first)]
+    return [_gathered(group, wording.sentence(_deciding(first)))]
+
+
+def _accuracy(group: Sequence[Judgement]) -> Row:
+    """An op's accuracy in one line: as a whole, else by its worst case; then that its speed was not measured."""
+    whole = next((row for row in group if row.suite is Suite.ACCURACY and row.case is None), None)
+    cases = [row for row in group if row.suite is Suite.ACCURACY and row.case is not None]
+    first = whole or max(cases, key=lambda row: times_allowed(_deciding(row)))
+    told = [_sentence(row) for row in (first, *(row for row in group if row.suite is not Suite.ACCURACY))]
+    line = replace(_row(first), sentence=" ".join(told))
+    return line if whole or len(cases) == 1 else replace(line, case=None, about=_about(cases))
+
+
+def _lost(group: Sequence[Judgement]) -> Row:
+    """A shard that gave no result, with the ops that it was to measure."""
+    shard = f"shard {group[0].reasons[0].facts.get('shard')}"
+    ops = [row.op for row in group if row.op != shard]
+    names = ", ".join(ops[:NAMED])
+    more = len(ops) - NAMED
+    about = say("{ops} and {count} more", ops=names, count=more) if more > 0 else names
+    return replace(_row(group[0]), op=shard, about=about, gathered=max(len(ops), 1))
 
 
 def _gathered(group: list[Judgement], sentence: str) -> Row:
@@ -281,6 +311,7 @@ def _about_many(group: Sequence[Judgement]) -> str:
 def _sentence(row: Judgement) -> str:
     """The reason that decided, and what an expected entry has to say to it."""
     told = [_deciding(row)] if row.reasons else []
+    told += row.reasons[1:2] if told and told[0].kind in _SUMS else []
     told += [reason for reason in row.reasons[1:] if reason.kind in BESIDE]
     return " ".join(wording.sentence(reason) for reason in told)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -133,7 +132,7 @@ def _section(one: _Op) -> Section:
         tally=_tally(one.judged),
         speedup=means.sentence(one.judged),
         changed=against.files(one.base),
-        problems=_problems(one.op, one.base),
+        problems=_problems(one.op, one.base, one.judged),
         messages=_messages(one.op, one.judged),
         duels=one.pictures.duels,
         speedups=one.pictures.speedups,
@@ -180,18 +179,22 @@ def _asides(op: OpRun, judged: list[Judgement]) -> Table:
 
 
 def _tally(judged: list[Judgement]) -> str:
-    counts = Counter(row.verdict for row in judged)
+    counts = rows.verdicts(rows.rows(Judgements(tuple(judged))))
     if not counts:
         return say("Not judged.")
     return say("{tally}.", tally=rows.tally(sorted(counts.items(), key=lambda item: rows.rank(item[0]))))
 
 
-def _problems(op: OpRun, base: PlannedBase | None) -> tuple[str, ...]:
+def _problems(op: OpRun, base: PlannedBase | None, judged: list[Judgement]) -> tuple[str, ...]:
     whole = [reason for reason in (op.failure, op.unmeasured, *op.notes, base and base.failure) if reason]
     told = [inline(wording.sentence(reason)) for reason in whole]
     for case in op.performance:
         reasons = [*([case.failure] if case.failure else []), *case.suspicion]
         told += [f"{code(case.case)}: {inline(wording.sentence(reason))}" for reason in reasons]
+    limits = [row for row in judged if row.suite is Suite.ACCURACY and row.reasons[0].kind in accuracy.LIMITS]
+    told += [
+        f"{code(row.case or '')}: {inline(wording.sentence(row.reasons[0]))}" for row in limits[: accuracy.FAILURES]
+    ]
     return (*told, *accuracy.failures(op))
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perfci import units
+from perfci.closeness import times_allowed
 from perfci.environment import UNTOLD
 from perfci.model import Fact, Gate, Judgement, Judgements, Run, Verdict
 from perfci.report import means, rows, words
@@ -24,19 +25,19 @@ _UNPROVEN = (Verdict.INCONCLUSIVE, Verdict.DRIFTED, Verdict.STALE, Verdict.SUSPE
 
 def summary(run: Run, judgements: Judgements, clocks: Clocks) -> tuple[str, ...]:
     """The bullets, each with its numbers; fewer where there is less to tell."""
-    judged = judgements.rows
-    told = (_fails, _unproven, _removed, _faster, _accepted, _speedup)
-    lines = (*(tell(judged) for tell in told), _odd(run, clocks))
+    told = (_unproven, _removed, _faster, _accepted, _speedup)
+    lines = (_fails(judgements), *(tell(judgements.rows) for tell in told), _odd(run, clocks))
     return tuple(line for line in lines if line)
 
 
 # --- what fails -------------------------------------------------------------------------------------------------------
 
 
-def _fails(judged: Sequence[Judgement]) -> str:
+def _fails(judgements: Judgements) -> str:
     """Counts of what fails, and of each kind the worst."""
-    failing = [row for row in judged if row.gate is Gate.FAILS]
-    told = [_worst(verdict, found) for verdict, found in _by_verdict(failing)]
+    failing = [row for row in judgements.rows if row.gate is Gate.FAILS]
+    counts = rows.verdicts(rows.rows(judgements))
+    told = [_worst(verdict, counts[verdict], found) for verdict, found in _by_verdict(failing)]
     return say("**Fails**: {what}.", what="; ".join(told)) if told else ""
 
 
@@ -47,14 +48,14 @@ def _by_verdict(judged: Iterable[Judgement]) -> Iterator[tuple[Verdict, list[Jud
     return ((verdict, groups[verdict]) for verdict in Verdict if verdict in groups)
 
 
-def _worst(verdict: Verdict, found: Sequence[Judgement]) -> str:
+def _worst(verdict: Verdict, count: int, found: Sequence[Judgement]) -> str:
     row = max(found, key=_BADNESS.get(verdict, _none))
     where = f"{_where(row)} {_number(verdict, row)}".strip()
     if len(found) == 1:
         return say("1 {verdict}, {where}", verdict=verdict, where=where)
     if verdict not in _BADNESS:
-        return say("{count} {verdict}, the first {where}", count=len(found), verdict=verdict, where=where)
-    return say("{count} {verdict}, the worst {where}", count=len(found), verdict=verdict, where=where)
+        return say("{count} {verdict}, the first {where}", count=count, verdict=verdict, where=where)
+    return say("{count} {verdict}, the worst {where}", count=count, verdict=verdict, where=where)
 
 
 def _change(row: Judgement) -> float:
@@ -67,18 +68,16 @@ def _slowness(row: Judgement) -> float:
     return -speedup.value if speedup else -math.inf
 
 
-def _error(row: Judgement) -> float:
-    """The largest error that its reasons name; a row of a case before the op's own."""
-    errors = [reason.facts.get("max_abs") for reason in row.reasons]
-    known = [float(error) for error in errors if isinstance(error, int | float) and math.isfinite(error)]
-    return max(known, default=-1.0) + (0.0 if row.case is not None else -0.5)
+def _error(row: Judgement) -> tuple[bool, float]:
+    """How far it is beyond what is allowed; a case before its op as a whole."""
+    return row.case is not None, times_allowed(row.reasons[0])
 
 
 def _none(row: Judgement) -> float:
     return 0.0 if row.case is None else 1.0
 
 
-_BADNESS: dict[Verdict, Callable[[Judgement], float]] = {
+_BADNESS: dict[Verdict, Callable[[Judgement], float | tuple[bool, float]]] = {
     Verdict.REGRESSED: _change,
     Verdict.TOO_SLOW: _slowness,
     Verdict.WRONG: _error,
@@ -90,8 +89,9 @@ def _number(verdict: Verdict, row: Judgement) -> str:
         return units.percent(_change(row), signed=True)
     if verdict is Verdict.TOO_SLOW:
         return _missed(row)
-    if verdict is Verdict.WRONG and _error(row) > 0:
-        return say("with a largest error of {error:n}", error=_error(row))
+    times = times_allowed(row.reasons[0])
+    if verdict is Verdict.WRONG and math.isfinite(times):
+        return say("off by {times:n} times what is allowed", times=times)
     return ""
 
 

@@ -165,14 +165,12 @@ def _written(name: str, spec: str, facts: Mapping[str, Any]) -> str:
     value = facts.get(name)
     if value is None:
         return "-"
-    if spec in _TEXTS:
-        return _TEXTS[spec](value)
     if "|" in spec:
         one, many = spec.split("|")
         return f"{value} {one if value == 1 else many}"
-    if spec not in _WRITERS:
-        return str(value)
-    write = _WRITERS[spec]
+    write = _WRITERS.get(spec)
+    if write is None:
+        return _TEXTS.get(spec, str)(value)
     others = [facts.get(other) for pair in COMPARED if name in pair for other in pair if other != name]
     different = [other for other in others if isinstance(other, int | float) and other != value]
     for digits in range(_MOST_DIGITS):

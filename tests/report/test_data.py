@@ -28,13 +28,14 @@ def test_what_is_not_known_is_null(examples):
     assert (row["change"], row["speedup"], row["kernel_us"]) == (None, None, None)
 
 
-def test_the_counts_and_the_gate_agree_with_the_rows(examples):
+def test_the_counts_and_the_gate_agree_with_the_summary(examples):
     run, judgements = examples.full()
 
     answer = data.to_json(judgements, run)
 
     assert answer["exit_code"] == 2
-    assert sum(answer["counts"].values()) == len(answer["verdicts"]) == 26
+    # a case of an op whose accuracy is wrong has a verdict of its own, and counts with its op's
+    assert (sum(answer["counts"].values()), len(answer["verdicts"])) == (25, 26)
     assert answer["run"]["seed"] == run.plan.seed
 
 

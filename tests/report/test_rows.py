@@ -43,17 +43,51 @@ def test_one_whose_entry_has_expired_stands_among_what_warns_and_says_so_in_one_
     assert rows.summary(Judgements(found.rows[1:])).endswith("-> warns (exit 3)")
 
 
-def test_accuracy_cases_that_are_right_are_one_row(examples):
-    shown = rows.rows(judged(examples, *[Verdict.PASS] * 40, suite=Suite.ACCURACY))
+def wrong(examples, cases=40):
+    """An op whose accuracy is WRONG as a whole and in so many cases, and whose speed was not looked at."""
+    failed = examples.reason("accuracy_failed", failed=50, checks=90, cases=cases, case="n=7")
+    sevens = examples.reason("wrong_values", case="n=7", error=7.0)
+    return Judgements((
+        examples.judgement("softmax", None, Verdict.WRONG, failed, suite=Suite.ACCURACY, more=(sevens,)),
+        *judged(examples, *[Verdict.WRONG] * cases, suite=Suite.ACCURACY).rows,
+        examples.judgement("softmax", None, Verdict.WRONG, examples.reason("not_timed", count=2, case="n=7")),
+    ))  # fmt: skip
 
-    assert [(row.where, row.gathered) for row in shown] == [("accuracy of 40 cases", 40)]
+
+def test_a_wrong_op_is_one_line_and_one_verdict_however_many_of_its_cases_are_wrong(examples):
+    found = wrong(examples)
+    found = replace(found, rows=(*found.rows, *judged(examples, Verdict.PASS).rows))
+
+    first, _ = rows.rows(found)
+
+    assert (first.where, first.gathered) == ("accuracy", 1)
+    assert all(words in first.sentence for words in ("in 40 cases", "off by 7.00", "2 cases were not timed"))
+    assert rows.summary(found) == "1 op, 2 verdicts: 1 WRONG, 1 PASS -> fails (exit 2)"
+    assert rows.worst(found) == "1 WRONG"
 
 
-def test_accuracy_cases_that_are_wrong_are_told_one_by_one_up_to_a_limit(examples):
-    shown = rows.rows(judged(examples, *[Verdict.WRONG] * 40, suite=Suite.ACCURACY))
+def test_wrong_cases_of_an_op_that_is_something_else_as_a_whole_are_told_by_the_worst(examples):
+    far = [examples.reason("timed_output_wrong", error=error, atol=1.0) for error in (2.0, 9.0)]
+    found = Judgements(tuple(
+        examples.judgement("softmax", f"n={i}", Verdict.WRONG, reason, suite=Suite.ACCURACY)
+        for i, reason in enumerate(far)
+    ))  # fmt: skip
 
-    assert len(shown) == rows.ACCURACY_ROWS + 1
-    assert shown[-1].sentence == "37 more accuracy cases are WRONG; the report and `perfci show` have them."
+    (row,) = rows.rows(found)
+
+    assert row.where == "accuracy of 2 cases"
+    assert "by 9.00" in row.sentence
+
+
+def test_a_shard_that_gave_no_result_is_one_line_with_its_ops_and_no_op_itself(examples):
+    lost = examples.reason("shard_missing", shard="1/2", ops=4)
+    names = ("a", "b", "c", "d", "shard 1/2")
+    found = Judgements(tuple(examples.judgement(op, None, Verdict.ERROR, lost) for op in names))
+
+    (row,) = rows.rows(found)
+
+    assert (row.op, row.where) == ("shard 1/2", "a, b, c and 1 more")
+    assert rows.summary(found).startswith("4 ops, 4 verdicts: 4 ERROR")
 
 
 def test_the_summary_counts_every_verdict_and_names_the_exit_code(examples):

@@ -39,15 +39,31 @@ def test_what_fails_is_counted_and_the_worst_named_with_its_number(examples):
     assert told == "**Fails**: 2 REGRESSED, the worst `b` `n=2` +8.0 %; 1 TOO_SLOW, `a` `n=3` 0.700x."
 
 
-def test_the_worst_of_wrong_cases_is_the_one_with_the_largest_error(examples):
+def test_the_worst_of_wrong_cases_is_the_one_furthest_beyond_what_is_allowed(examples):
+    off = ({"error": 0.2, "atol": 0.001}, {"error": 7.5, "atol": 1.0}, {"error": 7.5, "expected": 9.0, "rtol": 0.5})
     rows = tuple(
-        examples.judgement("a", f"n={n}", Verdict.WRONG, examples.reason("example_wrong", max_abs=error, atol=0.01))
-        for n, error in enumerate((0.2, 7.5, None, float("nan")))
+        examples.judgement(op, "n=1", Verdict.WRONG, Reason("wrong_values", facts), suite=Suite.ACCURACY)
+        for op, facts in zip("abc", off, strict=True)
     )
 
     told = line(bullets(examples.run([]), Judgements(rows)), "Fails")
 
-    assert told == "**Fails**: 4 WRONG, the worst `a` `n=1` with a largest error of 7.50."
+    assert told == "**Fails**: 3 WRONG, the worst `a` `n=1` off by 200 times what is allowed."
+
+
+def test_an_answer_without_an_error_that_could_be_allowed_is_worse_than_all_others(examples):
+    reasons = (
+        Reason("wrong_values", {"error": 7.5, "atol": 0.1}),
+        Reason("not_finite", {"got": "nan", "expected": "1"}),
+    )
+    rows = tuple(
+        examples.judgement(op, "n=1", Verdict.WRONG, reason, suite=Suite.ACCURACY)
+        for op, reason in zip("ab", reasons, strict=True)
+    )
+
+    told = line(bullets(examples.run([]), Judgements(rows)), "Fails")
+
+    assert told == "**Fails**: 2 WRONG, the worst `b` `n=1`."
 
 
 @pytest.mark.parametrize(

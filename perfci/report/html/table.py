@@ -33,6 +33,8 @@ class Line:
     """change, speedup, kernel and reference"""
     judgement: Judgement | None
     """None where it stands for several"""
+    gathered: int = 1
+    """verdicts that it stands for"""
     folded: bool = False
 
 
@@ -77,6 +79,7 @@ def _line(row: Row, judgement: Judgement | None) -> Line:
         cells=tuple(_cells(row)),
         numbers=_numbers(judgement),
         judgement=judgement,
+        gathered=row.gathered,
     )
 
 
@@ -109,11 +112,11 @@ def _numbers(row: Judgement | None) -> tuple[float | None, ...]:
 
 
 def chips(found: Sequence[Line]) -> tuple[Chip, ...]:
-    """Verdicts that occur, the gravest first, with their number of lines."""
+    """Verdicts that occur, the gravest first, with their number as the headline counts it."""
     counts: dict[str, Chip] = {}
     for line in found:
         before = counts.get(line.verdict, Chip(line.verdict, line.gate, 0))
-        counts[line.verdict] = replace(before, count=before.count + 1)
+        counts[line.verdict] = replace(before, count=before.count + line.gathered)
     return tuple(counts.values())
 
 
