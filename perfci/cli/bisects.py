@@ -110,7 +110,7 @@ def ends(found: Bisection) -> Iterator[RenderableType]:
     op = plain(found.op, NAME_LIMIT)
     yield Text(
         say(
-            "{op} from {good} to {bad}: {count} commits, on {device}, seed {seed}",
+            "{op} from {good} to {bad}: {count:commit|commits}, on {device}, seed {seed}",
             op=op,
             good=found.good.id[:ID],
             bad=found.bad.id[:ID],
@@ -188,9 +188,13 @@ def _headline(found: Bisection, culprit: Culprit, number: int) -> str:
 def _suspects(found: Bisection, culprit: Culprit) -> Iterator[RenderableType]:
     count = len(culprit.suspects)
     if found.failure:
-        yield Text(say("It failed first with one of these {count} commits", count=count), style=STYLES[Gate.WARNS])
+        yield Text(
+            say("It failed first with one of these {count:commit|commits}", count=count), style=STYLES[Gate.WARNS]
+        )
     else:
-        text = say("{change:+%} came with these {count} commits, or one of them", change=culprit.change, count=count)
+        text = say(
+            "{change:+%} came with these {count:commit|commits}, or one of them", change=culprit.change, count=count
+        )
         yield Text(text, style=STYLES[Gate.WARNS])
     yield from (Text(f"  {_title(each)}") for each in culprit.suspects)
     yield Text(

@@ -70,7 +70,7 @@ def _summary(result: ChainResult) -> str:
     verdicts = [case.verdict for case in result.cases]
     counts = {name: verdicts.count(name) for name in ("PASS", "WRONG", "ERROR", "UNCHECKED")}
     told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    cases = say("{count} cases", count=len(verdicts))
+    cases = say("{count:case|cases}", count=len(verdicts))
     return f"{plain(result.name, NAME_LIMIT)}: {cases}" + (f" ({told})" if told else "")
 
 

@@ -96,7 +96,7 @@ class Progress:
             self._move(step, own, f"{step.op}: {stage}{count} {step.case or ''}")
         elif own not in _UNTOLD and (step.op, stage) not in self._told:
             self._told.add((step.op, stage))
-            total = say(", {count} checks", count=step.total) if step.total else ""
+            total = say(", {count:check|checks}", count=step.total) if step.total else ""
             self._line(say("{op}: {told}", op=step.op, told=f"{stage}{total}"))
 
     def _move(self, step: Step, stage: str, text: str) -> None:

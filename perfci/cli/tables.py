@@ -323,11 +323,11 @@ def _op_lines(op: PlannedOp) -> Text:
 
 
 def _stored_cases(count: int) -> str:
-    return say("1 stored case") if count == 1 else say("{count} stored cases", count=count)
+    return say("{count:stored case|stored cases}", count=count)
 
 
 def _chain_lines(chain: ListedChain) -> Text:
-    stages = say("1 stage") if len(chain.stages) == 1 else say("{count} stages", count=len(chain.stages))
+    stages = say("{count:stage|stages}", count=len(chain.stages))
     counts = say("{stages}, {cases}", stages=stages, cases=words.cases(len(chain.cases)))
     told = say("cannot run") if chain.failure else counts
     head = Text.assemble((plain(chain.chain, NAME_LIMIT), "bold"), "  ", told)

@@ -78,7 +78,9 @@ def shown(found: Tuning, table: Path) -> Iterator[RenderableType]:
 
 def _entry(found: Tuning, choice: Choice) -> Iterator[Text]:
     regime = choice.regime
-    yield Text(say("Entry {entry}: {count} cases", entry=plain(regime.label), count=len(regime.cases)), style="bold")
+    yield Text(
+        say("Entry {entry}: {count:case|cases}", entry=plain(regime.label), count=len(regime.cases)), style="bold"
+    )
     ranked = _ranked(found, choice)
     yield Text("  " + say("{tried} candidates tried, {failed} failed", tried=choice.tried, failed=choice.failed))
     for tried in ranked[:BEST]:

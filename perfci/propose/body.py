@@ -114,8 +114,8 @@ def title(wanted: str | None, found: Proposal) -> str:
         "runs": found.runs,
     }
     if found.thresholds:
-        return say("perfci: baselines of {cases} cases, thresholds tightened: {thresholds}", **facts)
-    return say("perfci: baselines of {cases} cases, runs in the history: {runs}", **facts)
+        return say("perfci: baselines of {cases:case|cases}, thresholds tightened: {thresholds}", **facts)
+    return say("perfci: baselines of {cases:case|cases}, runs in the history: {runs}", **facts)
 
 
 def message(heading: str, base: str) -> str:
@@ -136,7 +136,7 @@ def description(found: Proposal, base: str) -> str:
         say("The run of commit {commit} on the main branch measured what is stored here anew.", commit=code(base[:12])),
         _baselines(found),
         _tightened(found.thresholds),
-        say("Histories: {runs} more runs.", runs=found.runs) if found.runs else "",
+        say("Histories: {runs:more run|more runs}.", runs=found.runs) if found.runs else "",
         say(
             "Merge it to hold later runs against these numbers. Left open it is brought up to date by the next run; "
             "closed it is proposed anew, as long as the numbers differ."

@@ -25,7 +25,7 @@ def failures(op: OpRun) -> tuple[str, ...]:
     first = list({check.case: (check, reason) for check, reason in reversed(failed)}.values())[::-1][:FAILURES]
     told = [_failure(check, reason) for check, reason in first]
     rest = len(failed) - len(first)
-    more = say("{count} more accuracy checks failed; run.json holds them all.", count=rest)
+    more = say("{count:more accuracy check|more accuracy checks} failed; run.json holds them all.", count=rest)
     return (*told, more) if rest else tuple(told)
 
 

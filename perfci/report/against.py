@@ -53,7 +53,7 @@ def parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement], foun
     """The two tables, each empty where there is nothing to tell."""
     name = inline(op.op, 80)
     duelled = [row for row in judged if row.suite is Suite.PERFORMANCE and row.comparison and row.comparison.duel]
-    few = [say("It is worked out for {count} cases of the run, the gravest verdicts first.", count=MOST_NOISE)]
+    few = [say("It is worked out for {count:case|cases} of the run, the gravest verdicts first.", count=MOST_NOISE)]
     notes = [*_how(base), _note(), *(few if len(found) >= MOST_NOISE else [])]
     return (
         Part(say("{op}: against the base", op=name), " ".join(notes), _duels(duelled, found)),

@@ -35,7 +35,7 @@ def report(material: Material) -> Report:
         above=_inlined(notes.above),
         verdicts=_verdicts(grave if fold else shown),
         fine=_verdicts(fine) if fold else None,
-        fine_title=say("{count} rows that are fine: {tally}", count=len(fine), tally=tally),
+        fine_title=say("{count:row that is|rows that are} fine: {tally}", count=len(fine), tally=tally),
         notes=_inlined(notes.below),
         means=means.table(judgements.rows),
         peers=peers.section(judgements.rows),
@@ -248,7 +248,7 @@ def _clocks(clocks: Clocks) -> Table:
     lines += [
         (
             say("clock held down by {why}", why=inline(why)),
-            say("{count} of {blocks} blocks", count=count, blocks=clocks.blocks),
+            say("{count} of {blocks:block|blocks}", count=count, blocks=clocks.blocks),
         )
         for why, count in clocks.throttle
     ]

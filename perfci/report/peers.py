@@ -159,7 +159,10 @@ def _left_out(found: dict[str, list[Comparison]]) -> list[str]:
         alike.setdefault((facts.get("op"), facts.get("peer"), why.kind, facts.get("message")), []).append(why)
     told = [_with_count(wording.sentence(same[0]), len(same)) for same in alike.values()]
     rest = len(told) - LEFT_OUT
-    return [*told[:LEFT_OUT], *([say("{count} more reasons stand in run.json.", count=rest)] if rest > 0 else [])]
+    return [
+        *told[:LEFT_OUT],
+        *([say("{count:more reason stands|more reasons stand} in run.json.", count=rest)] if rest > 0 else []),
+    ]
 
 
 def _with_count(sentence: str, count: int) -> str:

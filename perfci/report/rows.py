@@ -175,8 +175,8 @@ def gate_word(gate: Gate) -> str:
 
 def counted(found: Counts) -> str:
     """Ops and verdicts in words."""
-    ops = say("1 op") if found.ops == 1 else say("{count} ops", count=found.ops)
-    verdicts = say("1 verdict") if found.rows == 1 else say("{count} verdicts", count=found.rows)
+    ops = say("{count:op|ops}", count=found.ops)
+    verdicts = say("{count:verdict|verdicts}", count=found.rows)
     if not found.verdicts:
         return say("{ops}, {verdicts}", ops=ops, verdicts=verdicts)
     return say("{ops}, {verdicts}: {tally}", ops=ops, verdicts=verdicts, tally=tally(found.verdicts))

@@ -102,7 +102,7 @@ def _why(one: Source) -> str:
     if one.layer is not Layer.EARNED or one.runs is None:
         return inline(one.why)
     date = inline(one.date) or "-"
-    learnt = say("learnt from {count} accepted runs, last step on {date}", count=one.runs, date=date)
+    learnt = say("learnt from {count:accepted run|accepted runs}, last step on {date}", count=one.runs, date=date)
     return f"{learnt}. {inline(one.why)}" if one.why else learnt
 
 

@@ -199,7 +199,7 @@ def _oddities(run: Run, clocks: Clocks) -> Iterator[str]:
     for why, count in clocks.throttle:
         if why in ODD:
             facts: dict[str, Fact] = {"why": inline(why), "count": count, "blocks": clocks.blocks}
-            yield say("{why} held the clock down in {count} of {blocks} blocks", **facts)
+            yield say("{why} held the clock down in {count} of {blocks:block|blocks}", **facts)
     if clocks.foreign_processes and clocks.foreign_processes[1]:
         yield say("up to {count} processes of others on the device", count=f"{clocks.foreign_processes[1]:.0f}")
     boards = {block.board for op in run.ops for case in op.performance for block in case.blocks} - {None}

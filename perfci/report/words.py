@@ -13,17 +13,17 @@ def cases(count: int) -> str:
     >>> cases(1), cases(2)
     ('1 case', '2 cases')
     """
-    return say("1 case") if count == 1 else say("{count} cases", count=count)
+    return say("{count:case|cases}", count=count)
 
 
 def performance_cases(count: int) -> str:
     """The same of performance cases."""
-    return say("1 performance case") if count == 1 else say("{count} performance cases", count=count)
+    return say("{count:performance case|performance cases}", count=count)
 
 
 def accuracy_checks(count: int) -> str:
     """The same of accuracy checks."""
-    return say("1 accuracy check") if count == 1 else say("{count} accuracy checks", count=count)
+    return say("{count:accuracy check|accuracy checks}", count=count)
 
 
 def suite_word(suite: Suite) -> str:
@@ -38,12 +38,12 @@ def suite_word(suite: Suite) -> str:
 
 def accuracy_cases(count: int) -> str:
     """The same of accuracy cases."""
-    return say("1 accuracy case") if count == 1 else say("{count} accuracy cases", count=count)
+    return say("{count:accuracy case|accuracy cases}", count=count)
 
 
 def accepted_runs(count: int) -> str:
     """The same of accepted runs."""
-    return say("1 accepted run") if count == 1 else say("{count} accepted runs", count=count)
+    return say("{count:accepted run|accepted runs}", count=count)
 
 
 def since(seconds: float | None) -> str:
@@ -60,10 +60,10 @@ its clock', '')
     if seconds < 60:
         return say("the last one within a minute before this run")
     if seconds < _HOURS:
-        return say("the last one {count} minutes before this run", count=round(seconds / 60))
+        return say("the last one {count:minute|minutes} before this run", count=round(seconds / 60))
     if seconds < _DAYS:
-        return say("the last one {count} hours before this run", count=round(seconds / 3600))
-    return say("the last one {count} days before this run", count=round(seconds / 86400))
+        return say("the last one {count:hour|hours} before this run", count=round(seconds / 3600))
+    return say("the last one {count:day|days} before this run", count=round(seconds / 86400))
 
 
 _HOURS, _DAYS = 100 * 60, 48 * 3600
@@ -72,12 +72,12 @@ _HOURS, _DAYS = 100 * 60, 48 * 3600
 
 def torch_operations(count: int) -> str:
     """The same of torch's operations."""
-    return say("1 torch operation") if count == 1 else say("{count} torch operations", count=count)
+    return say("{count:torch operation|torch operations}", count=count)
 
 
 def launches(count: int) -> str:
     """The same of launches."""
-    return say("1 launch") if count == 1 else say("{count} launches", count=count)
+    return say("{count:launch|launches}", count=count)
 
 
 def timed_by(timer: str | None) -> str:

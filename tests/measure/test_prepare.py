@@ -205,7 +205,7 @@ def test_a_wrong_base_is_named_and_leaves_the_kernel_alone(scripted):
 
     assert (subject.facts.failure, subject.facts.base.duelled) == (None, False)
     assert subject.facts.base.failure.kind == "base_wrong"
-    assert "12 elements of a timed output" in sentence(subject.facts.base.failure)
+    assert "is wrong in 12 elements" in sentence(subject.facts.base.failure)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no stream"), MemoryError("32 GiB")])

@@ -364,7 +364,7 @@ RAISED = Reason(
 
 @pytest.mark.parametrize(
     ("failure", "raised", "kind", "words"),
-    [(WRONG, False, "base_wrong", "3 elements of a timed output"), (RAISED, True, "base_raised", "no stream")],
+    [(WRONG, False, "base_wrong", "is wrong in 3 elements"), (RAISED, True, "base_raised", "no stream")],
 )
 def test_a_base_that_fails_before_it_is_timed_leaves_head_a_first_look(failure, raised, kind, words):
     match = Match()

@@ -87,7 +87,7 @@ def head(found: History) -> str:
     facts |= {"first": plain(runs[0].created[:10], 10), "last": plain(runs[-1].created[:10], 10)}
     if len(runs) == 1:
         return say("{op} on {device}: 1 accepted run, {last}", **facts)
-    return say("{op} on {device}: {count} accepted runs, {first} to {last}", count=len(runs), **facts)
+    return say("{op} on {device}: {count:accepted run|accepted runs}, {first} to {last}", count=len(runs), **facts)
 
 
 def _problems(one: Told) -> Iterator[RenderableType]:
@@ -121,7 +121,7 @@ def _runs_head(
     yield Text("  " + columns(heads, widths, left=2), style="dim")
     whole = len(case.points)
     if most < whole:
-        earlier = say("... {count} earlier runs: --last {all}", count=whole - most, all=whole)
+        earlier = say("... {count:earlier run|earlier runs}: --last {all}", count=whole - most, all=whole)
         yield Text(f"  {earlier}", style="dim")
 
 

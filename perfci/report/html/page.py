@@ -162,7 +162,7 @@ def words() -> dict[str, Any]:
     return {
         "shown": say("{shown} of {count} rows", shown="{shown}", count="{count}"),
         "nothing": say("No row matches; clear the filters to see all {count}.", count="{count}"),
-        "more": say("Show {count} more rows that are fine", count="{count}"),
+        "more": say("Show the other rows that are fine ({count})", count="{count}"),
         "dark": say("Dark"),
         "light": say("Light"),
         "numbers": say("Numbers of each block"),

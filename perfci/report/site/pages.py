@@ -219,7 +219,7 @@ def _words() -> Mapping[str, Any]:
     return {
         **report.words(),
         "numbers": say("Numbers of each run"),
-        "more": say("Show {count} more rows", count="{count}"),
+        "more": say("Show the other rows ({count})", count="{count}"),
         "follow": say("Arrow keys go from run to run."),
     }
 

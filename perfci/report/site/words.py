@@ -61,7 +61,7 @@ def runs(count: int) -> str:
     >>> runs(1), runs(2)
     ('1 run', '2 runs')
     """
-    return say("1 run") if count == 1 else say("{count} runs", count=count)
+    return say("{count:run|runs}", count=count)
 
 
 def pages(count: int) -> str:
@@ -70,4 +70,4 @@ def pages(count: int) -> str:
     >>> pages(1), pages(2)
     ('1 page', '2 pages')
     """
-    return say("1 page") if count == 1 else say("{count} pages", count=count)
+    return say("{count:page|pages}", count=count)
