@@ -140,7 +140,7 @@ def told(found: Run, judgements: Judgements, where: Settings, *, strict: bool, j
         print_verdicts(found, judgements, strict=strict)
     path = _write_report(found, judgements, where, where.reports, html=html)
     if not json:
-        plain(say("Report: {path}", path=relative(path)))
+        _print_written(path, html=html)
     return exit_code(judgements.gate, strict=strict)
 
 
@@ -170,8 +170,14 @@ def report(path: Path, baseline: Path | None, out: Path | None, project: Path, *
     folder = out or (path if path.is_dir() else path.parent)
     judgements = pipeline.decide(found, where, _existing(baseline))
     written = _write_report(found, judgements, where, folder, path, baseline, html=html)
-    plain(say("Report: {path}", path=relative(written)))
+    _print_written(written, html=html)
     return Exit.OK
+
+
+def _print_written(report: Path, *, html: bool) -> None:
+    plain(say("Report: {path}", path=relative(report)))
+    if html:
+        plain(say("Page: {path}", path=relative(report.with_suffix(".html"))))
 
 
 def accept(
@@ -333,15 +339,15 @@ def _write_report(
     )  # fmt: skip
 
 
-def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False) -> None:
-    """The verdict table with its notes, and what they sum up to."""
+def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> None:
+    """The verdict table with its notes, and what they sum up to; a shard's decide nothing by themselves."""
     _print(tables.verdicts(judgements, run))
     for said, lines in tables.pasted(judgements):
         _print(said)
         # Not through the console, which breaks lines that are to be copied.
         plain(*lines)
     _print(tables.peers(judgements))
-    _print(tables.summary(judgements, strict=strict))
+    _print(tables.summary(judgements, strict=strict, shard=shard))
 
 
 def _print(*parts: RenderableType) -> None:

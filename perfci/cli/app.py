@@ -10,6 +10,7 @@ import typer
 import perfci
 from perfci.cli.commands import baselines, checking, duelling, machine, past, projects, reporting, sharding, tuning
 from perfci.cli.commands.thresholds import thresholds
+from perfci.cli.options import Command
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "check": checking.check,
@@ -66,5 +67,5 @@ def root(
 
 
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
+    app.command(_name, cls=Command)(_command)
 app.add_typer(thresholds)

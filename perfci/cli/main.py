@@ -56,6 +56,8 @@ def _run(arguments: list[str]) -> int:
         # error is 2, which would read as a failed gate.
         if not hasattr(error, "show") or not hasattr(error, "exit_code"):
             raise
+        if hasattr(error, "message"):
+            error.message = str(error.message).removeprefix("Value error, ")  # pydantic's, in the middle of a sentence
         error.show()
         return Exit.PERFCI_FAILED
     return result if isinstance(result, int) else Exit.OK

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from perfci.cli.language import Language, choose
+
+
+class Command(typer.core.TyperCommand):
+    """A command whose help names arguments as its author does: RUN..., where typer adds <list[Path]> and braces."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What stands behind the command's name in its usage."""
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        return ["[OPTIONS]", *(str(each.metavar) if each.required else f"[{each.metavar}]" for each in arguments)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the options, with defaults in words free of the parentheses that typer adds."""
+        found: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for each in self.get_params(ctx):
+            if record := each.get_help_record(ctx):
+                name = str(each.metavar) if each.param_type_name == "argument" else record[0]
+                words = re.sub(r"\[default: \((.*?)\)(?=[];])", r"[default: \1", record[1])
+                found[each.param_type_name].append((name, words))
+        for heading, records in zip(("Arguments", "Options"), found.values(), strict=True):
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
 
 class DeviceKind(StrEnum):
@@ -90,6 +114,7 @@ Seed = Annotated[
     int | None,
     typer.Option(
         "--seed",
+        metavar="N",
         min=0,
         max=2**31 - 1,
         show_default="drawn afresh",

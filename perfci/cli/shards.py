@@ -16,7 +16,7 @@ from perfci.model import ShardPlan
 from perfci.pipeline.shards import Part, Wishes
 from perfci.plan import Request
 from perfci.report import text
-from perfci.store.files import encode
+from perfci.store.files import encode, refuse_missing_folder
 from perfci.wording import say
 
 FOLDER = "shards"
@@ -29,6 +29,8 @@ SHOWN = 8
 def plan(wanted: Request, project: Path, out: Path, *, shards: int, last: Path | None, every: bool, json: bool) -> int:
     """Write plan.json; whatever it finds changed, nothing fails."""
     where = language.load(project)
+    if out.resolve().parent != where.reports.resolve():  # which perfci makes itself
+        refuse_missing_folder(out)
     wishes = Wishes(shards, store.read_run(last) if last else None, every)
     with Progress() as progress:
         found = pipeline.plan_shards(where, wanted, wishes, progress)
@@ -67,8 +69,7 @@ def check_part(
         answers.print_answer(found, judgements)
         return Exit.OK
     if found.ops:
-        answers.print_verdicts(found, judgements)
-        answers.plain(say("Shard {shard}: `perfci merge` decides, once it has them all.", shard=shard))
+        answers.print_verdicts(found, judgements, shard=shard)
     else:
         answers.plain(say("Shard {shard}: there is nothing for it to measure.", shard=shard))
     answers.plain(say("Run: {path}", path=answers.relative(where.reports / store.RUN_FILE)))

@@ -109,8 +109,14 @@ def verdicts(judgements: Judgements, run: Run | None = None) -> RenderableType:
     return Shown(terminal, lines)
 
 
-def summary(judgements: Judgements, *, strict: bool = False) -> Text:
-    """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2)."""
+def summary(judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> Text:
+    """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2); a shard's decides nothing."""
+    if shard:
+        counted = rows.counted(rows.counts(judgements))
+        told = say(
+            "Shard {shard}: {counted}; `perfci merge` decides, once it has them all.", shard=shard, counted=counted
+        )
+        return Text(told)
     failed_by_warning = strict and judgements.gate is Gate.WARNS
     text = rows.summary(judgements, 2 if failed_by_warning else None)
     text = say("{summary}, as --strict asks", summary=text) if failed_by_warning else text

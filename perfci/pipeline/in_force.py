@@ -174,8 +174,7 @@ def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
 def _value(key: str, text: str) -> float:
     known = thresholds.NUMBERS
     if key not in known:
-        guess = thresholds.meant(key, known)
-        raise UsageError("threshold_option_key", key=key, meant=guess or "-", keys=", ".join(sorted(known)))
+        raise UsageError("threshold_option_key", key=key, keys=thresholds.nearest_first(key, known))
     try:
         return value_of(key, text, OPTION)
     except StoredFileError as error:

@@ -124,15 +124,14 @@ def check_op(settings: Settings, op: str, written: Thresholds) -> None:
     """Raise UsageError for an op that the project has not."""
     known = sorted({*(known_ops(settings) or ()), *written.ops})
     if op not in known:
-        raise UsageError("relax_op", op=op, meant=thresholds.meant(op, known) or "-", known=", ".join(known) or "-")
+        raise UsageError("relax_op", op=op, known=thresholds.nearest_first(op, known))
 
 
 def check_device(settings: Settings, device: str) -> None:
     """Raise UsageError for a device of which nothing is stored."""
     known = devices(settings)
     if device not in known:
-        meant = thresholds.meant(device, known) or "-"
-        raise UsageError("relax_device", device=device, meant=meant, known=", ".join(known) or "-")
+        raise UsageError("relax_device", device=device, known=thresholds.nearest_first(device, known))
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
@@ -154,8 +153,7 @@ def _devices(settings: Settings, wishes: Wishes) -> list[str | None]:
 def _check_key(wishes: Wishes) -> None:
     known = CaseThresholds.__dataclass_fields__
     if wishes.key is not None and wishes.key not in known:
-        meant = thresholds.meant(wishes.key, known) or "-"
-        raise UsageError("relax_key", key=wishes.key, meant=meant, keys=", ".join(sorted(known)))
+        raise UsageError("relax_key", key=wishes.key, keys=thresholds.nearest_first(wishes.key, known))
 
 
 # --- one op on one device ---------------------------------------------------------------------------------------------

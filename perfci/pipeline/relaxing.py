@@ -77,8 +77,7 @@ def _same(one: Relaxed, other: Relaxed) -> bool:
 def _check(settings: Settings, wishes: Wishes, written: Thresholds, today: date) -> None:
     known = {key: parser for key, parser in thresholds.NUMBERS.items() if key != ALPHA}
     if wishes.key not in known:
-        meant = thresholds.meant(wishes.key, known) or "-"
-        raise UsageError("relax_key", key=wishes.key, meant=meant, keys=", ".join(sorted(known)))
+        raise UsageError("relax_key", key=wishes.key, keys=thresholds.nearest_first(wishes.key, known))
     check_op(settings, wishes.op, written)
     if wishes.device is not None:
         check_device(settings, wishes.device)

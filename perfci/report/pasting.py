@@ -24,7 +24,7 @@ class Pasting:
     """What goes to one place of one file."""
 
     said: str
-    """where it goes"""
+    """which way of taking a slow-down applies when, and where this one's lines go"""
     lines: tuple[str, ...]
     more: str = ""
     """a sentence about those left out"""
@@ -50,28 +50,31 @@ def _pasting(group: Sequence[Suggestion]) -> Pasting:
     kept = [suggestion.line for suggestion, end in zip(group, ends, strict=True) if end <= ROOM][:MOST]
     left = len(group) - len(kept)
     more = say("Entries that are left out here: {count}; --format json has them all.", count=left) if left else ""
-    return Pasting(_said(first), tuple(_lines(first, kept)), more)
+    which = say(
+        "If the slow-down is meant: in a merge request, agree on it by the entry below; on the default branch, store "
+        "it by perfci accept RUN --slower --why TEXT. perfci thresholds relax is for noise."
+    )
+    return Pasting(f"{which} {_said(first)}", tuple(_lines(first, kept)), more)
 
 
 def _said(where: Suggestion) -> str:
     file = plain(where.file)
     if where.replaces is not None:
         return say(
-            "If the slow-down is meant, put this into {file} in the place of the entry in line {line}, with the reason "
-            "filled in; whoever owns that file approves it with the change:",
+            "Put this into {file} in the place of the entry in line {line}, with the reason filled in; whoever owns "
+            "that file approves it with the change:",
             file=file,
             line=where.replaces,
         )
     if where.below is not None:
         return say(
-            "If the slow-down is meant, add this to {file} right below line {line}, with the reason filled in; whoever "
-            "owns that file approves it with the change:",
+            "Add this to {file} right below line {line}, with the reason filled in; whoever owns that file approves it "
+            "with the change:",
             file=file,
             line=where.below,
         )
     return say(
-        "If the slow-down is meant, add this at the end of {file}, with the reason filled in; whoever owns that file "
-        "approves it with the change:",
+        "Add this at the end of {file}, with the reason filled in; whoever owns that file approves it with the change:",
         file=file,
     )
 

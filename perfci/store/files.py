@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from perfci.errors import StoredFileError
+from perfci.errors import StoredFileError, UsageError
 from perfci.model import FORMAT
 from perfci.store.layout import text
 
@@ -77,6 +77,12 @@ def refuse_to_overwrite_unreadable(path: Path) -> None:
     """Raise StoredFileError if a file stands at `path` that is no file of this perfci."""
     if path.exists():
         _check_format(path, _bytes(path))
+
+
+def refuse_missing_folder(path: Path) -> None:
+    """Raise UsageError for a file in a folder that is missing; asked before the work whose result it is to hold."""
+    if not path.parent.is_dir():
+        raise UsageError("out_folder_missing", path=str(path), folder=str(path.parent))
 
 
 def write_atomically(path: Path, data: bytes) -> Path:

@@ -34,10 +34,10 @@ from perfci.thresholds.limits import CaseThresholds, Listed, OpThresholds, Thres
 
 if TYPE_CHECKING:
     from perfci.thresholds.expected import suggestion
-    from perfci.thresholds.place import meant
+    from perfci.thresholds.place import nearest_first
     from perfci.thresholds.read import DEFAULT, NUMBERS, TIMERS, load
 else:
-    __getattr__ = forwarding(__name__, expected="suggestion", place="meant", read="DEFAULT NUMBERS TIMERS load")
+    __getattr__ = forwarding(__name__, expected="suggestion", place="nearest_first", read="DEFAULT NUMBERS TIMERS load")
 
 __all__ = [
     "DEFAULT",
@@ -50,6 +50,6 @@ __all__ = [
     "Relaxed",
     "Thresholds",
     "load",
-    "meant",
+    "nearest_first",
     "suggestion",
 ]

@@ -106,6 +106,12 @@ def meant(word: str, words: Collection[str]) -> str | None:
     return next(iter(difflib.get_close_matches(shortened(word), sorted(words), n=1)), None)
 
 
+def nearest_first(word: str, words: Collection[str]) -> str:
+    """The known words as a list in a sentence, the one that was probably meant first; a dash if there are none."""
+    guess = meant(word, words)
+    return ", ".join(sorted(words, key=lambda known: (known != guess, known))) or "-"
+
+
 def read(path: Path, most: int = MOST_BYTES) -> Place | None:
     """The whole of a YAML file of at most so many bytes; None where there is nothing in it.
 

@@ -42,6 +42,31 @@ def test_every_options_default_stands_in_its_help(command, option, capsys, monke
     assert re.search(r"\[default: .+\]", own), own
 
 
+PAGES = [*([name] for name in COMMANDS), *(["thresholds", name] for name in COMMANDS["thresholds"].commands)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=" ".join)
+def test_help_names_arguments_and_defaults_in_words_and_no_types_of_python(page, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+
+    assert run([*page, "--help"]) == 0
+
+    shown = capsys.readouterr().out
+    assert [odd for odd in ("list[", "<str>", "<path>", "range>", "{", "......", "default: (") if odd in shown] == []
+
+
+def test_several_runs_are_asked_for_as_one_writes_them(capsys):
+    run(["accept", "--help"])
+
+    assert "perfci accept [OPTIONS] RUN...\n" in capsys.readouterr().out
+
+
+def test_a_choice_that_there_is_not_is_told_without_the_words_of_a_library(capsys):
+    assert run(["check", "--device", "gpu"]) == 1
+
+    assert "'--device': 'gpu' is not one of 'auto', 'cuda'" in capsys.readouterr().err
+
+
 def test_all_commands_are_there_with_a_sentence_each(capsys):
     run(["--help"])
     shown = capsys.readouterr().out

@@ -103,7 +103,7 @@ def test_a_threshold_is_relaxed_and_says_how_it_stands(ask, root):
 
 def test_a_refusal_is_one_sentence_and_perfcis_own_failure(ask, root, monkeypatch):
     code, _, error = ask("relax", "tua", "--op", "relu", "--why", "x", "--until", "2026-12-24")
-    assert (code, "did you mean tau?" in error) == (1, True)
+    assert (code, "give one of tau, " in error) == (1, True)
 
     monkeypatch.setenv("CI_MERGE_REQUEST_IID", "7")
     code, _, error = ask("tighten", "--write")
@@ -149,7 +149,7 @@ def test_after_a_check_only_a_green_one_tightens(root, capsys, monkeypatch, code
 
 def test_an_option_that_no_file_could_hold_stops_the_command(root, capsys):
     assert run(["check", "--threshold", "tau=2"]) == 1
-    assert "--threshold tau=2 does not say what is meant" in capsys.readouterr().err
+    assert "2 is no value for tau in --threshold: give a percentage" in capsys.readouterr().err
     assert run(["check", "--plan", "plan.json", "--shard", "1/1", "--threshold", "tau=2 %"]) == 1
     assert "--threshold" in capsys.readouterr().err
 
@@ -159,3 +159,11 @@ def test_an_option_that_no_file_could_hold_stops_the_command(root, capsys):
 )
 def test_a_chance_that_no_simulation_saw_is_told_as_less(share, text):
     assert chance(share) == text
+
+
+def test_a_threshold_that_there_is_not_is_told_with_those_that_there_are_the_nearest_first(root, capsys):
+    assert run(["check", "--threshold", "tua=1 %"]) == 1
+    assert "There is no threshold tua for --threshold: give one of tau, alpha," in capsys.readouterr().err
+
+    assert run(["check", "--threshold", "foo=1 %"]) == 1
+    assert "give one of alpha, bandwidth_share," in capsys.readouterr().err

@@ -207,6 +207,32 @@ def test_a_plan_without_a_shard_and_a_shard_without_a_plan_are_refused(planned):
     assert "--plan plan.json" in planned.project.perfci("check", "--shard", "1/2").err
 
 
+def test_a_plan_that_does_not_exist_is_told_as_a_plan(planned):
+    gone = str(planned.root / "nosuch.json")
+
+    for command in (("check", "--shard", "1/2"), ("merge",)):
+        answer = planned.project.perfci(*command, "--plan", gone)
+        assert (answer.code, "perfci plan writes plan.json" in answer.err) == (1, True)
+
+
+def test_a_plan_is_not_written_into_a_folder_that_is_missing(topic):
+    answer = topic.project.perfci("plan", "--device", "fake", "--out", str(topic.root / "typo" / "plan.json"))
+
+    assert (answer.code, "--out" in answer.err) == (1, True)
+    assert not (topic.root / "typo").exists()
+
+
+def test_a_shard_that_decides_nothing_names_no_exit_code(topic):
+    topic.slow_down(us=400.0)
+    commit_all(topic.root)
+    topic.plan()
+
+    texts = [topic.shard(index).out for index in (1, 2)]
+
+    assert any("REGRESSED" in text and "`perfci merge` decides" in text for text in texts)
+    assert not any("exit" in text for text in texts)
+
+
 def test_a_shard_at_another_commit_is_refused_with_both_named(planned):
     before = planned.stored.commit
     (planned.root / "README.md").write_text("Words.\n")
@@ -247,7 +273,7 @@ def test_a_merge_of_nothing_is_red_and_never_writes_over_a_shard(planned):
     assert (gone.code, gone.err.count("\n"), "no-such-folder" in gone.err) == (1, 1, True)
     assert (over.code, "--out" in over.err) == (1, True)
     junit = (reports / "junit.xml").read_text(encoding="utf-8")
-    assert "Shard 1/2 with 1 ops gave no result" in junit
+    assert "Shard 1/2 with 1 op gave no result" in junit
     assert "Shard 2/2 with 0 ops gave no result" in (reports / "report.md").read_text(encoding="utf-8")
 
 

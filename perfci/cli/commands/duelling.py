@@ -110,7 +110,7 @@ def bisect(
     good: Annotated[str, typer.Argument(metavar="GOOD", help="A revision at which the op was still fast, or right.")],
     bad: Annotated[str, typer.Argument(metavar="BAD", help="A later one at which it no longer is.")],
     op: Annotated[
-        str | None, typer.Option("--op", metavar="OP", show_default="none: it is needed", help="The op to look at.")
+        str | None, typer.Option("--op", metavar="OP", show_default="none: give one", help="The op to look at.")
     ] = None,
     case: Case = None,
     device: DeviceOption = DeviceKind.AUTO,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from perfci.cli.options import HERE, Case, DeviceKey, Format, Lang, Ops, Output, Project
+from perfci.cli.options import HERE, Case, Command, DeviceKey, Format, Lang, Ops, Output, Project
 
 thresholds = typer.Typer(
     name="thresholds",
@@ -17,7 +17,7 @@ thresholds = typer.Typer(
 )
 
 
-@thresholds.command("show")
+@thresholds.command("show", cls=Command)
 def show(
     op: Ops = [],  # noqa: B006
     case: Case = None,
@@ -36,7 +36,7 @@ def show(
     return showing.show(Wishes(tuple(op), case, device, key), project, json=output is Format.JSON)
 
 
-@thresholds.command("tighten")
+@thresholds.command("tighten", cls=Command)
 def tighten(
     op: Ops = [],  # noqa: B006
     device: DeviceKey = None,
@@ -54,7 +54,7 @@ def tighten(
     return tightening.tighten(Wishes(tuple(op), device, write), project, json=output is Format.JSON)
 
 
-@thresholds.command("relax")
+@thresholds.command("relax", cls=Command)
 def relax(
     key: Annotated[str, typer.Argument(metavar="KEY", help="The threshold, such as tau.")],
     op: Annotated[str, typer.Option("--op", metavar="OP", help="The op whose file gets the entry.")],
