@@ -169,7 +169,7 @@ def test_lines_to_be_pasted_are_never_broken_and_say_where_they_go(examples):
     assert lines == ("expected:", entry.line, entry.line)
     for terminal, width in ((True, 80), (False, tables.PLAIN)):
         told = printed(where, width=80, terminal=terminal).splitlines()
-        assert "add this at the end of thresholds/softmax.yaml" in " ".join(told)
+        assert "Add this at the end of thresholds/softmax.yaml" in " ".join(told)
         assert max(map(len, told)) <= width
     assert list(tables.pasted(Judgements((replace(row, suggested=None),)))) == []
 

@@ -162,6 +162,7 @@ def test_the_reports_have_its_pictures_and_tables(scale):
     accuracy(scale)
     answer = scale.perfci("report", str(scale.root / "reports"), "--html")
 
+    assert "Page: " in answer.out and "report.html" in answer.out
     assert answer.code in {0, 2}, answer.err
     folder = scale.root / "reports"
     text = (folder / "report.md").read_text()
