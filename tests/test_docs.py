@@ -71,7 +71,8 @@ def test_pages_show_commands_at_all():
     "heading", re.findall(r"^### `(.+)`$", text_of(ROOT / "docs/troubleshooting.md"), re.MULTILINE)
 )
 def test_every_message_under_trouble_is_one_that_perfci_says(heading):
-    assert any(template.startswith(heading) for template in catalogue().values())
+    said = (re.sub(r"{(\w+):[^|}]*\|([^}]*)}", r"{\1} \2", template) for template in catalogue().values())
+    assert any(template.startswith(heading) for template in said)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

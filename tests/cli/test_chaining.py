@@ -40,7 +40,7 @@ def test_a_case_has_a_table_with_its_stages_as_rows():
     assert told[:3] == [
         "Chains on Fake One, seed 7; errors are relative L2 ones",
         "",
-        "block: 1 cases (1 WRONG)",
+        "block: 1 case (1 WRONG)",
     ]
     assert told[4] == "  WRONG  rows=2"
     heading, norm, product, total = (line.split() for line in told[5:9])

@@ -191,7 +191,7 @@ def test_a_chain_runs_by_its_path(project):
     )
 
     assert done.returncode == 0, done.stderr
-    assert "echo: 1 cases (1 PASS)" in done.stdout
+    assert "echo: 1 case (1 PASS)" in done.stdout
 
 
 def test_the_folder_of_chains_is_no_op(project):

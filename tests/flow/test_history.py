@@ -141,7 +141,7 @@ def test_of_several_cases_only_the_slower_ones_are_taken(scale):
     taken = accept(scale, "--slower", "--why", "float32 sums")
 
     assert taken.code == 0
-    assert "1 other cases of scale are not slower" in one_line(taken.out)
+    assert "scale has 1 other case that is not slower" in one_line(taken.out)
     assert len(history(scale).runs[-1].cases) == 1
 
 
