@@ -81,7 +81,7 @@ def printed(project):
     lines = out[start : start + 1 + len(CASES)]
     page = (project.root / "reports" / "report.md").read_text()
     assert "\n".join(lines) in page
-    assert "add this at the end of thresholds/scale.yaml" in " ".join(out)
+    assert "Add this at the end of thresholds/scale.yaml" in " ".join(out)
     return lines
 
 
