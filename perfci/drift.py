@@ -42,13 +42,13 @@ _MOST = 50.0
 """Log scale: beyond it no ratio means anything."""
 
 FACTORS: Mapping[int, float] = {
-    15: 2.613462477782445,
-    20: 2.4739498867095246,
-    30: 2.3583972230956145,
-    50: 2.2595186503796616,
-    100: 2.1799419479316153,
+    15: 2.4100852232660674,
+    20: 2.2940011571154715,
+    30: 2.1883400909550854,
+    50: 2.122435393263023,
+    100: 2.0447392887308418,
 }
-"""Runs -> spreads that the shift of so many exceeds in a quarter of RATE: what `simulated` gives in a second."""
+"""Runs -> spreads that the shift of so many exceeds in half of RATE: what `simulated` gives in a second."""
 
 _DOF, _DRAWS = 4, 100_000
 
@@ -202,14 +202,14 @@ def spread(values: Sequence[float], r: float = 0.0) -> float:
 
 
 def correlation(values: Sequence[float]) -> float:
-    """By how much a run resembles the one before it: 0 below one standard error, 0.95 at most.
+    """By how much a run resembles the one before it: 0 below two standard errors, 0.95 at most.
 
     From how much further values lie apart that are two apart: squared, 1 + r times as far. Neither a creep nor a few
     steps move that, since a common step is taken out and large ones count as 3 usual ones.
     """
     near, far = (_typical_step(values, apart) for apart in (1, 2))
     r = min((far / near) ** 2 - 1, 0.95) if near else 0.0
-    return r if r > 1 / math.sqrt(len(values)) else 0.0
+    return r if r > 2 / math.sqrt(len(values)) else 0.0
 
 
 def _typical_step(values: Sequence[float], apart: int) -> float:
@@ -226,9 +226,9 @@ def _of_mean(count: int, r: float) -> float:
 
 
 def factor(count: int) -> float:
-    """Spreads that the shift of so many runs exceeds in a quarter of RATE; of fewer than 15 runs there is none.
+    """Spreads that the shift of so many runs exceeds in half of RATE; of fewer than 15 runs there is none.
 
-    Half would do for taking the steadier of two figures; the rest is for boards.
+    The other half is for taking the steadier of two figures.
     Counts between the simulated ones take the smaller one's.
     """
     return FACTORS[max(each for each in FACTORS if each <= count)]
@@ -242,7 +242,7 @@ def simulated(length: int, draws: int = _DRAWS) -> float:
     steps = np.abs(np.diff(values, axis=1)).mean(axis=1) / math.sqrt(2)
     spreads = np.maximum(steps, np.abs(anchor - centres[:, None]).mean(axis=1)) * math.sqrt(math.pi / 2)
     away = (np.median(values[:, -RECENT:], axis=1) - centres) / spreads
-    return float(np.quantile(away, 1 - RATE / 4))
+    return float(np.quantile(away, 1 - RATE / 2))
 
 
 def _start(runs: Sequence[str], released: str | None) -> int:
