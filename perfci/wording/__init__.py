@@ -58,13 +58,6 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
 }
 """How a number is written with so many digits more than usual."""
 
-_TEXTS: dict[str, Callable[[Any], str]] = {
-    "sh": lambda value: shlex.quote(str(value)),
-    "say": lambda value: phrases(spoken()).get(str(value), str(value)),
-    "size": units.size,
-}
-"""How all other facts are written."""
-
 _MOST_DIGITS = 14
 """Digits more than usual: with three as usual, these tell any two numbers apart."""
 
@@ -159,6 +152,14 @@ def _filled(template: str, facts: Mapping[str, Any]) -> str:
             fact = _written(name, spec or "", facts)
             parts.append(re.sub(f"^(?={_CHINESE})|(?<={_CHINESE})$", _EDGE, fact))
     return _BETWEEN.sub("", "".join(parts))
+
+
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "sh": lambda value: shlex.quote(str(value)),
+    "say": lambda value: phrases(spoken()).get(str(value), str(value)),
+    "size": units.size,
+}
+"""How all other facts are written."""
 
 
 def _written(name: str, spec: str, facts: Mapping[str, Any]) -> str:
