@@ -15,7 +15,7 @@ import resampling
 import simulation
 from duels import FAMILY, LIMITS, Duel, Tally, play, tally, tightened
 
-from perfci import looks
+from perfci.statistics import duel_rule
 
 EFFECTS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.10)
 
@@ -109,7 +109,7 @@ def all_played(cells: Iterable[Cell], workers: int) -> Played:
 RULE = "the rule"
 
 
-def _every_process(seen: looks.Look, sign: int) -> bool:
+def _every_process(seen: duel_rule.Look, sign: int) -> bool:
     return min(sign * median for median in seen.medians) > seen.tau / 2
 
 
@@ -124,12 +124,12 @@ VARIANTS: Mapping[str, Mapping[str, object]] = {
         "CLEAR_SECOND": 1.0,
     },
 }
-"""perfci's rule and its neighbours: what of `perfci.looks` is another."""
+"""perfci's rule and its neighbours: what of `perfci.statistics.duel_rule` is another."""
 
 
 @contextlib.contextmanager
 def variant(name: str) -> Iterator[None]:
     """While it lasts, duels are judged by this rule; empty: by perfci's."""
     changes = VARIANTS[name or RULE]
-    with mock.patch.multiple(looks, **changes) if changes else contextlib.nullcontext():
+    with mock.patch.multiple(duel_rule, **changes) if changes else contextlib.nullcontext():
         yield

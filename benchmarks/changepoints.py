@@ -7,7 +7,7 @@ A series is 100 accepted runs of a case: each draws a recorded process and 12 of
 medians. Steps are planted exactly, at a place between the 15th and the 85th run. Beside perfci's own stand those of
 ruptures, asv and Apache Otava, where Python finds them (PYTHONPATH may name their folders); what is missing is left
 out, with a line that says so. The tables are Markdown; with --out they replace what stands between the two marks of
-that page. --thresholds makes the table in perfci/changepoints.py. All seeds are fixed.
+that page. --thresholds makes the table in perfci/statistics/changepoints.py. All seeds are fixed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from screen_on_traces import upper_bound
 from tables import Marks, percent, table
 
-from perfci import boards, changepoints
+from perfci.statistics import boards, changepoints
 
 Floats = NDArray[np.float64]
 Way = Callable[[Floats], Sequence[int]]
@@ -328,7 +328,7 @@ def _named(rng: np.random.Generator, count: int, runs: int, times: float) -> boo
 
 
 def thresholds() -> None:
-    """The table of perfci/changepoints.py."""
+    """The table of perfci/statistics/changepoints.py."""
     for length in LENGTHS:
         rng, scores = np.random.default_rng((7, length)), changepoints.normal_scores(length)
         batches = [np.broadcast_to(scores, (2000, length)) for _ in range(ORDERS // 2000)]

@@ -13,10 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from startup import machine
 
-from perfci import stats
-from perfci.compare import compare
-from perfci.judge import judge
-from perfci.model import (
+from perfci.core.model import (
     ArmBlock,
     Baseline,
     BaselineBlock,
@@ -32,6 +29,9 @@ from perfci.model import (
     Run,
     Suite,
 )
+from perfci.judge import judge
+from perfci.judge.compare import compare
+from perfci.statistics import exact
 from perfci.thresholds import Thresholds
 
 OPS, CASES, BLOCKS, BASELINE_BLOCKS, RUNS = 200, 50, 8, 30, 3
@@ -65,8 +65,8 @@ def measured(rng: np.random.Generator, name: str) -> PerformanceCase:
 
 def block(index: int, kernel: float, reference: float) -> Block:
     arms = {
-        "kernel": ArmBlock(stats.summary([kernel]), kernel + 3.0, None, 2),
-        "reference": ArmBlock(stats.summary([reference])),
+        "kernel": ArmBlock(exact.summary([kernel]), kernel + 3.0, None, 2),
+        "reference": ArmBlock(exact.summary([reference])),
     }
     return Block(index, 0, 0.0, arms, {"kernel/reference": math.log(kernel / reference)})
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from startup import machine
 
 from perfci import store
-from perfci.model import Block, Run
+from perfci.core.model import Block, Run
 
 WALL_SHARE = 40.0
 """Times what fake launches claim that they really take, so that some 10 s of a check are the device's."""

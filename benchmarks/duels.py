@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from perfci import looks, stats
-from perfci.looks import Answer, Look
 from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US
+from perfci.statistics import duel_rule, exact
+from perfci.statistics.duel_rule import Answer, Look
 from perfci.thresholds import CaseThresholds
 
 FAMILY = 30
@@ -71,30 +71,30 @@ def play(
     while more := [
         number
         for number, answer in enumerate(answers)
-        if answer is Answer.OPEN and looks.processes_wanted(seen[number]) <= duels[number].processes
+        if answer is Answer.OPEN and duel_rule.processes_wanted(seen[number]) <= duels[number].processes
     ]:
         for number in more:
-            seen[number] = _again(duels[number], taus[number], looks.processes_wanted(seen[number]))
+            seen[number] = _again(duels[number], taus[number], duel_rule.processes_wanted(seen[number]))
         answers = _answers(seen, family or len(duels), limits.alpha)
     return [_outcome(*ended) for ended in zip(duels, seen, answers, strict=True)]
 
 
 def _first(duel: Duel, tau: float) -> Look:
-    shifts = duel.shifts(0, looks.FIRST)
-    if looks.early(shifts, tau) is Answer.OPEN:
-        shifts = duel.shifts(0, looks.SECOND)
-    return looks.look([shifts], tau)
+    shifts = duel.shifts(0, duel_rule.FIRST)
+    if duel_rule.early(shifts, tau) is Answer.OPEN:
+        shifts = duel.shifts(0, duel_rule.SECOND)
+    return duel_rule.look([shifts], tau)
 
 
 def _again(duel: Duel, tau: float, processes: int) -> Look:
-    counts = [looks.SECOND, *[looks.BLOCKS] * (processes - 1)]
-    return looks.look([duel.shifts(process, blocks) for process, blocks in enumerate(counts)], tau)
+    counts = [duel_rule.SECOND, *[duel_rule.BLOCKS] * (processes - 1)]
+    return duel_rule.look([duel.shifts(process, blocks) for process, blocks in enumerate(counts)], tau)
 
 
 def _answers(seen: Sequence[Look], family: int, alpha: float) -> list[Answer]:
-    slower = stats.holm([look.p_slower for look in seen], family)
-    faster = stats.holm([look.p_faster for look in seen], family)
-    return [looks.answer(*known, alpha) for known in zip(seen, slower, faster, strict=True)]
+    slower = exact.holm([look.p_slower for look in seen], family)
+    faster = exact.holm([look.p_faster for look in seen], family)
+    return [duel_rule.answer(*known, alpha) for known in zip(seen, slower, faster, strict=True)]
 
 
 def _outcome(duel: Duel, look: Look, answer: Answer) -> Outcome:

@@ -46,7 +46,7 @@ def main() -> None:
 
 def outcome(read):
     """What is read, or the reason why it is refused."""
-    from perfci.errors import PerfciError
+    from perfci.core.errors import PerfciError
 
     try:
         return read()
@@ -56,13 +56,13 @@ def outcome(read):
 
 def json_target(folder: Path):
     from perfci import store
-    from perfci.compare import compare
+    from perfci.core.model import Baseline, Reason, Run
+    from perfci.core.wording import sentence
     from perfci.judge import judge
-    from perfci.model import Baseline, Reason, Run
+    from perfci.judge.compare import compare
     from perfci.report.data import to_json
     from perfci.store.launches import LAUNCHES_FILE
     from perfci.thresholds import Thresholds
-    from perfci.wording import sentence
     from perfci.worker.protocol import unpack
 
     run, baseline = (folder / path for path in NAMES.values())
@@ -94,8 +94,8 @@ def json_target(folder: Path):
 
 def yaml_target(folder: Path):
     from perfci import thresholds
-    from perfci.model import Reason
-    from perfci.wording import sentence
+    from perfci.core.model import Reason
+    from perfci.core.wording import sentence
 
     def target(data: bytes) -> None:
         for name in ("default.yaml", "softmax.yaml"):
@@ -115,7 +115,7 @@ def yaml_target(folder: Path):
 def json_seeds() -> list[bytes]:
     """Files as perfci writes them, small ones, and a few that nobody writes."""
     sys.path.insert(0, str(ROOT))
-    from perfci.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
+    from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
     from perfci.store.layout import text
     from perfci.worker.protocol import Step, pack
     from tests import example_runs

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfci import store
-from perfci.model import Judgements, Run
+from perfci.core.model import Judgements, Run
 from perfci.report import against, frame, html
 from perfci.report.past import Past
 from perfci.report.sections import Material

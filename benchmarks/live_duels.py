@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci import store
-from perfci.model import Block, PerformanceCase, Run
+from perfci.core.model import Block, PerformanceCase, Run
 from perfci.thresholds import CaseThresholds
 
 TARGET = Path(__file__).parent / "traces" / "h200-duels.jsonl.gz"

@@ -19,8 +19,8 @@ import numpy as np
 from startup import machine
 
 import perfci
-from perfci import pipeline, store
-from perfci.model import (
+from perfci import runs, store
+from perfci.core.model import (
     ArmBlock,
     Base,
     BaseArm,
@@ -39,9 +39,9 @@ from perfci.model import (
     ShardPlan,
     Suite,
 )
-from perfci.pipeline.base import digest
-from perfci.settings import load
-from perfci.stats import summary
+from perfci.core.settings import load
+from perfci.runs.base import digest
+from perfci.statistics.exact import summary
 
 BLOCKS, LAUNCHES = 4, 30
 AIM_S = 5
@@ -129,7 +129,7 @@ def main(shards: int = 100, cases: int = 100) -> None:
         sharded, plan = store.read_plan(path)
         found = [(store.read_run(folder), folder) for folder in folders]
         read = time.perf_counter() - began
-        run, judgements = pipeline.merge_shards(settings, sharded, plan, found, "perfci merge")
+        run, judgements = runs.merge_shards(settings, sharded, plan, found, "perfci merge")
         wall, cpu = time.perf_counter() - began, time.process_time() - spent
     assert (len(run.joined), len(judgements.rows)) == (shards, shards * cases)
     told = f"{len(judgements.rows)} verdicts in {wall:.1f} s, {read:.1f} s of it reading"

@@ -32,7 +32,7 @@ from tables import Marks, table
 
 if TYPE_CHECKING:
     from perfci.device.seam import Accelerator
-    from perfci.verify import Check
+    from perfci.measure.verify import Check
 
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 MARKS = Marks("benchmarks/mutations.py")
@@ -120,7 +120,7 @@ def first(fault: Fault, folder: Path, device: str = "cpu") -> Caught:
 
 
 def _searched(fault: Fault, op: Path, device: Accelerator, names: set[str]) -> Caught:
-    from perfci.verify import checks, verify
+    from perfci.measure.verify import checks, verify
     from perfci.worker.load import describe_exception, load_op
 
     tried = 0
@@ -139,7 +139,7 @@ def _searched(fault: Fault, op: Path, device: Accelerator, names: set[str]) -> C
 
 def _shows(fault: Fault, check: Check) -> bool:
     """Whether the fault is expected to show in this check."""
-    from perfci.spec import matches
+    from perfci.ops.spec import matches
 
     expected = fault.case is not None or fault.values is not None
     return expected and matches(check.case, fault.case) and fault.values in {None, check.values}

@@ -4,8 +4,8 @@
 
 Every life is a case over 120 merges: duels, A/A duels, first looks and their figures are drawn from recorded processes
 and blocks, boards are simulated, and the thresholds in force at the time judge. The steps, bounds and the rule are the
-functions of `perfci.ratchet` and `perfci.drift`. The tables are printed as Markdown; with --out they replace what
-stands between the two marks of that page. All seeds are fixed.
+functions of `perfci.thresholds.ratchet` and `perfci.statistics.drift`. The tables are printed as Markdown; with --out
+they replace what stands between the two marks of that page. All seeds are fixed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from screen_on_traces import upper_bound
 from tables import Marks, lower_bound, percent, table
 
-from perfci import boards, drift, looks, rule, stats
-from perfci.ratchet import figures, noise, steps
-from perfci.ratchet import tau as taus
+from perfci.statistics import boards, drift, duel_rule, exact, many_duels
 from perfci.thresholds.layers import STORED_KEYS
+from perfci.thresholds.ratchet import figures, noise, steps
+from perfci.thresholds.ratchet import tau as taus
 
 Floats = NDArray[np.float64]
 
@@ -166,11 +166,11 @@ def _kernel(launches: Mapping[str, Sequence[float]]) -> float:
 
 
 def _shift(launches: Mapping[str, Sequence[float]]) -> float:
-    return stats.launch_shift(launches["a1"], launches["ref"])
+    return exact.launch_shift(launches["a1"], launches["ref"])
 
 
 def _rsd(launches: Mapping[str, Sequence[float]]) -> float:
-    return math.log(stats.summary(launches["a1"]).rsd)
+    return math.log(exact.summary(launches["a1"]).rsd)
 
 
 @functools.cache
@@ -223,7 +223,7 @@ class Runs:
     boards: NDArray[np.int64]
     nulls: Floats
     """(merges, blocks)"""
-    looks: Floats
+    duel_rule: Floats
     """(merges, 3 processes, blocks): of kernel against reference"""
     values: Mapping[str, Floats]
     """key -> (merges,)"""
@@ -240,7 +240,7 @@ def runs(world: World, rng: np.random.Generator, merges: int, many: int = BOARDS
     kernel = np.median(_looks(world.kernel, rng, merges, 3), axis=2) + slower[:, None]
     rsd = np.median(_looks(world.rsd, rng, merges, 1)[:, 0], axis=1)
     values = {
-        "speedup": np.array([stats.location(look[0]).value for look in shifts]),
+        "speedup": np.array([exact.location(look[0]).value for look in shifts]),
         "bandwidth_share": kernel[:, 0],
         "span_margin": kernel[:, 0],
         "rsd": rsd,
@@ -333,7 +333,7 @@ def _place(name: str, target: float, state: State, seen: Runs) -> float:
 
 def confirmed(look: Floats, target: float) -> bool:
     """TOO_SLOW of (processes, blocks) of shifts: the interval of all lies beyond the target, each fresh median too."""
-    low = stats.location(look.ravel()).low
+    low = exact.location(look.ravel()).low
     return low > target and float(np.median(look[1:], axis=1).min()) > target
 
 
@@ -380,7 +380,7 @@ class Lives:
 
 def life_tau(world: World, rng: np.random.Generator, found: Lives, merges: int = MERGES) -> None:
     """The duel's own gate alone, on d; and what a naive tau would have said."""
-    drawn = rule.reading(world.duels(rng, merges, looks.PROCESSES, looks.BLOCKS), FAMILY, LIMITS.alpha)
+    drawn = many_duels.reading(world.duels(rng, merges, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     nulls = world.duels(rng, merges, 1, NULL_BLOCKS)[:, 0]
     medians, naive = np.median(nulls, axis=1), world.tau
     state = began(world)
@@ -389,7 +389,7 @@ def life_tau(world: World, rng: np.random.Generator, found: Lives, merges: int =
         learn_tau(world, state, nulls[merge])
         if merge >= WINDOW:
             naive = min(naive, 3 * float(medians[merge - WINDOW : merge].std(ddof=1)))
-            ended = rule.ends(_one(drawn, merge), math.log1p(naive))
+            ended = many_duels.ends(_one(drawn, merge), math.log1p(naive))
             for name, flags in (("alarms", ended.alarms), ("undecided", ended.undecided)):
                 found.naive_tau[name] = found.naive_tau.get(name, 0) + int(flags[0])
             found.naive_tau["checks"] = found.naive_tau.get("checks", 0) + 1
@@ -401,37 +401,38 @@ def life_tau(world: World, rng: np.random.Generator, found: Lives, merges: int =
 
 def promised(world: World, state: State, rng: np.random.Generator, found: Lives) -> None:
     """Slow-downs of twice the tau that the life ended with."""
-    drawn = rule.reading(world.duels(rng, SHOWN, looks.PROCESSES, looks.BLOCKS), FAMILY, LIMITS.alpha)
+    drawn = many_duels.reading(world.duels(rng, SHOWN, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     tau = max(state.tau, world.floor)
     found.shown += SHOWN
-    found.seen += int(np.count_nonzero(rule.ends(drawn, math.log1p(tau), math.log1p(2 * tau)).slower))
+    found.seen += int(np.count_nonzero(many_duels.ends(drawn, math.log1p(tau), math.log1p(2 * tau)).slower))
 
 
-def _duelled(world: World, state: State, drawn: rule.Duels, merge: int, found: Lives) -> bool:
+def _duelled(world: World, state: State, drawn: many_duels.Duels, merge: int, found: Lives) -> bool:
     """One check of an unchanged kernel; whether it was a false alarm."""
-    ended = rule.ends(_one(drawn, merge), math.log1p(max(state.tau, LIMITS.floor(TIMER) / world.base_us)))
+    ended = many_duels.ends(_one(drawn, merge), math.log1p(max(state.tau, LIMITS.floor(TIMER) / world.base_us)))
     alarm = bool(ended.alarms[0])
     found.merges += 1
     found.alarms["tau"] = found.alarms.get("tau", 0) + alarm
     if merge >= SETTLED:
         found.late += 1
         found.undecided += bool(ended.undecided[0])
-        found.more += bool(ended.blocks[0] > looks.SECOND)
+        found.more += bool(ended.blocks[0] > duel_rule.SECOND)
         found.blocks += int(ended.blocks[0])
     return alarm
 
 
-def _one(drawn: rule.Duels, number: int) -> rule.Duels:
+def _one(drawn: many_duels.Duels, number: int) -> many_duels.Duels:
     own = slice(number, number + 1)
     tested = {
-        count: rule.Tested(each.centre[own], each.above[own], each.below[own]) for count, each in drawn.tested.items()
+        count: many_duels.Tested(each.centre[own], each.above[own], each.below[own])
+        for count, each in drawn.tested.items()
     }
-    return rule.Duels(drawn.first[own], drawn.second[own], drawn.medians[own], tested)
+    return many_duels.Duels(drawn.first[own], drawn.second[own], drawn.medians[own], tested)
 
 
 def life(world: World, rng: np.random.Generator, found: Lives) -> None:
     """A whole life: every gate, drift, and then what slow-downs do to the thresholds that it ended with."""
-    drawn = rule.reading(world.duels(rng, MERGES, looks.PROCESSES, looks.BLOCKS), FAMILY, LIMITS.alpha)
+    drawn = many_duels.reading(world.duels(rng, MERGES, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     seen, state = runs(world, rng, MERGES + LATER + 10), began(world)
     for merge in range(MERGES):
         missed = target_alarms(state, seen, merge)
@@ -499,7 +500,7 @@ def newcomers(work: tuple[int, int]) -> list[bool]:
 
 
 def drifted(kernel: Floats, shift: Floats, on: Sequence[str | None], base_us: float, start: int = 0) -> bool:
-    """`perfci.drift.creep` of the values and boards of all runs; the anchor begins at start. One environment."""
+    """`perfci.statistics.drift.creep` of the values and boards of all runs; the anchor begins at start. One environment."""
     values = min((kernel.tolist(), shift.tolist()), key=lambda own: drift.spread(own[start:]))
     return _crept(values, on, base_us, start)
 
@@ -604,10 +605,12 @@ def creeping(world: World, seen: Runs, state: State, rng: np.random.Generator, f
     found.creep.setdefault("anchor, tau in force", []).append(_caught(sums, first, state.tau))
     missed = (m for m in range(SETTLED, MERGES) if "speedup" in target_alarms(state, seen, m, float(sums[m])))
     found.creep.setdefault("speedup target", []).append(_caught(sums, next(missed, None), world.tau))
-    drawn = rule.reading(world.duels(rng, MERGES, looks.PROCESSES, looks.BLOCKS), FAMILY, LIMITS.alpha)
+    drawn = many_duels.reading(world.duels(rng, MERGES, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     for name, tau in (("duel with the release", world.tau), ("duel with the release, tau in force", state.tau)):
         red = (
-            m for m in range(SETTLED, MERGES) if rule.ends(_one(drawn, m), math.log1p(tau), float(sums[m])).slower[0]
+            m
+            for m in range(SETTLED, MERGES)
+            if many_duels.ends(_one(drawn, m), math.log1p(tau), float(sums[m])).slower[0]
         )
         found.creep.setdefault(name, []).append(_caught(sums, next(red, None), tau))
 
@@ -619,10 +622,10 @@ def _caught(sums: Floats, merge: int | None, tau: float) -> float:
 def stepped(world: World, seen: Runs, state: State, rng: np.random.Generator, found: Lives) -> None:
     """Whether 6 % that nobody accepts are still red 50 runs later: what is red teaches nothing."""
     effect = math.log1p(STEP)
-    drawn = rule.reading(world.duels(rng, LATER + 1, looks.PROCESSES, looks.BLOCKS), FAMILY, LIMITS.alpha)
+    drawn = many_duels.reading(world.duels(rng, LATER + 1, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     red = False
     for number in range(LATER + 1):
-        ended = rule.ends(_one(drawn, number), math.log1p(state.tau), effect)
+        ended = many_duels.ends(_one(drawn, number), math.log1p(state.tau), effect)
         red = bool(ended.slower[0]) or bool(target_alarms(state, seen, MERGES + number, effect))
     found.red.setdefault("ratchet", []).append(red)
     figure = _steadier(seen)[: MERGES + LATER + 1].copy()
@@ -637,7 +640,7 @@ def after_loss(world: World, state: State, seen: Runs, rng: np.random.Generator,
     if target is None:
         return
     effect = math.log1p(LOSS)
-    measured = stats.location((world.duels(rng, 1, 2, looks.BLOCKS)[0] + effect).ravel()).value
+    measured = exact.location((world.duels(rng, 1, 2, duel_rule.BLOCKS)[0] + effect).ravel()).value
     scaled = target * math.exp(-measured)
     centre = statistics.median(seen.values["speedup"][state.accepted].tolist())
     before, after = -math.log(target) - centre, -math.log(scaled) - (centre + effect)
@@ -717,7 +720,7 @@ class Least:
 
 def least(world: World, count: int) -> Least:
     rng = np.random.default_rng(12)
-    drawn = rule.reading(world.duels(rng, count, looks.PROCESSES, looks.BLOCKS), FAMILY, LIMITS.alpha)
+    drawn = many_duels.reading(world.duels(rng, count, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     tries = [world.floor * 1.02**step for step in range(400) if world.floor * 1.02**step < world.tau] + [world.tau]
     rates = {tau: taus.rates(drawn, tau) for tau in tries}
     alarms = next(tau for tau in tries if tau == world.tau or rates[tau].alarms <= taus.RATE)

@@ -17,11 +17,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from perfci import report, settings, store
-from perfci.codec import encode
-from perfci.model import FORMAT, Judgements, OpRun, Run
-from perfci.pipeline.pasts import pasts_for
+from perfci import report, store
+from perfci.core import settings
+from perfci.core.codec import encode
+from perfci.core.model import FORMAT, Judgements, OpRun, Run
 from perfci.report.past import Past
+from perfci.runs.history_for_report import pasts_for
 
 EXAMPLES = Path(__file__).parents[1] / "tests" / "example_runs.py"
 LAUNCHES = 30

@@ -15,8 +15,8 @@ import numpy as np
 import screen_on_traces as recorded
 from numpy.typing import NDArray
 
-from perfci import looks, stats
 from perfci.measure import rounds
+from perfci.statistics import duel_rule, exact
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class Pair:
     @functools.cached_property
     def shift(self) -> float:
         """Of the second arm against the first."""
-        return stats.launch_shift(self.second, self.first)
+        return exact.launch_shift(self.second, self.first)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Resampled:
     """whether the first process has them the other way round"""
     effect: float = 0.0
     """planted slow-down of head, ratio - 1"""
-    biases: Sequence[float] = (0.0,) * looks.PROCESSES
+    biases: Sequence[float] = (0.0,) * duel_rule.PROCESSES
     """what each process adds to every shift, log scale"""
 
     @property
@@ -146,11 +146,11 @@ def draw(
 ) -> Resampled:
     """A duel; bias: what an unlucky process adds to or takes from head, log scale; chance: how many are unlucky."""
     pairs = []
-    for number in rng.integers(len(recording.processes), size=looks.PROCESSES):
+    for number in rng.integers(len(recording.processes), size=duel_rule.PROCESSES):
         blocks = recording.processes[number]
-        pairs.append([blocks[block] for block in rng.integers(len(blocks), size=looks.BLOCKS)])
-    unlucky = rng.random(looks.PROCESSES) < chance
-    biases = bias * unlucky * rng.choice((-1, 1), looks.PROCESSES)
+        pairs.append([blocks[block] for block in rng.integers(len(blocks), size=duel_rule.BLOCKS)])
+    unlucky = rng.random(duel_rule.PROCESSES) < chance
+    biases = bias * unlucky * rng.choice((-1, 1), duel_rule.PROCESSES)
     return Resampled(recording, pairs, bool(rng.integers(2)), effect, biases.tolist())
 
 
@@ -187,7 +187,7 @@ class Live:
     @property
     def complete(self) -> bool:
         """It holds every block that the rule could ask for."""
-        return self.processes >= looks.PROCESSES and all(len(blocks) >= looks.BLOCKS for blocks in self.found)
+        return self.processes >= duel_rule.PROCESSES and all(len(blocks) >= duel_rule.BLOCKS for blocks in self.found)
 
     def shifts(self, process: int, blocks: int) -> list[float]:
         return [shift + math.log1p(self.effect) for shift in self.found[process][:blocks]]

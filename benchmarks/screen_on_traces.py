@@ -3,7 +3,8 @@
     python benchmarks/screen_on_traces.py
 
 Every check is a whole one: a baseline of three processes, a first look in another and, where that is suspicious, two
-fresh processes more, through `perfci.compare` and `perfci.judge`. Slow-downs are planted exactly, by scaling launches.
+fresh processes more, through `perfci.judge.compare` and `perfci.judge`. Slow-downs are planted exactly, by scaling
+launches.
 """
 
 from __future__ import annotations
@@ -22,11 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta
 
-from perfci import compare as compare_module
-from perfci import stats
-from perfci.compare import compare
-from perfci.judge import judge
-from perfci.model import (
+from perfci.core.model import (
     ArmBlock,
     Baseline,
     BaselineBlock,
@@ -44,6 +41,10 @@ from perfci.model import (
     Suite,
     Verdict,
 )
+from perfci.judge import compare as compare_module
+from perfci.judge import judge
+from perfci.judge.compare import compare
+from perfci.statistics import exact
 from perfci.thresholds import CaseThresholds, Thresholds
 
 TRACES = Path(__file__).parent / "traces"
@@ -93,7 +94,7 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 
 def _trace_block(row: dict[str, Any]) -> TraceBlock:
-    arms = [ArmBlock(stats.summary(np.multiply(row["ev"][arm], 1000))) for arm in ("a1", "a2", "b1.02", "ref")]
+    arms = [ArmBlock(exact.summary(np.multiply(row["ev"][arm], 1000))) for arm in ("a1", "a2", "b1.02", "ref")]
     return TraceBlock(row["case"], row["proc"], min(state["sm"] for state in row["nv"]), *arms)
 
 
@@ -151,7 +152,7 @@ def planted(look: Look, process: int, factor: float, arm: str = "kernel") -> tup
 
 def _block(block: TraceBlock, process: int, factor: float, arm: str) -> Block:
     kernel = getattr(block, arm)
-    planted = ArmBlock(stats.summary([_us(kernel) * factor]))
+    planted = ArmBlock(exact.summary([_us(kernel) * factor]))
     shift = _log_ratio(planted, block.reference)
     return Block(0, process, 0.0, {"kernel": planted, "reference": block.reference}, {"kernel/reference": shift})
 
@@ -208,7 +209,7 @@ def another_board(groups: Sequence[Look], seed: int = 0, checks: int = 100) -> I
     rng = np.random.default_rng(seed)
     case = groups[0][0].case
     cells = [row for row in rows("h200-sequential.jsonl.gz") if row["case"] == case and row["factor"] == 1.0]
-    arms = [ArmBlock(stats.summary(np.multiply(row["ev"][:LAUNCHES], 1000))) for row in cells]
+    arms = [ArmBlock(exact.summary(np.multiply(row["ev"][:LAUNCHES], 1000))) for row in cells]
     blocks = [block for group in groups for block in group]
     for _ in range(checks):
         stored = baseline([groups[i] for i in rng.permutation(len(groups))[:3]])

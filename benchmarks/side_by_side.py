@@ -17,8 +17,8 @@ from duels import FAMILY, LIMITS, Outcome, play
 from peers import Missing, Pair, Peer
 from tables import percent, planted, table
 
-from perfci import looks
-from perfci.looks import Answer
+from perfci.statistics import duel_rule
+from perfci.statistics.duel_rule import Answer
 
 CHUNK = 12
 """Launches in a row that a tool which times a loop sees as one value: 10 values of 120 launches."""
@@ -51,8 +51,8 @@ class Setting:
 
 def settings(pairs: int, tools: Sequence[Peer]) -> list[Setting]:
     """All ways; pairs: resampled duels a recorded case and effect."""
-    few, _ = _interleaved(pairs, looks.FIRST)
-    many, ours = _interleaved(pairs, looks.FINAL[looks.PROCESSES])
+    few, _ = _interleaved(pairs, duel_rule.FIRST)
+    many, ours = _interleaved(pairs, duel_rule.FINAL[duel_rule.PROCESSES])
     stored = [question for apart in APART for question in _in_a_row(apart)]
     return [
         _asked("in one process", _in_a_row(0), tools),

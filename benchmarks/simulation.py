@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfci import looks, stats
 from perfci.measure import rounds
+from perfci.statistics import duel_rule, exact
 
 Floats = NDArray[np.float64]
 
@@ -86,13 +86,13 @@ TROUBLES: Mapping[str, Trouble] = {
 class Simulated:
     """One duel; processes come into being when they are asked for, each from a seed of its own."""
 
-    processes = looks.PROCESSES
+    processes = duel_rule.PROCESSES
 
     def __init__(self, trouble: Trouble, base_us: float, seed: tuple[int, ...], effect: float = 0.0) -> None:
         self.trouble, self.base_us, self.effect, self.seed = trouble, base_us, effect, seed
         self.rounds = rounds(base_us)
         rng = np.random.default_rng(seed)
-        self._biased = int(rng.integers(looks.PROCESSES))
+        self._biased = int(rng.integers(duel_rule.PROCESSES))
         self._bias = trouble.bias * float(rng.choice((-1, 1)))
         self._made: dict[int, tuple[Floats, Floats]] = {}
         self._known: dict[tuple[int, int], float] = {}
@@ -103,7 +103,7 @@ class Simulated:
     def _shift(self, process: int, block: int) -> float:
         if (process, block) not in self._known:
             base, head = self.process(process)
-            self._known[process, block] = stats.launch_shift(head[block], base[block])
+            self._known[process, block] = exact.launch_shift(head[block], base[block])
         return self._known[process, block]
 
     def process(self, process: int) -> tuple[Floats, Floats]:
@@ -114,7 +114,7 @@ class Simulated:
 
     def _launches(self, process: int) -> tuple[Floats, Floats]:
         rng = np.random.default_rng((*self.seed, process))
-        shape = (looks.BLOCKS, self.rounds)
+        shape = (duel_rule.BLOCKS, self.rounds)
         order = rng.random(shape) < 0.5
         path = self._path(rng).reshape(*shape, 2)
         first, second = path[..., 0], path[..., 1]
@@ -124,7 +124,7 @@ class Simulated:
         return base, head
 
     def _path(self, rng: np.random.Generator) -> Floats:
-        shape = (looks.BLOCKS, 2 * self.rounds)
+        shape = (duel_rule.BLOCKS, 2 * self.rounds)
         return self.trouble.path(rng, *shape) if self.trouble.path else np.zeros(shape)
 
     def _arm(self, rng: np.random.Generator, path: Floats, planted: float) -> Floats:

@@ -12,7 +12,7 @@ from duels import NOTHING, Tally
 from scipy.stats import beta
 from screen_on_traces import upper_bound
 
-from perfci.looks import Answer
+from perfci.statistics.duel_rule import Answer
 
 HEAD = ("checks", "REGRESSED", "rate", "nominal 95 % bound", "blocks", "device time")
 

@@ -28,7 +28,7 @@ from duels import FAMILY, LIMITS, NOTHING, Tally, play, tally
 from screen_on_traces import upper_bound
 from tables import HEAD, Marks, alarms, by_length, costs, disjoint, effects, percent, planted, row, sights, table, total
 
-from perfci import looks
+from perfci.statistics import duel_rule
 
 MARKS = Marks("benchmarks/verdicts.py")
 
@@ -164,7 +164,7 @@ def strays_text(unchanged: Sequence[resampling.Live], changed: Sequence[resampli
         ],
     ]
     head = ("medians of processes", "recorded", "processes", "largest over 40 us", "largest up to 40 us")
-    beyond = f"beyond BIAS, {percent(math.expm1(looks.BIAS))}"
+    beyond = f"beyond BIAS, {percent(math.expm1(duel_rule.BIAS))}"
     with variant("24 blocks decide without regard to bias"):
         alarmed = sum(one.alarms for one in _live(unchanged).values())
     return (
@@ -191,7 +191,7 @@ def _strayed(strays: Sequence[tuple[float, float]]) -> list[str]:
     if not strays:
         return ["0", "-", "-", "-", "-"]
     largest = [max((stray for us, stray in strays if (us > 40) == long), default=None) for long in (True, False)]
-    beyond = sum(stray > looks.BIAS for _, stray in strays)
+    beyond = sum(stray > duel_rule.BIAS for _, stray in strays)
     return [
         f"{len(strays)}",
         *("-" if stray is None else percent(math.expm1(stray)) for stray in largest),

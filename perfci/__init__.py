@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfci.spec import LAYOUTS, VALUES, Accuracy, Chain, Performance, Quantised, Stage, Stored, case_id, grid
+from perfci.ops.spec import LAYOUTS, VALUES, Accuracy, Chain, Performance, Quantised, Stage, Stored, case_id, grid
 
 if TYPE_CHECKING:
-    from perfci.results import StoredRun
+    from perfci.runs.results import StoredRun
 
 __version__ = "0.1.0"
 
@@ -38,9 +38,9 @@ def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = N
     >>> perfci.load("reports").frame().groupby(["op", "case", "arm"])["median_us"].median()  # doctest: +SKIP
 
     `project` is a folder of the project by whose thresholds and baselines `judgements` judges; without it the one
-    around the run. Raises `perfci.errors.PerfciError`, whose text says what to do.
+    around the run. Raises `perfci.core.errors.PerfciError`, whose text says what to do.
     """
-    from perfci.results import read
+    from perfci.runs.results import read
 
     return read(Path(run), None if project is None else Path(project))
 
@@ -57,8 +57,8 @@ def _reach_what_workers_reach() -> None:
     script = Path(sys.argv[0])
     if not script.name.endswith(("_accuracy.py", "_performance.py", "_chain.py")):
         return
-    from perfci import settings
-    from perfci.errors import PerfciError
+    from perfci.core import settings
+    from perfci.core.errors import PerfciError
     from perfci.worker.load import import_roots
 
     folder = script.resolve().parent

@@ -5,10 +5,7 @@ import re
 
 import numpy as np
 
-from perfci import stats
-from perfci.compare import compare
-from perfci.judge import judge
-from perfci.model import (
+from perfci.core.model import (
     AccuracyCase,
     ArmBlock,
     Base,
@@ -29,8 +26,11 @@ from perfci.model import (
     Run,
     Suite,
 )
+from perfci.core.wording import catalogue
+from perfci.judge import judge
+from perfci.judge.compare import compare
+from perfci.statistics import exact
 from perfci.thresholds import CaseThresholds, Thresholds
-from perfci.wording import catalogue
 
 CASE = "rows=4096,dtype=float16"
 KERNEL_US, REFERENCE_US = 50.0, 75.0
@@ -49,8 +49,8 @@ def blocks(factor=1.0, *, process=0, count=10, seed=0, clock=1.0, span=None, act
     for index in range(count):
         kernel, reference = np.array([KERNEL_US * factor, REFERENCE_US]) * clock * rng.lognormal(0, 0.003, 2)
         spread = 1 + rsd * np.linspace(-1.5, 1.5, 7)
-        arm = ArmBlock(stats.summary(kernel * spread), span and span * kernel, None, activities)
-        arms = {"kernel": arm, "reference": ArmBlock(stats.summary([reference]))}
+        arm = ArmBlock(exact.summary(kernel * spread), span and span * kernel, None, activities)
+        arms = {"kernel": arm, "reference": ArmBlock(exact.summary([reference]))}
         shifts = {"kernel/reference": math.log(kernel / reference)}
         made.append(Block(index, process, float(index), arms, shifts, DeviceState(**state)))
     return tuple(made)
@@ -80,7 +80,7 @@ def duelled(*changes, count=12, level=1.0, clock=1.0, spread=0.001, us=KERNEL_US
             arms = {
                 "kernel": _arm(kernel, spans and spans[0], modes),
                 "base": _arm(base, spans and spans[1]),
-                "reference": ArmBlock(stats.summary([reference])),
+                "reference": ArmBlock(exact.summary([reference])),
             }
             shifts = {"kernel/reference": math.log(kernel / reference), "kernel/base": d}
             made.append(Block(index, process, float(index), arms, shifts, DeviceState(**state)))
@@ -88,7 +88,7 @@ def duelled(*changes, count=12, level=1.0, clock=1.0, spread=0.001, us=KERNEL_US
 
 
 def _arm(us, span=None, modes=()):
-    return ArmBlock(stats.summary([us]), span and span * us, None, 2 if span else 1, modes)
+    return ArmBlock(exact.summary([us]), span and span * us, None, 2 if span else 1, modes)
 
 
 CHANGED = BaseArm(same=False, duelled=True)

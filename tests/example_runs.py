@@ -4,9 +4,7 @@ import math
 import random
 from dataclasses import replace
 
-from perfci.compare import compare
-from perfci.judge import judge
-from perfci.model import (
+from perfci.core.model import (
     AccuracyCase,
     ArmBlock,
     Base,
@@ -45,7 +43,9 @@ from perfci.model import (
     Summary,
     Verdict,
 )
-from perfci.spec import case_id, grid
+from perfci.judge import judge
+from perfci.judge.compare import compare
+from perfci.ops.spec import case_id, grid
 from perfci.thresholds import CaseThresholds, Thresholds
 
 HOSTILE = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfci.model import Device, Environment, Epoch, HistoryCase, HistoryRun, Spread
+from perfci.core.model import Device, Environment, Epoch, HistoryCase, HistoryRun, Spread
 
 CASE, OTHER = "rows=1", "rows=2"
 

@@ -6,10 +6,10 @@ import dataclasses
 import random
 from pathlib import Path
 
-from perfci import settings
-from perfci.model import Epoch, HistoryRun, Judgements, OpRun, Run, Verdict
-from perfci.pipeline.pasts import pasts_for
+from perfci.core import settings
+from perfci.core.model import Epoch, HistoryRun, Judgements, OpRun, Run, Verdict
 from perfci.report.past import Past
+from perfci.runs.history_for_report import pasts_for
 from tests import example_runs as examples
 from tests.report.site import histories
 

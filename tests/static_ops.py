@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from perfci.codec import encode
+from perfci.core.codec import encode
 from perfci.worker.protocol import Job, OpFiles
 
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n"

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from perfci import lowprec
+from perfci.core.model import HistoryRun, OpRun
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.history.lines import _stored
-from perfci.lowprec import FORMATS, storage
-from perfci.model import HistoryRun, OpRun
-from perfci.spec import Accuracy, Quantised, Stored, grid
+from perfci.measure import lowprec
+from perfci.measure.lowprec import FORMATS, storage
+from perfci.ops.spec import Accuracy, Quantised, Stored, grid
+from perfci.store.past.lines import _stored
 from tests.history_examples import environment
 
 DEVICE = SimpleNamespace(arrays=NumpyArrays())

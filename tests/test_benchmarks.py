@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from perfci import looks, stats
-from perfci.compare import compare
+from perfci.core.model import ArmBlock, Base, BaseArm, Block, PerformanceCase, Plan, PlannedOp, Verdict
 from perfci.judge import judge
-from perfci.looks import Answer
-from perfci.model import ArmBlock, Base, BaseArm, Block, PerformanceCase, Plan, PlannedOp, Verdict
+from perfci.judge.compare import compare
+from perfci.statistics import duel_rule, exact
+from perfci.statistics.duel_rule import Answer
 from perfci.thresholds import Thresholds
 from tests import decision_examples
 
@@ -67,15 +67,15 @@ def _judged(duels, outcomes):
 
 
 def _blocks(duel, ended):
-    first = min(ended.blocks, looks.SECOND)
-    counts = [first, *[looks.BLOCKS] * (ended.processes - 1)]
-    base = ArmBlock(stats.summary([duel.base_us]))
+    first = min(ended.blocks, duel_rule.SECOND)
+    counts = [first, *[duel_rule.BLOCKS] * (ended.processes - 1)]
+    base = ArmBlock(exact.summary([duel.base_us]))
     return tuple(
         Block(
             index,
             process,
             0.0,
-            {"kernel": ArmBlock(stats.summary([duel.base_us * math.exp(shift)])), "base": base, "reference": base},
+            {"kernel": ArmBlock(exact.summary([duel.base_us * math.exp(shift)])), "base": base, "reference": base},
             {"kernel/base": shift},
         )
         for process, count in enumerate(counts)
@@ -129,9 +129,9 @@ def test_a_planted_slow_down_is_in_the_launches_and_in_the_shifts(bench, own):
     for effect, bias in ((0.0, 0.0), (0.02, 0.0), (0.03, 0.015)):
         duel = bench.resampling.draw(own[0], rng, effect, bias, 1.0)
         base, head, _ = duel.launches()
-        shifts = [shift for process in range(4) for shift in duel.shifts(process, looks.BLOCKS)]
+        shifts = [shift for process in range(4) for shift in duel.shifts(process, duel_rule.BLOCKS)]
 
-        found = [stats.launch_shift(slow, fast) for slow, fast in zip(head, base, strict=True)]
+        found = [exact.launch_shift(slow, fast) for slow, fast in zip(head, base, strict=True)]
 
         assert found == pytest.approx(shifts)
         assert np.median(shifts) == pytest.approx(math.log1p(effect), abs=0.015)
@@ -354,9 +354,9 @@ def test_tables_go_between_the_marks_of_a_page(bench, tmp_path):
 
 def test_another_rule_lasts_only_as_long_as_it_is_asked_for(bench):
     with bench.cells.variant("all four processes must agree"):
-        assert looks.AGREEING == 4
+        assert duel_rule.AGREEING == 4
 
-    assert looks.AGREEING == 3
+    assert duel_rule.AGREEING == 3
 
 
 @pytest.mark.slow
@@ -409,7 +409,7 @@ def test_the_runs_of_the_change_points_benchmark_are_drawn_from_every_recorded_c
 
 
 def test_planted_steps_are_found_and_unplanted_ones_are_not(steps):
-    from perfci import changepoints
+    from perfci.statistics import changepoints
 
     steady = steps.recordings()[4]
 

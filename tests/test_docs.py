@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from perfci.cli.app import app
-from perfci.wording import catalogue
+from perfci.core.wording import catalogue
 
 ROOT = Path(__file__).parents[1]
 OPS = sorted((ROOT / "docs/ops").glob("*.md"))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perfci.doctor import DECLARED, Level, examine
-from perfci.wording import sentence
-from tests.test_doctor import HEALTHY, packages
+from perfci.core.wording import sentence
+from perfci.runs.doctor import DECLARED, Level, examine
+from tests.runs.test_doctor import HEALTHY, packages
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -14,22 +14,24 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from perfci import deadline, pipeline, store
-from perfci.chains import known_chains
+from perfci import runs as flow
+from perfci import store
 from perfci.cli import details, language, rebaselines, selftests, tables
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.progress import Progress
-from perfci.codec import encode
-from perfci.doctor import Facts
-from perfci.errors import UsageError
+from perfci.core import deadline
+from perfci.core.codec import encode
+from perfci.core.errors import UsageError
+from perfci.core.model import DuelWhat, Judgements, OpRun, Run, Suite
+from perfci.core.settings import Settings, are_devices
+from perfci.core.wording import say, sentence
 from perfci.judge import peers_missing
-from perfci.model import DuelWhat, Judgements, OpRun, Run, Suite
-from perfci.pipeline.rebaseline import Wishes
-from perfci.plan import Request
+from perfci.lab.chains import known_chains
+from perfci.ops.spec import matches
 from perfci.report import data
-from perfci.settings import Settings, are_devices
-from perfci.spec import matches
-from perfci.wording import say, sentence
+from perfci.runs.doctor import Facts
+from perfci.runs.plan import Request
+from perfci.runs.rebaseline import Wishes
 
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|(?<=##)\\[|(?<=##vso)\\[")
 """What a terminal or a job's log obeys, or what turns text round, where JSON is read by people; its encoder escapes the
@@ -62,7 +64,7 @@ def within(wanted: Request, devices: str | None, limit: deadline.Found = deadlin
 
 def judged_by(wanted: Request, thresholds: Sequence[str]) -> Request:
     """What --threshold says, added to a request. Raises UsageError for a key or value that no file could have."""
-    from perfci.pipeline.in_force import parsed
+    from perfci.runs.effective_thresholds import parsed
 
     return dataclasses.replace(wanted, thresholds=parsed(thresholds)) if thresholds else wanted
 
@@ -88,7 +90,7 @@ def check(wanted: Request, project: Path, *, strict: bool, json: bool, html: boo
     """The whole flow, with the report."""
     where = language.load(project)
     with Progress() as progress:
-        found, judgements = pipeline.check(where, wanted, command(), progress)
+        found, judgements = flow.check(where, wanted, command(), progress)
     return told(found, judgements, where, strict=strict, json=json, html=html)
 
 
@@ -96,7 +98,7 @@ def run(wanted: Request, project: Path, *, json: bool) -> int:
     """Measure without judging."""
     where = language.load(project)
     with Progress() as progress:
-        found = pipeline.measure(where, dataclasses.replace(wanted, duel=DuelWhat.NONE), command(), progress)
+        found = flow.measure(where, dataclasses.replace(wanted, duel=DuelWhat.NONE), command(), progress)
     path = where.reports / "run.json"
     if json:
         write_json(path.read_text(encoding="utf-8"))
@@ -115,7 +117,7 @@ def static(wanted: Request, project: Path, *, strict: bool, json: bool) -> int:
     where = language.load(project)
     where = dataclasses.replace(where, reports=where.reports / "static")
     with Progress() as progress:
-        found, judgements = pipeline.static(where, wanted, command(), progress)
+        found, judgements = flow.static(where, wanted, command(), progress)
     return told(found, judgements, where, strict=strict, json=json)
 
 
@@ -123,7 +125,7 @@ def selftest(wanted: Request, project: Path, *, json: bool) -> int:
     """Try perfci on the project's own ops; exit 2 if anything did not come out as it should."""
     where = language.load(project)
     with Progress() as progress:
-        found = pipeline.selftest(where, wanted, command(), progress)
+        found = flow.selftest(where, wanted, command(), progress)
     if json:
         _print_json(found)
     else:
@@ -147,7 +149,7 @@ def told(found: Run, judgements: Judgements, where: Settings, *, strict: bool, j
 def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, json: bool) -> int:
     """Judge a stored run."""
     where, found = language.load(project), store.read_run(path)
-    judgements = pipeline.decide(found, where, _existing(baseline))
+    judgements = flow.decide(found, where, _existing(baseline))
     if json:
         _print_json(data.to_json(judgements, found))
     else:
@@ -168,7 +170,7 @@ def report(path: Path, baseline: Path | None, out: Path | None, project: Path, *
     """Render a stored run."""
     where, found = language.load(project), store.read_run(path)
     folder = out or (path if path.is_dir() else path.parent)
-    judgements = pipeline.decide(found, where, _existing(baseline))
+    judgements = flow.decide(found, where, _existing(baseline))
     written = _write_report(found, judgements, where, folder, path, baseline, html=html)
     _print_written(written, html=html)
     return Exit.OK
@@ -198,7 +200,7 @@ def accept(
     where = language.load(project)
     runs = [store.read_run(path) for path in paths]
     reason = (why or "") if slower else None
-    accepted = pipeline.accept_runs(runs, where, ops, add=add, dirty=dirty, slower=reason, pattern=case)
+    accepted = flow.accept_runs(runs, where, ops, add=add, dirty=dirty, slower=reason, pattern=case)
     if json:
         _print_json(
             [{"op": one.op, "accepted": one.accepted, "refused": one.refused, "said": one.said} for one in accepted]
@@ -213,7 +215,7 @@ def rebaseline(
 ) -> int:
     """What the environment moved since the baselines; with a wish to write, a step in them."""
     where = language.load(project)
-    found = pipeline.rebaseline_runs([store.read_run(path) for path in paths], where, ops, wishes)
+    found = flow.rebaseline_runs([store.read_run(path) for path in paths], where, ops, wishes)
     if json:
         _print_json(rebaselines.to_json(found))
     else:
@@ -225,7 +227,7 @@ def list_ops(ops: Sequence[str], case: str | None, device: str, project: Path, *
     """List ops and cases; needs torch, since ops import it."""
     where = language.load(project)
     with Progress() as progress:
-        plan, _ = pipeline.describe(where, Request(tuple(ops), case, str(device)), progress)
+        plan, _ = flow.describe(where, Request(tuple(ops), case, str(device)), progress)
     if json:
         _print_json(plan.ops)
     else:
@@ -242,7 +244,7 @@ def list_chains(ops: Sequence[str], case: str | None, device: str, project: Path
         raise UsageError("list_chains_of_op", op=ops[0])
     where = language.load(project)
     with Progress() as progress:
-        chains = pipeline.list_chains(where, case, str(device), progress)
+        chains = flow.list_chains(where, case, str(device), progress)
     if not chains and case is not None and (known := known_chains(where.kernels)):
         raise UsageError("chain_no_case", chains=", ".join(each.name for each in known), pattern=case)
     if json:
@@ -257,7 +259,7 @@ def show(path: Path, ops: Sequence[str], case: str | None, project: Path, *, jso
     where = language.load(project)
     found = _with_compiled(store.read_run(path))
     _known_ops(found, ops)
-    judgements = pipeline.decide(found, where)
+    judgements = flow.decide(found, where)
     chosen = [op for op in found.ops if not ops or op.op in ops]
     ids = {case for op in chosen for case in _cases(op)} | _compiled_cases(found)
     if not any(matches(each, case) for each in ids) and case:
@@ -297,7 +299,7 @@ def _only(op: OpRun, pattern: str | None) -> OpRun:
 
 def doctor(project: Path, *, json: bool) -> int:
     """Findings about this machine; exit 3 if any is a problem."""
-    from perfci import doctor as examination
+    from perfci.runs import doctor as examination
 
     where = language.load(project)
     findings = examination.examine(_facts(where))
@@ -310,7 +312,7 @@ def doctor(project: Path, *, json: bool) -> int:
 
 def _facts(where: Settings) -> Facts:
     with Progress() as progress:
-        return pipeline.examine(where, "auto", progress)
+        return flow.examine(where, "auto", progress)
 
 
 def _known_ops(run: Run, ops: Sequence[str]) -> None:
@@ -332,7 +334,7 @@ def _write_report(
 ) -> Path:
     from perfci import report
 
-    stored = pipeline.stored_for(run, where, against)
+    stored = flow.stored_for(run, where, against)
     return report.write(
         run, judgements, folder, launches or folder, stored.baselines, pasts=stored.pasts, sources=stored.sources,
         html=html,

@@ -12,20 +12,21 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from perfci import pipeline, units
-from perfci.bisect import Side, Step
+from perfci import runs
 from perfci.cli import language
 from perfci.cli.answers import command, write_json
 from perfci.cli.exits import Exit
 from perfci.cli.progress import Progress
 from perfci.cli.tables import STYLES, Shown, wrapped
-from perfci.codec import encode
-from perfci.model import Gate, Interval, Reason
-from perfci.pipeline.bisect import Audience, Bisection, Culprit
-from perfci.pipeline.bisect_revisions import Wishes
+from perfci.core import units
+from perfci.core.codec import encode
+from perfci.core.model import Gate, Interval, Reason
+from perfci.core.wording import say, sentence
+from perfci.git.history import Commit, FileChange
 from perfci.report.text import NAME_LIMIT, plain
-from perfci.revision.history import Commit, FileChange
-from perfci.wording import say, sentence
+from perfci.runs.bisect import Audience, Bisection, Culprit
+from perfci.runs.bisect_revisions import Wishes
+from perfci.statistics.bisection import Side, Step
 
 ID = 10
 """Digits of a commit that are shown."""
@@ -53,7 +54,7 @@ def bisect(wishes: Wishes, project: Path, *, json: bool) -> int:
 
     audience = Audience(lambda begun: lines(live, ends(begun)), lambda *tried: lines(live, step_lines(*tried)))
     with Progress(moving) as progress:
-        found = pipeline.bisect_op(where, wishes, command(), progress, audience)
+        found = runs.bisect_op(where, wishes, command(), progress, audience)
     if json:
         write_json(encode(to_json(found)).decode())
     else:

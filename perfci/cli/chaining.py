@@ -11,18 +11,18 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from perfci import units
-from perfci.chains import ChainCase, ChainResult, Error, StageResult
-from perfci.chains.files import FOLDER
 from perfci.cli import language
 from perfci.cli.answers import write_json
 from perfci.cli.exits import Exit
 from perfci.cli.progress import Progress
-from perfci.codec import encode
-from perfci.model import Reason
-from perfci.pipeline.chains import Chains, Wishes, check_chains
+from perfci.core import units
+from perfci.core.codec import encode
+from perfci.core.model import Reason
+from perfci.core.wording import say, sentence
+from perfci.lab.chains import ChainCase, ChainResult, Error, StageResult
+from perfci.lab.chains.files import FOLDER
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.wording import say, sentence
+from perfci.runs.chains import Chains, Wishes, check_chains
 
 _COLOURS = {"PASS": "green", "WRONG": "bold red", "ERROR": "bold red", "UNCHECKED": "dim"}
 _GAP = 2

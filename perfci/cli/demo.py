@@ -14,9 +14,9 @@ from pathlib import Path
 from perfci.cli import answers
 from perfci.cli.exits import Exit
 from perfci.cli.tables import wrapped
-from perfci.errors import UsageError
-from perfci.plan import Request
-from perfci.wording import say
+from perfci.core.errors import UsageError
+from perfci.core.wording import say
+from perfci.runs.plan import Request
 
 _PLANTED = (
     ("scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 333.6"),

@@ -15,8 +15,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from perfci import looks, units
-from perfci.model import (
+from perfci.core import units
+from perfci.core.model import (
     AccuracyCase,
     ArmBlock,
     Block,
@@ -33,11 +33,12 @@ from perfci.model import (
     Summary,
     Verdict,
 )
+from perfci.core.wording import say, sentence
+from perfci.ops.spec import matches
 from perfci.report import against, compiled, rows, words
 from perfci.report.accuracy import dtype_of
 from perfci.report.text import NAME_LIMIT, plain
-from perfci.spec import matches
-from perfci.wording import say, sentence
+from perfci.statistics import duel_rule
 
 PLAIN = 160
 """Columns where there is no terminal."""
@@ -197,9 +198,9 @@ def _duel(blocks: Sequence[Block], seen: Look, verdict: Verdict) -> Grid:
 
 def _says(look: Look, verdict: Verdict, *, last: bool) -> str:
     """What a look led to: those of one process can only clear; those of several stay open until the last decides."""
-    if look.processes < min(looks.FINAL):
-        return str(looks.answer(look, 1.0, 1.0, 1.0))
-    return str(verdict) if last else str(looks.Answer.OPEN)
+    if look.processes < min(duel_rule.FINAL):
+        return str(duel_rule.answer(look, 1.0, 1.0, 1.0))
+    return str(verdict) if last else str(duel_rule.Answer.OPEN)
 
 
 def duel_looks(blocks: Sequence[Block], seen: Look) -> list[Look]:
@@ -209,15 +210,15 @@ def duel_looks(blocks: Sequence[Block], seen: Look) -> list[Look]:
         if against.DUEL in block.shifts:
             by_process.setdefault(block.process, []).append(block.shifts[against.DUEL])
     first, *later = [by_process[process] for process in sorted(by_process)]
-    counts = [count for count in (looks.FIRST, looks.SECOND) if count < len(first)]
+    counts = [count for count in (duel_rule.FIRST, duel_rule.SECOND) if count < len(first)]
     early = [[first[:count]] for count in (*counts, len(first))]
-    final = [[first, *later[: processes - 1]] for processes in looks.FINAL if processes <= 1 + len(later)]
-    every = [[first, *later]] if 1 + len(later) not in {1, *looks.FINAL} else []
-    return [looks.look(look, math.expm1(seen.tau)) for look in (*early, *final, *every)]
+    final = [[first, *later[: processes - 1]] for processes in duel_rule.FINAL if processes <= 1 + len(later)]
+    every = [[first, *later]] if 1 + len(later) not in {1, *duel_rule.FINAL} else []
+    return [duel_rule.look(look, math.expm1(seen.tau)) for look in (*early, *final, *every)]
 
 
 def _duel_look(look: Look) -> tuple[str, ...]:
-    found, tested = rows.as_ratio(look.shift), look.processes >= min(looks.FINAL)
+    found, tested = rows.as_ratio(look.shift), look.processes >= min(duel_rule.FINAL)
     ends = say(
         "{low:+%} to {high:+%} at {confidence} %",
         low=found.low,

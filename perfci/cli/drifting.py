@@ -10,28 +10,29 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from perfci import boards as known_boards
-from perfci import changepoints, units
-from perfci.boards import Board, Share
-from perfci.changepoints import Change
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.histories.data import reason_data
 from perfci.cli.histories.kept import Wishes, kept
 from perfci.cli.histories.tables import apart, columns, head, text_of
 from perfci.cli.tables import STYLES
-from perfci.codec import encode
-from perfci.drift import Creep
-from perfci.errors import UsageError
-from perfci.model import Gate, HistoryRun, Reason, board_key
-from perfci.pipeline import drifts
-from perfci.pipeline.drifts import CaseDrift, Surrounding
+from perfci.core import units
+from perfci.core.codec import encode
+from perfci.core.errors import UsageError
+from perfci.core.model import Gate, HistoryRun, Reason, board_key
+from perfci.core.settings import Settings
+from perfci.core.wording import say, sentence
+from perfci.git.tags import Release
+from perfci.ops.spec import matches
 from perfci.report.text import plain
-from perfci.revision.tags import Release
-from perfci.settings import Settings
-from perfci.spec import matches
+from perfci.runs import drifts
+from perfci.runs.drifts import CaseDrift, Surrounding
+from perfci.statistics import boards as known_boards
+from perfci.statistics import changepoints
+from perfci.statistics.boards import Board, Share
+from perfci.statistics.changepoints import Change
+from perfci.statistics.drift import Creep
 from perfci.store import History
-from perfci.wording import say, sentence
 
 _BOARD, _RUNS, _SHARE, _SPREAD, _STATE = 42, 5, 13, 10, 12
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from perfci.model import Gate
+from perfci.core.model import Gate
 
 
 class Exit(IntEnum):

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfci import results
 from perfci.cli.exits import Exit
-from perfci.errors import UsageError
+from perfci.core.errors import UsageError
 from perfci.report import export as tables
+from perfci.runs import results
 from perfci.store.files import write_atomically
 
 

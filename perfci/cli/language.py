@@ -8,10 +8,10 @@ from contextvars import ContextVar
 from enum import StrEnum
 from pathlib import Path
 
-from perfci import settings
-from perfci.errors import UsageError
-from perfci.settings import Settings
-from perfci.wording import LANGUAGES, speak
+from perfci.core import settings
+from perfci.core.errors import UsageError
+from perfci.core.settings import Settings
+from perfci.core.wording import LANGUAGES, speak
 
 VARIABLE = "PERFCI_LANG"
 

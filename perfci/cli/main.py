@@ -13,8 +13,8 @@ from types import FrameType
 
 from perfci.cli.exits import STOPPED, Exit
 from perfci.cli.workflow import guarded
-from perfci.errors import PerfciError, Stopped, StoredFileError
-from perfci.spec import Accuracy, Chain, Performance
+from perfci.core.errors import PerfciError, Stopped, StoredFileError
+from perfci.ops.spec import Accuracy, Chain, Performance
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -90,14 +90,14 @@ def _stop_on_signals() -> None:
 
 
 def _tell(error: PerfciError) -> None:
+    from perfci.core.wording import sentence
     from perfci.report.text import BLOCK_LIMIT, plain
-    from perfci.wording import sentence
 
     print(f"perfci: {plain(sentence(error.reason), BLOCK_LIMIT)}", file=sys.stderr)
 
 
 def _tell_stopped(name: str) -> None:
-    from perfci.model import Reason
-    from perfci.wording import sentence
+    from perfci.core.model import Reason
+    from perfci.core.wording import sentence
 
     print(f"\nperfci: {sentence(Reason('stopped_by_signal', {'signal': name}))}", file=sys.stderr)

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfci import note, pipeline, store
+from perfci import runs, store
 from perfci.cli import language
 from perfci.cli.exits import Exit
-from perfci.errors import MissingPackageError, UsageError
-from perfci.model import Judgements, Reason, Run
+from perfci.core.errors import MissingPackageError, UsageError
+from perfci.core.model import Judgements, Reason, Run
+from perfci.core.wording import say, sentence
+from perfci.gitlab import note
 from perfci.report.text import BLOCK_LIMIT, plain
-from perfci.wording import say, sentence
 
 
 def post(path: Path, project: Path, *, report: str | None, key: str, dry_run: bool) -> int:
@@ -21,7 +22,7 @@ def post(path: Path, project: Path, *, report: str | None, key: str, dry_run: bo
     where = language.load(project)
     _refuse_malformed(key)
     run = store.read_run(path)
-    judgements = pipeline.decide(run, where)
+    judgements = runs.decide(run, where)
     if dry_run:
         sys.stdout.write(note.compose(run, judgements, note.links(os.environ, report), key=key))
         return Exit.OK

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from perfci.model import Reason
+from perfci.core.model import Reason
+from perfci.core.wording import say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.wording import say, sentence
 from perfci.worker.protocol import DONE, Checked, Failed, Message, Ready, Step, Waiting
 
 

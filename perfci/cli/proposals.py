@@ -11,22 +11,23 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from perfci import propose as proposing
-from perfci import revision, settings
+from perfci import git
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
-from perfci.errors import PerfciError, UsageError
-from perfci.model import Reason
-from perfci.propose import Proposed, State, Wishes
+from perfci.core import settings
+from perfci.core.errors import PerfciError, UsageError
+from perfci.core.model import Reason
+from perfci.core.settings import Settings
+from perfci.core.wording import say, sentence
+from perfci.gitlab import propose as proposing
+from perfci.gitlab.propose import Proposed, State, Wishes
 from perfci.report.text import plain
-from perfci.settings import Settings
-from perfci.wording import say, sentence
 
 
 def propose(source: Path, wishes: Wishes, project: Path, *, json: bool) -> int:
     """Propose, or push; 0 where it is done or nothing was to be done, else 1 with a sentence for each reason."""
     where = _settings(project)
-    here = revision.read(where.root)
+    here = git.read(where.root)
     prefix = proposing.prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
     if wishes.dry_run and not any(os.environ.get(name, "").strip() for name in proposing.TOKENS):
         base = wishes.base or os.environ.get("CI_COMMIT_SHA") or "HEAD"

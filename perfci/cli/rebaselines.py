@@ -10,15 +10,15 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from perfci import units
 from perfci.cli.exits import Exit
 from perfci.cli.tables import STYLES, Shown, wrapped
-from perfci.model import Difference, Gate, Interval, Reason
-from perfci.pipeline.rebaseline import Rebaselined
-from perfci.rebaseline import CaseMove, Common
+from perfci.core import units
+from perfci.core.model import Difference, Gate, Interval, Reason
+from perfci.core.wording import say, sentence
 from perfci.report import words
 from perfci.report.text import NAME_LIMIT, plain
-from perfci.wording import say, sentence
+from perfci.runs.moves import CaseMove, Common
+from perfci.runs.rebaseline import Rebaselined
 
 _COUNT, _CHANGE, _GAP = 5, 29, "  "
 

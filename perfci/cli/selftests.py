@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 from rich.text import Text
 
-from perfci import units
-from perfci.pipeline.selftest import CaseNoise, SelfTest, Trial
+from perfci.core import units
+from perfci.core.wording import say
 from perfci.report.text import plain
-from perfci.wording import say
+from perfci.runs.selftest import CaseNoise, SelfTest, Trial
 
 _MISSED = 5
 

@@ -7,17 +7,18 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfci import pipeline, store
+from perfci import runs as flow
+from perfci import store
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
 from perfci.cli.progress import Progress
-from perfci.errors import UsageError
-from perfci.model import ShardPlan
-from perfci.pipeline.shards import Part, Wishes
-from perfci.plan import Request
+from perfci.core.errors import UsageError
+from perfci.core.model import ShardPlan
+from perfci.core.wording import say
 from perfci.report import text
+from perfci.runs.plan import Request
+from perfci.runs.shards import Part, Wishes
 from perfci.store.files import encode, refuse_missing_folder
-from perfci.wording import say
 
 FOLDER = "shards"
 """In the reports folder: shards/<number>/run.json of each."""
@@ -33,7 +34,7 @@ def plan(wanted: Request, project: Path, out: Path, *, shards: int, last: Path |
         refuse_missing_folder(out)
     wishes = Wishes(shards, store.read_run(last) if last else None, every)
     with Progress() as progress:
-        found = pipeline.plan_shards(where, wanted, wishes, progress)
+        found = flow.plan_shards(where, wanted, wishes, progress)
     path = store.write_plan(found, out)
     if json:
         answers.write_json(encode(found, path).decode())
@@ -64,7 +65,7 @@ def check_part(
     where = dataclasses.replace(where, reports=where.reports / FOLDER / str(index))
     part = Part(sharded, digest, index, count, device, answers.used(devices), answers.time_limit(deadline))
     with Progress() as progress:
-        found, judgements = pipeline.check_shard(where, part, answers.command(), progress)
+        found, judgements = flow.check_shard(where, part, answers.command(), progress)
     if json:
         answers.print_answer(found, judgements)
         return Exit.OK
@@ -88,7 +89,7 @@ def merge(
     if target in {each.resolve() for each in found}:
         raise UsageError("merge_over_shard", path=str(target))
     runs = [(store.read_run(each), each.parent) for each in found]
-    run, judgements = pipeline.merge_shards(where, sharded, digest, runs, answers.command())
+    run, judgements = flow.merge_shards(where, sharded, digest, runs, answers.command())
     return answers.told(run, judgements, where, strict=strict, json=json, html=html)
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfci import pipeline
+from perfci import runs
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
 from perfci.cli.histories.data import reason_data
-from perfci.codec import encode
+from perfci.core.codec import encode
+from perfci.core.wording import say, sentence
 from perfci.report import site
 from perfci.report.site import Built, words
 from perfci.report.text import plain
-from perfci.wording import say, sentence
 
 
 def build(project: Path, out: Path, *, json: bool) -> int:
     """Build the site; 3 where a history is damaged or there is none, which the site says too."""
     where = language.load(project)
-    found = site.build(where.baselines, where.thresholds, where.root, out, pipeline.layered(where))
+    found = site.build(where.baselines, where.thresholds, where.root, out, runs.layered(where))
     if json:
         answers.write_json(encode(_data(found)).decode())
     else:

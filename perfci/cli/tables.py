@@ -17,19 +17,19 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
-from perfci.chains import ListedChain
 from perfci.cli.details import show
-from perfci.model import Gate, Judgements, Plan, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.core.model import Gate, Judgements, Plan, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.core.wording import say, sentence
+from perfci.lab.chains import ListedChain
 from perfci.report import peers as beside
 from perfci.report import rows, words
 from perfci.report.pasting import pastings
 from perfci.report.rows import Row
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.wording import say, sentence
 
 if TYPE_CHECKING:
-    from perfci.accept import Acceptance
-    from perfci.doctor import Finding
+    from perfci.runs.accept import Acceptance
+    from perfci.runs.doctor import Finding
 
 __all__ = ["Shown", "acceptances", "chains", "findings", "ops", "pasted", "peers", "show", "summary", "verdicts"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
 from perfci.cli.thresholds_tighten import print_all, reason_data, text
-from perfci.pipeline.in_force import place, relaxed_note
-from perfci.pipeline.relaxing import Wishes
-from perfci.pipeline.relaxing import relax as relaxed
+from perfci.core.wording import say, sentence
 from perfci.report.text import plain
-from perfci.wording import say, sentence
+from perfci.runs.effective_thresholds import place, relaxed_note
+from perfci.runs.relaxing import Wishes
+from perfci.runs.relaxing import relax as relaxed
 
 
 def relax(wishes: Wishes, project: Path, *, json: bool) -> int:

@@ -14,12 +14,12 @@ from perfci.cli import answers, language
 from perfci.cli.exits import Exit
 from perfci.cli.tables import STYLES, wrapped
 from perfci.cli.thresholds_tighten import WIDTH, chance, earned_data, print_all, reason_data, text
-from perfci.model import Gate, Reason
-from perfci.pipeline.in_force import relaxed_note, shown
-from perfci.pipeline.origins import Explained, Layer, Value, Wishes, explain
+from perfci.core.model import Gate, Reason
+from perfci.core.wording import say, sentence
 from perfci.report.text import NAME_LIMIT, plain
+from perfci.runs.effective_thresholds import relaxed_note, shown
+from perfci.runs.origins import Explained, Layer, Value, Wishes, explain
 from perfci.thresholds.layers import TAU
-from perfci.wording import say, sentence
 
 _KEY, _VALUE, _ALARMS = 24, 11, 12
 

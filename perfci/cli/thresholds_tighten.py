@@ -11,18 +11,18 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from perfci import units
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
 from perfci.cli.tables import STYLES, Shown, wrapped
-from perfci.model import Gate, Reason
-from perfci.pipeline.in_force import place, shown
-from perfci.pipeline.tightening import Tightened, Wishes, refuse_in_pipeline
-from perfci.pipeline.tightening import tighten as tightened
+from perfci.core import units
+from perfci.core.model import Gate, Reason
+from perfci.core.settings import Settings
+from perfci.core.wording import say, sentence
 from perfci.report.text import NAME_LIMIT, plain, shorten
-from perfci.settings import Settings
+from perfci.runs.effective_thresholds import place, shown
+from perfci.runs.tightening import Tightened, Wishes, refuse_in_pipeline
+from perfci.runs.tightening import tighten as tightened
 from perfci.thresholds import Earned
-from perfci.wording import say, sentence
 
 WIDTH = 100
 """Columns of everything that is printed."""

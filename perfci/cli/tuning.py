@@ -12,17 +12,19 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from perfci import pipeline, tune, units
+from perfci import runs
 from perfci.cli import language
 from perfci.cli.answers import relative, write_json
 from perfci.cli.exits import Exit
 from perfci.cli.progress import Progress
-from perfci.codec import encode
-from perfci.pipeline.tuning import Tuning, Wishes
+from perfci.core import units
+from perfci.core.codec import encode
+from perfci.core.wording import say, sentence
+from perfci.lab import tune
+from perfci.lab.tune import Choice, Tried
 from perfci.report.text import NAME_LIMIT, plain
+from perfci.runs.tuning import Tuning, Wishes
 from perfci.store.files import write_atomically
-from perfci.tune import Choice, Tried
-from perfci.wording import say, sentence
 
 BEST = 5
 """Candidates of an entry on the terminal; the table beside the search's state lists all."""
@@ -35,7 +37,7 @@ def tuned(wishes: Wishes, project: Path, *, json: bool) -> int:
     """Search, print what came of it, and write the table of all candidates."""
     where = language.load(project)
     with Progress() as progress:
-        found = pipeline.tune_op(where, wishes, progress)
+        found = runs.tune_op(where, wishes, progress)
     table = found.state.with_suffix(".md")
     write_atomically(table, _table(found).encode())
     if json:

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from perfci.core.errors import DeviceError, UsageError
 from perfci.device.seam import Accelerator, Arrays, Launch, Session
-from perfci.errors import DeviceError, UsageError
 
 __all__ = ["KINDS", "Accelerator", "Arrays", "Launch", "Session", "detect", "open_device"]
 

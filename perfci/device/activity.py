@@ -18,9 +18,9 @@ import torch
 from torch.cuda import synchronize
 from torch.profiler import ProfilerActivity, profile
 
+from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.device.flush import NAME, Flush
 from perfci.device.seam import Launch, warmed
-from perfci.errors import DeviceError, RecordsLostError
 
 # torch says that only the last cycle is kept; a session has only one.
 warnings.filterwarnings("ignore", message=".*Profiler clears events.*")

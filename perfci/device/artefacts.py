@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from perfci.core.model import KernelBinary, Reason
 from perfci.device.disassembly import TOOLS, Usage, amd_counts, amd_usage, nvidia_counts, nvidia_usage, tool
 from perfci.device.launches import Launched
 from perfci.device.noted import artefact
 from perfci.device.occupancy import occupancy
 from perfci.device.targets import Target
-from perfci.model import KernelBinary, Reason
 
 _usages: dict[str, Usage | None] = {}
 _counts: dict[str, dict[str, int] | None] = {}

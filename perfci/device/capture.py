@@ -14,11 +14,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.autotuner import Autotuner
 
+from perfci.core.model import Reason
 from perfci.device.launches import watched_launches
 from perfci.device.noted import Captured, listening, note_unknown
 from perfci.device.source import inputs_digest, is_installed
 from perfci.device.tensors import operator_namespaces
-from perfci.model import Reason
 
 __all__ = ["Captured", "Mode", "captured", "inputs_digest"]
 

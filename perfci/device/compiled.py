@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from perfci.core.model import CompiledKernel
 from perfci.device.launches import Launched, watched_launches
-from perfci.model import CompiledKernel
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from perfci.core.errors import DeviceError
+from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 from perfci.device.races import watched_races
 from perfci.device.seam import Capture, PeakMemory, Race, Session, Uncaptured
 from perfci.device.source import inputs_digest
 from perfci.device.tensors import TorchArrays, operator_namespaces
 from perfci.device.triton_release import unknown_triton
-from perfci.errors import DeviceError
-from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 
 
 class CpuDevice:

@@ -16,7 +16,8 @@ import torch.profiler
 from torch.cuda import synchronize
 from triton import JITFunction
 
-from perfci import stats
+from perfci.core.errors import DeviceError
+from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 from perfci.device import watching
 from perfci.device.activity import activity_session
 from perfci.device.ceilings import PAIRS, fastest_s
@@ -26,8 +27,7 @@ from perfci.device.nvml import Board
 from perfci.device.seam import Capture, PeakMemory, Race, Session
 from perfci.device.source import inputs_digest
 from perfci.device.tensors import TorchArrays, operator_namespaces
-from perfci.errors import DeviceError
-from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
+from perfci.statistics import exact
 
 COPY_BYTES = 1 << 30
 """Size of the copy that measures bandwidth: many times any L2."""
@@ -261,6 +261,6 @@ def _timing_functions() -> dict[str, Any]:
         "perfci.device.flush.Flush.__call__": Flush.__call__,
         "perfci.device.flush.Flush.mark": Flush.mark,
         "torch.cuda._sleep": torch.cuda._sleep,
-        "perfci.stats.launch_shift": stats.launch_shift,
-        "perfci.stats.summary": stats.summary,
+        "perfci.statistics.exact.launch_shift": exact.launch_shift,
+        "perfci.statistics.exact.summary": exact.summary,
     }

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 
+from perfci.core.model import ErrorStats
 from perfci.device.seam import Deviation
-from perfci.model import ErrorStats
 
 QUANTILES = (0.5, 0.9, 0.99)
 

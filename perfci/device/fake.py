@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from perfci.core.errors import DeviceError, RecordsLostError, UsageError
+from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
+from perfci.core.wording import as_fact
 from perfci.device.numpy_arrays import NumpyArrays
 from perfci.device.seam import Launch, MemoryUse, PeakMemory, Race, warmed
 from perfci.device.source import inputs_digest
-from perfci.errors import DeviceError, RecordsLostError, UsageError
-from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
-from perfci.wording import as_fact
 
 VISIBLE = "FAKE_VISIBLE_DEVICES"
 """Variable that names the boards which a process may use."""

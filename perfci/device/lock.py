@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfci import locks
-from perfci.errors import DeviceError
+from perfci.core import locks
+from perfci.core.errors import DeviceError
 
 POLL_S = 0.5
 WAIT_S = 3600.0

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from perfci.core.model import Identity, LaunchIdentity, Reason
 from perfci.device.launches import Launched
 from perfci.device.source import digest, is_own, plain_function, stable
-from perfci.model import Identity, LaunchIdentity, Reason
 
 OPTIONS = {
     "shared": "shared memory",

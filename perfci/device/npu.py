@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from triton import JITFunction
 
-from perfci import stats
+from perfci.core.errors import DeviceError
+from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 from perfci.device import watching
 from perfci.device.ceilings import PAIRS, fastest_s
 from perfci.device.npu_events import npu_event_session
@@ -30,8 +31,7 @@ from perfci.device.npu_smi import FIT, Monitor
 from perfci.device.seam import Capture, PeakMemory, Race, Session, Uncaptured
 from perfci.device.source import inputs_digest
 from perfci.device.tensors import TorchArrays, operator_namespaces
-from perfci.errors import DeviceError
-from perfci.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
+from perfci.statistics import exact
 
 COPY_BYTES = 1 << 30
 """Size of the copy that measures bandwidth: some times L2."""
@@ -345,6 +345,6 @@ def _timing_functions(npu: Any) -> dict[str, Any]:
         # What turns records into numbers and verdicts; a kernel shares the process with it.
         "perfci.device.npu_flush.NpuFlush.__call__": NpuFlush.__call__,
         "perfci.device.npu_flush.NpuFlush.mark": NpuFlush.mark,
-        "perfci.stats.launch_shift": stats.launch_shift,
-        "perfci.stats.summary": stats.summary,
+        "perfci.statistics.exact.launch_shift": exact.launch_shift,
+        "perfci.statistics.exact.summary": exact.summary,
     }

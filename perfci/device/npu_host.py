@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfci.core.environment import installed
+from perfci.core.model import Reason
 from perfci.device import npu_runtime, npu_smi
 from perfci.device.npu_smi import FIT, Place, Table
-from perfci.environment import installed
-from perfci.model import Reason
 
 PACKAGES = ("torch", "torch-npu", "triton", "triton-ascend", "numpy", "pybind11")
 

@@ -18,12 +18,12 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from perfci.core.errors import DeviceError, RecordsLostError
+from perfci.core.model import Reason
 from perfci.device.activity import ActivitySession, Record, split_at_flushes
 from perfci.device.flush import NAME
 from perfci.device.npu_flush import NpuFlush
 from perfci.device.seam import Launch
-from perfci.errors import DeviceError, RecordsLostError
-from perfci.model import Reason
 
 DETAILS = "kernel_details.csv"
 """Where the parser puts the kernels, below ASCEND_PROFILER_OUTPUT."""

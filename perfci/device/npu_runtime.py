@@ -12,9 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfci.environment import installed
-from perfci.errors import DeviceError
-from perfci.model import Reason
+from perfci.core.environment import installed
+from perfci.core.errors import DeviceError
+from perfci.core.model import Reason
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 """Variable by which torch is told to load no plugin by itself."""

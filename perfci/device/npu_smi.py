@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci.model import DeviceState
+from perfci.core.model import DeviceState
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 """Variable that gives a process its devices, by logical number; npu-smi counts cards and their chips."""

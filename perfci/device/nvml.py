@@ -6,7 +6,7 @@ import math
 import os
 from typing import Any
 
-from perfci.model import Device, DeviceState
+from perfci.core.model import Device, DeviceState
 
 _THROTTLE = {
     0x4: "power_cap",

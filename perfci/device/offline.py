@@ -25,6 +25,7 @@ from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
+from perfci.core.model import Reason
 from perfci.device import artefacts, board, npu_offline, triton_release, virtual
 from perfci.device.capture import Captured, captured
 from perfci.device.noted import note_unknown
@@ -32,7 +33,6 @@ from perfci.device.source import plain_function
 from perfci.device.stub import StubDriver, no_benchmark
 from perfci.device.targets import Target
 from perfci.device.tuning import choose, trying_or
-from perfci.model import Reason
 
 DEVICE = "cuda"
 """What `make_inputs` gets as its device, on AMD too, and for an NPU: what is no CUDA there runs on neither."""

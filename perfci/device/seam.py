@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from perfci.model import CompiledKernel, Device, DeviceState, ErrorStats, Identity, Limits, Reason
+from perfci.core.model import CompiledKernel, Device, DeviceState, ErrorStats, Identity, Limits, Reason
 
 Inputs = Mapping[str, Any]
 """A call's arguments by name."""

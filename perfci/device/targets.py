@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfci.errors import UsageError
+from perfci.core.errors import UsageError
 
 LINE_FREE = {"TRITON_DISABLE_LINE_INFO": "1"}
 """Environment that every worker needs before it imports Triton: with line information a comment above a kernel, or

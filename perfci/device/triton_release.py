@@ -7,7 +7,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-from perfci.model import Reason
+from perfci.core.model import Reason
 
 KNOWN = ((3, 2), (3, 9))
 """First and last release that perfci is made for; docs/versions.md has those that were run."""
@@ -32,7 +32,7 @@ def versions() -> list[str]:
     text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
     if said := re.search(r"""^__version__ *= *["'](\d+\.\d+[^"']*)""", text, re.MULTILINE):
         return [said[1]]
-    from perfci.environment import installed
+    from perfci.core.environment import installed
 
     return list(installed(("triton", "triton-ascend", "pytorch-triton")).values())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
+from perfci.core.model import CompiledKernel
 from perfci.device.seam import Capture, Uncaptured
 from perfci.device.triton_release import unknown_triton
-from perfci.model import CompiledKernel
 
 if unknown_triton() is None:
     # Imported before any op's files: what they register and load is told from what was there.

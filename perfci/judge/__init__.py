@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfci.judge import accuracy, duel, expected, late, notes, speed, static
-from perfci.judge.findings import Adjusted, Context
-from perfci.judge.notes import peers_missing
-from perfci.judge.quarantine import advised
-from perfci.model import (
+from perfci.core.model import (
     AgainCase,
     Comparison,
     Judgement,
@@ -27,6 +23,10 @@ from perfci.model import (
     Suite,
     Verdict,
 )
+from perfci.judge import accuracy, duel, expected, late, notes, speed, static
+from perfci.judge.findings import Adjusted, Context
+from perfci.judge.notes import peers_missing
+from perfci.judge.quarantine import advised
 from perfci.thresholds import Thresholds
 
 __all__ = ["advised", "judge", "peers_missing"]

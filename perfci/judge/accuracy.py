@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from perfci.closeness import times_allowed
-from perfci.history import worst_errors
+from perfci.core.model import AccuracyCase, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
 from perfci.judge import storage
 from perfci.judge.figures import errors_beyond
-from perfci.model import AccuracyCase, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.measure.closeness import times_allowed
+from perfci.store.past import worst_errors
 from perfci.thresholds import Thresholds
 
 _BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.BY_CAUSE.values()})

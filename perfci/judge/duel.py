@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from perfci import looks
+from perfci.core.model import BaseArm, Comparison, Fact, Identity, Look, Reason, Verdict
 from perfci.judge.findings import Context, Finding, against_baseline, drift, span, stretched, surroundings
-from perfci.model import BaseArm, Comparison, Fact, Identity, Look, Reason, Verdict
+from perfci.statistics import duel_rule
 
 EQUAL = 0.05
 """p of the equivalence test below which kernel and base count as equal, for DRIFTED."""
@@ -42,21 +42,21 @@ def unchanged(call: Identity | None) -> Reason:
 
 
 def _duel(base: BaseArm, comparison: Comparison, seen: Look, context: Context) -> Finding:
-    answer = looks.answer(seen, context.adjusted.duel_slower, context.adjusted.duel_faster, context.alpha)
+    answer = duel_rule.answer(seen, context.adjusted.duel_slower, context.adjusted.duel_faster, context.alpha)
     facts = _facts(seen, comparison, context)
-    if answer in {looks.Answer.SLOWER, looks.Answer.FASTER}:
+    if answer in {duel_rule.Answer.SLOWER, duel_rule.Answer.FASTER}:
         return _beyond_doubt(base, answer, facts)
-    if answer is looks.Answer.OPEN:
-        wanted = looks.processes_wanted(seen) - 1
+    if answer is duel_rule.Answer.OPEN:
+        wanted = duel_rule.processes_wanted(seen) - 1
         return Finding(Verdict.INCONCLUSIVE, (Reason("duel_open", facts),), unsettled=True, processes=wanted)
-    if answer is looks.Answer.UNDECIDED:
+    if answer is duel_rule.Answer.UNDECIDED:
         return Finding(Verdict.INCONCLUSIVE, (Reason("duel_undecided", facts),))
     return _cleared(base, seen, comparison, context, facts)
 
 
-def _beyond_doubt(base: BaseArm, answer: looks.Answer, facts: dict[str, Fact]) -> Finding:
+def _beyond_doubt(base: BaseArm, answer: duel_rule.Answer, facts: dict[str, Fact]) -> Finding:
     """Slower or faster; of two arms that do the same work neither can be: then the measurement is at fault."""
-    slower = answer is looks.Answer.SLOWER
+    slower = answer is duel_rule.Answer.SLOWER
     kind = "duel_slower" if slower else "duel_faster"
     if base.same:
         return Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), Reason(kind, facts)))
@@ -116,18 +116,18 @@ def _span(base: BaseArm, comparison: Comparison, seen: Look | None, context: Con
     """
     if seen is None:
         return
-    answer = looks.answer(seen, context.adjusted.duel_span, 1.0, context.alpha)
+    answer = duel_rule.answer(seen, context.adjusted.duel_span, 1.0, context.alpha)
     facts, longer = _facts(seen, comparison, context), seen.shift.value > seen.tau
-    if answer is looks.Answer.SLOWER:
+    if answer is duel_rule.Answer.SLOWER:
         slower = Reason("duel_span_slower", facts)
         if base.same and context.same_files:
             yield Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), slower))
         else:
             yield Finding(Verdict.REGRESSED, (slower,))
-    elif answer is looks.Answer.OPEN and longer:
-        wanted = looks.processes_wanted(seen) - 1
+    elif answer is duel_rule.Answer.OPEN and longer:
+        wanted = duel_rule.processes_wanted(seen) - 1
         yield Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_open", facts),), unsettled=True, processes=wanted)
-    elif answer is looks.Answer.UNDECIDED and longer:
+    elif answer is duel_rule.Answer.UNDECIDED and longer:
         yield Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_undecided", facts),))
 
 

@@ -15,9 +15,7 @@ from datetime import date, timedelta
 from enum import IntEnum
 
 from perfci import thresholds as rules
-from perfci.judge import static
-from perfci.judge.findings import Context, Finding
-from perfci.model import (
+from perfci.core.model import (
     Comparison,
     Expected,
     Fact,
@@ -30,7 +28,9 @@ from perfci.model import (
     Suite,
     Verdict,
 )
-from perfci.spec import matches
+from perfci.judge import static
+from perfci.judge.findings import Context, Finding
+from perfci.ops.spec import matches
 from perfci.thresholds import Thresholds
 
 GRACE = timedelta(days=14)

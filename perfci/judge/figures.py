@@ -8,10 +8,10 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci import stats
-from perfci.history import CACHE_MULTIPLE, from_memory
+from perfci.core.model import Block, ErrorStats, Fact, PerformanceCase, Reason, Verdict
 from perfci.judge.findings import KERNEL, PROCESSES, Context, Finding
-from perfci.model import Block, ErrorStats, Fact, PerformanceCase, Reason, Verdict
+from perfci.statistics import exact
+from perfci.store.past import CACHE_MULTIPLE, from_memory
 from perfci.thresholds import CaseThresholds, Thresholds
 
 CEILING = 0.03
@@ -81,7 +81,7 @@ def _share(moved: int, copy: float, wanted: float, blocks: Sequence[Block], told
     def share(log_us: float) -> float:
         return moved / math.exp(log_us) / 1e3 / copy
 
-    seen = stats.location([math.log(block.arms[KERNEL].time.median_us) for block in blocks])
+    seen = exact.location([math.log(block.arms[KERNEL].time.median_us) for block in blocks])
     again = [share(median) for median in _medians_again(blocks)]
     more = len(again) < PROCESSES
     low, high = share(seen.high), share(seen.low)
@@ -89,7 +89,7 @@ def _share(moved: int, copy: float, wanted: float, blocks: Sequence[Block], told
         **told, "share": share(seen.value), "low": low, "high": high, "copy": copy, "blocks": len(blocks),
         "ceiling": CEILING, "processes": len(again),
     }  # fmt: skip
-    if seen.confidence < stats.CONFIDENCE:
+    if seen.confidence < exact.CONFIDENCE:
         return Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_too_few_blocks", facts),), unsettled=more)
     if low >= wanted:
         return Finding(Verdict.PASS, (Reason("bandwidth_reached", facts),))

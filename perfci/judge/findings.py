@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
-from perfci import stats
-from perfci.environment import told
-from perfci.model import Block, Comparison, Device, Fact, Limits, PerformanceCase, Reason, Screen, Verdict
+from perfci.core.environment import told
+from perfci.core.model import Block, Comparison, Device, Fact, Limits, PerformanceCase, Reason, Screen, Verdict
+from perfci.statistics import exact as exact_module
 from perfci.thresholds import CaseThresholds, Thresholds
 
 KERNEL, SPEEDUP = "kernel", "kernel/reference"
@@ -227,7 +227,7 @@ def _no_change(comparison: Comparison, floor_us: float) -> Finding:
 
 
 def _too_few(screen: Screen, context: Context) -> Reason:
-    needed = stats.blocks_needed(context.family, context.alpha, screen.baseline_blocks)
+    needed = exact_module.blocks_needed(context.family, context.alpha, screen.baseline_blocks)
     facts = {
         "blocks": screen.blocks,
         "baseline_blocks": screen.baseline_blocks,
@@ -302,7 +302,7 @@ def target(comparison: Comparison, blocks: Sequence[Block], limits: CaseThreshol
         "target": wanted,
         "blocks": len(blocks),
     }
-    if speedup.confidence < stats.CONFIDENCE:
+    if speedup.confidence < exact_module.CONFIDENCE:
         yield Finding(Verdict.INCONCLUSIVE, (Reason("speedup_too_few_blocks", facts),), unsettled=more)
     elif speedup.low >= wanted:
         yield Finding(Verdict.PASS, (Reason("speedup_reached", facts),))

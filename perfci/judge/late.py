@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from perfci.model import Gate, Judgement, OpRun, PerformanceCase, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.core.model import Gate, Judgement, OpRun, PerformanceCase, PlannedOp, Reason, Run, Suite, Verdict
 
 __all__ = ["case", "notes", "reached", "row"]
 

@@ -8,9 +8,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from perfci.environment import told
-from perfci.judge.expected import reason_of
-from perfci.model import (
+from perfci.core.environment import told
+from perfci.core.model import (
     UNTIMED,
     AgainCase,
     Base,
@@ -24,8 +23,9 @@ from perfci.model import (
     Run,
     Verdict,
 )
+from perfci.core.wording import say
+from perfci.judge.expected import reason_of
 from perfci.thresholds import Thresholds
-from perfci.wording import say
 
 COMMON = 3
 """Fewest duels whose common shift says something."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perfci.model import Fact, Judgement, Judgements, PerformanceCase, Reason, Run, Suite, Verdict, board_key
+from perfci.core.model import Fact, Judgement, Judgements, PerformanceCase, Reason, Run, Suite, Verdict, board_key
 
 TIMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.EXPECTED})
 """Verdicts that rest on times alone; a wrong answer or an exception is one on every board."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from perfci import stats
+from perfci.core.model import Block, Comparison, Gate, Judgement, Need, PerformanceCase, Reason, Screen, Suite, Verdict
 from perfci.judge import duel, expected, figures, findings
 from perfci.judge.findings import Adjusted, Context, Finding
-from perfci.model import Block, Comparison, Gate, Judgement, Need, PerformanceCase, Reason, Screen, Suite, Verdict
+from perfci.statistics import exact
 from perfci.thresholds import CaseThresholds
 
 GRAVITY = (
@@ -49,7 +49,7 @@ def adjust(comparisons: Sequence[Comparison], family: int, duels: int = 0) -> Ma
 
 def _holm(p: Sequence[float | None], family: int) -> list[float]:
     tested = [value for value in p if value is not None]
-    adjusted = iter(stats.holm(tested, max(family, len(tested))))
+    adjusted = iter(exact.holm(tested, max(family, len(tested))))
     return [1.0 if value is None else next(adjusted) for value in p]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfci import identity, units
-from perfci.model import (
+from perfci.core import units
+from perfci.core.model import (
     Fact,
     Identity,
     Judgement,
@@ -18,8 +18,9 @@ from perfci.model import (
     Suite,
     Verdict,
 )
+from perfci.core.wording import caused, say
+from perfci.ops import identity
 from perfci.thresholds import CaseThresholds, Thresholds
-from perfci.wording import caused, say
 
 OFFLINE = "offline"
 """Device of a run that compiles and does nothing else."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfci import units
+from perfci.core import units
+from perfci.core.model import Fact, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
 from perfci.judge.figures import show
-from perfci.lowprec import Cause, Limit, advice, cause, families, way
-from perfci.lowprec.advice import held, value_of, worst
-from perfci.lowprec.formats import FORMATS
-from perfci.model import Fact, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
+from perfci.measure.lowprec import Cause, Limit, advice, cause, families, way
+from perfci.measure.lowprec.advice import held, value_of, worst
+from perfci.measure.lowprec.formats import FORMATS
 from perfci.thresholds import Thresholds
 
 BY_CAUSE = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfci.core.model import Reason
 from perfci.device.seam import Accelerator
-from perfci.model import Reason
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
 from perfci.device.seam import Accelerator, Inputs
 from perfci.measure.base import InseparableError, Opponent
-from perfci.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
-from perfci.spec import Params, Performance
+from perfci.ops.spec import Params, Performance
 from perfci.thresholds import CaseThresholds
 
 Describe = Callable[[BaseException], Mapping[str, Fact]]

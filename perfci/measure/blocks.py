@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from perfci import looks, stats
+from perfci.core.errors import RecordsLostError
+from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, is_peer, peer_arm
 from perfci.device.seam import WARMING, Inputs, Launch, Session
-from perfci.errors import RecordsLostError
-from perfci.inputs import bound_inputs
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Bench, Heard, Subject
-from perfci.model import ArmBlock, Block, DeviceState, Fact, Reason, is_peer, peer_arm
-from perfci.outputs import checked_output
+from perfci.measure.inputs import bound_inputs
+from perfci.measure.outputs import checked_output
+from perfci.statistics import duel_rule, exact
 from perfci.thresholds import CaseThresholds
 
 FIRST_BLOCKS = 8
@@ -95,7 +95,7 @@ def _goal(bench: Bench, subject: Subject) -> int:
         return FIRST_BLOCKS
     if bench.settings.process > 0 or subject.spent_s >= bench.settings.budget_s:
         return count
-    interval = stats.location([math.log(block.arms[KERNEL].time.median_us) for block in subject.blocks])
+    interval = exact.location([math.log(block.arms[KERNEL].time.median_us) for block in subject.blocks])
     wide = interval.high - interval.low > ENOUGH_WIDTH
     return min(count + SWEEPS_A_SESSION, MOST_BLOCKS) if wide else count
 
@@ -116,15 +116,15 @@ def duel_goal(
     blocks. A speedup target has questions of its own, and puts the first look off, as peers do (`ratios`): what is told
     of them has an interval too.
     """
-    first = FEWEST_FOR_TARGET if ratios or limits.speedup is not None else looks.FIRST
+    first = FEWEST_FOR_TARGET if ratios or limits.speedup is not None else duel_rule.FIRST
     if process > 0:
-        return looks.BLOCKS
+        return duel_rule.BLOCKS
     if len(blocks) < first:
         return first
     shifts = [block.shifts[f"{KERNEL}/{BASE}"] for block in blocks]
     allowed = limits.allowed(statistics.median(block.arms[BASE].time.median_us for block in blocks), timer)
-    cleared = looks.early(shifts, allowed) is not looks.Answer.OPEN
-    return len(blocks) if cleared else max(len(blocks), looks.SECOND)
+    cleared = duel_rule.early(shifts, allowed) is not duel_rule.Answer.OPEN
+    return len(blocks) if cleared else max(len(blocks), duel_rule.SECOND)
 
 
 def session(bench: Bench, plan: Sequence[tuple[Subject, int]], heard: Heard) -> float:
@@ -318,10 +318,10 @@ def _verified_round(bench: Bench, subject: Subject, index: int) -> int | None:
 
     It follows from the block's seed, so that a base in another process changes its values at the same place.
     """
-    if index % looks.FIRST == looks.FIRST - 1:
+    if index % duel_rule.FIRST == duel_rule.FIRST - 1:
         return subject.rounds - 1
     drawn = Random(bench.seed(subject.case, f"{index}/verified")).randrange(subject.rounds)
-    return {0: 0, looks.FIRST // 2: drawn}.get(index)
+    return {0: 0, duel_rule.FIRST // 2: drawn}.get(index)
 
 
 def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) -> None:
@@ -401,14 +401,14 @@ def _shifts(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
     if KERNEL not in times:
         return {}
     others = [*(arm for arm in (REFERENCE, BASE) if arm in times), *filter(is_peer, times)]
-    return {f"{KERNEL}/{other}": stats.launch_shift(times[KERNEL], times[other]) for other in others}
+    return {f"{KERNEL}/{other}": exact.launch_shift(times[KERNEL], times[other]) for other in others}
 
 
 def _arm_block(times_us: Sequence[float], launches: Sequence[Launch]) -> ArmBlock:
     counts = [launch.activities for launch in launches if launch.activities is not None]
-    modes = stats.modes(times_us)
+    modes = exact.modes(times_us)
     return ArmBlock(
-        time=stats.summary(times_us),
+        time=exact.summary(times_us),
         span_us=_median([launch.span_us for launch in launches]),
         host_us=_median([launch.host_us for launch in launches]),
         activities=max(counts, default=None),

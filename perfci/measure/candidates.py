@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfci.device.seam import Accelerator, Session
-from perfci.inputs import bound_inputs
 from perfci.measure.bench import Arm
 from perfci.measure.blocks import BLOCK_WARMUP
-from perfci.spec import Params, Performance
+from perfci.measure.inputs import bound_inputs
+from perfci.ops.spec import Params, Performance
 
 Times = Mapping[str, tuple[tuple[float, ...], ...]]
 """By name: launches of each block, microseconds."""

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from perfci.core.model import Fact, PeerArm, Reason
+from perfci.core.wording import caused
 from perfci.device.seam import Inputs
-from perfci.inputs import bound_inputs, flat
 from perfci.measure.bench import Bench, Subject
-from perfci.model import Fact, PeerArm, Reason
-from perfci.outputs import wrong_output
-from perfci.spec import is_maker
-from perfci.wording import caused
+from perfci.measure.inputs import bound_inputs, flat
+from perfci.measure.outputs import wrong_output
+from perfci.ops.spec import is_maker
 
 MESSAGE = 300
 """Most characters of what a peer says of a case that it does not support."""

@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from perfci import identity
+from perfci.core.errors import ContractError
+from perfci.core.model import BaseArm, Identity, PerformanceCase, Reason
+from perfci.core.wording import caused
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
-from perfci.errors import ContractError
-from perfci.inputs import bound_inputs, flat
 from perfci.measure.base import InseparableError, Opponent, stranger
 from perfci.measure.bench import KERNEL, Arm, Bench, Subject
+from perfci.measure.inputs import bound_inputs, flat
+from perfci.measure.outputs import wrong_output
 from perfci.measure.suspect import calls_reference, switches_stream
-from perfci.model import BaseArm, Identity, PerformanceCase, Reason
-from perfci.outputs import wrong_output
-from perfci.spec import Params, Performance, case_id
-from perfci.wording import caused
+from perfci.ops import identity
+from perfci.ops.spec import Params, Performance, case_id
 
 WARM_WINDOW = 10
 WARM_AGREEMENT = 0.01

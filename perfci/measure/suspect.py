@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-from perfci import stats
+from perfci.core.model import Identity, PerformanceCase, Reason
 from perfci.device.seam import Accelerator
-from perfci.model import Identity, PerformanceCase, Reason
+from perfci.statistics import exact
 
 SUSPICIOUS_SHARE = 1.05
 """Of the measured copy bandwidth; more cannot be, once what the cache may still hold is left out."""
@@ -21,7 +21,7 @@ def suspicions(case: PerformanceCase, device: Accelerator, copy_gbps: float | No
     found = [Reason("timing_function_replaced", {"name": name}) for name in device.tampered()]
     l2 = device.info.l2_bytes
     if case.blocks and case.bytes_moved and copy_gbps and l2 and case.bytes_moved >= CACHE_MULTIPLE * l2:
-        us = stats.summary([block.arms["kernel"].time.median_us for block in case.blocks]).median_us
+        us = exact.summary([block.arms["kernel"].time.median_us for block in case.blocks]).median_us
         # As much as the cache holds may be written back only after the kernel has ended; a warm cache may hold as much
         # of the inputs when it begins.
         unmoved = 2 * l2 if case.cache == "warm" else l2

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfci.model import Baseline, Judgements, Run
+from perfci.core.model import Baseline, Judgements, Run
+from perfci.core.wording import sentence
 from perfci.report.text import inline
 from perfci.store import Launches, read_launches
 from perfci.store.files import write_atomically
-from perfci.wording import sentence
 
 if TYPE_CHECKING:
     import pandas as pd

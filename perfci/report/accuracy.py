@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from perfci import units, wording
-from perfci.model import AccuracyCase, ErrorStats, Fact, OpRun, Reason
+from perfci.core import units, wording
+from perfci.core.model import AccuracyCase, ErrorStats, Fact, OpRun, Reason
+from perfci.core.wording import say
 from perfci.report import words
 from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
-from perfci.wording import say
 
 FAILURES = 10
 """Most failing cases told one by one."""

@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from perfci.core.model import Judgement, KernelBinary, Limits, OpRun, PerformanceCase, Run
+from perfci.core.wording import say
 from perfci.device.occupancy import occupancy
 from perfci.device.targets import TARGETS, Target
-from perfci.model import Judgement, KernelBinary, Limits, OpRun, PerformanceCase, Run
 from perfci.report.ceilings import Place, place, unsound
 from perfci.report.frame import Spread
 from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
-from perfci.wording import say
 
 L2_TIMES = 4
 """Least footprint in L2 caches of a case whose bandwidth is that of memory: of less, part is served by the cache."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from perfci import looks, power, units, wording
-from perfci.model import BaseArm, Judgement, Judgements, Look, OpRun, PlannedBase, Run, Suite
-from perfci.power import Noise
+from perfci.core import units, wording
+from perfci.core.model import BaseArm, Judgement, Judgements, Look, OpRun, PlannedBase, Run, Suite
+from perfci.core.wording import say
 from perfci.report import rows, words
 from perfci.report.speed import without_empty
 from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
+from perfci.statistics import duel_rule, power
+from perfci.statistics.power import Noise
 from perfci.thresholds import Thresholds
-from perfci.wording import say
 
 DUEL = "kernel/base"
 
@@ -38,7 +39,7 @@ def noises(run: Run, judgements: Judgements) -> Noises:
     for row in sorted(judgements.rows, key=lambda row: rows.rank(row.verdict)):
         key, duel = (row.op, row.case or ""), row.comparison.duel if row.comparison else None
         shifts = [block.shifts[DUEL] for block in blocks.get(key, ()) if DUEL in block.shifts]
-        if duel and len(shifts) >= looks.FIRST and len(found) < MOST_NOISE:
+        if duel and len(shifts) >= duel_rule.FIRST and len(found) < MOST_NOISE:
             found[key] = power.noise(shifts, math.expm1(duel.tau), alpha, run.plan.duel_family)
     return found
 
@@ -106,7 +107,7 @@ def _duel(row: Judgement, noise: Noise | None) -> tuple[str, ...]:
     assert seen is not None
     assert seen.duel is not None
     look = seen.duel
-    tested = look.processes >= min(looks.FINAL) and row.p_adjusted is not None
+    tested = look.processes >= min(duel_rule.FINAL) and row.p_adjusted is not None
     return (
         code(row.case or ""),
         rows.verdict_word(row.verdict),

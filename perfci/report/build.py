@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from perfci import units
-from perfci.environment import told
-from perfci.model import Base, Environment, Fact, Gate, Judgements, Run, Suite
+from perfci.core import units
+from perfci.core.environment import told
+from perfci.core.model import Base, Environment, Fact, Gate, Judgements, Run, Suite
+from perfci.core.wording import say
 from perfci.report import compiled, means, peers, rows, sections, sources, speed, summary, words
 from perfci.report.frame import Clocks
 from perfci.report.reading import reading
@@ -14,7 +15,6 @@ from perfci.report.sections import Material
 from perfci.report.steps import only_compiled, repeat, steps
 from perfci.report.text import block, code, inline
 from perfci.report.view import FOLD_ROWS, Report, Table
-from perfci.wording import say
 
 
 def report(material: Material) -> Report:

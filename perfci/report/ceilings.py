@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from perfci.model import Judgement, Limits, OpRun, PerformanceCase, Verdict
+from perfci.core.model import Judgement, Limits, OpRun, PerformanceCase, Verdict
 from perfci.report.frame import Spread
 
 UNSOUND = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT})

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfci import units, wording
-from perfci.model import Judgement, KernelBinary, Static, StaticOp, Suite
+from perfci.core import units, wording
+from perfci.core.model import Judgement, KernelBinary, Static, StaticOp, Suite
+from perfci.core.wording import say
 from perfci.report.against import CASES
 from perfci.report.speed import without_empty
 from perfci.report.text import code, inline, plain
 from perfci.report.view import Compiled, Part, Table
-from perfci.wording import say
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from perfci import wording
-from perfci.model import (
+from perfci.core import wording
+from perfci.core.model import (
     Difference,
     Expected,
     Interval,
@@ -17,7 +17,7 @@ from perfci.model import (
     Run,
     Suggestion,
 )
-from perfci.model.answer import (
+from perfci.core.model.answer import (
     Answer,
     AnsweredDifference,
     AnsweredDuel,

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfci.errors import MissingPackageError
-from perfci.model import Judgements, Run, Suite, Verdict
+from perfci.core.errors import MissingPackageError
+from perfci.core.model import Judgements, Run, Suite, Verdict
+from perfci.ops.spec import STORED as TENSOR
 from perfci.report import frame, lowprec, rows
-from perfci.spec import STORED as TENSOR
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.model import (
+from perfci.core.model import (
     ArmBlock,
     Block,
     Comparison,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfci import changepoints, units
-from perfci.changepoints import Cause, Change
-from perfci.environment import told
-from perfci.model import OpRun, Reason, Run
+from perfci.core import units
+from perfci.core.environment import told
+from perfci.core.model import OpRun, Reason, Run
+from perfci.core.wording import say, sentence
 from perfci.report import past as pasts
 from perfci.report import words
 from perfci.report.past import Mark, Past, Trail
 from perfci.report.text import code, inline
 from perfci.report.view import History, Picture, Table
-from perfci.wording import say, sentence
+from perfci.statistics import changepoints
+from perfci.statistics.changepoints import Cause, Change
 
 TOLD = 5
 """Most cases of which a sentence is told."""

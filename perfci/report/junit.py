@@ -25,12 +25,23 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from perfci import wording
-from perfci.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.core import wording
+from perfci.core.model import (
+    Gate,
+    Judgement,
+    Judgements,
+    OpRun,
+    PerformanceCase,
+    PlannedOp,
+    Reason,
+    Run,
+    Suite,
+    Verdict,
+)
+from perfci.core.wording import say
 from perfci.report.steps import repeat
 from perfci.report.text import BLOCK_LIMIT, block, plain, shorten
 from perfci.store.files import write_atomically
-from perfci.wording import say
 
 FILE = "junit.xml"
 

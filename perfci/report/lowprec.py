@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfci import units, wording
-from perfci.lowprec import families, way
-from perfci.model import Extent, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
+from perfci.core import units, wording
+from perfci.core.model import Extent, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
+from perfci.core.wording import say
+from perfci.measure.lowprec import families, way
+from perfci.ops.spec import is_stored
 from perfci.report.figures.lowprec import ACROSS, Limits, columns
 from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
-from perfci.spec import is_stored
-from perfci.wording import say
 
 FAMILIES = 6
 """Most tensors of an op that are drawn, those beyond their limits first."""

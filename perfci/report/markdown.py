@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from itertools import zip_longest
 
+from perfci.core.wording import say
 from perfci.report.text import columns
 from perfci.report.view import Report, Table
-from perfci.wording import say
 
 PAD_LIMIT = 44
 """Cells are padded up to this width, so that the text is readable in a plain editor and long ones don't blow it up."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from perfci.model import Interval, Judgement
+from perfci.core.model import Interval, Judgement
+from perfci.core.wording import say
 from perfci.report import rows, words
 from perfci.report.ceilings import unsound
 from perfci.report.text import code
 from perfci.report.view import Part, Table
-from perfci.wording import say
 
 FEWEST = 2
 """Fewest cases of which a mean is told: one case is its own."""

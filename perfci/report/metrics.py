@@ -28,8 +28,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfci import units
-from perfci.model import Baseline, Judgement, Judgements, PlannedOp, Run, Suite, Verdict
+from perfci.core import units
+from perfci.core.model import Baseline, Judgement, Judgements, PlannedOp, Run, Suite, Verdict
 from perfci.report import rows
 from perfci.report.ceilings import unsound
 from perfci.report.text import plain

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from perfci.changepoints import Change
-from perfci.drift import Creep
-from perfci.environment import told
-from perfci.history import environment_steps
-from perfci.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
+from perfci.core.environment import told
+from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
 from perfci.report.text import plain
+from perfci.statistics.changepoints import Change
+from perfci.statistics.drift import Creep
 from perfci.store.history import STOPPING
+from perfci.store.past import environment_steps
 
 DAMAGE = STOPPING | {"history_torn"}
 """Problems with which runs are missing from what could be read."""

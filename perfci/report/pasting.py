@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-from perfci.model import Judgements, Suggestion
+from perfci.core.model import Judgements, Suggestion
+from perfci.core.wording import say
 from perfci.report.text import plain
-from perfci.wording import say
 
 KEY = "expected:"
 

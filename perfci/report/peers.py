@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from perfci import units, wording
-from perfci.model import Comparison, Interval, Judgement, PeerFigure, Reason, Suite
+from perfci.core import units, wording
+from perfci.core.model import Comparison, Interval, Judgement, PeerFigure, Reason, Suite
+from perfci.core.wording import say
 from perfci.report import means, words
 from perfci.report.ceilings import unsound
 from perfci.report.text import NAME_LIMIT, code, inline, plain
 from perfci.report.view import Part, Peers, Table
-from perfci.wording import say
 
 LEFT_OUT = 12
 """Most sentences about peers that are left out of cases."""

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from perfci.model import Baseline, Gate, Judgement, Judgements, OpRun, Run, Suite, is_peer
+from perfci.core.model import Baseline, Gate, Judgement, Judgements, OpRun, Run, Suite, is_peer
+from perfci.core.wording import say
+from perfci.ops.spec import is_stored
 from perfci.report import ceilings, figures, frame, lowprec, past, rows
 from perfci.report.against import DUEL
 from perfci.report.ceilings import Place
@@ -22,8 +24,6 @@ from perfci.report.scaling import scaling
 from perfci.report.sections import Pictures
 from perfci.report.text import file_name, inline
 from perfci.report.view import Picture
-from perfci.spec import is_stored
-from perfci.wording import say
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfci.model import Judgements, Run, Suite, Verdict
+from perfci.core.model import Judgements, Run, Suite, Verdict
+from perfci.core.wording import say
 from perfci.report import means
 from perfci.report.steps import only_compiled
-from perfci.wording import say
 
 
 def reading(run: Run, judgements: Judgements) -> Iterator[str]:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from perfci import units, wording
-from perfci.closeness import times_allowed
-from perfci.model import Gate, Interval, Judgement, Judgements, Reason, Run, Suite, Verdict
+from perfci.core import units, wording
+from perfci.core.model import Gate, Interval, Judgement, Judgements, Reason, Run, Suite, Verdict
+from perfci.core.wording import say
+from perfci.measure.closeness import times_allowed
 from perfci.report.words import between, cases, ratio
-from perfci.wording import say
 
 EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}
 """What a run ends with unless it is strict."""

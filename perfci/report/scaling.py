@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfci.model import Limits, OpRun, PerformanceCase
+from perfci.core.model import Limits, OpRun, PerformanceCase
+from perfci.core.units import significant
 from perfci.report.ceilings import ridge
 from perfci.report.frame import ARMS, Spread
-from perfci.units import significant
 
 FEWEST = 3
 """Fewest sizes of one line: two points show no shape."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from perfci import wording
-from perfci.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, PlannedBase, Reason, Run, Suite, Verdict
+from perfci.core import wording
+from perfci.core.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, PlannedBase, Reason, Run, Suite, Verdict
+from perfci.core.wording import say
 from perfci.report import accuracy, advice, against, history, lowprec, means, rows, speed, words
 from perfci.report.against import Noises
 from perfci.report.frame import Clocks, Spread
@@ -14,7 +15,6 @@ from perfci.report.past import Past, Pasts
 from perfci.report.sources import Source
 from perfci.report.text import block, code, inline
 from perfci.report.view import Message, Part, Picture, Section, Table
-from perfci.wording import say
 
 MESSAGES = 10
 """Most messages shown in full."""

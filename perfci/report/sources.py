@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from perfci.core.wording import say
 from perfci.report import words
 from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
-from perfci.wording import say
 
 EACH = 12
 """Most cases of an op and threshold that have a row each; more are gathered in one."""

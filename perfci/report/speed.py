@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfci import units
-from perfci.model import PEER, Limits, OpRun, PerformanceCase
+from perfci.core import units
+from perfci.core.model import PEER, Limits, OpRun, PerformanceCase
+from perfci.core.wording import say
 from perfci.report.ceilings import Place, place
 from perfci.report.frame import Spread
 from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
-from perfci.wording import say
 
 RSD_WARNS = 0.05
 """Relative standard deviation above which launches scatter enough to be pointed out."""

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from perfci import units
-from perfci.model import DuelWhat, Gate, Judgement, Judgements, Run, Suite, Verdict
+from perfci.core import units
+from perfci.core.model import DuelWhat, Gate, Judgement, Judgements, Run, Suite, Verdict
+from perfci.core.wording import say
 from perfci.report.pasting import pastings
 from perfci.report.text import block, inline, plain
 from perfci.report.view import Step
-from perfci.wording import say
 
 RUN_FILE = "reports/run.json"
 

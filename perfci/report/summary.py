@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from perfci import units
-from perfci.closeness import times_allowed
-from perfci.environment import UNTOLD
-from perfci.model import Fact, Gate, Judgement, Judgements, Run, Verdict
+from perfci.core import units
+from perfci.core.environment import UNTOLD
+from perfci.core.model import Fact, Gate, Judgement, Judgements, Run, Verdict
+from perfci.core.wording import say
+from perfci.measure.closeness import times_allowed
 from perfci.report import means, rows, words
 from perfci.report.frame import Clocks
 from perfci.report.text import code, inline
-from perfci.wording import say
 
 ODD = frozenset({"thermal", "power_brake", "hw_slowdown"})
 """Reasons for a low clock that are no part of an ordinary run; the power cap is."""

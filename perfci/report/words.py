@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from perfci import units
-from perfci.model import Interval, Suite
-from perfci.wording import say
+from perfci.core import units
+from perfci.core.model import Interval, Suite
+from perfci.core.wording import say
 
 
 def cases(count: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci.errors import StoredFileError, UsageError
+from perfci.core.errors import StoredFileError, UsageError
 
 
 @dataclass(frozen=True)

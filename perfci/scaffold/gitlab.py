@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from perfci.model import Reason
+from perfci.core.model import Reason
 from perfci.scaffold import component
 from perfci.scaffold.edits import Edit, appended, line_end, read
 

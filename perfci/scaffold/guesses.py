@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from perfci.ops.spec import VALUES
 from perfci.scaffold import suites
 from perfci.scaffold.reading import Nature
-from perfci.spec import VALUES
 
 
 def edges(axes: Sequence[str], *, product: bool) -> tuple[Mapping[str, Sequence[int]], ...]:

@@ -14,14 +14,14 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from perfci import settings
-from perfci.errors import UsageError
-from perfci.model import Reason
-from perfci.revision.command import git, run
+from perfci.core import settings
+from perfci.core.errors import UsageError
+from perfci.core.model import Reason
+from perfci.core.settings import Settings
+from perfci.git.command import git, run
 from perfci.scaffold import gitlab, owners
 from perfci.scaffold.edits import Edit, appended, read, refuse_file_above, write
 from perfci.scaffold.gitlab import Note, template
-from perfci.settings import Settings
 
 __all__ = ["Edit", "Note", "Setup", "plan", "write"]
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci.errors import UsageError
-from perfci.model import Fact, Reason
+from perfci.core.errors import UsageError
+from perfci.core.model import Fact, Reason
 from perfci.scaffold.reading import (
     Function,
     Module,

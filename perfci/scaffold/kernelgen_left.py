@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from perfci.closeness import TOLERANCES
-from perfci.model import Fact, Reason
+from perfci.core.model import Fact, Reason
+from perfci.measure.closeness import TOLERANCES
 from perfci.scaffold.reading import Module, dotted
 from perfci.scaffold.walking import COMPARISONS, Comparison, Walk
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from perfci.errors import StoredFileError, UsageError
-from perfci.model import Reason
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.model import Reason
 
 PARTS = ("triton", "baseline", "accuracy", "performance")
 """The four files are `<op>_<part>.py`."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfci.errors import UsageError
-from perfci.model import Reason
+from perfci.core.errors import UsageError
+from perfci.core.model import Reason
 from perfci.scaffold.edits import Edit, appended, read
 from perfci.scaffold.gitlab import Note
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci.errors import UsageError
+from perfci.core.errors import UsageError
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from perfci.errors import UsageError
-from perfci.model import Fact
+from perfci.core.errors import UsageError
+from perfci.core.model import Fact
 from perfci.scaffold import suites
 from perfci.scaffold.reading import Function, Module, assigned, dotted, literal
 

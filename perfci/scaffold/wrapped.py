@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci.errors import UsageError
-from perfci.model import Fact, Reason
+from perfci.core.errors import UsageError
+from perfci.core.model import Fact, Reason
 from perfci.scaffold import suites
 from perfci.scaffold.guesses import accuracy_lines, edges, probe, speed
 from perfci.scaffold.new import WIDTH, Draft

@@ -11,8 +11,8 @@ import re
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from perfci.errors import StoredFileError
-from perfci.model import Baseline, Run, ShardPlan
+from perfci.core.errors import StoredFileError
+from perfci.core.model import Baseline, Run, ShardPlan
 from perfci.store.claim import claimed
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
 from perfci.store.history import (

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfci import locks
-from perfci.errors import StoredFileError
+from perfci.core import locks
+from perfci.core.errors import StoredFileError
 from perfci.store.files import refuse_to_overwrite_unreadable
 
 CLAIM_FILE = ".lock"

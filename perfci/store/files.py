@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from perfci.errors import StoredFileError, UsageError
-from perfci.model import FORMAT
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.model import FORMAT
 from perfci.store.layout import text
 
 Record = TypeVar("Record")

@@ -20,12 +20,12 @@ from typing import TypeVar
 
 import msgspec
 
-from perfci import locks
-from perfci.errors import StoredFileError
-from perfci.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
+from perfci.core import locks
+from perfci.core.errors import StoredFileError
+from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
+from perfci.core.wording import say
 from perfci.store import layout
 from perfci.store.files import uncollected, write_atomically
-from perfci.wording import say
 
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from perfci.errors import StoredFileError
-from perfci.model import FORMAT, Reason
+from perfci.core.errors import StoredFileError
+from perfci.core.model import FORMAT, Reason
 from perfci.store.files import write_atomically
 
 LAUNCHES_FILE = "launches.jsonl.gz"

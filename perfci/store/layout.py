@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from perfci.codec import storable
+from perfci.core.codec import storable
 
 DIGITS = 6
 """Significant digits of stored numbers: 1 part in a million, far below any timer's noise."""
@@ -25,7 +25,7 @@ _ABSENT: tuple[Any, ...] = (None, (), {})
 
 
 def text(record: Any) -> str:
-    """A record of `perfci.model` as the text of its file.
+    """A record of `perfci.core.model` as the text of its file.
 
     Records are never changed, so an op's part of a run is laid out once, however often the growing run is written.
     """

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-import perfci.model
-from perfci.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan, answer
+import perfci.core.model
+from perfci.core.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan, answer
 from perfci.store.files import write_atomically
 from perfci.store.launches import LaunchRow
 
@@ -165,7 +165,7 @@ def _describe(definition: dict[str, Any], kind: type | None) -> None:
 
 
 def _class(name: str, top: type) -> type | None:
-    known = [getattr(perfci.model, name, None), getattr(answer, name, None), {top.__name__: top}.get(name)]
+    known = [getattr(perfci.core.model, name, None), getattr(answer, name, None), {top.__name__: top}.get(name)]
     return next((each for each in known if isinstance(each, type)), None)
 
 

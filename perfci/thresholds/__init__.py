@@ -28,7 +28,7 @@ origins     where each value comes from
 
 from typing import TYPE_CHECKING
 
-from perfci.forward import forwarding
+from perfci.core.lazy_imports import forwarding
 from perfci.thresholds.layers import Earned, Relaxed
 from perfci.thresholds.limits import CaseThresholds, Listed, OpThresholds, Thresholds
 

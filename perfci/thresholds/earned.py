@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfci.errors import StoredFileError
-from perfci.model import Device, Environment
+from perfci.core.errors import StoredFileError
+from perfci.core.model import Device, Environment
+from perfci.core.wording import say
 from perfci.thresholds import expected
 from perfci.thresholds.layers import ALPHA, Earned
 from perfci.thresholds.place import Place, read, unknown
 from perfci.thresholds.read import NUMBERS
-from perfci.wording import say
 
 MOST_BYTES = 16 << 20
 """Largest file that is read: 10 keys of 5,000 cases."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from perfci.model import Expected, Suggestion
+from perfci.core.model import Expected, Suggestion
+from perfci.core.wording import say
 from perfci.thresholds.limits import Listed, OpThresholds, Thresholds
 from perfci.thresholds.place import Place, shortened, unknown
-from perfci.wording import say
 
 MOST = 10.0
 """Largest slow-down that an entry can allow, ratio: what takes eleven times as long is a fault, or another op."""

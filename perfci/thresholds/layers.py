@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from perfci.spec import matches
+from perfci.ops.spec import matches
 
 if TYPE_CHECKING:
     from perfci.thresholds.limits import CaseThresholds

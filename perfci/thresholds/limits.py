@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perfci.model import Expected
-from perfci.spec import matches
+from perfci.core.model import Expected
+from perfci.ops.spec import matches
 from perfci.thresholds import layers
 from perfci.thresholds.layers import Relaxed
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci.spec import matches
+from perfci.ops.spec import matches
 from perfci.thresholds.place import Place, read
 
 BUILT_IN = "built in"

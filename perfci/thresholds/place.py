@@ -14,8 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from perfci.errors import StoredFileError
-from perfci.wording import say
+from perfci.core.errors import StoredFileError
+from perfci.core.wording import say
 
 MOST_BYTES = 1 << 20
 """Largest file that is read; an entry of a list takes some 100 bytes."""

@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from perfci.errors import StoredFileError
+from perfci.core.errors import StoredFileError
+from perfci.core.wording import say
 from perfci.thresholds import expected, relaxed
 from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Steps, Thresholds, overridden
 from perfci.thresholds.place import Place, meant, read, unknown
-from perfci.wording import say
 
 DEFAULT = "default"
 TIMERS = ("activity", "event", "virtual")

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
+from perfci.core.wording import say
 from perfci.thresholds import expected
 from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.place import Place, shortened, unknown
-from perfci.wording import say
 
 _EXAMPLE = "- {key: tau, to: 2 %, why: ..., until: 2027-01-31}"
 

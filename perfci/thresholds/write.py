@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from perfci.errors import StoredFileError
-from perfci.model import Environment
+from perfci.core.errors import StoredFileError
+from perfci.core.model import Environment
 from perfci.thresholds import earned, relaxed
 from perfci.thresholds.earned import FIELDS, NONE, EarnedFile
 from perfci.thresholds.layers import ALPHA, Earned, Relaxed

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import perfci
-from perfci.model import Reason
+from perfci.core.model import Reason
 from perfci.worker.load import LoadedOp, import_roots, load_op
 
 _OURS = Path(perfci.__file__).resolve().parent

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfci.chains.files import ENDING
-from perfci.chains.records import ListedChain
-from perfci.chains.runs import Setting, check_case
-from perfci.chains.state import names
+from perfci.core.errors import ContractError
+from perfci.core.wording import as_fact
 from perfci.device import Accelerator
-from perfci.errors import ContractError
-from perfci.spec import Chain, Params, Stage, case_id, matches
-from perfci.wording import as_fact
+from perfci.lab.chains.files import ENDING
+from perfci.lab.chains.records import ListedChain
+from perfci.lab.chains.runs import Setting, check_case
+from perfci.lab.chains.state import names
+from perfci.ops.spec import Chain, Params, Stage, case_id, matches
 from perfci.worker.load import describe_exception, imported, parameters
 from perfci.worker.protocol import ChainChecked, ChainListed, ChainPlanned, Job, Message, OpDone, OpFiles, Step
 

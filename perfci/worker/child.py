@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfci.codec import decode
+from perfci.core.codec import decode
+from perfci.core.errors import ContractError, DeviceError, PerfciError
+from perfci.core.model import PlannedOp, Suite
 from perfci.device import Accelerator, detect, open_device, triton_release
-from perfci.errors import ContractError, DeviceError, PerfciError
-from perfci.model import PlannedOp, Suite
-from perfci.spec import Accuracy, case_id, matches
+from perfci.ops.spec import Accuracy, case_id, matches
 from perfci.worker.apart import forget_others, settle, stray_import
 from perfci.worker.load import LoadedOp, import_roots, load_op, parameters
 from perfci.worker.protocol import (
@@ -156,7 +156,7 @@ def _stored(suite: Accuracy, job: Job) -> tuple[str, ...]:
     """Ids of what the op stores in low precision, with * for the tensors' names."""
     if suite.quantised is None or Suite.ACCURACY not in job.suites:
         return ()
-    from perfci import lowprec
+    from perfci.measure import lowprec
 
     return lowprec.planned(suite, job.pattern)
 

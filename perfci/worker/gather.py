@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
-from perfci.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
-from perfci.model.closeness import worst
-from perfci.wording import caused
+from perfci.core.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
+from perfci.core.model.closeness import worst
+from perfci.core.wording import caused
 from perfci.worker.protocol import Apart, Checked, Finished, InStorage, Measured, Message, OpDone, Prepared, Ready, Step
 
 TIMING = frozenset({"prepare", "measure"})

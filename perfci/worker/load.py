@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfci.errors import ContractError
-from perfci.model import Fact, Reason
-from perfci.spec import Accuracy, Performance, Quantised, case_id, is_maker
-from perfci.wording import as_fact
+from perfci.core.errors import ContractError
+from perfci.core.model import Fact, Reason
+from perfci.core.wording import as_fact
+from perfci.ops.spec import Accuracy, Performance, Quantised, case_id, is_maker
 
 _MESSAGE_LIMIT = 600
 

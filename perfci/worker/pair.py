@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from perfci import identity, stats
+from perfci.core.model import BaseArm, Block, DeviceState, DuelWhat, Identity, PerformanceCase, Reason
+from perfci.core.wording import caused
 from perfci.measure.bench import BASE, KERNEL
 from perfci.measure.blocks import FIRST_BLOCKS, duel_goal
-from perfci.model import BaseArm, Block, DeviceState, DuelWhat, Identity, PerformanceCase, Reason
+from perfci.ops import identity
+from perfci.statistics import exact
 from perfci.thresholds import CaseThresholds
-from perfci.wording import caused
 from perfci.worker.parent import Running, Surroundings, Working, finished, started
 from perfci.worker.protocol import Finished, Job, Measured, Message, Prepared, Ready, Step, Turn, TurnAsked
 
@@ -318,7 +319,7 @@ def _unpaired(duel: _Duel) -> list[Measured]:
 def _merged(head: Measured, base: Measured) -> Measured:
     """One block of both: the launches of each, and the shift between them."""
     launches = {**head.launches_us, **base.launches_us}
-    shift = stats.launch_shift(launches[KERNEL], launches[BASE])
+    shift = exact.launch_shift(launches[KERNEL], launches[BASE])
     block = dataclasses.replace(
         head.block,
         arms={**head.block.arms, BASE: base.block.arms[BASE]},

@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci.codec import encode
-from perfci.errors import PerfciError
-from perfci.model import Reason
+from perfci.core.codec import encode
+from perfci.core.errors import PerfciError
+from perfci.core.model import Reason
 from perfci.worker.log import CappedLog
 from perfci.worker.protocol import Failed, Job, Message, Step, Turn, TurnAsked, ends, unpack
 

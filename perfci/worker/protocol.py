@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfci.chains.records import ChainCase, ListedChain
-from perfci.codec import decode, encode
-from perfci.model import (
+from perfci.core.codec import decode, encode
+from perfci.core.model import (
     AccuracyCase,
     Block,
     Cache,
@@ -23,9 +22,10 @@ from perfci.model import (
     StoredTensor,
     Suite,
 )
-from perfci.soak import DECAY_LIMIT, Finding
+from perfci.lab.chains.records import ChainCase, ListedChain
+from perfci.lab.soak import DECAY_LIMIT, Finding
+from perfci.lab.tune import Config, Regime, Tried
 from perfci.thresholds import CaseThresholds
-from perfci.tune import Config, Regime, Tried
 
 BASE = "base"
 """Arm of a worker that times the base revision, in the second of two processes."""
@@ -81,7 +81,7 @@ class SoakFiles:
     limit: float = DECAY_LIMIT
     """ratio by which a call may become slower over all calls"""
     done: tuple[str, ...] = ()
-    """tests of cases that are settled, as `perfci.soak.named` has them: a worker before this one died"""
+    """tests of cases that are settled, as `perfci.lab.soak.named` has them: a worker before this one died"""
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from perfci import soak
+from perfci.core.errors import DeviceError, PerfciError
+from perfci.core.model import Fact, Reason
 from perfci.device import Accelerator, endurance
 from perfci.device.seam import not_interpreted
-from perfci.errors import DeviceError, PerfciError
-from perfci.inputs import bound_inputs
-from perfci.model import Fact, Reason
-from perfci.soak import Finding, Status, Subject
-from perfci.spec import Accuracy, Params, Performance, case_id, matches
+from perfci.lab import soak
+from perfci.lab.soak import Finding, Status, Subject
+from perfci.measure.inputs import bound_inputs
+from perfci.ops.spec import Accuracy, Params, Performance, case_id, matches
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.protocol import Job, Message, OpDone, Soaked, Step
 

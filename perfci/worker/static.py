@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfci.core.errors import DeviceError, PerfciError
+from perfci.core.model import Identity, Reason, StaticCase, StaticOp
 from perfci.device.targets import LINE_FREE, Target, target_named
 from perfci.device.triton_release import unknown_triton
-from perfci.errors import DeviceError, PerfciError
-from perfci.inputs import bound_inputs
-from perfci.model import Identity, Reason, StaticCase, StaticOp
-from perfci.spec import Params, Performance, case_id, matches
+from perfci.measure.inputs import bound_inputs
+from perfci.ops.spec import Params, Performance, case_id, matches
 from perfci.worker.apart import forget_others
 from perfci.worker.load import call_reason, import_roots, load_op
 from perfci.worker.protocol import Compiled, Job, Message, OpFiles, Step

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from perfci import verify as accuracy_stage
-from perfci.codec import decode
+from perfci.core.codec import decode
+from perfci.core.errors import ContractError
+from perfci.core.model import AccuracyCase, Block, DuelWhat, Fact, Limits, Reason, Suite
+from perfci.core.model.closeness import worst
+from perfci.core.wording import caused
 from perfci.device import Accelerator
 from perfci.device.seam import not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.triton_release import unknown_triton
-from perfci.errors import ContractError
-from perfci.inputs import bound_inputs, flat
 from perfci.measure import (
     Bench,
     Opponent,
@@ -32,11 +33,10 @@ from perfci.measure import (
     short,
     suspicions,
 )
+from perfci.measure import verify as accuracy_stage
 from perfci.measure.base import InseparableError, refuse_operators
-from perfci.model import AccuracyCase, Block, DuelWhat, Fact, Limits, Reason, Suite
-from perfci.model.closeness import worst
-from perfci.spec import Params, Performance, case_id, matches
-from perfci.wording import caused
+from perfci.measure.inputs import bound_inputs, flat
+from perfci.ops.spec import Params, Performance, case_id, matches
 from perfci.worker import protocol
 from perfci.worker.apart import load_apart
 from perfci.worker.load import LoadedOp, call_reason, describe_exception
@@ -111,7 +111,7 @@ class Worker:
         """Tell what the op stores in low precision, as far as time allows; gives whether all of it is sound."""
         if self._loaded.accuracy.quantised is None:
             return True
-        from perfci import lowprec
+        from perfci.measure import lowprec
 
         sound = True
         self._speak(Step("accuracy", self._op, "stored tensors"))

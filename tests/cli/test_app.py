@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from perfci.cli import answers, demo, inits, notes, shards
+from perfci.cli import answers, demo, init, notes, shards
 from perfci.cli.app import app
 from perfci.cli.main import run
 from perfci.cli.options import DeviceKind, DuelKind, Format, SuiteKind, TimerKind
+from perfci.core.model import DuelWhat, Suite
 from perfci.device import KINDS
-from perfci.model import DuelWhat, Suite
-from perfci.pipeline.rebaseline import Wishes
-from perfci.plan import DEFAULT_BUDGET_S, Request
+from perfci.runs.plan import DEFAULT_BUDGET_S, Request
+from perfci.runs.rebaseline import Wishes
 
 COMMANDS = typer.main.get_command(app).commands
 BOTH = (Suite.ACCURACY, Suite.PERFORMANCE)
@@ -100,7 +100,7 @@ def called(monkeypatch):
     for code, name in enumerate(["static", "selftest", "rebaseline"], 51):
         monkeypatch.setattr(answers, name, record(name, code))
     monkeypatch.setattr(demo, "demo", record("demo", 50))
-    monkeypatch.setattr(inits, "set_up", record("set_up", 60))
+    monkeypatch.setattr(init, "set_up", record("set_up", 60))
     monkeypatch.setattr(notes, "post", record("post", 70))
     for code, name in enumerate(["plan", "check_part", "merge"], 80):
         monkeypatch.setattr(shards, name, record(name, code))

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from perfci.bisect import SAME, Seen, Side, Step
 from perfci.cli import bisects
 from perfci.cli.exits import Exit
 from perfci.cli.main import run
-from perfci.codec import encode
-from perfci.model import Interval, Reason
-from perfci.pipeline.bisect import Bisection, Culprit
-from perfci.revision.history import Commit, FileChange
+from perfci.core.codec import encode
+from perfci.core.model import Interval, Reason
+from perfci.git.history import Commit, FileChange
+from perfci.runs.bisect import Bisection, Culprit
+from perfci.statistics.bisection import SAME, Seen, Side, Step
 
 CASE, OTHER = "rows=1", "rows=2"
 CHANGE = Interval(0.04, 0.036, 0.044)

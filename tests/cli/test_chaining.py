@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from perfci.chains import ChainCase, ChainResult, Error, StageResult
 from perfci.cli.chaining import exit_code, shown, to_json
-from perfci.codec import encode
-from perfci.model import Device, Reason
-from perfci.pipeline.chains import Chains
-from perfci.wording import sentence
+from perfci.core.codec import encode
+from perfci.core.model import Device, Reason
+from perfci.core.wording import sentence
+from perfci.lab.chains import ChainCase, ChainResult, Error, StageResult
+from perfci.runs.chains import Chains
 
 STAGES = (
     StageResult("norm", Error(2e-4, 1e-3), Error(2e-4, 1e-3), Error(2e-4, 1e-3), Error(2e-4, 1e-3)),

@@ -11,7 +11,7 @@ import pytest
 
 from perfci import store
 from perfci.cli.main import run
-from perfci.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Epoch, Step, StepSide
+from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Epoch, Step, StepSide
 from tests.git_repositories import alone, commit, git, start
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 

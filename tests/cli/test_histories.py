@@ -10,8 +10,8 @@ import pytest
 from perfci import store
 from perfci.cli.histories.tables import EACH, WIDTH, spark, told_apart
 from perfci.cli.main import run
-from perfci.history import series
-from perfci.model import ErrorStats, Extent, HistoryStored, Reason
+from perfci.core.model import ErrorStats, Extent, HistoryStored, Reason
+from perfci.store.past import series
 from tests.git_repositories import alone, start
 from tests.history_examples import CASE, OTHER, accepted, figures
 

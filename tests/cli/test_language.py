@@ -4,7 +4,7 @@ import pytest
 
 from perfci.cli import language
 from perfci.cli.main import run
-from perfci.wording import phrases, say, spoken
+from perfci.core.wording import phrases, say, spoken
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_the_projects_language_is_a_known_one(project, capsys):
 
 
 def test_a_text_without_a_translation_is_said_in_english():
-    from perfci.wording import speaking
+    from perfci.core.wording import speaking
 
     with speaking("zh"):
         assert "no such phrase" not in phrases("zh")

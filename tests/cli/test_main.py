@@ -8,14 +8,15 @@ import sys
 import pytest
 
 import perfci
-from perfci import doctor, pipeline
+from perfci import runs
 from perfci.cli import app as commands
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.main import main, run
-from perfci.errors import Stopped, UsageError
-from perfci.model import Gate
-from perfci.settings import load
-from perfci.wording import sentence
+from perfci.core.errors import Stopped, UsageError
+from perfci.core.model import Gate
+from perfci.core.settings import load
+from perfci.core.wording import sentence
+from perfci.runs import doctor
 
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
@@ -97,7 +98,7 @@ def test_where_there_is_no_op_a_command_fails_and_says_how_to_begin(laid, argume
 def test_where_there_is_no_op_the_doctor_names_that_as_a_problem(laid, tmp_path):
     laid(tmp_path)
 
-    findings = doctor.examine(pipeline.examine(load(tmp_path), "fake", lambda _: None))
+    findings = doctor.examine(runs.examine(load(tmp_path), "fake", lambda _: None))
 
     problems = [str(sentence(each.reason)) for each in findings if each.level is doctor.Level.PROBLEM]
     assert any("perfci init" in said and "perfci new" in said for said in problems)

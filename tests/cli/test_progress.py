@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from perfci.cli.progress import Progress
-from perfci.model import AccuracyCase, Device, Reason, StaticOp
+from perfci.core.model import AccuracyCase, Device, Reason, StaticOp
 from perfci.worker.protocol import DONE, Apart, Checked, Compiled, Failed, OpDone, Ready, Step, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from perfci import propose as proposing
 from perfci import store
-from perfci.cli import agains
+from perfci.cli import retry
 from perfci.cli.main import run
-from perfci.model import Device, Environment, Plan, Reason, Run
-from perfci.plan import Request
-from perfci.propose import Proposed, State
-from perfci.propose.body import CaseMoved, Proposal
+from perfci.core.model import Device, Environment, Plan, Reason, Run
+from perfci.gitlab import propose as proposing
+from perfci.gitlab.propose import Proposed, State
+from perfci.gitlab.propose.body import CaseMoved, Proposal
+from perfci.runs.plan import Request
 
 TOLD = Proposal((CaseMoved("relu", "h200", "rows=1", 10.0, 9.0),), 3, (), 2, ("baselines/h200/relu.json",))
 
@@ -109,7 +109,7 @@ def test_without_a_token_it_is_said_and_fails(job, monkeypatch, capsys):
 
 def test_a_token_is_never_printed(job, capsys, monkeypatch):
     monkeypatch.setenv("CI_API_V4_URL", "http://127.0.0.1:9/api/v4")
-    monkeypatch.setattr("perfci.gitlab_api.WAITS_S", ())
+    monkeypatch.setattr("perfci.gitlab.api.WAITS_S", ())
     (job / "baselines").mkdir()
 
     assert run(["propose", "--project", str(job)]) == 1
@@ -120,7 +120,7 @@ def test_a_token_is_never_printed(job, capsys, monkeypatch):
 
 def test_agains_options_arrive(monkeypatch):
     calls = []
-    monkeypatch.setattr(agains, "again", lambda *told, **more: calls.append((told, more)) or 77)
+    monkeypatch.setattr(retry, "again", lambda *told, **more: calls.append((told, more)) or 77)
 
     assert (
         run(

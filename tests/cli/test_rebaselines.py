@@ -10,10 +10,10 @@ from rich.console import Console
 
 from perfci.cli import rebaselines
 from perfci.cli.exits import Exit
-from perfci.codec import encode
-from perfci.model import Bearing, Difference, Interval, Reason
-from perfci.pipeline.rebaseline import Rebaselined
-from perfci.rebaseline import CaseMove, Survey
+from perfci.core.codec import encode
+from perfci.core.model import Bearing, Difference, Interval, Reason
+from perfci.runs.moves import CaseMove, Survey
+from perfci.runs.rebaseline import Rebaselined
 
 DRIVER = Difference("device.driver", "580", "590")
 HOST = Difference("host", "one", None, Bearing.NAMED)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perfci.cli.selftests import trials
-from perfci.pipeline.selftest import CaseNoise, SelfTest, Trial
-from perfci.power import Noise
+from perfci.runs.selftest import CaseNoise, SelfTest, Trial
+from perfci.statistics.power import Noise
 
 UNCHANGED, SLOWER, WRONG = (
     Trial("unchanged", 7, 0, 0),

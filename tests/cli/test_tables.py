@@ -8,12 +8,12 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from perfci import wording
-from perfci.accept import Acceptance
-from perfci.chains import ListedChain
 from perfci.cli import details, tables
-from perfci.doctor import Finding, Level
-from perfci.model import Judgements, OpRun, Plan, PlannedOp, Suggestion, Suite, Verdict
+from perfci.core import wording
+from perfci.core.model import Judgements, OpRun, Plan, PlannedOp, Suggestion, Suite, Verdict
+from perfci.lab.chains import ListedChain
+from perfci.runs.accept import Acceptance
+from perfci.runs.doctor import Finding, Level
 
 TESTS = Path(__file__).parents[1]
 

@@ -11,8 +11,8 @@ from perfci import store
 from perfci.cli.main import run
 from perfci.cli.thresholds_tighten import WIDTH, chance
 from tests.git_repositories import alone, start
-from tests.pipeline.stand_ins import write_ops
-from tests.pipeline.test_tightening import runs
+from tests.runs.stand_ins import write_ops
+from tests.runs.test_tightening import runs
 
 KEY = "nvidia-h200"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.tuning import exit_code, recovery, shown, to_json
-from perfci.codec import encode
-from perfci.pipeline.tuning import Tuning
-from perfci.tune import FINAL, Choice, Regime, Tried
+from perfci.core.codec import encode
+from perfci.lab.tune import FINAL, Choice, Regime, Tried
+from perfci.runs.tuning import Tuning
 from perfci.worker.protocol import Modelled
 
 BEST = {"block": 64}

@@ -10,10 +10,10 @@ if "CI" not in os.environ:  # where a missing package is a failure
     pytest.importorskip("torch")
     pytest.importorskip("triton")
 
+from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.device.activity import ActivitySession, Record, covered_ns, split_at_flushes
 from perfci.device.flush import NAME, perfci_l2_flush
 from perfci.device.seam import WARMING
-from perfci.errors import DeviceError, RecordsLostError
 
 pytestmark = pytest.mark.torch
 

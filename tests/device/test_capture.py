@@ -243,9 +243,9 @@ LIVE = """
     import json, sys
     from pathlib import Path
 
-    from perfci.codec import encode
+    from perfci.core.codec import encode
     from perfci.device import open_device
-    from perfci.inputs import bound_inputs
+    from perfci.measure.inputs import bound_inputs
     from perfci.worker.load import load_op
 
     device = open_device("cuda", seed=1)

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from perfci.core.model import DeviceState
 from perfci.device.seam import WARMING
-from perfci.model import DeviceState
 
 if "CI" not in os.environ:  # where a missing package is a failure
     pytest.importorskip("torch")

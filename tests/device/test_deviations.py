@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from perfci.closeness import errors_of
+from perfci.measure.closeness import errors_of
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

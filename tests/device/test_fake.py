@@ -3,9 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from perfci.core.errors import RecordsLostError, UsageError
 from perfci.device import detect, fake, open_device
 from perfci.device.fake import TICK_US, FakeDevice, FakeSpec
-from perfci.errors import RecordsLostError, UsageError
 
 QUIET = FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0)
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from perfci.core.errors import DeviceError
 from perfci.device import lock
 from perfci.device.lock import device_lock
-from perfci.errors import DeviceError
 
 HOLDER = """
 import sys, time

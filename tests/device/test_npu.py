@@ -16,13 +16,13 @@ if "CI" not in os.environ:  # where a missing package is a failure
 
 import torch
 
+from perfci.core.errors import DeviceError
+from perfci.core.model import CompiledKernel, DeviceState, Identity
 from perfci.device import npu as module
 from perfci.device import npu_events, npu_flush, npu_profiler, npu_runtime, open_device
 from perfci.device.npu import NpuDevice, device_key
 from perfci.device.npu_smi import Chip, Monitor, Place, Table
 from perfci.device.seam import Uncaptured
-from perfci.errors import DeviceError
-from perfci.model import CompiledKernel, DeviceState, Identity
 from tests.device import scripted_npu
 from tests.device.scripted_npu import Flush, Profiler, event_of
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from perfci.core.wording import sentence
 from perfci.device import npu_host, npu_runtime
 from perfci.device.npu_host import NpuHost, look, traps, triton_backends, triton_owner
 from perfci.device.npu_smi import Chip, Place, Process, Table
-from perfci.wording import sentence
 
 GOOD = NpuHost(
     packages={

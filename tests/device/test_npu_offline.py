@@ -42,7 +42,7 @@ def test_its_driver_tells_what_triton_ascends_own_does():
 LACKING = """
 from perfci.device import offline
 from perfci.device.targets import target_named
-from perfci.wording import sentence
+from perfci.core.wording import sentence
 offline.install(target_named("ascend910b2"))
 print(sentence(offline.compiled(lambda: 1).capture.blind))
 """

@@ -16,9 +16,9 @@ if "CI" not in os.environ:  # where a missing package is a failure
 import torch
 
 from perfci import device
+from perfci.core.errors import DeviceError
 from perfci.device import npu_runtime
 from perfci.device.npu_runtime import AUTOLOAD, check_triton, load, trouble
-from perfci.errors import DeviceError
 
 pytestmark = pytest.mark.torch
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from perfci.core.model import DeviceState
 from perfci.device import npu_smi
 from perfci.device.npu_smi import (
     MEGABYTE,
@@ -23,7 +24,6 @@ from perfci.device.npu_smi import (
     parse_mapping,
     visible_number,
 )
-from perfci.model import DeviceState
 
 SAMPLES = Path(__file__).parent / "npu_smi_samples"
 INFOS = sorted(path.name for path in SAMPLES.glob("info_*.txt"))

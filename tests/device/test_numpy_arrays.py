@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.spec import LAYOUTS
+from perfci.ops.spec import LAYOUTS
 
 arrays = NumpyArrays()
 

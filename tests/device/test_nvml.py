@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import pytest
 
+from perfci.core.model import DeviceState
 from perfci.device.nvml import Board, device_key, throttle_names
-from perfci.model import DeviceState
 
 
 class Library:

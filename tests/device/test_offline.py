@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from perfci.model import Reason
-from perfci.wording import sentence
+from perfci.core.model import Reason
+from perfci.core.wording import sentence
 from tests import triton_versions
 from tests.static_ops import AUTOTUNED, HEADER, SCALE, compiled, edited, run, write
 
@@ -380,7 +380,7 @@ def test_launches_are_the_ones_that_the_targets_board_would_get(hopper, others):
 LACKING = """
 from perfci.device import offline
 from perfci.device.targets import target_named
-from perfci.wording import sentence
+from perfci.core.wording import sentence
 
 def lacking():
     raise RuntimeError("ROCm linker /opt/rocm/llvm/bin/ld.lld not found. Set 'TRITON_HIP_LLD_PATH' to its path.")

@@ -1,7 +1,7 @@
 import pytest
 
+from perfci.core.errors import UsageError
 from perfci.device.targets import TARGETS, target_named
-from perfci.errors import UsageError
 
 
 def test_targets_are_known_by_name():

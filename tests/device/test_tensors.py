@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from perfci.spec import LAYOUTS
+from perfci.ops.spec import LAYOUTS
 
 if "CI" not in os.environ:  # where a missing package is a failure
     pytest.importorskip("torch")

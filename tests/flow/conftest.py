@@ -16,7 +16,7 @@ import pytest
 
 from perfci import store
 from perfci.cli.main import run
-from perfci.model import Run
+from perfci.core.model import Run
 
 
 @dataclass(frozen=True)

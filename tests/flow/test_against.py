@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from perfci import store
+from perfci.core.wording import sentence
 from perfci.store import launches
-from perfci.wording import sentence
 from tests.git_repositories import alone, clone, commit_all, git
 
 OPS = ("relu", "row_sum", "scale")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from perfci import settings
 from perfci.cli.main import run
-from perfci.discover import ops
+from perfci.core import settings
+from perfci.ops.discover import ops
 
 CHAIN = """
 import numpy as np

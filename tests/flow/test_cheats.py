@@ -192,7 +192,7 @@ def double(x):
     ),
     "perfci's own arithmetic replaced": Cheat(
         "import sys\n"
-        "_stats = sys.modules['perfci.stats']\n"
+        "_stats = sys.modules['perfci.statistics.exact']\n"
         "_stats.launch_shift = lambda launches, others: -0.5\n" + HONEST,
         shows("timing_function_replaced"),
     ),

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from perfci import settings
 from perfci.cli.main import run
+from perfci.core import settings
 from tests.git_repositories import alone, commit_all, git
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,7 +151,7 @@ def test_everything_that_is_no_cache_is_in_the_wheel(wheel):
 
     assert {path.relative_to(ROOT).as_posix() for path in files} - packed == set()
     assert {
-        "perfci/wording/en.yaml",
+        "perfci/core/wording/en.yaml",
         "perfci/scaffold/templates/init/jobs.yml",
         "perfci/schemas/run.schema.json",
     } <= packed

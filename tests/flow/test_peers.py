@@ -7,8 +7,9 @@ import os
 
 import pytest
 
-from perfci import results, store
+from perfci import store
 from perfci.report import metrics
+from perfci.runs import results
 from tests.closed_schemas import faults
 from tests.git_repositories import alone, commit_all, git
 

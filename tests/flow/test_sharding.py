@@ -130,7 +130,7 @@ def test_what_no_file_changed_is_planned_without_a_worker_and_its_shards_end_at_
         raise AssertionError("a worker was started")
 
     for name, function in (("describe", "run_worker"), ("record", "working")):
-        monkeypatch.setattr(importlib.import_module(f"perfci.pipeline.{name}"), function, started)
+        monkeypatch.setattr(importlib.import_module(f"perfci.runs.{name}"), function, started)
 
     assert topic.plan("--device", "cuda").code == 0
     began = time.monotonic()

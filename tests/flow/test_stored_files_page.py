@@ -13,7 +13,7 @@ import pytest
 
 import perfci
 from perfci.cli.main import run
-from perfci.model import FORMAT
+from perfci.core.model import FORMAT
 from perfci.report import export
 from perfci.store.schemas import SCHEMAS, UNITS
 from tests.closed_schemas import faults
@@ -66,7 +66,7 @@ def test_no_field_and_no_column_is_left_without_words():
     silent = [line for line in lines if re.fullmatch(r"\| `\w+` \| [^|]*(text|number|false)[^|A-Z]* \|  \|", line)]
 
     assert len(lines) > 200
-    assert silent == [], "say below the field in perfci/model what it holds, or in SAID of perfci/store/schemas.py"
+    assert silent == [], "say below the field in perfci/core/model what it holds, or in SAID of perfci/store/schemas.py"
 
 
 def test_the_page_names_the_format_the_schemas_and_the_units_of_today():

@@ -100,7 +100,7 @@ def test_a_kernel_that_hangs_costs_its_op_the_time_and_is_no_error_when_that_is_
 @pytest.mark.slow
 def test_a_suspect_for_which_there_is_no_time_stays_one(project, monkeypatch):
     """The first looks fit; that a fresh process would take an hour is what the parent is made to believe."""
-    from perfci.deadline import Timetable
+    from perfci.core.deadline import Timetable
 
     git(project.root, "init", "-q", "-b", "main")
     (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")

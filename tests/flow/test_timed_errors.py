@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from perfci import store
-from perfci.ratchet import KEYS
+from perfci.thresholds.ratchet import KEYS
 from tests.closed_schemas import faults
 
 CASE = "rows=256,cols=128,dtype=float32"

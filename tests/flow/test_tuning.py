@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfci import locks
 from perfci.cli.main import run
+from perfci.core import locks
 
 FILES = {
     "_launch.py": """

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from perfci.model import (
+from perfci.core.model import (
     AccuracyCase,
     ArmBlock,
     BaseArm,
@@ -27,7 +27,7 @@ from perfci.model import (
     StaticCase,
     StaticOp,
 )
-from perfci.model.bounds import Shift
+from perfci.core.model.bounds import Shift
 from tests.fuzz import values
 
 SHIFTS = values.of(Shift)

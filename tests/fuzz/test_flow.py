@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfci import codec, report, store
+from perfci import report, store
 from perfci.cli import details, tables
 from perfci.cli.main import run as command
-from perfci.compare import compare
+from perfci.core import codec
+from perfci.core.model import Judgements, Run, Suite
 from perfci.judge import judge
-from perfci.model import Judgements, Run, Suite
+from perfci.judge.compare import compare
 from perfci.report import data
 from perfci.report.plots import Gallery
 from perfci.thresholds import Thresholds

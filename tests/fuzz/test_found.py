@@ -8,17 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from perfci import codec, report, store
+from perfci import report, store
 from perfci.cli import answers
 from perfci.cli.main import run as command
-from perfci.compare import compare
-from perfci.errors import StoredFileError
+from perfci.core import codec
+from perfci.core.errors import StoredFileError
+from perfci.core.model import Base, Baseline, Reason, Run
+from perfci.core.wording import sentence
 from perfci.judge import judge
-from perfci.model import Base, Baseline, Reason, Run
+from perfci.judge.compare import compare
 from perfci.report.build import _how
 from perfci.thresholds import Thresholds
-from perfci.wording import sentence
-from tests.test_store import a_baseline, a_run
+from tests.store.test_store import a_baseline, a_run
 
 UNBOUNDED = {"format", "found", "count"}
 """A version is compared and never reckoned with; errors of kernels may be as large as a float can be."""
@@ -45,7 +46,7 @@ def is_bare(hint: typing.Any) -> bool:
 
 @pytest.mark.parametrize("kind", [Run, Baseline])
 def test_every_stored_number_has_its_bounds(kind):
-    """Or logarithms, ratios and widths of what a file holds would not be finite: see perfci/model/bounds.py."""
+    """Or logarithms, ratios and widths of what a file holds would not be finite: see perfci/core/model/bounds.py."""
     found = records(kind, set())
 
     bare = {f"{owner.__name__}.{name}" for owner, name, hint in found if owner is not Reason and is_bare(hint)}
@@ -125,7 +126,7 @@ def test_how_a_base_was_found_is_escaped_in_the_report():
 
 
 def test_pins_of_a_lock_file_of_another_shape_are_none(tmp_path):
-    from perfci.fingerprint.pins import pins_changed
+    from perfci.ops.fingerprint.pins import pins_changed
 
     for text in ("package = 1", "package = [1]", 'package = [{name = "torch"}]', "a = " + "[" * 5000):
         (tmp_path / "uv.lock").write_text(text)
@@ -133,8 +134,8 @@ def test_pins_of_a_lock_file_of_another_shape_are_none(tmp_path):
 
 
 def test_values_that_no_setting_can_have_are_refused_by_name(tmp_path):
-    from perfci import settings
-    from perfci.errors import UsageError
+    from perfci.core import settings
+    from perfci.core.errors import UsageError
 
     (tmp_path / "kernels").mkdir()
     for line in ("time_limit_s = inf", "time_limit_s = nan", f"time_limit_s = {'9' * 400}", 'kernels = "a\\u0000b"'):

@@ -12,13 +12,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perfci import discover, settings, thresholds
-from perfci.errors import PerfciError
-from perfci.fingerprint import source
-from perfci.fingerprint.pins import pins_changed
-from perfci.model import Reason
+from perfci import thresholds
+from perfci.core import settings
+from perfci.core.errors import PerfciError
+from perfci.core.model import Reason
+from perfci.core.wording import sentence
+from perfci.ops import discover
+from perfci.ops.fingerprint import source
+from perfci.ops.fingerprint.pins import pins_changed
 from perfci.thresholds import CaseThresholds
-from perfci.wording import sentence
 from tests.fuzz import mutations
 
 T = TypeVar("T")

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perfci import codec, revision
-from perfci.model import Base, Reason
-from perfci.revision import Revision, materialise, resolve
+from perfci import git
+from perfci.core import codec
+from perfci.core.model import Base, Reason
+from perfci.git import Revision, materialise, resolve
 from perfci.worker.protocol import _KINDS, pack, unpack
 from tests.fuzz import mutations, values
 
@@ -81,8 +82,8 @@ def test_whatever_git_prints_is_an_answer_or_a_reason(said, tmp_path_factory):
         return subprocess.CompletedProcess(command, code, output, output)
 
     folder = tmp_path_factory.mktemp("repository", numbered=True)
-    with mock.patch("perfci.revision.command.subprocess.run", run):
-        assert isinstance(revision.read(folder), Revision | Reason)
+    with mock.patch("perfci.git.command.subprocess.run", run):
+        assert isinstance(git.read(folder), Revision | Reason)
         assert isinstance(resolve(folder, None, {}), Base | Reason)
         assert isinstance(resolve(folder, "main", {"CI_COMMIT_SHA": "0" * 40}), Base | Reason)
         found = materialise(folder, "0" * 40, folder / "base")
@@ -94,6 +95,6 @@ def test_a_branch_named_with_a_line_separator_is_no_changed_file(tmp_path):
     run("init", "-b", "a\u2028b")
     run("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-m", "first")
 
-    found = revision.read(tmp_path)
+    found = git.read(tmp_path)
 
     assert (found.branch, found.dirty) == ("a\u2028b", False)

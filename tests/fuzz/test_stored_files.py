@@ -14,11 +14,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perfci import store
-from perfci.errors import StoredFileError
-from perfci.model import Baseline, Reason, Run
+from perfci.core.errors import StoredFileError
+from perfci.core.model import Baseline, Reason, Run
+from perfci.core.wording import sentence
 from perfci.store import Launches, LaunchRow
 from perfci.store.launches import DECIMALS, LAUNCHES_FILE
-from perfci.wording import sentence
 from tests.fuzz import mutations, values
 
 READERS = {"run.json": store.read_run, "softmax.json": store.read_baseline}

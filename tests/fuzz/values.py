@@ -57,7 +57,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 
 @cache
 def _kinds() -> list[str]:
-    from perfci.wording import catalogue
+    from perfci.core.wording import catalogue
 
     return sorted(catalogue())
 

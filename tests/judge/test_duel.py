@@ -3,9 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci import looks, stats
-from perfci.judge.duel import EQUAL
-from perfci.model import (
+from perfci.core.model import (
     BaseArm,
     BaselineCase,
     DuelWhat,
@@ -18,7 +16,9 @@ from perfci.model import (
     Suite,
     Verdict,
 )
-from perfci.wording import sentence
+from perfci.core.wording import sentence
+from perfci.judge.duel import EQUAL
+from perfci.statistics import duel_rule, exact
 from tests.decision_examples import (
     BASE,
     CASE,
@@ -754,19 +754,19 @@ def _hold_the_rules(found, case, hindered):
     row, base = row_of(found), case.base
     seen = row.comparison.duel
     duels = seen is not None and base is not None and not base.failure
-    p = (stats.holm([seen.p_slower], 1)[0], stats.holm([seen.p_faster], 1)[0]) if duels else ()
-    answer = looks.answer(seen, *p, 0.01) if duels else None
+    p = (exact.holm([seen.p_slower], 1)[0], exact.holm([seen.p_faster], 1)[0]) if duels else ()
+    answer = duel_rule.answer(seen, *p, 0.01) if duels else None
     kinds = set(_kinds(row))
 
     assert (row.verdict is Verdict.SUSPECT) == bool(case.suspicion)
     assert not (found.needs and (case.suspicion or hindered == "mostly"))
-    assert found.needs == () or found.needs[0].processes <= looks.PROCESSES - 1
+    assert found.needs == () or found.needs[0].processes <= duel_rule.PROCESSES - 1
     if row.verdict in {Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.DRIFTED}:
         assert hindered == "quiet"
     if row.verdict is Verdict.REGRESSED and duels:
-        assert answer is looks.Answer.SLOWER or "duel_span_slower" in kinds
+        assert answer is duel_rule.Answer.SLOWER or "duel_span_slower" in kinds
     if row.verdict is Verdict.IMPROVED and duels:
-        assert answer is looks.Answer.FASTER
+        assert answer is duel_rule.Answer.FASTER
     if base is not None and base.same:
         assert row.verdict is not Verdict.IMPROVED
         assert row.verdict is not Verdict.REGRESSED or "duel_span_slower" in kinds

@@ -7,15 +7,15 @@ from datetime import date, timedelta
 
 import pytest
 
-from perfci.compare import compare
+from perfci.core.model import BaseArm, Expected, Gate, Need, PerformanceCase, PlannedOp, Reason, Suite, Verdict
+from perfci.core.wording import sentence
 from perfci.judge import judge
+from perfci.judge.compare import compare
 from perfci.judge.expected import GRACE, ROOM, Stage, day_of, stage
-from perfci.model import BaseArm, Expected, Gate, Need, PerformanceCase, PlannedOp, Reason, Suite, Verdict
 from perfci.report import rows
 from perfci.report.data import to_json
 from perfci.report.pasting import KEY, pastings
 from perfci.thresholds import CaseThresholds, Listed, OpThresholds, Thresholds, load
-from perfci.wording import sentence
 from tests.decision_examples import (
     BASE,
     CASE,

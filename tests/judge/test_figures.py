@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 
 from perfci import store
-from perfci.compare import compare
-from perfci.judge import judge
-from perfci.judge.figures import CEILING, bandwidth
-from perfci.judge.findings import Adjusted, Context
-from perfci.merge import merge
-from perfci.model import (
+from perfci.core.model import (
     AccuracyCase,
     BaseArm,
     ErrorStats,
@@ -32,8 +27,13 @@ from perfci.model import (
     Suite,
     Verdict,
 )
+from perfci.core.wording import sentence
+from perfci.judge import judge
+from perfci.judge.compare import compare
+from perfci.judge.figures import CEILING, bandwidth
+from perfci.judge.findings import Adjusted, Context
+from perfci.runs.merge import merge
 from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds
-from perfci.wording import sentence
 from tests.decision_examples import (
     CASE,
     again,

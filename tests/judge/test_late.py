@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.model import Deadline, Gate, OpRun, PerformanceCase, PlannedOp, Reason, Suite, Verdict
-from perfci.wording import sentence
+from perfci.core.model import Deadline, Gate, OpRun, PerformanceCase, PlannedOp, Reason, Suite, Verdict
+from perfci.core.wording import sentence
 from tests.decision_examples import CASE, again, against, baseline, blocks, check, duel_plan, duelled, judged, plan, run
 
 FACTS = {"by": "CI_JOB_TIMEOUT", "limit_s": 3600.0, "reserve_s": 180.0}

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from perfci.core.model import Again, AgainCase, DuelWhat, OpRun, PlannedBase, PlannedOp, Reason, Suite, Verdict
+from perfci.core.wording import sentence, speaking
 from perfci.judge.notes import MOST_FILES, identity_counts
-from perfci.model import Again, AgainCase, DuelWhat, OpRun, PlannedBase, PlannedOp, Reason, Suite, Verdict
-from perfci.wording import sentence, speaking
 from tests.decision_examples import (
     BASE,
     CASE,

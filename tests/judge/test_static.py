@@ -2,9 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.judge import judge
-from perfci.judge.static import OFFLINE
-from perfci.model import (
+from perfci.core.model import (
     Identity,
     KernelBinary,
     LaunchIdentity,
@@ -18,8 +16,10 @@ from perfci.model import (
     Suite,
     Verdict,
 )
+from perfci.core.wording import sentence
+from perfci.judge import judge
+from perfci.judge.static import OFFLINE
 from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds
-from perfci.wording import sentence
 from tests.decision_examples import BASE, blocks, judged, plan, run
 
 BOOM = Reason("boom", {"what": "it broke"})

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from perfci.core.model import OpRun, Reason, Suite, Verdict
+from perfci.core.wording import catalogue, sentence
 from perfci.judge import storage
-from perfci.lowprec import Cause
-from perfci.model import OpRun, Reason, Suite, Verdict
-from perfci.spec import is_stored
+from perfci.measure.lowprec import Cause
+from perfci.ops.spec import is_stored
 from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds
-from perfci.wording import catalogue, sentence
 from tests.decision_examples import CASE, check, judged, plan, run
 from tests.storage_examples import E5M2, changed, clipped, normal, one, sound
 

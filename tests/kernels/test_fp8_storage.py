@@ -9,11 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from perfci import lowprec, thresholds  # noqa: E402
+from perfci import thresholds  # noqa: E402
 from perfci.device import open_device  # noqa: E402
 from perfci.judge import storage  # noqa: E402
-from perfci.model import OpRun  # noqa: E402
-from perfci.spec import Accuracy, Quantised, Stored  # noqa: E402
+from perfci.measure import lowprec
+from perfci.ops.spec import Accuracy, Quantised, Stored  # noqa: E402
 from perfci.worker.load import load_op  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.main import run
-from perfci.spec import matches
+from perfci.ops.spec import matches
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))

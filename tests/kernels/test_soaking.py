@@ -16,8 +16,8 @@ if "CI" not in os.environ:  # where a missing package is a failure
 import torch
 
 from perfci.device import endurance, open_device
-from perfci.soak import Status, Subject, determinism, large, memory, streams, threads
-from perfci.spec import Accuracy, Performance, grid
+from perfci.lab.soak import Status, Subject, determinism, large, memory, streams, threads
+from perfci.ops.spec import Accuracy, Performance, grid
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfci.device.targets import TARGETS
-from perfci.tune import Grid, described, fixed, read_space, read_tuned, regimes
+from perfci.lab.tune import Grid, described, fixed, read_space, read_tuned, regimes
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 OPS = sorted(path.parent.parent.name for path in KERNELS.glob("*/tuned/space.json"))

@@ -13,7 +13,7 @@ from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.seam import Launch, warmed
 from perfci.device.source import inputs_digest
 from perfci.measure import Opponent, Settings, bench, prepare
-from perfci.spec import Performance, grid
+from perfci.ops.spec import Performance, grid
 
 CASES = grid(rows=[4, 5, 6], dtype=["float32"])
 NAMES = tuple(f"rows={rows},dtype=float32" for rows in (4, 5, 6))

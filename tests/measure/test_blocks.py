@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from perfci import looks
+from perfci.core.errors import RecordsLostError
 from perfci.device.seam import WARMING
-from perfci.errors import RecordsLostError
 from perfci.measure import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, prepare, rounds
 from perfci.measure.base import InseparableError
 from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US, RETAKES_ALONE, session
+from perfci.statistics import duel_rule
 from perfci.thresholds import CaseThresholds
 from tests.measure.scripted import (
     CASES,
@@ -339,7 +339,7 @@ def test_a_block_in_which_launches_of_an_arm_lost_their_records_is_taken_again(a
     for subject in subjects.values():
         assert (subject.failure, subject.suspicion) == (None, [])
         assert sorted(block.index for block in subject.blocks) == list(range(len(subject.blocks)))
-        assert len(subject.blocks) == (looks.FIRST if arm == "base" else FIRST_BLOCKS)
+        assert len(subject.blocks) == (duel_rule.FIRST if arm == "base" else FIRST_BLOCKS)
         assert {block.arms["kernel"].time.median_us for block in subject.blocks} == {KERNEL_US}
     assert scripted.order.count((arm, 5)) == (len(subjects[NAMES[1]].blocks) + 1) * A_BLOCK
 
@@ -366,7 +366,7 @@ def test_a_base_that_launches_nothing_leaves_its_case_without_an_opponent():
 
     assert subjects[5].failure is None
     assert subjects[5].facts.base.failure.kind == "base_idle"
-    assert [len(subjects[rows].blocks) for rows in (4, 5, 6)] == [looks.FIRST, FIRST_BLOCKS, looks.FIRST]
+    assert [len(subjects[rows].blocks) for rows in (4, 5, 6)] == [duel_rule.FIRST, FIRST_BLOCKS, duel_rule.FIRST]
     assert {tuple(block.shifts) for block in subjects[5].blocks} == {("kernel/reference",)}
 
 
@@ -477,7 +477,7 @@ def test_a_duels_round_launches_kernel_base_and_reference_once_in_random_order()
 
     turns = [[arm for arm, _ in scripted.order[i : i + 3]] for i in range(0, len(scripted.order), 3)]
 
-    assert len(turns) == looks.FIRST * count
+    assert len(turns) == duel_rule.FIRST * count
     assert all(sorted(turn) == ["base", "kernel", "reference"] for turn in turns)
     assert len({tuple(turn) for turn in turns}) == 6
 
@@ -491,7 +491,7 @@ def test_a_duels_arms_share_the_buffers_of_their_block():
 
     whole = BLOCK_WARMUP + rounds(KERNEL_US)
     # Both were called twice before, on the inputs of the preparation.
-    for block in range(looks.FIRST):
+    for block in range(duel_rule.FIRST):
         own = slice(2 + block * whole, 2 + (block + 1) * whole)
         assert len({*seen["kernel"][own], *seen["base"][own]}) == 1
 
@@ -527,12 +527,12 @@ def test_a_duel_ends_at_the_look_that_clears_it_and_after_twelve_blocks_at_the_l
     scripted = duelling(ratio)
 
     assert blocks_of(scripted) == {NAMES[0]: blocks}
-    assert len(scripted.sessions) == (1 if blocks == looks.FIRST else 2)
+    assert len(scripted.sessions) == (1 if blocks == duel_rule.FIRST else 2)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.02])
 def test_a_later_process_takes_all_its_blocks_whatever_they_say(ratio):
-    assert blocks_of(duelling(ratio), process=2) == {NAMES[0]: looks.BLOCKS}
+    assert blocks_of(duelling(ratio), process=2) == {NAMES[0]: duel_rule.BLOCKS}
 
 
 def test_a_duel_with_a_speedup_target_is_not_looked_at_before_six_blocks():
@@ -546,7 +546,7 @@ def test_thresholds_say_when_a_duel_has_seen_enough():
     scripted = duelling(1.02)
     scripted.limits = {NAMES[0]: CaseThresholds(tau=((0.0, 0.1),))}
 
-    assert blocks_of(scripted) == {NAMES[0]: looks.FIRST}
+    assert blocks_of(scripted) == {NAMES[0]: duel_rule.FIRST}
 
 
 def test_each_case_of_a_session_ends_by_itself():
@@ -556,7 +556,7 @@ def test_each_case_of_a_session_ends_by_itself():
     scripted.time_us = lambda arm, rows: {"kernel": 1000.0 * slow[rows], "reference": 1500.0, "base": 1000.0}[arm]
 
     # The third is new: it has no base, and gets a first look.
-    assert blocks_of(scripted) == {NAMES[0]: looks.FIRST, NAMES[1]: looks.SECOND, NAMES[2]: FIRST_BLOCKS}
+    assert blocks_of(scripted) == {NAMES[0]: duel_rule.FIRST, NAMES[1]: duel_rule.SECOND, NAMES[2]: FIRST_BLOCKS}
     assert [{arm for arm, rows in scripted.order if rows == n} for n in (4, 6)] == [
         {"kernel", "reference", "base"},
         {"kernel", "reference"},
@@ -569,7 +569,7 @@ def test_a_noisy_case_beside_a_duel_gets_no_more_blocks_than_any_other():
     rng = np.random.default_rng(3)
     scripted.time_us = lambda arm, rows: KERNEL_US * (float(np.exp(rng.normal(0, 0.3))) if rows == 5 else 1.0)
 
-    assert blocks_of(scripted) == {NAMES[0]: looks.FIRST, NAMES[1]: MOST_BLOCKS}
+    assert blocks_of(scripted) == {NAMES[0]: duel_rule.FIRST, NAMES[1]: MOST_BLOCKS}
 
 
 def test_an_unchanged_case_is_not_timed():
@@ -592,7 +592,7 @@ def test_an_audited_case_is_duelled_and_the_others_that_are_unchanged_are_not_ti
     scripted = duelling(cases=2)
     scripted.base, scripted.against = working(10.0), {"audit": frozenset(NAMES[1:2])}
 
-    assert blocks_of(scripted) == {NAMES[0]: 0, NAMES[1]: looks.FIRST}
+    assert blocks_of(scripted) == {NAMES[0]: 0, NAMES[1]: duel_rule.FIRST}
     assert {arm for arm, _ in scripted.order} == {"kernel", "reference", "base"}
 
 
@@ -609,7 +609,7 @@ def test_a_base_that_raises_while_it_is_timed_leaves_its_case_a_first_look_witho
     # The block in which it raised is lost, and its number is not given again.
     indices = [block.index for block in lost.blocks]
     assert len(set(indices)) == len(indices) == FIRST_BLOCKS - 1
-    assert (whole.facts.base.failure, len(whole.blocks)) == (None, looks.FIRST)
+    assert (whole.facts.base.failure, len(whole.blocks)) == (None, duel_rule.FIRST)
 
 
 def test_a_reference_that_raises_while_it_is_timed_is_told_from_the_kernel(scripted):
@@ -688,7 +688,7 @@ def test_a_kernel_that_remembers_its_answer_by_the_inputs_place_is_wrong(scripte
     (subject,) = scripted.measure().values()
 
     assert subject.failure.kind == "timed_output_wrong"
-    assert len(subject.blocks) <= looks.FIRST
+    assert len(subject.blocks) <= duel_rule.FIRST
 
 
 def test_every_verified_output_tells_how_exact_it_is(scripted):

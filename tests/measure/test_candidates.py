@@ -4,8 +4,8 @@ import pytest
 
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.measure.candidates import CandidateError, Rounds, time_candidates
-from perfci.spec import Performance
-from perfci.stats import launch_shift
+from perfci.ops.spec import Performance
+from perfci.statistics.exact import launch_shift
 
 PARAMS = {"rows": 4}
 

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from perfci.core.errors import ContractError
+from perfci.core.wording import sentence
 from perfci.device.fake import FakeDevice, FakeSpec
-from perfci.errors import ContractError
 from perfci.measure import FIRST_BLOCKS, rounds
 from perfci.measure.base import InseparableError
 from perfci.measure.prepare import WARM_WINDOW, _warm_up
-from perfci.wording import sentence
 from tests.measure.scripted import BASE_ROOT, HEAD_ROOT, NAMES, Scripted, raise_on, working
 
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from perfci.core.model import Identity, LaunchIdentity, PerformanceCase, Reason
 from perfci.measure import suspicions
 from perfci.measure.suspect import calls_reference
-from perfci.model import Identity, LaunchIdentity, PerformanceCase, Reason
 from tests.measure.scripted import Scripted, ScriptedSession
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from perfci import store
 from tests.git_repositories import commit_all, git
-from tests.note.gitlab_server import Fault
+from tests.gitlab.note.gitlab_server import Fault
+from tests.gitlab.propose.gitlab_repository import Repository as Origin
 from tests.pipelines.conftest import TOKEN
-from tests.propose.gitlab_repository import Repository as Origin
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfci import report, wording
+from perfci import report
+from perfci.core import wording
 
 TESTS = Path(__file__).parents[1]
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.model import OpRun
+from perfci.core.model import OpRun
 from perfci.report import accuracy
 
 

@@ -2,7 +2,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from perfci.model import (
+from perfci.core.model import (
     CompiledKernel,
     Identity,
     KernelBinary,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfci import power
-from perfci.model import BaseArm, Judgements, OpRun, PlannedBase, Suite
+from perfci.core.model import BaseArm, Judgements, OpRun, PlannedBase, Suite
 from perfci.report import against
+from perfci.statistics import power
 
 SLOW = "rows=4096,cols=1024,dtype=float16"
 CLEARED = "rows=4096,cols=512,dtype=float16"

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.model import Limits, OpRun, Suite, Verdict
+from perfci.core.model import Limits, OpRun, Suite, Verdict
 from perfci.report import ceilings, frame
 
 LIMITS = Limits(4000.0, {"float16": 800.0})

@@ -1,6 +1,6 @@
 import pytest
 
-from perfci.model import Identity, KernelBinary, Static, StaticCase, StaticOp
+from perfci.core.model import Identity, KernelBinary, Static, StaticCase, StaticOp
 from perfci.report import compiled
 
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from perfci.codec import encode
+from perfci.core.codec import encode
 from perfci.report import data
 
 

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from perfci.errors import MissingPackageError
-from perfci.model import Block, DeviceState, OpRun, Summary
+from perfci.core.errors import MissingPackageError
+from perfci.core.model import Block, DeviceState, OpRun, Summary
 from perfci.report import export, frame
 from tests.storage_examples import clipped, sound
 

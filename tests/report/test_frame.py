@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfci.model import OpRun
+from perfci.core.model import OpRun
 from perfci.report import frame
 from perfci.store import LaunchRow
 from tests.storage_examples import clipped, one, sound

@@ -4,9 +4,9 @@ from xml.etree import ElementTree
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
-from perfci.model import AccuracyCase, Judgement, Judgements, OpRun, Plan, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.core.model import AccuracyCase, Judgement, Judgements, OpRun, Plan, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.core.wording import speaking
 from perfci.report import junit
-from perfci.wording import speaking
 
 
 @pytest.fixture

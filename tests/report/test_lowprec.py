@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from perfci import report
-from perfci.model import OpRun
+from perfci.core.model import OpRun
+from perfci.ops.spec import is_stored
 from perfci.report import lowprec
 from perfci.report.figures.lowprec import ACROSS
-from perfci.spec import is_stored
 from tests.storage_examples import E4M3, clipped, measured, normal, stored
 
 

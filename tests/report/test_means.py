@@ -3,7 +3,7 @@ import statistics
 
 import pytest
 
-from perfci.model import Interval, Verdict
+from perfci.core.model import Interval, Verdict
 from perfci.report import means
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from perfci.model import (
+from perfci.core.model import (
     Baseline,
     BaselineBlock,
     BaselineCase,

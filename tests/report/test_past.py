@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
-from perfci import report, settings
-from perfci.changepoints import Cause
-from perfci.model import Judgements, Reason, Spread
-from perfci.pipeline.pasts import pasts_for
+from perfci import report
+from perfci.core import settings
+from perfci.core.model import Judgements, Reason, Spread
+from perfci.core.wording import sentence
 from perfci.report import history, past, words
 from perfci.report.past import Past
-from perfci.wording import sentence
+from perfci.runs.history_for_report import pasts_for
+from perfci.statistics.changepoints import Cause
 from tests import past_examples as examples
 from tests.past_examples import CASES, CREPT, DRIVER, LOSS, STEPPED, TAKEN
 

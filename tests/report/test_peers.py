@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.model import Comparison, Interval, Judgement, Judgements, PeerFigure, Reason, Suite, Verdict
+from perfci.core.model import Comparison, Interval, Judgement, Judgements, PeerFigure, Reason, Suite, Verdict
 from perfci.report import build, markdown, peers
 from perfci.report.data import to_json
 from perfci.report.frame import Clocks

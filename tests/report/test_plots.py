@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from perfci.model import Baseline, BaselineBlock, BaselineCase, Judgements, Limits, OpRun, Verdict
+from perfci.core.model import Baseline, BaselineBlock, BaselineCase, Judgements, Limits, OpRun, Verdict
 from perfci.report import figures, frame, plots
 from perfci.store import LaunchRow
 

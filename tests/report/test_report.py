@@ -5,7 +5,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfci import report, store
-from perfci.model import DuelWhat, Judgements, OpRun, Suite, Verdict
+from perfci.core.model import DuelWhat, Judgements, OpRun, Suite, Verdict
 
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 

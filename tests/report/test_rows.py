@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from perfci.model import Gate, Judgements, Suite, Verdict
+from perfci.core.model import Gate, Judgements, Suite, Verdict
 from perfci.report import rows
 
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.model import Limits, OpRun
+from perfci.core.model import Limits, OpRun
 from perfci.report import frame
 from perfci.report.scaling import BYTES, OPERATIONS, number, parameters, scaling, through
 

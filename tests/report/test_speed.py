@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.model import ErrorStats, Limits, OpRun
+from perfci.core.model import ErrorStats, Limits, OpRun
 from perfci.report import frame, speed
 
 LIMITS = Limits(4000.0, {"float16": 800.0})

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.model import Judgements, OpRun, Reason, Suite, Verdict
+from perfci.core.model import Judgements, OpRun, Reason, Suite, Verdict
 from perfci.report import frame, summary
 
 

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from perfci import report, wording
-from perfci.model import Verdict
+from perfci import report
+from perfci.core import wording
+from perfci.core.model import Verdict
 
 OPEN, SHUT = "\u300c", "\u300d"
 

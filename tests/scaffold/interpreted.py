@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from perfci.device import open_device
-from perfci.verify import checks, verify
+from perfci.measure.verify import checks, verify
 from perfci.worker.load import describe_exception, load_op
 
 kernels, pattern, *ops = sys.argv[1:]

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perfci import settings, thresholds
+from perfci import thresholds
 from perfci.cli.main import run
-from perfci.errors import StoredFileError, UsageError
+from perfci.core import settings
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.settings import KEYS
+from perfci.core.wording import sentence
 from perfci.scaffold import component, gitlab, init, owners
-from perfci.settings import KEYS
 from perfci.thresholds import CaseThresholds, Thresholds
-from perfci.wording import sentence
 from tests.git_repositories import alone, git
 
 ROOT = Path(__file__).parents[2]

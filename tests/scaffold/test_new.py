@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from perfci import discover, settings
 from perfci.cli.main import run
-from perfci.errors import StoredFileError, UsageError
+from perfci.core import settings
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.wording import sentence
+from perfci.ops import discover
 from perfci.scaffold import new
-from perfci.wording import sentence
 
 PARTS = ("triton", "baseline", "accuracy", "performance")
 

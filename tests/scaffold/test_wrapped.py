@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from perfci import discover, settings
 from perfci.cli.main import run
-from perfci.errors import UsageError
+from perfci.core import settings
+from perfci.core.errors import UsageError
+from perfci.core.wording import sentence
+from perfci.ops import discover
 from perfci.scaffold import wrapped
-from perfci.wording import sentence
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "user_kernels.py"

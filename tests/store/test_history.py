@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from perfci import locks, store
-from perfci.errors import StoredFileError
-from perfci.model import BoardCounts, Epoch, ErrorStats, HistoryAccuracy, HistoryStored
+from perfci import store
+from perfci.core import locks
+from perfci.core.errors import StoredFileError
+from perfci.core.model import BoardCounts, Epoch, ErrorStats, HistoryAccuracy, HistoryStored
+from perfci.core.wording import sentence
 from perfci.store import layout
 from perfci.store.history import KEPT, held
-from perfci.wording import sentence
 from tests.closed_schemas import faults
 from tests.history_examples import CASE, OTHER, accepted, figures
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from perfci.model import Device, Environment
+from perfci.core.model import Device, Environment
 from perfci.thresholds import Earned
 from perfci.thresholds.earned import EarnedFile, parsed_file, read_file
 from perfci.thresholds.place import parsed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perfci.errors import StoredFileError
+from perfci.core.errors import StoredFileError
+from perfci.core.wording import catalogue, sentence
 from perfci.thresholds.earned import MOST_BYTES, earned_devices, parsed_file, read_earned
 from perfci.thresholds.place import parsed
-from perfci.wording import catalogue, sentence
 from tests.thresholds.earned_examples import KEY, earned, kept, read, written
 
 TOP = "environment:\n  timer: activity\ncases:\n  rows=1:\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfci.errors import StoredFileError
+from perfci.core.errors import StoredFileError
+from perfci.core.wording import catalogue, sentence
 from perfci.thresholds import load
-from perfci.wording import catalogue, sentence
 
 WHOLE = 'key: tau, case: "rows=7,*", device: nvidia-h200, to: 3 %, why: "noisy", until: 2027-01-31'
 

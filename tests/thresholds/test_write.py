@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from perfci.errors import StoredFileError
+from perfci.core.errors import StoredFileError
+from perfci.core.wording import catalogue, sentence
 from perfci.thresholds import NUMBERS, Relaxed, load
 from perfci.thresholds.write import text_of, value_of, with_earned, with_relaxed
-from perfci.wording import catalogue, sentence
 from tests.thresholds.earned_examples import (
     CASE,
     HERE,
@@ -77,7 +77,7 @@ def test_a_new_file_says_what_it_was_given(tmp_path):
 
 
 def test_the_environment_is_kept_as_far_as_it_moves_numbers(tmp_path):
-    from perfci.environment import mixed
+    from perfci.core.environment import mixed
 
     found = kept(tmp_path, earned()).environment
 

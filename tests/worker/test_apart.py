@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import perfci
-from perfci.errors import ContractError
+from perfci.core.errors import ContractError
 from perfci.measure.base import InseparableError
 from perfci.worker.apart import forget, forget_others, load_apart, stray_import
 from perfci.worker.load import load_op
@@ -258,8 +258,8 @@ def test_a_module_that_the_base_lacks_is_not_found(trees):
 
 def test_perfci_and_the_standard_library_are_found_as_ever(trees):
     code = """
-        import json, perfci.units
-        print(Path(perfci.units.__file__).name, json.__name__)
+        import json, perfci.core.units
+        print(Path(perfci.core.units.__file__).name, json.__name__)
     """
 
     assert in_a_process(EDITABLE + textwrap.indent(textwrap.dedent(code), "    "), *trees) == ["units.py", "json"]
@@ -286,7 +286,7 @@ OPERATORS = """
     import torch
     from perfci.device.cpu import CpuDevice
     from perfci.measure.base import InseparableError
-    from perfci.model import DuelWhat
+    from perfci.core.model import DuelWhat
     from perfci.worker.work import opponent
     from perfci.worker.load import load_op
     from perfci.worker.protocol import BaseFiles, Job, OpFiles

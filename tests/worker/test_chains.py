@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from perfci.chains import ListedChain
+from perfci.core.errors import ContractError
+from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.errors import ContractError
-from perfci.wording import sentence
+from perfci.lab.chains import ListedChain
 from perfci.worker.chains import listed, load_chain, run
 from perfci.worker.protocol import ChainChecked, ChainPlanned, Job, OpDone, OpFiles, Step
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from perfci import environment
-from perfci.model import DuelWhat, Suite
+from perfci.core import environment
+from perfci.core.model import DuelWhat, Suite
 from perfci.worker import child
 from perfci.worker.parent import Surroundings, started, wait
 from perfci.worker.protocol import (
@@ -332,26 +332,26 @@ RARE = (
     "importlib.metadata",
     "tomllib",
     "socket",
-    "perfci.chains.runs",
-    "perfci.environment",
-    "perfci.history",
-    "perfci.lowprec",
-    "perfci.model.baseline",
-    "perfci.model.history",
-    "perfci.model.shards",
-    "perfci.revision",
-    "perfci.settings",
-    "perfci.soak.subject",
+    "perfci.lab.chains.runs",
+    "perfci.core.environment",
+    "perfci.store.past",
+    "perfci.measure.lowprec",
+    "perfci.core.model.baseline",
+    "perfci.core.model.history",
+    "perfci.core.model.shards",
+    "perfci.git",
+    "perfci.core.settings",
+    "perfci.lab.soak.subject",
     "perfci.thresholds.place",
     "perfci.thresholds.read",
-    "perfci.tune.search",
-    "perfci.tune.space",
-    "perfci.tune.state",
+    "perfci.lab.tune.search",
+    "perfci.lab.tune.space",
+    "perfci.lab.tune.state",
     "perfci.worker.parent",
 )
 """Modules that few workers come to need, and that would be paid for at every start of one."""
 
-MEASURING = ("perfci.verify", "perfci.measure", "perfci.outputs", "perfci.stats")
+MEASURING = ("perfci.measure.verify", "perfci.measure", "perfci.measure.outputs", "perfci.statistics.exact")
 """What a worker needs that does not only describe."""
 
 

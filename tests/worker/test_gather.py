@@ -1,6 +1,6 @@
 import pytest
 
-from perfci.model import (
+from perfci.core.model import (
     AccuracyCase,
     ArmBlock,
     BaseArm,
@@ -13,7 +13,7 @@ from perfci.model import (
     Reason,
     Summary,
 )
-from perfci.wording import sentence
+from perfci.core.wording import sentence
 from perfci.worker.gather import EVERY, Gathered
 from perfci.worker.protocol import Apart, Checked, Finished, Measured, OpDone, Prepared, Ready, Step, Waiting
 

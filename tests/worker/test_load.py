@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfci.errors import ContractError
-from perfci.wording import sentence
+from perfci.core.errors import ContractError
+from perfci.core.wording import sentence
 from perfci.worker.load import describe_exception, load_op
 
 FILES = {

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from perfci.errors import ContractError
-from perfci.wording import sentence
+from perfci.core.errors import ContractError
+from perfci.core.wording import sentence
 from tests.worker.test_load import OpFolder
 
 DECLARED = """

@@ -10,10 +10,8 @@ import time
 
 import pytest
 
-from perfci import looks
-from perfci.errors import Stopped
-from perfci.measure import FIRST_BLOCKS
-from perfci.model import (
+from perfci.core.errors import Stopped
+from perfci.core.model import (
     ArmBlock,
     BaseArm,
     Block,
@@ -25,8 +23,10 @@ from perfci.model import (
     Reason,
     Summary,
 )
+from perfci.core.wording import sentence
+from perfci.measure import FIRST_BLOCKS
+from perfci.statistics import duel_rule
 from perfci.thresholds import CaseThresholds
-from perfci.wording import sentence
 from perfci.worker import parent
 from perfci.worker.pair import BASE, BEGIN, HEAD, Referee, Rules, Side, run_pair
 from perfci.worker.parent import Surroundings
@@ -195,7 +195,7 @@ def test_sides_take_turns_at_coming_first(process, first):
     match.play()
 
     pattern = [first, second, second, first]
-    assert match.log == [(pattern[i % 4], i // 2) for i in range(2 * looks.SECOND)]
+    assert match.log == [(pattern[i % 4], i // 2) for i in range(2 * duel_rule.SECOND)]
 
 
 def test_blocks_are_paired_by_their_number_into_blocks_of_all_arms():
@@ -248,13 +248,13 @@ def test_a_base_that_is_done_and_has_not_ended_yet_holds_nobody_up():
 @pytest.mark.parametrize(
     ("ratio", "process", "limits", "blocks"),
     [
-        (1.0, 0, {}, looks.FIRST),
-        (1.02, 0, {}, looks.SECOND),
-        (0.98, 0, {}, looks.SECOND),
-        (1.0, 1, {}, looks.BLOCKS),
+        (1.0, 0, {}, duel_rule.FIRST),
+        (1.02, 0, {}, duel_rule.SECOND),
+        (0.98, 0, {}, duel_rule.SECOND),
+        (1.0, 1, {}, duel_rule.BLOCKS),
         (1.0, 0, {A: CaseThresholds(speedup=1.2)}, 6),
-        (1.02, 0, {A: CaseThresholds(tau=((0.0, 0.1),))}, looks.FIRST),
-        (1.0, 0, {A: CaseThresholds(tau=((0.0, 0.0001),), floor_us={"virtual": 3.0})}, looks.FIRST),
+        (1.02, 0, {A: CaseThresholds(tau=((0.0, 0.1),))}, duel_rule.FIRST),
+        (1.0, 0, {A: CaseThresholds(tau=((0.0, 0.0001),), floor_us={"virtual": 3.0})}, duel_rule.FIRST),
     ],
 )
 def test_a_duel_lasts_as_long_as_in_one_process(ratio, process, limits, blocks):
@@ -269,7 +269,7 @@ def test_a_case_that_is_cleared_ends_while_others_go_on():
     match.players[HEAD].us = lambda case, index: 100.0 if case == A else 102.0
     match.play()
 
-    assert (len(match.blocks(A)), len(match.blocks(B))) == (looks.FIRST, looks.SECOND)
+    assert (len(match.blocks(A)), len(match.blocks(B))) == (duel_rule.FIRST, duel_rule.SECOND)
     for side in (HEAD, BASE):
         assert [cases for _, cases in match.players[side].taken] == [(A, B)] * 4 + [(B,)] * 8 + [()]
 
@@ -277,7 +277,7 @@ def test_a_case_that_is_cleared_ends_while_others_go_on():
 def test_a_case_that_only_head_has_gets_a_first_look_and_none_of_the_bases_time():
     match = Match(head=(A, B), base=(A,)).play()
 
-    assert len(match.blocks(A)) == looks.FIRST
+    assert len(match.blocks(A)) == duel_rule.FIRST
     assert [block.arms.keys() for block in match.blocks(B)] == [{"kernel", "reference"}] * FIRST_BLOCKS
     assert (match.arm(A).duelled, match.arm(B)) == (True, None)
     assert [cases for _, cases in match.players[BASE].taken] == [(A,)] * 4 + [()]
@@ -387,7 +387,7 @@ def test_a_base_that_fails_while_it_is_timed_loses_none_of_heads_blocks(at):
     # The block that it failed at was taken by head already, or by then.
     assert [block.index for block in match.blocks(A)] == list(range(max(at + 1, FIRST_BLOCKS)))
     assert ["base" in block.arms for block in match.blocks(A)].count(True) == at
-    assert (match.arm(B).failure, len(match.blocks(B))) == (None, looks.SECOND)
+    assert (match.arm(B).failure, len(match.blocks(B))) == (None, duel_rule.SECOND)
 
 
 @pytest.mark.parametrize("at", [0, 5])
@@ -417,7 +417,7 @@ def test_a_case_of_heads_that_failed_before_gets_no_turn():
     match.players[HEAD].cases[A] = prepared(HEAD, A, failure=WRONG, identity=None)
     match.play()
 
-    assert (len(match.blocks(A)), len(match.blocks(B))) == (0, looks.FIRST)
+    assert (len(match.blocks(A)), len(match.blocks(B))) == (0, duel_rule.FIRST)
     assert all(A not in cases for _, cases in match.players[BASE].taken)
 
 
@@ -476,11 +476,11 @@ def test_a_base_that_dies_while_it_is_timed_loses_none_of_heads_blocks(turn):
 
 def test_a_base_that_dies_when_all_is_done_takes_no_duel_with_it():
     match = Match(head=(A, B), base=(A, B))
-    match.players[BASE].dies_at = looks.FIRST
+    match.players[BASE].dies_at = duel_rule.FIRST
     match.play()
 
     assert [match.arm(case).failure for case in (A, B)] == [None, None]
-    assert len(match.blocks(A)) == looks.FIRST
+    assert len(match.blocks(A)) == duel_rule.FIRST
 
 
 def test_a_base_that_dies_spoils_only_the_duels_that_are_open():
@@ -489,7 +489,7 @@ def test_a_base_that_dies_spoils_only_the_duels_that_are_open():
     match.players[BASE].dies_at = 6
     match.play()
 
-    assert (match.arm(A).failure, len(match.blocks(A))) == (None, looks.FIRST)
+    assert (match.arm(A).failure, len(match.blocks(A))) == (None, duel_rule.FIRST)
     assert (match.arm(B).failure.kind, len(match.blocks(B))) == ("base_died", FIRST_BLOCKS)
 
 
@@ -538,8 +538,8 @@ def test_every_case_ends_with_what_became_of_its_base():
 
 WORKER = """
 import os, signal, sys, time
-from perfci.codec import decode
-from perfci.model import *
+from perfci.core.codec import decode
+from perfci.core.model import *
 from perfci.worker.protocol import *
 job = decode(sys.stdin.readline(), Job)
 open(f"{job.arm}.pid", "w").write(str(os.getpid()))
@@ -614,7 +614,7 @@ def pair(tmp_path, monkeypatch):
 
 def test_two_processes_take_their_blocks_and_end(pair):
     assert pair.run() is None
-    assert len(pair.blocks) == looks.SECOND
+    assert len(pair.blocks) == duel_rule.SECOND
     assert all(block.arms.keys() == {"kernel", "reference", "base"} for block in pair.blocks)
     assert (pair.arm.duelled, pair.arm.failure) == (True, None)
     assert pair.alive() == []
@@ -744,13 +744,13 @@ def test_when_the_time_is_up_no_further_turn_is_given_and_neither_side_lacks_a_b
 def test_a_duel_that_a_look_has_cleared_lacks_nothing_when_the_time_is_up(monkeypatch):
     match = Match((A, B), (A, B))
     match.players[HEAD].us = lambda case, index: 100.0 if case == A else 108.0
-    clocked(monkeypatch, match, looks.FIRST + 2)
+    clocked(monkeypatch, match, duel_rule.FIRST + 2)
 
     match.play()
 
     ended = {message.case.case: message.short for message in match.heard if isinstance(message, Finished)}
     assert ended == {A: False, B: True}
-    assert [len(match.blocks(case)) for case in (A, B)] == [looks.FIRST, looks.FIRST + 2]
+    assert [len(match.blocks(case)) for case in (A, B)] == [duel_rule.FIRST, duel_rule.FIRST + 2]
 
 
 def test_a_duel_in_time_is_not_short():

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from perfci.errors import Stopped
-from perfci.model import Device, PlannedOp, Reason
-from perfci.wording import sentence
+from perfci.core.errors import Stopped
+from perfci.core.model import Device, PlannedOp, Reason
+from perfci.core.wording import sentence
 from perfci.worker import log, parent
 from perfci.worker.parent import Surroundings, run_worker, side_by_side, started, wait, working
 from perfci.worker.protocol import Described, Job, OpDone, OpFiles, Ready, Step, Turn, TurnAsked
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
-from perfci.codec import decode
-from perfci.model import *
+from perfci.core.codec import decode
+from perfci.core.model import *
 from perfci.worker.protocol import *
 job = decode(sys.stdin.readline(), Job)
 def say(message, fd=job.events_fd):

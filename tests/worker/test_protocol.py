@@ -3,9 +3,8 @@ import math
 
 import pytest
 
-from perfci.chains import ChainCase, Error, ListedChain, StageResult
-from perfci.codec import decode, encode
-from perfci.model import (
+from perfci.core.codec import decode, encode
+from perfci.core.model import (
     AccuracyCase,
     ArmBlock,
     BaseArm,
@@ -24,6 +23,7 @@ from perfci.model import (
     Suite,
     Summary,
 )
+from perfci.lab.chains import ChainCase, Error, ListedChain, StageResult
 from perfci.thresholds import CaseThresholds
 from perfci.worker.protocol import (
     Apart,

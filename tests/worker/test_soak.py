@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 
+from perfci.core.errors import ContractError
+from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.errors import ContractError
-from perfci.soak import Finding, Status
-from perfci.spec import Accuracy, grid
-from perfci.wording import sentence
+from perfci.lab.soak import Finding, Status
+from perfci.ops.spec import Accuracy, grid
 from perfci.worker.protocol import Soaked, pack, unpack
 from perfci.worker.soak import smallest
 from tests.worker.test_load import OpFolder

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from perfci.core.model import Reason
+from perfci.core.wording import sentence
 from perfci.device.targets import TARGETS
-from perfci.model import Reason
-from perfci.wording import sentence
 from perfci.worker.protocol import ends, unpack
 from tests import triton_versions
 from tests.static_ops import HEADER, SCALE, bodies, compiled, edited, job, run, write

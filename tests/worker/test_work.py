@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfci import looks
+from perfci.core.model import Suite
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
 from perfci.measure import FIRST_BLOCKS, Opponent
 from perfci.measure.base import InseparableError
-from perfci.model import Suite
-from perfci.spec import Accuracy, Performance
+from perfci.ops.spec import Accuracy, Performance
+from perfci.statistics import duel_rule
 from perfci.worker.load import LoadedOp
 from perfci.worker.protocol import Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready, Step
 from perfci.worker.work import Worker
@@ -172,9 +172,9 @@ def test_a_duel_that_its_first_look_cleared_is_not_short(monkeypatch):
     Clock(monkeypatch, mouth)
     device = FakeDevice(FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0), 1)
 
-    worker(mouth, device, opponent(kernel, everything=True), until_s=2.0 * looks.FIRST).measure(right=True)
+    worker(mouth, device, opponent(kernel, everything=True), until_s=2.0 * duel_rule.FIRST).measure(right=True)
 
-    assert len(said(mouth, Measured)) == 2 * looks.FIRST
+    assert len(said(mouth, Measured)) == 2 * duel_rule.FIRST
     assert [message.short for message in said(mouth, Finished)] == [False, False]
 
 

@@ -87,7 +87,7 @@ def rebaseline(
 ) -> int:
     """Show what a new driver, torch or board moved since the baselines, op by op; store it as a step."""
     from perfci.cli import answers
-    from perfci.pipeline.rebaseline import Wishes
+    from perfci.runs.rebaseline import Wishes
 
     wishes = Wishes(write, why, tuple(include_unexplained), tuple(include_changed_code), dirty)
     return answers.rebaseline(runs, op, project, wishes, cases=cases, json=output is Format.JSON)
@@ -141,7 +141,7 @@ def propose(
 ) -> int:
     """Propose changed baselines and thresholds in a GitLab merge request, or push them; runs nothing of the project."""
     from perfci.cli import proposals
-    from perfci.propose import Wishes
+    from perfci.gitlab.propose import Wishes
 
     wishes = Wishes(to=to, target=target, branch=branch, base=base, title=title, dry_run=dry_run)
     return proposals.propose(source, wishes, project, json=output is Format.JSON)

@@ -106,7 +106,7 @@ def check(
     if not write_adaptive_thresholds:
         return answers.check(request, project, strict=strict, json=output is Format.JSON, html=html)
     from perfci.cli import thresholds_tighten
-    from perfci.pipeline.tightening import refuse_in_pipeline
+    from perfci.runs.tightening import refuse_in_pipeline
 
     refuse_in_pipeline()
     code = answers.check(request, project, strict=strict, json=output is Format.JSON, html=html)
@@ -169,7 +169,7 @@ def chain(
 ) -> int:
     """Check chains of ops as a model calls them: the whole, and where an error or a NaN came in."""
     from perfci.cli import chaining
-    from perfci.pipeline.chains import Wishes
+    from perfci.runs.chains import Wishes
 
     wishes = Wishes(name, case, str(device), seed)
     return chaining.checked(wishes, project, json=output is Format.JSON)
@@ -204,7 +204,7 @@ def soak(
 ) -> int:
     """Call ops a thousand times, on streams, from threads and on huge arrays: leaks, decay, answers that change."""
     from perfci.cli import soaking
-    from perfci.pipeline.soak import Wishes
+    from perfci.runs.soak import Wishes
 
     wishes = Wishes(tuple(op), case, calls, decay_limit / 100, str(device), seed, str(timer))
     return soaking.soaked(wishes, project, json=output is Format.JSON)

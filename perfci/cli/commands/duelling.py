@@ -62,11 +62,11 @@ def again(
     lang: Lang = None,
 ) -> int:
     """Duel a run's INCONCLUSIVE cases, each against the last commit at which something could be said about it."""
-    from perfci.cli import agains, answers
+    from perfci.cli import answers, retry
 
-    wanted = agains.request(str(device), budget, seed, str(timer))
+    wanted = retry.request(str(device), budget, seed, str(timer))
     wanted = answers.within(wanted, devices, answers.time_limit(deadline))
-    return agains.again(run, wanted, project, out, strict=strict, json=output is Format.JSON, html=html)
+    return retry.again(run, wanted, project, out, strict=strict, json=output is Format.JSON, html=html)
 
 
 def creep(
@@ -127,7 +127,7 @@ def bisect(
 ) -> int:
     """Find the commit between two revisions that made an op slower, or wrong, by duels, and say how sure that is."""
     from perfci.cli import answers, bisects
-    from perfci.pipeline.bisect_revisions import Wishes
+    from perfci.runs.bisect_revisions import Wishes
 
     request = answers.request([], case, device, budget, seed, "both", timer)
     return bisects.bisect(Wishes(op or "", good, bad, request, first_parent), project, json=output is Format.JSON)

@@ -36,9 +36,9 @@ def init(
     lang: Lang = None,
 ) -> int:
     """Set a repository up: folders, thresholds, settings, CI jobs, owners; shows what it adds, takes nothing away."""
-    from perfci.cli import inits
+    from perfci.cli import init as init_module
 
-    return inits.set_up(project, owners, install, dry_run=dry_run)
+    return init_module.set_up(project, owners, install, dry_run=dry_run)
 
 
 def new_(
@@ -81,9 +81,9 @@ def new_(
     lang: Lang = None,
 ) -> int:
     """Write a new op's four files: ready to run, around a function that you have, or of KernelGen's sketches."""
-    from perfci.cli import news
+    from perfci.cli import new
 
-    return news.make(op, project, source=source, reference=reference, sketches=sketches, version=version, fake=fake)
+    return new.make(op, project, source=source, reference=reference, sketches=sketches, version=version, fake=fake)
 
 
 def list_(

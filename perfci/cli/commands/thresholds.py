@@ -31,7 +31,7 @@ def show(
 ) -> int:
     """Explain every value in force: built in, a file's line, earned by accepted runs, or relaxed; measures nothing."""
     from perfci.cli import thresholds_show as showing
-    from perfci.pipeline.origins import Wishes
+    from perfci.runs.origins import Wishes
 
     return showing.show(Wishes(tuple(op), case, device, key), project, json=output is Format.JSON)
 
@@ -49,7 +49,7 @@ def tighten(
 ) -> int:
     """Show, and write, what the history of accepted runs has earned: tighter by a quarter of the gap, never looser."""
     from perfci.cli import thresholds_tighten as tightening
-    from perfci.pipeline.tightening import Wishes
+    from perfci.runs.tightening import Wishes
 
     return tightening.tighten(Wishes(tuple(op), device, write), project, json=output is Format.JSON)
 
@@ -76,7 +76,7 @@ def relax(
 ) -> int:
     """Loosen a threshold for a time, by an entry with a reason and a last day in the op's file."""
     from perfci.cli import thresholds_relax as relaxing
-    from perfci.pipeline.relaxing import Wishes
+    from perfci.runs.relaxing import Wishes
 
     wishes = Wishes(key, op, why, until, case, device, to)
     return relaxing.relax(wishes, project, json=output is Format.JSON)

@@ -18,7 +18,7 @@ from perfci.cli.histories.data import as_data
 from perfci.cli.histories.kept import Wishes, told
 from perfci.cli.histories.plot import draw
 from perfci.cli.histories.tables import shown
-from perfci.codec import encode
+from perfci.core.codec import encode
 
 __all__ = ["Wishes", "history"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfci.cli.histories.kept import Told, Wishes
-from perfci.history import Point, StoredPoint
-from perfci.model import Reason
-from perfci.wording import sentence
+from perfci.core.model import Reason
+from perfci.core.wording import sentence
+from perfci.store.past import Point, StoredPoint
 
 
 def as_data(one: Told, wishes: Wishes) -> Mapping[str, Any]:

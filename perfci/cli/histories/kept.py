@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci import store
-from perfci.errors import UsageError
-from perfci.history import Point, Series, StoredPoint, StoredSeries, series, stored_series
-from perfci.model import Reason
-from perfci.revision.known import unknown_commits
-from perfci.settings import Settings
-from perfci.spec import matches
+from perfci.core.errors import UsageError
+from perfci.core.model import Reason
+from perfci.core.settings import Settings
+from perfci.git.known import unknown_commits
+from perfci.ops.spec import matches
 from perfci.store import History
+from perfci.store.past import Point, Series, StoredPoint, StoredSeries, series, stored_series
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfci.cli.histories.kept import Told, Wishes, shown_of
-from perfci.errors import UsageError
-from perfci.history import Series, StoredSeries
+from perfci.core.errors import UsageError
 from perfci.report.text import plain
+from perfci.store.past import Series, StoredSeries
 
 
 def draw(path: Path, found: Sequence[Told], wishes: Wishes) -> None:

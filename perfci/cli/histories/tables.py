@@ -10,15 +10,15 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from perfci import units
 from perfci.cli.histories.kept import Told, Wishes, shown_of
 from perfci.cli.tables import STYLES, Shown, wrapped
-from perfci.history import Point, Series, StoredPoint, StoredSeries
-from perfci.model import Difference, Fact, Gate, Reason
+from perfci.core import units
+from perfci.core.model import Difference, Fact, Gate, Reason
+from perfci.core.wording import say, sentence
+from perfci.ops.spec import STORED
 from perfci.report.text import NAME_LIMIT, plain, shorten
-from perfci.spec import STORED
 from perfci.store import History
-from perfci.wording import say, sentence
+from perfci.store.past import Point, Series, StoredPoint, StoredSeries
 
 _Each = TypeVar("_Each")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfci.model import Gate, Interval, Verdict
+from perfci.core.model import Gate, Interval, Verdict
 from perfci.report import words
 from perfci.report.figures.sheet import FOOT, WIDTH, Axis, Band, Line, Mark, Note, Panel, Sheet, linear
 from perfci.report.figures.style import BLACK, CHARACTER, GRAVE, INK

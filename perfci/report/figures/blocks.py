@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfci.model import Block, Gate, Verdict, is_peer
+from perfci.core.model import Block, Gate, Verdict, is_peer
 from perfci.report.figures import fonts
 from perfci.report.figures.sheet import (
     Axis,

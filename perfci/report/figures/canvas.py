@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.report.figures import fonts, legend, letters
+from perfci.report.figures import fonts, legend, text_drawing
 from perfci.report.figures.legend import LETTER, SAMPLE, Placed
 from perfci.report.figures.sheet import TURNED, WIDTH, Band, Floats, Line, Note, Panel, Points, Sheet
 from perfci.report.figures.style import (
@@ -57,7 +57,7 @@ def save(sheet: Sheet, file: Path) -> None:
     canvas: Any = FigureCanvasAgg(figure(sheet))
     canvas.draw()
     drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    letters.write(drawn, texts(sheet))
+    text_drawing.write(drawn, texts(sheet))
     indexed = drawn.quantize(palette=_palette(), dither=Image.Dither.NONE)
     # Whole or not at all: a full disk leaves no torn picture.
     whole = io.BytesIO()

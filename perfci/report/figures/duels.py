@@ -8,12 +8,12 @@ from itertools import accumulate
 
 import numpy as np
 
-from perfci.model import Gate, Interval, Verdict
+from perfci.core.model import Gate, Interval, Verdict
+from perfci.core.units import percent
 from perfci.report.figures import fonts
 from perfci.report.figures.sheet import Axis, Band, Floats, Line, Mark, Note, Panel, Points, Sheet, boxes, linear
 from perfci.report.figures.style import BLACK, COLOURS, GRAVE, INK
 from perfci.report.text import columns
-from perfci.units import percent
 
 HEIGHT = 1.12
 GAP = 1.6

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfci.lowprec import BINS, EDGES, dense, way
-from perfci.model import ErrorHistogram, StoredTensor
+from perfci.core.model import ErrorHistogram, StoredTensor
+from perfci.measure.lowprec import BINS, EDGES, dense, way
 from perfci.report.figures import fonts, legend
 from perfci.report.figures.sheet import (
     Axis,

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from perfci.model import Limits
+from perfci.core.model import Limits
+from perfci.core.units import percent, significant
 from perfci.report.ceilings import Place, ridge
 from perfci.report.figures import fonts, legend
 from perfci.report.figures.sheet import FOOT, HEAD, WIDTH, Axis, Line, Mark, Note, Panel, Points, Sheet, logarithmic
 from perfci.report.figures.style import BLACK, CHARACTER, EDGE, INK, SERIES, SHAPES
 from perfci.report.text import columns
-from perfci.units import percent, significant
 
 LABELS = 6
 """Most points that are named; the lowest shares of their ceilings first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from perfci.core.units import significant, size
 from perfci.report.figures import fonts, legend
 from perfci.report.figures.sheet import (
     FOOT,
@@ -20,7 +21,6 @@ from perfci.report.figures.sheet import (
 )
 from perfci.report.figures.style import BLACK, INK, MARKERS, SERIES
 from perfci.report.scaling import BYTES, OPERATIONS, Curve, Scaling, through
-from perfci.units import significant, size
 
 _HEIGHT = 2.9
 _LEFT, _RIGHT = 0.64, 0.25

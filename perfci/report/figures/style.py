@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfci.model import Gate
+from perfci.core.model import Gate
 
 COLOURS = {"kernel": "#0072B2", "reference": "#8A8A8A", "base": "#009E73"}
 """From Okabe and Ito's palette, told apart with any colour vision, and grey."""

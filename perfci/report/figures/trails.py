@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfci.model import Gate
+from perfci.core.model import Gate
 from perfci.report.figures.sheet import Axis, Line, Mark, Note, Panel, Points, Sheet, boxes, linear, spread, with_title
 from perfci.report.figures.style import BLACK, COLOURS, GRAVE, INK, OTHER, colour_of
 from perfci.report.past import Mark as PastMark

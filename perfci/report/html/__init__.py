@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfci.model import Baseline, Judgements, Run
+from perfci.core.model import Baseline, Judgements, Run
+from perfci.core.wording import sentence
 from perfci.store import LaunchRow, read_launches
 from perfci.store.files import write_atomically
-from perfci.wording import sentence
 
 if TYPE_CHECKING:
     from perfci.report.past import Pasts

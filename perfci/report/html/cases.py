@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from perfci import units, wording
-from perfci.model import (
+from perfci.core import units, wording
+from perfci.core.model import (
     Baseline,
     Block,
     Difference,
@@ -27,6 +27,7 @@ from perfci.model import (
     Run,
     Suite,
 )
+from perfci.core.wording import say
 from perfci.report import against, rows
 from perfci.report.figures import Duel
 from perfci.report.figures.sheet import Floats
@@ -38,7 +39,6 @@ from perfci.report.html.markup import fenced, spoken
 from perfci.report.steps import RUN_FILE, quoted, repeat, steps
 from perfci.report.text import plain
 from perfci.store import LaunchRow
-from perfci.wording import say
 
 Cells = tuple[str, ...]
 

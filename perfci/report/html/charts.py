@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.model import Gate
+from perfci.core.model import Gate
 from perfci.report.figures.sheet import Axis, Band, Line, Mark, Note, Panel, Points, Sheet
 from perfci.report.figures.style import BLACK, COLOURS, EDGE, FAINT, GRAVE, GROUND, INK, OTHER, SERIES
 from perfci.report.html.markup import Html

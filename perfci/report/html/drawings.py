@@ -13,7 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from perfci.model import PEER, Block, DeviceState, Verdict, is_peer
+from perfci.core.model import PEER, Block, DeviceState, Verdict, is_peer
+from perfci.core.units import percent, time
+from perfci.core.wording import say
 from perfci.report import figures
 from perfci.report.ceilings import Place
 from perfci.report.figures import Distribution, Duel, Trace
@@ -21,8 +23,6 @@ from perfci.report.figures.sheet import WIDTH, Axis, Floats, Line, Mark, Note, P
 from perfci.report.figures.style import GRAVE, OTHER
 from perfci.report.html.charts import NARROW, Chart, thinned
 from perfci.report.scaling import Scaling
-from perfci.units import percent, time
-from perfci.wording import say
 
 STEPS = 48
 """Most steps of a curve of launches: at a phone's width more would not be seen."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfci import units
-from perfci.lowprec import way
-from perfci.model import Judgement, OpRun, StoredTensor
+from perfci.core import units
+from perfci.core.model import Judgement, OpRun, StoredTensor
+from perfci.core.wording import say
+from perfci.measure.lowprec import way
 from perfci.report import figures, lowprec
 from perfci.report.figures.lowprec import ACCEPTED, FIGURES, LIMIT, P99, THIS_RUN
 from perfci.report.figures.sheet import HEAD, WIDTH, Axis, Mark, Note, Panel, Sheet
 from perfci.report.html.charts import Chart, svg
 from perfci.report.html.markup import Html
 from perfci.report.text import plain
-from perfci.wording import say
 
 
 @dataclass(frozen=True)

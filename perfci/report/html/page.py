@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
-from perfci import environment, wording
-from perfci.model import Baseline, Difference, Gate, Run
+from perfci.core import environment, wording
+from perfci.core.model import Baseline, Difference, Gate, Run
+from perfci.core.wording import say
 from perfci.report import build, ceilings, figures
 from perfci.report.ceilings import Place
 from perfci.report.figures.style import SERIES
@@ -28,7 +29,6 @@ from perfci.report.text import code, plain
 from perfci.report.text import inline as escaped
 from perfci.report.view import Picture, Report
 from perfci.store import LaunchRow
-from perfci.wording import say
 
 SERVED = 24
 """Most cases whose charts are written into the page as they are, for readers without JavaScript and for print: those

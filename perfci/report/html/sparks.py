@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from perfci.core.wording import say
 from perfci.report.html.markup import Html
-from perfci.wording import say
 
 WIDE, HIGH = 120, 28
 

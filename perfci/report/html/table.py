@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfci.model import Gate, Judgement, Judgements, Suite
+from perfci.core.model import Gate, Judgement, Judgements, Suite
 from perfci.report import rows
 from perfci.report.html.markup import Html, breaking, inline
 from perfci.report.rows import Row

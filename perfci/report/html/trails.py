@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from perfci import units
-from perfci.model import OpRun, Run
+from perfci.core import units
+from perfci.core.model import OpRun, Run
+from perfci.core.wording import say
 from perfci.report import history, past, plots
 from perfci.report.figures.sheet import Axis, Line, Mark, Note, Panel, Sheet
 from perfci.report.figures.style import SERIES
@@ -18,7 +19,6 @@ from perfci.report.html.markup import Html
 from perfci.report.html.sparks import spark
 from perfci.report.past import Past, Trail
 from perfci.report.text import plain
-from perfci.wording import say
 
 MOST, MOST_OF_MANY = 6, 2
 """Most cases of an op that get a chart; in a run of more than plots.MANY_CASES the second."""

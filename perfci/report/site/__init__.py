@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfci.model import Reason
+from perfci.core.model import Reason
 
 if TYPE_CHECKING:
     from perfci.report.site.kept import Kept, Layered, Place

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfci import changepoints, units
-from perfci.changepoints import Change
-from perfci.model import ErrorStats, HistoryRun
+from perfci.core import units
+from perfci.core.model import ErrorStats, HistoryRun
+from perfci.core.wording import say
 from perfci.report import words as counts
 from perfci.report.figures.sheet import Axis
 from perfci.report.html.cases import Column, Detail
@@ -17,7 +17,8 @@ from perfci.report.site import drawings, trend, words
 from perfci.report.site.trend import Accuracy, Case, Kind, Mark, Op, State, Storage, Values
 from perfci.report.steps import quoted
 from perfci.report.text import code, plain
-from perfci.wording import say
+from perfci.statistics import changepoints
+from perfci.statistics.changepoints import Change
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfci.model import ErrorStats, Gate, HistoryRun
+from perfci.core.model import ErrorStats, Gate, HistoryRun
+from perfci.core.wording import say
 from perfci.report.figures.sheet import Axis, Line, Note, Panel, Points, Sheet, linear, spread
 from perfci.report.figures.sheet import Mark as Drawn
 from perfci.report.figures.style import COLOURS, EDGE, GRAVE, INK, OTHER, SERIES
@@ -20,7 +21,6 @@ from perfci.report.html.drawings import MIDDLE, TALL, headed, stacked
 from perfci.report.html.markup import Html
 from perfci.report.past import day
 from perfci.report.site.trend import Accuracy, Case, Kind, Mark, Op, Storage, Values
-from perfci.wording import say
 
 _EPOCH, _ENVIRONMENT, _BOARD = GRAVE[Gate.FAILS], OTHER, EDGE
 _DASHES = {Kind.EPOCH: "-", Kind.ENVIRONMENT: "--", Kind.BOARD: ":"}

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfci.errors import StoredFileError, UsageError
+from perfci.core.errors import StoredFileError, UsageError
 from perfci.report.site.kept import Place
 from perfci.report.text import file_name
 from perfci.store.files import write_atomically

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfci import store, thresholds
-from perfci.errors import StoredFileError
-from perfci.model import Environment, HistoryRun, Reason, Step
+from perfci.core.errors import StoredFileError
+from perfci.core.model import Environment, HistoryRun, Reason, Step
 from perfci.report.past import DAMAGE
 from perfci.store.history import ENDING, read_history
 from perfci.thresholds import Thresholds

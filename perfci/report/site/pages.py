@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfci.model import Reason
+from perfci.core.model import Reason
+from perfci.core.wording import say, sentence
 from perfci.report import words as counts
 from perfci.report.html import cases as details
 from perfci.report.html import page as report
@@ -20,7 +21,6 @@ from perfci.report.site.kept import Place
 from perfci.report.site.trend import Kind, Op, State
 from perfci.report.text import NAME_LIMIT, code, plain
 from perfci.report.text import inline as escaped
-from perfci.wording import say, sentence
 
 HERE = "perfci.report.site"
 

@@ -16,13 +16,22 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from perfci import environment
-from perfci.model import Bearing, Environment, ErrorStats, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Step
+from perfci.core import environment
+from perfci.core.model import (
+    Bearing,
+    Environment,
+    ErrorStats,
+    HistoryAccuracy,
+    HistoryCase,
+    HistoryRun,
+    HistoryStored,
+    Step,
+)
+from perfci.core.wording import say
 from perfci.report.past import letters, moment
 from perfci.report.site.kept import Kept
 from perfci.report.text import plain
 from perfci.thresholds import Thresholds
-from perfci.wording import say
 
 ENDS = 5
 """Most runs at either end of a move."""

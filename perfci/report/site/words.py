@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perfci.core.wording import say
 from perfci.report.site.trend import Kind, State
-from perfci.wording import say
 
 GATES = {State.DAMAGED: "fails", State.SLOWER: "warns", State.FASTER: "ok", State.STEADY: "ok"}
 """Colours of states, as of verdicts; the others have none."""

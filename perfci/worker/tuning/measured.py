@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfci import tune
-from perfci import verify as accuracy_stage
+from perfci.core.errors import ContractError, DeviceError, UsageError
+from perfci.core.model import CompiledKernel, Fact, Reason
 from perfci.device import Accelerator
-from perfci.errors import ContractError, DeviceError, UsageError
-from perfci.inputs import bound_inputs
+from perfci.lab import tune
+from perfci.lab.tune import Config, Regime, Tried
+from perfci.measure import verify as accuracy_stage
 from perfci.measure.candidates import CandidateError, Rounds, time_candidates
+from perfci.measure.inputs import bound_inputs
+from perfci.measure.outputs import wrong_output
 from perfci.measure.prepare import rounds
-from perfci.model import CompiledKernel, Fact, Reason
-from perfci.outputs import wrong_output
-from perfci.spec import Params, Performance, case_id
-from perfci.stats import launch_shift
-from perfci.tune import Config, Regime, Tried
+from perfci.ops.spec import Params, Performance, case_id
+from perfci.statistics.exact import launch_shift
 from perfci.worker.load import LoadedOp, call_reason, describe_exception
 from perfci.worker.protocol import Job, Step, Trying
 from perfci.worker.tuning.search import Say, Search

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfci import tune
+from perfci.core.errors import DeviceError, UsageError
+from perfci.core.model import Fact, Reason
 from perfci.device.targets import Target, target_named
-from perfci.errors import DeviceError, UsageError
-from perfci.inputs import bound_inputs
-from perfci.model import Fact, Reason
-from perfci.spec import Params, Performance, case_id
-from perfci.tune import Config, Regime, Tried
+from perfci.lab import tune
+from perfci.lab.tune import Config, Regime, Tried
+from perfci.measure.inputs import bound_inputs
+from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import call_reason, load_op
 from perfci.worker.protocol import Job, Modelled, Step
 from perfci.worker.static import installed, paths

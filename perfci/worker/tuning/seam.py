@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from perfci.errors import ContractError
+from perfci.core.errors import ContractError
 
 _ENOUGH_READ = 2
 """Values of an entry that an op has read when it has taken it: one alone may have been asked of every entry."""

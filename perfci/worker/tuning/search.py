@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfci import tune
-from perfci.codec import decode, encode
-from perfci.errors import ContractError, UsageError
-from perfci.model import Reason
-from perfci.spec import Params, Performance, case_id, matches
-from perfci.tune import Config, Grid, Regime, Tried
+from perfci.core.codec import decode, encode
+from perfci.core.errors import ContractError, UsageError
+from perfci.core.model import Reason
+from perfci.lab import tune
+from perfci.lab.tune import Config, Grid, Regime, Tried
+from perfci.ops.spec import Params, Performance, case_id, matches
 from perfci.worker.protocol import Candidate, Job, Message, OpDone, Regimes, Step, Trying
 from perfci.worker.tuning.seam import Entries, Seam
 

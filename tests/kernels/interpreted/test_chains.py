@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from perfci.chains import Setting, check_case
 from perfci.device import open_device
+from perfci.lab.chains import Setting, check_case
 from perfci.worker.chains import load_chain
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from perfci.device import endurance, open_device
-from perfci.soak import Status, Subject, large
+from perfci.lab.soak import Status, Subject, large
 from perfci.worker.soak import as_performance
 
 BEYOND = 1 << 15
@@ -21,7 +21,7 @@ def suite_of(op):
 
 @pytest.fixture
 def run(monkeypatch):
-    monkeypatch.setattr("perfci.soak.huge.SLICE", 4096)
+    monkeypatch.setattr("perfci.lab.soak.huge.SLICE", 4096)
     device = open_device("cpu", seed=1)
 
     def made(op, params, kernel=None):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from perfci.model import Interval, Verdict
+from perfci.core.model import Interval, Verdict
 from perfci.report.figures.duels import Duel, duels
 from perfci.report.figures.sheet import Band
 

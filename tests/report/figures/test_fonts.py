@@ -1,6 +1,6 @@
 import pytest
 
-from perfci.report.figures import fonts, letters
+from perfci.report.figures import fonts, text_drawing
 from perfci.report.figures.sheet import Note
 
 HAN = "\u4e2d\u6587"
@@ -21,7 +21,7 @@ def fonts_are(monkeypatch):
 
 def forget():
     """What was found out about the machine's fonts."""
-    for known in (fonts.cjk, fonts._charmap, letters._font):
+    for known in (fonts.cjk, fonts._charmap, text_drawing._font):
         known.cache_clear()
 
 
@@ -63,7 +63,7 @@ def test_a_text_of_two_fonts_is_set_in_parts(fonts_are, monkeypatch):
     fonts_are("Noto Sans CJK SC")
     monkeypatch.setattr(fonts, "_in", lambda family, letter: family == "Noto Sans CJK SC" or letter.isascii())
 
-    parts = [part for part, _ in letters._runs(f"n={HAN},k=1", Note("", 0, 0))]
+    parts = [part for part, _ in text_drawing._runs(f"n={HAN},k=1", Note("", 0, 0))]
 
     assert parts == ["n=", HAN, ",k=1"]
 

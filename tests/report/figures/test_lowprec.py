@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from perfci.lowprec import EDGES, beside, families
+from perfci.measure.lowprec import EDGES, beside, families
 from perfci.report import figures
 from perfci.report.figures import lowprec
 from perfci.report.figures.lowprec import ACCEPTED, ACROSS, LIMIT, P99, THIS_RUN, Limits, columns

@@ -2,7 +2,7 @@ from itertools import permutations
 
 import pytest
 
-from perfci.model import Limits
+from perfci.core.model import Limits
 from perfci.report.ceilings import Place
 from perfci.report.figures.roofline import LABELS, roofline
 from perfci.report.figures.style import CHARACTER

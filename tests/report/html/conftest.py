@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perfci import store, wording
+from perfci import store
+from perfci.core import wording
 from perfci.report import html
 
 VOID = {"meta", "input", "wbr", "br", "link", "img"}

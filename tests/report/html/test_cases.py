@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.model import Difference, Suite
+from perfci.core.model import Difference, Suite
 from perfci.report import frame
 from perfci.report.html import cases
 from perfci.report.html.charts import Store

@@ -4,7 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from perfci.model import Interval, Limits, Verdict
+from perfci.core.model import Interval, Limits, Verdict
 from perfci.report import frame
 from perfci.report.figures import Duel
 from perfci.report.html import drawings

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfci import environment, wording
-from perfci.model import Judgements
+from perfci.core import environment, wording
+from perfci.core.model import Judgements
 from perfci.report import html
 from perfci.report.html import page as pages
 

@@ -1,4 +1,4 @@
-from perfci.model import Verdict
+from perfci.core.model import Verdict
 from perfci.report.html import table
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.model import Reason
+from perfci.core.model import Reason
 from perfci.report import html
 from perfci.report.html import sparks
 from perfci.report.past import Past

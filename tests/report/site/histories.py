@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from perfci.model import (
+from perfci.core.model import (
     Device,
     Difference,
     Environment,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.errors import StoredFileError, UsageError
+from perfci.core.errors import StoredFileError, UsageError
 from perfci.report.site import folder
 from perfci.report.site.folder import MARKER, page_name
 from perfci.report.site.kept import Place

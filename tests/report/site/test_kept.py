@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from perfci.errors import StoredFileError
-from perfci.model import Reason
+from perfci.core.errors import StoredFileError
+from perfci.core.model import Reason
 from perfci.report.site import kept
 from perfci.report.site.kept import Place
 from perfci.thresholds import Thresholds

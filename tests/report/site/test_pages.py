@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfci import wording
-from perfci.model import Reason
+from perfci.core import wording
+from perfci.core.model import Reason
 from perfci.report.site import pages, trend
 from perfci.report.site.kept import Place
 

@@ -1,6 +1,6 @@
 import pytest
 
-from perfci.errors import UsageError
+from perfci.core.errors import UsageError
 from perfci.report import site
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from perfci.model import Epoch
+from perfci.core.model import Epoch
 from perfci.report.site import cases, trend
 from perfci.report.site.kept import Kept, Place
 from tests.history_examples import CASE, accepted, figures

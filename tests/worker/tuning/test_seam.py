@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.errors import ContractError
+from perfci.core.errors import ContractError
 from perfci.worker.tuning.seam import Seam
 
 ENTRIES = (

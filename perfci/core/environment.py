@@ -1,0 +1,252 @@
+"""All that may move a number without the kernel changing, and the environment that workers start with."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from perfci.core.model import Bearing, Device, Difference, Environment, Fact
+from perfci.core.settings import is_secret
+
+PACKAGES = (
+    "perfci",
+    "torch",
+    "triton",
+    "pytorch-triton",
+    "torch-npu",
+    "triton-ascend",
+    "numpy",
+    "scipy",
+    "nvidia-ml-py",
+    "nvidia-cublas",
+    "nvidia-cublas-cu12",
+    "nvidia-cuda-cupti",
+    "nvidia-cuda-cupti-cu12",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+)
+"""Distributions whose version is recorded: kernels, references and timers come from them."""
+
+REFERENCE_PACKAGES = (
+    "torch", "torch-npu", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13",
+)  # fmt: skip
+"""Where references come from: with another version of these their times say nothing about the clock."""
+
+TELLING = ("TRITON_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "CUBLAS_", "CUDNN_", "ASCEND_", "NPU_", "HCCL_")
+TELLING_NAMES = frozenset(
+    {
+        "CPU_AFFINITY_CONF", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES",
+        "INF_NAN_MODE_ENABLE", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "TASK_QUEUE_ENABLE",
+    }
+)  # fmt: skip
+"""Variables that change timing or code: recorded with a run."""
+
+PASSED = (
+    "ASCEND", "CUBLAS", "CUDA", "CUDNN", "GOMP_", "HCCL_", "KMP_", "LC_", "MKL_", "NCCL_", "NPU_", "NVIDIA", "OMP_",
+    "PYTHON", "PYTORCH", "TORCH", "TRITON_",
+)  # fmt: skip
+PASSED_NAMES = frozenset(
+    {
+        "AR", "CC", "CI", "CONDA_PREFIX", "CPU_AFFINITY_CONF", "CXX", "HOME", "INF_NAN_MODE_ENABLE", "LANG", "LANGUAGE",
+        "LD_LIBRARY_PATH", "LD_PRELOAD", "LOGNAME", "PATH", "SYSTEMROOT", "TASK_QUEUE_ENABLE", "TEMP", "TMP", "TMPDIR",
+        "TOOLCHAIN_HOME", "TZ", "USER", "VIRTUAL_ENV",
+    }
+)  # fmt: skip
+"""Variables that workers may see, by the beginning of the name or by the name; nothing else reaches them."""
+
+CACHES = frozenset({"TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "TORCHINDUCTOR_CACHE_DIR"})
+"""Folders that could hand a worker what another process compiled."""
+
+UNCOMPARED = frozenset({"commit", "dirty", "branch"})
+"""Fields of an environment that tell the code, not what surrounds it."""
+
+UNTOLD = (
+    "ASCEND_AICPU_PATH", "ASCEND_CACHE_PATH", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_PROCESS_LOG_PATH",
+    "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_TOOLKIT_HOME", "ASCEND_VISIBLE_DEVICES", "ASCEND_WORK_PATH",
+    "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_CUDA_ARCH_LIST", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "TORCH_INDEX",
+    "TORCH_LOGS", "TRITON_CACHE_DIR", "TRITON_CUOBJDUMP_PATH", "TRITON_DISABLE_LINE_INFO", "TRITON_DUMP_DIR",
+    "TRITON_HOME", "TRITON_INTERPRET", "TRITON_NVDISASM_PATH", "TRITON_OVERRIDE_DIR", "TRITON_PRINT_AUTOTUNING",
+)  # fmt: skip
+"""Recorded variables that move no number: what they choose is recorded by itself, concerns the host or a build alone,
+or is set by perfci in every worker."""
+
+BEARINGS: tuple[tuple[str, Bearing], ...] = (
+    ("timer", Bearing.APART),
+    ("device.kind", Bearing.APART),
+    ("device.key", Bearing.APART),
+    ("device.uuid", Bearing.BOARD),
+    ("device.*", Bearing.MOVES),
+    ("python", Bearing.MOVES),  # its patch level is only named
+    ("packages.perfci", Bearing.NAMED),  # one that times otherwise gives its timer another name
+    ("packages.numpy", Bearing.NAMED),
+    ("packages.scipy", Bearing.NAMED),
+    ("packages.nvidia-ml-py", Bearing.NAMED),
+    ("packages.*", Bearing.MOVES),
+    *((f"variables.{name}", Bearing.NAMED) for name in UNTOLD),
+    ("variables.*", Bearing.MOVES),
+    ("host", Bearing.NAMED),
+    ("system", Bearing.NAMED),
+)
+"""Pattern of a field's dotted name -> what it means for stored numbers that it differs; the first that fits decides.
+docs/how-perfci-decides.md has the same table with the reasons."""
+
+TOLD = 5
+"""Most fields in one sentence."""
+
+_LONGEST_VALUE = 48
+
+
+def describe(
+    device: Device,
+    timer: str | None,
+    *,
+    commit: str | None = None,
+    branch: str | None = None,
+    dirty: bool = False,
+    variables: Mapping[str, str] | None = None,
+) -> Environment:
+    """Returns the environment of a run at a commit; versions are read without importing the packages."""
+    import socket
+
+    return Environment(
+        device=device,
+        timer=timer,
+        python=platform.python_version(),
+        packages=installed(PACKAGES),
+        host=socket.gethostname(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        commit=commit,
+        dirty=dirty,
+        branch=branch,
+        variables=telling(os.environ if variables is None else variables),
+    )
+
+
+def installed(names: Iterable[str]) -> dict[str, str]:
+    """Versions of those of the distributions that are installed, from their metadata."""
+    return {name: version for name in names if (version := _version(name)) is not None}
+
+
+def telling(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables that may change timing or code, by name; never one that may hold a secret."""
+    names = sorted(name for name in variables if name in TELLING_NAMES or name.startswith(TELLING))
+    return {name: variables[name] for name in names if not _holds_secret(name, variables[name])}
+
+
+def differences(before: Sequence[Environment], after: Environment) -> tuple[Difference, ...]:
+    """The fields whose value now none of the environments before has, those that may move a number first.
+
+    What a device did not tell is no difference: the driver, say, where its management library is missing.
+    """
+    old, new = [dict(_flat(each)) for each in before], dict(_flat(after))
+    fields = dict.fromkeys(name for each in (*old, new) for name in each)
+    found = [each for name in fields if (each := _difference(name, [one.get(name) for one in old], new.get(name)))]
+    return tuple(sorted(found, key=lambda each: not each.moves))
+
+
+def mixed(first: Environment, other: Environment) -> tuple[Difference, ...]:
+    """What keeps the numbers of two runs out of one baseline; none for runs that differ in their board alone."""
+    return tuple(each for each in differences([first], other) if each.bearing in {Bearing.APART, Bearing.MOVES})
+
+
+def told(found: Sequence[Difference], most: int = TOLD) -> str:
+    """Differences in one line, the same in every language: device.driver 580.65 -> 590.12; packages.torch - -> 2.13.
+
+    Of more than `most` the others are counted: `... (+3)`.
+    """
+    named = [f"{each.field} {_clipped(each.before)} -> {_clipped(each.after)}" for each in found[:most]]
+    rest = [f"... (+{len(found) - most})"] if len(found) > most else []
+    return "; ".join([*named, *rest])
+
+
+def worker_environment(
+    base: Mapping[str, str], extra: Iterable[str], interpret: bool, cache_folder: Path
+) -> dict[str, str]:
+    """The variables that a worker starts with: allow-listed ones of `base`, caches of its own, no secret.
+
+    `extra` names further variables that the project allows. `interpret` makes Triton interpret kernels: it must be set
+    before the worker imports Triton; with it torch loads no accelerator's plugin, which dies where its driver is
+    missing, and keeps to one thread, since the interpreter gains nothing from more.
+    """
+    allowed = frozenset(extra) | PASSED_NAMES
+    passed = {name: value for name, value in base.items() if _passes(name, value, allowed)}
+    own = {
+        "TRITON_CACHE_DIR": str(cache_folder / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache_folder / "inductor"),
+        # A comment above a kernel must not change what it compiles to.
+        "TRITON_DISABLE_LINE_INFO": "1",
+    }
+    return passed | own | (_INTERPRETING if interpret else {})
+
+
+_INTERPRETING = {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+
+
+def _passes(name: str, value: str, allowed: frozenset[str]) -> bool:
+    """TRITON_INTERPRET is perfci's to set: one left in a shell would time the interpreter in a kernel's place."""
+    if name in CACHES or name == "TRITON_INTERPRET" or _holds_secret(name, value):
+        return False
+    return name in allowed or name.startswith(PASSED)
+
+
+def _holds_secret(name: str, value: str) -> bool:
+    """By its name, or by an address with a password: https://user:word@host."""
+    return is_secret(name) or re.search(r"://[^/\s]*@", value) is not None
+
+
+@functools.cache  # an environment is described before and after every op, and metadata are files
+def _version(name: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _difference(name: str, before: Sequence[Fact], after: Fact) -> Difference | None:
+    if name.startswith("device."):
+        before = [value for value in before if value is not None]
+        if not before or after is None:
+            return None
+    if after in before or not before:
+        return None
+    was = dict.fromkeys("-" if value is None else str(value) for value in before)
+    text = None if before[0] is None and len(was) == 1 else ", ".join(was)
+    now = None if after is None else str(after)
+    return Difference(name, text, now, _bearing(name, text, now))
+
+
+def _bearing(name: str, before: str | None, after: str | None) -> Bearing:
+    if name == "python" and before and after and _minor(after) in map(_minor, before.split(", ")):
+        return Bearing.NAMED
+    return next((bearing for pattern, bearing in BEARINGS if fnmatchcase(name, pattern)), Bearing.MOVES)
+
+
+def _minor(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:2])
+
+
+def _clipped(value: str | None) -> str:
+    if value is None:
+        return "-"
+    return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 3]}..."
+
+
+def _flat(environment: Environment) -> Iterator[tuple[str, Fact]]:
+    """Every compared field by its dotted name: device.driver, packages.torch, variables.CUDA_LAUNCH_BLOCKING."""
+    for name, value in vars(environment).items():
+        if name in UNCOMPARED:
+            continue
+        if isinstance(value, Device):
+            yield from ((f"{name}.{part}", fact) for part, fact in vars(value).items())
+        elif isinstance(value, Mapping):
+            yield from ((f"{name}.{part}", fact) for part, fact in value.items())
+        else:
+            yield name, value

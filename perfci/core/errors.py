@@ -1,0 +1,69 @@
+"""Everything that can go wrong, as values with a reason.
+
+    PerfciError               perfci cannot go on: printed as one sentence, exit code 1
+    ├── UsageError            the command line or a setting is off
+    ├── ContractError         an op breaks the four-file contract
+    ├── StoredFileError       a run, baseline or threshold file is damaged, foreign or too new
+    ├── DeviceError           the device or its timer cannot be used
+    │   └── RecordsLostError  fewer records of the timer's own than were queued
+    └── MissingPackageError   an optional package is needed here and not installed
+
+What a *kernel* does wrong is never an exception of perfci: it becomes a `Reason` in the run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from perfci.core.model import Reason
+
+
+class PerfciError(Exception):
+    """perfci cannot go on; carries its reason, whose sentence is the error's text."""
+
+    def __init__(self, kind: str, /, **facts: str | int | float | bool | None) -> None:
+        super().__init__(kind, facts)
+        self.reason = Reason(kind, facts)
+
+    def __str__(self) -> str:
+        """What the command line would say: what happened, where, and what to do next."""
+        from perfci.core.wording import sentence
+
+        return sentence(self.reason)
+
+    def __reduce__(self) -> tuple[Callable[[], PerfciError], tuple[()]]:
+        """Survive the way out of a process of a pool."""
+        return functools.partial(type(self), self.reason.kind, **self.reason.facts), ()
+
+
+class UsageError(PerfciError):
+    """The command line or a setting in `[tool.perfci]` is off."""
+
+
+class ContractError(PerfciError):
+    """An op breaks the four-file contract."""
+
+
+class StoredFileError(PerfciError):
+    """A stored file is damaged, foreign or of a newer format; it is never overwritten."""
+
+
+class DeviceError(PerfciError):
+    """The device, or the timer asked for, cannot be used."""
+
+
+class RecordsLostError(DeviceError):
+    """Fewer records of the timer's own than were queued: what they delimit is lost, and may be measured again."""
+
+
+class MissingPackageError(PerfciError):
+    """An optional package is needed for this step and is not installed."""
+
+
+class Stopped(BaseException):
+    """SIGINT or SIGTERM arrived; like KeyboardInterrupt it passes through `except Exception`."""
+
+    def __init__(self, signal_name: str) -> None:
+        super().__init__(signal_name)
+        self.signal_name = signal_name

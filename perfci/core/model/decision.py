@@ -1,0 +1,151 @@
+"""Comparisons, judgements, and what would make them firmer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfci.core.model.estimates import Interval, Look
+from perfci.core.model.expected import Expected, Suggestion
+from perfci.core.model.place import Difference
+from perfci.core.model.verdict import Gate, Reason, Suite, Verdict
+
+
+@dataclass(frozen=True)
+class Screen:
+    """One process's blocks of a case against its stored baseline."""
+
+    process: int
+    blocks: int
+    baseline_blocks: int
+    change: Interval
+    """ratio - 1 after the control variate; plus is slower"""
+    p_slower: float
+    """one-sided, the margin inside the null hypothesis"""
+    p_faster: float
+    beta: float
+    """weight of the control variate"""
+    correlation: float | None
+    margin: float
+    """allowed slow-down, ratio - 1"""
+    difference_us: float
+    """of the medians, microseconds; plus is slower"""
+    reference_change: float
+    """of the reference against its baseline, ratio - 1"""
+    smallest_p: float
+    """the least p that these numbers of blocks can give"""
+
+
+@dataclass(frozen=True)
+class PeerFigure:
+    """A peer beside a case's kernel."""
+
+    name: str
+    us: float | None = None
+    """median of its block medians; None where it was not timed"""
+    ratio: Interval | None = None
+    """peer's time / kernel time, by blocks as the speedup is: below 1 the kernel is the slower one"""
+    failure: Reason | None = None
+    """why it was not timed, or not to the end"""
+
+    @property
+    def faster(self) -> bool:
+        """Whether it beats the kernel beyond doubt: the whole 95 % interval lies below 1."""
+        return self.ratio is not None and self.ratio.high < 1 and self.ratio.confidence >= PEER_CONFIDENCE
+
+
+PEER_CONFIDENCE = 0.95
+"""Below, as with fewer than six blocks, no peer is called faster."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A performance case held against its baseline."""
+
+    op: str
+    case: str
+    screens: tuple[Screen, ...] = ()
+    """one a process, the first look first; empty where there is nothing to compare"""
+    spans: tuple[Screen, ...] = ()
+    """the same of the launch's span, with its wider margin; empty where a launch is one kernel or spans are unknown"""
+    alone: tuple[Screen, ...] = ()
+    """the same of the kernel's own time, nothing corrected; only where the reference left the baseline's range"""
+    stale: Reason | None = None
+    """why the stored baseline cannot speak"""
+    known: bool = False
+    """the baseline has the case"""
+    measured: bool = True
+    """this run has the case"""
+    speedup: Interval | None = None
+    """reference time / kernel time"""
+    kernel_us: float | None = None
+    reference_us: float | None = None
+    baseline_us: float | None = None
+    """medians of block medians"""
+    activities: float | None = None
+    """kernels, copies and memsets a launch, median over blocks"""
+    baseline_activities: float | None = None
+    duel: Look | None = None
+    """kernel against base, where both were timed"""
+    duel_span: Look | None = None
+    """the same of the launch's span; None where a launch is one kernel or spans are unknown"""
+    base_us: float | None = None
+    """median of the base's block medians"""
+    differs: tuple[Difference, ...] = ()
+    """fields in which this run's environment is not that of the case's baseline"""
+    within: tuple[Comparison, ...] = ()
+    """the same with what each of the case's expected entries allows, in their order"""
+    peers: tuple[PeerFigure, ...] = ()
+    """in the suite's order; nothing is judged by them"""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict about one case, or about an op as a whole where case is None."""
+
+    op: str
+    suite: Suite
+    case: str | None
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+    """the first one decided; the others are worth knowing"""
+    comparison: Comparison | None = None
+    p_adjusted: float | None = None
+    target: str | None = None
+    """what a compiled kernel was compiled for"""
+    expected: Expected | None = None
+    """the entry that excuses it, or that does not reach so far, or no more"""
+    warns: bool = False
+    """the gate warns although the verdict is fine: the entry that excuses it has expired"""
+    suggested: Suggestion | None = None
+    """the entry that would excuse it, where one could"""
+
+    @property
+    def gate(self) -> Gate:
+        """What this row does to the merge request."""
+        return Gate.WARNS if self.warns and self.verdict.gate is Gate.OK else self.verdict.gate
+
+
+@dataclass(frozen=True)
+class Need:
+    """Evidence that the judge lacks; the pipeline gets it."""
+
+    op: str
+    case: str
+    processes: int
+    """fresh processes that the case should have been measured in, those so far included"""
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """All verdicts of a run, and what would make them firmer."""
+
+    rows: tuple[Judgement, ...]
+    needs: tuple[Need, ...] = ()
+    notes: tuple[Reason, ...] = ()
+    """about the run as a whole: stopped early, foreign processes, throttling, how it is judged"""
+
+    @property
+    def gate(self) -> Gate:
+        """The worst gate of all rows."""
+        gates = {row.gate for row in self.rows}
+        return next((gate for gate in (Gate.FAILS, Gate.WARNS) if gate in gates), Gate.OK)

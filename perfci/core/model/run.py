@@ -1,0 +1,217 @@
+"""One execution: its plan, and everything that came of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perfci.core.model.bounds import Amount, Count, Whole
+from perfci.core.model.expected import Expected
+from perfci.core.model.identity import Static
+from perfci.core.model.measured import OpRun
+from perfci.core.model.place import Environment, Limits
+from perfci.core.model.planned import DuelWhat, PlannedOp
+from perfci.core.model.verdict import Reason, Suite
+
+FORMAT = 1
+"""Version of run.json and of the baseline files. 1: the first."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """The revision that a run is compared with."""
+
+    commit: str
+    how: str
+    """asked, first_parent, merge_base, baseline, again or release"""
+    name: str
+    """as it was found: origin/main, v1.2"""
+    python: str | None = None
+    """another interpreter that the base runs in"""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """versions in that interpreter"""
+    changed_rules: tuple[str, ...] = ()
+    """files that say how a merge request is judged, and that it changes"""
+    changed_baselines: tuple[str, ...] = ()
+    """those of them that are stored baselines or lie beside them"""
+    proposed_on: str | None = None
+    """the branch, where its name is one that `perfci propose` gives; anybody can take such a name"""
+    changed_pins: tuple[str, ...] = ()
+    """requirements of the toolchain that it changes"""
+    expected: tuple[Expected, ...] = ()
+    """the change's own expected entries, where its rules are not the base's"""
+
+    @property
+    def rules(self) -> bool:
+        """Whether a change is judged by this revision's thresholds and baselines, not by its own."""
+        return self.how in {"first_parent", "merge_base"}
+
+
+@dataclass(frozen=True)
+class AgainCase:
+    """A case that is held against a commit of its own.
+
+    Of `perfci again` one that an earlier run said nothing about, or too little; of `perfci creep` any.
+    """
+
+    op: str
+    case: str
+    commit: str | None = None
+    """against which it is duelled: the last at which something could be said about it, or a release's, or that with
+    which an epoch of the case began after the release"""
+    same: bool = False
+    """the op's files are the same there"""
+    failure: Reason | None = None
+    """why it is not duelled; None where it is"""
+    since: str | None = None
+    """why people accepted a loss there: it is the beginning of an epoch, not the release"""
+    commits: Count | None = None
+    """of the main line between it and what was measured"""
+    touching: Count | None = None
+    """commits since then, merges left out, that touch files of the op that differ"""
+
+
+@dataclass(frozen=True)
+class Again:
+    """What a run duels, each case against a commit of its own."""
+
+    run: str = ""
+    """id of the earlier run; empty where cases are held against a release"""
+    cases: tuple[AgainCase, ...] = ()
+    release: str | None = None
+    """name of the release that cases are held against"""
+    said: tuple[Reason, ...] = ()
+    """which cases are left out and why, and what else is to be known"""
+
+    @functools.cached_property
+    def by_case(self) -> Mapping[tuple[str, str], AgainCase]:
+        """Its cases by op and id."""
+        return {(each.op, each.case): each for each in self.cases}
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When measuring has to end."""
+
+    until: str
+    """ISO 8601, UTC"""
+    limit_s: Amount
+    """seconds from the start of the job"""
+    reserve_s: Amount = 0.0
+    """seconds of them that are kept for the report and the job's artefacts: `until` lies so much earlier"""
+    by: str = "--deadline"
+    """or CI_JOB_TIMEOUT"""
+
+
+@dataclass(frozen=True)
+class UsedBoard:
+    """One of several devices that are used side by side."""
+
+    visible: str
+    """what a process is given to see it: an index, a UUID"""
+    uuid: str | None = None
+    """its own"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Fixed before anything is measured."""
+
+    ops: tuple[PlannedOp, ...]
+    seed: Whole
+    """drawn for this run unless given by --seed"""
+    budget_s: Amount
+    """device time a case for the first looks, seconds"""
+    device: str
+    """cuda, npu, cpu or fake; auto in a plan of shards that need none"""
+    suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
+    filter: str | None = None
+    """the --case pattern; with one, missing cases are not REMOVED"""
+    base: Base | None = None
+    duel: DuelWhat = DuelWhat.NONE
+    skip_unchanged: bool = False
+    """what the base proves unchanged is not run at all"""
+    duel_family: Count = 0
+    """number of cases that may be duelled, fixed beforehand"""
+    removed: tuple[str, ...] = ()
+    """ops that only the base has"""
+    base_note: Reason | None = None
+    """why there is no base, where one was looked for"""
+    devices: Count = 1
+    """of this kind on the host: later looks are taken on another"""
+    shard_family: Count = 0
+    """performance cases of all shards together, where these ops are one shard's; else 0"""
+    boards: tuple[UsedBoard, ...] = ()
+    """devices that were asked for by --devices, used side by side; none: one after the other"""
+    deadline: Deadline | None = None
+    """when measuring had to end; null without a time limit"""
+    deadline_note: Reason | None = None
+    """why a time limit of the job's was ignored"""
+    again: Again | None = None
+    """cases of an earlier run that are duelled again; only these are measured"""
+    thresholds: Mapping[str, str] = field(default_factory=dict)
+    """key -> value of --threshold, as it was typed: what the run is judged by instead of what the files say"""
+    peers: bool = False
+    """--peers: the implementations that suites name are timed too; nothing is judged by them"""
+
+    @functools.cached_property
+    def family(self) -> int:
+        """Number of performance cases that are tested together."""
+        return self.shard_family or sum(len(op.performance) for op in self.ops)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which part of a plan a run measured."""
+
+    plan: str
+    """SHA-256 of plan.json, in hexadecimal"""
+    index: Count
+    """from 1"""
+    count: Count
+    """how many shards the plan has"""
+    done: bool = False
+    """all that was given to it was measured, later looks included"""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A shard's run that a merged run holds."""
+
+    index: Count
+    """number of the shard, from 1"""
+    run: str
+    """id of its run"""
+    host: str
+    board: str | None = None
+    """UUID of its device; of several those of all, with commas between them"""
+    wall_s: Amount | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution: the artefact from which everything else is rendered."""
+
+    id: str
+    created: str
+    """ISO 8601, UTC"""
+    perfci: str
+    """version"""
+    command: str
+    environment: Environment
+    plan: Plan
+    ops: tuple[OpRun, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    stopped: str | None = None
+    """SIGINT, SIGTERM or SIGHUP where the run was stopped early"""
+    wall_s: Amount | None = None
+    static: Static | None = None
+    """what was compiled without a device"""
+    shard: Shard | None = None
+    """of which plan this is one part"""
+    joined: tuple[Joined, ...] = ()
+    """the shards that a merged run consists of"""
+    missing: tuple[Reason, ...] = ()
+    """shards of a merged run that gave no result, or no whole one"""
+    format: int = FORMAT

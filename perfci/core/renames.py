@@ -1,0 +1,42 @@
+"""Cases and ops under the names of now, where the op's suite says what they were called before: pure.
+
+An op that renames a case, or itself, says so in its performance suite (`renamed`, `renamed_from`). The plan of a run
+and the history's lines hold it, so that nothing has to be imported to follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from perfci.core.model import Baseline, Plan, PlannedOp
+
+
+def names_of_now(renamed: Mapping[str, str]) -> Mapping[str, str]:
+    """Id before -> id now, from id now -> id before."""
+    return {old: new for new, old in renamed.items()}
+
+
+def with_aliases(baselines: Mapping[str, Baseline], plan: Plan) -> dict[str, Baseline]:
+    """The baselines by op as the plan's ops call themselves and their cases; those of other ops as they are."""
+    found = dict(baselines)
+    for op in plan.ops:
+        stored = baseline_of(op, baselines)
+        if stored is not None:
+            found[op.op] = stored
+    return found
+
+
+def baseline_of(op: PlannedOp, baselines: Mapping[str, Baseline]) -> Baseline | None:
+    """What is stored for an op, else for what it was called before, under the names of now.
+
+    Of a case that is stored under both of its names the newer one counts.
+    """
+    stored = baselines.get(op.op) or baselines.get(op.renamed_from or "")
+    if stored is None or (stored.op == op.op and not op.renamed):
+        return stored
+    now, known = names_of_now(op.renamed), {case.case for case in stored.cases}
+    cases = tuple(
+        replace(case, case=now.get(case.case, case.case)) for case in stored.cases if now.get(case.case) not in known
+    )
+    return replace(stored, op=op.op, cases=cases)

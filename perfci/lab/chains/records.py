@@ -1,0 +1,98 @@
+"""What was found out about a chain's cases, stage by stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfci.core.model import Reason
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far outputs are from those in float64, over the elements that are finite in both; the worst of several."""
+
+    l2: float | None = None
+    """relative, ||output - exact|| / ||exact||; None where only ||exact|| is 0, and where nothing is finite"""
+    max_abs: float | None = None
+    """largest absolute error; None where nothing is finite"""
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """One stage of a case. What could not be computed is None."""
+
+    stage: str
+    own: Error | None = None
+    """of its kernel alone, whose inputs are exact but for their rounding to the case's dtype"""
+    usual_own: Error | None = None
+    """of its reference in the case's dtype, from the same inputs"""
+    so_far: Error | None = None
+    """of the kernels from the chain's inputs up to here"""
+    usual: Error | None = None
+    """of the references in the case's dtype up to here"""
+    growth: float | None = None
+    """relative L2 error so far / the largest of the stages that it reads; None for one that reads inputs alone, and
+    where that error is 0"""
+    usual_growth: float | None = None
+    """the same of the references"""
+
+
+@dataclass(frozen=True)
+class ChainCase:
+    """One case of a chain."""
+
+    case: str
+    seed: int
+    stages: tuple[StageResult, ...] = ()
+    whole: Error | None = None
+    """of what the chain gives, of several outputs the one nearest to its limit; None where the kernels got no answer"""
+    limit: Error | None = None
+    """allowed for it"""
+    failures: tuple[Reason, ...] = ()
+    """what is wrong, the gravest first; none if it passed"""
+    raised: bool = False
+    """a stage raised or crashed, so that there is no whole answer: ERROR instead of WRONG"""
+    notes: tuple[Reason, ...] = ()
+    """what is worth knowing and no kernel's fault"""
+    unchecked: Reason | None = None
+    """why it could not be checked on this machine"""
+    lost: bool = False
+    """the process lost its device over it: what is left needs another process"""
+
+    @property
+    def verdict(self) -> str:
+        """PASS, WRONG, ERROR or UNCHECKED."""
+        if self.unchecked:
+            return "UNCHECKED"
+        if self.raised:
+            return "ERROR"
+        return "WRONG" if self.failures else "PASS"
+
+
+@dataclass(frozen=True)
+class ListedChain:
+    """What a chain's file declares, before anything is run."""
+
+    chain: str
+    """its name"""
+    stages: tuple[str, ...] = ()
+    """names, in order"""
+    cases: tuple[str, ...] = ()
+    """ids of those that fit the --case pattern, those for an accelerator alone included"""
+    failure: Reason | None = None
+    """it does not import, or breaks the contract"""
+
+
+@dataclass(frozen=True)
+class ChainResult:
+    """A chain, checked."""
+
+    name: str
+    cases: tuple[ChainCase, ...] = ()
+    failure: Reason | None = None
+    """it could not be checked at all, or not to its end"""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it, or one of its cases, is wrong or broken."""
+        return self.failure is not None or any(case.failures for case in self.cases)

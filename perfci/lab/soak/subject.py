@@ -1,0 +1,103 @@
+"""One case of an op under soak: its calls, their outputs, and whether two outputs are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from perfci.core.model import Fact, Reason
+from perfci.device.seam import Accelerator, Arrays, Endurance
+from perfci.lab.soak.findings import Finding, Status
+from perfci.measure.closeness import first_index, tolerance
+from perfci.measure.inputs import bound_inputs, flat
+from perfci.ops.spec import Params, Performance, case_id
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One case of an op on an open device."""
+
+    op: str
+    suite: Performance
+    """kernel, reference, inputs and tolerance"""
+    params: Params
+    device: Accelerator
+    endurance: Endurance
+    seed: int
+    deterministic: bool
+    tick: Callable[[int, int], None]
+    """told how many calls of how many are made, so that a hang can be told from work"""
+    describe: Callable[[BaseException], Mapping[str, Fact]]
+
+    @cached_property
+    def case(self) -> str:
+        """The case's id."""
+        return case_id(self.params)
+
+    @property
+    def arrays(self) -> Arrays:
+        """The device's."""
+        return self.device.arrays
+
+    def inputs(self, number: int = 0) -> dict[str, Any]:
+        """Inputs of the case; each number has values of its own."""
+        return bound_inputs(self.suite, self.params, self.arrays.device, self.seed + number)
+
+    def outputs(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """The arrays that one call gives."""
+        return flat(self.suite.kernel(**inputs))
+
+    def copies(self, outputs: Sequence[Any]) -> list[Any]:
+        """Copies made on the current stream."""
+        return list(self.arrays.copies(dict(enumerate(outputs))).values())
+
+    def finding(
+        self, test: str, status: Status, numbers: Mapping[str, Fact] | None = None, reason: Reason | None = None
+    ) -> Finding:
+        """What came of a test."""
+        return Finding(self.op, test, self.case, status, reason, numbers or {})
+
+    def failed(self, test: str, kind: str, numbers: Mapping[str, Fact], **facts: Fact) -> Finding:
+        """A failure, whose reason knows the numbers too."""
+        return self.finding(test, Status.FAIL, numbers, Reason(kind, {"case": self.case, **numbers, **facts}))
+
+    def skipped(self, test: str, kind: str, **facts: Fact) -> Finding:
+        """A test that cannot be made here."""
+        return self.finding(test, Status.SKIPPED, reason=Reason(kind, {"op": self.op, "case": self.case, **facts}))
+
+    def difference(self, got: Sequence[Any], wanted: Sequence[Any]) -> dict[str, Fact] | None:
+        """How many elements of two calls' outputs differ, and the first such; None where they are the same.
+
+        The same is bit by bit, but for ops that are not deterministic, whose tolerance holds.
+        """
+        if len(got) != len(wanted):
+            return {"count": abs(len(got) - len(wanted)), "index": "-"}
+        pairs = zip(got, wanted, strict=True)
+        return next((found for one, other in pairs if (found := self._differing(one, other))), None)
+
+    def _differing(self, got: Any, wanted: Any) -> dict[str, Fact] | None:
+        arrays = self.arrays
+        if not (arrays.is_array(got) and arrays.is_array(wanted)):
+            return None if got == wanted else {"count": 1, "index": "-"}
+        if arrays.same_bits(got, wanted):
+            return None
+        facts = arrays.facts(got)
+        if facts.shape != arrays.facts(wanted).shape:
+            return {"count": None, "index": "-"}
+        if not self.deterministic:
+            terms = self.suite.reduces(**self.params) if self.suite.reduces else 1
+            found = arrays.mismatch(got, wanted, *tolerance(facts.dtype, self.suite.tolerance, terms))
+            return {"count": found.count, "index": str(found.worst_index)} if found.count else None
+        return _bitwise(arrays.host(got), arrays.host(wanted))
+
+
+def _bitwise(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> dict[str, Fact]:
+    """Of arrays whose bits differ; two NaN of other bits, and zeros of other signs, count once and have no place."""
+    differing = (got != wanted) & ~(np.isnan(got) & np.isnan(wanted)) if got.dtype.kind == "f" else got != wanted
+    if not differing.any():
+        return {"count": 1, "index": "-"}
+    return {"count": int(differing.sum()), "index": str(first_index(differing))}

@@ -1,0 +1,170 @@
+"""How close is close: tolerances by dtype, errors against float64, and where an output is not finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfci.core.model import ErrorStats, Reason
+
+Host = np.ndarray[Any, Any]
+
+TOLERANCES: dict[str, tuple[float, float]] = {
+    "float64": (1e-7, 1e-7),
+    "float32": (1.3e-6, 1e-5),
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    # torch.testing has none for float8; one unit in the last place of each format.
+    "float8_e4m3fn": (2.0**-3, 2.0**-9),
+    "float8_e5m2": (2.0**-2, 2.0**-16),
+}
+"""dtype -> (rtol, atol) of torch.testing.assert_close."""
+
+RATIO = 2.0
+"""An output also passes with at most so many times the reference's own errors in the same dtype."""
+
+
+def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, terms: int) -> tuple[float, float]:
+    """(rtol, atol) of a dtype; atol grows with the square root of the terms that one element sums."""
+    rtol, atol = (overrides or {}).get(dtype) or TOLERANCES.get(dtype, (0.0, 0.0))
+    return rtol, atol * math.sqrt(max(terms, 1))
+
+
+@dataclass(frozen=True)
+class Norm:
+    """An L2 norm, scale * sqrt(sum): squares of subnormal and of huge numbers leave float64's range."""
+
+    scale: float = 0.0
+    """the largest magnitude"""
+    sum: float = 0.0
+    """of the squares of all numbers, each divided by scale"""
+
+    @classmethod
+    def of(cls, sizes: Host) -> Norm:
+        """Of a vector of magnitudes, all finite; 0 of an empty one."""
+        scale = float(sizes.max(initial=0.0))
+        if not scale:
+            return cls()
+        # Not multiplied by 1 / scale, which is infinite for a subnormal one.
+        scaled = sizes / scale
+        return cls(scale, float(np.dot(scaled, scaled)))
+
+    def __add__(self, other: Norm) -> Norm:
+        """Of the two vectors end to end."""
+        scale = max(self.scale, other.scale)
+        if not scale:
+            return self
+        return Norm(scale, sum(norm.sum * (norm.scale / scale) ** 2 for norm in (self, other)))
+
+    def rms(self, count: int) -> float:
+        """Root of the mean square of so many numbers."""
+        return self.scale * math.sqrt(self.sum / count)
+
+    def over(self, other: Norm) -> float | None:
+        """The quotient of this norm by the other: 0 where both are 0; None where only the other is 0."""
+        if not self.scale:
+            return 0.0
+        if not other.scale:
+            return None
+        found = self.scale / other.scale * math.sqrt(self.sum / other.sum)
+        return found if math.isfinite(found) else None
+
+
+@dataclass(frozen=True)
+class Errors:
+    """An output held against the float64 reference."""
+
+    stats: ErrorStats
+    error: Norm = Norm()
+    """of the errors of elements that are finite in both"""
+    exact: Norm = Norm()
+    """of the reference at the same elements"""
+
+
+def relative_l2(outputs: Iterable[Errors]) -> float | None:
+    """||output - exact||_2 / ||exact||_2 of all outputs of a call as one vector; see `ErrorStats.l2`."""
+    found = [output for output in outputs if output.stats.count]
+    if not found:
+        return None
+    return sum((each.error for each in found), Norm()).over(sum((each.exact for each in found), Norm()))
+
+
+def error_stats(actual: Host, expected: Host) -> ErrorStats:
+    """Errors over the elements that are finite in both."""
+    return errors_of(actual, expected).stats
+
+
+@np.errstate(over="ignore", invalid="ignore")  # what leaves float64's range has no value
+def errors_of(actual: Host, expected: Host) -> Errors:
+    """The same, with the norms that the L2 error of several outputs is made of."""
+    finite = np.isfinite(actual) & np.isfinite(expected)
+    if not finite.any():
+        return Errors(ErrorStats(0))
+    error = np.where(finite, np.abs(np.where(finite, actual, 0) - np.where(finite, expected, 0)), -1.0)
+    worst = np.unravel_index(int(error.argmax()), error.shape)
+    absolute, size = error[finite], np.abs(expected[finite])
+    relative = absolute[size > 0] / size[size > 0]
+    p50, p90, p99 = np.quantile(absolute, (0.5, 0.9, 0.99))
+    norm, exact = Norm.of(absolute), Norm.of(size)
+    stats = ErrorStats(
+        count=int(finite.sum()),
+        max_abs=float(absolute.max()),
+        mean_abs=float(absolute.mean()),
+        max_rel=float(relative.max()) if relative.size else None,
+        mean_rel=float(relative.mean()) if relative.size else None,
+        p50_abs=float(p50),
+        p90_abs=float(p90),
+        p99_abs=float(p99),
+        rmse=norm.rms(int(absolute.size)),
+        l2=norm.over(exact),
+        worst_index=tuple(int(i) for i in worst),
+    )
+    return Errors(stats, norm, exact)
+
+
+def excess(actual: Host, expected: Host, rtol: float, atol: float) -> Host:
+    """|actual - expected| - (atol + rtol |expected|) of each element, -inf where one of the two is not finite."""
+    finite = np.isfinite(actual) & np.isfinite(expected)
+    got, right = np.where(finite, actual, 0), np.where(finite, expected, 0)
+    over: Host = np.where(finite, np.abs(got - right) - (atol + rtol * np.abs(right)), -np.inf)
+    return over
+
+
+def within_ratio(errors: ErrorStats, usual: ErrorStats) -> bool:
+    """Whether root mean square and largest error are at most RATIO times the reference's own in the same dtype."""
+    if None in (errors.rmse, usual.rmse, errors.max_abs, usual.max_abs):
+        return False
+    return bool(errors.rmse <= RATIO * usual.rmse and errors.max_abs <= RATIO * usual.max_abs)  # type: ignore[operator]
+
+
+def times_allowed(why: Reason) -> float:
+    """How many times as large as allowed the error of a reason is; infinity if it has none, as for a wrong shape.
+
+    >>> times_allowed(Reason("wrong_values", {"error": 0.3, "expected": -5.0, "rtol": 0.01, "atol": 0.05}))
+    3.0
+    """
+    facts = why.facts
+    found, allowed = facts.get("value"), facts.get("limit")
+    if "error" in facts:
+        found, expected = facts["error"], facts.get("expected")
+        size = abs(expected) if isinstance(expected, int | float) else 0.0
+        rtol, atol = (value if isinstance(value := facts.get(name), int | float) else 0.0 for name in ("rtol", "atol"))
+        allowed = atol + rtol * size
+    if not isinstance(found, int | float) or not isinstance(allowed, int | float):
+        return math.inf
+    return found / allowed if allowed and not math.isnan(found) else math.inf
+
+
+def finiteness(values: Host) -> Host:
+    """0 finite, 1 NaN, 2 plus infinity, 3 minus infinity."""
+    kinds: Host = np.isnan(values) * 1 + np.isposinf(values) * 2 + np.isneginf(values) * 3
+    return kinds
+
+
+def first_index(mask: Host) -> tuple[int, ...]:
+    """Index of the first true element."""
+    return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))

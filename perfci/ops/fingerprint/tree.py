@@ -1,0 +1,196 @@
+"""The files that each op of a project needs, followed from import to import."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfci.core.model import Reason
+from perfci.ops.fingerprint.finder import Finder, is_compiled
+from perfci.ops.fingerprint.source import Import, Source, read
+
+IMPORT_ROOTS = (".", "src")
+"""Folders of a project from which it is imported, besides those of the op and of all ops."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The files that an op needs, as of one revision."""
+
+    digest: str
+    """of names and contents, SHA-256 in hexadecimal"""
+    files: Mapping[str, str]
+    """path from the project's root -> SHA-256 of the content"""
+    late_imports: tuple[str, ...] = ()
+    """`file:line module` of each module of the project that is imported inside a function, while the op runs"""
+    opaque: Reason | None = None
+    """why there may be more files than these"""
+
+
+class Tree:
+    """One state of a project's files. Each is read once, so they must not change while it is in use.
+
+    `kernels` is the folder of ops. Modules are looked for as Python would: in the op's folder, those above it up to the
+    kernels folder, the root and its src/, last in folders of the root that have one which these lack; packages
+    installed from elsewhere belong to the toolchain. Files that are no Python count too: those in the op's folder, in
+    the kernels folder outside of ops, beside imported modules, and any that the code names in full.
+    """
+
+    def __init__(self, root: Path, kernels: Path) -> None:
+        self._root = posixpath.abspath(root)
+        self._kernels = posixpath.abspath(kernels)
+        self._finder = Finder(self._root, self._kernels)
+        self._ops = self._finder.ops()
+        self._shared = self._finder.shared()
+        self._digests: dict[str, str] = {}
+        self._sources: dict[str, Source] = {}
+
+    def fingerprint(self, op: str) -> Fingerprint:
+        """An op's; opaque, with no files, where the tree has no such op."""
+        folder = self._ops.get(op)
+        if folder is None:
+            missing = Reason("op_not_in_tree", {"op": op, "folder": self._name(self._kernels)})
+            return Fingerprint(_digest({}), {}, opaque=missing)
+        own = set(self._finder.below(folder))
+        code = self._closure(folder, own)
+        data = {path for needs in code.values() for path in needs.data}
+        files = {self._name(path): self._content(path) for path in own | code.keys() | data | {*self._shared}}
+        late = sorted(each for needs in code.values() for each in needs.late)
+        opaque = [code[path].opaque for path in sorted(code) if code[path].opaque]
+        return Fingerprint(_digest(files), files, tuple(late), opaque[0] if opaque else None)
+
+    def _closure(self, folder: str, own: Iterable[str]) -> dict[str, _Needs]:
+        """What each Python file of the op needs, and each that it imports; anew where one adds to the search path."""
+        usual = (posixpath.normpath(f"{self._root}/{each}") for each in IMPORT_ROOTS)
+        roots = (*self._levels(folder), *usual)
+        while True:
+            found = self._follow([path for path in own if path.endswith(".py") or is_compiled(path)], roots)
+            added = {each for needs in found.values() for each in needs.search} - {*roots}
+            if not added:
+                return found
+            roots = (*roots, *sorted(added))
+
+    def _levels(self, folder: str) -> Iterator[str]:
+        """An op's folder and each above it, up to the kernels folder."""
+        while folder.startswith(f"{self._kernels}/"):
+            yield folder
+            folder = posixpath.dirname(folder)
+        yield self._kernels
+
+    def _follow(self, todo: list[str], roots: tuple[str, ...]) -> dict[str, _Needs]:
+        found: dict[str, _Needs] = {}
+        while todo:
+            path = todo.pop()
+            if path not in found:
+                found[path] = self._needs(path, roots)
+                todo += found[path].code
+        return found
+
+    def _needs(self, path: str, roots: tuple[str, ...]) -> _Needs:
+        if is_compiled(path):
+            return _Needs(opaque=Reason("module_compiled", {"file": self._name(path)}))
+        source = self._source(path)
+        folder = posixpath.dirname(path)
+        imports = [(each, self._imported(each, folder, roots)) for each in source.imports]
+        beside = () if folder in roots else self._finder.data(folder)
+        return _Needs(
+            code={file for _, files in imports for file in files},
+            data={*beside, *self._named(source, folder)},
+            late={f"{self._name(path)}:{each.line} {each}" for each, files in imports if files and each.late},
+            search={posixpath.normpath(f"{self._root}/{each}") for each in source.search},
+            opaque=_of_file(source.opaque, self._name(path)),
+        )
+
+    def _imported(self, statement: Import, folder: str, roots: tuple[str, ...]) -> list[str]:
+        """All files that an import may run, of the project."""
+        for _ in range(statement.level - 1):
+            folder = posixpath.dirname(folder)
+        if statement.level:
+            roots = (folder,)
+        if statement.module:
+            files, folders = self._finder.module(statement.module, roots)
+        else:
+            files, folders = self._finder.package(folder)
+        found = [*files, *self._finder.submodules(statement.names, folders)]
+        return [path for path in found if self._is_inside(path)]
+
+    def _named(self, source: Source, folder: str) -> Iterator[str]:
+        """Files whose names the code has in full, from its own folder or from one above it."""
+        while self._is_inside(f"{folder}/"):
+            for text in source.names | source.paths:
+                path = posixpath.normpath(f"{folder}/{text}")
+                listing = self._finder.listing(posixpath.dirname(path))
+                if posixpath.basename(path) in listing.files and self._is_inside(path):
+                    yield path
+                if text in source.paths and posixpath.basename(path) in listing.folders and self._is_inside(path):
+                    yield from self._finder.data(path)
+            folder = posixpath.dirname(folder)
+
+    def _source(self, path: str) -> Source:
+        if path not in self._sources:
+            try:
+                content = Path(path).read_bytes() if _is_regular(path) else b""
+                self._sources[path] = read(content)
+            except OSError as error:
+                unreadable = Reason("source_unreadable", {"file": None, "why": error.strerror or str(error)})
+                self._sources[path] = Source(opaque=unreadable)
+        return self._sources[path]
+
+    def _content(self, path: str) -> str:
+        if path not in self._digests:
+            self._digests[path] = _digest_of_file(path)
+        return self._digests[path]
+
+    def _is_inside(self, path: str) -> bool:
+        return path.startswith((f"{self._root}/", f"{self._kernels}/"))
+
+    def _name(self, path: str) -> str:
+        """From the root, as text that can be stored whatever bytes the name is of."""
+        name = (
+            path.removeprefix(f"{self._root}/")
+            if path.startswith(f"{self._root}/")
+            else posixpath.relpath(path, self._root)
+        )
+        return os.fsencode(name).decode(errors="backslashreplace")
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What one file needs by itself."""
+
+    code: Iterable[str] = ()
+    data: Iterable[str] = ()
+    late: Iterable[str] = ()
+    search: Iterable[str] = ()
+    opaque: Reason | None = None
+
+
+def _of_file(reason: Reason | None, name: str) -> Reason | None:
+    return Reason(reason.kind, {**reason.facts, "file": name}) if reason else None
+
+
+def _digest(files: Mapping[str, str]) -> str:
+    lines = (f"{name}\0{content}\n" for name, content in sorted(files.items()))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _digest_of_file(path: str) -> str:
+    """A pipe would never end, a link may lead nowhere, and a file may be closed to us: their kind stands for those."""
+    try:
+        if _is_regular(path):
+            with Path(path).open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        return f"no file, mode {Path(path).stat().st_mode:o}"
+    except FileNotFoundError:
+        return f"link to {os.fsencode(Path(path).readlink())!r}"
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+
+
+def _is_regular(path: str) -> bool:
+    return stat.S_ISREG(Path(path).stat().st_mode)

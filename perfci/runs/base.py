@@ -1,0 +1,363 @@
+"""The base revision: found in git, written out beside the work tree, and held against each op's files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfci import store, thresholds
+from perfci.core.codec import decode
+from perfci.core.environment import PACKAGES
+from perfci.core.errors import PerfciError, StoredFileError, UsageError
+from perfci.core.model import Base, Baseline, DuelWhat, Expected, PlannedBase, PlannedOp, Reason, board_key
+from perfci.core.renames import names_of_now
+from perfci.core.settings import FILE as SETTINGS_FILE
+from perfci.core.settings import Settings
+from perfci.core.settings import at as settings_at
+from perfci.core.wording import caused, say
+from perfci.git.base import PROPOSALS, How, resolve
+from perfci.git.checkout import materialise
+from perfci.ops import fingerprint
+from perfci.ops.discover import OpFolder, ops
+from perfci.ops.fingerprint import Fingerprint, Tree
+from perfci.runs.bench import Bench, Place, inside, surroundings
+from perfci.runs.describe import describe_folders
+from perfci.runs.plan import NOT_AGAINST, Against, Request
+from perfci.thresholds import Thresholds
+
+FOLDER = "base"
+"""Where the base's files lie in the run's folder."""
+
+MERGE_REQUEST = ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_MERGE_REQUEST_EVENT_TYPE")
+
+UNREMARKABLE = frozenset({"git_missing", "no_repository", "no_commit_yet", "no_base"})
+"""Why there is no base, where nobody needs to be told."""
+
+NEEDED = {"msgspec": "msgspec", "numpy": "numpy", "scipy": "scipy", "yaml": "pyyaml"}
+"""What an interpreter needs to run the base's kernels, by its name there and where it is got from; perfci itself is
+lent to it. Kernels of real devices need torch besides."""
+
+OLDEST = (3, 11)
+"""Python that perfci runs in."""
+
+PROBE_LIMIT_S = 60.0
+
+_PROBE = """
+import importlib.util, json, sys
+from importlib import metadata
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+missing = [name for name in sys.argv[1].split(",") if importlib.util.find_spec(name) is None]
+packages = {name: version(name) for name in sys.argv[2].split(",") if version(name)}
+print(json.dumps({"missing": missing, "python": list(sys.version_info[:3]), "packages": packages}))
+"""
+
+
+@dataclass(frozen=True)
+class BaseTree:
+    """The base revision's project, written out."""
+
+    base: Base
+    settings: Settings
+    """the project's, with every folder in the base's tree"""
+
+
+def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
+    """The base that a run is compared with, or why there is none; None where nobody would expect one.
+
+    Raises UsageError where a base was asked for by name and is not to be had.
+    """
+    if request.duel is DuelWhat.NONE and request.against is None:
+        return None
+    settings = bench.settings
+    recorded = baseline_commit(settings) if request.against is None else None
+    base = resolve(settings.root, request.against, os.environ, recorded)
+    if isinstance(base, Reason):
+        return _missing(base, request)
+    if request.base_python:
+        python = _absolute(request.base_python)
+        base = dataclasses.replace(base, python=python, packages=_interpreter(bench, python, request.device))
+    tree = materialised(bench, base)
+    return _missing(tree, request) if isinstance(tree, Reason) else _with_rules(tree, settings)
+
+
+def materialised(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reason:
+    """The base's files, written out once a run, in a folder of the bench of this name."""
+    settings = bench.settings
+    inner = settings.reports.is_relative_to(settings.root)
+    without = [settings.reports.relative_to(settings.root).as_posix()] if inner else []
+    root = materialise(settings.root, base.commit, bench.folder / name, without)
+    return root if isinstance(root, Reason) else BaseTree(base, moved(settings, root))
+
+
+def moved(settings: Settings, root: Path) -> Settings:
+    """The same settings in another tree; reports and the lock stay where they are."""
+    return dataclasses.replace(
+        settings,
+        root=root,
+        kernels=inside(settings.kernels, settings.root, root),
+        baselines=inside(settings.baselines, settings.root, root),
+        thresholds=inside(settings.thresholds, settings.root, root),
+        quarantine=_quarantine(root),
+    )
+
+
+def _quarantine(root: Path) -> tuple[str, ...]:
+    """Of another tree; where its settings cannot be read no board is quarantined, which is the stricter."""
+    try:
+        return settings_at(root).quarantine
+    except UsageError:
+        return ()
+
+
+def rules(base: Base | None, tree: BaseTree | None, settings: Settings) -> Settings:
+    """Where the thresholds and baselines lie by which a run is judged: a merge request's are those of its base."""
+    return tree.settings if tree and by_base(base) else settings
+
+
+def by_base(base: Base | None) -> bool:
+    """Whether a change is judged by other thresholds and baselines than it has itself."""
+    return base is not None and base.rules and bool(base.changed_rules)
+
+
+def against(tree: BaseTree | Reason | None, head: Sequence[OpFolder], request: Request) -> Against:
+    """The base as it bears on the plan."""
+    if tree is None:
+        return NOT_AGAINST
+    if isinstance(tree, Reason):
+        return Against(note=tree)
+    known = {op.op for op in head}
+    gone = tuple(op.op for op in _ops(tree) if op.op not in known) if not request.ops and not request.pattern else ()
+    return Against(tree.base, request.duel, gone)
+
+
+def planned(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
+    """Every op with what the base has of it: the same files, or the cases of the base's own suites."""
+    ours, base = (Tree(each.root, each.kernels) for each in (bench.settings, tree.settings))
+    theirs = {op.op: op for op in _ops(tree)}
+    known = [op.op for op in head if op.op in theirs and not op.failure]
+    prints = {op: (ours.fingerprint(op), base.fingerprint(op)) for op in known}
+    # With another toolchain, what it makes of the same files is the question.
+    python = tree.base.python
+    wanted = [theirs[op] for op in known if python or not fingerprint.same(*prints[op])]
+    described = describe_folders(bench, request, wanted, tree.settings, python).ops if wanted else ()
+    found = {op.op: op for op in described}
+    return tuple(
+        dataclasses.replace(op, base=_planned_base(op, prints.get(op.op), found.get(op.op), tree)) for op in head
+    )
+
+
+def unchanged(tree: BaseTree, settings: Settings, names: Iterable[str]) -> bool:
+    """Whether the files of all these ops are the base's own."""
+    ours, base = (Tree(each.root, each.kernels) for each in (settings, tree.settings))
+    theirs = {op.op for op in _ops(tree)}
+    return all(op in theirs and fingerprint.same(ours.fingerprint(op), base.fingerprint(op)) for op in names)
+
+
+def digest(rules: Settings) -> str:
+    """SHA-256 of the thresholds and baselines by which a run is judged, with their names; histories judge nothing."""
+    found = hashlib.sha256()
+    for folder in (rules.thresholds, rules.baselines):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and store.HISTORY not in path.name):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            found.update(f"{folder.name}/{path.relative_to(folder).as_posix()}\0{content}\n".encode(errors="replace"))
+    for board in sorted(map(board_key, rules.quarantine)):
+        found.update(f"quarantine\0{board}\n".encode(errors="replace"))
+    return found.hexdigest()
+
+
+def baseline_commit(settings: Settings) -> str | None:
+    """The commit of the newest run that a stored baseline comes from."""
+    runs = [
+        run
+        for folder in sorted(settings.baselines.glob("*"))
+        if folder.is_dir()
+        for baseline in _readable(settings.baselines, folder.name).values()
+        for run in baseline.runs
+        if run.environment.commit
+    ]
+    return max(runs, key=lambda run: run.created).environment.commit if runs else None
+
+
+def _readable(folder: Path, key: str) -> Mapping[str, Baseline]:
+    """A damaged baseline is told where it is compared with."""
+    try:
+        return store.read_baselines(folder, key)
+    except PerfciError:
+        return {}
+
+
+def _missing(reason: Reason, request: Request) -> Reason | None:
+    if request.against is not None or request.base_python:
+        raise UsageError(reason.kind, **reason.facts)
+    told = reason.kind not in UNREMARKABLE or any(os.environ.get(name) for name in MERGE_REQUEST)
+    return reason if told else None
+
+
+def _ops(tree: BaseTree) -> list[OpFolder]:
+    return list(ops(tree.settings)) if tree.settings.kernels.is_dir() else []
+
+
+def _planned_base(
+    head: PlannedOp, prints: tuple[Fingerprint, Fingerprint] | None, base: PlannedOp | None, tree: BaseTree
+) -> PlannedBase | None:
+    if head.failure:
+        return None
+    if prints is None:
+        return PlannedBase(failure=Reason("base_lacks_op", {"op": head.op, "base": tree.base.name}))
+    ours, theirs = prints
+    if base is None:
+        return PlannedBase(same=True, performance=head.performance, cache=head.cache)
+    changed = fingerprint.changed_files(ours, theirs)
+    if base.failure:
+        return PlannedBase(changed=changed, failure=caused("base_broken", base.failure, op=head.op))
+    if base.signature != head.signature:
+        facts = {"op": head.op, "before": ", ".join(base.signature), "after": ", ".join(head.signature)}
+        failure = Reason("base_signature", facts)
+        return PlannedBase(changed=changed, performance=_named(base, head), cache=base.cache, failure=failure)
+    apart = _apart(ours, theirs, tree)
+    return PlannedBase(changed=changed, performance=_named(base, head), cache=base.cache, apart=apart)
+
+
+def _named(base: PlannedOp, head: PlannedOp) -> tuple[str, ...]:
+    """The base's performance cases as the change calls them."""
+    now = names_of_now(head.renamed)
+    return tuple(now.get(case, case) for case in base.performance)
+
+
+def _apart(ours: Fingerprint, theirs: Fingerprint, tree: BaseTree) -> Reason | None:
+    if tree.base.python:
+        return Reason("other_interpreter", {"python": tree.base.python})
+    late = (*ours.late_imports, *theirs.late_imports)
+    return Reason("imports_late", {"where": late[0]}) if late else None
+
+
+def _with_rules(tree: BaseTree, settings: Settings) -> BaseTree:
+    """The base with what the change does to the rules by which it is judged.
+
+    Baselines are always younger than the commit that they record, so against that one the rules are no change.
+    """
+    if tree.base.how == How.BASELINE:
+        return tree
+    rules = tuple(
+        str(path)
+        for ours, theirs in (
+            (settings.thresholds, tree.settings.thresholds),
+            (settings.baselines, tree.settings.baselines),
+        )
+        for path in _differing(ours, theirs, inside(ours, settings.root, Path()))
+    )
+    if set(map(board_key, settings.quarantine)) != set(map(board_key, tree.settings.quarantine)):
+        rules = (*rules, SETTINGS_FILE)
+    pins = fingerprint.pins_changed(settings.root, tree.settings.root)
+    expected = _expected(tree, settings) if rules else ()
+    below = inside(settings.baselines, settings.root, Path())
+    base = dataclasses.replace(
+        tree.base,
+        changed_rules=rules,
+        changed_baselines=tuple(path for path in rules if Path(path).is_relative_to(below)),
+        proposed_on=_proposal(os.environ),
+        changed_pins=pins,
+        expected=expected,
+    )
+    return dataclasses.replace(tree, base=base)
+
+
+def _proposal(variables: Mapping[str, str]) -> str | None:
+    """The merge request's branch, where it has the name of those on which perfci proposes baselines."""
+    branch = variables.get("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "")
+    return branch if branch.startswith(PROPOSALS) else None
+
+
+def _expected(tree: BaseTree, settings: Settings) -> tuple[Expected, ...]:
+    """The change's own expected entries: what it asks for is said, also where it is judged by its own rules."""
+    change = thresholds.load(settings.thresholds, known_ops(settings), settings.root)
+    try:
+        return marked(change, thresholds.load(tree.settings.thresholds))
+    except StoredFileError:
+        if tree.base.rules:
+            raise
+        return marked(change, change)
+
+
+def marked(change: Thresholds, base: Thresholds) -> tuple[Expected, ...]:
+    """All expected entries of a change, those marked that its base lacks."""
+    entries = [entry for op in sorted(change.ops) for entry in change.ops[op].expected]
+    return tuple(dataclasses.replace(entry, added=entry not in base.expected(entry.op)) for entry in entries)
+
+
+def known_ops(settings: Settings) -> list[str] | None:
+    """Names of the project's ops; None where it has no folder of them."""
+    return [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
+
+
+def _differing(ours: Path, theirs: Path, name: Path) -> list[Path]:
+    """Files that only one of two folders has, or that differ, by their names below `name`."""
+
+    def contents(folder: Path) -> dict[Path, bytes]:
+        files = (path for path in folder.rglob("*") if path.is_file())
+        return {name / path.relative_to(folder): path.read_bytes() for path in files}
+
+    now, before = contents(ours), contents(theirs)
+    return sorted(path for path in {*now, *before} if now.get(path) != before.get(path))
+
+
+def _absolute(python: str) -> str:
+    """An interpreter's place, which must not depend on where a worker runs; a link to it is one of its own."""
+    return str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
+
+
+def _interpreter(bench: Bench, python: str, device: str) -> Mapping[str, str]:
+    """Versions in another interpreter; raises UsageError where it cannot run the base."""
+    needed = NEEDED if device == "fake" else NEEDED | {"torch": "torch"}
+    probed = _probed(bench, python, needed)
+    version = ".".join(map(str, probed.python))
+    if probed.python[:2] < OLDEST:
+        raise UsageError("base_python_old", python=python, version=version)
+    if probed.missing:
+        missing = ", ".join(needed[name] for name in probed.missing)
+        raise UsageError("base_python_lacks", python=python, missing=missing)
+    return {"python": version, **probed.packages}
+
+
+def _probed(bench: Bench, python: str, needed: Iterable[str]) -> _Probed:
+    around = surroundings(bench, Place("probe", "offline", python=python))
+    command = [python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=PROBE_LIMIT_S,
+            env=dict(around.environment),
+        )
+    except OSError as error:
+        raise UsageError("base_python_broken", python=python, why=error.strerror or str(error)) from error
+    except subprocess.TimeoutExpired as error:
+        why = f"no answer within {PROBE_LIMIT_S:g} s"
+        raise UsageError("base_python_broken", python=python, why=why) from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
+        raise UsageError("base_python_broken", python=python, why=said[-1].rstrip("."))
+    try:
+        return decode(done.stdout.strip().splitlines()[-1], _Probed)
+    except (IndexError, ValueError) as error:
+        raise UsageError("base_python_broken", python=python, why=say("it is no Python")) from error
+
+
+@dataclass(frozen=True)
+class _Probed:
+    missing: tuple[str, ...]
+    python: tuple[int, int, int]
+    packages: Mapping[str, str]

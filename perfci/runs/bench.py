@@ -1,0 +1,161 @@
+"""Where a run's workers run: their surroundings, and who listens."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import perfci
+from perfci import store
+from perfci.core import environment
+from perfci.core.settings import Settings
+from perfci.worker.parent import Surroundings
+from perfci.worker.protocol import Message
+
+Listener = Callable[[Message], None]
+
+LOGS = "logs"
+"""Folder in reports/ with what workers printed."""
+
+VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES", "fake": "FAKE_VISIBLE_DEVICES"}
+"""Variable by which a process is given its devices."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a run's workers run."""
+
+    settings: Settings
+    folder: Path
+    """the run's own: compiled kernels, the base revision's files"""
+    listener: Listener
+    home: Path | None = None
+    """the root of the project under test, where `settings` are those of another of its revisions"""
+
+
+@contextmanager
+def opened(settings: Settings, listener: Listener) -> Iterator[Bench]:
+    """A bench with a folder of its own, which goes when the run ends."""
+    # A stopped run's workers may still write there for a moment.
+    with tempfile.TemporaryDirectory(prefix="perfci-", ignore_cleanup_errors=True) as folder:
+        bench = Bench(settings, Path(folder).resolve(), listener)
+        # For interpreters that must not see what is installed beside perfci. Made here, since workers start in threads.
+        _own_package(bench).mkdir()
+        (_own_package(bench) / "perfci").symlink_to(Path(perfci.__file__).parent, target_is_directory=True)
+        yield bench
+
+
+@contextmanager
+def claimed(settings: Settings, listener: Listener) -> Iterator[Bench]:
+    """A bench for a run that writes the reports folder, which no other writes meanwhile. Raises StoredFileError."""
+    with store.claim_reports(settings.reports), opened(settings, listener) as bench:
+        yield bench
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is particular about one worker's surroundings."""
+
+    name: str
+    """of its log"""
+    device: str
+    root: Path | None = None
+    """of the project that it works on; None for the one under test"""
+    python: str | None = None
+    """another interpreter"""
+    process: int = 0
+    devices: int = 1
+    """of the host: the processes of a run take turns on them"""
+    board: str | None = None
+    """the one that this process gets, as it is spelt for it; None where processes take turns"""
+    until_s: float | None = None
+    """when it is ended whatever it does, seconds since the epoch"""
+
+
+def surroundings(bench: Bench, place: Place) -> Surroundings:
+    """A worker's environment, folder, log and time limit."""
+    settings = bench.settings
+    interpret = place.device == "cpu"
+    variables = environment.worker_environment(os.environ, settings.environment, interpret, bench.folder)
+    variables |= _visible(variables, place) | _python_path(variables, place, bench)
+    if place.python:
+        variables.pop("PYTHONHOME", None)
+    return Surroundings(
+        environment=variables,
+        folder=place.root or settings.root,
+        log=_logs(bench) / f"{place.name}.log",
+        limit_s=settings.time_limit_s,
+        python=place.python or sys.executable,
+        shown_from=settings.root,
+        until_s=place.until_s,
+    )
+
+
+def _logs(bench: Bench) -> Path:
+    """Where logs go: into the reports, or where those cannot be written, as for a doctor who is asked why, nearby."""
+    folder = bench.settings.reports / LOGS
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return bench.folder / LOGS
+    return folder
+
+
+def inside(path: Path, root: Path, other: Path) -> Path:
+    """The same place below another root."""
+    return other / path.relative_to(root) if path.is_relative_to(root) else path
+
+
+def both(first: Listener, second: Listener) -> Listener:
+    """Two listeners as one."""
+
+    def heard(message: Message) -> None:
+        first(message)
+        second(message)
+
+    return heard
+
+
+def _visible(variables: Mapping[str, str], place: Place) -> dict[str, str]:
+    """The device that a process gets: the first for the first process, the next ones for later looks."""
+    name = VISIBLE.get(place.device)
+    if name and place.board is not None:
+        return {name: place.board}
+    if name is None or place.devices < 2:
+        return {}
+    known = spelt(variables, place.device, place.devices)
+    return {name: known[place.process % len(known)]}
+
+
+def spelt(variables: Mapping[str, str], device: str, visible: int) -> list[str]:
+    """The devices of a kind that this process may use, as a variable names them: indexes, UUIDs.
+
+    visible: how many a process sees. Of the slices of divided boards it sees one, whatever the variable lists.
+    """
+    given = variables.get(VISIBLE.get(device, ""), "")
+    known = given.split(",") if given else [str(number) for number in range(visible)]
+    return known if all(each.startswith("MIG-") for each in known) else known[:visible]
+
+
+def _python_path(variables: Mapping[str, str], place: Place, bench: Bench) -> dict[str, str]:
+    """Where a worker finds modules: this perfci, then the base's own project in the place of the one under test.
+
+    Another interpreter sees nothing else that was added for this one.
+    """
+    root, given = bench.home or bench.settings.root, variables.get("PYTHONPATH", "").split(os.pathsep)
+    entries = [Path(entry) for entry in given if entry]
+    kept = [inside(entry, root, place.root or bench.settings.root) for entry in entries]
+    if place.python:
+        own = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
+        kept = own
+    return {"PYTHONPATH": os.pathsep.join(map(str, (_own_package(bench), *kept)))}
+
+
+def _own_package(bench: Bench) -> Path:
+    """A folder with perfci and nothing else."""
+    return bench.folder / "package"

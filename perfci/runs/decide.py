@@ -1,0 +1,139 @@
+"""From a stored run to verdicts, by the rules and baselines that it is judged by."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfci import git, store, thresholds
+from perfci.core.model import Base, Baseline, Judgements, Reason, Run
+from perfci.core.renames import with_aliases
+from perfci.core.settings import Settings
+from perfci.git.checkout import materialise
+from perfci.judge import advised, judge
+from perfci.judge.compare import compare
+from perfci.report.past import Past
+from perfci.report.sources import Source
+from perfci.runs import effective_thresholds
+from perfci.runs.accept import accept
+from perfci.runs.base import by_base, digest, known_ops, marked, moved
+from perfci.runs.drifts import with_history
+from perfci.runs.history_for_report import pasts_for
+from perfci.runs.sources import sources_of
+from perfci.thresholds import Thresholds
+
+
+def decide(run: Run, settings: Settings, against: Path | None = None, judged_by: Settings | None = None) -> Judgements:
+    """Hold a run against stored baselines and thresholds; pure but for reading them.
+
+    `against` is a folder of baselines, or another run (its file, or its folder); None takes the project's baselines.
+    `judged_by` is the project whose rules hold, where it is at hand; else it is got from git where that takes another.
+    """
+    with nullcontext(judged_by) if judged_by else _rules(run, settings) as rules:
+        found = effective_thresholds.of_run(run, rules, check_ops=True)
+        run, limits = _with_change(run, found.limits, settings, planned=judged_by is not None or rules is settings)
+        judgements = judge(run, compare(run, _baselines(run, rules, against), limits), limits)
+        first, last = effective_thresholds.notes(run, found)
+        judgements = dataclasses.replace(judgements, notes=(*first, *judgements.notes, *last))
+        judgements = advised(run, judgements, rules.quarantine)
+        judgements = with_history(run, judgements, _beside(rules, against))
+    return judgements if judged_by or rules is not settings else _admitted(judgements, run.plan.base)
+
+
+def baselines_for(run: Run, settings: Settings) -> Mapping[str, Baseline]:
+    """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does."""
+    with _rules(run, settings) as rules:
+        return _baselines(run, rules, None)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a report shows beside a run and its judgements."""
+
+    baselines: Mapping[str, Baseline]
+    """by op"""
+    pasts: Mapping[str, Past]
+    """what was accepted before the run, by op"""
+    sources: tuple[Source, ...] = ()
+    """of the thresholds in force that were earned, relaxed or given"""
+
+
+def stored_for(run: Run, settings: Settings, against: Path | None = None) -> Stored:
+    """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does.
+
+    against: as `decide` takes it; histories are those beside the baselines there, of which another run has none.
+    """
+    with _rules(run, settings) as rules:
+        pasts = pasts_for(run, settings, _beside(rules, against))
+        return Stored(_baselines(run, rules, against), pasts, sources_of(run, rules))
+
+
+def rules_digest(run: Run, settings: Settings) -> str:
+    """Digest of the thresholds and baselines that `decide` reads for a run."""
+    with _rules(run, settings) as rules:
+        return digest(rules)
+
+
+@contextmanager
+def _rules(run: Run, settings: Settings) -> Iterator[Settings]:
+    """Where thresholds and baselines are read: a merge request is judged by those of its base, not by its own.
+
+    They are written out only where they differ; where git no longer has them, the work tree's own have to do.
+    """
+    base = run.plan.base
+    if base is None or not by_base(base):
+        yield settings
+        return
+    with tempfile.TemporaryDirectory(prefix="perfci-rules-") as folder:
+        root = materialise(settings.root, base.commit, Path(folder).resolve() / "base")
+        yield settings if isinstance(root, Reason) else moved(settings, root)
+
+
+def _with_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bool) -> tuple[Run, Thresholds]:
+    """The rules with the expected entries of a merge request that is judged by its base's.
+
+    They are those that the run recorded when it was planned, so that it is judged alike everywhere; where the work
+    tree still stands at the run's commit they are the tree's own, so that an entry can be tried before it is run.
+    """
+    base = run.plan.base
+    if base is None or not by_base(base):
+        return run, limits
+    here = git.read(settings.root)
+    if isinstance(here, Reason) or here.commit != run.environment.commit:
+        return run, limits.with_change(base.expected, Thresholds())
+    change = thresholds.load(settings.thresholds, known_ops(settings), settings.root)
+    entries = base.expected if planned else marked(change, limits)
+    plan = dataclasses.replace(run.plan, base=dataclasses.replace(base, expected=entries))
+    return dataclasses.replace(run, plan=plan), limits.with_change(entries, change)
+
+
+def _admitted(judgements: Judgements, base: Base | None) -> Judgements:
+    """Judgements that say so where the base's rules could not be had."""
+    if not by_base(base):
+        return judgements
+    notes = (Reason("rules_gone", note.facts) if note.kind == "rules_changed" else note for note in judgements.notes)
+    return dataclasses.replace(judgements, notes=tuple(notes))
+
+
+def _baselines(run: Run, settings: Settings, against: Path | None) -> Mapping[str, Baseline]:
+    folder = against or settings.baselines
+    if folder.is_file() or (folder / store.RUN_FILE).is_file():
+        return with_aliases(_as_baselines(store.read_run(folder), settings), run.plan)
+    return with_aliases(store.read_baselines(folder, run.environment.device.key), run.plan)
+
+
+def _beside(rules: Settings, against: Path | None) -> Settings:
+    """The rules with the histories that lie beside the baselines which a run is held against."""
+    return dataclasses.replace(rules, baselines=against) if against else rules
+
+
+def _as_baselines(other: Run, settings: Settings) -> Mapping[str, Baseline]:
+    """Another run in the place of the stored baselines; its refused cases are left out."""
+    limits = effective_thresholds.limits_of(other, settings, check_ops=True)
+    evidence = [(other, judge(other, compare(other, {}, limits), limits))]
+    answers = [accept(op.op, evidence, dirty=True) for op in other.ops]
+    return {answer.op: answer.baseline for answer in answers if answer.baseline}

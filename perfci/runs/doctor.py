@@ -1,0 +1,329 @@
+"""What stands in the way of a trustworthy run on this machine: facts are gathered first, then judged by pure rules."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from perfci import git as git_history
+from perfci.core.environment import PACKAGES, installed, telling
+from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
+from perfci.core.settings import Settings
+from perfci.device.npu_host import NpuHost, look, traps
+from perfci.device.triton_release import KNOWN, release
+
+DECLARED: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    "Python": ((3, 11), (3, 13)),
+    "torch": ((2, 6), (2, 13)),
+    "Triton": KNOWN,
+}
+"""First and last release that perfci is made for; docs/versions.md has the combinations that were run."""
+
+
+class Level(StrEnum):
+    """How much a finding matters."""
+
+    OK = "ok"
+    NOTE = "note"
+    """worth knowing; results can still be trusted"""
+    PROBLEM = "problem"
+    """results would be wrong, noisy or missing"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at; the reason's sentence holds the remedy."""
+
+    level: Level
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the rules look at."""
+
+    python: str
+    packages: Mapping[str, str]
+    """installed distributions that matter, by name"""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """of the environment, those that change timing or code"""
+    device: Device | None = None
+    state: DeviceState | None = None
+    device_failure: Reason | None = None
+    """why the device or its timer cannot be used"""
+    timer: str | None = None
+    """activity, event or virtual; None where nothing can be timed"""
+    has_nvidia: bool = False
+    """the NVIDIA driver is loaded, whatever torch sees"""
+    has_cann: bool = False
+    """Ascend's toolkit is installed"""
+    npu: NpuHost = field(default_factory=NpuHost)
+    """what is there of Ascend's"""
+    git: Reason | None = None
+    """why git cannot tell the revision"""
+    commit: str | None = None
+    dirty: bool = False
+    lock_folder: str = ""
+    lock_writable: bool = True
+    lock_shared: bool = True
+    """other containers on this machine see it too"""
+    reports: str = ""
+    reports_writable: bool = True
+    quarantine: tuple[str, ...] = ()
+    """UUIDs of boards whose results advise"""
+    thresholds: tuple[Reason, ...] = ()
+    """what is to be known of the thresholds: entries that have ended, files that cannot be read"""
+    ops: Reason | None = None
+    """why the project has no op to check"""
+
+
+def gather(
+    settings: Settings,
+    device: Device | None,
+    state: DeviceState | None,
+    timer: str | None = None,
+    device_failure: Reason | None = None,
+    variables: Mapping[str, str] | None = None,
+    thresholds: tuple[Reason, ...] = (),
+    ops: Reason | None = None,
+) -> Facts:
+    """Look at the machine; imports neither torch nor Triton. What is known of the device is told by the caller."""
+    environment = os.environ if variables is None else variables
+    here = git_history.read(settings.root)
+    lock = settings.lock_folder or Path(tempfile.gettempdir())
+    has_nvidia = Path("/proc/driver/nvidia/version").exists()
+    return Facts(
+        python=platform.python_version(),
+        packages=installed(PACKAGES),
+        variables=telling(environment),
+        device=device,
+        state=state,
+        device_failure=device_failure,
+        timer=timer,
+        has_nvidia=has_nvidia,
+        has_cann="ASCEND_HOME_PATH" in environment or Path("/usr/local/Ascend/ascend-toolkit").exists(),
+        npu=look(environment, has_gpu=has_nvidia),
+        git=here if isinstance(here, Reason) else None,
+        commit=here.commit if isinstance(here, git_history.Revision) else None,
+        dirty=isinstance(here, git_history.Revision) and here.dirty,
+        lock_folder=str(lock),
+        lock_writable=is_writable(lock),
+        lock_shared=not is_container() or (settings.lock_folder is not None and _is_mounted(lock)),
+        reports=str(settings.reports),
+        reports_writable=is_writable(settings.reports),
+        quarantine=settings.quarantine,
+        thresholds=thresholds,
+        ops=ops,
+    )
+
+
+def examine(facts: Facts) -> tuple[Finding, ...]:
+    """Every finding, in the order in which a run would stumble over it."""
+    return tuple(finding for rule in RULES for finding in rule(facts))
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether files can be made in a folder, or in the nearest one above it that exists."""
+    existing = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    try:  # asked for its rights alone, root may write everywhere, a read-only or a system's own file system too
+        with tempfile.TemporaryFile(dir=existing):
+            return True
+    except OSError:
+        return False
+
+
+def is_container() -> bool:
+    """Whether this process runs in a container of Docker, Podman or Kubernetes."""
+    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
+    return any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def _is_mounted(folder: Path) -> bool:
+    """Whether a folder lies on a mount other than the container's own file system."""
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    return existing.stat().st_dev != Path("/").stat().st_dev
+
+
+def _ok(kind: str, **facts: Fact) -> Finding:
+    return Finding(Level.OK, Reason(kind, facts))
+
+
+def _note(kind: str, **facts: Fact) -> Finding:
+    return Finding(Level.NOTE, Reason(kind, facts))
+
+
+def _problem(kind: str, **facts: Fact) -> Finding:
+    return Finding(Level.PROBLEM, Reason(kind, facts))
+
+
+# --- packages ---------------------------------------------------------------------------------------------------------
+
+
+def _torch(facts: Facts) -> Iterator[Finding]:
+    version = facts.packages.get("torch")
+    if version is None:
+        yield _problem("doctor_no_torch")
+    elif facts.has_nvidia and "+cpu" in version and "torch-npu" not in facts.packages:
+        yield _problem("doctor_torch_without_cuda", version=version)
+    else:
+        yield _ok("doctor_torch", version=version, python=facts.python)
+
+
+def _triton(facts: Facts) -> Iterator[Finding]:
+    upstream, ascend = _triton_version(facts.packages), facts.packages.get("triton-ascend")
+    if upstream and ascend and not facts.npu.triton_plugged:  # both install into one folder, and pip notices nothing
+        yield _problem("doctor_two_tritons", triton=upstream, ascend=ascend)
+    elif upstream or ascend:
+        yield _ok("doctor_triton", name="Triton" if upstream else "triton-ascend", version=upstream or ascend)
+    else:
+        yield _problem("doctor_no_triton")
+
+
+def _declared(facts: Facts) -> Iterator[Finding]:
+    """Versions that perfci was never run with: it may well work there, but nobody has looked."""
+    found = {"Python": facts.python, "torch": facts.packages.get("torch"), "Triton": _triton_version(facts.packages)}
+    for name, (first, last) in DECLARED.items():
+        version = found[name]
+        if version and not first <= release(version) <= last:
+            low, high = ("{}.{}".format(*end) for end in (first, last))
+            yield _note("doctor_version_undeclared", name=name, version=version, first=low, last=high)
+
+
+def _numpy(facts: Facts) -> Iterator[Finding]:
+    """Triton's interpreter before 3.7 fails on loops over a runtime bound with numpy 2.4 and later."""
+    numpy = facts.packages.get("numpy")
+    triton = facts.packages.get("triton-ascend") or _triton_version(facts.packages)
+    if numpy and triton and release(triton) < (3, 7) and release(numpy) >= (2, 4):
+        accelerated = facts.device is not None and facts.device.kind in {"cuda", "npu"}
+        level = Level.NOTE if accelerated else Level.PROBLEM
+        yield Finding(level, Reason("doctor_numpy_too_new", {"triton": triton, "numpy": numpy}))
+
+
+def _ascend(facts: Facts) -> Iterator[Finding]:
+    version = facts.packages.get("torch-npu")
+    off = facts.variables.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0"
+    if version and not facts.has_cann and not off:
+        yield _problem("doctor_npu_without_cann", version=version)
+
+
+def _npu(facts: Facts) -> Iterator[Finding]:
+    told = facts.device_failure.kind if facts.device_failure else None
+    for trap in traps(facts.npu, opened=_is_npu(facts) and facts.device_failure is None):
+        if trap.reason.kind != told and not (trap.reason.kind == "doctor_npu_taken" and facts.state is not None):
+            yield Finding(Level.PROBLEM if trap.serious else Level.NOTE, trap.reason)
+
+
+def _nvml(facts: Facts) -> Iterator[Finding]:
+    if facts.has_nvidia and "nvidia-ml-py" not in facts.packages:
+        yield _note("doctor_no_nvml")
+
+
+# --- variables --------------------------------------------------------------------------------------------------------
+
+
+def _variables(facts: Facts) -> Iterator[Finding]:
+    blocking = facts.variables.get("CUDA_LAUNCH_BLOCKING", "0")
+    if blocking not in {"", "0"}:
+        yield _problem("doctor_launch_blocking", value=blocking)
+    interpret = facts.variables.get("TRITON_INTERPRET", "0")
+    if interpret not in {"", "0"}:
+        yield _note("doctor_interpret", value=interpret)
+
+
+# --- device -----------------------------------------------------------------------------------------------------------
+
+
+def _device(facts: Facts) -> Iterator[Finding]:
+    if facts.device_failure is not None and facts.device_failure.kind == "torch_missing":
+        return  # said of the packages already
+    if facts.device_failure is not None:
+        yield Finding(Level.PROBLEM, facts.device_failure)
+    elif facts.device is None or facts.device.kind == "cpu":
+        kind = "doctor_device_unseen" if facts.has_nvidia else "doctor_no_device"
+        yield Finding(Level.PROBLEM if facts.has_nvidia else Level.NOTE, Reason(kind))
+    else:
+        device = facts.device
+        yield _ok("doctor_device", name=device.name, driver=device.driver, runtime=device.runtime, key=device.key)
+
+
+def _quarantine(facts: Facts) -> Iterator[Finding]:
+    board = facts.device.uuid if facts.device else None
+    if board and board_key(board) in set(map(board_key, facts.quarantine)):
+        yield _note("doctor_quarantined", board=board)
+
+
+def _timer(facts: Facts) -> Iterator[Finding]:
+    if facts.timer == "event":
+        yield _note("doctor_npu_timer_events" if _is_npu(facts) else "doctor_timer_events")
+    elif facts.timer is not None:
+        yield _ok("doctor_timer", timer=facts.timer)
+
+
+_HELD_DOWN = frozenset({"thermal", "power_brake", "hw_slowdown"})
+"""Throttling that hides the answer; the ordinary power cap does not."""
+
+
+def _state(facts: Facts) -> Iterator[Finding]:
+    state = facts.state
+    if state is None:
+        return
+    held = sorted(_HELD_DOWN.intersection(state.throttle))
+    if held:
+        yield _problem("doctor_throttled", why=", ".join(held), temperature=state.temperature_c)
+    if state.foreign_processes:
+        yield _problem("doctor_foreign", count=state.foreign_processes)
+    if state.sm_clock_mhz is not None:
+        facts_of = {"clock": state.sm_clock_mhz, "temperature": state.temperature_c, "power": state.power_w}
+        yield Finding(Level.OK, Reason("doctor_npu_state" if _is_npu(facts) else "doctor_state", facts_of))
+
+
+def _is_npu(facts: Facts) -> bool:
+    return facts.device is not None and facts.device.kind == "npu"
+
+
+# --- the project ------------------------------------------------------------------------------------------------------
+
+
+def _repository(facts: Facts) -> Iterator[Finding]:
+    if facts.git is not None:
+        yield Finding(Level.NOTE, facts.git)
+    elif facts.commit is None:
+        yield _note("doctor_no_commit")
+    elif facts.dirty:
+        yield _note("doctor_dirty", commit=facts.commit[:12])
+    else:
+        yield _ok("doctor_commit", commit=facts.commit[:12])
+
+
+def _folders(facts: Facts) -> Iterator[Finding]:
+    if facts.ops is not None:
+        yield Finding(Level.PROBLEM, facts.ops)
+    if not facts.lock_writable:
+        yield _problem("lock_unwritable", path=facts.lock_folder, error="permission denied, or no such folder")
+    elif not facts.lock_shared and facts.device is not None and facts.device.kind != "cpu":
+        yield _note("doctor_lock_in_container", folder=facts.lock_folder)
+    if facts.reports_writable:
+        yield _ok("doctor_reports", folder=facts.reports)
+    else:
+        yield _problem("doctor_reports_unwritable", folder=facts.reports)
+
+
+def _thresholds(facts: Facts) -> Iterator[Finding]:
+    for reason in facts.thresholds:
+        yield Finding(Level.NOTE if reason.kind == "relaxed_ended" else Level.PROBLEM, reason)
+
+
+RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    _torch, _triton, _declared, _numpy, _ascend, _npu, _nvml, _variables, _device, _quarantine, _timer, _state,
+    _repository, _folders, _thresholds,
+)  # fmt: skip
+
+
+def _triton_version(packages: Mapping[str, str]) -> str | None:
+    """Nightly builds of torch bring Triton under another name."""
+    return packages.get("triton") or packages.get("pytorch-triton")

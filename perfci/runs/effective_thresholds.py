@@ -1,0 +1,301 @@
+"""The thresholds in force for a run: what people wrote, and what was earned, relaxed and asked for above it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfci import thresholds
+from perfci.core import environment
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.model import Device, Environment, Fact, Plan, Reason, Run
+from perfci.core.settings import Settings
+from perfci.core.units import percent
+from perfci.core.wording import say
+from perfci.ops.spec import matches
+from perfci.runs.base import known_ops
+from perfci.thresholds import Relaxed, Thresholds
+from perfci.thresholds.earned import EarnedFile, EarnedFiles, earned_path, read_earned, read_file
+from perfci.thresholds.layers import ALPHA, stricter, strictest
+from perfci.thresholds.write import text_of, value_of
+
+if TYPE_CHECKING:
+    from perfci.report.site.kept import Layered
+
+OPTION = "--threshold"
+
+MOST_CASES = 3
+"""Cases that are named in a sentence."""
+
+
+@dataclass(frozen=True)
+class InForce:
+    """The thresholds by which a device is judged on a day, and where they come from."""
+
+    limits: Thresholds
+    written: Thresholds
+    """the same as people wrote them, nothing earned or relaxed"""
+    earned: EarnedFiles
+    apart: Mapping[str, str]
+    """op -> how the environment that its values were learnt in differs from this one, so that they have no effect"""
+    day: date | None
+
+
+def in_force(
+    rules: Settings,
+    where: Environment,
+    created: str | None,
+    ops: Collection[str] | None = None,
+    asked: Mapping[str, str] | None = None,
+) -> InForce:
+    """What holds for a run of this environment and time (ISO 8601), by the files of these settings.
+
+    Earned values have no effect in another environment than the one they were learnt in, where boards may differ; a
+    relaxed entry has none after its last day. ops: as `thresholds.load` takes them; asked: values of --threshold.
+    Raises StoredFileError.
+    """
+    written = thresholds.load(rules.thresholds, ops, rules.root)
+    return over(written, read_earned(rules.thresholds, where.device.key, rules.root), where, created, asked)
+
+
+def over(
+    written: Thresholds,
+    found: EarnedFiles,
+    where: Environment,
+    created: str | None,
+    asked: Mapping[str, str] | None = None,
+) -> InForce:
+    """The same of files that were read."""
+    apart = {op: told for op, file in found.by_op.items() if (told := _apart(file, where))}
+    today = _day(created)
+    limits = dataclasses.replace(
+        written,
+        earned={op: file.by_case() for op, file in found.by_op.items() if op not in apart},
+        loosened={op: tuple(_holding(written, op, where.device.key, today)) for op in written.ops},
+        commanded=values(asked or {}),
+    )
+    return InForce(limits, written, found, apart, today)
+
+
+def layered(rules: Settings, day: date | None = None) -> Layered:
+    """What gives the thresholds in force today for an op in an environment, from those that people wrote.
+
+    With them comes what is to be said of them: entries that hold, and that what was earned has no effect. The op's
+    file of earned values is read when it is asked about; raises StoredFileError then.
+    """
+    today = (day or datetime.now(UTC).date()).isoformat()
+
+    def of(written: Thresholds, op: str, where: Environment) -> tuple[Thresholds, tuple[Reason, ...]]:
+        key = where.device.key
+        file = read_file(earned_path(rules.thresholds, key, op), op, key, rules.root)
+        found = over(written, EarnedFiles(key, {op: file}), where, today)
+        holding = tuple(relaxed_note(each, found.day) for each in found.limits.loosened.get(op, ()))
+        facts: dict[str, Fact] = {"ops": op, "fields": found.apart.get(op), "device": key}
+        return found.limits, (*holding, *([Reason("earned_apart", facts)] if op in found.apart else []))
+
+    return of
+
+
+def limits_of(run: Run, rules: Settings, *, check_ops: bool = False) -> Thresholds:
+    """The thresholds in force for a run; check_ops: a file of no op of the project is an error."""
+    return of_run(run, rules, check_ops=check_ops).limits
+
+
+def of_run(run: Run, rules: Settings, *, check_ops: bool = False) -> InForce:
+    """The same with where they come from. Raises StoredFileError."""
+    ops = known_ops(rules) if check_ops else None
+    return in_force(rules, run.environment, run.created, ops, run.plan.thresholds)
+
+
+def by_files(run: Run) -> Run:
+    """The run as it is judged by files alone, whatever --threshold said."""
+    return dataclasses.replace(run, plan=dataclasses.replace(run.plan, thresholds={})) if run.plan.thresholds else run
+
+
+def unrelaxed(rules: Settings, run: Run) -> Thresholds:
+    """What a run's numbers are held to before they become a baseline: neither relaxed nor asked for otherwise."""
+    found = in_force(rules, run.environment, run.created, known_ops(rules))
+    return dataclasses.replace(found.limits, loosened={})
+
+
+def notes(run: Run, found: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, ...]]:
+    """What is said of a run's thresholds: before anything else, and after it."""
+    first = tuple(_asked(run.plan, found))
+    return first, (*_relaxed(run.plan, found, run.environment.device.key), *_apart_notes(run.plan, found))
+
+
+def values(asked: Mapping[str, str]) -> dict[str, float]:
+    """The numbers of --threshold by key. Raises UsageError for what the files' reader would not take."""
+    return {key: _value(key, text) for key, text in asked.items()}
+
+
+def parsed(given: Collection[str]) -> dict[str, str]:
+    """KEY=VALUE by key; of a key that is given twice the last counts. Raises UsageError."""
+    found: dict[str, str] = {}
+    for each in given:
+        key, equals, text = each.partition("=")
+        if not equals or not key.strip() or not text.strip():
+            raise UsageError("threshold_option", given=each)
+        found[key.strip()] = text.strip()
+    values(found)
+    return found
+
+
+def refuse_looser(plan: Plan, rules: Settings, where: Environment, created: str | None) -> None:
+    """Raise UsageError, in CI, for a value of --threshold that asks for less than what is in force in any case."""
+    if not plan.thresholds or not in_ci(os.environ):
+        return
+    loose = next(_looser(plan, in_force(rules, where, created, None, plan.thresholds)), None)
+    if loose is not None:
+        raise UsageError("threshold_looser", **loose)
+
+
+def in_ci(variables: Mapping[str, str]) -> bool:
+    """Whether a pipeline runs this: GitLab's, GitHub's and most others say so.
+
+    >>> in_ci({"CI": "true"}), in_ci({"CI": "false"}), in_ci({"GITLAB_CI": "true"}), in_ci({})
+    (True, False, True, False)
+    """
+    return any(variables.get(name, "").lower() not in {"", "0", "false", "no"} for name in ("CI", "GITLAB_CI"))
+
+
+def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
+    """The chance of any false alarm in a run, by --threshold or the files. Raises StoredFileError."""
+    return values(asked).get(ALPHA, thresholds.load(rules.thresholds).alpha)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def _value(key: str, text: str) -> float:
+    known = thresholds.NUMBERS
+    if key not in known:
+        raise UsageError("threshold_option_key", key=key, keys=thresholds.nearest_first(key, known))
+    try:
+        return value_of(key, text, OPTION)
+    except StoredFileError as error:
+        facts = error.reason.facts
+        raise UsageError(
+            "threshold_option_value", key=key, found=text, want=facts.get("want") or say("a value")
+        ) from error
+
+
+def _asked(plan: Plan, found: InForce) -> Iterator[Reason]:
+    if not plan.thresholds:
+        return
+    given = "; ".join(f"{key} {text}" for key, text in plan.thresholds.items())
+    yield from (Reason("threshold_loosened", loose) for loose in _by_key(_looser(plan, found)))
+    if plan.again and plan.again.run:
+        yield Reason("thresholds_carried", {"given": given, "run": plan.again.run})
+    else:
+        yield Reason("thresholds_given", {"given": given})
+
+
+def _by_key(found: Iterator[dict[str, Fact]]) -> list[dict[str, Fact]]:
+    """Of each key the first."""
+    kept: dict[Fact, dict[str, Fact]] = {}
+    for each in found:
+        kept.setdefault(each["key"], each)
+    return list(kept.values())
+
+
+def _looser(plan: Plan, found: InForce) -> Iterator[dict[str, Fact]]:
+    """Values of the command line that ask for less than what would hold without them, with that."""
+    without = dataclasses.replace(found.limits, commanded={})
+    for key, value in found.limits.commanded.items():
+        for op, case in (("", ""),) if key == ALPHA else _cases(plan):
+            own = without.alpha if key == ALPHA else strictest(without.for_case(op, case), key)
+            if stricter(key, own, value):
+                where = f"{op} {case}".strip() or "the whole run"
+                yield {"key": key, "value": shown(key, value), "holds": shown(key, own), "where": where}
+                break
+
+
+def _cases(plan: Plan) -> Iterator[tuple[str, str]]:
+    for op in plan.ops:
+        yield from ((op.op, case) for case in dict.fromkeys((*op.performance, *op.accuracy)))
+
+
+def shown(key: str, value: float | None) -> str:
+    """A value as people read it: with four digits, no more."""
+    if value is None:
+        return "-"
+    text = text_of(key, float(f"{value:.4g}"))
+    return text or percent(value)
+
+
+# --- what was relaxed, and what was earned elsewhere ------------------------------------------------------------------
+
+
+def _day(created: str | None) -> date | None:
+    try:
+        return date.fromisoformat((created or "")[:10])
+    except ValueError:
+        return None
+
+
+def _holding(written: Thresholds, op: str, device: str, day: date | None) -> Iterator[Relaxed]:
+    return (each for each in written.ops[op].relaxed if each.about(device) and each.holds(day))
+
+
+def _apart(file: EarnedFile, where: Environment) -> str | None:
+    if file.environment is None:
+        return None
+    # Before anything was timed nobody knows by what.
+    where = where if where.timer else dataclasses.replace(where, timer=file.environment.timer)
+    found = environment.mixed(file.environment, where)
+    return environment.told(found) if found else None
+
+
+def _relaxed(plan: Plan, found: InForce, device: str) -> Iterator[Reason]:
+    for op in plan.ops:
+        entries = found.written.ops[op.op].relaxed if op.op in found.written.ops else ()
+        for entry in (each for each in entries if each.about(device)):
+            if op.unlisted or any(matches(case, entry.case) for case in (*op.performance, *op.accuracy)):
+                yield relaxed_note(entry, found.day)
+
+
+def relaxed_note(entry: Relaxed, day: date | None) -> Reason:
+    """How a relaxed entry stands on a day."""
+    facts: dict[str, Fact] = {
+        "op": entry.op,
+        "key": entry.key,
+        "case": entry.case or "*",
+        "to": shown(entry.key, entry.to) if entry.to is not None else None,
+        "until": entry.until,
+        "why": entry.why.rstrip(".。"),
+        "file": entry.file,
+        "line": entry.line,
+    }
+    if not entry.holds(day):
+        return Reason("relaxed_ended", facts)
+    return Reason("relaxed_to" if entry.to is not None else "relaxed_unearned", facts)
+
+
+def ended(rules: Settings, device: Device | None, day: date | None = None) -> tuple[Reason, ...]:
+    """Relaxed entries that have no effect any more, on a device or on any; or why the files cannot be read."""
+    today = day or datetime.now(UTC).date()
+    key = device.key if device else None
+    try:
+        written = thresholds.load(rules.thresholds, known_ops(rules), rules.root)
+    except StoredFileError as error:
+        return (error.reason,)
+    entries = (each for op in sorted(written.ops) for each in written.ops[op].relaxed)
+    return tuple(relaxed_note(each, today) for each in entries if each.about(key) and not each.holds(today))
+
+
+def _apart_notes(plan: Plan, found: InForce) -> Iterator[Reason]:
+    ops = [op.op for op in plan.ops if op.op in found.apart]
+    if ops:
+        named = ", ".join(ops[:MOST_CASES]) + (", ..." if len(ops) > MOST_CASES else "")
+        yield Reason("earned_apart", {"ops": named, "fields": found.apart[ops[0]], "device": found.earned.device})
+
+
+def place(path: Path, root: Path) -> str:
+    """A file as people know it: relative to the project's root."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

@@ -1,0 +1,217 @@
+"""What a run will measure, fixed before anything is measured."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from perfci.core.errors import UsageError
+from perfci.core.model import UNTIMED, Base, Deadline, DuelWhat, Plan, PlannedOp, Reason, Run, ShardedOp, Suite
+from perfci.statistics import duel_rule
+
+DEFAULT_BUDGET_S = 1.0
+"""Seconds of device time a case for the first looks."""
+
+SEED_BITS = 31
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    ops: tuple[str, ...] = ()
+    """names; empty for all"""
+    pattern: str | None = None
+    """--case"""
+    device: str = "auto"
+    budget_s: float = DEFAULT_BUDGET_S
+    seed: int | None = None
+    """None draws a fresh one"""
+    timer: str = "auto"
+    suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
+    against: str | None = None
+    """--against: a git revision; None finds the base itself"""
+    duel: DuelWhat = DuelWhat.CHANGED
+    base_python: str | None = None
+    """--base-python"""
+    targets: tuple[str, ...] = ()
+    """--target: what to compile for without a device"""
+    devices: str | None = None
+    """--devices: one, all, or indexes such as 0,1; None for the project's own"""
+    deadline: Deadline | None = None
+    """--deadline: when measuring has to end"""
+    deadline_note: Reason | None = None
+    """why a time limit of the job's was ignored"""
+    thresholds: Mapping[str, str] = field(default_factory=dict)
+    """--threshold: key -> value, as it was typed"""
+    peers: bool = False
+    """--peers: time what suites name as peers too"""
+
+
+@dataclass(frozen=True)
+class Against:
+    """The base revision as it bears on a plan."""
+
+    base: Base | None = None
+    duel: DuelWhat = DuelWhat.NONE
+    removed: tuple[str, ...] = ()
+    """ops that only the base has"""
+    note: Reason | None = None
+    """why there is no base"""
+
+    @property
+    def skips(self) -> bool:
+        """Whether what is proven unchanged is not run.
+
+        Not where the base is only the baseline's own commit, and not where the toolchain changes: what it makes of the
+        same files is the question then.
+        """
+        base = self.base
+        if base is None or self.duel is not DuelWhat.CHANGED:
+            return False
+        return base.how != "baseline" and base.python is None and not base.changed_pins
+
+
+NOT_AGAINST = Against()
+
+AUDIT_SHARE = 50
+"""One in so many unchanged cases is duelled all the same where any is: a control of the measurement itself."""
+
+
+def make_plan(
+    request: Request,
+    described: Sequence[PlannedOp],
+    device: str,
+    against: Against = NOT_AGAINST,
+    alpha: float = 0.01,
+    devices: int = 1,
+) -> Plan:
+    """The plan of a run.
+
+    Raises UsageError where the --case pattern fits no case of any sound op, where an interpreter is given for a base
+    that nothing is duelled with, and where so many cases are duelled at so small an alpha that none of them could ever
+    be found slower.
+    """
+    _refuse_nothing(request, described)
+    seed = draw_seed() if request.seed is None else request.seed
+    timed = Suite.PERFORMANCE in request.suites and device not in UNTIMED
+    planned = _audited(described, against, seed) if timed else described
+    family = sum(len(duellable(op, against.duel)) for op in planned) if timed else 0
+    if family and not duel_rule.can_decide(family, alpha):
+        raise UsageError("duel_cannot_fail", family=family, alpha=alpha, blocks=duel_rule.FINAL[duel_rule.PROCESSES])
+    return Plan(
+        ops=tuple(planned),
+        seed=seed,
+        budget_s=request.budget_s,
+        device=device,
+        suites=request.suites,
+        filter=request.pattern,
+        base=against.base,
+        duel=against.duel,
+        # Peers' figures are of every case, whatever a change touches.
+        skip_unchanged=against.skips and not request.peers,
+        duel_family=family,
+        removed=tuple(op for op in against.removed if op not in {each.renamed_from for each in planned}),
+        base_note=against.note or _nobody_to_duel(request, against),
+        devices=devices,
+        deadline=request.deadline,
+        deadline_note=request.deadline_note,
+        thresholds=request.thresholds,
+        peers=request.peers,
+    )
+
+
+def _refuse_nothing(request: Request, described: Sequence[PlannedOp]) -> None:
+    """A request that would come to nothing is refused."""
+    sound = [op for op in described if op.failure is None]
+    if request.pattern is not None and sound and not any(op.accuracy or op.performance or op.stored for op in sound):
+        raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
+    if request.base_python and request.duel is DuelWhat.NONE:
+        raise UsageError("base_python_not_duelled", python=request.base_python)
+    if request.peers and Suite.PERFORMANCE not in request.suites:
+        raise UsageError("peers_not_timed")
+
+
+def _nobody_to_duel(request: Request, against: Against) -> Reason | None:
+    """Duels that were asked for by name and cannot be had are missed aloud."""
+    return Reason("nothing_to_duel") if request.duel is DuelWhat.ALL and against.base is None else None
+
+
+def duellable(op: PlannedOp, duel: DuelWhat) -> tuple[str, ...]:
+    """Cases of an op that may be duelled: those that the base has too, unless its files are the same."""
+    base = op.base
+    if base is None or base.failure or op.failure or duel is DuelWhat.NONE:
+        return ()
+    shared = tuple(case for case in op.performance if case in base.performance)
+    return op.audit if base.same and duel is DuelWhat.CHANGED else shared
+
+
+def _audited(described: Sequence[PlannedOp], against: Against, seed: int) -> list[PlannedOp]:
+    """The ops with the unchanged cases that are duelled as a control; none where nothing else is duelled."""
+    ops = list(described)
+    if against.duel is not DuelWhat.CHANGED or not any(duellable(op, against.duel) for op in ops):
+        return ops
+    unchanged = [(op.op, case) for op in ops if op.base and op.base.same for case in op.performance]
+    count = (len(unchanged) + AUDIT_SHARE // 2) // AUDIT_SHARE
+    chosen = set(random.Random(seed).sample(unchanged, count))
+    return [replace(op, audit=tuple(case for case in op.performance if (op.op, case) in chosen)) for op in ops]
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+def untouched(plan: Plan, op: PlannedOp) -> bool:
+    """Whether its files are the base's own, so that nothing of it is run but a control."""
+    return bool(plan.skip_unchanged and op.base and op.base.same)
+
+
+def cases_to_run(plan: Plan, op: PlannedOp) -> int:
+    """How many cases of an op a worker runs, of both suites; 0 for one that needs no worker."""
+    if op.failure:
+        return 0
+    if untouched(plan, op):
+        return len(op.audit)
+    known = {Suite.ACCURACY: (*op.accuracy, *op.stored), Suite.PERFORMANCE: op.performance}
+    return sum(len(known[suite]) for suite in plan.suites)
+
+
+def shared_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[ShardedOp, ...]:
+    """Each op with its shard and the seconds that it may take, in the plan's order.
+
+    Seconds are those of the last run, scaled by the number of cases; an op that it did not measure takes as long a case
+    as the others took, and without a last run every case takes the budget. The longest op is given to whichever shard
+    has least so far (longest processing time first: at most 4/3 of the best makespan, Graham 1969). Ops that need no
+    worker are given to no shard.
+    """
+    seconds = expected_s(plan, last)
+    loads = dict.fromkeys(range(1, shards + 1), 0.0)
+    given: dict[str, int] = {}
+    for op in sorted(seconds, key=lambda op: (-seconds[op], op)):
+        given[op] = min(loads, key=lambda shard: (loads[shard], shard))
+        loads[given[op]] += seconds[op]
+    return tuple(ShardedOp(op.op, given.get(op.op, 0), round(seconds.get(op.op, 0.0), 3)) for op in plan.ops)
+
+
+def expected_s(plan: Plan, last: Run | None) -> Mapping[str, float]:
+    """The ops that need a worker, with the seconds that each may take."""
+    rates = _rates(last) if last else {}
+    usual = sum(rates.values()) / len(rates) if rates else plan.budget_s
+    counts = {op.op: cases_to_run(plan, op) for op in plan.ops}
+    return {op: count * rates.get(op, usual) for op, count in counts.items() if count}
+
+
+def _rates(last: Run) -> Mapping[str, float]:
+    """Seconds a case of each op that a run measured."""
+    found = {}
+    for op in last.ops:
+        took, cases = op.wall_s or (op.verify_s or 0.0) + (op.measure_s or 0.0), {check.case for check in op.accuracy}
+        if op.late is None and took > 0.0 and (op.performance or cases):
+            found[op.op] = took / (len(op.performance) + len(cases))
+    return found
+
+
+def draw_seed() -> int:
+    """A seed that nobody could have known beforehand."""
+    return secrets.randbits(SEED_BITS)

@@ -1,0 +1,520 @@
+"""Runs workers and keeps the run's record, on disk after each op.
+
+Each device that is used has a lane: one worker, or pair, after the other. All lanes are gone on with in one thread, so
+that the record has one writer; and however it ends, every lane is closed, its workers killed, what they said kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from perfci import git, store
+from perfci.core import deadline, environment
+from perfci.core.deadline import Timetable
+from perfci.core.errors import Stopped
+from perfci.core.model import Device, Environment, Limits, Need, OpRun, PlannedOp, Reason, Run, Suite, UsedBoard
+from perfci.core.settings import Settings
+from perfci.core.wording import caused
+from perfci.runs.base import BaseTree, rules
+from perfci.runs.bench import Bench, Listener, Place, surroundings
+from perfci.runs.describe import op_files
+from perfci.runs.effective_thresholds import limits_of
+from perfci.runs.plan import Request
+from perfci.runs.storage import beside_accepted
+from perfci.store import launches
+from perfci.thresholds import CaseThresholds
+from perfci.worker.gather import EVERY, Gathered
+from perfci.worker.pair import Rules, Side, pairing
+from perfci.worker.parent import LATE, Running, Surroundings, Working, side_by_side, working
+from perfci.worker.protocol import DONE, BaseFiles, Checked, Job, Measured, Message, Ready, Step
+
+
+@dataclasses.dataclass(frozen=True)
+class Plant:
+    """What a self-check plants."""
+
+    slowdown: float = 0.0
+    """the kernel is made slower by so many times the slow-down that is allowed"""
+    spoiled: bool = False
+    """the kernel's output is made wrong"""
+
+
+NOTHING_PLANTED = Plant()
+
+ENDS_RUN = frozenset({"device_gone", "device_taken"})
+"""Failures of an op that every later one would share: the run ends with what it has."""
+
+AFTER_S = 1.0
+"""How much later than head its base is ended: head's end ends both."""
+
+Lane = Iterator[Sequence[Running]]
+
+
+class _OtherTimerError(Exception):
+    """Two workers that began at once chose different timers."""
+
+
+class Recorder:
+    """Runs workers and keeps the run's record."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        request: Request,
+        run: Run,
+        tree: BaseTree | None,
+        plant: Plant = NOTHING_PLANTED,
+        seconds: Mapping[str, float] | None = None,
+    ) -> None:
+        """`seconds`: what the ops' first looks may take, where somebody knows."""
+        self._bench = bench
+        self._settings = bench.settings
+        self._request = request
+        self._run = run
+        self._tree = tree
+        self._plant = plant
+        # A re-measurement goes on with the clock of its run.
+        self._began = time.time() - (run.wall_s or 0.0)
+        self._files = op_files(bench.settings)
+        self._base_files = op_files(tree.settings) if tree and tree.settings.kernels.is_dir() else {}
+        self._rules = rules(run.plan.base, tree, bench.settings)
+        self._limits = limits_of(run, self._rules)
+        self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
+        self._boards: tuple[UsedBoard | None, ...] = run.plan.boards or (None,)
+        self._several = len(self._boards) > 1
+        took = {op.op: op.wall_s for op in run.ops if op.wall_s is not None}
+        self._times = Timetable(seconds or {}, len(self._boards), took)
+        self._too_late = False
+        self._idle = True
+
+    def record(self, cases: tuple[str, ...] | None = None) -> Run:
+        """Every planned op once; one that the base proves unchanged is not run, and none that time does not reach.
+
+        cases: the performance cases to measure, where not all that were planned.
+        """
+        with self._noting_stops():
+            waiting = [planned for planned in self._run.plan.ops if not self._kept_as_it_is(planned)]
+            by_name = {planned.op: planned for planned in waiting}
+            queue = [by_name[op] for op in self._times.order([*by_name], self._left_s())]
+            side_by_side([self._first_looks(board, queue, cases) for board in self._boards])
+            self._write_if_late()
+        return self._run
+
+    def record_again(self, needs: Sequence[Need]) -> Run:
+        """The cases that are needed, in fresh processes that they were not measured in yet, op by op, in their order.
+
+        Those for which there is no time are marked so.
+        """
+        with self._noting_stops():
+            queue = [*dict.fromkeys(need.op for need in needs)]
+            side_by_side([self._later_looks(board, queue, needs) for board in self._boards])
+            self._write_if_late()
+        return self._run
+
+    @property
+    def idle(self) -> bool:
+        """Whether no worker was begun: asking again brings nothing."""
+        return self._idle
+
+    # --- what each device does ----------------------------------------------------------------------------------------
+
+    def _kept_as_it_is(self, planned: PlannedOp) -> bool:
+        """An op that is not sound, or unchanged by its files, stands in the run and has no worker."""
+        if planned.failure is None and not self._skipped(planned):
+            return False
+        self._keep(OpRun(planned.op, failure=planned.failure))
+        return True
+
+    def _first_looks(self, board: UsedBoard | None, queue: list[PlannedOp], cases: tuple[str, ...] | None) -> Lane:
+        """One device's share: whichever op is next, until none is left."""
+        while queue:
+            planned = queue.pop(0)
+            start = OpRun(planned.op, failure=self._end)
+            if self._end:
+                self._keep(start)
+            elif self._is_late():
+                # Written with the others: many that are not reached cost no time that there is not.
+                self._put(dataclasses.replace(start, late=self._late("op_not_reached", op=planned.op)))
+            else:
+                job = self._first_job(planned)
+                job = dataclasses.replace(job, cases=cases) if cases is not None else job
+                yield from self._work(start, self._until(job, [other.op for other in queue]), board)
+
+    def _later_looks(self, board: UsedBoard | None, queue: list[str], needs: Sequence[Need]) -> Lane:
+        """One device's share of the ops that need fresh processes: of several, those of other devices' first looks."""
+        while mine := [op for op in queue if not self._several or (board and self._home(op) != board.uuid)]:
+            op = mine[0]
+            queue.remove(op)
+            wanted = [need for need in needs if need.op == op]
+            for process in range(1, 1 + max(need.processes for need in wanted)):
+                cases = tuple(
+                    need.case for need in wanted if need.processes >= process and not self._has(need, process)
+                )
+                if cases and not self._end:
+                    yield from self._later_look(board, op, process, cases)
+
+    def _later_look(self, board: UsedBoard | None, op: str, process: int, cases: tuple[str, ...]) -> Lane:
+        """One fresh process, unless it could not be done in time: half of one would tell nothing."""
+        start = next(known for known in self._run.ops if known.op == op)
+        left_s = self._left_s()
+        if left_s is None or left_s >= self._times.later(op, len(cases) / max(len(start.performance), 1)):
+            yield from self._work(start, self._until(self._job(op, process, cases), ()), board)
+        else:
+            late = self._late("looks_late")
+            marked = (
+                dataclasses.replace(case, late=case.late or late) if case.case in cases else case
+                for case in start.performance
+            )
+            self._put(dataclasses.replace(start, performance=tuple(marked)))
+
+    def _home(self, op: str) -> str | None:
+        """The board of an op's first look: later ones are had on another, so that no board decides alone."""
+        found = next(known for known in self._run.ops if known.op == op)
+        return next((block.board for case in found.performance for block in case.blocks), None)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _left_s(self) -> float | None:
+        """Seconds until workers are to end by themselves; None without a time limit."""
+        limit = self._request.deadline
+        return None if limit is None else deadline.ends(limit) - deadline.wind_down(limit) - time.time()
+
+    def _is_late(self) -> bool:
+        left_s = self._left_s()
+        return left_s is not None and left_s <= 0.0
+
+    def _late(self, kind: str, **facts: str) -> Reason:
+        assert self._request.deadline is not None
+        self._too_late = True
+        return Reason(kind, {**facts, **deadline.facts(self._request.deadline)})
+
+    def _until(self, job: Job, others: Sequence[str]) -> Job:
+        """The job with the time that it may take while others wait."""
+        left_s = self._left_s()
+        if left_s is None:
+            return job
+        allowed_s = left_s if job.process else self._times.allowed(job.ops[0].op, others, left_s)
+        return dataclasses.replace(job, until_s=time.time() + allowed_s)
+
+    # --- what is known already ----------------------------------------------------------------------------------------
+
+    def _skipped(self, op: PlannedOp) -> bool:
+        """Its files are the base's own: nothing of it needs the device."""
+        return bool(self._run.plan.skip_unchanged and op.base and op.base.same and not op.audit)
+
+    def _has(self, need: Need, process: int) -> bool:
+        op = next(op for op in self._run.ops if op.op == need.op)
+        return any(
+            block.process == process for case in op.performance if case.case == need.case for block in case.blocks
+        )
+
+    @contextmanager
+    def _noting_stops(self) -> Iterator[None]:
+        """A signal is noted in the saved run, also one between two workers."""
+        try:
+            yield
+        except Stopped as stop:
+            self._run = dataclasses.replace(self._run, stopped=stop.signal_name)
+            store.write_run(self._run, self._settings.reports)
+            raise
+
+    def _planned(self, op: str) -> PlannedOp:
+        return next(known for known in self._run.plan.ops if known.op == op)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    def _first_job(self, op: PlannedOp) -> Job:
+        unchanged = self._run.plan.skip_unchanged and op.base is not None and op.base.same
+        chosen = op.performance if self._run.plan.again else None
+        job = self._job(op.op, cases=op.audit if unchanged else chosen)
+        return dataclasses.replace(job, suites=(Suite.PERFORMANCE,)) if unchanged else job
+
+    def _job(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Job:
+        run_plan, settings = self._run.plan, self._settings
+        planned = self._planned(op)
+        return Job(
+            task="measure",
+            ops=(self._files[op],),
+            shared_folder=str(settings.kernels),
+            device=run_plan.device,
+            seed=run_plan.seed,
+            suites=run_plan.suites,
+            pattern=run_plan.filter,
+            cases=cases,
+            process=process,
+            budget_s=run_plan.budget_s,
+            run_started=self._began,
+            # One timer a run: once an op was timed, the others take the same one or say that they can't.
+            timer=self._timer(),
+            lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
+            lock_wait_s=settings.lock_wait_s,
+            root=str(settings.root),
+            head_root=str(self._bench.home) if self._bench.home else None,
+            base=self._base_of(planned),
+            limits=self._limits_of(planned),
+            planted=self._plant.slowdown,
+            spoiled=self._plant.spoiled,
+            peers=run_plan.peers and not process,
+            fake=settings.fake,
+        )
+
+    def _timer(self) -> str:
+        return self._run.environment.timer or self._request.timer
+
+    def _base_of(self, op: PlannedOp) -> BaseFiles | None:
+        """What a worker needs of the base; nothing where the op cannot be held against it, or nothing is timed."""
+        run_plan, base = self._run.plan, op.base
+        if self._tree is None or base is None or base.failure or run_plan.device == "cpu":
+            return None
+        if op.op not in self._base_files:
+            return None
+        return BaseFiles(
+            folder=self._base_files[op.op].folder,
+            shared_folder=str(self._tree.settings.kernels),
+            root=str(self._tree.settings.root),
+            cases=tuple(case for case in op.performance if case in base.performance),
+            duel=run_plan.duel,
+            audit=op.audit,
+            skip_unchanged=run_plan.skip_unchanged,
+        )
+
+    def _limits_of(self, op: PlannedOp) -> Mapping[str, CaseThresholds]:
+        return {case: self._limits.for_case(op.op, case) for case in op.performance}
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def _work(self, start: OpRun, job: Job, board: UsedBoard | None) -> Lane:
+        """One worker, or a pair; whatever was said is kept, however it ends."""
+        try:
+            yield from self._worked(start, job, board)
+        except _OtherTimerError:
+            yield from self._worked(start, dataclasses.replace(job, timer=self._timer()), board)
+        self._bench.listener(Step(DONE, start.op))
+
+    def _worked(self, start: OpRun, job: Job, board: UsedBoard | None) -> Lane:
+        home = self._run.environment.device.uuid if job.process else None
+        gathered = Gathered(start, EVERY if self._several else home)
+        self._idle = False
+        failure: Reason | None = None
+        began = time.time()
+
+        def heard(message: Message) -> None:
+            self._refuse_other_timer(message)
+            gathered.hear(message)
+            self._note(message, start.op, job)
+            self._tell(message, start.op)
+
+        try:
+            failure = yield from self._measuring(job, board, gathered, heard)
+        finally:
+            self._end = failure if failure and _ends_run(failure) else self._end
+            found = beside_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
+            self._keep(found if job.process else self._timed(found, time.time() - began), gathered.limits)
+
+    def _measuring(self, job: Job, board: UsedBoard | None, gathered: Gathered, heard: Listener) -> Working:
+        """The op's process or pair; where it broke after peers were called, once more without them.
+
+        Whoever was to blame, the kernel is judged by what it does alone.
+        """
+        failure = yield from self._separated(job, board, gathered, heard)
+        if failure is None or not gathered.met_peers or _ends_run(failure) or _is_late(failure):
+            return failure
+        self._start_afresh(gathered, job)
+        gathered.note(caused("peers_given_up", failure, op=job.ops[0].op))
+        rest = _rest(job, gathered)
+        return (yield from self._separated(dataclasses.replace(job, suites=rest, peers=False), board, gathered, heard))
+
+    def _start_afresh(self, gathered: Gathered, job: Job) -> None:
+        gathered.forget_times()
+        launches.drop_launches(self._settings.reports, job.ops[0].op, job.process)
+
+    def _separated(self, job: Job, board: UsedBoard | None, gathered: Gathered, heard: Listener) -> Working:
+        """One process for both revisions; one each where they are known to need it, or show that they do."""
+        op = job.ops[0].op
+        if job.base and self._apart(op):
+            return (yield from self._pair(job, board, heard))
+        failure = yield from working(job, self._around(job, board), heard)
+        why = gathered.apart(failure) if job.base and not _is_late(failure) else None
+        if why is None:
+            return failure
+        self._part(op, why)
+        self._start_afresh(gathered, job)
+        return (yield from self._pair(dataclasses.replace(job, suites=_rest(job, gathered)), board, heard))
+
+    def _as_found(self, gathered: Gathered, failure: Reason | None, job: Job) -> OpRun:
+        """The op's record; where its time was up, with what lacks evidence because of that."""
+        late = gathered.late or _is_late(failure)
+        if not late or job.until_s is None:
+            return gathered.op_run(failure)
+        op = job.ops[0].op
+        found = gathered.op_run(None, self._late("looks_late" if job.process else "case_late"), job.cases)
+        if job.process:
+            short = [case.case for case in found.performance if case.late and case.case in (job.cases or ())]
+            launches.drop_launches(self._settings.reports, op, job.process, short)
+            return found
+        return dataclasses.replace(found, late=self._late("checks_late" if gathered.checking else "op_late", op=op))
+
+    def _timed(self, op: OpRun, took_s: float) -> OpRun:
+        self._times = self._times.noting(op.op, took_s)
+        return dataclasses.replace(op, wall_s=round(took_s, 3))
+
+    def _refuse_other_timer(self, message: Message) -> None:
+        """Raises _OtherTimerError where another worker, begun at the same time, chose another before."""
+        known = self._run.environment.timer
+        if isinstance(message, Ready) and self._several and known and message.timer not in {None, known}:
+            raise _OtherTimerError
+
+    def _tell(self, message: Message, op: str) -> None:
+        """Pass on what a worker says; with the op where several are under way."""
+        if self._several and isinstance(message, Checked):
+            message = dataclasses.replace(message, op=op)
+        self._bench.listener(message)
+
+    def _pair(self, job: Job, board: UsedBoard | None, heard: Listener) -> Working:
+        """A worker for each revision, taking turns."""
+        assert self._tree is not None
+        assert job.base is not None
+        base = job.base
+        head = dataclasses.replace(job, base=None, turns=True)
+        other = dataclasses.replace(
+            head,
+            ops=(dataclasses.replace(job.ops[0], folder=base.folder),),
+            shared_folder=base.shared_folder,
+            root=base.root,
+            head_root=job.head_root or job.root,
+            suites=(Suite.PERFORMANCE,),
+            # Its own suite does not know a case by the name of now.
+            cases=tuple(
+                case
+                for case in base.cases
+                if (job.cases is None or case in job.cases) and case not in self._planned(job.ops[0].op).renamed
+            ),
+            arm="base",
+            peers=False,
+            lock=False,
+            cache=self._planned(job.ops[0].op).cache,
+            planted=0.0,
+            spoiled=False,
+        )
+        python = self._tree.base.python
+        rules = Rules(
+            cases=other.cases or (),
+            duel=base.duel,
+            process=job.process,
+            limits=job.limits,
+            by_identity=python is None,
+            audit=base.audit,
+            skip_unchanged=base.skip_unchanged,
+            until_s=job.until_s,
+            ratios=job.peers and bool(self._planned(job.ops[0].op).peers),
+        )
+        place = self._place(job, board, f"{job.ops[0].op}-base")
+        # A moment after head, whose end ends it: a base that is gone first would be to blame.
+        until_s = None if place.until_s is None else place.until_s + AFTER_S
+        place = dataclasses.replace(place, root=self._tree.settings.root, python=python, until_s=until_s)
+        sides = Side(head, self._around(job, board)), Side(other, surroundings(self._bench, place))
+        return pairing(*sides, rules, heard)
+
+    def _around(self, job: Job, board: UsedBoard | None) -> Surroundings:
+        return surroundings(self._bench, self._place(job, board, job.ops[0].op))
+
+    def _place(self, job: Job, board: UsedBoard | None, name: str) -> Place:
+        run_plan = self._run.plan
+        return Place(
+            name,
+            run_plan.device,
+            process=job.process,
+            devices=run_plan.devices,
+            board=board.visible if board else None,
+            until_s=self._killed_s(job),
+        )
+
+    def _killed_s(self, job: Job) -> float | None:
+        """When a worker is ended that did not end when it was to."""
+        limit = self._request.deadline
+        return None if limit is None or job.until_s is None else job.until_s + deadline.wind_down(limit)
+
+    # --- the record ---------------------------------------------------------------------------------------------------
+
+    def _apart(self, op: str) -> bool:
+        """Whether the revisions have a process each from the start."""
+        return any(one.op == op and one.base is not None and one.base.apart is not None for one in self._run.plan.ops)
+
+    def _part(self, op: str, reason: Reason) -> None:
+        """Later processes of this op are pairs from the start."""
+        ops = tuple(
+            dataclasses.replace(one, base=dataclasses.replace(one.base, apart=reason))
+            if one.op == op and one.base
+            else one
+            for one in self._run.plan.ops
+        )
+        self._run = dataclasses.replace(self._run, plan=dataclasses.replace(self._run.plan, ops=ops))
+
+    def _note(self, message: Message, op: str, job: Job) -> None:
+        # Later looks may be on another board of the host; the run's environment is the first one's.
+        if isinstance(message, Ready) and not job.process:
+            # An op that is not timed says nothing about the timer; what is known of it stays.
+            timer = message.timer or self._run.environment.timer
+            # Of several boards the blocks note theirs.
+            board = dataclasses.replace(message.device, uuid=None) if self._several else message.device
+            found = describe_environment(self._settings, board, timer)
+            self._run = dataclasses.replace(self._run, environment=found)
+        if isinstance(message, Measured):
+            block = message.block
+            launches.append_launches(
+                self._settings.reports, op, message.case, job.process, block.index, message.launches_us
+            )
+
+    def _keep(self, op: OpRun, limits: Limits | None = None) -> None:
+        """Put an op into the record, on disk too."""
+        self._put(op, limits)
+        self._write()
+
+    def _write_if_late(self) -> None:
+        """What time did not reach is on disk too."""
+        if self._too_late:
+            self._write()
+
+    def _write(self) -> None:
+        store.write_run(self._run, self._settings.reports)
+
+    def _put(self, op: OpRun, limits: Limits | None = None) -> None:
+        others = [known for known in self._run.ops if known.op != op.op]
+        merged = _merge_limits(self._run.limits, limits or Limits())
+        self._run = dataclasses.replace(
+            self._run,
+            ops=tuple(sorted([*others, op], key=lambda known: known.op)),
+            limits=merged,
+            wall_s=round(time.time() - self._began, 3),
+        )
+
+
+def _ends_run(failure: Reason) -> bool:
+    """A worker that hangs before it has opened the device will not be the last one."""
+    return failure.kind in ENDS_RUN or (failure.kind == "worker_hung" and failure.facts.get("where") == "start")
+
+
+def _rest(job: Job, gathered: Gathered) -> tuple[Suite, ...]:
+    """The suites that a second worker of an op has left to do."""
+    return tuple(suite for suite in job.suites if suite is Suite.PERFORMANCE or not gathered.verified)
+
+
+def _is_late(failure: Reason | None) -> bool:
+    return failure is not None and failure.kind == LATE
+
+
+def describe_environment(settings: Settings, device: Device, timer: str | None) -> Environment:
+    """Returns the environment of a run of this project at its commit; of no commit if git cannot say."""
+    here = git.read(settings.root)
+    if isinstance(here, Reason):
+        return environment.describe(device, timer)
+    return environment.describe(device, timer, commit=here.commit, branch=here.branch, dirty=here.dirty)
+
+
+def _merge_limits(known: Limits, new: Limits) -> Limits:
+    """The bandwidth measured first stands; rates are added by dtype."""
+    rates: Mapping[str, float] = {**new.matmul_tflops, **known.matmul_tflops}
+    return Limits(known.copy_gbps or new.copy_gbps, rates)

@@ -1,0 +1,75 @@
+"""Stored runs for programs: what `perfci.load` gives. Needs no device and no torch."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfci import store
+from perfci.core import settings
+from perfci.core.model import Judgements, Run
+from perfci.core.wording import sentence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as it was stored, its tables, and its verdicts.
+
+    Every method raises `perfci.core.errors.PerfciError` where a file cannot be read; its text says what to do.
+    """
+
+    run: Run
+    """the record: every case with its blocks, checks and compiled kernels"""
+    folder: Path
+    """where it lies"""
+    project: Path
+    """a folder of the project whose thresholds and baselines judge it"""
+
+    @cached_property
+    def judgements(self) -> Judgements:
+        """The verdicts, by the thresholds and baselines that the project has now; judged when first asked for."""
+        from perfci import runs
+
+        return runs.decide(self.run, settings.load(self.project))
+
+    def frame(self, *, verdicts: bool = False) -> pd.DataFrame:
+        """One row a block and arm, with the columns of docs/stored-files.md; times in microseconds.
+
+        `verdicts` adds verdict, reason and change of the row's case, which takes the project.
+        """
+        from perfci.report import export
+
+        return export.table(self.run, self.judgements if verdicts else None)
+
+    def stored(self, *, verdicts: bool = False) -> pd.DataFrame:
+        """One row a tensor that an op stores in low precision, with the columns of docs/stored-files.md.
+
+        `verdicts` adds verdict, reason, figure and limit, which takes the project.
+        """
+        from perfci.report import export
+
+        return export.stored([(self.run, self.judgements if verdicts else None)])
+
+    def launches(self) -> pd.DataFrame:
+        """One row a launch, in time order: op, case, process, block, arm, us. Empty where none were stored.
+
+        Warns where the file is torn, and gives what could be read.
+        """
+        from perfci.report import frame
+
+        found = store.read_launches(self.folder)
+        if found.note:
+            warnings.warn(sentence(found.note), stacklevel=2)
+        return frame.launches(found.rows)
+
+
+def read(path: Path, project: Path | None = None) -> StoredRun:
+    """The run in a file, or in the folder that holds it. Raises StoredFileError."""
+    folder = path if path.is_dir() else path.parent
+    return StoredRun(store.read_run(path), folder, project or folder)

@@ -1,0 +1,369 @@
+"""The search for the commit that made a kernel slower: what a duel says about a revision, and how sure that is.
+
+Every revision is duelled against GOOD. Its shift, log scale, positive where it is slower, is the mean of the medians of
+the duel's processes. The variance of its error, for n processes of m_i blocks, is
+
+    process^2 / n + block^2 (pi / 2) / n^2 * sum(1 / m_i)
+
+`block` is the spread of the blocks around their process's median, whose median has pi / 2 times the variance of a mean;
+`process` that of the processes, each of which may be biased for as long as it lives. Both are learnt from all duels of
+the search, and `process` is never below what 401 processes of unchanged kernels showed on seven H200s (`BIAS`). How far
+the error reaches is told by Student's t with 3 degrees of freedom of that variance, whose tails are heavy, or by the
+normal distribution where that reaches further, within two standard deviations.
+
+Between a low level (GOOD's 0) and a high one (BAD's shift) a revision is good in the lower half, and bad in the upper.
+So an unchanged one is only called bad, or a slow one good, where the errors of its own duel and of the two levels
+together exceed half of the loss: a chance that is a property of the rule and not of the outcome. The chances of all
+steps are added up (Boole's inequality), and to them that of the loss being none. A revision that lies between a quarter
+and three quarters, and certainly at neither end, carries a part of the loss, and both parts are searched.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Protocol
+
+from perfci.core.model import Fact, Interval, Reason
+
+BIAS = 0.002
+"""Standard deviation of processes, log: of those 401 none strayed by more than 0.75 %, so that by the rule of three at
+most 3 in 401 do, which is the two-sided tail of t(3) there for a scale of 0.116 %, times the square root of 3."""
+
+LOOKS = (1, 2, 4, 8)
+"""Processes of a revision's looks; the later ones only where noise asks for them."""
+
+MOST = LOOKS[-1]
+
+STEP = 5e-3
+"""Chance of an error below which a step of the search needs no further look."""
+
+CONFIRM = 1e-3
+"""The same of the duel that confirms a culprit, and of a revision that parts the loss in two: these bear the weight."""
+
+PARTED = 4
+"""Processes without which none does."""
+
+BEYOND = 0.05
+"""Chance of an error above which a revision counts as not tried."""
+
+DOUBT = 0.01
+"""Chance of an error up to which a loss is beyond doubt."""
+
+LEAST = 1e-4
+"""No commit is ever named with less doubt: no model of noise holds further out."""
+
+QUARTER, HALF = 0.25, 0.5
+
+UNCLEAR = 3
+"""Revisions that noise may hide before the search of a range gives up: more of them would tell no more."""
+
+_CONFIDENCE = 0.95
+_SPREAD = 1.959964
+"""Quantile of the normal distribution at 97.5 %, where it reaches further than t(3)."""
+
+_AWAY = (0.25, 0.5, 0.125, 0.375)
+"""Where among the revisions left, best first, to go after each one that could not be tried: away from it."""
+
+
+class Side(StrEnum):
+    """What a revision is."""
+
+    GOOD = "good"
+    BAD = "bad"
+    PART = "part"
+    """it carries a part of the loss"""
+    SKIP = "skip"
+    """it cannot be tried, or noise hides what it is"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A duel's shifts."""
+
+    processes: tuple[tuple[float, ...], ...]
+    """d of each process's blocks, log scale; empty where the two do the same work"""
+
+    @property
+    def shift(self) -> float:
+        """The mean of the processes' medians, log scale."""
+        return statistics.fmean(map(statistics.median, self.processes)) if self.processes else 0.0
+
+    @property
+    def blocks(self) -> int:
+        """Over all processes."""
+        return sum(map(len, self.processes))
+
+
+SAME = Seen(())
+"""The two do the same work, which needs no timing."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far a duel strays, log scale."""
+
+    block: float
+    """standard deviation of a process's blocks"""
+    process: float = BIAS
+    """standard deviation of processes"""
+
+    def deviation(self, seen: Seen) -> float:
+        """Standard deviation of the error of a duel's shift."""
+        count = len(seen.processes)
+        if not count:
+            return 0.0
+        blocks = sum(1 / len(process) for process in seen.processes) / count**2
+        return math.sqrt(self.process**2 / count + self.block**2 * math.pi / 2 * blocks)
+
+    def interval(self, seen: Seen) -> Interval:
+        """A duel's shift with its 95 % interval, log scale."""
+        reach = _SPREAD * self.deviation(seen)
+        return Interval(seen.shift, seen.shift - reach, seen.shift + reach, _CONFIDENCE)
+
+    def chance(self, distance: float, *duels: Seen) -> float:
+        """That the shifts of these duels together stray by more than this to one side."""
+        deviation = math.hypot(*map(self.deviation, duels))
+        return tail(distance / deviation) if deviation else 0.0
+
+
+def noise(duels: Collection[Seen]) -> Noise:
+    """The noise that these duels show, pooled over all of them; more than they need have had, where they are few."""
+    around = [
+        [shift - statistics.median(process) for shift in process]
+        for seen in duels
+        for process in seen.processes
+        if len(process) > 1
+    ]
+    between = [[statistics.median(process) for process in seen.processes] for seen in duels if len(seen.processes) > 1]
+    strays = [[median - statistics.fmean(medians) for median in medians] for medians in between]
+    return Noise(_pooled(around), max(BIAS, _pooled(strays)))
+
+
+def _pooled(groups: Sequence[Sequence[float]]) -> float:
+    """Standard deviation within groups, each around its own centre; widened where there are few of them."""
+    free = sum(len(group) - 1 for group in groups)
+    squares = math.fsum(value**2 for group in groups for value in group)
+    return math.sqrt(squares / free) * (1 + 1 / free) if free else 0.0
+
+
+def tail(deviations: float) -> float:
+    """Chance of an error above so many standard deviations: by t(3) or the normal distribution, whichever is larger.
+
+    t(3) as in Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 2 (1995), chapter 28; of its variance 3.
+
+    >>> round(tail(0.0), 6), round(tail(1.959964), 6), round(tail(3.371998), 6)
+    (0.5, 0.025, 0.005001)
+    """
+    normal = math.erfc(deviations / math.sqrt(2)) / 2
+    if deviations > 100:  # there the two terms below are one minus almost one; this is the first term of the series
+        return 2 / (3 * math.pi * deviations**3)
+    t = 0.5 - (deviations / (1 + deviations**2) + math.atan(deviations)) / math.pi
+    return max(normal, t)
+
+
+# --- the search -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """One revision tried."""
+
+    commit: str
+    side: Side
+    error: float = 0.0
+    """chance that noise alone put it on this side"""
+    seen: Seen | None = None
+    """its duel with GOOD; None where it was not timed"""
+    shift: Interval | None = None
+    """log scale"""
+    reason: Reason | None = None
+    """why it could not be tried, or need not be"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a loss, or a part of it, came in."""
+
+    suspects: tuple[str, ...]
+    """the culprit alone; several where revisions beside it could not be tried, the one that is surely slow first"""
+    low: float
+    """shift against GOOD before it, and with it; log scale"""
+    high: float
+    error: float
+    """chance that it did not come in here"""
+
+    @property
+    def gap(self) -> float:
+        """What came in here, log scale."""
+        return self.high - self.low
+
+
+class World(Protocol):
+    """The revisions, and what can be asked of them."""
+
+    def suspects(self, good: Collection[str], bad: str) -> Sequence[str]:
+        """Revisions that `bad` has and none of `good` has, those first that halve them best."""
+
+    def look(self, commit: str, processes: int) -> Seen | Reason:
+        """The duel of a revision with GOOD, in so many processes; or why it cannot be had."""
+
+    def note(self, commit: str) -> Reason | None:
+        """What is to be said of a revision that was looked at, such as why it was not timed."""
+
+
+Tell = Callable[[Step], None]
+
+
+@dataclass
+class Search:
+    """One search; it remembers all duels, since they tell the noise of the next."""
+
+    world: World
+    tell: Tell
+    duels: list[Seen] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def noise(self) -> Noise:
+        """As far as it is known by now."""
+        return noise(self.duels)
+
+    def run(self, good: str, bad: str, first: Seen, tests: int = 1) -> tuple[Found, ...]:
+        """Where the loss came in that the duel of BAD with GOOD showed; several places that share it in turn.
+
+        tests: cases of which the one followed was chosen for its loss.
+        """
+        self.duels.append(first)
+        return self._narrowed(frozenset({good}), SAME, bad, first, tests * self.noise().chance(first.shift, first))
+
+    def _narrowed(self, good: frozenset[str], low: Seen, bad: str, high: Seen, error: float) -> tuple[Found, ...]:
+        skipped: list[str] = []
+        unclear = 0
+        while True:
+            left = [commit for commit in self.world.suspects(good, bad) if commit != bad]
+            tried = next_of([commit for commit in left if commit not in skipped], len(skipped))
+            if tried is None or unclear >= UNCLEAR:
+                return (Found((bad, *left), low.shift, high.shift, min(error, 1.0)),)
+            step = self._step(tried, low, high)
+            error += step.error
+            match step.side:
+                case Side.GOOD:
+                    good |= {tried}
+                case Side.BAD:
+                    bad = tried
+                case Side.SKIP:
+                    skipped.append(tried)
+                    unclear += step.seen is not None
+                case Side.PART if step.seen:
+                    before = self._narrowed(good, low, tried, step.seen, error)
+                    return (*before, *self._narrowed(good | {tried}, step.seen, bad, high, error))
+
+    def _step(self, commit: str, low: Seen, high: Seen) -> Step:
+        """One revision, looked at until noise would hardly put it on another side."""
+        step = Step(commit, Side.SKIP)
+        for processes in LOOKS:
+            seen = self.world.look(commit, processes)
+            if isinstance(seen, Reason):
+                step = Step(commit, Side.SKIP, reason=seen)
+                break
+            step = self._weighed(commit, seen, low, high)
+            if len(seen.processes) < processes or (step.error <= STEP and step.side is not Side.SKIP):
+                break
+        if step.seen and (step.side is Side.SKIP or step.error > BEYOND):
+            loss = math.expm1(high.shift - low.shift)
+            facts: dict[str, Fact] = {"processes": len(step.seen.processes), "loss": loss}
+            step = replace(step, side=Side.SKIP, error=0.0, reason=Reason("bisect_unclear", facts))
+        if step.seen and step.seen.processes:
+            self.duels.append(step.seen)
+        self.steps.append(step)
+        self.tell(step)
+        return step
+
+    def _weighed(self, commit: str, seen: Seen, low: Seen, high: Seen) -> Step:
+        """What a look says; SKIP where a part of the loss can be neither claimed nor excluded yet."""
+        known = noise([*self.duels, seen])
+        error = known.chance(HALF * (high.shift - low.shift), seen, low, high)
+        apart = max(known.chance(seen.shift - low.shift, seen, low), known.chance(high.shift - seen.shift, seen, high))
+        side = classify(seen.shift, low.shift, high.shift)
+        if side is Side.PART:
+            error = max(error, apart)
+            if apart > CONFIRM or len(seen.processes) < PARTED:
+                # Far from both ends, though not far enough; or so near to one that noise took it from there.
+                last = len(seen.processes) >= LOOKS[-1] and apart > STEP
+                side = nearest(seen.shift, low.shift, high.shift) if last else Side.SKIP
+        return Step(commit, side, error, seen, known.interval(seen), self.world.note(commit))
+
+
+class ExactWorld(World, Protocol):
+    """The same where revisions are told apart by what they answer, which no noise blurs."""
+
+    def fails(self, commit: str) -> Side | Reason:
+        """Whether it fails as BAD does; the reason where that cannot be told."""
+
+
+@dataclass
+class ExactSearch(Search):
+    """A search for the first revision that fails."""
+
+    world: ExactWorld
+
+    def run(self, good: str, bad: str, first: Seen = SAME, tests: int = 1) -> tuple[Found, ...]:
+        """Where the failure came in: one place, without a doubt of noise."""
+        return self._narrowed(frozenset({good}), SAME, bad, SAME, 0.0)
+
+    def _step(self, commit: str, low: Seen, high: Seen) -> Step:
+        found = self.world.fails(commit)
+        side, reason = (Side.SKIP, found) if isinstance(found, Reason) else (found, self.world.note(commit))
+        step = Step(commit, side, reason=reason)
+        self.steps.append(step)
+        self.tell(step)
+        return step
+
+
+def classify(shift: float, low: float, high: float) -> Side:
+    """Which of two levels a shift is at, or a part of the way between.
+
+    >>> [str(classify(shift, 0.0, 0.08)) for shift in (-0.03, 0.01, 0.03, 0.07, 0.2)]
+    ['good', 'good', 'part', 'bad', 'bad']
+    """
+    place = (shift - low) / (high - low)
+    return Side.PART if QUARTER <= place <= 1 - QUARTER else nearest(shift, low, high)
+
+
+def nearest(shift: float, low: float, high: float) -> Side:
+    """Which of two levels a shift is nearer to."""
+    return Side.GOOD if shift < (low + high) / 2 else Side.BAD
+
+
+def next_of(left: Sequence[str], skipped: int) -> str | None:
+    """The revision to try next, of those not tried yet, best first: after one that failed not its neighbour.
+
+    What is broken is mostly broken over some commits, so each further failure leads elsewhere.
+
+    >>> next_of("abcdefgh", 0), next_of("abcdefgh", 1), next_of("abcdefgh", 2), next_of("", 0)
+    ('a', 'c', 'e', None)
+    """
+    if not left:
+        return None
+    return left[int(len(left) * _AWAY[(skipped - 1) % len(_AWAY)])] if skipped else left[0]
+
+
+def confirmed(own: Seen, gap: float, known: Noise) -> tuple[bool, float]:
+    """Whether a culprit beside its own parent shows what the search found, and the chance that noise alone does so.
+
+    own: the duel of the culprit with its parent; gap: what came in with it by the search, log scale.
+    """
+    return own.shift >= HALF * gap, known.chance(HALF * gap, own)
+
+
+def certainty(search: float, confirmation: float | None) -> float:
+    """How sure a culprit is, given the chances that the search and that its confirmation err.
+
+    Both have to err for a wrong commit to be named. How far they err together is not known, so that only the smaller
+    chance is counted.
+    """
+    error = search if confirmation is None else min(search, confirmation)
+    return 1 - min(max(error, LEAST), 1.0)

@@ -1,0 +1,158 @@
+"""The rule of a duel: when base and head, timed side by side, have shown enough.
+
+d is the Hodges-Lehmann shift of head against base in one block, log scale, positive where head is slower. tau is the
+slow-down that is allowed; it lies inside the null hypothesis. A duel is looked at after 4 and 12 blocks of one process,
+after 24 of two and after 48 of four. The first two looks can only clear. REGRESSED takes the last two, each with a
+quarter of alpha after Holm over all cases duelled, since time and span are asked at both, and processes that agree:
+where an allocation slows one arm for as long as a process lives, its blocks agree with each other and no test within it
+can see that. So two processes must both be slower by tau and more than any such bias that was seen; of four, three must
+be slower by tau / 2, which no single one can bring about or prevent. A process that ended after fewer than six blocks
+agrees with nothing. IMPROVED is the same rule mirrored.
+
+docs/how-good-is-perfci.md holds how often the rule errs and what it sees; benchmarks/verdicts.py makes these tables.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from enum import StrEnum
+
+from perfci.core.model import Look
+from perfci.statistics import exact
+
+__all__ = [
+    "BLOCKS",
+    "FINAL",
+    "FIRST",
+    "PROCESSES",
+    "SECOND",
+    "Answer",
+    "Look",
+    "answer",
+    "can_decide",
+    "early",
+    "look",
+    "processes_wanted",
+    "smallest_p",
+]
+
+FIRST, SECOND = 4, 12
+"""Blocks of the first process at its two looks."""
+
+CLEAR_FIRST, CLEAR_SECOND = 0.5, 0.75
+"""What the first process clears: shifts up to so many tau."""
+
+BLOCKS = 12
+"""Blocks of every later process."""
+
+FINAL = {2: 24, 4: 48}
+"""Processes -> blocks at the two looks that may decide against a case."""
+
+PROCESSES = 4
+
+AGREEING = 3
+"""Of so many processes as there are at the last look, those that must see the change by themselves."""
+
+WHOLE = 6
+"""Least blocks of a process that can agree: the median of fewer is too much that of single blocks."""
+
+BIAS = math.log1p(0.0075)
+"""Log scale. Set above the largest stray of 401 processes of unchanged kernels on shared buffers (0.66 %, seven H200s).
+
+Those processes cannot test it. docs/how-good-is-perfci.md compares it with processes that were recorded later.
+"""
+
+QUESTIONS = 2
+"""That share alpha: whether the time is longer, and whether the span is."""
+
+TESTS = QUESTIONS * len(FINAL)
+"""How often an unchanged case may be called slower."""
+
+
+class Answer(StrEnum):
+    """What a duel says so far."""
+
+    CLEARED = "cleared"
+    SLOWER = "slower"
+    FASTER = "faster"
+    OPEN = "open"
+    """more blocks would decide"""
+    UNDECIDED = "undecided"
+    """all blocks are spent"""
+
+
+def look(processes: Sequence[Sequence[float]], tau: float) -> Look:
+    """Sum a duel up. processes: d of each process's blocks, at least one block; tau: allowed slow-down, ratio - 1."""
+    allowed = math.log1p(tau)
+    d = [shift for process in processes for shift in process]
+    mirrored = [-shift for shift in d]
+    tested = len(processes) >= min(FINAL)
+    return Look(
+        blocks=len(d),
+        processes=len(processes),
+        shift=exact.location(d),
+        p_slower=exact.signed_rank_p(d, allowed) if tested else 1.0,
+        p_faster=exact.signed_rank_p(mirrored, allowed) if tested else 1.0,
+        medians=tuple(statistics.median(process) for process in processes),
+        sizes=tuple(map(len, processes)),
+        tau=allowed,
+        p_differs=max(exact.signed_rank_p(d, -allowed), exact.signed_rank_p(mirrored, -allowed)),
+    )
+
+
+def early(shifts: Sequence[float], tau: float) -> Answer:
+    """The first process's looks: cleared after 4 blocks by their median, after 12 by their Hodges-Lehmann centre.
+
+    shifts: d of its blocks so far, at least one; tau: allowed slow-down, ratio - 1.
+    """
+    cleared = _cleared(len(shifts), statistics.median(shifts), exact.location(shifts).value, math.log1p(tau))
+    return Answer.CLEARED if cleared else Answer.OPEN
+
+
+def answer(seen: Look, p_slower: float, p_faster: float, alpha: float) -> Answer:
+    """What a duel says, its p values adjusted for the other cases; alpha is of the whole family, over all TESTS."""
+    centre, tau, level = seen.shift.value, seen.tau, alpha / TESTS
+    if sum(size >= WHOLE for size in seen.sizes) < min(FINAL):
+        cleared = _cleared(seen.blocks, seen.medians[0], centre, tau)
+    elif p_slower <= level and _agree(seen, 1):
+        return Answer.SLOWER
+    elif p_faster <= level and _agree(seen, -1):
+        return Answer.FASTER
+    else:
+        cleared = abs(centre) <= tau
+    if cleared:
+        return Answer.CLEARED
+    return Answer.OPEN if seen.processes < PROCESSES else Answer.UNDECIDED
+
+
+def processes_wanted(seen: Look) -> int:
+    """Processes that the next look needs, those so far included."""
+    return next((processes for processes in FINAL if processes > seen.processes), PROCESSES)
+
+
+def smallest_p(processes: int) -> float:
+    """The least p that a look of so many processes can give: 2 to the minus number of blocks."""
+    return 0.5 ** FINAL[processes]
+
+
+def can_decide(family: int, alpha: float) -> bool:
+    """Whether the last look could find one of `family` cases slower at all."""
+    return family * smallest_p(PROCESSES) <= alpha / TESTS
+
+
+def _cleared(blocks: int, median: float, centre: float, tau: float) -> bool:
+    """Whether the blocks of one process clear a case; tau: log scale."""
+    if blocks >= SECOND:
+        return abs(centre) <= CLEAR_SECOND * tau
+    return blocks >= FIRST and abs(median) <= CLEAR_FIRST * tau
+
+
+def _agree(seen: Look, sign: int) -> bool:
+    """Whether enough processes see the change by themselves, two whole ones at least; sign: -1 for faster."""
+    medians = [sign * median for median in seen.medians]
+    if seen.processes < PROCESSES:
+        return min(medians) > seen.tau + BIAS
+    agreeing = [median > seen.tau / 2 for median, size in zip(medians, seen.sizes, strict=True) if size >= WHOLE]
+    return sum(agreeing) >= AGREEING

@@ -1,0 +1,211 @@
+"""The figures of accepted runs that thresholds are learnt from, and how each is bounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfci.core.model import ErrorStats, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Suite
+from perfci.statistics.drift import of_epoch, same_environment
+from perfci.store.past import from_memory
+from perfci.thresholds.ratchet import prediction
+from perfci.thresholds.ratchet.prediction import Prediction
+from perfci.thresholds.ratchet.tau import RATE
+
+FIGURES = 10
+"""Figures of a case that may gate and share its rate of false alarms."""
+
+REPEATED = 2.5
+"""What only ever tightening costs: so much more often than one bound is the tightest of all bounds so far passed."""
+
+CHANCE = RATE / FIGURES / REPEATED
+"""Chance with which the next accepted run may lie beyond a bound."""
+
+CONFIRMED = RATE / 4
+"""The same where two fresh processes have to say so too before anything is blamed."""
+
+ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Of 1, by dtype: errors below it are no worse than exact ones."""
+
+COMPILES_S = 0.01
+"""A first call that took less found its kernel compiled, by an accuracy check or another case: no compiler is so fast.
+How long it took tells nothing of the next run, in which the cases may come in another order."""
+
+Case = HistoryCase | HistoryAccuracy | HistoryStored
+
+
+@dataclass(frozen=True)
+class Key:
+    """A threshold that is learnt from a figure."""
+
+    name: str
+    """as threshold files say it"""
+    figure: Callable[[Case], float | None]
+    """above 0, or None where the run lacks it; of an error 0 too"""
+    least: float
+    """room, log scale, that even a figure that never moved gets"""
+    more_is_better: bool = False
+    growth: bool = False
+    """the threshold is a growth against a base or baseline, ratio, not the figure itself"""
+    confirmed: bool = False
+    """nothing is blamed before two fresh processes agree: runs are nearly normal, and the bound is by moments"""
+    tails: int = 8
+    """of the robust bound that the others have: degrees of freedom"""
+    board: float = 0.0
+    """prior standard deviation between boards, log scale"""
+    error: bool = False
+    """of accuracy cases too; 0 is a figure like any other"""
+    zero: float | None = None
+    """what a figure below it counts as, so that one of exactly 0 has a logarithm; None: by the case's roundoff"""
+    held: Callable[[HistoryRun, Case], bool] | None = None
+    """whether the threshold is held for such a case at all; None: for every case"""
+
+    @property
+    def chance(self) -> float:
+        """With which the next accepted run may lie beyond its bound."""
+        return CONFIRMED if self.confirmed else CHANCE
+
+    def worse(self, value: float) -> float:
+        """A figure as predictions have it: log scale, more is worse."""
+        return -math.log(value) if self.more_is_better else math.log(value)
+
+    def value(self, worse: float, centre: float) -> float:
+        """The threshold at such a place; `centre` is where the figure is."""
+        if self.growth:
+            return math.expm1(worse - centre)
+        return math.exp(-worse if self.more_is_better else worse)
+
+    def place(self, value: float, centre: float) -> float:
+        """The reverse of `value`."""
+        return centre + math.log1p(value) if self.growth else self.worse(value)
+
+    def tightens(self, value: float, before: float) -> bool:
+        """Whether a threshold asks for more than another."""
+        return value > before if self.more_is_better else value < before
+
+
+def _timed(name: str) -> Callable[[Case], float | None]:
+    def figure(case: Case) -> float | None:
+        found = getattr(case, name, None)
+        return float(found) if found else None
+
+    return figure
+
+
+def _speedup(case: Case) -> float | None:
+    return math.exp(-case.shift) if isinstance(case, HistoryCase) and case.shift is not None else None
+
+
+def _error(name: str) -> Callable[[Case], float | None]:
+    def figure(case: Case) -> float | None:
+        # What is stored is far less exact than what is computed of it, and has limits of its own.
+        found: ErrorStats | None = None if isinstance(case, HistoryStored) else case.errors
+        value: float | None = getattr(found, name) if found else None
+        return value
+
+    return figure
+
+
+def _in_storage(figure: Callable[[HistoryStored], float | None]) -> Callable[[Case], float | None]:
+    return lambda case: figure(case) if isinstance(case, HistoryStored) else None
+
+
+def _from_memory(run: HistoryRun, case: Case) -> bool:
+    return isinstance(case, HistoryCase) and from_memory(case.bytes_moved, case.cache, run.environment.device.l2_bytes)
+
+
+def _compiled(_: HistoryRun, case: Case) -> bool:
+    return isinstance(case, HistoryCase) and case.compile_s is not None and case.compile_s >= COMPILES_S
+
+
+KEYS = (
+    Key("speedup", _speedup, least=0.01, more_is_better=True, confirmed=True, board=0.006),
+    Key(
+        "bandwidth_share",
+        _timed("bandwidth_share"),
+        least=0.01,
+        more_is_better=True,
+        confirmed=True,
+        board=0.004,
+        held=_from_memory,
+    ),
+    Key("span_margin", _timed("span_us"), least=0.02, growth=True, confirmed=True, board=0.004),
+    Key("peak_memory", _timed("peak_bytes"), least=0.01, growth=True),
+    Key("rsd", _timed("rsd"), least=0.1),
+    Key("compile_s", _timed("compile_s"), least=0.25, tails=4, held=_compiled),
+    Key("mean_abs", _error("mean_abs"), least=0.1, error=True),
+    Key("rmse", _error("rmse"), least=0.1, error=True),
+    Key("p99_abs", _error("p99_abs"), least=0.1, error=True),
+    Key("max_abs", _error("max_abs"), least=0.1, tails=6, error=True),
+    Key("stored_p99", _in_storage(lambda case: case.errors.p99_abs), least=0.1, error=True),
+    Key("clip_ratio", _in_storage(lambda case: case.clip_ratio), least=0.5, error=True, zero=1e-3),
+    Key("divergence", _in_storage(lambda case: case.divergence), least=0.5, error=True, zero=1e-2),
+)
+"""What is timed is asked again in fresh processes before it is blamed: its bound may be by moments, and tighter.
+Nothing confirms the others; compilation and the largest of many errors have the heaviest tails."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One figure of a case over the runs that count."""
+
+    values: tuple[float, ...]
+    """log scale, more is worse"""
+    boards: tuple[str | None, ...]
+    runs: tuple[str, ...]
+    """ids"""
+
+    def prediction(self, key: Key) -> Prediction:
+        """Of the next run, in the form that the key asks for."""
+        if key.confirmed:
+            return prediction.by_moments(self.values, self.boards, key.board)
+        return prediction.robust(self.values, key.tails)
+
+
+def cases(run: HistoryRun, suite: Suite) -> Mapping[str, Case]:
+    """The cases of a run that were accepted, by id."""
+    found: Sequence[Case] = run.cases if suite is Suite.PERFORMANCE else (*run.accuracy, *run.stored)
+    return {each.case: each for each in found if each.case not in run.inconclusive}
+
+
+def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> Series:
+    """A figure over the runs of this environment and epoch that have it.
+
+    An exact result, which has no logarithm, counts as the least error of the other runs; where all are exact, as the
+    roundoff of the case's dtype, and as no figure where the id does not say the dtype. Keys with a zero of their own
+    count by that.
+    """
+    found = list(_values(of_epoch(same_environment(history), case), suite, case, key))
+    least = key.zero
+    if least is None:
+        least = min((value for value, _, _ in found if value > 0), default=roundoff(case))
+    if least is None or not found:
+        return Series((), (), ())
+    values, boards, runs = zip(*found, strict=True)
+    return Series(tuple(key.worse(max(value, least)) for value in values), boards, runs)
+
+
+def _values(
+    history: Sequence[HistoryRun], suite: Suite, case: str, key: Key
+) -> Iterator[tuple[float, str | None, str]]:
+    for run in history:
+        known = cases(run, suite).get(case)
+        counts = known and _same_cache(known, history, case) and (key.held is None or key.held(run, known))
+        value = key.figure(known) if known and counts else None
+        if value is not None and math.isfinite(value) and (value > 0 or key.error):
+            yield value, run.environment.device.uuid, run.run
+
+
+def roundoff(case: str) -> float | None:
+    """By the case's id; None where it does not say its dtype."""
+    named = dict(part.split("=", 1) for part in case.split(",") if "=" in part)
+    return ROUNDOFF.get(named.get("dtype", ""))
+
+
+def _same_cache(known: Case, history: Sequence[HistoryRun], case: str) -> bool:
+    """Warm and cold times are never compared: the newest run that has the case says which count."""
+    if not isinstance(known, HistoryCase):
+        return True
+    last = next(found for run in reversed(history) if (found := cases(run, Suite.PERFORMANCE).get(case)))
+    return isinstance(last, HistoryCase) and known.cache == last.cache

@@ -1,0 +1,179 @@
+"""What an environment's A/A duels say about the noise that the gate reads, as an upper bound that holds at every look.
+
+The model of an unchanged kernel's duel, log scale: d = s g + s' b + sigma e, where e is of a block, b of a process and
+g of the whole duel: Student's t with 4 degrees of freedom for blocks and 8 for the others; s and s' share the spread of
+a process. The traces say why (docs/how-thresholds-tighten.md): blocks within a process have the tails of 5.5 degrees,
+the medians of processes those of 13, and two processes of a duel a correlation of 0.05 at most. 4, 8 and a share of 0.2
+are the cautious side of each.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfci.statistics import duel_rule, many_duels
+from perfci.thresholds.ratchet import tails
+
+Floats = NDArray[np.float64]
+
+DOF, PROCESS_DOF = 4, 8
+"""Degrees of freedom of the tails: of blocks, and of what a process or a duel has in common."""
+
+SHARED = 0.2
+"""Share of a process's variance that all processes of a duel have in common."""
+
+NULLS = 20
+"""Fewest A/A duels of a case that say anything."""
+
+MISSED = 0.05
+"""Chance that any of the bounds of a case, over all the times that it is computed, is below the truth."""
+
+LIKELY = 0.5
+"""Chance that either of a look's likely bounds is below the truth."""
+
+GROWTH = 1.25
+"""Each time the nulls have become so many more, the bounds share what is left of that chance."""
+
+DRAWS = 10_000
+"""Simulated duels behind every predicted rate."""
+
+_RATIOS = np.concatenate([[0.0], 0.1 * 1.1 ** np.arange(62)])
+"""Spread of processes over that of blocks, up to 33: what is simulated, the next one above the bound."""
+
+_STEP = 1.02
+"""Between the spreads of blocks that are told apart."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Scale parameters of the tails, log scale."""
+
+    block: float
+    ratio: float
+    """of a process's scale to a block's"""
+
+    @property
+    def process(self) -> float:
+        """Scale of what a process has in common."""
+        return self.ratio * self.block
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a case's A/A duels say."""
+
+    upper: Scale
+    """a bound that holds at every look: what false alarms are predicted from"""
+    likely: Scale
+    """a looser bound, of this look alone: what costs and power are predicted from"""
+    nulls: int
+    """A/A duels that it comes from"""
+
+
+def usable(nulls: Sequence[Sequence[Sequence[float]]]) -> list[Sequence[float]]:
+    """Of each A/A duel its first process: later ones exist only where the first strayed.
+
+    A duel counts that has the 4 blocks of a first look.
+    """
+    return [null[0] for null in nulls if null and len(null[0]) >= duel_rule.FIRST]
+
+
+def bound(nulls: Sequence[Sequence[float]]) -> Noise:
+    """The upper bound of both spreads. nulls: d of the first process of 20 A/A duels at least, log scale.
+
+    Of each as many blocks are read as the shortest has: where a duel stopped depends on what it saw. The scales come
+    from absolute deviations, about the process's median within and about 0 between, whose means are taken for gamma
+    distributed; the order of the nulls does not matter. Raises ValueError for fewer nulls.
+    """
+    count = len(nulls)
+    if count < NULLS:
+        raise ValueError(f"{count} A/A duels are fewer than {NULLS}")
+    blocks = min(*map(len, nulls), duel_rule.BLOCKS)
+    medians = [statistics.median(null[:blocks]) for null in nulls]
+    within = [
+        math.fsum(abs(d - median) for d in null[:blocks]) / blocks for null, median in zip(nulls, medians, strict=True)
+    ]
+    return from_means(math.fsum(within) / count, math.fsum(map(abs, medians)) / count, count, blocks)
+
+
+def from_means(within: float, between: float, count: int, blocks: int) -> Noise:
+    """The same from the mean absolute deviations of so many nulls: within processes, and of their medians."""
+    upper, likely = (_scale(within, between, count, blocks, missed) for missed in (spent(count), LIKELY))
+    return Noise(upper, likely, count)
+
+
+def _scale(within: float, between: float, count: int, blocks: int, missed: float) -> Scale:
+    """missed: chance of a scale below the truth, a third of it for blocks and two for processes."""
+    shape, chance = shapes(blocks), missed / 6
+    if between == 0:
+        return Scale(_rounded(max(within, 1e-9)), 0.0)
+    low, high = (
+        within / (shape.within * float(tails.gamma_quantile(part, count / shape.within_cv2)))
+        for part in (1 - chance, chance)
+    )
+    low, high = max(low, 1e-9), max(high, 1e-9)
+    reached = shape.between * tails.gamma_quantile(4 * chance, count / shape.between_cv2)
+    at = int(np.count_nonzero(reached <= between / low))
+    process = low * float(_RATIOS[max(at - 1, 0)])
+    block = _rounded(max(high, process / float(_RATIOS[-1])))
+    return Scale(block, float(_RATIOS[np.searchsorted(_RATIOS, process / block * (1 - 1e-9))]))
+
+
+def _rounded(block: float) -> float:
+    """The next of the spreads that are told apart, so that simulations are made once."""
+    return float(_STEP ** math.ceil(math.log(block) / math.log(_STEP) - 1e-9))
+
+
+def spent(count: int) -> float:
+    """Chance that this many nulls may use: 20 begin, each quarter more is another look, and all sum up to MISSED."""
+    look = 1 + math.floor(math.log(max(count, NULLS) / NULLS) / math.log(GROWTH) + 1e-9)
+    return MISSED / (look * (look + 1))
+
+
+# --- the model, simulated ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Mean and squared coefficient of variation of absolute deviations, where a block's scale is 1."""
+
+    within: float
+    within_cv2: float
+    between: Floats
+    """for each of the ratios"""
+    between_cv2: Floats
+
+
+@functools.cache
+def shapes(blocks: int) -> Shapes:
+    """For processes of so many blocks; seeded."""
+    rng = np.random.default_rng((1, blocks))
+    e = rng.standard_t(DOF, (4 * DRAWS, blocks))
+    medians = np.median(e, axis=1)
+    within = np.abs(e - medians[:, None]).mean(axis=1)
+    strayed = [np.abs(medians + ratio * rng.standard_t(PROCESS_DOF, len(e))) for ratio in _RATIOS]
+    between = np.array([each.mean() for each in strayed])
+    cv2 = np.array([each.var() for each in strayed]) / between**2
+    return Shapes(float(within.mean()), float(within.var() / within.mean() ** 2), np.maximum.accumulate(between), cv2)
+
+
+@functools.lru_cache(maxsize=128)
+def duels(ratio: float, family: int, alpha: float) -> many_duels.Duels:
+    """Simulated duels of an unchanged kernel; a block's scale is 1."""
+    return many_duels.reading(draws(np.random.default_rng(2), DRAWS, ratio), family, alpha)
+
+
+def draws(rng: np.random.Generator, count: int, ratio: float) -> Floats:
+    """So many duels' d, shaped (count, processes, blocks), where a block's scale is 1."""
+    e = rng.standard_t(DOF, (count, duel_rule.PROCESSES, duel_rule.BLOCKS))
+    own = math.sqrt(1 - SHARED) * rng.standard_t(PROCESS_DOF, (count, duel_rule.PROCESSES, 1))
+    shared = math.sqrt(SHARED) * rng.standard_t(PROCESS_DOF, (count, 1, 1))
+    both: Floats = e + ratio * (own + shared)
+    return both

@@ -1,0 +1,152 @@
+"""Where the next accepted run's figure will lie, from those so far: bounds that it passes with a small, stated chance.
+
+Values are such that more is worse, on a log scale where the figure is a ratio, a time or an error. Two forms:
+
+- by moments: mean + t sqrt(variance of the next run and of the mean), Student's t. For runs of one board that is the
+  textbook's mean + t(n - 1) s sqrt(1 + 1 / n) (Hahn, Meeker, Statistical Intervals, 1991, section 4.7). Boards are a
+  random effect (one-way analysis of variance, Satterthwaite's degrees of freedom): sixty runs of two boards tell sixty
+  runs' worth about runs and two boards' worth about boards, and a prior stands in for the boards not seen;
+- robust: median + k MAD, with k simulated for Student's t with few degrees of freedom, so that one odd run neither
+  widens the bound nor is held for impossible.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfci.statistics.boards import PRIOR_BOARDS
+from perfci.thresholds.ratchet import tails
+
+Floats = NDArray[np.float64]
+
+RUNS = 8
+"""Fewest runs that bound the next."""
+
+_SAMPLES = 4_000
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of the next value; more is worse."""
+
+    centre: float
+    unit: float
+    """by moments: standard error of the next value about the centre; robust: the MAD"""
+    runs: float
+    """degrees of freedom; robust: runs, autocorrelation taken out"""
+    tails: int | None = None
+    """robust: degrees of freedom of the tails that are reckoned with; None: by moments"""
+
+    def bound(self, chance: float) -> float:
+        """The value that the next run exceeds with this chance."""
+        if self.tails is None:
+            return self.centre + tails.student_quantile(chance, self.runs) * self.unit
+        return self.centre + robust_factor(int(self.runs), chance, self.tails) * self.unit
+
+    def exceeded(self, value: float) -> float:
+        """Chance that the next run's value is above this one."""
+        if self.unit == 0:
+            return float(value < self.centre)
+        away = (value - self.centre) / self.unit
+        if self.tails is None:
+            return float(tails.student_tail(away, self.runs))
+        return _robust_tail(int(self.runs), away, self.tails)
+
+
+def factor(runs: int, chance: float) -> float:
+    """Standard deviations above the mean of so many independent normal values that one more exceeds with this chance.
+
+    >>> round(factor(8, 0.001), 2), round(factor(20, 0.001), 2)
+    (5.08, 3.67)
+    """
+    return tails.student_quantile(chance, runs - 1) * math.sqrt(1 + 1 / runs)
+
+
+def by_moments(values: Sequence[float], boards: Sequence[str | None], board: float = 0.0) -> Prediction:
+    """values, boards: of the runs in their order, 2 at least; board: prior standard deviation between boards."""
+    groups = [
+        [value for value, own in zip(values, boards, strict=True) if own == name] for name in dict.fromkeys(boards)
+    ]
+    count, many = len(values), len(groups)
+    means = [statistics.fmean(group) for group in groups]
+    squares = math.fsum((value - mean) ** 2 for group, mean in zip(groups, means, strict=True) for value in group)
+    worth = worth_of(values)
+    dof = max(worth - many, 1.0)
+    # Runs that follow each other spread less than runs do: what their mean takes along is given back.
+    within = squares / dof if squares else 0.0
+    seen = _between(groups, means, within) if many > 1 else 0.0
+    between = (PRIOR_BOARDS * board**2 + (many - 1) * seen) / (PRIOR_BOARDS + many - 1)
+    parts = (within * (1 + 1 / worth), dof), (between * (1 + 1 / many), PRIOR_BOARDS + many - 1)
+    variance = sum(part for part, _ in parts)
+    if variance == 0:
+        return Prediction(values[0], 0.0, count - 1.0)
+    return Prediction(statistics.fmean(values), math.sqrt(variance), variance**2 / sum(v**2 / own for v, own in parts))
+
+
+def robust(values: Sequence[float], dof: int) -> Prediction:
+    """Median and MAD of the values in their order, 3 at least; dof: of the tails."""
+    centre = statistics.median(values)
+    mad = statistics.median(abs(value - centre) for value in values)
+    return Prediction(centre, mad, max(math.floor(worth_of(values)), 3), dof)
+
+
+def worth_of(values: Sequence[float]) -> float:
+    """How many independent runs these are worth: n (1 - r) / (1 + r) where neighbours correlate by r.
+
+    r is corrected for its bias (Kendall 1954), and counts from one standard error on, up to 0.9; never above n.
+    """
+    count, mean = len(values), statistics.fmean(values)
+    away = [value - mean for value in values]
+    total = math.fsum(one * one for one in away)
+    if total == 0:
+        return float(count)
+    r = math.fsum(one * next_ for one, next_ in itertools.pairwise(away)) / total
+    r = min((r * count + 1) / (count - 3) if count > 3 else r, 0.9)
+    return count * (1 - r) / (1 + r) if r > 1 / math.sqrt(count) else float(count)
+
+
+def _between(groups: Sequence[Sequence[float]], means: Sequence[float], within: float) -> float:
+    """Variance between boards, by moments; never below 0."""
+    sizes = [len(group) for group in groups]
+    count = sum(sizes)
+    overall = math.fsum(size * mean for size, mean in zip(sizes, means, strict=True)) / count
+    mean_square = math.fsum(size * (mean - overall) ** 2 for size, mean in zip(sizes, means, strict=True)) / (
+        len(groups) - 1
+    )
+    size = (count - sum(own * own for own in sizes) / count) / (len(groups) - 1)
+    return max((mean_square - within) / size, 0.0)
+
+
+# --- the robust form's factors ----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def robust_factor(runs: int, chance: float, dof: int) -> float:
+    """MADs above the median of so many values that one more exceeds with this chance, if all have such tails."""
+    low, high = 0.0, 1e4
+    while high - low > 1e-3 * max(low, 1.0):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _robust_tail(runs, middle, dof) > chance else (low, middle)
+    return high
+
+
+def _robust_tail(runs: int, away: float, dof: int) -> float:
+    """Chance to exceed the median by so many MADs: over samples of the median and MAD, exact for the value itself."""
+    medians, mads = _samples(runs, dof)
+    return float(tails.student_tail(medians + away * mads, dof).mean())
+
+
+@functools.cache
+def _samples(runs: int, dof: int) -> tuple[Floats, Floats]:
+    values = np.random.default_rng((3, runs, dof)).standard_t(dof, (_SAMPLES, runs))
+    medians = np.median(values, axis=1)
+    mads = np.median(np.abs(values - medians[:, None]), axis=1)
+    return medians, mads

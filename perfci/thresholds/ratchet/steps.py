@@ -1,0 +1,281 @@
+"""Changes of thresholds: a quarter of the gap, only ever tighter, each with its reason and its runs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfci.core.environment import mixed
+from perfci.core.model import Environment, Fact, HistoryCase, HistoryRun, Reason, Suite
+from perfci.statistics.drift import same_environment
+from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.thresholds.ratchet import figures, noise
+from perfci.thresholds.ratchet import tau as taus
+from perfci.thresholds.ratchet.figures import KEYS, Key, Series
+from perfci.thresholds.ratchet.noise import NULLS, Noise
+from perfci.thresholds.ratchet.prediction import RUNS
+from perfci.thresholds.ratchet.tau import FLOOR, RATE
+
+STEP = 0.25
+"""Share of the gap that one step closes."""
+
+WORTHWHILE = 0.005
+"""Least change, as a share of tau or of the room that a bound leaves, that is worth a line in somebody's diff."""
+
+LOOSEST = math.log(4)
+"""Room, log scale, beyond which a bound says nothing yet: of few runs, or of a figure that moves with its boards."""
+
+TAU = "tau"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A threshold of one case that is to become another."""
+
+    op: str
+    case: str
+    key: str
+    before: float | None
+    """in force now; None: none was set"""
+    after: float
+    bound: float
+    """where the steps would end by what is known now"""
+    why: Reason
+    runs: tuple[str, ...]
+    """ids of the runs that it was learnt from"""
+    predicted: float
+    """false alarms a case check afterwards"""
+    floor_hit: bool = False
+    """the bound is the least that there is, not what the runs would bear"""
+    suite: Suite = Suite.PERFORMANCE
+
+
+def propose(
+    history: Sequence[HistoryRun],
+    limits: Thresholds,
+    op: str,
+    *,
+    family: int,
+    keys: Sequence[Key] = KEYS,
+    defaults: CaseThresholds | None = None,
+) -> tuple[Change, ...]:
+    """What the accepted runs of an op, in their order, have earned: for every case of the newest run.
+
+    family: cases that a run may duel; keys: which thresholds besides tau; defaults: ceilings of tau by kernel length,
+    the built-in ones if left out. A threshold that has no value begins where its room is four times that of its bound.
+    Empty without a history.
+    """
+    if not history:
+        return ()
+    found = [*_taus(history, limits, op, family, defaults or CaseThresholds())]
+    for suite in (Suite.PERFORMANCE, Suite.ACCURACY):
+        for case in figures.cases(history[-1], suite):
+            found += [change for key in keys if (change := _learnt(history, limits, op, suite, case, key))]
+    return tuple(found)
+
+
+def predicted(
+    history: Sequence[HistoryRun], case: str, key: str, value: float, *, family: int, alpha: float
+) -> float | None:
+    """False alarms a check of the case with this value of a key, by its history; None where that says too little.
+
+    key: "tau" or the name of one of KEYS. Raises KeyError for another. The accuracy case is meant where the newest run
+    has the case only there.
+    """
+    if key == TAU:
+        found = noise_of(history, case) if history else None
+        return taus.predicted(value, found, family, alpha).alarms if found else None
+    known = {each.name: each for each in KEYS}[key]
+    series = _series(history, case, known) if history else None
+    if series is None or len(series.values) < RUNS:
+        return None
+    next_run = series.prediction(known)
+    return next_run.exceeded(known.place(value, next_run.centre))
+
+
+def noise_of(history: Sequence[HistoryRun], case: str) -> Noise | None:
+    """The bound of a case's noise from all A/A duels of the newest run's environment; None for fewer than 20."""
+    nulls = [null for _, null in _nulls(history, case)]
+    return noise.bound(nulls) if len(nulls) >= NULLS else None
+
+
+def rescaled(
+    limits: Thresholds, op: str, accepted: Mapping[str, float], run: str, keys: Sequence[Key] = KEYS
+) -> tuple[Change, ...]:
+    """What an accepted loss does to the targets at once, so that the next run is held as tightly as the last.
+
+    accepted: case -> the accepted slow-down as the duel measured it (Hodges-Lehmann shift of head against base, log
+    scale). A single accepted run would bring its own noise into the target; the duel's shift hardly has any. Targets
+    of speed (speedup, share of the bandwidth) are scaled; tau and the other limits hold for the new kernel as before.
+    Nothing is scaled for a gain: targets tighten by their steps alone.
+    """
+    return tuple(
+        _scaled(op, case, key, before, shift, run)
+        for case, shift in accepted.items()
+        for key in keys
+        if shift > 0 and key.more_is_better and (before := _before(limits, op, case, key)) is not None
+    )
+
+
+def _scaled(op: str, case: str, key: Key, before: float, shift: float, run: str) -> Change:
+    after = before * math.exp(-shift)
+    facts: dict[str, Fact] = {"key": key.name, "before": before, "after": after, "change": math.expm1(shift)}
+    why = _why("ratchet_rescaled", op, case, run=run, **facts)
+    return Change(op, case, key.name, before, after, after, why, (run,), key.chance)
+
+
+@dataclass(frozen=True)
+class Earned:
+    """What is recorded beside a value that was tightened by itself."""
+
+    value: float
+    """in force"""
+    began: float | None
+    """before the first step; None: no value was set"""
+    environment: Environment
+    """in which it was learnt"""
+
+
+def anew(history: Sequence[HistoryRun], earned: Mapping[tuple[str, str], Earned]) -> tuple[tuple[str, str], ...]:
+    """Which (case, key) of an op go back to where they began, as the newest run is of another environment.
+
+    What noise a case has, and how fast its reference is, another driver, torch or Triton changes; what a person wrote
+    is not among `earned`, and stays.
+    """
+    if not history:
+        return ()
+    now = history[-1].environment
+    return tuple(which for which, value in earned.items() if mixed(value.environment, now))
+
+
+# --- tau --------------------------------------------------------------------------------------------------------------
+
+
+def _taus(
+    history: Sequence[HistoryRun], limits: Thresholds, op: str, family: int, defaults: CaseThresholds
+) -> Iterator[Change]:
+    for case in figures.cases(history[-1], Suite.PERFORMANCE):
+        found = noise_of(history, case)
+        if found and (change := _tau(history, limits, op, case, found, family, defaults)):
+            yield change
+
+
+def _tau(
+    history: Sequence[HistoryRun],
+    limits: Thresholds,
+    op: str,
+    case: str,
+    found: Noise,
+    family: int,
+    defaults: CaseThresholds,
+) -> Change | None:
+    own, length, timer = limits.for_case(op, case), _length_us(history, case), history[-1].environment.timer
+    before = own.tau_at(length)
+    floor = max(FLOOR, own.floor(timer) / length)
+    bound = taus.least(found, family, own.alpha, floor, min(before, defaults.tau_at(length)))
+    if bound is None or (after := step(before, bound)) is None:
+        return None
+    told = taus.predicted(after, found, family, own.alpha)
+    if told.alarms > RATE:
+        return None
+    facts: dict[str, Fact] = {
+        "nulls": found.nulls, "bound": 100 * bound, "before": 100 * before, "after": 100 * after,
+        "block": 100 * found.upper.block, "process": 100 * found.upper.process, "alarms": 100 * told.alarms,
+        "undecided": 100 * told.undecided, "more": told.more, "blocks": told.blocks, "seen": told.seen,
+        "floor": 100 * floor, "family": family,
+    }  # fmt: skip
+    why = _why("ratchet_tau", op, case, **facts)
+    runs = tuple(run.run for run, _ in _nulls(history, case))
+    return Change(op, case, TAU, before, after, bound, why, runs, told.alarms, bound <= floor)
+
+
+def _nulls(history: Sequence[HistoryRun], case: str) -> list[tuple[HistoryRun, Sequence[float]]]:
+    """The usable A/A duels of this environment, whatever epoch they are of: a loss changes a kernel, not its noise."""
+    found = [(run, known) for run in same_environment(history) if (known := _performance(run, case))]
+    return [(run, null) for run, known in found for null in noise.usable([known.null])]
+
+
+def _performance(run: HistoryRun, case: str) -> HistoryCase | None:
+    known = figures.cases(run, Suite.PERFORMANCE).get(case)
+    return known if isinstance(known, HistoryCase) else None
+
+
+def _length_us(history: Sequence[HistoryRun], case: str) -> float:
+    """Of the kernel now: the median of the last runs."""
+    known = [found.kernel_us.median_us for run in history if (found := _performance(run, case))]
+    return statistics.median(known[-5:])
+
+
+# --- other thresholds -------------------------------------------------------------------------------------------------
+
+
+def _learnt(
+    history: Sequence[HistoryRun], limits: Thresholds, op: str, suite: Suite, case: str, key: Key
+) -> Change | None:
+    if suite is Suite.ACCURACY and not key.error:
+        return None
+    series = figures.series(history, suite, case, key)
+    if len(series.values) < RUNS:
+        return None
+    return tightened(series, key, _before(limits, op, case, key), op, case, suite)
+
+
+def tightened(
+    series: Series, key: Key, before: float | None, op: str = "", case: str = "", suite: Suite = Suite.PERFORMANCE
+) -> Change | None:
+    """The next step of one threshold; None where it is as tight as its runs bear."""
+    next_run = series.prediction(key)
+    room = next_run.bound(key.chance) - next_run.centre
+    if room > LOOSEST:
+        return None
+    bound = key.value(next_run.centre + max(room, key.least), next_run.centre)
+    usual = key.value(next_run.centre, next_run.centre)
+    after: float | None
+    if before is None:
+        after = _rounded(
+            key.value(next_run.centre + max(room, key.least) / STEP, next_run.centre), not key.more_is_better
+        )
+    elif not key.tightens(bound, before) or (after := step(before, bound, abs(bound - usual))) is None:
+        return None
+    chance = next_run.exceeded(key.place(after, next_run.centre))
+    facts: dict[str, Fact] = {
+        "key": key.name, "runs": len(series.runs), "boards": len(set(series.boards)), "before": before, "after": after,
+        "bound": bound, "usual": usual, "chance": 100 * chance,
+    }  # fmt: skip
+    why = _why("ratchet_growth" if key.growth else "ratchet_figure", op, case, **facts)
+    return Change(op, case, key.name, before, after, bound, why, series.runs, chance, room <= key.least, suite)
+
+
+def step(before: float, bound: float, room: float | None = None) -> float | None:
+    """A quarter of the way, rounded back to four digits; None where it is not worth a line, measured by the room."""
+    gap = bound - before
+    if abs(gap) * STEP < WORTHWHILE * (before if room is None else room):
+        return None
+    after = _rounded(before + STEP * gap, gap < 0)
+    return after if after != before and (after < before) == (gap < 0) else None
+
+
+def _rounded(value: float, up: bool) -> float:
+    """To four digits, for people who read the file."""
+    digits = 3 - math.floor(math.log10(abs(value)))
+    scaled = value * 10.0**digits
+    return round((math.ceil if up else math.floor)(scaled) / 10.0**digits, max(digits, 0))
+
+
+def _series(history: Sequence[HistoryRun], case: str, key: Key) -> Series:
+    for suite in (Suite.PERFORMANCE, Suite.ACCURACY):
+        if case in figures.cases(history[-1], suite):
+            return figures.series(history, suite, case, key)
+    return Series((), (), ())
+
+
+def _before(limits: Thresholds, op: str, case: str, key: Key) -> float | None:
+    """The value in force; None for a threshold that is not set, or that files do not know."""
+    found: float | None = getattr(limits.for_case(op, case), key.name, None)
+    return found
+
+
+def _why(kind: str, op: str, case: str, **facts: Fact) -> Reason:
+    return Reason(kind, {"op": op, "case": case, **facts})

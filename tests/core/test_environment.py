@@ -1,0 +1,223 @@
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci.core.environment import (
+    BEARINGS,
+    TOLD,
+    describe,
+    differences,
+    installed,
+    mixed,
+    telling,
+    told,
+    worker_environment,
+)
+from perfci.core.model import Bearing, Device, Difference, Environment
+
+DEVICE = Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580.1", "CUDA 13.0", memory_bytes=4)
+PACKAGES = {"torch": "2.11.0", "triton": "3.6.0"}
+ENVIRONMENT = Environment(DEVICE, "activity", "3.11.7", PACKAGES, "host", "Linux")
+
+BASE = {
+    "PATH": "/bin",
+    "HOME": "/root",
+    "LC_ALL": "C",
+    "LD_LIBRARY_PATH": "/lib",
+    "CUDA_VISIBLE_DEVICES": "1",
+    "ASCEND_HOME_PATH": "/ascend",
+    "TRITON_PRINT_AUTOTUNING": "1",
+    "TRITON_INTERPRET": "1",
+    "TRITON_CACHE_DIR": "/shared",
+    "PYTHONPATH": "/src",
+    "CI": "true",
+    "CI_JOB_TOKEN": "hidden",
+    "CI_COMMIT_MESSAGE": "text",
+    "TRITON_API_KEY": "hidden",
+    "CUDA_PASSWORD": "hidden",
+    "TORCH_INDEX": "https://user:hidden@example.org/simple",
+    "SSH_AUTH_SOCK": "/socket",
+    "MY_FLAG": "on",
+    "MY_TOKEN": "hidden",
+}
+
+
+def worker(*extra: str, interpret: bool = False) -> dict[str, str]:
+    return worker_environment(BASE, extra, interpret, Path("/cache"))
+
+
+def test_workers_see_what_is_allowed_and_nothing_else():
+    assert worker() == {
+        "PATH": "/bin",
+        "HOME": "/root",
+        "LC_ALL": "C",
+        "LD_LIBRARY_PATH": "/lib",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "ASCEND_HOME_PATH": "/ascend",
+        "TRITON_PRINT_AUTOTUNING": "1",
+        "PYTHONPATH": "/src",
+        "CI": "true",
+        "TRITON_CACHE_DIR": "/cache/triton",
+        "TORCHINDUCTOR_CACHE_DIR": "/cache/inductor",
+        "TRITON_DISABLE_LINE_INFO": "1",
+    }
+
+
+def test_a_project_may_allow_more_but_never_a_secret():
+    found = worker("MY_FLAG", "MY_TOKEN", "CI_JOB_TOKEN")
+
+    assert found["MY_FLAG"] == "on"
+    assert "hidden" not in "".join(found.values())
+
+
+def test_an_interpreting_worker_is_told_so_and_keeps_to_one_thread():
+    found = worker(interpret=True)
+
+    assert found["TRITON_INTERPRET"] == "1"
+    assert found["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+    assert found["OMP_NUM_THREADS"] == "1"
+
+
+def test_an_exported_interpreter_never_reaches_a_worker_that_measures():
+    assert "TRITON_INTERPRET" not in worker(interpret=False)
+
+
+def test_an_allowed_cache_is_still_the_workers_own():
+    assert worker("TRITON_CACHE_DIR")["TRITON_CACHE_DIR"] == "/cache/triton"
+
+
+@pytest.mark.parametrize("interpret", [False, True])
+def test_workers_compile_without_line_information_whatever_the_shell_says(interpret):
+    found = worker_environment(
+        {"TRITON_DISABLE_LINE_INFO": "0"}, ["TRITON_DISABLE_LINE_INFO"], interpret, Path("/cache")
+    )
+
+    assert found["TRITON_DISABLE_LINE_INFO"] == "1"
+
+
+def test_recorded_variables_are_those_that_tell_something():
+    found = telling({**BASE, "CUDA_LAUNCH_BLOCKING": "1"})
+
+    assert found["CUDA_LAUNCH_BLOCKING"] == "1"
+    assert found["TRITON_INTERPRET"] == "1"
+    assert "PATH" not in found
+    assert "hidden" not in "".join(found.values())
+
+
+def test_versions_are_read_without_importing_the_packages():
+    before = set(sys.modules)
+
+    assert installed(["numpy", "no-such-distribution"]).keys() == {"numpy"}
+    assert not {"torch", "triton"} & (set(sys.modules) - before)
+
+
+def test_a_description_holds_commit_host_python_and_versions():
+    found = describe(DEVICE, "activity", commit="c0ffee", variables={"TRITON_DEBUG": "1"})
+
+    assert found.device == DEVICE
+    assert (found.timer, found.commit) == ("activity", "c0ffee")
+    assert found.python.count(".") == 2
+    assert "numpy" in found.packages
+    assert found.variables == {"TRITON_DEBUG": "1"}
+
+
+# --- two environments -------------------------------------------------------------------------------------------------
+
+
+def changed(**changes):
+    return dataclasses.replace(ENVIRONMENT, **changes)
+
+
+def on(**changes):
+    return changed(device=dataclasses.replace(DEVICE, **changes))
+
+
+def test_the_code_is_no_part_of_what_surrounds_it():
+    assert differences([ENVIRONMENT], changed(commit="abc", dirty=True, branch="topic")) == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "field", "before", "after", "bearing"),
+    [
+        (changed(timer="event"), "timer", "activity", "event", Bearing.APART),
+        (on(key="nvidia-h200-450w"), "device.key", "nvidia-h200", "nvidia-h200-450w", Bearing.APART),
+        (on(driver="590"), "device.driver", "580.1", "590", Bearing.MOVES),
+        (on(runtime="CUDA 13.1"), "device.runtime", "CUDA 13.0", "CUDA 13.1", Bearing.MOVES),
+        (on(memory_bytes=5), "device.memory_bytes", "4", "5", Bearing.MOVES),
+        (on(uuid="GPU-2"), "device.uuid", "GPU-1", "GPU-2", Bearing.BOARD),
+        (changed(packages={"torch": "2.12.0", "triton": "3.6.0"}), "packages.torch", "2.11.0", "2.12.0", Bearing.MOVES),
+        (changed(packages={"torch": "2.11.0"}), "packages.triton", "3.6.0", None, Bearing.MOVES),
+        (changed(packages={**PACKAGES, "numpy": "2.5"}), "packages.numpy", None, "2.5", Bearing.NAMED),
+        (changed(packages={**PACKAGES, "perfci": "0.2"}), "packages.perfci", None, "0.2", Bearing.NAMED),
+        (changed(python="3.12.1"), "python", "3.11.7", "3.12.1", Bearing.MOVES),
+        (changed(python="3.11.9"), "python", "3.11.7", "3.11.9", Bearing.NAMED),
+        (changed(host="elsewhere"), "host", "host", "elsewhere", Bearing.NAMED),
+        (changed(system="Linux 7"), "system", "Linux", "Linux 7", Bearing.NAMED),
+        (
+            changed(variables={"CUBLAS_WORKSPACE_CONFIG": ":8"}),
+            "variables.CUBLAS_WORKSPACE_CONFIG",
+            None,
+            ":8",
+            Bearing.MOVES,
+        ),
+        (changed(variables={"TRITON_PTXAS_PATH": "/b"}), "variables.TRITON_PTXAS_PATH", None, "/b", Bearing.MOVES),
+        (changed(variables={"CUDA_VISIBLE_DEVICES": "3"}), "variables.CUDA_VISIBLE_DEVICES", None, "3", Bearing.NAMED),
+        (changed(variables={"TRITON_CACHE_DIR": "/c"}), "variables.TRITON_CACHE_DIR", None, "/c", Bearing.NAMED),
+    ],
+)
+def test_each_difference_has_both_values_and_what_it_means(now, field, before, after, bearing):
+    (found,) = differences([ENVIRONMENT], now)
+
+    assert found == Difference(field, before, after, bearing)
+    assert found.moves is (bearing is not Bearing.NAMED)
+
+
+def test_what_a_device_did_not_tell_is_no_difference():
+    assert differences([ENVIRONMENT], on(driver=None, runtime=None)) == ()
+    assert differences([on(driver=None)], ENVIRONMENT) == ()
+
+
+def test_of_several_environments_one_that_agrees_is_enough():
+    boards = [ENVIRONMENT, on(uuid="GPU-2")]
+
+    assert differences(boards, on(uuid="GPU-2")) == ()
+    (found,) = differences(boards, on(uuid="GPU-3"))
+    assert (found.before, found.after) == ("GPU-1, GPU-2", "GPU-3")
+
+
+def test_what_may_move_a_number_comes_first():
+    found = differences([ENVIRONMENT], changed(host="elsewhere", variables={"TRITON_F32_DEFAULT": "ieee"}))
+
+    assert [each.field for each in found] == ["variables.TRITON_F32_DEFAULT", "host"]
+
+
+@pytest.mark.parametrize(
+    ("other", "fields"),
+    [
+        (on(uuid="GPU-2"), []),
+        (changed(host="elsewhere", python="3.11.9"), []),
+        (on(driver="590"), ["device.driver"]),
+        (changed(packages={"torch": "2.12.0", "triton": "3.6.0"}), ["packages.torch"]),
+    ],
+)
+def test_runs_of_several_boards_make_one_baseline_those_of_several_environments_do_not(other, fields):
+    assert [each.field for each in mixed(ENVIRONMENT, other)] == fields
+
+
+def test_a_handful_is_told_and_the_others_counted():
+    many = [Difference(f"variables.TRITON_{n}", None, "x" * 99) for n in range(TOLD + 2)]
+
+    assert told(many[:1]) == f"variables.TRITON_0 - -> {'x' * 45}..."
+    assert told(many).count("->") == TOLD
+    assert told(many).endswith("; ... (+2)")
+    assert told(many, len(many)).count("->") == TOLD + 2
+
+
+def test_every_recorded_package_and_usual_variable_has_its_meaning_written_down():
+    text = (Path(__file__).parents[2] / "docs" / "how-perfci-decides.md").read_text()
+
+    for pattern, bearing in BEARINGS:
+        name = pattern.removeprefix("packages.").removeprefix("variables.")
+        assert f"`{name}`" in text or name in {"*", "device.*"}, (pattern, bearing)

@@ -1,0 +1,227 @@
+from pathlib import Path
+
+import pytest
+
+from perfci.core.errors import UsageError
+from perfci.core.model import Reason
+from perfci.core.settings import KEYS, is_secret, load
+from perfci.core.wording import sentence
+
+
+def project(root: Path, table: str = "") -> Path:
+    (root / "kernels").mkdir()
+    if table:
+        (root / "pyproject.toml").write_text(table)
+    return root
+
+
+def refusal(root: Path) -> Reason:
+    with pytest.raises(UsageError) as caught:
+        load(root)
+    return caught.value.reason
+
+
+def test_a_folder_with_kernels_is_a_project_with_every_default(tmp_path):
+    settings = load(project(tmp_path))
+
+    assert settings.root == tmp_path
+    assert settings.kernels == tmp_path / "kernels"
+    assert settings.baselines == tmp_path / "baselines"
+    assert settings.thresholds == tmp_path / "thresholds"
+    assert settings.reports == tmp_path / "reports"
+    assert (settings.lock_folder, settings.time_limit_s, settings.environment, settings.fake) == (None, 120.0, (), {})
+    assert (settings.targets, settings.cache_folder) == (("sm_90",), None)
+
+
+def test_the_root_is_found_from_deep_inside(tmp_path):
+    deep = project(tmp_path) / "kernels" / "softmax" / "tuned"
+    deep.mkdir(parents=True)
+
+    assert load(deep).root == tmp_path
+
+
+def test_the_nearest_project_wins(tmp_path):
+    project(tmp_path)
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    project(inner)
+
+    assert load(inner).root == inner
+
+
+def test_a_table_marks_the_root_where_the_kernels_lie_elsewhere(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.perfci]\nkernels = "src/ops"\nreports = "/var/reports"\n')
+    (tmp_path / "src").mkdir()
+
+    settings = load(tmp_path / "src")
+
+    assert settings.root == tmp_path
+    assert settings.kernels == tmp_path / "src" / "ops"
+    assert settings.reports == Path("/var/reports")
+
+
+def test_every_key_can_be_set(tmp_path):
+    table = """[tool.perfci]
+kernels = "k"
+baselines = "b"
+thresholds = "t"
+reports = "r"
+lock_folder = "locks"
+lock_wait_s = 60
+cache_folder = "cache"
+targets = ["sm_90", "gfx942"]
+time_limit_s = 30
+environment = ["MY_FLAG"]
+language = "zh"
+devices = [0, 2]
+quarantine = ["GPU-1d0b2a77-91f0"]
+release_tags = "v*"
+[tool.perfci.fake]
+seed = 3
+"""
+    settings = load(project(tmp_path, table))
+
+    assert (settings.kernels.name, settings.baselines.name) == ("k", "b")
+    assert (settings.thresholds.name, settings.reports.name) == ("t", "r")
+    assert settings.lock_folder == tmp_path / "locks"
+    assert settings.lock_wait_s == 60.0
+    assert settings.cache_folder == tmp_path / "cache"
+    assert settings.targets == ("sm_90", "gfx942")
+    assert settings.time_limit_s == 30.0
+    assert settings.environment == ("MY_FLAG",)
+    assert settings.language == "zh"
+    assert settings.devices == "0,2"
+    assert settings.quarantine == ("GPU-1d0b2a77-91f0",)
+    assert settings.release_tags == "v*"
+    assert settings.fake == {"seed": 3}
+    assert all(f"{key} =" in table or f".{key}]" in table for key in KEYS)
+
+
+@pytest.mark.parametrize("value", ['""', "7", '["v*"]', '"--exec"'])
+def test_a_pattern_of_releases_that_is_none_is_refused(tmp_path, value):
+    reason = refusal(project(tmp_path, f"[tool.perfci]\nrelease_tags = {value}\n"))
+
+    assert (reason.kind, reason.facts["key"]) == ("setting_type", "release_tags")
+
+
+def test_spellings_of_one_board_are_one_in_quarantine(tmp_path):
+    spellings = ["GPU-1D0B2A77-91F0", " gpu-1d0b2a77-91f0 ", "1d0b2a7791f0", "MIG-1d0b2a77-91f0"]
+
+    assert len(load(project(tmp_path, f"[tool.perfci]\nquarantine = {spellings}\n")).quarantine) == 2
+
+
+@pytest.mark.parametrize("value", ['"GPU-1"', "[1]", '[""]', '["GPU-"]', "true"])
+def test_a_quarantine_that_is_no_list_of_boards_is_refused(tmp_path, value):
+    reason = refusal(project(tmp_path, f"[tool.perfci]\nquarantine = {value}\n"))
+
+    assert (reason.kind, reason.facts["key"]) == ("setting_type", "quarantine")
+
+
+def test_outside_any_project_the_user_is_told_what_to_do(tmp_path):
+    reason = refusal(tmp_path)
+
+    assert reason == Reason("no_project", {"folder": str(tmp_path)})
+    assert "kernels/" in sentence(reason)
+
+
+def test_a_pyproject_without_our_table_makes_no_project(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.other]\nx = 1\n")
+
+    assert refusal(tmp_path).kind == "no_project"
+
+
+def test_a_cache_may_lie_anywhere(tmp_path):
+    assert load(project(tmp_path, '[tool.perfci]\ncache_folder = "/var/cache"\n')).cache_folder == Path("/var/cache")
+
+
+@pytest.mark.parametrize("devices", ["one", "all", "0", "0,1,11"])
+def test_devices_are_chosen_as_on_the_command_line(tmp_path, devices):
+    assert load(project(tmp_path, f'[tool.perfci]\ndevices = "{devices}"\n')).devices == devices
+
+
+@pytest.mark.parametrize("devices", ["2", '"two"', '""', '"0, 1"', "[]", "[true]", "[-1]", '["0"]', '"0,"'])
+def test_what_chooses_no_devices_is_refused(tmp_path, devices):
+    reason = refusal(project(tmp_path, f"[tool.perfci]\ndevices = {devices}\n"))
+
+    assert (reason.kind, reason.facts["key"]) == ("setting_type", "devices")
+
+
+def test_a_misspelt_key_is_met_with_a_guess(tmp_path):
+    reason = refusal(project(tmp_path, '[tool.perfci]\nkernel = "k"\n'))
+
+    assert reason.kind == "setting_misspelt"
+    assert reason.facts["guess"] == "kernels"
+
+
+def test_targets_misspelt_are_met_with_a_guess_too(tmp_path):
+    reason = refusal(project(tmp_path, '[tool.perfci]\ntarget = ["sm_90"]\n'))
+
+    assert (reason.kind, reason.facts["guess"]) == ("setting_misspelt", "targets")
+
+
+def test_an_unknown_key_is_met_with_the_known_ones(tmp_path):
+    reason = refusal(project(tmp_path, "[tool.perfci]\nzzz = 1\n"))
+
+    assert reason.kind == "setting_not_known"
+    assert reason.facts["known"] == ", ".join(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("kernels = 3", "kernels"),
+        ('time_limit_s = "long"', "time_limit_s"),
+        ("time_limit_s = 0", "time_limit_s"),
+        ("lock_wait_s = 0", "lock_wait_s"),
+        ('lock_wait_s = "for ever"', "lock_wait_s"),
+        ("time_limit_s = true", "time_limit_s"),
+        ('environment = "PATH"', "environment"),
+        ("environment = [1]", "environment"),
+        ("fake = 1", "fake"),
+        ('targets = "sm_90"', "targets"),
+        ("targets = [90]", "targets"),
+        ("targets = []", "targets"),
+        ("cache_folder = true", "cache_folder"),
+        ("language = 1", "language"),
+        ('language = "de"', "language"),
+    ],
+)
+def test_a_wrong_type_is_named_with_file_and_key(tmp_path, line, key):
+    reason = refusal(project(tmp_path, f"[tool.perfci]\n{line}\n"))
+
+    assert reason.kind == "setting_type"
+    assert (reason.facts["path"], reason.facts["key"]) == (str(tmp_path / "pyproject.toml"), key)
+
+
+def test_a_table_that_is_none_is_named(tmp_path):
+    assert refusal(project(tmp_path, "[tool]\nperfci = 3\n")).kind == "setting_type"
+
+
+@pytest.mark.parametrize("content", [b"[tool.perfci\n", b'x = "\xff"'])
+def test_what_is_no_toml_is_named(tmp_path, content):
+    project(tmp_path)
+    (tmp_path / "pyproject.toml").write_bytes(content)
+
+    reason = refusal(tmp_path)
+
+    assert reason.kind == "settings_damaged"
+    assert reason.facts["path"] == str(tmp_path / "pyproject.toml")
+
+
+def test_a_secret_cannot_be_let_through_to_workers(tmp_path):
+    reason = refusal(project(tmp_path, '[tool.perfci]\nenvironment = ["HF_TOKEN"]\n'))
+
+    assert reason.kind == "setting_secret"
+    assert reason.facts["name"] == "HF_TOKEN"
+
+
+@pytest.mark.parametrize(
+    "name", ["CI_JOB_TOKEN", "DB_PASSWORD", "my_secret", "AWS_SECRET_ACCESS_KEY", "SSH_PRIVATE", "API_KEY", "PGPASSWD"]
+)
+def test_names_of_secrets_are_known(name):
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize("name", ["PATH", "CUDA_VISIBLE_DEVICES", "KEYBOARD", "TRITON_KEYS"])
+def test_other_names_are_no_secrets(name):
+    assert not is_secret(name)

@@ -1,0 +1,187 @@
+"""Every reason has its sentence and every text its words, in each language that perfci speaks."""
+
+import ast
+import re
+from importlib import resources
+from pathlib import Path
+from string import Formatter
+
+import pytest
+import yaml
+
+import perfci
+from perfci.core.model import Reason
+from perfci.core.wording import ENGLISH, LANGUAGES, catalogue, phrases, say, sentence, speaking
+from tests.sources import trees
+
+KINDS = sorted(catalogue())
+OTHERS = [language for language in LANGUAGES if language != ENGLISH]
+FORMATS = {"", "us", "%", "+%", "size", "n", "sh", "say"}
+CODE = ("make_inputs", "torch ", "[tool.perfci")  # names of code keep their spelling where a sentence starts with one
+PACKAGE = Path(perfci.__file__).parent
+
+
+def facts_of(template: str) -> set[tuple[str, str]]:
+    """(name, format) of every fact that a template names; a noun belongs to the language, and is left out."""
+    parsed = [(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None]
+    return {(name, "" if spec.count("|") == 1 else spec) for name, spec in parsed}
+
+
+def said() -> dict[str, str]:
+    """Every text given to `say` or `as_fact` in the source -> the file that says it."""
+    found: dict[str, str] = {}
+    for path, tree in trees().items():
+        froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "perfci.core.wording"]
+        sayers = {"say", "as_fact"} & {alias.name for each in froms for alias in each.names}
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id in sayers:
+                text = call.args[0]
+                assert isinstance(text, ast.Constant), (
+                    f"{path.name}, line {call.lineno}: a text to be said is a literal"
+                )
+                found[text.value] = path.name
+    for path in PACKAGE.rglob("*.j2"):
+        found |= dict.fromkeys(re.findall(r"\bsay\(\s*\"([^\"]*)\"", path.read_text(encoding="utf-8")), path.name)
+    return found
+
+
+SAID = said()
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that comes twice, which YAML would let the later win."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
+        assert len(keys) == len(set(keys)), sorted(key for key in keys if keys.count(key) > 1)
+        return super().construct_mapping(node, deep)
+
+
+@pytest.mark.parametrize("name", [f"{language}.yaml" for language in LANGUAGES] + [f"{o}.phrases.yaml" for o in OTHERS])
+def test_nothing_comes_twice(name):
+    text = resources.files("perfci.core.wording").joinpath(name).read_text(encoding="utf-8")
+
+    assert yaml.load(text, _StrictLoader)
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_reason_has_a_sentence_in_every_language(language):
+    assert sorted(catalogue(language)) == KINDS
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_sentence_names_the_same_facts_in_every_language(language):
+    there = catalogue(language)
+
+    assert [kind for kind in KINDS if facts_of(catalogue()[kind]) != facts_of(there[kind])] == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_text_has_its_words_in_every_language_and_none_is_left_over(language):
+    there = phrases(language)
+
+    assert {text: where for text, where in SAID.items() if text not in there} == {}
+    assert sorted(there.keys() - SAID) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_text_names_the_same_facts_in_every_language(language):
+    there = phrases(language)
+
+    assert [text for text in SAID if facts_of(text) != facts_of(there[text])] == []
+
+
+def test_all_texts_have_known_formats():
+    fields = {(text, *field) for text in SAID for field in facts_of(text)}
+
+    assert [text for text, name, spec in sorted(fields) if not name.isidentifier() or spec not in FORMATS] == []
+
+
+def test_chinese_sentences_end_as_such_and_have_marks_of_their_own():
+    templates = catalogue("zh").values()
+
+    assert [text for text in templates if not text.endswith(("。", "？", "}", "："))] == []  # noqa: RUF001
+    assert [text for text in templates if re.search("[\u3400-\u9fff][,;:!?]|[,;!?][\u3400-\u9fff]", text)] == []
+
+
+def test_a_cause_ends_without_a_stop_in_any_language():
+    cause = Reason("base_wrong", {"case": "rows=1", "cause": "git_missing"})
+
+    with speaking("zh"):
+        assert "。。" not in sentence(cause)
+
+
+def test_what_is_spoken_ends_with_its_context():
+    with speaking("zh"):
+        assert say("verdict") == "判定"
+    assert say("verdict") == "verdict"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_is_a_sentence_with_known_formats(kind):
+    template = catalogue()[kind]
+    fields = facts_of(template)
+
+    assert template[0].isupper() or template.startswith(("{", *CODE)), template
+    assert template.endswith((".", "?", "}")), template  # the last: what somebody else said stands at the end
+    assert all(name.isidentifier() and spec in FORMATS for name, spec in fields)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_can_be_worded_without_any_fact(kind):
+    assert "{" not in sentence(Reason(kind))
+
+
+@pytest.mark.parametrize(
+    ("template", "facts", "expected"),
+    [
+        ("{case} is slower", {"case": "rows=1"}, "rows=1 is slower"),
+        ("{change:+%} slower", {"change": 0.0413}, "+4.1 % slower"),
+        ("{share:%} of it", {"share": 0.5}, "50.0 % of it"),
+        ("{time:us} a launch", {"time": 4.93}, "4.93 us a launch"),
+        ("{room:size} free", {"room": 1 << 28}, "256 MiB free"),
+        ("{error:n} off", {"error": 0.0123456}, "0.0123 off"),
+        ("{count:case|cases} of {all:op|ops}", {"count": 1, "all": 3}, "1 case of 3 ops"),
+        ("{gone} and {time:us}", {}, "- and -"),
+        ("{gone}", {"gone": None}, "-"),
+    ],
+)
+def test_facts_are_written_as_their_format_says(monkeypatch, template, facts, expected):
+    monkeypatch.setattr("perfci.core.wording.catalogue", lambda language: {"kind": template})
+
+    assert sentence(Reason("kind", facts)) == expected
+
+
+def test_a_text_among_the_facts_is_worded_with_the_sentence_and_no_blank_parts_chinese():
+    why = Reason("suite_field", {"file": "a.py", "field": "every case", "wanted": "a list or tuple", "found": "int"})
+
+    assert "every case must be a list or tuple, not int" in sentence(why)
+    with speaking("zh"):
+        told = sentence(why)
+        assert not re.search("[A-Za-z]{2,} [a-z]+|[\u3400-\u9fff] [\u3400-\u9fff]", told)
+        assert say("{op}: {cases} accepted", op="softmax", cases=say("{count} cases", count=3)).endswith(" 3 个用例")
+
+
+@pytest.mark.parametrize(
+    ("template", "facts", "expected"),
+    [
+        ("{got:n} for {expected:n}", {"got": -4.651234, "expected": -4.651278}, "-4.6512 for -4.6513"),
+        ("{got:n} for {expected:n}", {"got": 2**53, "expected": 2**53 + 1}, f"{2**53} for {2**53 + 1}"),
+        ("{change:+%}; {margin:%} is allowed", {"change": 0.02003, "margin": 0.02}, "+2.003 %; 2.000 % is allowed"),
+        ("from {before:us} to {after:us}", {"before": 43.91, "after": 43.94}, "from 43.91 us to 43.94 us"),
+        ("{value:n}, limit {limit:n}", {"value": 1.5, "limit": 1.5}, "1.50, limit 1.50"),
+        ("{value:n}, limit {limit:n}", {"value": 1.5, "limit": None}, "1.50, limit -"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_compared_get_digits_until_they_read_differently(monkeypatch, template, facts, expected):
+    monkeypatch.setattr("perfci.core.wording.catalogue", lambda language: {"kind": template})
+
+    assert sentence(Reason("kind", facts)) == expected
+
+
+def test_an_unknown_kind_is_shown_with_its_facts():
+    assert sentence(Reason("no_such_kind", {"a": 1, "b": None})) == "no_such_kind: a=1, b=None"
+
+
+def test_braces_in_a_fact_are_left_alone():
+    assert "{x} is" in sentence(Reason("op_unknown", {"op": "{x} is", "known": "y"}))

@@ -1,0 +1,447 @@
+"""What the files at hand are compared with, in real repositories and clones."""
+
+import hashlib
+import itertools
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from perfci import git as git_history
+from perfci.core.model import Base, Reason
+from perfci.core.wording import catalogue, sentence
+from perfci.git import How, command
+from tests.git_repositories import clone, commit, git
+
+
+def base(commit: str, how: str, name: str) -> Base:
+    return Base(commit, How(how), name)
+
+
+def refused(found: object, kind: str) -> Reason:
+    """A reason of this kind whose sentence has all its facts."""
+    assert isinstance(found, Reason), found
+    assert found.kind == kind
+    assert "-" not in (said := sentence(found)).split(), said
+    assert kind in catalogue()
+    return found
+
+
+def obey(folder: Path, reason: Reason) -> None:
+    """Run the command that a reason's sentence gives, as its reader would."""
+    assert str(reason.facts["command"]) in sentence(reason)
+    subprocess.run(str(reason.facts["command"]), shell=True, cwd=folder, check=True, capture_output=True)
+
+
+# --- the base: asked for ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["main", "v1", "v1-signed", "HEAD~1", "refs/heads/main", "main^{commit}", ":/first"])
+def test_any_revision_can_be_asked_for(repository, name):
+    first = git(repository, "rev-parse", "HEAD")
+    git(repository, "tag", "v1")
+    git(repository, "tag", "-a", "-m", "with a note", "v1-signed")
+    git(repository, "checkout", "-q", "-b", "topic")
+    commit(repository, "topic")
+
+    assert git_history.resolve(repository, name, {}) == base(first, "asked", name)
+
+
+def test_an_id_can_be_asked_for_in_full_and_by_its_first_digits(repository):
+    first = git(repository, "rev-parse", "HEAD")
+
+    assert git_history.resolve(repository, first, {}) == base(first, "asked", first)
+    assert git_history.resolve(repository, first[:8], {}) == base(first, "asked", first[:8])
+    assert git_history.commit(repository, first[:8]) == first
+
+
+def test_what_is_asked_for_comes_before_what_the_pipeline_says(merged):
+    found = git_history.resolve(merged, "fork", {"CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"})
+
+    assert found == base(git(merged, "rev-parse", "fork"), "asked", "fork")
+
+
+@pytest.mark.parametrize(("asked", "shown"), [("main", "origin/main"), ("main~1", "origin/main~1")])
+def test_a_branch_that_only_the_remote_has_is_found(forked, asked, shown):
+    here = clone(forked, "-b", "topic")
+
+    assert git_history.resolve(here, asked, {}) == base(git(forked, "rev-parse", asked), "asked", shown)
+
+
+def test_a_parent_that_head_lacks_is_not_taken_from_the_remote(forked):
+    here = clone(forked, "-b", "main")
+    git(here, "checkout", "-q", "--detach", "fork")
+
+    reason = refused(git_history.resolve(here, "HEAD~1", {}), "revision_unknown")
+
+    assert "HEAD~1" in sentence(reason)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "", "..", "main..topic", "^main", "HEAD:nowhere", "1" * 40, "a b", "x\0y"])
+def test_a_revision_that_does_not_exist_is_said(forked, name):
+    refused(git_history.resolve(forked, name, {}), "revision_unknown")
+
+
+@pytest.mark.parametrize("option", ["--all", "-h", "--git-dir", "--output=here", "--show-toplevel", "--"])
+def test_an_option_is_no_revision(repository, option):
+    refused(git_history.resolve(repository, option, {}), "revision_unknown")
+    assert sorted(path.name for path in repository.iterdir()) == [".git", "file"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "guess"), [("topci", "topic"), ("release-1.0", "release-1.0.0"), ("mian~1", "main~1")]
+)
+def test_a_misspelt_revision_is_answered_with_the_nearest(forked, asked, guess):
+    git(forked, "tag", "release-1.0.0")
+
+    reason = refused(git_history.resolve(forked, asked, {}), "revision_misspelt")
+
+    assert reason.facts["guess"] == guess
+
+
+@pytest.mark.parametrize(("name", "what"), [("HEAD:file", "a file"), ("HEAD^{tree}", "a folder"), ("blob", "a file")])
+def test_what_is_no_commit_is_said(repository, name, what):
+    git(repository, "tag", "-a", "-m", "a tag of a file", "blob", "HEAD:file")
+
+    reason = refused(git_history.resolve(repository, name, {}), "revision_no_commit")
+
+    assert reason.facts == {"revision": name, "what": what}
+
+
+def test_digits_that_several_objects_share_are_said(repository):
+    digits = _two_files_that_begin_alike(repository)
+
+    refused(git_history.resolve(repository, digits, {}), "revision_ambiguous")
+
+
+def test_digits_that_a_commit_shares_with_a_file_are_the_commits(repository):
+    first = git(repository, "rev-parse", "HEAD")
+    for number in itertools.count():
+        if _file_id(text := str(number)).startswith(first[:4]):
+            break
+    (repository / "alike").write_text(text)
+    git(repository, "hash-object", "-w", "alike")
+
+    assert git_history.resolve(repository, first[:4], {}) == base(first, "asked", first[:4])
+
+
+def _two_files_that_begin_alike(repository: Path) -> str:
+    seen: dict[str, str] = {}
+    for number in itertools.count():
+        digits = _file_id(text := f"file {number}")[:4]
+        if digits in seen:
+            break
+        seen[digits] = text
+    for each in (text, seen[digits]):
+        (repository / "alike").write_text(each)
+        git(repository, "hash-object", "-w", "alike")
+    return digits
+
+
+def _file_id(text: str) -> str:
+    """As git computes it (gitformat-pack): SHA-1 of the type, the length in bytes, a null byte and the content."""
+    return hashlib.sha1(f"blob {len(text)}\0{text}".encode()).hexdigest()
+
+
+def test_a_branch_that_only_the_server_has_can_be_fetched_by_the_command(forked):
+    here = clone(forked, "--single-branch", "-b", "main")
+    reason = refused(git_history.resolve(here, "topic", {}), "revision_unknown")
+
+    obey(here, reason)
+
+    assert git_history.resolve(here, "topic", {}) == base(git(forked, "rev-parse", "topic"), "asked", "origin/topic")
+
+
+# --- the base: merge requests -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", ["merged_result", "merge_train"])
+@pytest.mark.parametrize(("target", "shown"), [("main", "origin/main"), (None, "HEAD^1")])
+def test_on_a_made_merge_commit_the_base_is_its_first_parent(merged, event, target, shown):
+    variables = {"CI_MERGE_REQUEST_EVENT_TYPE": event}
+    variables |= {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": target} if target else {}
+
+    expected = base(git(merged, "rev-parse", "main"), "first_parent", shown)
+    assert git_history.resolve(merged, None, variables) == expected
+
+
+def test_on_a_detached_pipeline_the_base_is_the_merge_base_with_the_target(forked):
+    here = clone(forked, "-b", "topic")
+    git(here, "checkout", "-q", "--detach")
+    variables = {"CI_MERGE_REQUEST_EVENT_TYPE": "detached", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
+
+    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
+    assert git_history.resolve(here, None, variables) == expected
+
+
+def test_a_fast_forward_train_is_compared_with_where_it_left_the_target(forked):
+    commit(forked, "a second commit of the same merge request", "other")
+    here = clone(forked, "-b", "topic")
+    variables = {"CI_MERGE_REQUEST_EVENT_TYPE": "merge_train", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
+
+    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
+    assert git_history.resolve(here, None, variables) == expected
+
+
+def test_a_target_that_was_not_fetched_is_brought_by_the_command(forked):
+    here = clone(forked, "--single-branch", "-b", "topic")
+    variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
+    reason = refused(git_history.resolve(here, None, variables), "target_not_fetched")
+
+    obey(here, reason)
+
+    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
+    assert git_history.resolve(here, None, variables) == expected
+
+
+def test_without_the_target_the_merge_base_that_gitlab_names_will_do(forked):
+    fork = git(forked, "rev-parse", "fork")
+    here = clone(forked, "--single-branch", "-b", "topic")
+    variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main", "CI_MERGE_REQUEST_DIFF_BASE_SHA": fork}
+
+    assert git_history.resolve(here, None, variables) == base(fork, "merge_base", "origin/main")
+
+
+def test_a_branch_name_cannot_smuggle_a_command(forked):
+    name = "$(touch${IFS}smuggled)"
+    git(forked, "branch", name, "main")
+    here = clone(forked, "--single-branch", "-b", "topic")
+    variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": name}
+
+    obey(here, refused(git_history.resolve(here, None, variables), "target_not_fetched"))
+
+    assert isinstance(git_history.resolve(here, None, variables), Base)
+    assert not (here / "smuggled").exists()
+
+
+# --- the base: shallow clones -----------------------------------------------------------------------------------------
+
+
+def test_a_shallow_clone_without_the_first_parent_is_mended_by_the_command(merged):
+    here = clone(merged, "--depth=1", "-b", "made")
+    variables = {"CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"}
+    reason = refused(git_history.resolve(here, None, variables), "history_cut")
+
+    obey(here, reason)
+
+    expected = base(git(merged, "rev-parse", "main"), "first_parent", "HEAD^1")
+    assert git_history.resolve(here, None, variables) == expected
+
+
+def test_a_shallow_clone_that_has_the_first_parent_will_do(merged):
+    here = clone(merged, "--depth=2", "-b", "made")
+
+    found = git_history.resolve(here, None, {"CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"})
+
+    assert found == base(git(merged, "rev-parse", "main"), "first_parent", "HEAD^1")
+
+
+@pytest.mark.parametrize("fetched", [True, False])
+def test_a_shallow_clone_without_the_merge_base_is_mended_by_the_command(forked, fetched):
+    here = clone(forked, "--depth=1", "-b", "topic")
+    if fetched:
+        git(here, "fetch", "-q", "--depth=1", "origin", "main:refs/remotes/origin/main")
+    variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
+    kind = "history_cut" if fetched else "target_not_fetched"
+    reason = refused(git_history.resolve(here, None, variables), kind)
+
+    obey(here, reason)
+
+    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
+    assert git_history.resolve(here, None, variables) == expected
+
+
+def test_a_detached_head_in_a_shallow_clone_is_mended_too(forked):
+    """GitLab fetches a merge request by a ref of its own, and no branch knows the commit."""
+    git(forked, "update-ref", "refs/merge-requests/1/head", "topic")
+    here = forked.parent / "clone"
+    here.mkdir()
+    git(here, "init", "-q", "-b", "main")
+    git(here, "remote", "add", "origin", forked.as_uri())
+    git(here, "fetch", "-q", "--depth=1", "origin", "+refs/merge-requests/1/head:refs/pipelines/7")
+    git(here, "checkout", "-q", "--detach", "refs/pipelines/7")
+    git(forked, "branch", "-q", "-m", "topic", "renamed")
+    variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
+    reason = refused(git_history.resolve(here, None, variables), "target_not_fetched")
+
+    obey(here, reason)
+
+    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
+    assert git_history.resolve(here, None, variables) == expected
+
+
+@pytest.mark.parametrize("asked", ["HEAD~1", "fork", "abbreviated", "whole"])
+def test_what_is_asked_of_a_shallow_clone_is_brought_by_the_command(forked, asked):
+    fork = git(forked, "rev-parse", "fork")
+    here = clone(forked, "--depth=1", "--no-tags", "-b", "topic")
+    asked = {"abbreviated": fork[:9], "whole": fork}.get(asked, asked)
+    kind = "revision_unknown" if asked == "fork" else "history_cut"
+    reason = refused(git_history.resolve(here, asked, {}), kind)
+
+    obey(here, reason)
+
+    assert git_history.resolve(here, asked, {}) == base(fork, "asked", asked)
+
+
+def test_a_baseline_that_a_shallow_clone_lacks_is_brought_by_the_command(repository):
+    first = git(repository, "rev-parse", "HEAD")
+    commit(repository, "second")
+    here = clone(repository, "--depth=1")
+    reason = refused(git_history.resolve(here, None, {}, first), "history_cut")
+
+    obey(here, reason)
+
+    assert git_history.resolve(here, None, {}, first) == base(first, "baseline", first[:10])
+
+
+# --- the base: elsewhere ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_on_a_branch_the_base_is_where_it_left_the_default_branch(forked, detached):
+    git(forked, "checkout", "-q", "main")
+    here = clone(forked, "-b", "topic")
+    if detached:
+        git(here, "checkout", "-q", "--detach")
+
+    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
+    assert git_history.resolve(here, None, {}) == expected
+
+
+def test_without_a_remote_the_local_default_branch_counts(forked):
+    assert git_history.resolve(forked, None, {}) == base(git(forked, "rev-parse", "fork"), "merge_base", "main")
+
+
+def test_the_default_branch_is_the_one_that_the_clone_recorded(forked):
+    git(forked, "branch", "-q", "-m", "main", "trunk")
+    git(forked, "branch", "main", "topic")
+    git(forked, "checkout", "-q", "trunk")
+    here = clone(forked)
+    git(here, "checkout", "-q", "topic")
+
+    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/trunk")
+    assert git_history.resolve(here, None, {}) == expected
+
+
+def test_the_default_branch_is_the_one_that_gitlab_says(forked):
+    git(forked, "branch", "trunk", "main")
+    here = clone(forked, "-b", "topic")
+    variables = {"CI_DEFAULT_BRANCH": "trunk", "CI_COMMIT_BRANCH": "topic"}
+
+    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/trunk")
+    assert git_history.resolve(here, None, variables) == expected
+
+
+def test_a_branch_pipeline_without_the_default_branch_says_what_to_fetch(forked):
+    here = clone(forked, "--single-branch", "-b", "topic")
+    git(here, "checkout", "-q", "--detach")
+    variables = {"CI_DEFAULT_BRANCH": "main", "CI_COMMIT_BRANCH": "topic"}
+    reason = refused(git_history.resolve(here, None, variables), "target_not_fetched")
+
+    obey(here, reason)
+
+    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
+    assert git_history.resolve(here, None, variables) == expected
+
+
+def test_a_new_branch_is_compared_with_where_it_begins(repository):
+    git(repository, "checkout", "-q", "-b", "topic")
+
+    head = git(repository, "rev-parse", "HEAD")
+    assert git_history.resolve(repository, None, {}) == base(head, "merge_base", "main")
+
+
+def test_commits_on_main_that_were_not_pushed_are_compared_with_what_was(repository):
+    here = clone(repository)
+    pushed = git(here, "rev-parse", "HEAD")
+    commit(here, "mine")
+
+    assert git_history.resolve(here, None, {}) == base(pushed, "merge_base", "origin/main")
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("detached", [False, True])
+def test_on_the_default_branch_the_base_is_the_baselines_commit(repository, behind, detached):
+    first = git(repository, "rev-parse", "HEAD")
+    commit(repository, "second")
+    commit(repository, "third")
+    here = clone(repository)
+    if behind:
+        git(here, "reset", "-q", "--hard", "HEAD~1")
+    if detached:
+        git(here, "checkout", "-q", "--detach")
+
+    assert git_history.resolve(here, None, {}, first) == base(first, "baseline", first[:10])
+
+
+def test_a_pipeline_of_the_default_branch_needs_no_branch_to_be_fetched(repository):
+    first = git(repository, "rev-parse", "HEAD")
+    commit(repository, "second")
+    here = clone(repository)
+    git(here, "checkout", "-q", "--detach")
+    git(here, "update-ref", "-d", "refs/remotes/origin/main")
+    git(here, "branch", "-q", "-D", "main")
+    variables = {"CI_DEFAULT_BRANCH": "main", "CI_COMMIT_BRANCH": "main"}
+
+    assert git_history.resolve(here, None, variables, first) == base(first, "baseline", first[:10])
+
+
+@pytest.mark.parametrize("recorded", [None, "", "1" * 40, "HEAD", "--all", "main", "x\0"])
+def test_on_the_default_branch_without_a_baselines_commit_there_is_no_base(repository, recorded):
+    refused(git_history.resolve(repository, None, {}, recorded), "no_base")
+
+
+def test_histories_with_nothing_in_common_are_said(repository):
+    git(repository, "checkout", "-q", "--orphan", "topic")
+    commit(repository, "another beginning")
+
+    refused(git_history.resolve(repository, None, {}), "nothing_in_common")
+
+
+# --- no answer at all -------------------------------------------------------------------------------------------------
+
+
+def test_before_the_first_commit_there_is_no_base(tmp_path):
+    git(tmp_path, "init", "-q", "-b", "main")
+
+    refused(git_history.resolve(tmp_path, None, {}), "no_commit_yet")
+    refused(git_history.resolve(tmp_path, "HEAD", {}), "revision_unknown")
+
+
+def test_outside_a_repository_there_is_no_base(tmp_path):
+    refused(git_history.resolve(tmp_path, None, {}), "no_repository")
+    refused(git_history.resolve(tmp_path, "main", {}), "no_repository")
+
+
+def test_without_git_there_is_no_base(repository, monkeypatch):
+    monkeypatch.setenv("PATH", str(repository))
+
+    refused(git_history.resolve(repository, None, {}), "git_missing")
+
+
+def test_a_repository_of_another_user_is_said_with_the_command(repository, monkeypatch):
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own switch for its tests
+
+    reason = refused(git_history.resolve(repository, None, {}), "git_unowned")
+
+    assert f"safe.directory {shlex.quote(str(repository.resolve()))}" in sentence(reason)
+
+
+def test_the_answer_does_not_depend_on_the_language(tmp_path, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("LANGUAGE", "de")
+
+    refused(git_history.resolve(tmp_path, None, {}), "no_repository")
+
+
+def test_a_git_that_hangs_is_said(repository, monkeypatch, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").write_text("#!/bin/sh\nexec sleep 30\n")
+    (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+    reason = refused(command.git(repository, "status", limit_s=0.1), "git_failed")
+
+    assert "0.1 s" in sentence(reason)

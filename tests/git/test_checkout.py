@@ -1,0 +1,338 @@
+"""A revision's files, written beside the work tree."""
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from perfci import git as git_history
+from perfci.core.model import Reason
+from perfci.core.wording import sentence
+from tests.git_repositories import clone, commit, commit_all, git
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Every file's name and text; of a link, where it leads."""
+    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {
+        str(path.relative_to(folder)): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
+        for path in found
+    }
+
+
+def state(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Everything below a folder with its times, so that nothing can be made there and taken away unseen."""
+    paths = (folder, *folder.rglob("*"))
+    return {str(path): (path.lstat().st_mtime_ns, path.lstat().st_mode, _content(path)) for path in paths}
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+
+
+def write(folder: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_the_files_are_the_commits_whatever_the_work_tree_holds(repository, tmp_path):
+    write(repository, {"kernels/softmax/a.py": "old", "gone.py": "was here"})
+    old = commit_all(repository)
+    (repository / "gone.py").unlink()
+    write(repository, {"kernels/softmax/a.py": "new"})
+    commit_all(repository)
+    write(repository, {"kernels/softmax/a.py": "dirty", "untracked.py": "mine", "staged.py": "staged"})
+    git(repository, "add", "staged.py")
+
+    root = git_history.materialise(repository, old, tmp_path / "base")
+
+    assert root == tmp_path / "base"
+    assert files(root) == {"file": "first", "kernels/softmax/a.py": "old", "gone.py": "was here"}
+
+
+def test_work_tree_index_and_git_folder_stay_as_they_are(repository, tmp_path):
+    write(repository, {"a.py": "dirty", "staged.py": "staged"})
+    git(repository, "add", "staged.py")
+    for setting in ("core.splitIndex", "core.untrackedCache", "index.sparse"):
+        git(repository, "config", setting, "true")
+    hook = repository / ".git" / "hooks" / "post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/hooked\n")
+    hook.chmod(0o755)
+    before = state(repository)
+
+    assert git_history.materialise(repository, "HEAD", tmp_path / "base") == tmp_path / "base"
+    assert state(repository) == before
+    assert not (tmp_path / "hooked").exists()
+    assert files(tmp_path / "base") == {"file": "first"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root; the times of .git are held by the test above")
+def test_a_repository_that_can_only_be_read_will_do(repository, tmp_path):
+    folders = [repository, *(path for path in repository.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        assert git_history.materialise(repository, "HEAD", tmp_path / "base") == tmp_path / "base"
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("options", [("--bare",), ("--bare", "--depth=1")])
+def test_a_bare_repository_will_do(forked, tmp_path, options):
+    bare = clone(forked, *options, "-b", "topic")
+    before = state(bare)
+
+    root = git_history.materialise(bare, "topic", tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert files(root) == {"file": "first", "other": "topic"}
+    assert state(bare) == before
+
+
+def test_another_work_tree_of_the_repository_will_do(forked, tmp_path):
+    git(forked, "worktree", "add", "-q", str(tmp_path / "second"), "main")
+
+    root = git_history.materialise(tmp_path / "second", "topic", tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert files(root) == {"file": "first", "other": "topic"}
+    assert git(forked, "worktree", "list").count("\n") == 1
+
+
+def test_of_a_project_inside_the_repository_only_the_project_is_written(repository, tmp_path):
+    write(repository, {"gpu/kernels/a.py": "a", "gpu2/b.py": "b", "web/index.html": "c"})
+    commit_all(repository)
+
+    root = git_history.materialise(repository / "gpu", "HEAD", tmp_path / "base")
+
+    assert root == tmp_path / "base" / "gpu"
+    assert files(tmp_path / "base") == {"gpu/kernels/a.py": "a"}
+
+
+def test_a_project_is_found_through_a_link_to_it(repository, tmp_path):
+    write(repository, {"gpu/kernels/a.py": "a"})
+    commit_all(repository)
+    (tmp_path / "link").symlink_to(repository / "gpu")
+
+    root = git_history.materialise(tmp_path / "link", "HEAD", tmp_path / "base")
+
+    assert root == tmp_path / "base" / "gpu"
+    assert files(root) == {"kernels/a.py": "a"}
+
+
+def test_folders_can_be_left_out(repository, tmp_path):
+    write(
+        repository,
+        {"gpu/a.py": "a", "gpu/reports/big": "r", "gpu/reports.py": "b", "gpu/data/x/y": "c", "gpu/data/z": "d"},
+    )
+    commit_all(repository)
+
+    root = git_history.materialise(repository / "gpu", "HEAD", tmp_path / "base", without=["reports/", "./data/x"])
+
+    assert isinstance(root, Path)
+    assert files(root) == {"a.py": "a", "reports.py": "b", "data/z": "d"}
+
+
+NAMES = ["with space", "two\nlines", "Größe.py", "tab\there", '"quoted"', "-option", "back\\slash", ":(glob)*", "ends "]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_file_names_are_written(repository, tmp_path, name):
+    write(repository, {f"inner {name}/{name}": "odd"})
+    commit_all(repository)
+
+    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert files(root)[f"inner {name}/{name}"] == "odd"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_project_may_have_an_odd_name(repository, tmp_path, name):
+    write(repository, {f"{name}/a.py": "a"})
+    commit_all(repository)
+
+    assert git_history.materialise(repository / name, "HEAD", tmp_path / "base") == tmp_path / "base" / name
+    assert files(tmp_path / "base") == {f"{name}/a.py": "a"}
+
+
+def test_a_name_that_is_no_text_is_written(repository, tmp_path):
+    odd = os.fsencode(repository) + b"/caf\xe9.py"
+    Path(os.fsdecode(odd)).write_text("latin")
+    commit_all(repository)
+
+    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert b"caf\xe9.py" in {os.fsencode(path.name) for path in root.iterdir()}
+
+
+def test_links_and_executable_files_stay_what_they_are(repository, tmp_path):
+    write(repository, {"run.sh": "#!/bin/sh", "plain.py": "x"})
+    (repository / "run.sh").chmod(0o755)
+    (repository / "link.py").symlink_to("plain.py")
+    (repository / "dangling").symlink_to("nowhere")
+    commit_all(repository)
+
+    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert (root / "run.sh").stat().st_mode & stat.S_IXUSR
+    assert not (root / "plain.py").stat().st_mode & stat.S_IXUSR
+    assert (root / "link.py").readlink() == Path("plain.py")
+    assert (root / "dangling").readlink() == Path("nowhere")
+
+
+def test_what_the_project_links_to_in_the_repository_comes_along(repository, tmp_path):
+    write(
+        repository,
+        {"common/a.py": "a", "common/deep/b.py": "b", "far/c.py": "c", "unused/d.py": "d", "gpu/own.py": "o"},
+    )
+    (repository / "gpu" / "shared").symlink_to("../common")
+    (repository / "common" / "c.py").symlink_to("../far/c.py")
+    (repository / "gpu" / "outside.py").symlink_to("../../other/x.py")
+    commit_all(repository)
+
+    root = git_history.materialise(repository / "gpu", "HEAD", tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert (root / "shared" / "deep" / "b.py").read_text() == "b"
+    assert (root / "shared" / "c.py").read_text() == "c"
+    assert not (tmp_path / "base" / "unused").exists()
+
+
+def test_what_an_archive_would_leave_out_is_written(repository, tmp_path):
+    write(repository, {".gitattributes": "secret.py export-ignore\n*.py export-subst\n", "secret.py": "$Format:%H$"})
+    commit_all(repository)
+
+    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert files(root)["secret.py"] == "$Format:%H$"
+
+
+def test_a_sparse_checkout_hides_nothing(repository, tmp_path):
+    write(repository, {"kernels/a.py": "a", "docs/b.md": "b"})
+    commit_all(repository)
+    git(repository, "sparse-checkout", "set", "docs")
+
+    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert files(root).keys() == {"file", "kernels/a.py", "docs/b.md"}
+
+
+def test_line_ends_follow_the_revisions_own_attributes(repository, tmp_path):
+    write(repository, {".gitattributes": "*.py eol=crlf\n", "a.py": "one\ntwo\n"})
+    old = commit_all(repository)
+    write(repository, {".gitattributes": "*.py eol=lf\n"})
+    commit_all(repository)
+
+    root = git_history.materialise(repository, old, tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert (root / "a.py").read_bytes() == b"one\r\ntwo\r\n"
+
+
+def test_submodules_are_left_out(forked, repository, tmp_path):
+    inner = clone(forked, "-b", "topic")
+    shutil.move(inner, repository / "module")
+    git(repository, "-c", "advice.addEmbeddedRepo=false", "add", "module")
+    git(repository, "commit", "-q", "-m", "a submodule")
+
+    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert git(repository, "ls-files", "--stage", "module").startswith("160000")
+    assert not (root / "module").exists()
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
+
+
+@pytest.mark.parametrize(
+    ("smudge", "expected"),
+    [("sed s/pointer/content/", "content"), ("false", "pointer"), ("no-such-program", "pointer")],
+)
+def test_a_large_file_is_fetched_or_stays_a_pointer(repository, tmp_path, smudge, expected):
+    """As `git lfs install` sets it up: a filter that is required, whose failure stops an ordinary checkout."""
+    write(repository, {".gitattributes": "*.bin filter=lfs\n", "weights.bin": "pointer", "a.py": "a"})
+    commit_all(repository)
+    git(repository, "config", "filter.lfs.smudge", smudge)
+    git(repository, "config", "filter.lfs.required", "true")
+
+    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+
+    assert isinstance(root, Path)
+    assert files(root)["weights.bin"] == expected
+    assert files(root)["a.py"] == "a"
+
+
+def test_another_filter_that_fails_is_said(repository, tmp_path):
+    write(repository, {".gitattributes": "*.bin filter=vault\n", "secret.bin": "x"})
+    commit_all(repository)
+    git(repository, "config", "filter.vault.smudge", "false")
+    git(repository, "config", "filter.vault.required", "true")
+
+    reason = git_history.materialise(repository, "HEAD", tmp_path / "base")
+
+    assert isinstance(reason, Reason)
+    assert reason.kind == "git_failed"
+    assert "smudge filter vault failed" in sentence(reason)
+
+
+def test_a_commit_that_the_clone_lacks_is_said(repository, tmp_path):
+    first = git(repository, "rev-parse", "HEAD")
+    commit(repository, "second")
+    here = clone(repository, "--depth=1")
+
+    reason = git_history.materialise(here, first, tmp_path / "base")
+
+    assert isinstance(reason, Reason)
+    assert reason.kind == "history_cut"
+    assert not (tmp_path / "base").exists()
+
+
+def test_an_option_is_no_commit(repository, tmp_path):
+    reason = git_history.materialise(repository, "--empty", tmp_path / "base")
+
+    assert isinstance(reason, Reason)
+    assert reason.kind == "revision_unknown"
+
+
+def test_a_revision_before_the_project_began_is_said(repository, tmp_path):
+    first = git(repository, "rev-parse", "HEAD")
+    write(repository, {"gpu/a.py": "a"})
+    commit_all(repository)
+
+    reason = git_history.materialise(repository / "gpu", first, tmp_path / "base")
+
+    assert reason == Reason("project_not_in_revision", {"folder": "gpu/", "revision": first[:10]})
+
+
+def test_a_folder_that_holds_files_is_not_written_into(repository, tmp_path):
+    write(tmp_path, {"base/mine": "mine"})
+
+    assert git_history.materialise(repository, "HEAD", tmp_path / "base") == Reason(
+        "base_folder_taken", {"folder": str(tmp_path / "base")}
+    )
+    assert files(tmp_path / "base") == {"mine": "mine"}
+
+
+def test_a_destination_that_cannot_be_a_folder_is_said(repository, tmp_path):
+    reason = git_history.materialise(repository, "HEAD", repository / "file" / "base")
+
+    assert isinstance(reason, Reason)
+    assert reason.kind == "file_unwritable"
+
+
+def test_outside_a_repository_there_is_a_reason(tmp_path):
+    reason = git_history.materialise(tmp_path, "HEAD", tmp_path / "base")
+
+    assert isinstance(reason, Reason)
+    assert reason.kind == "no_repository"

@@ -1,0 +1,221 @@
+"""The commits between two revisions, beside what git's own bisection says."""
+
+import random
+import subprocess
+
+import pytest
+
+from perfci.core.model import Reason
+from perfci.git.history import Commit, FileChange, between, changes, describe, ends, halving, prefix, touching
+from tests.git_repositories import clone, commit, git
+
+
+def line(repository, count, start=0):
+    """Commits in a row, the oldest first; every third touches the file `kernel`."""
+    return [commit(repository, f"c{n}", "kernel" if n % 3 == 0 else "notes") for n in range(start, start + count)]
+
+
+def bisected(repository, good, bad, culprit, *options):
+    """What `git bisect` tries on its way, in a clone of its own."""
+    copy = clone(repository)
+    git(copy, "bisect", "start", *options, bad, *good)
+    tried = []
+    while (copy / ".git" / "BISECT_LOG").exists() and (now := git(copy, "rev-parse", "HEAD")) not in tried:
+        tried.append(now)
+        slow = subprocess.run(["git", "-C", copy, "merge-base", "--is-ancestor", culprit, now], check=False)
+        git(copy, "bisect", "good" if slow.returncode else "bad")
+    return tried
+
+
+# --- the two ends -----------------------------------------------------------------------------------------------------
+
+
+def test_names_of_all_kinds_become_commits(repository):
+    (first, *_, last) = line(repository, 4)
+    git(repository, "tag", "-a", "v1", "-m", "v1", first)
+
+    assert ends(repository, "v1", "HEAD") == (first, last)
+    assert ends(repository, first[:9], "main") == (first, last)
+
+
+def test_ends_that_are_no_ends_say_why_and_what_to_do(repository, forked):
+    cases = {
+        ("main", "main"): "bisect_same_commit",
+        ("main", "main~1"): "bisect_swapped",
+        ("main", "topic"): "bisect_not_ancestor",
+        ("mian", "topic"): "revision_misspelt",
+        ("0123456789", "topic"): "revision_unknown",
+        ("main", "HEAD:file"): "revision_no_commit",
+    }
+
+    assert {names: ends(forked, *names).kind for names in cases} == cases
+    assert ends(forked, "main", "topic").facts["common"] == git(forked, "rev-parse", "fork")[:10]
+
+
+def test_histories_without_a_common_commit_are_told_apart(repository):
+    git(repository, "checkout", "-q", "--orphan", "other")
+    commit(repository, "another beginning")
+
+    assert ends(repository, "main", "other").kind == "bisect_unrelated"
+
+
+def test_a_shallow_clone_that_lacks_the_way_between_says_how_to_get_it(repository):
+    line(repository, 5)
+    git(repository, "tag", "old", "HEAD~4")
+    shallow = clone(repository, "--depth", "2")
+    git(shallow, "fetch", "-q", "--depth", "1", "origin", "tag", "old")
+
+    found = ends(shallow, "old", "HEAD")
+
+    assert found.kind == "history_cut"
+    assert found.facts["command"] == "git fetch --unshallow origin"
+
+
+def test_a_folder_outside_of_git_says_so(tmp_path):
+    assert ends(tmp_path, "a", "b").kind == "no_repository"
+    assert isinstance(halving(tmp_path, ["a"], "b"), Reason)
+
+
+# --- which to try -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_of_a_line_is_the_middle_and_bad_is_the_last(repository):
+    commits = line(repository, 9)
+
+    found = halving(repository, [commits[0]], commits[-1])
+
+    assert found[0] == commits[4]
+    assert found[-1] == commits[-1]
+    assert set(found) == set(commits[1:])
+    assert between(repository, commits[0], commits[-1]) == 8
+
+
+@pytest.mark.parametrize("culprit", [1, 12])
+def test_the_way_of_git_bisect_is_taken(repository, culprit):
+    commits = line(repository, 16)
+    mine, good, bad = [], {commits[0]}, commits[-1]
+    while left := [each for each in halving(repository, good, bad) if each != bad]:
+        mine.append(left[0])
+        if commits.index(left[0]) >= culprit:
+            bad = left[0]
+        else:
+            good.add(left[0])
+
+    assert bad == commits[culprit]
+    # Where several halve equally well, git may choose another one.
+    assert abs(len(mine) - len(bisected(repository, [commits[0]], commits[-1], commits[culprit]))) <= 1
+
+
+def merged(repository):
+    """Main and a side branch with commits of their own, merged."""
+    (first, *_) = line(repository, 3)
+    git(repository, "checkout", "-q", "-b", "side")
+    side = [commit(repository, f"s{n}", "kernel2") for n in range(4)]
+    git(repository, "checkout", "-q", "main")
+    line(repository, 4, start=3)
+    git(repository, "merge", "-q", "--no-ff", "-m", "merged", "side")
+    line(repository, 2, start=7)
+    return first, side
+
+
+def test_a_merged_branch_is_searched_and_with_first_parent_its_merge_stands_for_it(repository):
+    first, side = merged(repository)
+    head = git(repository, "rev-parse", "HEAD")
+
+    every, main = halving(repository, [first], head), halving(repository, [first], head, first_parent=True)
+
+    assert set(side) <= set(every)
+    assert not set(side) & set(main)
+    assert between(repository, first, head) == len(every) == 13
+    assert between(repository, first, head, first_parent=True) == len(main) == 9
+
+
+def test_every_culprit_of_a_merged_history_is_reached(repository):
+    first, _ = merged(repository)
+    head = git(repository, "rev-parse", "HEAD")
+    every = halving(repository, [first], head)
+    contains = {each: set(git(repository, "rev-list", each).splitlines()) for each in every}
+
+    for culprit in every:
+        good, bad = {first}, head
+        while left := [each for each in halving(repository, good, bad) if each != bad]:
+            tried = random.Random(culprit).choice(left)
+            if culprit in contains[tried]:
+                bad = tried
+            else:
+                good.add(tried)
+        assert bad == culprit
+
+
+def test_only_commits_that_touch_the_paths_are_tried(repository):
+    commits = line(repository, 10)
+
+    found = halving(repository, [commits[0]], commits[-1], ["kernel"])
+
+    assert set(found) == {commits[3], commits[6], commits[9]}
+    assert halving(repository, [commits[0]], commits[2], ["kernel"]) == ()
+
+
+def test_paths_mean_themselves_whatever_they_look_like(repository):
+    commits = [commit(repository, f"c{n}", "*") for n in range(3)] + line(repository, 3)
+
+    assert set(halving(repository, [commits[0]], commits[-1], ["*"])) == set(commits[1:3])
+
+
+def test_so_many_paths_that_no_command_line_holds_them_are_no_limit(repository):
+    commits = line(repository, 4)
+
+    assert len(halving(repository, [commits[0]], commits[-1], [f"f{n}" for n in range(5000)])) == 3
+
+
+# --- what a commit says -----------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_described_by_its_own_words(repository):
+    parent = git(repository, "rev-parse", "HEAD")
+    found = commit(repository, "faster, they said\n\nwith a body\x1b[31m")
+
+    assert describe(repository, found) == Commit(
+        found, (parent,), "A. Tester", git(repository, "log", "-1", "--format=%as"), "faster, they said"
+    )
+
+
+def test_a_merge_has_its_parents_and_the_first_commit_has_none(repository):
+    _, side = merged(repository)
+    root = git(repository, "rev-list", "--max-parents=0", "HEAD")
+
+    assert describe(repository, "HEAD~2").parents[1] == side[-1]
+    assert describe(repository, root).parents == ()
+
+
+def test_the_lines_that_a_commit_changed_are_counted_by_file(repository):
+    commit(repository, "one\ntwo\nthree\n", "kernels/a b\t.py")
+    (repository / "picture.bin").write_bytes(b"\0\1\2")
+    git(repository, "add", "picture.bin")
+    changed = commit(repository, "one\n2\nthree\nfour\n", "kernels/a b\t.py")
+
+    assert set(changes(repository, changed)) == {
+        FileChange("kernels/a b\t.py", 2, 1),
+        FileChange("picture.bin", None, None),
+    }
+    # In a project in a folder of the repository, names begin there.
+    assert changes(repository / "kernels", changed) == (FileChange("a b\t.py", 2, 1),)
+    assert prefix(repository / "kernels") == "kernels/"
+    assert prefix(repository) == ""
+
+
+def test_a_merge_is_counted_against_its_first_parent_and_a_first_commit_against_nothing(repository):
+    merged(repository)
+
+    assert {each.name for each in changes(repository, "HEAD~2")} == {"kernel2"}
+    root = git(repository, "rev-list", "--max-parents=0", "HEAD")
+    assert changes(repository, root) == (FileChange("file", 1, 0),)
+
+
+def test_commits_that_touched_the_paths_are_listed_newest_first_without_merges(repository):
+    first, side = merged(repository)
+
+    found = touching(repository, first, "HEAD", ["kernel2"], 3)
+
+    assert [each.id for each in found] == side[:0:-1]
+    assert touching(repository, "HEAD", "HEAD", ["kernel2"], 3) == ()

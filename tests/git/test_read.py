@@ -1,0 +1,69 @@
+from perfci import git as git_history
+from perfci.core.model import Reason
+from perfci.git import Revision
+from tests.git_repositories import git, start
+
+
+def test_a_clean_checkout_is_told_as_it_is(repository):
+    head = git(repository, "rev-parse", "HEAD")
+
+    assert git_history.read(repository) == Revision(repository.resolve(), head, "main", dirty=False)
+
+
+def test_the_root_is_found_from_a_folder_inside(repository):
+    (repository / "inner").mkdir()
+
+    found = git_history.read(repository / "inner")
+
+    assert isinstance(found, Revision)
+    assert found.root == repository.resolve()
+
+
+def test_a_changed_tracked_file_is_dirty_and_a_new_one_is_not(repository):
+    (repository / "new").write_text("untracked")
+    clean = git_history.read(repository)
+    (repository / "file").write_text("changed")
+    dirty = git_history.read(repository)
+
+    assert isinstance(clean, Revision)
+    assert isinstance(dirty, Revision)
+    assert (clean.dirty, dirty.dirty) == (False, True)
+
+
+def test_a_detached_head_has_no_branch(repository):
+    git(repository, "checkout", "-q", "--detach")
+
+    found = git_history.read(repository)
+
+    assert isinstance(found, Revision)
+    assert found.branch is None
+
+
+def test_before_the_first_commit_there_is_none(tmp_path):
+    git(tmp_path, "init", "-q", "-b", "main")
+
+    found = git_history.read(tmp_path)
+
+    assert isinstance(found, Revision)
+    assert found.commit is None
+
+
+def test_outside_a_repository_there_is_a_reason(tmp_path):
+    assert git_history.read(tmp_path) == Reason("no_repository", {"folder": str(tmp_path)})
+
+
+def test_without_git_there_is_a_reason(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert git_history.read(tmp_path) == Reason("git_missing")
+
+
+def test_a_hook_of_another_repository_does_not_mislead(repository, monkeypatch, tmp_path):
+    other = start(tmp_path / "other")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
+
+    found = git_history.read(repository)
+
+    assert isinstance(found, Revision)
+    assert found.root == repository.resolve()

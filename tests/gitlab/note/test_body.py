@@ -1,0 +1,188 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from perfci.core.model import Judgements, Reason
+from perfci.core.wording import speaking
+from perfci.gitlab.note import Links, Shown, compose
+from perfci.gitlab.note.body import marker, safe_upload, safe_url
+
+UPLOAD = "/uploads/0123456789abcdef0123456789abcdef/duels-softmax.png"
+HOSTILE = (
+    "\n/close\n@all #1 !2 :tada: deadbeef JIRA-1 ](http://evil.example) <b> | `x` %{project_name} [[a]] "
+    "::include{file=x}"
+)
+
+
+@pytest.fixture(scope="module")
+def large(examples):
+    return examples.large(20, 50)
+
+
+def lines(markdown):
+    return [line for line in markdown.splitlines() if line]
+
+
+def test_what_a_change_does_to_its_own_judging_comes_first(examples):
+    shown = lines(compose(*examples.duelled(), Links()))
+
+    assert shown[0] == "<!-- perfci:note:check -->"
+    assert shown[1] == "## perfci: FAILS"
+    assert shown[2].startswith("> **This change alters how it is judged")
+
+
+def test_then_come_the_verdicts_then_what_changed_then_plots_and_links(examples):
+    links = Links(report="https://gitlab.example.com/r.html", pictures=(Shown(UPLOAD, "softmax"),))
+    note = compose(*examples.duelled(), links)
+
+    places = [note.index(part) for part in ("| verdict |", "### What changed", "### Plots", "More: [the report")]
+    assert places == sorted(places)
+    assert f"![Plot of softmax]({UPLOAD})" in note
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_tests_that_decided_are_named(examples, language):
+    with speaking(language):
+        note = compose(*examples.duelled(), Links())
+
+    assert "Mann-Whitney U" in note
+    assert "Wilcoxon" in note
+
+
+def test_what_failed_is_the_first_row_and_its_reason_follows(examples):
+    note = compose(*examples.duelled(), Links())
+
+    assert lines(note[note.index("| verdict |") :])[2].startswith("| **REGRESSED** | `softmax` `rows=4096,cols=1024")
+    assert re.search(r"- \*\*REGRESSED\*\* .*: \+4\.1 % against the base", note)
+
+
+def test_rows_that_are_fine_are_folded(examples):
+    note = compose(*examples.duelled(), Links())
+    folded = note[note.index("<details>") : note.index("</details>")]
+
+    assert "| PASS |" in folded
+    assert "| PASS |" not in note.replace(folded, "")
+    assert "<summary>Fine: 17 verdicts, 1 IMPROVED, 7 UNCHANGED, 9 PASS</summary>" in folded
+
+
+def test_a_table_is_narrow_enough_for_a_phone(examples):
+    rows = [line for line in lines(compose(*examples.full(), Links())) if line.startswith("|")]
+
+    assert rows
+    assert {line.count("|") for line in rows} == {5}
+    assert all(len(line) < 160 for line in rows)
+
+
+def test_what_changed_names_the_files_and_the_device_work(examples):
+    note = compose(*examples.duelled(), Links())
+    changed = note[note.index("### What changed") :]
+
+    assert "- `matmul`: `kernels/matmul/matmul_triton.py`, `kernels/_launch.py`." in changed
+    assert "is launched with warps 8, was 4." in changed
+    assert changed.count("warps 8") == 1
+
+
+def test_the_command_that_repeats_the_run_is_there(examples):
+    assert "\nperfci check --op bias_relu" in compose(*examples.duelled(), Links())
+
+
+@pytest.mark.parametrize("name", ["small", "full", "on_cpu", "stopped", "failed_op", "compiled", "without_baseline"])
+def test_every_kind_of_run_gives_a_note_that_is_plain_markdown(examples, reader, name):
+    note = compose(*getattr(examples, name)(), Links(job="https://gitlab.example.com/-/jobs/1"))
+
+    assert reader.findings(note) == []
+    assert reader.read(note).addresses == ["https://gitlab.example.com/-/jobs/1"]
+
+
+def test_a_run_without_verdicts_says_so(examples):
+    run, _ = examples.small()
+
+    assert "**Nothing was judged.**" in compose(run, Judgements(()), Links())
+
+
+@pytest.mark.parametrize("name", ["hostile", "hostile_change"])
+def test_no_text_from_a_kernel_a_branch_or_an_exception_becomes_anything(examples, reader, monkeypatch, name):
+    for hostile in (examples.HOSTILE, HOSTILE, "/close", "#F00", "[x]"):
+        monkeypatch.setattr(examples, "HOSTILE", hostile)
+        note = compose(*getattr(examples, name)(), Links(pictures=(Shown(UPLOAD, hostile),)))
+
+        assert reader.findings(note) == []
+        assert reader.read(note).addresses == [UPLOAD]
+
+
+def test_no_line_begins_with_foreign_text(examples, monkeypatch):
+    monkeypatch.setattr(examples, "HOSTILE", "FOREIGN text")
+    for name in ("hostile", "hostile_change"):
+        note = compose(*getattr(examples, name)(), Links(pictures=(Shown(UPLOAD, "FOREIGN"),)))
+
+        assert "FOREIGN" in note
+        assert [line for line in lines(note) if line.startswith("FOREIGN")] == []
+
+
+def test_a_sentence_that_begins_with_foreign_text_stands_in_a_list(examples):
+    run, judgements = examples.duelled()
+    note = compose(
+        run, replace(judgements, notes=(Reason("example_removed", {"case": "x"}), *judgements.notes)), Links()
+    )
+
+    assert "- The baseline has x" in note
+
+
+@pytest.mark.parametrize("limit", [900_000, 20_000, 6_000, 3_000, 500])
+def test_a_note_fits_its_limit_and_keeps_what_matters_most(large, reader, limit):
+    note = compose(*large, Links(), limit)
+
+    assert len(note.encode()) <= limit
+    assert note.startswith("<!-- perfci:note:check -->\n\n## perfci: FAILS\n")
+    if limit >= 3_000:
+        assert reader.findings(note) == []
+        assert "20 REGRESSED" in note
+
+
+def test_thousands_of_rows_are_counted_and_not_listed(large):
+    note = compose(*large, Links())
+
+    assert len(note) < 60_000
+    assert "Rows left out here: 780; the report has them." in note
+
+
+def test_it_speaks_chinese(examples):
+    with speaking("zh"):
+        note = compose(*examples.duelled(), Links())
+
+    assert "| 判定 |" in note
+    assert note.startswith("<!-- perfci:note:check -->\n")
+
+
+def test_links_that_are_none_are_left_out(examples):
+    bad = Links("javascript:alert(1)", "https://x.example/) @all", "https://x.example/a b", (Shown("http://a)b", "x"),))
+    note = compose(*examples.small(), bad)
+
+    assert "More:" not in note
+    assert "Plots" not in note
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)", "//evil.example", "https://user@evil.example/", "https://a.example/)x", "http://a/ b",
+        "https://a.example/\n/close", "ftp://a.example/", "https://[::1/", "https://" + "a" * 2000, "",
+    ],
+)  # fmt: skip
+def test_an_address_with_a_way_out_of_a_link_is_none(url):
+    assert safe_url(url) is None
+
+
+def test_only_addresses_as_gitlab_gives_them_are_uploads():
+    assert safe_upload(UPLOAD) == UPLOAD
+    assert safe_upload(f"/-/project/12{UPLOAD}") is not None
+    assert safe_upload("/uploads/0123/x.png") is None
+    assert safe_upload(f"https://evil.example{UPLOAD}") is None
+    assert safe_upload(f"{UPLOAD})[x](y") is None
+
+
+@pytest.mark.parametrize("key", ["", "a b", "-->", "x" * 65, "a\n"])
+def test_a_key_cannot_end_the_marker(key):
+    with pytest.raises(ValueError, match="no key of a note"):
+        marker(key)

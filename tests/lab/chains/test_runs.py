@@ -1,0 +1,347 @@
+"""Cases of chains on numpy arrays, with planted faults."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfci.core.model import Reason
+from perfci.core.wording import sentence
+from perfci.device import open_device
+from perfci.lab.chains import Setting, check_case
+from perfci.ops.spec import Chain, Stage, grid
+
+CASE = {"rows": 16, "dtype": "float16"}
+
+
+def make_inputs(rows, dtype, device, seed):
+    rng = np.random.default_rng(seed)
+    return {
+        "x": rng.normal(size=(rows, 8)).astype(dtype),
+        "w": (rng.normal(size=(8, 8)) / 3).astype(dtype),
+        "scale": 2.0,
+    }
+
+
+def norm(x):
+    wide = x.astype(np.float64)
+    return (wide / np.sqrt((wide**2).mean(-1, keepdims=True))).astype(x.dtype)
+
+
+def product(norm, w):
+    return (norm.astype(np.float64) @ w.astype(np.float64)).astype(norm.dtype)
+
+
+def total(x, product, scale):
+    return x + product * x.dtype.type(scale)
+
+
+REFERENCES = {"norm": norm, "product": product, "total": total}
+
+
+def check(
+    kernels=None, references=REFERENCES, inputs=make_inputs, params=CASE, deterministic=True, told=None, **fields
+):
+    """A chain of these stages, some of whose kernels are replaced."""
+    stages = [
+        Stage(name, (kernels or {}).get(name, reference), reference, deterministic=deterministic)
+        for name, reference in references.items()
+    ]
+    chain = Chain(inputs, stages, grid(rows=[16], dtype=["float16"]), **fields)
+    describe = lambda error: {"error": type(error).__name__, "message": str(error), "file": "f.py", "line": 3}  # noqa: E731
+    told = [] if told is None else told
+    device = open_device("fake", seed=1)
+    return check_case(Setting("block", chain, device, describe, lambda *step: told.append(step)), params, 7)
+
+
+def only(case) -> Reason:
+    (reason,) = case.failures
+    sentence(reason)
+    return reason
+
+
+def test_kernels_like_the_references_pass_with_the_same_errors():
+    case = check()
+
+    assert case.verdict == "PASS"
+    assert [stage.stage for stage in case.stages] == ["norm", "product", "total"]
+    for stage in case.stages:
+        assert stage.so_far == stage.usual
+        assert stage.own == stage.usual_own
+        assert 0 < stage.so_far.l2 < 1e-3
+    assert case.whole == case.stages[-1].so_far
+    assert case.whole.l2 < case.limit.l2
+
+
+def test_errors_are_held_against_float64_from_the_same_rounded_inputs():
+    case = check()
+    inputs = make_inputs(**CASE, device="fake", seed=7)
+    x, w = inputs["x"].astype(np.float64), inputs["w"].astype(np.float64)
+    exact = product(norm(x), w)
+    so_far = product(norm(inputs["x"]), inputs["w"]).astype(np.float64)
+    rounded = norm(x).astype(np.float16)
+    alone = product(rounded, inputs["w"]).astype(np.float64)
+
+    stage = case.stages[1]
+    assert stage.so_far.l2 == pytest.approx(np.linalg.norm(so_far - exact) / np.linalg.norm(exact))
+    assert stage.so_far.max_abs == pytest.approx(np.abs(so_far - exact).max())
+    right = product(rounded.astype(np.float64), w)
+    assert stage.own.l2 == pytest.approx(np.linalg.norm(alone - right) / np.linalg.norm(right))
+    assert stage.growth == pytest.approx(stage.so_far.l2 / case.stages[0].so_far.l2)
+
+
+def test_the_first_stages_own_error_is_its_error_so_far():
+    first = check().stages[0]
+
+    assert (first.own, first.growth) == (first.so_far, None)
+
+
+def test_an_error_planted_in_the_second_stage_is_named():
+    case = check({"product": lambda norm, w: product(norm, w) * norm.dtype.type(1.05)})
+
+    reason = only(case)
+    assert case.verdict == "WRONG"
+    assert (reason.kind, reason.facts["stage"]) == ("chain_too_far", "product")
+    assert reason.facts["error"] > reason.facts["limit"]
+    assert case.stages[0].growth is None
+    assert case.stages[1].growth > 20 > 5 > case.stages[2].growth
+    assert case.stages[1].own.l2 == pytest.approx(0.05, rel=0.1)
+    assert case.stages[2].own.l2 < 1e-3, "alone it is right"
+
+
+def test_a_single_wrong_element_of_the_first_stage_is_named():
+    def wrong(x):
+        out = norm(x)
+        out[3, 2] += x.dtype.type(0.05)
+        return out
+
+    case = check({"norm": wrong}, inputs=lambda **case: make_inputs(**{**case, "rows": 4096}))
+    assert [reason.facts["stage"] for reason in case.failures] == ["norm"]
+    assert case.failures[0].kind == "chain_too_far_at"
+
+
+def test_a_nan_introduced_in_the_third_stage_is_located():
+    def wrong(x, product, scale):
+        out = total(x, product, scale)
+        out[5, 1] = np.nan
+        return out
+
+    case = check({"total": wrong})
+    reason = only(case)
+    assert (reason.kind, reason.facts["stage"]) == ("chain_not_finite", "total")
+    assert (reason.facts["index"], reason.facts["count"]) == ("(5, 1)", 1)
+
+
+def test_a_nan_is_located_to_the_stage_that_made_it_not_to_those_it_spreads_to():
+    def wrong(x):
+        out = norm(x)
+        out[5, 1] = np.inf
+        return out
+
+    case = check({"norm": wrong})
+    assert [reason.facts["stage"] for reason in case.failures] == ["norm"]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_an_overflow_that_the_reference_has_too_is_the_formats_and_fails_nothing():
+    def large(**case):
+        return {**make_inputs(**case), "scale": 60000.0}
+
+    case = check(inputs=large)
+    assert case.verdict == "PASS"
+    (note,) = case.notes
+    assert (note.kind, note.facts["stage"], note.facts["dtype"]) == ("chain_overflow", "total", "float16")
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_an_overflow_of_the_kernel_alone_is_its_own():
+    def wrong(x, product, scale):
+        return (x * x.dtype.type(60000) + product) / x.dtype.type(60000)
+
+    references = {**REFERENCES, "total": lambda x, product, scale: x + product / x.dtype.type(60000)}
+    assert only(check({"total": wrong}, references)).kind == "chain_not_finite"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda out: out[:, :4], "(16, 4) float16"),
+        (lambda out: out.astype(np.float32), "(16, 8) float32"),
+    ],
+)
+def test_a_wrong_shape_or_dtype_names_the_stage_and_the_one_that_takes_it(change, told):
+    case = check({"product": lambda norm, w: change(product(norm, w))})
+
+    facts = only(case).facts
+    assert only(case).kind == "chain_form"
+    assert (facts["stage"], facts["next"], facts["got"]) == ("product", "total", told)
+    assert facts["expected"] == "(16, 8) float16"
+    assert (case.verdict, case.whole) == ("WRONG", None)
+    assert case.stages[1].so_far is None
+    assert case.stages[2].so_far is None
+    assert case.stages[2].own is not None, "alone the last stage can be told all the same"
+
+
+def test_a_stage_that_gives_another_answer_each_time_is_told():
+    calls = iter(range(100))
+
+    def noisy(norm, w):
+        out = product(norm, w)
+        out[2, 3] += norm.dtype.type(next(calls) / 64)
+        return out
+
+    reason = only(check({"product": noisy}))
+    assert (reason.kind, reason.facts["stage"], reason.facts["index"]) == ("chain_differs", "product", "(2, 3)")
+
+
+def test_a_stage_may_say_that_it_adds_atomically():
+    calls = iter(range(100))
+
+    def noisy(norm, w):
+        return product(norm, w) + norm.dtype.type(next(calls) * 2**-14)
+
+    assert check({"product": noisy}, deterministic=False).verdict == "PASS"
+
+
+def test_memory_that_nobody_wrote_is_told():
+    def lazy(norm, w):
+        out = np.empty_like(norm)
+        out[:, :7] = product(norm, w)[:, :7]
+        return out
+
+    reasons = check({"product": lazy}).failures
+    assert {reason.kind for reason in reasons} >= {"chain_not_finite", "chain_not_written"}
+    assert {reason.facts["stage"] for reason in reasons} == {"product"}
+
+
+def test_a_stage_that_changes_what_it_reads_is_told():
+    def wrong(x, product, scale):
+        out = total(x, product, scale)
+        product += 1
+        return out
+
+    reason = only(check({"total": wrong}))
+    assert (reason.kind, reason.facts["names"]) == ("chain_state_changed", "product")
+
+
+def test_a_buffer_that_a_later_stage_writes_again_is_told():
+    buffer = np.zeros((16, 8), np.float16)
+
+    def first(x):
+        buffer[...] = norm(x)
+        return buffer
+
+    def second(norm, w):
+        buffer[...] = product(norm, w)
+        return buffer.copy()
+
+    reasons = check({"norm": first, "product": second}).failures
+    assert reasons[0].facts["stage"] == "product"
+    assert "norm" in [reason.facts.get("names") for reason in reasons]
+
+
+def test_an_error_raised_by_a_stage_is_an_error_that_names_it_and_what_it_was_given():
+    def broken(norm, w):
+        raise ValueError("inner sides differ")
+
+    case = check({"product": broken})
+    reason = only(case)
+    assert case.verdict == "ERROR"
+    assert (reason.kind, reason.facts["stage"], reason.facts["case"]) == (
+        "chain_kernel_raised",
+        "product",
+        "rows=16,dtype=float16",
+    )
+    assert reason.facts["given"] == "norm (16, 8) float16, w (8, 8) float16"
+
+
+def test_a_reference_that_raises_is_told_apart_from_a_kernel():
+    def broken(norm, w):
+        raise ValueError("inner sides differ")
+
+    case = check(references={**REFERENCES, "product": broken})
+    assert (case.verdict, only(case).kind, case.stages) == ("ERROR", "chain_reference_raised", ())
+
+
+def test_memory_that_runs_out_says_so():
+    def hungry(norm, w):
+        raise MemoryError
+
+    assert only(check({"product": hungry})).kind == "out_of_memory"
+
+
+def test_inputs_that_cannot_be_made_are_an_error():
+    def broken(**case):
+        raise RuntimeError("no such dtype")
+
+    assert only(check(inputs=broken)).kind == "chain_inputs_raised"
+    assert only(check(inputs=lambda **case: [1, 2])).kind == "chain_inputs"
+
+
+def test_kernel_and_reference_give_the_same_names():
+    reason = only(check({"norm": lambda x: {"y": norm(x)}}))
+
+    assert (reason.kind, reason.facts["got"], reason.facts["expected"]) == ("chain_names", "y", "norm")
+
+
+def test_a_mapping_gives_several_tensors_to_later_stages():
+    references = {
+        "split": lambda x: {"left": x[:, :4], "right": x[:, 4:]},
+        "both": lambda left, right: left * right,
+    }
+
+    case = check(references=references)
+    assert case.verdict == "PASS"
+    assert case.stages[0].so_far.l2 == 0.0
+    assert case.stages[1].growth is None, "nothing to grow from"
+
+
+def test_outputs_that_nobody_reads_belong_to_the_whole():
+    references = {"norm": norm, "aside": lambda x: x * 2, "last": lambda norm: norm * 3}
+
+    case = check({"aside": lambda x: x * x.dtype.type(2.1)}, references)
+    assert only(case).facts["name"] == "aside"
+
+
+def test_integers_are_exact():
+    references = {"norm": norm, "best": lambda norm: norm.argmax(-1)}
+
+    assert check(references=references).verdict == "PASS"
+    wrong = check({"best": lambda norm: norm.argmax(-1) + 1}, references)
+    assert only(wrong).facts["stage"] == "best"
+
+
+def test_empty_arrays_pass():
+    assert check(inputs=lambda **case: make_inputs(**{**case, "rows": 0})).verdict == "PASS"
+
+
+def test_each_stage_is_told_before_it_is_called():
+    told = []
+    check(told=told)
+
+    assert told[:3] == [(name, "rows=16,dtype=float16") for name in REFERENCES]
+
+
+def test_a_stage_that_works_in_the_chain_and_raises_alone_is_an_error():
+    calls = iter(range(100))
+
+    def tired(norm, w):
+        if next(calls) >= 2:
+            raise RuntimeError("called too often")
+        return product(norm, w)
+
+    case = check({"product": tired})
+    assert (case.verdict, only(case).facts["stage"]) == ("ERROR", "product")
+    assert case.stages[1].own is None
+    assert case.stages[1].so_far == case.stages[1].usual
+    assert case.whole is not None
+
+
+def test_what_a_stage_takes_is_not_spoilt_by_references_that_work_in_place():
+    def in_place(x):
+        x *= 2
+        return x
+
+    references = {**REFERENCES, "total": lambda norm, product: in_place(norm) + product}
+    kernels = {"total": lambda norm, product: norm * norm.dtype.type(2) + product}
+    assert check(kernels, references).verdict == "PASS"

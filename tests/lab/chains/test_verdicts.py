@@ -1,0 +1,149 @@
+"""Growth, NaN and blame, on numbers that are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfci.lab.chains.records import Error, StageResult
+from perfci.lab.chains.verdicts import Output, Values, introduced, judge, not_finite, overflow, with_growth, worst
+
+WHERE = {"chain": "block", "case": "rows=2"}
+NAN, INF = np.nan, np.inf
+LINE = ((), (0,), (1,))
+"""Reads of three stages one behind the other."""
+
+
+def chain(so_far, usual, reads=LINE, largest=1.0, measure="l2"):
+    """Stages called a, b, c with these errors; what `judge` takes."""
+    rows, outputs = [], []
+    for name, mine, theirs in zip("abc", so_far, usual, strict=True):
+        two = [Error(**{"l2": 0.0, "max_abs": 0.0, measure: each}) for each in (mine, theirs)]
+        rows.append(StageResult(name, so_far=two[0], usual=two[1]))
+        outputs.append([Output(name, "float16", 2.0**-10, largest, *two)])
+    return with_growth(rows, reads), outputs, reads
+
+
+def test_growth_is_the_error_so_far_over_that_of_the_stage_before():
+    stages, *_ = chain((1e-3, 4e-3, 2e-3), (1e-3, 1e-3, 3e-3))
+
+    assert [stage.growth for stage in stages] == [None, 4.0, 0.5]
+    assert [stage.usual_growth for stage in stages] == [None, 1.0, 3.0]
+
+
+def test_growth_is_over_the_largest_error_that_a_stage_reads():
+    stages, *_ = chain((1e-3, 4e-3, 8e-3), (0.0, 0.0, 1e-3), reads=((), (), (0, 1)))
+
+    assert [stage.growth for stage in stages] == [None, None, 2.0]
+    assert stages[2].usual_growth is None, "what was exact before has not grown by any factor"
+
+
+def test_of_several_outputs_the_worst_of_each_figure_is_told():
+    assert worst([Error(1e-3, 0.5), Error(2e-3, 0.1), Error(None, None)]) == Error(2e-3, 0.5)
+    assert worst([]) == Error(None, None)
+
+
+def test_a_whole_within_the_tolerance_passes():
+    judged = judge(*chain((1e-4, 3e-4, 9e-4), (1e-4, 1e-4, 1e-4)), None, WHERE)
+
+    assert judged.failures == ()
+    assert judged.whole == Error(9e-4, 0.0)
+    assert judged.limit.l2 == 1e-3, "float16's rtol"
+
+
+def test_a_whole_within_twice_pytorchs_own_error_passes_beyond_the_tolerance():
+    assert judge(*chain((1e-3, 5e-3, 9e-3), (1e-3, 3e-3, 5e-3)), None, WHERE).failures == ()
+    assert judge(*chain((1e-3, 5e-3, 1.1e-2), (1e-3, 3e-3, 5e-3)), None, WHERE).failures
+
+
+def test_a_tolerance_of_ones_own_takes_the_place_of_the_dtypes():
+    found = chain((1e-4, 3e-4, 9e-4), (1e-4, 1e-4, 1e-4))
+
+    assert judge(*found, {"float16": 5e-4}, WHERE).failures
+    assert judge(*found, {"float32": 5e-4}, WHERE).failures == ()
+
+
+@pytest.mark.parametrize(
+    ("so_far", "usual", "blamed"),
+    [
+        ((8e-2, 8e-2, 8e-2), (1e-3, 1e-3, 1e-3), "a"),
+        ((1e-3, 8e-2, 8e-2), (1e-3, 1e-3, 1e-3), "b"),
+        ((1e-3, 2e-3, 8e-2), (1e-3, 2e-3, 4e-3), "c"),
+        # PyTorch's grows as much in b, so that c is to blame, which grows less.
+        ((1e-4, 1e-2, 5e-2), (1e-4, 1e-2, 1e-2), "c"),
+        # c only loses a lead over PyTorch that a and b had.
+        ((1e-6, 1e-4, 2e-3), (1e-3, 1e-5, 1e-4), "b"),
+    ],
+)
+def test_the_stage_that_grows_most_beyond_pytorchs_is_blamed(so_far, usual, blamed):
+    (reason,) = judge(*chain(so_far, usual), {"float16": 0.0}, WHERE).failures
+
+    assert (reason.kind, reason.facts["stage"]) == ("chain_too_far", blamed)
+    assert reason.facts["after"] == so_far["abc".index(blamed)]
+
+
+def test_errors_below_a_thousandth_of_the_dtypes_last_place_blame_nobody():
+    (reason,) = judge(*chain((1e-9, 1e-3, 1e-2), (1e-15, 1e-3, 1e-3)), None, WHERE).failures
+
+    assert reason.facts["stage"] == "c"
+
+
+def test_only_a_stage_that_leads_to_the_wrong_output_is_blamed():
+    stages, outputs, _ = chain((1e-4, 5e-1, 5e-3), (1e-4, 5e-1, 1e-4))
+
+    (reason,) = judge(stages, outputs, ((), (), (0,)), None, WHERE).failures
+    assert (reason.facts["name"], reason.facts["stage"]) == ("c", "c")
+
+
+def test_a_single_element_far_off_fails_though_the_mean_does_not_show_it():
+    found = chain((1e-3, 9.0, 9.0), (1e-3, 1e-3, 1e-3), largest=100.0, measure="max_abs")
+
+    (reason,) = judge(*found, None, WHERE).failures
+    assert (reason.kind, reason.facts["stage"]) == ("chain_too_far_at", "b")
+    assert reason.facts["limit"] == pytest.approx(0.1), "1e-3 of the largest magnitude"
+
+
+# --- NaN and infinities
+
+
+def values(got, exact, rounded=None, usual=None):
+    lists = (got, exact, exact if rounded is None else rounded, exact if usual is None else usual)
+    return Values(*(np.array(each, dtype=np.float64) for each in lists))
+
+
+def test_a_nan_that_only_the_kernels_have_is_introduced():
+    found = not_finite(values([1.0, NAN], [1.0, 2.0]), WHERE)
+
+    assert found.kind == "chain_not_finite"
+    assert (found.facts["count"], found.facts["index"], found.facts["got"]) == (1, "(1,)", "nan")
+
+
+def test_an_infinity_that_pytorch_has_too_is_the_formats():
+    both = values([INF, 1.0], [7e4, 1.0], usual=[INF, 1.0])
+
+    assert not introduced(both).any()
+    assert not_finite(both, WHERE) is None
+    assert overflow(both, WHERE, "float16").facts["expected"] == "7e+04"
+
+
+def test_an_infinity_that_the_exact_answer_rounds_to_is_the_formats():
+    assert overflow(values([INF], [7e4], rounded=[INF], usual=[6.5e4]), WHERE, "float16") is not None
+
+
+def test_a_nan_beside_an_overflow_of_the_format_is_the_kernels_all_the_same():
+    mixed = values([INF, NAN], [7e4, 1.0], rounded=[INF, 1.0], usual=[INF, 1.0])
+
+    assert not_finite(mixed, WHERE).facts["index"] == "(1,)"
+
+
+def test_a_nan_that_was_there_before_is_right():
+    right = values([NAN, INF], [NAN, INF])
+
+    assert not_finite(right, WHERE) is None
+    assert overflow(right, WHERE, "float16") is None
+
+
+def test_a_nan_that_a_kernel_loses_is_told():
+    assert not_finite(values([0.0], [NAN]), WHERE).kind == "chain_swallowed"
+    assert not_finite(values([-INF], [INF]), WHERE).kind == "chain_swallowed"
+    assert not_finite(values([0.0], [NAN], usual=[0.0]), WHERE) is None, "PyTorch loses it too"

@@ -1,0 +1,130 @@
+"""Slices of arrays that count as huge, on numpy and on torch: the limit is lowered instead of filling the memory."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from perfci.lab.soak import Status, is_large, large
+from perfci.lab.soak.huge import RANDOM
+from perfci.ops.spec import Accuracy, grid
+
+BEYOND = 1 << 14
+ROWS, COLS = 3001, 7
+
+
+def inputs(rows, device, seed):
+    rng = np.random.default_rng(seed)
+    return {"x": rng.normal(size=(rows, COLS)).astype(np.float32), "bias": rng.normal(size=COLS).astype(np.float32)}
+
+
+def add(x, bias):
+    return x + bias
+
+
+def total(x, bias):
+    return np.cumsum(x, axis=0) + bias
+
+
+@pytest.fixture(autouse=True)
+def _small_slices(monkeypatch):
+    monkeypatch.setattr("perfci.lab.soak.huge.SLICE", 256)
+
+
+@pytest.fixture
+def soaked(subject):
+    """One large call on the fake device."""
+
+    def run(kernel, reference=add, rows=ROWS, cases=(1, 5, 9, 13), **accuracy):
+        made = subject(kernel, inputs, reference=reference, params={"rows": rows})
+        suite = Accuracy(kernel, reference, inputs, grid(rows=cases), **accuracy)
+        suited = dataclasses.replace(made.suite, tolerance=suite.tolerance)
+        return large(dataclasses.replace(made, suite=suited), suite, BEYOND)
+
+    return run
+
+
+def test_a_right_kernel_passes_at_both_ends_across_the_boundaries_and_at_random(soaked):
+    found = soaked(add)
+
+    assert found.status is Status.PASS, found
+    assert found.numbers["elements"] == ROWS * COLS
+    assert RANDOM < found.numbers["slices"] <= RANDOM + 6
+
+
+def wrapping(x, bias):
+    """As an index of too few bits would have it: what lies beyond the limit is never written."""
+    out = x + bias
+    out.reshape(-1)[BEYOND:] = 0.0
+    return out
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(0, 99.0), (-1, 99.0), (BEYOND, 99.0), (BEYOND - 1, 99.0)],
+    ids=["first", "last", "on", "before"],
+)
+def test_one_wrong_element_at_an_end_or_at_the_boundary_is_found(soaked, place, value):
+    def wrong(x, bias):
+        out = x + bias
+        if len(x) == ROWS:
+            out.reshape(-1)[place] = value
+        return out
+
+    found = soaked(wrong)
+
+    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_large")
+    row = place % (ROWS * COLS) // COLS
+    assert found.reason.facts["start"] <= row < found.reason.facts["stop"]
+
+
+def test_what_lies_beyond_the_limit_and_is_never_written_is_found(soaked):
+    assert soaked(wrapping).reason.kind == "soak_large"
+
+
+def test_an_op_whose_outputs_cannot_be_cut_says_so_unless_it_says_how(soaked):
+    assert soaked(total, total).reason.kind == "soak_not_cut"
+
+    def part(given, start, stop):
+        # A running sum starts from what came before.
+        x, bias = given["x"], given["bias"]
+        head = np.sum(x[:start].astype(np.float64), axis=0, keepdims=True)
+        first = (x[start : start + 1] + head).astype(np.float32)
+        return {"x": np.concatenate([first, x[start + 1 : stop]]), "bias": bias}
+
+    loose = {"float32": (1e-3, 1e-3)}
+    assert soaked(total, total, large_part=part, tolerance=loose).status is Status.PASS
+
+
+def test_small_cases_with_too_few_rows_leave_the_cut_untried(soaked):
+    assert soaked(add, cases=(1, 2)).reason.kind == "soak_not_cut"
+
+
+def test_a_case_that_is_not_huge_is_said_not_to_be(soaked):
+    assert soaked(add, rows=9).reason.kind == "soak_not_large"
+
+
+def test_too_little_memory_is_said_with_needed_and_free_bytes(subject):
+    made = subject(add, inputs, params={"rows": ROWS})
+
+    class Full:
+        def footprint(self, make):
+            return 5 << 30
+
+        def room(self):
+            return 1 << 30
+
+    found = large(dataclasses.replace(made, endurance=Full()), Accuracy(add, add, inputs, grid(rows=[9])), BEYOND)
+
+    assert found.reason.kind == "soak_no_room"
+    assert (found.reason.facts["needed"], found.reason.facts["free"]) == (6 << 30, 1 << 30)
+
+
+def test_huge_inputs_are_told_from_their_shapes_wherever_they_stand():
+    from perfci.device.numpy_arrays import NumpyArrays
+
+    huge = np.broadcast_to(np.float32(0), (1 << 16, (1 << 15) + 1))
+    assert is_large(NumpyArrays(), {"x": [huge]})
+    assert not is_large(NumpyArrays(), {"x": huge[:, : 1 << 15], "n": 5})

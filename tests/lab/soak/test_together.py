@@ -1,0 +1,220 @@
+"""Threads over kernels of numpy and of torch on the host, with planted faults."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+
+import numpy as np
+import pytest
+
+from perfci.lab.soak import Status, streams, threads
+from perfci.lab.soak.together import CALLS
+
+
+def inputs(rows, device, seed):
+    return {"x": np.random.default_rng(seed).normal(size=(rows, 64))}
+
+
+def double(x):
+    return x * 2.0
+
+
+def test_a_kernel_without_state_passes(subject):
+    found = threads(subject(double, inputs))
+
+    assert found.status is Status.PASS
+    assert found.numbers == {"threads": 2, "calls": CALLS}
+
+
+def test_a_scratch_buffer_that_threads_share_is_found(subject):
+    scratch, own, both = np.empty((4, 64)), threading.local(), threading.Barrier(2)
+
+    def sharing(x):
+        own.calls = getattr(own, "calls", 0) + 1
+        if threading.current_thread() is threading.main_thread():
+            return x * 2.0
+        np.copyto(scratch, x)
+        if own.calls == 30:
+            _meet(both)  # both have written; what either reads now is the other's
+        return scratch * 2.0 if own.calls == 30 else x * 2.0
+
+    found = threads(subject(sharing, inputs))
+
+    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_threads")
+    assert found.reason.facts["call"] == 30
+
+
+def test_a_table_that_two_first_calls_set_up_at_once_is_found(subject):
+    table, both = {}, threading.Barrier(2)
+
+    def filling(x):
+        if threading.current_thread() is threading.main_thread():
+            return x * 2.0
+        if not table:
+            table["factor"] = 0.0
+            _meet(both)  # until the other one, too, has seen a table that is there, or none
+            factor, table["factor"] = table["factor"], 2.0
+            return x * factor
+        _meet(both)
+        return x * table["factor"]
+
+    found = threads(subject(filling, inputs))
+
+    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_threads_first")
+
+
+def _meet(both):
+    with contextlib.suppress(threading.BrokenBarrierError):
+        both.wait(5)
+
+
+def test_what_raises_in_threads_alone_is_a_failure_and_what_always_raises_is_raised(subject):
+    def main_only(x):
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("no event loop in this thread")
+        return x * 2.0
+
+    found = threads(subject(main_only, inputs))
+    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_thread_raised")
+    assert found.reason.facts["error"] == "RuntimeError"
+
+    def broken(x):
+        raise ValueError("planted")
+
+    with pytest.raises(ValueError, match="planted"):
+        threads(subject(broken, inputs))
+
+
+def test_a_device_too_small_for_two_calls_at_once_is_no_failure_of_the_threads(subject):
+    def greedy(x):
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError("planted")
+        return x * 2.0
+
+    with pytest.raises(MemoryError):
+        threads(subject(greedy, inputs))
+
+
+@pytest.mark.torch
+def test_torch_on_the_host_is_tried_from_threads_too(subject):
+    import torch
+
+    scratch, own, both = torch.empty(64), threading.local(), threading.Barrier(2)
+
+    def tensors(rows, device, seed):
+        return {"x": torch.randn(64, generator=torch.Generator(device).manual_seed(seed), device=device)}
+
+    def sharing(x):
+        own.calls = getattr(own, "calls", 0) + 1
+        scratch.copy_(x)
+        if own.calls == 10 and threading.current_thread() is not threading.main_thread():
+            _meet(both)
+            return scratch * 2
+        return x * 2
+
+    assert threads(subject(lambda x: x * 2, tensors, device="cpu")).status is Status.PASS
+    assert threads(subject(sharing, tensors, device="cpu")).reason.kind == "soak_threads"
+
+
+def test_threads_of_an_op_that_is_not_deterministic_are_held_to_its_tolerance(subject):
+    rng = np.random.default_rng(1)
+
+    def loose(x):
+        return x * (2.0 + 1e-9 * rng.random())
+
+    assert threads(subject(loose, inputs, deterministic=False)).status is Status.PASS
+    assert threads(subject(loose, inputs)).reason.kind in {"soak_threads_first", "soak_threads"}
+
+
+def test_a_device_without_streams_says_so(subject):
+    found = streams(subject(double, inputs))
+
+    assert (found.status, found.reason.kind) == (Status.SKIPPED, "soak_no_streams")
+
+
+class Scheduled:
+    """Streams as a device has them, on the host: work is queued, and done when the device is waited for.
+
+    Between streams the work of the last one is done first, so whoever works on another stream than the current one
+    reads what its own stream has not written yet.
+    """
+
+    def __init__(self, real):
+        self._real, self.current, self._made = real, 0, 0
+        self.queues = {0: []}
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def stream(self):
+        self._made += 1
+        self.queues[self._made] = []
+        return self._made
+
+    def on(self, stream):
+        return _On(self, stream or 0)
+
+    def queue(self, work, stream=None):
+        self.queues[self.current if stream is None else stream].append(work)
+
+    def drain(self):
+        for stream in sorted(self.queues):  # the default one first: what was wrongly queued there comes too early
+            for work in self.queues[stream]:
+                work()
+            self.queues[stream] = []
+
+
+class _On:
+    def __init__(self, streams, stream):
+        self._streams, self._stream = streams, stream
+
+    def __enter__(self):
+        self._before, self._streams.current = self._streams.current, self._stream
+
+    def __exit__(self, *_):
+        self._streams.current = self._before
+
+
+@pytest.fixture
+def queued(subject, monkeypatch):
+    """A subject whose kernel is queued on a stream: the current one, or the one that `where` names."""
+
+    def make(where=None):
+        def kernel(x):
+            out = np.full_like(x, np.nan)
+            scheduled.queue(lambda: np.multiply(x, 2.0, out=out), where)
+            return out
+
+        made = subject(kernel, inputs)
+        scheduled = Scheduled(made.endurance)
+        arrays = made.arrays
+        refill = arrays.refill
+
+        def copied(values):
+            results = {name: np.full_like(value, np.nan) for name, value in values.items()}
+            for name, value in values.items():
+                scheduled.queue(lambda name=name, value=value: np.copyto(results[name], value))
+            return results
+
+        monkeypatch.setattr(arrays, "refill", lambda old, new: scheduled.queue(lambda: refill(old, new)))
+        monkeypatch.setattr(arrays, "copies", copied)
+        monkeypatch.setattr(made.device, "synchronize", scheduled.drain)
+        return dataclasses.replace(made, endurance=scheduled)
+
+    return make
+
+
+def test_calls_on_the_current_stream_pass(queued):
+    found = streams(queued())
+
+    assert found.status is Status.PASS, found
+    assert found.numbers["late"] is True
+
+
+def test_an_op_that_always_works_on_the_default_stream_is_found_by_inputs_that_come_late(queued):
+    found = streams(queued(where=0))
+
+    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_stream_side")
+    assert found.reason.facts["count"] == 4 * 64

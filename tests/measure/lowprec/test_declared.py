@@ -1,0 +1,193 @@
+"""What ops declare, in every way in which it can be wrong."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from perfci.core.model import AccuracyCase, StoredTensor
+from perfci.core.wording import sentence
+from perfci.measure.lowprec import planned
+from perfci.ops.spec import Accuracy, Quantised, Stored, grid
+from tests.storage_examples import CASES, E4M3, measured, normal, sound, stored
+
+ONE = grid(scaling=["tensor"], dtype=[E4M3])
+X = np.ones((4, 8))
+GOOD = stored(normal(rows=4, cols=8))
+
+
+def given(**changed):
+    parts = {"original": GOOD.original, "values": GOOD.values, "scale": GOOD.scale, "group": GOOD.group, "dtype": E4M3}
+    return lambda scaling, dtype, device, seed: {"x": Stored(**(parts | changed))}
+
+
+def refused(store):
+    """The one failed check that comes of a declaration."""
+    (found,) = measured(store, ONE)
+    assert isinstance(found, AccuracyCase), found
+    assert found.failure
+    assert found.failure.facts["case"] == found.case
+    text = sentence(found.failure)
+    assert text.startswith(("The function", "stored=")) and text.endswith(".")
+    return found
+
+
+def test_every_tensor_of_every_case_is_recorded_under_an_id_of_its_own():
+    found = sound()
+
+    assert len(found) == 12 == len({each.case for each in found})
+    first = found[0]
+    assert first.case == "stored=a,scaling=tensor,dtype=float8_e4m3fn"
+    assert (first.tensor, first.mode, first.dtype, first.family) == ("a", "tensor", E4M3, "stored=a")
+    assert {each.mode for each in found} == {"tensor", "row", "group"}
+    assert (first.groups, first.scale_bytes) == (1, 4)
+    assert {each.groups for each in found if each.mode == "group"} == {64 * 8}
+
+
+def test_the_same_declaration_gives_the_same_figures():
+    assert tuple(measured()) == sound()
+
+
+def test_parameters_that_tell_no_ways_apart_stay_in_the_family():
+    def store(rows, scaling, dtype, device, seed):
+        return {"x": stored(normal(rows=rows), dtype, scaling)}
+
+    found = measured(store, grid(rows=[8, 16], scaling=["tensor", "row"], dtype=[E4M3]))
+
+    assert [each.family for each in found] == ["stored=x,rows=8"] * 2 + ["stored=x,rows=16"] * 2
+
+
+def test_another_parameter_may_tell_the_modes():
+    def store(how, device, seed):
+        return {"x": stored(normal(), E4M3, how)}
+
+    found = measured(store, grid(how=["tensor", "row"]), mode="how")
+
+    assert [each.mode for each in found] == ["tensor", "row"]
+    assert {each.family for each in found} == {"stored=x"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        (None, 12), ("stored=a,*", 6), ("stored=a", 6), ("scaling=row", 4), ("scaling=row,stored=b", 2), ("rows=1", 0),
+        ("stored=c", 0), ("stored=a,scaling=tensor,dtype=float8_e5m2", 1),
+    ],
+)  # fmt: skip
+def test_a_case_pattern_chooses_tensors_too(pattern, count):
+    assert len(measured(pattern=pattern)) == count
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"), [(None, 6), ("stored=a,*", 6), ("scaling=row", 2), ("rows=1", 0), ("stored=a", 6)]
+)
+def test_the_plan_knows_the_cases_but_not_the_tensors(pattern, count):
+    suite = Accuracy(None, None, None, (), quantised=Quantised(lambda: None, CASES))
+
+    assert len(planned(suite, pattern)) == count
+    assert planned(Accuracy(None, None, None, ()), pattern) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "store"),
+    [
+        ("stored_nothing", lambda **_: {}),
+        ("stored_nothing", lambda **_: None),
+        ("stored_type", lambda **_: {"x": X}),
+        ("stored_name", lambda **_: {"a,b": GOOD}),
+        ("stored_name", lambda **_: {3: GOOD}),
+        ("stored_part", given(scale=0.5)),
+        ("stored_part", given(values=[1, 2])),
+        ("stored_shape", given(original=GOOD.original[:, :4])),
+        ("stored_empty", given(original=np.ones((0, 8)), values=np.ones((0, 8)))),
+        ("stored_wide", given(dtype=None)),
+        ("stored_wide", given(dtype="float32")),
+        ("stored_original", given(original=GOOD.original.astype(np.int64))),
+        ("stored_scale_dtype", given(scale=np.array([[1]]))),
+        ("stored_group", given(group=(1,))),
+        ("stored_group", given(group=(0, 8))),
+        ("stored_group", given(group=(1.5, 8))),
+        ("stored_group", given(group="ab")),
+        ("stored_scale_axes", given(scale=np.ones(8), group=None)),
+        ("stored_group_unsaid", given(scale=np.ones((4, 2)), group=None)),
+        ("stored_scale_shape", given(scale=np.ones((4, 3)), group=(1, 4))),
+        ("stored_scale_shape", given(scale=np.ones((1, 1)), group=(1, 4))),
+        ("stored_unheld", given(values=GOOD.original)),
+        ("stored_not_finite", given(original=np.full((4, 8), np.nan))),
+    ],
+)  # fmt: skip
+def test_each_breach_of_what_is_declared_is_an_error_in_a_sentence(kind, store):
+    found = refused(store)
+
+    assert (found.failure.kind, found.raised) == (kind, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("stored_scale_value", {"scale": np.array([[np.nan]])}),
+        ("stored_scale_value", {"scale": np.array([[np.inf]])}),
+        ("stored_scale_value", {"scale": np.array([[0.0]])}),
+        ("stored_scale_value", {"scale": np.array([[-1.0]])}),
+        ("stored_overflowed", {"values": np.where(np.arange(32).reshape(4, 8) == 3, np.nan, GOOD.values)}),
+        ("stored_overflowed", {"values": np.where(np.arange(32).reshape(4, 8) == 3, np.inf, GOOD.values)}),
+    ],
+)
+def test_what_the_ops_quantisation_does_wrong_is_wrong(kind, changes):
+    found = refused(given(**changes))
+
+    assert (found.failure.kind, found.raised) == (kind, False)
+
+
+def test_a_function_that_raises_is_told_with_its_message():
+    def store(scaling, dtype, device, seed):
+        raise RuntimeError("no such mode")
+
+    assert refused(store).failure.facts["message"] == "no such mode"
+
+
+def test_a_function_that_draws_without_the_seed_is_refused():
+    rng = np.random.default_rng(0)
+
+    def store(scaling, dtype, device, seed):
+        return {"x": stored(rng.normal(size=(4, 8)))}
+
+    assert refused(store).failure.kind == "stored_differs"
+
+
+def test_one_wrong_tensor_does_not_cost_the_other():
+    def store(scaling, dtype, device, seed):
+        return {"x": GOOD, "y": Stored(GOOD.original, GOOD.values, np.array([[np.nan]]), dtype=E4M3)}
+
+    found = measured(store, ONE)
+
+    assert [type(each) for each in found] == [StoredTensor, AccuracyCase]
+
+
+def test_an_op_that_declares_nothing_is_asked_nothing():
+    assert measured(functools.partial(pytest.fail, "called"), ()) == []
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_one_scale_may_have_any_shape_of_one_element(shape):
+    (found,) = measured(given(scale=GOOD.scale.reshape(shape), group=None), ONE)
+
+    assert found.groups == 1
+    assert found.errors == one_by_one().errors
+
+
+def one_by_one():
+    (found,) = measured(given(), ONE)
+    return found
+
+
+def test_values_of_no_axis_and_of_three_are_recorded_too():
+    x = normal(rows=6, cols=64)
+    cube = Stored(x.reshape(2, 3, 64), stored(x, E4M3, "row").values.reshape(2, 3, 64),
+                  stored(x, E4M3, "row").scale.reshape(2, 3, 1), dtype=E4M3)  # fmt: skip
+    single = Stored(np.array(2.0), np.array(2.0), np.array(1.0), dtype=E4M3)
+
+    found = measured(lambda **_: {"cube": cube, "single": single}, ONE)
+
+    assert [each.groups for each in found] == [6, 1]
+    assert found[1].errors.max_abs == 0

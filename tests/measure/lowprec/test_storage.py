@@ -1,0 +1,131 @@
+"""The figures of a stored tensor, against answers that are known."""
+
+import numpy as np
+import pytest
+
+from perfci.measure.lowprec import FORMATS
+from perfci.measure.lowprec.storage import Held, amaxima, channels, figures
+from tests.storage_examples import E4M3, E5M2, changed, normal, one, rounded
+
+FORM = FORMATS[E4M3]
+
+
+def held(original, values, scale=1.0, group=None):
+    original, values = np.asarray(original, dtype=float), np.asarray(values, dtype=float)
+    return Held(original, values, np.asarray(scale, dtype=float), group or original.shape, FORM)
+
+
+def test_errors_are_those_of_values_times_scale():
+    found = figures(held([[1.0, 2.0], [4.0, -8.0]], [[1.0, 1.0], [2.0, -4.0]], 2.0))
+
+    assert found.errors.max_abs == 1.0
+    assert found.errors.mean_abs == 0.25
+    assert found.errors.mean_rel == 0.25
+    assert found.errors.worst_index == (0, 0)
+    assert found.scale.least == found.scale.most == 2.0
+    assert found.amax.median == 8.0
+    assert found.load.most == 8.0 / (2 * 448)
+
+
+def test_uniform_values_err_as_rounding_to_integers_does():
+    """int8 by one scale: errors are uniform up to half a step, so their quantiles are known."""
+    x = np.random.default_rng(0).uniform(-1, 1, (256, 256))
+    found = one(x, "int8")
+    half = found.scale.most / 2
+
+    assert found.errors.p50_abs == pytest.approx(half / 2, rel=0.02)
+    assert found.errors.p90_abs == pytest.approx(0.9 * half, rel=0.02)
+    assert found.errors.p99_abs == pytest.approx(0.99 * half, rel=0.02)
+    assert found.errors.mean_abs == pytest.approx(half / 2, rel=0.02)
+    assert found.clip_ratio == 0
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(E4M3, 3), (E5M2, 2)])
+def test_the_mean_relative_error_of_a_float_format_is_that_of_its_mantissa(dtype, bits):
+    """Of values whose logarithm is uniform.
+
+    An error is uniform up to half a step, so a quarter of a step in the mean; the mean of 1 / m over mantissas m from 1
+    to 2 whose logarithm is uniform is 1 / (2 ln 2).
+    """
+    x = np.exp2(np.random.default_rng(0).uniform(-3, 3, (400, 400)))
+    found = one(x, dtype)
+
+    expected = 2.0**-bits / 4 / (2 * np.log(2))
+    assert found.errors.mean_rel == pytest.approx(expected, rel=0.02)
+
+
+def test_the_clip_ratio_is_the_share_beyond_scale_times_the_largest():
+    x = np.linspace(-1, 1, 20_001).reshape(3, 6667)
+    found = one(x, shrink=0.75)
+
+    assert found.clip_ratio == pytest.approx(0.25, abs=1e-3)
+    assert found.load.most == pytest.approx(1 / 0.75, rel=1e-5)
+    assert found.errors.max_abs == pytest.approx(0.25, abs=1e-3)
+
+
+def test_a_scale_that_just_fits_clips_nothing_although_float32_rounds_it():
+    for seed in range(20):
+        assert one(normal(seed) * 10.0 ** (seed - 10), scaling="group").clip_ratio == 0
+
+
+def test_values_that_became_zero_are_counted_but_not_zeros():
+    found = figures(held([[0.0, 1e-9, 1.0, 2.0, 3.0]], [[0.0, 0.0, 1.0, 2.0, 3.0]]))
+
+    assert found.lost_ratio == 0.25
+
+
+def test_what_is_not_finite_takes_no_part():
+    found = figures(held([[np.nan, np.inf, 1.0, 2.0]], [[np.nan, 448.0, 1.0, 2.0]]))
+
+    assert found.errors.count == 2
+    assert found.errors.max_abs == 0
+    assert found.clip_ratio == 0
+    assert found.amax.most == 2.0
+    assert sum(found.histogram.counts) == 2
+
+
+def test_every_group_has_its_amax_also_the_last_one_that_is_narrower():
+    x = np.arange(14.0).reshape(2, 7)
+
+    np.testing.assert_array_equal(amaxima(x, (1, 3)), [[2, 5, 6], [9, 12, 13]])
+    np.testing.assert_array_equal(amaxima(x, (2, 7)), [[13]])
+    np.testing.assert_array_equal(amaxima(x, (1, 7)), [[6], [13]])
+    np.testing.assert_array_equal(amaxima(x, (2, 4)), [[10, 13]])
+
+
+def test_each_value_is_held_against_the_scale_of_its_own_group():
+    original = np.array([[1.0, 2.0, 30.0, 40.0, 500.0]])
+    scale = np.array([[1.0, 10.0, 100.0]])
+    found = figures(held(original, [[1.0, 2.0, 3.0, 4.0, 5.0]], scale, (1, 2)))
+
+    assert found.errors.max_abs == 0
+    assert found.groups == 3
+    assert (found.scale.least, found.scale.median, found.scale.most) == (1.0, 10.0, 100.0)
+    assert (found.amax.least, found.amax.median, found.amax.most) == (2.0, 40.0, 500.0)
+
+
+def test_the_axis_whose_slices_differ_most_is_the_one_of_the_channels():
+    x = np.ones((16, 64))
+    x[:, 5] = 40.0
+
+    found = channels(x)
+
+    assert (found.axis, found.count, found.extreme, found.ratio) == (1, 64, 1, 40.0)
+    assert channels(x.T).axis == 0
+
+
+def test_few_slices_a_vector_and_zeros_say_nothing_of_channels():
+    assert channels(np.ones((4, 7))) is None
+    assert channels(np.ones(100)) is None
+    assert channels(np.zeros((8, 8))).extreme == 0
+
+
+def test_saturated_values_and_their_errors_are_seen_in_the_histogram():
+    found, sound = one(normal(), shrink=0.3), one(normal())
+
+    assert found.histogram.counts[-1] and sum(found.histogram.counts) == sum(sound.histogram.counts) == normal().size
+    assert changed(sound, p99=2).errors.p99_abs == 2 * sound.errors.p99_abs
+
+
+def test_the_quantiser_of_these_tests_saturates_and_rounds_to_even():
+    np.testing.assert_array_equal(rounded(np.array([500.0, -1e9, 17.0, 19.0, 1.0625]), E4M3), [448, -448, 16, 20, 1.0])

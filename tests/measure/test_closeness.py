@@ -1,0 +1,210 @@
+import math
+
+import numpy as np
+import pytest
+
+from perfci.measure.closeness import (
+    RATIO,
+    TOLERANCES,
+    error_stats,
+    errors_of,
+    excess,
+    finiteness,
+    first_index,
+    relative_l2,
+    tolerance,
+    within_ratio,
+)
+
+
+def test_error_stats_match_numpy():
+    rng = np.random.default_rng(1)
+    expected = rng.normal(size=(20, 30))
+    actual = expected + rng.normal(0, 0.01, (20, 30))
+    error = np.abs(actual - expected)
+
+    found = error_stats(actual, expected)
+
+    assert found.count == 600
+    assert found.max_abs == error.max()
+    assert found.mean_abs == pytest.approx(error.mean())
+    assert found.max_rel == pytest.approx((error / np.abs(expected)).max())
+    assert found.mean_rel == pytest.approx((error / np.abs(expected)).mean())
+    assert (found.p50_abs, found.p90_abs, found.p99_abs) == pytest.approx(np.quantile(error, (0.5, 0.9, 0.99)))
+    assert found.rmse == pytest.approx(math.sqrt((error**2).mean()))
+    assert found.worst_index == np.unravel_index(error.argmax(), error.shape)
+
+
+def test_errors_are_told_over_what_is_finite_in_both():
+    actual = np.array([1.0, np.nan, np.inf, 4.0, 5.5])
+    expected = np.array([1.0, 2.0, 3.0, np.nan, 5.0])
+
+    found = error_stats(actual, expected)
+
+    assert (found.count, found.max_abs, found.worst_index) == (2, 0.5, (4,))
+
+
+def test_where_nothing_is_finite_there_are_no_errors_and_no_zeros():
+    for values in (np.full(3, np.nan), np.empty((0, 4))):
+        found = error_stats(values, values)
+        assert (found.count, found.max_abs, found.rmse, found.worst_index) == (0, None, None, ())
+
+
+def test_a_reference_of_zeros_has_no_relative_error():
+    found = error_stats(np.array([0.0, 0.5]), np.zeros(2))
+
+    assert (found.max_rel, found.mean_rel, found.max_abs) == (None, None, 0.5)
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1.0, 1e200, 1e300])
+def test_the_rmse_of_tiny_and_huge_errors_neither_vanishes_nor_overflows(scale):
+    found = error_stats(np.array([3.0, 4.0]) * scale, np.zeros(2))
+
+    assert found.rmse == pytest.approx(math.sqrt(12.5) * scale, rel=1e-6)
+
+
+def test_a_single_number_has_an_index_without_axes():
+    assert error_stats(np.array(2.0), np.array(1.0)).worst_index == ()
+
+
+@pytest.mark.parametrize(("rtol", "atol", "count"), [(0, 0, 3), (0, 0.1, 2), (0.1, 0, 2), (0.05, 0.1, 1), (1, 1, 0)])
+def test_beyond_is_what_exceeds_atol_and_rtol_together(rtol, atol, count):
+    actual = np.array([0.1, 1.125, 10.7, np.nan, 5.0])
+    expected = np.array([0.0, 1.0, 10.0, 1.0, 5.0])
+
+    assert np.count_nonzero(excess(actual, expected, rtol, atol) > 0) == count
+
+
+def test_the_edge_of_the_tolerance_is_within_it():
+    assert excess(np.array([1.5]), np.array([1.0]), 0.25, 0.25) == 0
+    assert excess(np.array([1.5 + 1e-9]), np.array([1.0]), 0.25, 0.25) > 0
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_tolerances_are_those_of_torch_testing(dtype):
+    import torch
+    from torch.testing._comparison import default_tolerances
+
+    assert default_tolerances(getattr(torch, dtype)) == TOLERANCES[dtype]
+
+
+def test_atol_grows_with_the_square_root_of_the_terms():
+    rtol, atol = tolerance("float32", None, 1)
+
+    assert tolerance("float32", None, 100) == (rtol, 10 * atol)
+    assert tolerance("float32", None, 0) == (rtol, atol)
+
+
+def test_an_ops_own_tolerance_takes_the_place_of_torchs_for_its_dtype_only():
+    own = {"float16": (0.5, 0.25)}
+
+    assert tolerance("float16", own, 4) == (0.5, 0.5)
+    assert tolerance("float32", own, 1) == TOLERANCES["float32"]
+    assert tolerance("int32", own, 1) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("mine", "usual", "passes"),
+    [
+        ((1.0, 1.0), (1.0, 1.0), True),
+        ((2.0, 2.0), (1.0, 1.0), True),
+        ((2.0, 1.0), (0.99, 1.0), False),  # rmse too large
+        ((1.0, 2.0), (1.0, 0.99), False),  # largest error too large
+        ((0.0, 0.0), (0.0, 0.0), True),
+        ((1e-9, 1e-9), (0.0, 0.0), False),
+    ],
+)
+def test_twice_the_references_own_errors_pass_in_mean_and_in_the_worst(mine, usual, passes):
+    def errors(rmse, worst):
+        return error_stats(np.array([0.0]), np.array([0.0])).__class__(1, max_abs=worst, rmse=rmse)
+
+    assert RATIO == 2.0
+    assert within_ratio(errors(*mine), errors(*usual)) is passes
+
+
+def test_errors_that_are_not_known_pass_nothing():
+    none, one = error_stats(np.empty(0), np.empty(0)), error_stats(np.array([2.0]), np.array([1.0]))
+
+    assert not within_ratio(none, one) and not within_ratio(one, none)
+
+
+def test_finiteness_tells_nan_and_both_infinities_apart():
+    kinds = finiteness(np.array([[1.0, np.nan], [np.inf, -np.inf]]))
+
+    assert kinds.tolist() == [[0, 1], [2, 3]]
+    assert first_index(kinds == 3) == (1, 1)
+
+
+# --- the L2 error -----------------------------------------------------------------------------------------------------
+
+
+def l2(actual, expected):
+    return error_stats(np.array(actual, float), np.array(expected, float)).l2
+
+
+def test_the_l2_error_is_the_norm_of_the_error_by_that_of_the_answer():
+    # ||(3, 4)|| = 5 and ||(6, 8)|| = 10.
+    assert l2([9.0, 12.0], [6.0, 8.0]) == pytest.approx(0.5)
+    assert l2([[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], [3.0, 4.0]]) == 0.0
+
+
+def test_the_l2_error_matches_numpys_norms():
+    rng = np.random.default_rng(2)
+    expected = rng.normal(size=(40, 30))
+    actual = expected.astype(np.float16).astype(float)
+
+    assert l2(actual, expected) == pytest.approx(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
+    assert 1e-4 < l2(actual, expected) < 5e-4
+
+
+def test_the_l2_error_of_zeros_is_zero_where_they_are_right_and_else_has_no_value():
+    assert l2([0.0, 0.0], [0.0, 0.0]) == 0.0
+    assert l2([0.0, 1e-30], [0.0, 0.0]) is None
+    assert l2([0.0, 0.0], [3.0, 4.0]) == 1.0
+
+
+def test_the_l2_error_leaves_out_what_is_not_finite_in_both():
+    actual = [9.0, math.nan, math.inf, 5.0, 12.0]
+    expected = [6.0, math.nan, 1.0, -math.inf, 8.0]
+
+    assert l2(actual, expected) == pytest.approx(0.5)
+    assert l2([math.nan, math.inf], [math.nan, math.inf]) is None
+    assert l2([], []) is None
+
+
+@pytest.mark.parametrize("scale", [5e-324 * 2**20, 1e-310, 1e-200, 1e200, 1e307])
+def test_the_l2_error_of_tiny_and_huge_numbers_neither_vanishes_nor_overflows(scale):
+    many = np.array([6.0, 8.0] * 5000) * scale
+
+    assert l2(1.5 * many, many) == pytest.approx(0.5, rel=1e-5)
+
+
+def test_a_quotient_beyond_the_largest_number_has_no_value():
+    assert l2([1e300], [1e-300]) is None
+
+
+def test_the_l2_error_of_several_outputs_is_that_of_all_their_elements_together():
+    rng = np.random.default_rng(3)
+    answers = [rng.normal(size=shape) * size for shape, size in (((3, 4), 1.0), ((50,), 1e-6), ((), 100.0))]
+    outputs = [answer + rng.normal(0, 0.01, answer.shape) for answer in answers]
+    error = np.concatenate([(out - right).ravel() for out, right in zip(outputs, answers, strict=True)])
+    whole = np.concatenate([right.ravel() for right in answers])
+
+    found = relative_l2(errors_of(out, right) for out, right in zip(outputs, answers, strict=True))
+
+    assert found == pytest.approx(np.linalg.norm(error) / np.linalg.norm(whole))
+
+
+def test_an_output_without_finite_elements_adds_nothing_to_the_others():
+    right, none = errors_of(np.array([9.0, 12.0]), np.array([6.0, 8.0])), errors_of(np.empty(0), np.empty(0))
+
+    assert relative_l2([none, right, none]) == pytest.approx(0.5)
+    assert relative_l2([none]) is None and relative_l2([]) is None
+
+
+def test_an_output_of_zeros_takes_its_error_to_the_others():
+    zeros, right = errors_of(np.array([3.0, 4.0]), np.zeros(2)), errors_of(np.array([6.0, 8.0]), np.array([6.0, 8.0]))
+
+    assert relative_l2([zeros]) is None
+    assert relative_l2([zeros, right]) == pytest.approx(0.5)

@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+
+from perfci.device.numpy_arrays import NumpyArrays
+from perfci.measure.inputs import Filling, bound_inputs, filled, flat
+from perfci.ops.spec import VALUES, Accuracy
+
+arrays = NumpyArrays()
+FLOATS = ["float16", "float32", "float64"]
+
+
+def suite(make_inputs):
+    return Accuracy(lambda x, k=1: x, lambda x, k=1: x, make_inputs, [{"rows": 1}])
+
+
+def fill(values, x, seed=0, products=0):
+    return filled({"x": x}, arrays, Filling(values, seed, products))["x"]
+
+
+def normal(dtype, shape=(40, 50)):
+    return np.random.default_rng(9).normal(size=shape).astype(dtype)
+
+
+def test_make_inputs_gets_the_case_its_device_and_its_seed():
+    seen = bound_inputs(suite(lambda **given: {"x": given}), {"rows": 7}, "fake", 5)
+
+    assert seen == {"x": {"rows": 7, "device": "fake", "seed": 5}}
+
+
+@pytest.mark.parametrize("made", [{"y": 1}, {"x": 1, "z": 2}, {}, [1, 2], None])
+def test_inputs_that_the_kernel_does_not_take_are_a_type_error(made):
+    with pytest.raises(TypeError):
+        bound_inputs(suite(lambda rows, device, seed: made), {"rows": 1}, "fake", 0)
+
+
+def test_an_output_is_flattened_in_order():
+    assert flat(3) == [3]
+    assert flat([1, (2, 3), {"a": 4, "b": [5]}]) == [1, 2, 3, 4, 5]
+    assert flat(()) == []
+
+
+def test_normal_values_are_the_ops_own():
+    x = normal("float32")
+
+    assert fill("normal", x) is x
+
+
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (2, 3, 4)])
+def test_every_kind_of_values_keeps_shape_and_dtype(values, dtype, shape):
+    x = normal(dtype, shape) if shape else np.array(1.0, dtype)
+
+    made = fill(values, x)
+
+    assert isinstance(made, np.ndarray)
+    assert (made.shape, made.dtype) == (x.shape, x.dtype)
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_integers_and_plain_arguments_stay_as_they_are(values):
+    given = {"i": np.arange(5), "k": 2.5, "flag": True}
+
+    made = filled(given, arrays, Filling(values, 0))
+
+    assert made["i"] is given["i"]
+    assert (made["k"], made["flag"]) == (2.5, True)
+
+
+@pytest.mark.parametrize("values", [name for name in VALUES if name not in {"normal", "zeros", "ones"}])
+def test_the_seed_repeats_what_is_drawn(values):
+    x = normal("float32")
+
+    assert fill(values, x, 3).tobytes() == fill(values, x, 3).tobytes()
+    assert fill(values, x, 3).tobytes() != fill(values, x, 4).tobytes()
+
+
+def test_two_inputs_are_not_filled_alike():
+    made = filled({"a": normal("float32"), "b": normal("float32")}, arrays, Filling("tiny", 0))
+
+    assert not np.array_equal(made["a"], made["b"])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_each_kind_of_values_is_what_it_is_called(dtype):
+    x, info = normal(dtype), np.finfo(dtype)
+
+    assert not fill("zeros", x).any()
+    assert (fill("ones", x) == 1).all()
+    tiny = np.abs(fill("tiny", x).astype(np.float64))
+    assert (tiny >= info.smallest_normal * (1 - info.eps)).all() and (tiny <= 4 * float(info.smallest_normal)).all()
+    subnormal = np.abs(fill("subnormal", x))
+    assert (subnormal > 0).all() and (subnormal < info.smallest_normal).all()
+    large = np.abs(fill("large", x))
+    assert np.isfinite(large).all() and (large >= info.max / 8 * (1 - info.eps)).all()
+
+
+@pytest.mark.parametrize("values", ["tiny", "large", "subnormal", "inf", "cancellation"])
+def test_both_signs_occur(values):
+    made = fill(values, normal("float32"))
+
+    assert (made > 0).any() and (made < 0).any()
+
+
+@pytest.mark.parametrize(("values", "special"), [("nan", np.isnan), ("inf", np.isinf)])
+def test_some_elements_are_special_and_the_rest_is_untouched(values, special):
+    x = normal("float32", (200, 70))
+
+    made = fill(values, x)
+
+    assert special(made).mean() == pytest.approx(1 / 7, abs=0.02)
+    np.testing.assert_array_equal(made[~special(made)], x[~special(made)])
+
+
+def test_sums_of_cancelling_values_lose_most_of_their_size():
+    made = fill("cancellation", normal("float64", (8, 512)))
+
+    assert (np.abs(made.sum(axis=1)) < 0.01 * np.abs(made).sum(axis=1)).all()
+    assert np.abs(made).min() > 60
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("products", [1, 64, 4096])
+def test_a_sum_of_products_of_large_values_stays_finite(dtype, products):
+    x = normal(dtype)
+
+    made = np.abs(fill("large", x, products=products).astype(np.longdouble))
+
+    assert products * made.max() ** 2 <= np.finfo(dtype).max

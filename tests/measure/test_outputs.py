@@ -1,0 +1,137 @@
+"""Timed outputs are held against the float64 reference, with the reference's own error as the measure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfci.device.numpy_arrays import NumpyArrays
+from perfci.measure.outputs import checked_output, wrong_output
+from perfci.ops.spec import Performance
+
+INPUTS = {"x": np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)}
+
+
+def double(x):
+    return 2 * x
+
+
+def found(output, reference=double):
+    suite = Performance(double, reference, lambda device, seed: INPUTS, [{"n": 1}])
+    return wrong_output(suite, NumpyArrays(), {"n": 1}, INPUTS, output)
+
+
+def test_a_right_output_has_nothing_wrong():
+    assert found(double(**INPUTS)) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "kind"),
+    [
+        (3 * INPUTS["x"], "timed_output_wrong"),
+        (np.full_like(INPUTS["x"], np.nan), "timed_output_wrong"),
+        (double(**INPUTS)[:2], "wrong_shape"),
+        (double(**INPUTS).astype(np.float16), "wrong_dtype"),
+        ((double(**INPUTS), double(**INPUTS)), "wrong_count"),
+    ],
+)
+def test_a_wrong_output_is_named(output, kind):
+    assert found(output).kind == kind
+
+
+def test_an_error_of_at_most_twice_the_reference_s_own_passes():
+    def rough(x):
+        return 2 * x + (0.01 if x.dtype == np.float32 else 0)
+
+    assert found(double(**INPUTS) + np.float32(0.015), rough) is None
+    assert found(double(**INPUTS) + np.float32(0.025), rough).kind == "timed_output_wrong"
+
+
+def test_a_reference_that_overflows_in_its_own_dtype_excuses_nothing():
+    def overflowing(x):
+        return np.where(x == x.max(), np.inf, 2 * x).astype(x.dtype) if x.dtype == np.float32 else 2 * x
+
+    assert found(3 * INPUTS["x"], overflowing).kind == "timed_output_wrong"
+
+
+def test_infinities_of_an_input_are_named_where_they_made_the_answer_differ():
+    def odd(x):
+        return np.where(np.isinf(x), np.nan, 2 * x)
+
+    inputs = {"x": INPUTS["x"].copy()}
+    inputs["x"][1, 2] = np.inf
+    suite = Performance(double, double, lambda device, seed: inputs, [{"n": 1}])
+    reason = wrong_output(suite, NumpyArrays(), {"n": 1}, inputs, odd(**inputs))
+
+    assert (reason.kind, reason.facts["name"], reason.facts["values"]) == ("timed_inputs_unfinite", "x", 1)
+    assert wrong_output(suite, NumpyArrays(), {"n": 1}, inputs, double(**inputs)) is None
+    assert wrong_output(suite, NumpyArrays(), {"n": 1}, inputs, 3 * inputs["x"]).kind == "timed_output_wrong"
+
+
+# --- how exact --------------------------------------------------------------------------------------------------------
+
+
+def exactness(output, reference=double):
+    suite = Performance(double, reference, lambda device, seed: INPUTS, [{"n": 1}])
+    return checked_output(suite, NumpyArrays(), {"n": 1}, INPUTS, output)
+
+
+def test_a_right_output_tells_its_errors_against_float64():
+    output = double(**INPUTS)
+    output[1, 2] += np.float32(1e-6)
+    seen = exactness(output)
+
+    error = abs(float(output[1, 2]) - 2 * float(INPUTS["x"][1, 2]))
+    assert seen.failure is None
+    assert (seen.errors.count, seen.errors.max_abs, seen.errors.worst_index) == (12, error, (1, 2))
+    assert (seen.errors.p50_abs, seen.errors.mean_abs) == (0.0, pytest.approx(error / 12))
+    assert seen.errors.rmse == pytest.approx(error / 12**0.5)
+    assert seen.errors.l2 == pytest.approx(error / np.linalg.norm(2 * INPUTS["x"].astype(float)))
+
+
+def test_of_several_outputs_each_figure_is_the_worst_and_l2_is_of_all_together():
+    def twice(x):
+        return 2 * x, 64 * x
+
+    output = twice(**INPUTS)
+    output[0][0, 1] += np.float32(1e-6)
+    seen = exactness(output, twice)
+
+    error = abs(float(output[0][0, 1]) - 2 * float(INPUTS["x"][0, 1]))
+    assert (seen.errors.count, seen.errors.max_abs) == (24, error)
+    whole = np.concatenate([each.ravel() for each in twice(INPUTS["x"].astype(float))])
+    assert seen.errors.l2 == pytest.approx(error / np.linalg.norm(whole))
+
+
+def test_a_wrong_output_and_one_of_whole_numbers_tell_no_errors():
+    wrong = exactness(3 * INPUTS["x"])
+    assert (wrong.failure.kind, wrong.errors) == ("timed_output_wrong", None)
+
+    def sign(x):
+        return np.sign(x).astype(np.int32)
+
+    whole = exactness(sign(**INPUTS), sign)
+    assert (whole.failure, whole.errors) == (None, None)
+
+
+@pytest.mark.torch
+def test_large_outputs_in_torch_have_the_errors_that_the_host_would_find():
+    torch = pytest.importorskip("torch")
+    from perfci.device.tensors import TorchArrays
+    from perfci.measure.closeness import errors_of
+
+    arrays = TorchArrays("cpu")
+    inputs = {"x": torch.randn(300, 200, generator=torch.Generator().manual_seed(3)).to(torch.bfloat16)}
+
+    def third(x):
+        return x / 3
+
+    suite = Performance(third, third, lambda device, seed: inputs, [{"n": 1}])
+    seen = checked_output(suite, arrays, {"n": 1}, inputs, third(**inputs))
+
+    whole = errors_of(arrays.host(third(**inputs)), arrays.host(inputs["x"]) / 3).stats
+    assert seen.failure is None
+    assert (seen.errors.count, seen.errors.worst_index) == (60_000, whole.worst_index)
+    for name in ("max_abs", "mean_abs", "rmse", "l2", "max_rel", "mean_rel"):
+        assert getattr(seen.errors, name) == pytest.approx(getattr(whole, name), rel=1e-9)
+    assert seen.errors.p99_abs == pytest.approx(whole.p99_abs, rel=0.01)

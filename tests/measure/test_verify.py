@@ -1,0 +1,644 @@
+"""Every way to be wrong, found on numpy arrays with suites of a few lines."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from perfci.core.model import Reason
+from perfci.core.wording import sentence
+from perfci.device.fake import FakeDevice, FakeSpec
+from perfci.device.seam import NotInterpretedError
+from perfci.measure.verify import FIXED_SEEDS, LEAK_CALLS, Check, checks, verify, verify_memory, verify_rejections
+from perfci.ops.spec import LAYOUTS, VALUES, Accuracy, case_id, grid
+
+CASES = grid(rows=[3, 8], cols=[4], dtype=["float32"])
+
+
+def describe(error):
+    return {"error": type(error).__name__, "message": str(error), "file": "op.py", "line": 1}
+
+
+def double(x):
+    out = np.empty(x.shape, x.dtype)
+    np.multiply(x, 2, out=out)
+    return out
+
+
+def make_inputs(rows, cols, dtype, device, seed):
+    return {"x": np.random.default_rng(seed).normal(size=(rows, cols)).astype(dtype)}
+
+
+def suite(kernel=double, reference=lambda x: x * 2, **fields):
+    return Accuracy(kernel, reference, **{"make_inputs": make_inputs, "cases": CASES, **fields})
+
+
+def check(values="normal", layout="contiguous", params=CASES[0], seed=0):
+    return Check(params, values, layout, seed, fresh=False)
+
+
+@pytest.fixture
+def device():
+    return FakeDevice(FakeSpec(), 1)
+
+
+def failure(device, kernel, given=None, **fields):
+    result = verify(suite(kernel, **fields), device, given or check(), describe)
+    assert result.failure is not None
+    assert "{" not in sentence(result.failure)
+    return result
+
+
+# --- what passes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_right_kernel_passes_with_all_values_and_layouts(device, values, layout, dtype):
+    given = check(values, layout, {"rows": 5, "cols": 7, "dtype": dtype}, seed=3)
+
+    result = verify(suite(), device, given, describe)
+
+    assert result.failure is None and not result.raised and result.unchecked is None
+    assert (result.case, result.values, result.layout, result.seed) == (given.case, values, layout, 3)
+    assert result.errors is not None and result.reference_errors is not None
+
+
+def test_an_empty_case_passes(device):
+    given = check(params={"rows": 0, "cols": 4, "dtype": "float32"})
+
+    assert verify(suite(), device, given, describe).failure is None
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+_kept = {}
+
+
+def keeps_its_output(x):
+    out = _kept.setdefault(x.shape, np.zeros(x.shape, x.dtype))
+    np.multiply(x, 2, out=out)
+    return out
+
+
+def leaves_a_row_unwritten(x):
+    out = np.empty(x.shape, x.dtype)
+    np.multiply(x[1:], 2, out=out[1:])
+    return out
+
+
+def changes_its_input(x):
+    out = double(x)
+    x[0, 0] += 1
+    return out
+
+
+class Flaky:
+    calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        out = double(x)
+        out[1, 2] += self.calls
+        return out
+
+
+FORMS = {
+    "wrong_count": (lambda x: (double(x), double(x)), {"got": 2, "expected": 1}),
+    "wrong_type": (lambda x: 3.0, {"got": "float"}),
+    "wrong_shape": (lambda x: double(x)[:, :2], {"got": "(3, 2)", "expected": "(3, 4)"}),
+    "wrong_dtype": (lambda x: double(x).astype(np.float64), {"got": "float64", "expected": "float32"}),
+    "input_changed": (changes_its_input, {"inputs": "x"}),
+    "output_reused": (keeps_its_output, {}),
+    "output_aliases_input": (lambda x: x, {}),
+    "not_written": (leaves_a_row_unwritten, {"count": 4, "index": "(0, 0)"}),
+    "differs_from_itself": (Flaky(), {"count": 1, "index": "(1, 2)"}),
+}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_each_way_to_be_wrong_has_its_reason_and_numbers(device, kind):
+    kernel, facts = FORMS[kind]
+    fields = {"reference": lambda x: x} if kind == "output_aliases_input" else {}
+
+    result = failure(device, kernel, **fields)
+
+    assert result.failure.kind == kind
+    assert dict(result.failure.facts) == {"case": "rows=3,cols=4,dtype=float32", **facts}
+    assert not result.raised
+
+
+def with_gaps(x):
+    out = np.empty((*x.shape, 2), x.dtype)[..., 0]
+    np.multiply(x, 2, out=out)
+    return out
+
+
+def permuted(x):
+    out = np.empty(x.shape[::-1], x.dtype).T
+    np.multiply(x, 2, out=out)
+    return out
+
+
+@pytest.mark.parametrize("kernel", [with_gaps, permuted])
+def test_an_output_with_gaps_or_permuted_is_wrong_where_the_references_is_dense(device, kernel):
+    assert failure(device, kernel).failure.kind == "wrong_strides"
+    assert verify(suite(kernel, permuted), device, check(), describe).failure is None
+
+
+def test_a_kernel_whose_second_answer_has_another_form_is_wrong(device):
+    class Shrinking:
+        calls = 0
+
+        def __call__(self, x):
+            self.calls += 1
+            return double(x)[: 4 - self.calls]
+
+    assert failure(device, Shrinking()).failure.kind == "wrong_shape"
+
+
+def test_a_kernel_that_may_differ_from_itself_is_judged_by_its_numbers(device):
+    class Jitter:
+        calls = 0
+
+        def __call__(self, x):
+            self.calls += 1
+            return double(x) * np.float32(1 + 1e-7 * self.calls)
+
+    assert verify(suite(Jitter(), deterministic=False), device, check(), describe).failure is None
+    assert failure(device, Jitter()).failure.kind == "differs_from_itself"
+    assert failure(device, leaves_a_row_unwritten, deterministic=False).failure.kind == "not_written"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_where_the_answer_is_has_its_place_named(device, value):
+    def kernel(x):
+        out = double(x)
+        out[2, 1] = value
+        return out
+
+    found = failure(device, kernel).failure
+
+    assert found.kind == "not_finite"
+    assert (found.facts["count"], found.facts["index"], found.facts["got"]) == (1, "(2, 1)", str(np.float32(value)))
+
+
+@pytest.mark.parametrize("values", ["nan", "inf"])
+def test_nan_and_infinities_must_come_through(device, values):
+    result = failure(device, lambda x: np.nan_to_num(double(x)), check(values, params=CASES[1]))
+
+    assert result.failure.kind == "not_finite"
+
+
+def test_the_sign_of_an_infinity_counts(device):
+    result = failure(device, lambda x: np.where(np.isinf(x), np.inf, double(x)), check("inf", params=CASES[1]))
+
+    assert (result.failure.kind, result.failure.facts["expected"]) == ("not_finite", "-inf")
+
+
+def test_an_overflow_that_float64_rounded_to_the_dtype_has_too_is_right(device):
+    params = {"rows": 3, "cols": 4, "dtype": "float16"}
+
+    def exact(x):
+        with np.errstate(over="ignore"):
+            return (x.astype(np.float64) * 16).astype(x.dtype)
+
+    result = verify(suite(exact, exact), device, check("large", params=params), describe)
+
+    assert result.failure is None
+
+
+def test_wrong_values_name_the_worst_element_and_what_is_allowed(device):
+    def kernel(x):
+        out = double(x)
+        out[0, 1] += 0.25
+        out[2, 3] += 0.5
+        return out
+
+    found = failure(device, kernel).failure
+
+    assert found.kind == "wrong_values"
+    assert (found.facts["count"], found.facts["size"], found.facts["index"]) == (2, 12, "(2, 3)")
+    assert found.facts["got"] - found.facts["expected"] == pytest.approx(0.5, rel=1e-6)
+    assert found.facts["error"] == pytest.approx(0.5, rel=1e-6)
+    assert (found.facts["rtol"], found.facts["atol"]) == (1.3e-6, 1e-5)
+
+
+def test_the_element_named_is_a_wrong_one_even_where_a_larger_error_is_allowed(device):
+    def large_and_small(rows, cols, dtype, device, seed):
+        return {"x": np.array([[1000.0, 1.0]], dtype)}
+
+    def kernel(x):
+        return double(x) + np.array([[0.5, 0.1]], x.dtype)
+
+    found = failure(device, kernel, make_inputs=large_and_small, tolerance={"float32": (1e-3, 0.0)}).failure
+
+    assert (found.facts["count"], found.facts["index"]) == (1, "(0, 1)")
+    assert found.facts["error"] == pytest.approx(0.1, rel=1e-5)
+
+
+def test_the_second_of_two_outputs_is_looked_at_too(device):
+    def kernel(x):
+        return double(x), double(x) + np.float32(1)
+
+    result = failure(device, kernel, reference=lambda x: (x * 2, x * 2))
+
+    assert (result.failure.kind, result.errors.max_abs) == ("wrong_values", pytest.approx(1.0))
+
+
+# --- how close is close enough ----------------------------------------------------------------------------------------
+
+
+def test_errors_up_to_twice_the_references_own_pass(device):
+    """The reference is off by a hundredth in its own dtype and exact in float64."""
+
+    def rough(x):
+        return x * 2 if x.dtype == np.float64 else double(x) + np.float32(0.01)
+
+    def off_by(amount):
+        return lambda x: double(x) + np.float32(amount)
+
+    assert verify(suite(off_by(-0.0199), rough), device, check(), describe).failure is None
+    assert failure(device, off_by(0.0202), reference=rough).failure.kind == "wrong_values"
+
+
+def test_one_element_beyond_twice_the_references_worst_fails(device):
+    def rough(x):
+        return x * 2 if x.dtype == np.float64 else double(x) + np.float32(0.01)
+
+    def kernel(x):
+        out = double(x)
+        out[1, 1] += 0.03
+        return out
+
+    assert failure(device, kernel, reference=rough).failure.facts["count"] == 1
+
+
+@pytest.mark.parametrize(("terms", "passes"), [(1, False), (99, False), (101, True)])
+def test_atol_is_wider_by_the_square_root_of_the_terms_of_a_sum(device, terms, passes):
+    """Ones in, so that a term has size 1; off by ten times float32's atol of 1e-5 and its rtol of 1.3e-6 * 0."""
+
+    def zero(x):
+        return x * 0
+
+    def kernel(x):
+        return np.full(x.shape, 1e-4, x.dtype)
+
+    result = verify(suite(kernel, zero, reduces=lambda **params: terms), device, check("ones"), describe)
+
+    assert (result.failure is None) is passes
+    assert result.atol == pytest.approx(1e-5 * math.sqrt(terms))
+
+
+def test_atol_of_a_sum_follows_the_size_of_its_terms(device):
+    result = verify(
+        suite(reduces=lambda **params: 4, make_inputs=lambda **params: {"x": np.full((2, 2), 50, np.float32)}),
+        device,
+        check(),
+        describe,
+    )
+
+    assert result.atol == pytest.approx(1e-5 * 2 * 50)
+
+
+def test_an_ops_own_tolerance_holds(device):
+    def kernel(x):
+        return double(x) + np.float32(0.1)
+
+    assert verify(suite(kernel, tolerance={"float32": (0.0, 0.11)}), device, check(), describe).failure is None
+    assert failure(device, kernel, tolerance={"float16": (0.0, 0.11)}).failure.kind == "wrong_values"
+
+
+@pytest.mark.parametrize("labels", [np.arange(4).reshape(2, 2) * 10**6, np.ones((2, 2), bool)])
+def test_class_indices_and_masks_do_not_widen_the_atol_of_a_sum(device, labels):
+    inputs = {"x": np.full((2, 2), 50, np.float32), "labels": labels}
+    own = suite(
+        lambda x, labels: double(x),
+        lambda x, labels: x * 2,
+        reduces=lambda **params: 4,
+        make_inputs=lambda **params: inputs,
+    )
+
+    assert verify(own, device, check(), describe).atol == pytest.approx(1e-5 * 2 * 50)
+
+
+def cross_entropy_gradient(x, target):
+    p = np.exp(x - x.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    p[np.arange(len(p)), target] -= 1
+    return p
+
+
+@pytest.mark.parametrize("factor", [1, 2, 0, -1])
+@pytest.mark.parametrize("classes", [100, 1000, 36000])
+def test_a_cross_entropy_gradient_that_is_wrong_by_its_own_size_is_wrong(device, classes, factor):
+    def labelled(device, seed, **params):
+        rng = np.random.default_rng(seed)
+        return {"x": rng.normal(size=(8, classes)).astype(np.float32), "target": rng.integers(0, classes, 8)}
+
+    def kernel(x, target):
+        return cross_entropy_gradient(x, target) * np.float32(factor)
+
+    def made(**fields):
+        return verify(suite(kernel, cross_entropy_gradient, make_inputs=labelled, **fields), device, check(), describe)
+
+    plain, reduces = made(), made(reduces=lambda **params: classes)
+    for result in (plain, reduces):
+        assert (result.failure is None) is (factor == 1)
+    assert plain.unchecked is None
+    # An element is no sum of 36,000 terms, and to say so makes atol 1.9e-3, where most elements are of 3e-5.
+    assert (reduces.unchecked is None) is (factor != 1 or classes <= 1000)
+
+
+# --- a tolerance that anything passes ---------------------------------------------------------------------------------
+
+
+def vacuous(device, kernel, atol, given=None, **fields):
+    """The check with so large an atol; answers are of a size of about 2."""
+    return verify(suite(kernel, tolerance={"float32": (0.0, atol)}, **fields), device, given or check(), describe)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_pass_by_an_atol_above_a_tenth_of_the_answers_size_says_nothing(device, layout):
+    right = vacuous(device, double, 1.0, check(layout=layout))
+    wrong = vacuous(device, lambda x: double(x) + np.float32(0.9), 1.0, check(layout=layout))
+
+    for result in (right, wrong):
+        assert (result.failure, result.unchecked.kind) == (None, "tolerance_vacuous")
+        assert result.unchecked.facts["atol"] == 1.0
+        assert result.unchecked.facts["rms"] == pytest.approx(np.sqrt(np.mean(double(made_x(layout)) ** 2)))
+        assert "{" not in sentence(result.unchecked)
+    assert vacuous(device, double, 0.01, check(layout=layout)).unchecked is None
+
+
+def made_x(layout):
+    x = make_inputs(**CASES[0], device="", seed=0)["x"]
+    return np.broadcast_to(x[:1], x.shape) if layout == "expanded" else x
+
+
+def test_what_is_beyond_a_vacuous_atol_is_wrong_all_the_same(device):
+    result = vacuous(device, lambda x: double(x) + np.float32(1.1), 1.0)
+
+    assert (result.failure.kind, result.unchecked) == ("wrong_values", None)
+
+
+def test_a_large_atol_holds_where_the_suite_says_why_of_the_dtype_in_question(device):
+    why = {"tolerance_reason": "weights are rounded to four bits"}
+
+    assert vacuous(device, double, 1.0, **why).unchecked is None
+    for unstated in ({}, {"float16": (0.0, 1.0)}):
+        own = suite(tolerance=unstated, reduces=lambda **params: 10**10, **why)
+        assert verify(own, device, check(), describe).unchecked.kind == "tolerance_vacuous"
+
+
+@pytest.mark.parametrize("values", ["zeros", "tiny", "subnormal"])
+def test_answers_that_perfci_made_small_do_not_make_a_tolerance_vacuous(device, values):
+    assert vacuous(device, double, 0.1, check(values)).unchecked is None
+
+
+@pytest.mark.parametrize(("off", "passes"), [(0.0, True), (1e-4, False)])
+def test_an_answer_of_zeros_passes_by_itself_and_not_by_a_tolerance(device, off, passes):
+    """Nothing is small beside 0: whether such a tolerance is too large cannot be told, so it is not relied on."""
+
+    def zero(x):
+        return x * 0
+
+    result = vacuous(device, lambda x: zero(x) + np.float32(off), 1e-3, reference=zero)
+
+    assert result.failure is None
+    assert (result.unchecked is None) is passes
+
+
+def test_a_few_numbers_that_are_near_0_by_chance_pass_by_themselves(device):
+    def small(**params):
+        return {"x": np.full((2, 2), 1e-6, np.float32)}
+
+    assert vacuous(device, double, 1e-5, make_inputs=small).unchecked is None
+    wrong = vacuous(device, lambda x: double(x) + np.float32(1e-6), 1e-5, make_inputs=small)
+    assert wrong.unchecked.kind == "tolerance_vacuous"
+
+
+def test_the_vacuous_one_of_several_outputs_is_told(device):
+    def two(x):
+        return double(x) * np.float32(1000), double(x)
+
+    assert vacuous(device, two, 1.0, reference=two).unchecked.kind == "tolerance_vacuous"
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool"])
+def test_integers_and_booleans_are_exact(device, dtype):
+    def truth(x):
+        return (x > 0).astype(dtype)
+
+    def kernel(x):
+        out = truth(x)
+        out[1, 0] = not out[1, 0]
+        return out
+
+    assert verify(suite(truth, truth), device, check(), describe).failure is None
+    found = failure(device, kernel, reference=truth, tolerance={"int32": (1.0, 1.0)}).failure
+    assert found.kind == "wrong_values"
+    assert (found.facts["count"], found.facts["index"], found.facts["error"]) == (1, "(1, 0)", 1.0)
+
+
+# --- what raises ------------------------------------------------------------------------------------------------------
+
+
+def raising(error):
+    def function(*args, **kwargs):
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "error"),
+    [
+        ({"kernel": raising(RuntimeError("no stream"))}, "kernel_raised", "RuntimeError"),
+        ({"kernel": raising(MemoryError("32 GiB"))}, "out_of_memory", "MemoryError"),
+        ({"reference": raising(KeyError("x"))}, "reference_raised", "KeyError"),
+        ({"make_inputs": raising(ValueError("rows"))}, "reference_raised", "ValueError"),
+        ({"make_inputs": lambda **params: {"y": np.ones(2)}}, "reference_raised", "TypeError"),
+    ],
+)
+def test_an_exception_is_an_error_and_no_wrong_answer(device, fields, kind, error):
+    result = verify(suite(**fields), device, check(), describe)
+
+    assert result.raised
+    assert (result.failure.kind, result.failure.facts["error"]) == (kind, error)
+
+
+def test_the_patched_allocators_are_put_back_after_a_kernel_that_raises(device):
+    before = np.empty
+    verify(suite(raising(RuntimeError())), device, check(), describe)
+
+    assert np.empty is before
+
+
+# --- which checks are made --------------------------------------------------------------------------------------------
+
+
+def test_every_case_is_checked_with_fixed_seeds_and_a_fresh_one():
+    made = [one for one in checks(suite(), 4711, None) if (one.values, one.layout) == ("normal", "contiguous")]
+
+    seeds = {case_id(params): [(one.seed, one.fresh) for one in made if one.params is params] for params in CASES}
+    assert set(map(tuple, seeds.values())) == {(*((seed, False) for seed in FIXED_SEEDS), (4711, True))}
+
+
+def test_probes_get_every_kind_of_values_and_layout_by_default_the_last_case_of_each_dtype():
+    cases = grid(rows=[1, 9], cols=[4], dtype=["float16", "float32"])
+    probes = [
+        one for one in checks(suite(cases=cases), 1, None) if (one.values, one.layout) != ("normal", "contiguous")
+    ]
+
+    assert {one.case for one in probes} == {"rows=9,cols=4,dtype=float16", "rows=9,cols=4,dtype=float32"}
+    for case in {one.case for one in probes}:
+        mine = [one for one in probes if one.case == case]
+        assert [one.values for one in mine if one.layout == "contiguous"] == [v for v in VALUES if v != "normal"]
+        assert [one.layout for one in mine if one.values == "normal"] == [v for v in LAYOUTS if v != "contiguous"]
+
+
+def test_an_op_may_name_its_probes_values_and_layouts():
+    own = suite(probe_cases=[CASES[0]], values=["normal", "zeros"], layouts=["strided"])
+
+    probes = list(checks(own, 1, None))[3 * len(CASES) :]
+
+    assert [(one.case, one.values, one.layout) for one in probes] == [
+        ("rows=3,cols=4,dtype=float32", "zeros", "contiguous"),
+        ("rows=3,cols=4,dtype=float32", "normal", "strided"),
+    ]
+
+
+def test_a_pattern_chooses_cases_and_probes():
+    made = list(checks(suite(probe_cases=CASES), 1, "rows=8,*"))
+
+    assert {one.case for one in made} == {"rows=8,cols=4,dtype=float32"}
+    assert list(checks(suite(), 1, "rows=5")) == []
+
+
+def test_what_the_interpreter_cannot_run_is_left_unchecked_and_named(device):
+    def kernel(x):
+        try:
+            raise NotInterpretedError("libdevice.byte_perm")
+        except AttributeError as error:  # as Triton's interpreter does, once for each function that was called
+            raise RuntimeError("not in a kernel") from error
+
+    result = verify(suite(kernel=kernel), device, check(), describe)
+
+    assert result.failure is None
+    assert result.unchecked == Reason("interpreter_lacks", {"case": result.case, "function": "libdevice.byte_perm"})
+
+
+# --- rejections and leaks ---------------------------------------------------------------------------------------------
+
+
+def strict(x):
+    if x.dtype != np.float32:
+        raise TypeError("float32 only")
+    if x.ndim != 2:
+        raise ValueError("two axes only")
+    return double(x)
+
+
+def wrong_input(*shape, dtype=np.float32):
+    return lambda device: {"x": np.ones(shape, dtype)}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "make", "kind"),
+    [
+        (strict, wrong_input(2, 2, dtype=np.int64), None),
+        (strict, wrong_input(2), None),
+        (strict, wrong_input(2, 2), "not_rejected"),
+        (raising(RuntimeError("launch failed")), wrong_input(2), "rejected_otherwise"),
+        (strict, raising(TypeError("no such argument")), "reference_raised"),
+        (strict, lambda device: {"y": 1}, "reference_raised"),
+    ],
+)
+def test_inputs_declared_wrong_must_be_refused_by_the_kernel_itself(device, kernel, make, kind):
+    (result,) = verify_rejections(suite(kernel, rejects=[("something", make)]), device, describe)
+
+    assert (result.failure.kind if result.failure else None) == kind
+    assert result.case == "rejects=something"
+
+
+def test_every_rejection_is_tried(device):
+    rejects = [("integers", raising(ValueError())), ("one axis", wrong_input(2)), ("nothing wrong", wrong_input(2, 2))]
+
+    results = list(verify_rejections(suite(strict, rejects=rejects), device, describe))
+
+    assert [result.failure.kind if result.failure else None for result in results] == [
+        "reference_raised",
+        None,
+        "not_rejected",
+    ]
+
+
+@pytest.mark.parametrize(("grows", "leaks"), [(0, False), (4096, True)])
+def test_memory_that_calls_leave_behind_is_a_leak(device, monkeypatch, grows, leaks):
+    held = []
+
+    def kernel(x):
+        held.append(grows)
+        return double(x)
+
+    monkeypatch.setattr(device.arrays, "memory_in_use", lambda: 1000 + sum(held))
+
+    result = verify_memory(suite(kernel), device, 1)
+
+    assert (result.failure is not None) is leaks
+    if leaks:
+        assert result.failure.facts["bytes"] == LEAK_CALLS * 4096
+
+
+def test_where_memory_cannot_be_told_there_is_no_result(device):
+    assert verify_memory(suite(), device, 1) is None
+
+
+# --- several outputs --------------------------------------------------------------------------------------------------
+
+
+def two_outputs(first=0.0, second=0.0):
+    """A suite whose outputs are x and 1000 x, off by so much in their first element."""
+
+    def off(values, error):
+        values.flat[0] += error
+        return values
+
+    return suite(lambda x: (off(x.copy(), first), off(1000 * x, second)), reference=lambda x: (x * 1, 1000 * x))
+
+
+def test_the_l2_error_is_of_all_outputs_together(device):
+    given = check(params={"rows": 2, "cols": 2, "dtype": "float64"})
+    x = make_inputs(**given.params, device="cpu", seed=given.seed)["x"]
+    whole = math.hypot(np.linalg.norm(x), np.linalg.norm(1000 * x))
+
+    result = verify(two_outputs(3.0, 4.0), device, given, describe)
+
+    assert result.errors.l2 == pytest.approx(5.0 / whole)
+    assert result.reference_errors.l2 == 0.0
+    assert result.failure.kind == "wrong_values"
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.5, 0.0), (0.0, 500.0)])
+def test_one_wrong_output_is_not_excused_by_the_larger_error_of_another(device, first, second):
+    def rounded(x):
+        return x + first, (1000 * x + second).astype(np.float16).astype(x.dtype)
+
+    # The second output's own rounding is larger than 0.5, and within the tolerance that the suite gives it.
+    given = check(params={"rows": 64, "cols": 64, "dtype": "float32"})
+    made = suite(rounded, reference=lambda x: (x * 1, 1000 * x), tolerance={"float32": (1e-3, 1e-2)})
+
+    assert verify(made, device, given, describe).failure.kind == "wrong_values"
+
+
+def test_an_output_of_integers_hides_no_errors_of_another(device):
+    made = suite(lambda x: (x * np.float32(1.0000001), np.ones(3, int)), reference=lambda x: (x * 1, np.ones(3, int)))
+
+    result = verify(made, device, check(), describe)
+
+    assert result.failure is None
+    assert result.errors.l2 == pytest.approx(1.2e-7, rel=0.5)

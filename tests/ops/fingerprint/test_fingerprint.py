@@ -1,0 +1,98 @@
+"""Fingerprints of a work tree and of revisions beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from perfci import git as git_history
+from perfci.core import settings
+from perfci.ops import discover
+from perfci.ops.fingerprint import Fingerprint, Tree, changed_files, fingerprint, same
+from tests.git_repositories import alone, commit_all, git, start
+
+TRITON = "kernels/softmax/softmax_triton.py"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """A project in a folder of a repository, committed."""
+    alone(monkeypatch, tmp_path.parent)
+    folder = start(tmp_path / "repository") / "gpu"
+    for name, text in {
+        TRITON: "import _launch\n",
+        "kernels/_launch.py": "",
+        "kernels/_devices/Größe 1.json": "{}",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    commit_all(folder)
+    return folder
+
+
+def of_base(project: Path, name: str, into: Path) -> Fingerprint:
+    root = git_history.materialise(project, name, into)
+    assert isinstance(root, Path)
+    return fingerprint(root, root / "kernels", "softmax")
+
+
+def of_work_tree(project: Path) -> Fingerprint:
+    return fingerprint(project, project / "kernels", "softmax")
+
+
+def test_a_clean_work_tree_is_the_same_as_its_commit(project, tmp_path):
+    head, base = of_work_tree(project), of_base(project, "HEAD", tmp_path / "base")
+
+    assert same(head, base)
+    assert head.files.keys() == {TRITON, "kernels/_launch.py", "kernels/_devices/Größe 1.json"}
+    assert changed_files(head, base) == ()
+
+
+def test_a_dirty_work_tree_is_taken_as_it_is(project, tmp_path):
+    (project / "kernels/_launch.py").write_text("changed = True\n")
+    (project / "kernels/softmax/untracked.json").write_text("{}")
+
+    head, base = of_work_tree(project), of_base(project, "HEAD", tmp_path / "base")
+
+    assert not same(head, base)
+    assert changed_files(head, base) == ("kernels/_launch.py", "kernels/softmax/untracked.json")
+
+
+def test_a_commit_beside_the_op_leaves_it_the_same(project, tmp_path):
+    old = git(project, "rev-parse", "HEAD")
+    (project / "kernels/matmul").mkdir()
+    (project / "kernels/matmul/matmul_triton.py").write_text("import _launch\n")
+    (project / "README.md").write_text("Another word.")
+    commit_all(project)
+
+    assert same(of_work_tree(project), of_base(project, old, tmp_path / "base"))
+
+
+def test_an_opaque_base_is_never_the_same(project, tmp_path):
+    (project / "kernels/_launch.py").write_text("exec(open('x').read())\n")
+    commit_all(project)
+
+    head, base = of_work_tree(project), of_base(project, "HEAD", tmp_path / "base")
+
+    assert head.digest == base.digest
+    assert not same(head, base)
+
+
+def test_ops_are_those_that_perfci_discovers(project):
+    for name in (
+        "_private/a.py",
+        "empty/x.json",
+        "group/deep/paged/p.py",
+        "group/deep/paged/inner/q.py",
+        ".hidden/h.py",
+    ):
+        path = project / "kernels" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (project / "kernels/only_private").mkdir()
+    (project / "kernels/only_private/_x.py").write_text("")
+    tree = Tree(project, project / "kernels")
+    names = {path.name for path in (project / "kernels").rglob("*") if path.is_dir()}
+
+    known = {name for name in names if tree.fingerprint(name).files}
+
+    assert known == {op.op for op in discover.ops(settings.load(project))} == {"softmax", "paged"}

@@ -1,0 +1,564 @@
+"""Which files an op needs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci.core.wording import catalogue, sentence
+from perfci.ops.fingerprint import Tree, changed_files, fingerprint, same
+
+OP = "kernels/softmax/softmax_triton.py"
+
+
+def others(found) -> set[str]:
+    """The files but the op's own one."""
+    return found.files.keys() - {OP}
+
+
+def refused(found, kind: str, **facts: object) -> None:
+    """Opaque for this reason, whose sentence has all its facts."""
+    assert found.opaque is not None
+    assert found.opaque.kind == kind
+    assert kind in catalogue()
+    assert " - " not in sentence(found.opaque)
+    assert {name: found.opaque.facts[name] for name in facts} == facts
+
+
+# --- the op's own files -----------------------------------------------------------------------------------------------
+
+
+def test_every_file_of_the_ops_folder_counts(write, take):
+    write(
+        {
+            "kernels/softmax/tuned/nvidia-h200.json": "{}",
+            "kernels/softmax/notes.md": "",
+            "kernels/softmax/deep/x.cu": "",
+        }
+    )
+
+    assert others(take()) == {
+        "kernels/softmax/tuned/nvidia-h200.json",
+        "kernels/softmax/notes.md",
+        "kernels/softmax/deep/x.cu",
+    }
+
+
+LEFT_BY_TOOLS = [
+    "__pycache__/softmax_triton.cpython-311.pyc",
+    "deep/__pycache__/x",
+    ".softmax_triton.py.swp",
+    ".idea/x",
+    "softmax_triton.py~",
+    "#softmax_triton.py#",
+    "softmax_triton.py.orig",
+    "tuned/a.json.rej",
+]
+
+
+@pytest.mark.parametrize("name", LEFT_BY_TOOLS)
+def test_caches_hidden_files_and_editors_files_do_not_count(write, take, name):
+    before = take()
+    write({f"kernels/softmax/{name}": "x = 1"})
+
+    assert same(take(), before)
+
+
+def test_changed_new_and_deleted_files_are_seen_and_named(write, take, tmp_path):
+    write({"kernels/softmax/tuned/a.json": "1", "kernels/softmax/gone.json": ""})
+    before = take()
+    write({"kernels/softmax/tuned/a.json": "2", "kernels/softmax/new.json": ""})
+    (tmp_path / "kernels/softmax/gone.json").unlink()
+
+    after = take()
+    assert not same(after, before)
+    assert changed_files(after, before) == (
+        "kernels/softmax/gone.json",
+        "kernels/softmax/new.json",
+        "kernels/softmax/tuned/a.json",
+    )
+
+
+def test_a_renamed_file_is_seen(write, take, tmp_path):
+    write({"kernels/softmax/a.json": "1"})
+    before = take()
+    (tmp_path / "kernels/softmax/a.json").rename(tmp_path / "kernels/softmax/b.json")
+
+    assert changed_files(take(), before) == ("kernels/softmax/a.json", "kernels/softmax/b.json")
+
+
+def test_the_digest_depends_on_names_and_contents_alone(write, take, tmp_path):
+    write({"kernels/_launch.py": "x = 1", OP: "import _launch"})
+    write({"kernels/_launch.py": "x = 1", OP: "import _launch"}, root=tmp_path / "elsewhere" / "deeper")
+
+    assert same(take(), take(root=tmp_path / "elsewhere" / "deeper"))
+
+
+def test_contents_are_compared_as_bytes(write, take, tmp_path):
+    before = take()
+    (tmp_path / OP).write_bytes(b"import torch\r\n")
+
+    assert changed_files(take(), before) == (OP,)
+
+
+def test_ops_may_lie_in_folders_of_folders(write, take):
+    write({"kernels/attention/decode/paged/paged_triton.py": "import _shared", "kernels/_shared.py": ""})
+
+    assert take("paged").files.keys() == {"kernels/attention/decode/paged/paged_triton.py", "kernels/_shared.py"}
+
+
+def test_an_op_that_the_tree_lacks_is_never_the_same(take):
+    refused(take("gone"), "op_not_in_tree", op="gone", folder="kernels")
+    assert not same(take("gone"), take("gone"))
+
+
+def test_a_tree_without_kernels_has_no_ops(tmp_path):
+    refused(fingerprint(tmp_path / "nowhere", tmp_path / "nowhere" / "kernels", "softmax"), "op_not_in_tree")
+
+
+# --- what it imports --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statement", "files"),
+    [
+        ("import _launch", {"kernels/_launch.py"}),
+        ("import _launch as launch, helpers", {"kernels/_launch.py", "helpers.py"}),
+        ("from _launch import grid", {"kernels/_launch.py"}),
+        ("from _launch import *", {"kernels/_launch.py"}),
+        ("import helpers", {"helpers.py"}),
+        ("import lib", {"src/lib/__init__.py"}),
+        ("import lib.tiles", {"src/lib/__init__.py", "src/lib/tiles.py"}),
+        ("from lib import tiles", {"src/lib/__init__.py", "src/lib/tiles.py"}),
+        ("from lib import LIMIT", {"src/lib/__init__.py"}),
+        ("from lib.tiles import power", {"src/lib/__init__.py", "src/lib/tiles.py"}),
+        ("from lib import *", {"src/lib/__init__.py", "src/lib/tiles.py", "src/lib/deep/__init__.py"}),
+        ("import lib.deep.inner", {"src/lib/__init__.py", "src/lib/deep/__init__.py", "src/lib/deep/inner.py"}),
+        ("import lib.missing", {"src/lib/__init__.py"}),
+        ("import space.part", {"src/space/part.py"}),
+        ("from space import part", {"src/space/part.py"}),
+        ("import space", set()),
+        ("import torch, numpy.linalg, json", set()),
+        ("import installed", {"python/installed.py"}),
+        ("if False:\n    import _launch", {"kernels/_launch.py"}),
+        ("try:\n    import _launch\nexcept ImportError:\n    _launch = None", {"kernels/_launch.py"}),
+        ("class A:\n    import _launch", {"kernels/_launch.py"}),
+        ("def f():\n    import _launch", {"kernels/_launch.py"}),
+        ("import importlib\nimportlib.import_module('_launch')", {"kernels/_launch.py"}),
+        ("from importlib import import_module as load\nload('lib.tiles')", {"src/lib/__init__.py", "src/lib/tiles.py"}),
+        ("__import__('_launch')", {"kernels/_launch.py"}),
+        ("exec('import _launch')", {"kernels/_launch.py"}),
+        ("import sys\nsys.path.append('odd/place')\nimport hidden", {"odd/place/hidden.py"}),
+        ("from sys import path\npath.insert(0, 'odd/place')\nimport hidden", {"odd/place/hidden.py"}),
+    ],
+)
+def test_what_the_op_imports_counts(write, take, statement, files):
+    write(
+        {
+            OP: statement,
+            "kernels/_launch.py": "",
+            "kernels/_unused.py": "",
+            "helpers.py": "",
+            "unused.py": "",
+            "src/lib/__init__.py": "",
+            "src/lib/tiles.py": "",
+            "src/lib/deep/__init__.py": "",
+            "src/lib/deep/inner.py": "",
+            "src/space/part.py": "",
+            "python/installed.py": "",
+            "odd/place/hidden.py": "",
+        }
+    )
+
+    found = take()
+
+    assert found.opaque is None
+    assert others(found) == files
+
+
+def test_imports_are_followed_from_file_to_file(write, take):
+    write(
+        {OP: "import _a", "kernels/_a.py": "import _b", "kernels/_b.py": "import _a, lib.c", "lib/c.py": "import torch"}
+    )
+
+    assert others(take()) == {"kernels/_a.py", "kernels/_b.py", "lib/c.py"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "files"),
+    [
+        ("from . import beside", {"lib/deep/beside.py", "lib/deep/__init__.py"}),
+        ("from .beside import x", {"lib/deep/beside.py"}),
+        ("from .. import above", {"lib/above.py"}),
+        ("from ..above import x", {"lib/above.py"}),
+        ("from ..other.far import x", {"lib/other/__init__.py", "lib/other/far.py"}),
+        ("from . import *", {"lib/deep/beside.py"}),
+        ("from ...... import nowhere", set()),
+    ],
+)
+def test_relative_imports_are_followed(write, take, statement, files):
+    usual = {"lib/__init__.py", "lib/deep/__init__.py", "lib/deep/start.py"}
+    write({OP: "import lib.deep.start", "lib/deep/start.py": statement})
+    write(
+        dict.fromkeys(
+            (usual | {"lib/deep/beside.py", "lib/above.py", "lib/other/__init__.py"}) - {"lib/deep/start.py"}, ""
+        )
+    )
+    write({"lib/other/far.py": ""})
+
+    assert others(take()) == usual | files
+
+
+def test_the_op_s_folder_comes_before_the_kernels_folder_and_that_before_the_root(write, take):
+    write(
+        {
+            OP: "import a, b, c",
+            "kernels/softmax/a.py": "",
+            "kernels/a.py": "",
+            "kernels/b.py": "",
+            "b.py": "",
+            "c.py": "",
+        }
+    )
+
+    assert others(take()) == {"kernels/softmax/a.py", "kernels/b.py", "c.py"}
+
+
+def test_a_package_hides_a_module_and_a_namespace_of_its_name(write, take):
+    write({OP: "import a.inner, b.inner", "kernels/a/x.json": "", "a/__init__.py": "", "a/inner.py": "", "a.py": ""})
+    write({"b/inner.py": "", "src/b/inner.py": ""})
+
+    assert others(take()) == {"a/__init__.py", "a/inner.py", "b/inner.py", "kernels/a/x.json"}
+
+
+def test_a_namespace_may_have_its_parts_in_several_places(write, take):
+    write({OP: "import space.one, space.two", "space/one.py": "", "src/space/two.py": ""})
+
+    assert others(take()) == {"space/one.py", "src/space/two.py"}
+
+
+def test_another_op_s_module_is_brought_in_with_its_tuned_files(write, take):
+    write({OP: "from matmul.matmul_triton import tile", "kernels/matmul/matmul_triton.py": "import _launch"})
+    write({"kernels/_launch.py": "", "kernels/matmul/tuned/a.json": "", "kernels/matmul/matmul_baseline.py": ""})
+
+    assert others(take()) == {"kernels/matmul/matmul_triton.py", "kernels/matmul/tuned/a.json", "kernels/_launch.py"}
+
+
+def test_perfci_itself_is_no_part_of_an_op(write, take):
+    """Both revisions are looked at by one perfci, also in its own repository."""
+    write({OP: "import perfci", "perfci/__init__.py": "import perfci.secret", "perfci/secret.py": "exec(input())"})
+
+    found = take()
+
+    assert others(found) == set()
+    assert found.opaque is None
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {OP: "import _a\nfrom lib import x, deep", "kernels/_a.py": "import b", "b.py": "", "lib/__init__.py": "x = 1",
+         "lib/deep/__init__.py": "from . import far\nfrom ..y import z", "lib/deep/far.py": "", "lib/y.py": "z = 1"},
+        {OP: "from lib import *", "src/lib/__init__.py": "__all__ = ['m']", "src/lib/m.py": "import n", "src/n.py": ""},
+        {OP: "import space.a, space.b.c", "space/a.py": "", "src/space/b/c.py": "from space import a", "b.py": ""},
+        {OP: "import m", "kernels/softmax/m.py": "import k", "kernels/m.py": "", "k/__init__.py": "", "src/k.py": ""},
+        {OP: "import other.other_triton as o", "kernels/other/other_triton.py": "import _s", "kernels/_s.py": ""},
+    ],
+)  # fmt: skip
+def test_every_file_that_python_really_imports_counts(write, take, tmp_path, texts):
+    write(texts)
+    folders = [str(tmp_path / each) for each in ("kernels/softmax", "kernels", ".", "src")]
+    code = (
+        f"import sys; sys.path[:0] = {folders}; import softmax_triton\n"
+        "print(*[m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)], sep='\\n')"
+    )
+    command = [sys.executable, "-S", "-B", "-c", code]
+    loaded = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout.splitlines()
+    real = {os.path.relpath(path, tmp_path) for path in loaded if Path(path).is_relative_to(tmp_path)}
+
+    assert len(real) > 2
+    assert real <= take().files.keys()
+
+
+# --- files that are no Python -----------------------------------------------------------------------------------------
+
+
+def test_what_ops_share_in_the_kernels_folder_counts_for_each(write, take):
+    write(
+        {
+            "kernels/_devices/a.json": "",
+            "kernels/_devices/deep/b.json": "",
+            "kernels/table.csv": "",
+            "kernels/group/c.txt": "",
+        }
+    )
+    write({"kernels/matmul/matmul_triton.py": "", "kernels/matmul/tuned/a.json": "", "kernels/README.md": ""})
+    write({"kernels/_devices/__pycache__/x": "", "kernels/.hidden/y": ""})
+
+    assert others(take()) == {
+        "kernels/_devices/a.json",
+        "kernels/_devices/deep/b.json",
+        "kernels/table.csv",
+        "kernels/group/c.txt",
+    }
+
+
+def test_what_lies_beside_an_imported_module_counts(write, take):
+    write({OP: "import lib.limits", "src/lib/limits.py": "", "src/lib/h200.json": "", "src/lib/tables/a.json": ""})
+    write(
+        {"src/lib/README.md": "", "src/lib/tests/test_x.py": "", "src/lib/tests/golden.json": "", "src/other.json": ""}
+    )
+
+    assert others(take()) == {"src/lib/limits.py", "src/lib/h200.json", "src/lib/tables/a.json"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open('data/limits.json')",
+        "from pathlib import Path\n(Path(__file__).parents[2] / 'data' / 'limits.json').read_text()",
+        "from pathlib import Path\n(Path(__file__).parents[2] / 'data').glob('*')",
+        "import os\nopen(os.path.join(os.path.dirname(__file__), '..', '..', 'data', 'limits.json'))",
+        "from pathlib import Path\nPath(__file__).parent.parent.parent.joinpath('data', 'limits.json')",
+    ],
+)
+def test_a_file_that_the_code_names_counts(write, take, code):
+    write({OP: code, "data/limits.json": "", "unnamed.json": ""})
+
+    assert others(take()) == {"data/limits.json"}
+
+
+# --- late imports -----------------------------------------------------------------------------------------------------
+
+
+def test_imports_of_the_project_inside_functions_are_told(write, take):
+    code = """\
+import _a, importlib
+
+class C:
+    import _b
+
+    def method(self):
+        from lib import c
+        import torch
+        from . import nothing
+
+def f():
+    def inner():
+        importlib.import_module("_a")
+    return lambda: __import__("_b")
+"""
+    write({OP: code, "kernels/_a.py": "async def g():\n    from _b import x", "kernels/_b.py": "", "lib/c.py": ""})
+
+    assert take().late_imports == (
+        "kernels/_a.py:2 _b",
+        f"{OP}:13 _a",
+        f"{OP}:14 _b",
+        f"{OP}:7 lib",
+    )
+
+
+# --- what cannot be known ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("import importlib\nname = 'x'\nimportlib.import_module(name)", "importlib.import_module"),
+        ("import importlib as i\n\ni.import_module('.x', package='y')", "importlib.import_module"),
+        ("from importlib import import_module\n\nlazy = import_module", "importlib.import_module"),
+        ("import importlib\n\nimportlib.import_module('.x')", "importlib.import_module"),
+        ("\n\n__import__(f'_{1}')", "__import__"),
+        ("import builtins\n\nbuiltins.exec(open('x').read())", "builtins.exec"),
+        ("\n\nexec(open('x').read())", "exec"),
+        ("\n\nexec('exec(x)')", "exec"),
+        ("\n\neval(text)", "eval"),
+        ("\n\nlist(map(eval, texts))", "eval"),
+        ("import runpy\n\nrunpy.run_path('x.py')", "runpy.run_path"),
+        ("import sys\n\nsys.path.insert(0, folder)", "sys.path"),
+        ("import sys\n\nsys.path.append('/opt/kernels')", "sys.path"),
+        ("import sys\n\nsys.path[:0] = ['x']", "sys.path"),
+        ("import sys\n\nsys.path += ['x']", "sys.path"),
+        ("import sys as s\n\np = s.path", "sys.path"),
+        ("import sys\n\nsys.meta_path.append(x)", "sys.meta_path"),
+        ("import pkgutil\n\npkgutil.walk_packages(['x'])", "pkgutil.walk_packages"),
+        ("from importlib.util import spec_from_file_location as s\n\ns('x', 'y')", "importlib.util.spec_from_file"),
+        ("def f():\n    import importlib.machinery\n    importlib.machinery.SourceFileLoader", "importlib.machinery"),
+        ("\n\nfrom importlib import *", "from importlib import *"),
+    ],
+)  # fmt: skip
+def test_code_that_chooses_what_it_loads_is_opaque(write, take, code, what):
+    write({OP: code})
+
+    found = take()
+
+    refused(found, "imports_unknown", file=OP, line=3)
+    assert str(found.opaque.facts["what"]).startswith(what)
+    assert not same(found, found)
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("from torch.utils.cpp_extension import load\n\nload('x', ['x.cu'])", "torch.utils.cpp_extension.load"),
+        ("from torch.utils import cpp_extension\n\ncpp_extension.load('x', ['x.cu'])", "torch.utils.cpp_extension"),
+        ("import torch.utils.cpp_extension\n\ntorch.utils.cpp_extension.load('x', [])", "torch.utils.cpp_extension"),
+        ("import torch\n\ntorch.ops.load_library(path)", "torch.ops.load_library"),
+        ("import ctypes\n\nctypes.CDLL(path)", "ctypes.CDLL"),
+    ],
+)
+def test_code_that_brings_compiled_code_is_opaque(write, take, code, what):
+    write({OP: code})
+
+    found = take()
+
+    refused(found, "native_unknown", file=OP, line=3)
+    assert str(found.opaque.facts["what"]).startswith(what)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "model.eval()",
+        "import torch\ntorch.compile(x)\ntorch.ops.aten.add",
+        "import sys\nsys.argv, sys.modules, sys.platform",
+        "import importlib.util\nimportlib.util.find_spec('torch')",
+        "import importlib.metadata\nimportlib.metadata.version('triton')",
+        "imp = 1\nimp.x",
+        "import ctypes\nctypes.CDLL('libcudart.so')",
+        "import json\nexec('x = 1')\neval('1 + 1')",
+        "from re import *",
+        '"""It says \\d."""',
+        "",
+    ],
+)
+def test_ordinary_code_is_not_opaque(write, take, code):
+    write({OP: code})
+
+    found = take()
+
+    assert found.opaque is None
+    assert same(found, found)
+
+
+@pytest.mark.parametrize("name", ["_fast.cpython-311-x86_64-linux-gnu.so", "_fast.abi3.so", "_fast.so", "_fast.pyc"])
+@pytest.mark.parametrize("folder", ["kernels", "kernels/softmax", "src"])
+def test_a_compiled_module_is_opaque_and_counts(write, take, name, folder):
+    write({OP: "import _fast", f"{folder}/{name}": "binary"})
+
+    found = take()
+
+    refused(found, "module_compiled", file=f"{folder}/{name}")
+    assert f"{folder}/{name}" in found.files
+
+
+def test_a_helper_that_hides_its_imports_makes_opaque_only_the_ops_that_use_it(write, take):
+    write({OP: "import _lazy", "kernels/_lazy.py": "exec(x)", "kernels/other/other_triton.py": "import torch"})
+
+    refused(take(), "imports_unknown", file="kernels/_lazy.py", line=1)
+    assert take("other").opaque is None
+
+
+def test_a_file_that_is_no_python_is_opaque(write, take, tmp_path):
+    write({OP: "import torch\ndef f(:\n"})
+    refused(take(), "syntax_error", file=OP, line=2)
+
+    (tmp_path / OP).write_bytes(b"x = '\0'")
+    assert take().opaque is not None
+
+    (tmp_path / OP).write_bytes(b"x = 'caf\xe9'\n")
+    refused(take(), "syntax_error", file=OP)
+
+    (tmp_path / OP).write_text("(" * 5000 + ")" * 5000)
+    assert take().opaque is not None
+
+
+def test_latin_text_is_read_where_the_file_says_so(write, take, tmp_path):
+    (tmp_path / OP).write_bytes(b"# coding: latin-1\n# caf\xe9\nimport _launch\n")
+    write({"kernels/_launch.py": ""})
+
+    assert others(take()) == {"kernels/_launch.py"}
+
+
+def test_the_first_reason_by_file_and_line_is_given(write, take):
+    write({OP: "import _b, _a\n", "kernels/_a.py": "x\nexec(x)\neval(y)", "kernels/_b.py": "exec(x)"})
+
+    refused(take(), "imports_unknown", file="kernels/_a.py", line=2, what="exec")
+
+
+# --- odd files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["with space.json", "two\nlines.json", "Größe.json", "tab\there", '"quoted"'])
+def test_odd_file_names_count(write, take, name):
+    write({f"kernels/softmax/{name}": ""})
+
+    assert others(take()) == {f"kernels/softmax/{name}"}
+
+
+def test_a_name_that_is_no_text_is_told_apart_and_can_be_stored(take, tmp_path, write):
+    for byte in (b"\xe9", b"\xe8"):
+        Path(os.fsdecode(os.fsencode(tmp_path / "kernels/softmax") + b"/caf" + byte)).write_text("")
+
+    assert others(take()) == {r"kernels/softmax/caf\xe9", r"kernels/softmax/caf\xe8"}
+    assert all(name.encode() for name in take().files)
+
+
+def test_links_count_by_what_they_lead_to(write, take, tmp_path):
+    write({OP: "import _launch", "elsewhere/launch.py": "import _more", "kernels/_more.py": "", "tables/a.json": "1"})
+    (tmp_path / "kernels/_launch.py").symlink_to("../elsewhere/launch.py")
+    (tmp_path / "kernels/softmax/tables").symlink_to("../../tables")
+    before = take()
+    write({"tables/a.json": "2"})
+
+    assert others(before) == {"kernels/_launch.py", "kernels/_more.py", "kernels/softmax/tables/a.json"}
+    assert changed_files(take(), before) == ("kernels/softmax/tables/a.json",)
+
+
+def test_links_in_a_circle_and_into_nothing_end(write, take, tmp_path):
+    (tmp_path / "kernels/softmax/circle").symlink_to(".")
+    (tmp_path / "kernels/softmax/up").symlink_to("..")
+    (tmp_path / "kernels/softmax/nowhere.json").symlink_to("missing")
+    (tmp_path / "kernels/softmax/nowhere.py").symlink_to("missing.py")
+    before = take()
+    (tmp_path / "kernels/softmax/nowhere.json").unlink()
+    (tmp_path / "kernels/softmax/nowhere.json").symlink_to("missing too")
+
+    assert "kernels/softmax/nowhere.json" in changed_files(take(), before)
+
+
+def test_a_pipe_is_not_read(write, take, tmp_path):
+    os.mkfifo(tmp_path / "kernels/softmax/pipe")
+    os.mkfifo(tmp_path / "kernels/softmax/pipe.py")
+
+    assert others(take()) == {"kernels/softmax/pipe", "kernels/softmax/pipe.py"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+def test_a_file_that_cannot_be_read_is_opaque(write, take, tmp_path):
+    (tmp_path / OP).chmod(0)
+
+    refused(take(), "source_unreadable", file=OP)
+
+
+# --- many ops ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_tree_reads_what_ops_share_once(write, tmp_path, monkeypatch):
+    shared = "kernels/_launch.py"
+    write({f"kernels/op{number}/op{number}_triton.py": f"import _launch\nx = {number}" for number in range(20)})
+    write({shared: "", "kernels/_devices/a.json": ""})
+    tree = Tree(tmp_path, tmp_path / "kernels")
+    first = tree.fingerprint("op0")
+    read: list[str] = []
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda path, inner=Path.read_bytes: (read.append(path.name), inner(path))[1]
+    )
+
+    found = [tree.fingerprint(f"op{number}") for number in range(20)]
+
+    assert found[0] == first
+    assert len({each.digest for each in found}) == 20
+    assert sorted(read) == sorted(f"op{number}_triton.py" for number in range(1, 20))

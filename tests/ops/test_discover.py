@@ -1,0 +1,367 @@
+from pathlib import Path
+
+import pytest
+
+from perfci.core.errors import ContractError, UsageError
+from perfci.core.model import Reason
+from perfci.core.settings import Settings, load
+from perfci.ops.discover import OpFolder, check_contract, check_files, ops, select
+from perfci.ops.fingerprint.finder import Finder
+
+SOURCES = {
+    "triton": "import torch\n\n\ndef {op}(x, bias):\n    return x\n",
+    "baseline": "def {op}(x, bias):\n    return x\n\n\ndef make_inputs(rows, *, device, seed):\n    return {{}}\n",
+    "accuracy": "import perfci\n\naccuracy = perfci.Accuracy()\n",
+    "performance": "import perfci\n\nperformance = perfci.Performance()\n",
+}
+
+
+def write_op(kernels: Path, op: str, **sources: str) -> Path:
+    """An op that keeps the contract, but for the files given anew."""
+    folder = kernels / op
+    folder.mkdir(parents=True)
+    for part, text in SOURCES.items():
+        (folder / f"{op}_{part}.py").write_text(sources.get(part, text.format(op=op)))
+    return folder
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:
+    (tmp_path / "kernels").mkdir()
+    return load(tmp_path)
+
+
+def one(settings: Settings, **sources: str) -> OpFolder:
+    write_op(settings.kernels, "softmax", **sources)
+    return ops(settings)[0]
+
+
+def only(reasons: tuple[Reason, ...]) -> Reason:
+    assert len(reasons) == 1, reasons
+    return reasons[0]
+
+
+def test_ops_are_the_folders_with_python_files_by_name(settings):
+    for name in ("softmax", "broadcast"):
+        write_op(settings.kernels, name)
+    (settings.kernels / "empty").mkdir()
+
+    found = ops(settings)
+
+    assert [op.op for op in found] == ["broadcast", "softmax"]
+    assert found[1].files == tuple(
+        settings.kernels / "softmax" / f"softmax_{part}.py"
+        for part in ("triton", "baseline", "accuracy", "performance")
+    )
+
+
+def test_folders_may_be_nested(settings):
+    write_op(settings.kernels / "attention" / "decode", "paged")
+
+    assert [op.op for op in ops(settings)] == ["paged"]
+
+
+def test_modules_of_a_group_do_not_hide_its_ops(settings):
+    write_op(settings.kernels / "attention", "paged")
+    (settings.kernels / "attention" / "masks.py").write_text("")
+    (settings.kernels / "attention" / "__init__.py").write_text("")
+
+    assert [op.place for op in ops(settings)] == ["attention/paged"]
+
+
+def test_an_op_inside_an_ops_folder_is_found_too(settings):
+    write_op(settings.kernels, "softmax")
+    write_op(settings.kernels / "softmax" / "variants", "online")
+
+    assert [op.place for op in ops(settings)] == ["softmax/variants/online", "softmax"]
+
+
+def test_a_folder_with_python_files_of_other_names_is_a_broken_op(settings):
+    (settings.kernels / "softmax" / "tools").mkdir(parents=True)
+    for place in ("softmx_triton.py", "tools/sweep.py"):
+        (settings.kernels / "softmax" / place).write_text("")
+
+    (found,) = ops(settings)
+    reason = check_files(found)
+
+    assert found.op == "softmax"
+    assert reason is not None
+    assert reason.kind == "file_of_four_missing"
+
+
+def test_links_in_a_circle_end(settings):
+    write_op(settings.kernels / "norm", "rms")
+    (settings.kernels / "norm" / "again").symlink_to(settings.kernels, target_is_directory=True)
+
+    assert [op.op for op in ops(settings)] == ["rms"]
+
+
+def test_fingerprints_know_the_same_ops(settings):
+    for place in ("softmax", "attention/flash/paged", "norm/rms"):
+        write_op(settings.kernels / Path(place).parent, Path(place).name)
+    (settings.kernels / "attention" / "masks.py").write_text("")
+
+    found = Finder(str(settings.root), str(settings.kernels)).ops()
+
+    assert found == {op.op: str(op.folder) for op in ops(settings)}
+
+
+def test_an_ops_own_folders_are_no_ops(settings):
+    folder = write_op(settings.kernels, "softmax")
+    (folder / "tools").mkdir()
+    (folder / "tools" / "sweep.py").write_text("")
+
+    assert [op.op for op in ops(settings)] == ["softmax"]
+
+
+@pytest.mark.parametrize("name", ["_shared", ".hidden", "__pycache__"])
+def test_folders_set_aside_are_passed_over(settings, name):
+    write_op(settings.kernels, name)
+
+    assert ops(settings) == ()
+
+
+def test_helpers_beside_the_ops_are_no_op(settings):
+    (settings.kernels / "_launch.py").write_text("")
+    (settings.kernels / "group").mkdir()
+    (settings.kernels / "group" / "_common.py").write_text("")
+
+    assert ops(settings) == ()
+
+
+def test_two_ops_of_one_name_are_refused_with_both_folders(settings):
+    first, second = (write_op(settings.kernels / group, "softmax") for group in ("a", "b"))
+
+    with pytest.raises(ContractError) as caught:
+        ops(settings)
+
+    assert caught.value.reason.facts == {"op": "softmax", "first": str(first), "second": str(second)}
+
+
+def test_a_project_without_its_kernels_folder_is_told_so(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.perfci]\nkernels = "ops"\n')
+
+    with pytest.raises(UsageError) as caught:
+        ops(load(tmp_path))
+
+    assert caught.value.reason == Reason("no_kernels_folder", {"folder": str(tmp_path / "ops")})
+
+
+def test_selecting_keeps_order_and_drops_repeats(settings):
+    for name in ("softmax", "broadcast", "matmul"):
+        write_op(settings.kernels, name)
+    found = ops(settings)
+
+    assert [op.op for op in select(settings, ["softmax", "broadcast", "softmax"])] == ["broadcast", "softmax"]
+    assert select(settings, []) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("paged", ["paged"]),
+        ("attention/paged", ["paged"]),
+        ("attention", ["flash", "paged"]),
+        ("attention/", ["flash", "paged"]),
+        ("norm", ["norm"]),
+    ],
+)
+def test_ops_are_named_by_name_folder_or_group_and_a_name_comes_first(settings, name, chosen):
+    for place in ("attention/paged", "attention/flash", "norm/norm", "norm/rms"):
+        write_op(settings.kernels / Path(place).parent, Path(place).name)
+
+    assert [op.op for op in select(settings, [name])] == chosen
+
+
+def test_a_misspelt_folder_is_met_with_a_guess(settings):
+    write_op(settings.kernels / "attention", "paged")
+
+    with pytest.raises(UsageError) as caught:
+        select(settings, ["atention/paged"])
+
+    assert caught.value.reason == Reason("op_misspelt", {"op": "atention/paged", "guess": "attention/paged"})
+
+
+def test_a_misspelt_op_is_met_with_a_guess(settings):
+    write_op(settings.kernels, "softmax")
+
+    with pytest.raises(UsageError) as caught:
+        select(settings, ["sofmax"])
+
+    assert caught.value.reason == Reason("op_misspelt", {"op": "sofmax", "guess": "softmax"})
+
+
+def test_an_unknown_op_is_met_with_the_known_ones(settings):
+    write_op(settings.kernels, "softmax")
+
+    with pytest.raises(UsageError) as caught:
+        select(settings, ["zzz"])
+
+    assert caught.value.reason == Reason("op_unknown", {"op": "zzz", "known": "softmax"})
+
+
+@pytest.mark.parametrize("part", SOURCES)
+def test_a_missing_file_of_the_four_is_named(settings, part):
+    op = one(settings)
+    (op.folder / f"softmax_{part}.py").unlink()
+
+    reason = check_files(op)
+
+    assert reason is not None
+    assert reason.facts["files"] == f"softmax_{part}.py"
+
+
+def test_an_op_with_all_four_keeps_the_contract(settings):
+    op = one(settings)
+
+    assert check_files(op) is None
+    assert check_contract(op) == ()
+
+
+def test_nothing_of_the_op_is_run(settings):
+    op = one(settings, triton="raise SystemExit\n\n\ndef softmax(x, bias):\n    return x\n")
+
+    assert check_contract(op) == ()
+
+
+def test_a_file_that_is_no_python_is_named_with_its_line(settings):
+    reason = only(check_contract(one(settings, triton="def softmax(x, bias):\n    return (\n")))
+
+    assert reason.kind == "syntax_error"
+    assert reason.facts["line"] == 2
+
+
+def test_a_missing_function_of_the_ops_name_is_named(settings):
+    op = one(settings, triton="def soft_max(x, bias):\n    return x\n")
+
+    assert only(check_contract(op)).kind == "function_missing"
+
+
+def test_a_wrapper_that_shadows_its_kernel_is_named_with_both_lines(settings):
+    op = one(settings, triton="def softmax(x, bias):\n    pass\n\n\ndef softmax(x, bias):\n    pass\n")
+
+    reason = only(check_contract(op))
+
+    assert reason.kind == "function_shadowed"
+    assert (reason.facts["line"], reason.facts["first"]) == (5, 1)
+
+
+def test_one_function_under_if_and_one_under_else_are_fine(settings):
+    op = one(settings, triton="if True:\n    def softmax(x, bias): ...\nelse:\n    def softmax(x, bias): ...\n")
+
+    assert check_contract(op) == ()
+
+
+@pytest.mark.parametrize("arguments", ["x", "bias, x", "x, bias, eps=1e-5", "x, *bias", "x, bias, **rest"])
+def test_different_parameters_are_named(settings, arguments):
+    reason = only(check_contract(one(settings, triton=f"\n\ndef softmax({arguments}):\n    return x\n")))
+
+    assert reason.kind == "parameters_differ"
+    assert reason.facts["line"] == 3
+    assert reason.facts["reference"] == "x, bias"
+
+
+def test_annotations_and_defaults_may_differ(settings):
+    op = one(settings, triton="def softmax(x: int, bias: str = 'none') -> int:\n    return x\n")
+
+    assert check_contract(op) == ()
+
+
+def test_a_missing_make_inputs_is_named(settings):
+    op = one(settings, baseline="def softmax(x, bias):\n    return x\n")
+
+    assert only(check_contract(op)).kind == "make_inputs_missing"
+
+
+def test_a_make_inputs_without_device_and_seed_is_named(settings):
+    text = "def softmax(x, bias): ...\ndef make_inputs(rows, device): ...\n"
+
+    reason = only(check_contract(one(settings, baseline=text)))
+
+    assert reason.kind == "make_inputs_arguments"
+    assert (reason.facts["line"], reason.facts["missing"]) == (2, "seed")
+
+
+def test_a_make_inputs_that_takes_everything_is_fine(settings):
+    text = "def softmax(x, bias): ...\ndef make_inputs(**case): ...\n"
+
+    assert check_contract(one(settings, baseline=text)) == ()
+
+
+@pytest.mark.parametrize(
+    "line", ["import perfci", "from perfci import grid", "import perfci.ops.spec", "from perfci.device import cuda"]
+)
+def test_a_kernel_that_imports_perfci_is_named(settings, line):
+    reason = only(check_contract(one(settings, triton=f"{line}\n" + SOURCES["triton"].format(op="softmax"))))
+
+    assert reason.kind == "imports_perfci"
+    assert reason.facts["line"] == 1
+
+
+@pytest.mark.parametrize("line", ["from perfci.device.fake import work", "from perfci.device import fake"])
+def test_ops_for_the_fake_device_may_import_it(settings, line):
+    assert check_contract(one(settings, triton=f"{line}\n" + SOURCES["triton"].format(op="softmax"))) == ()
+
+
+@pytest.mark.parametrize("part", ["accuracy", "performance"])
+def test_a_suite_file_that_binds_no_suite_is_named(settings, part):
+    reason = only(check_contract(one(settings, **{part: "import perfci\n\nsuite = perfci.Accuracy()\n"})))
+
+    assert reason.kind == "suite_missing"
+    assert reason.facts["name"] == part
+
+
+def test_a_suite_of_the_other_kind_is_named(settings):
+    reason = only(check_contract(one(settings, performance="from perfci import Accuracy\nperformance = Accuracy()\n")))
+
+    assert reason.kind == "suite_wrong_kind"
+    assert reason.facts["found"] == "Accuracy"
+
+
+def test_another_cache_written_out_is_named_with_its_line(settings):
+    text = "import perfci\n\nperformance = perfci.Performance(\n    cache={},\n)\n"
+
+    reason = only(check_contract(one(settings, performance=text.format("'hot'"))))
+
+    assert (reason.kind, reason.facts["line"], reason.facts["found"]) == ("cache_misfit", 4, "'hot'")
+    for good in ("'warm'", "'cold'", "CHOSEN"):
+        (settings.kernels / "softmax" / "softmax_performance.py").write_text(text.format(good))
+        assert check_contract(ops(settings)[0]) == ()
+
+
+def test_a_peer_that_is_named_twice_in_a_mapping_is_told_with_its_line(settings):
+    text = "import perfci\n\nperformance = perfci.Performance(\n    peers={{\n        'a': f, {}: g,\n    }},\n)\n"
+
+    reason = only(check_contract(one(settings, performance=text.format("'a'"))))
+
+    assert (reason.kind, reason.facts["line"], reason.facts["name"]) == ("peer_repeated", 5, "a")
+    for good in ("'b'", "NAME", "**more, 'c'"):
+        (settings.kernels / "softmax" / "softmax_performance.py").write_text(text.format(good))
+        assert check_contract(ops(settings)[0]) == ()
+
+
+def test_a_suite_with_an_annotation_is_bound(settings):
+    text = "import perfci\n\naccuracy: perfci.Accuracy = perfci.Accuracy()\n"
+
+    assert check_contract(one(settings, accuracy=text)) == ()
+
+
+def test_a_folder_whose_name_is_no_identifier_is_named(settings):
+    write_op(settings.kernels, "soft-max", triton="", baseline="")
+
+    assert only(check_contract(ops(settings)[0])).kind == "op_name"
+
+
+def test_every_violation_is_found_at_once(settings):
+    op = one(settings, triton="import perfci\n", baseline="x = 1\n", accuracy="", performance="")
+
+    assert sorted(reason.kind for reason in check_contract(op)) == sorted(
+        [
+            "function_missing",
+            "function_missing",
+            "imports_perfci",
+            "make_inputs_missing",
+            "suite_missing",
+            "suite_missing",
+        ]
+    )

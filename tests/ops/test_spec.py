@@ -1,0 +1,104 @@
+import doctest
+
+import pytest
+
+from perfci.core.errors import ContractError
+from perfci.ops import spec
+from perfci.ops.spec import CACHES, LAYOUTS, VALUES, Performance, case_id, grid, is_maker, matches
+
+CASE = "rows=4096,cols=1024,dtype=float16"
+
+
+def test_the_examples_in_the_documentation_are_true():
+    assert doctest.testmod(spec).failed == 0
+    assert doctest.testmod(spec).attempted > 0
+
+
+def test_a_grid_is_every_combination_the_last_axis_fastest():
+    cases = grid(rows=[1, 2], cols=(8, 9), dtype=["a"])
+
+    assert [tuple(case.values()) for case in cases] == [(1, 8, "a"), (1, 9, "a"), (2, 8, "a"), (2, 9, "a")]
+    assert list(cases[0]) == ["rows", "cols", "dtype"]
+
+
+def test_grids_of_generators_and_of_nothing():
+    assert len(grid(rows=(n for n in range(3)), cols=iter([1, 2]))) == 6
+    assert grid(rows=[]) == ()
+    assert grid() == ({},)
+
+
+def test_cases_of_a_grid_are_each_their_own():
+    first, second = grid(rows=[1, 2])
+    first["rows"] = 9
+
+    assert second == {"rows": 2}
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"rows": 1, "dtype": "torch.float16"}, "rows=1,dtype=float16"),
+        ({"shape": (2, 3)}, "shape=(2;3)"),
+        ({"mode": "a b,c"}, "mode=ab;c"),
+        ({"causal": True, "p": 0.5, "bias": None}, "causal=True,p=0.5,bias=None"),
+        ({}, ""),
+    ],
+)
+def test_a_case_has_one_id_whose_only_commas_part_its_parameters(params, text):
+    assert case_id(params) == text
+
+
+@pytest.mark.torch
+def test_a_dtype_of_torch_and_its_name_are_the_same_case():
+    import torch
+
+    assert case_id({"dtype": torch.bfloat16}) == case_id({"dtype": "bfloat16"}) == "dtype=bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        (None, True),
+        ("*", True),
+        (CASE, True),
+        ("rows=4096*", True),
+        ("dtype=float16", True),
+        ("dtype=float*,rows=4???", True),
+        ("cols=1024,rows=4096", True),
+        ("cols=[12]024", True),
+        ("rows=409", False),
+        ("rows=4096,cols=7", False),
+        ("ows=4096", False),
+        ("", False),
+        ("DTYPE=float16", False),
+    ],
+)
+def test_a_pattern_fits_the_whole_id_or_its_parts_in_any_order(pattern, fits):
+    assert matches(CASE, pattern) is fits
+
+
+def test_the_first_kind_of_values_and_layout_is_the_ordinary_one():
+    assert VALUES[0] == "normal"
+    assert LAYOUTS[0] == "contiguous"
+
+
+def test_a_suite_is_cold_unless_it_says_warm():
+    assert Performance(len, len, dict, ()).cache == "cold"
+    assert [Performance(len, len, dict, (), cache=cache).cache for cache in CACHES] == ["cold", "warm"]
+
+
+@pytest.mark.parametrize("cache", ["hot", "Warm", None, True])
+def test_any_other_cache_is_refused_where_the_suite_is_made(cache):
+    with pytest.raises(ContractError) as caught:
+        Performance(len, len, dict, (), cache=cache)
+
+    assert caught.value.reason.kind == "cache_unknown"
+    assert caught.value.reason.facts == {"found": repr(cache), "known": "cold or warm"}
+    assert caught.value.__notes__ == [f"perfci.Performance: cache is {cache!r}, and must be cold or warm"]
+
+
+def test_makers_of_peers_are_told_by_their_arguments():
+    assert is_maker(lambda: max)
+    assert not is_maker(lambda x: x)
+    assert not is_maker(lambda **inputs: 0)
+    assert not is_maker(max), "a builtin without a signature is the peer itself"

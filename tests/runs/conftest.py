@@ -1,0 +1,65 @@
+"""The flow around the workers, with workers that are functions."""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+
+import pytest
+
+from perfci import runs
+from perfci.core.settings import load
+from perfci.runs.plan import Request
+from tests.git_repositories import alone, commit_all, git
+from tests.runs.stand_ins import Workers, write_ops
+
+
+@pytest.fixture(autouse=True)
+def _own_git(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path.parent)
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    stand_in = Workers()
+    for name in ("", ".describe"):
+        monkeypatch.setattr(importlib.import_module(f"perfci.runs{name}"), "run_worker", stand_in)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.describe"), "working", stand_in.working)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.record"), "working", stand_in.working)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.record"), "pairing", stand_in.pairing)
+    return stand_in
+
+
+@pytest.fixture
+def settings(tmp_path):
+    root = tmp_path / "project"
+    write_ops(root)
+    return load(root)
+
+
+@pytest.fixture
+def heard():
+    return deque()
+
+
+@pytest.fixture
+def measure(settings, heard):
+    """Measure the project with these wishes; seed 7 unless told otherwise."""
+
+    def measured(where=settings, **request):
+        return runs.measure(where, Request(**{"seed": 7} | request), "perfci run", heard.append)
+
+    return measured
+
+
+@pytest.fixture
+def forked(settings):
+    """The project on the branch topic, where relu differs from main."""
+    git(settings.root.parent, "init", "-q", "-b", "main", str(settings.root))
+    (settings.root / ".gitignore").write_text("reports/\n")
+    commit_all(settings.root)
+    git(settings.root, "checkout", "-q", "-b", "topic")
+    path = settings.kernels / "relu" / "relu_triton.py"
+    path.write_text(path.read_text() + "\n\nTOPIC = True\n")
+    commit_all(settings.root)
+    return settings

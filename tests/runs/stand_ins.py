@@ -1,0 +1,156 @@
+"""Workers that are functions, and a project whose files they never read."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from perfci.core.model import (
+    AccuracyCase,
+    ArmBlock,
+    BaseArm,
+    Block,
+    Device,
+    Limits,
+    PerformanceCase,
+    PlannedOp,
+    Reason,
+    Summary,
+)
+from perfci.worker.protocol import (
+    Apart,
+    Checked,
+    Described,
+    Finished,
+    Measured,
+    OpDone,
+    Prepared,
+    Ready,
+    Step,
+)
+
+DEVICE = Device("fake", "Fake One", "fake-one", "FAKE-0")
+CASES = ("rows=1", "rows=2")
+OPS = ("relu", "scale")
+
+
+def block(index, process=0, base=False):
+    arm = ArmBlock(Summary(1, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 0.0, 0))
+    arms = {"kernel": arm, "reference": arm} | ({"base": arm} if base else {})
+    return Block(index, process, 0.5, arms, {f"kernel/{other}": 0.0 for other in arms if other != "kernel"})
+
+
+class Workers:
+    """Stands in for `run_worker`, `working` and `pairing`: answers each job by what the test planted."""
+
+    def __init__(self):
+        self.jobs = []
+        self.surroundings = []
+        self.pairs = []
+        """sides and rules of each pair"""
+        self.dies = {}
+        """(task, op) -> what ends the worker when it reaches the op: a reason, or an exception"""
+        self.apart = {}
+        """op -> why its revisions need a process each"""
+        self.planned = {}
+        self.devices = 1
+        self.boards = {}
+        """process, or what a worker is given to see -> UUID"""
+        self.models = {}
+        """UUID -> device, where it is another model"""
+        self.device_answers = True
+        self.visible = 1
+        self.slow = {}
+        """op -> how often its worker lets the others go first"""
+        self.late = {}
+        """(op, process) -> cases that its worker had no time for"""
+        self.passes = lambda job: None
+        """called when a measuring worker ends: time may pass"""
+        self.timers = {}
+        """op -> the timer that its worker would choose"""
+
+    def __call__(self, job, around, heard):
+        self.jobs.append(job)
+        self.surroundings.append(around)
+        return self._describe(job, around, heard) if job.task == "describe" else self._measure(job, around, heard)
+
+    def working(self, job, around, heard):
+        yield from self.waits(job)
+        return self(job, around, heard)
+
+    def pairing(self, head, base, rules, heard):
+        yield from self.waits(head.job)
+        self.pairs.append((head, base, rules))
+        return self._measured(head.job, head.around, heard, base=True)
+
+    def waits(self, job):
+        """As often as the test says, the others are gone on with first."""
+        for _ in range(self.slow.get(job.ops[0].op if job.ops else "", 0)):
+            yield ()
+
+    def _describe(self, job, around, heard):
+        if not self.device_answers:
+            return Reason("cuda_unavailable", {"torch": "2.13"})
+        uuid = self.boards.get(around.environment.get("FAKE_VISIBLE_DEVICES"), DEVICE.uuid)
+        device = self.models.get(uuid, dataclasses.replace(DEVICE, uuid=uuid))
+        heard(Ready(device, devices=self.devices, visible=self.visible))
+        for files in job.ops:
+            heard(Step("import", files.op))
+            if (death := self.dies.get(("describe", files.op))) is not None:
+                return death
+            heard(Described(self.planned.get(files.op, PlannedOp(files.op, ("rows=0",), CASES))))
+        return None
+
+    def _measure(self, job, around, heard):
+        op = job.ops[0].op
+        heard(Step("import", op))
+        if op in self.apart:
+            heard(Apart(self.apart[op]))
+            return None
+        return self._measured(job, around, heard, base=job.base is not None)
+
+    def _measured(self, job, around, heard, base):
+        op = job.ops[0].op
+        by_process = self.boards.get(job.process, DEVICE.uuid)
+        uuid = self.boards.get(around.environment.get("FAKE_VISIBLE_DEVICES"), by_process)
+        timer = self.timers.get(op, "virtual") if job.timer == "auto" else job.timer
+        heard(Ready(Device("fake", "Fake One", "fake-one", uuid), "virtual" if timer == "event" else timer))
+        if not job.process and job.suites[0] == "accuracy":
+            heard(Checked(AccuracyCase("rows=0", "normal", "contiguous", 0)))
+        cases = job.cases if job.cases is not None else CASES
+        arm = BaseArm(same=False, duelled=True) if base else None
+        for case in cases:
+            heard(Step("measure", op, case))
+            heard(Prepared(PerformanceCase(case, compile_s=1.0 + job.process, base=arm)))
+            heard(Measured(case, block(0, job.process, base), {"kernel": (5.0,), "reference": (5.0,)}))
+        self.passes(job)
+        death = self.dies.get(("measure", op))
+        if isinstance(death, BaseException):
+            raise death
+        if death is not None:
+            return self.dies.pop(("measure", op)) if job.base else death
+        short = self.late.get((op, job.process), ())
+        for case in cases:
+            heard(Finished(PerformanceCase(case, compile_s=1.0 + job.process, base=arm), case in short))
+        heard(OpDone(verify_s=1.0, measure_s=2.0, limits=Limits(1000.0, {op: 1.0}), late=bool(short)))
+        return None
+
+    def measured(self):
+        """(op, process, cases) of every measuring job."""
+        return [(job.ops[0].op, job.process, job.cases) for job in self.jobs if job.task == "measure"]
+
+
+FILES = {
+    "triton": "def {op}(x):\n    return x\n",
+    "baseline": "def {op}(x):\n    return x\n\n\ndef make_inputs(rows, device, seed):\n    return {{}}\n",
+    "accuracy": "import perfci\n\naccuracy = perfci.Accuracy()\n",
+    "performance": "import perfci\n\nperformance = perfci.Performance()\n",
+}
+
+
+def write_ops(root, ops=OPS):
+    """A kernels folder with the four files of each op."""
+    for op in ops:
+        folder = root / "kernels" / op
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, text in FILES.items():
+            (folder / f"{op}_{part}.py").write_text(text.format(op=op))

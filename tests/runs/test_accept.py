@@ -1,0 +1,362 @@
+import dataclasses
+from collections.abc import Mapping
+
+import pytest
+
+from perfci.core.errors import UsageError
+from perfci.core.model import (
+    ArmBlock,
+    Block,
+    Cache,
+    Device,
+    Environment,
+    Judgement,
+    Judgements,
+    OpRun,
+    PerformanceCase,
+    Plan,
+    PlannedOp,
+    Reason,
+    Run,
+    Step,
+    StepCase,
+    StepSide,
+    Suite,
+    Summary,
+    Verdict,
+)
+from perfci.core.wording import sentence
+from perfci.runs.accept import Evidence, accept
+
+H200 = Device("cuda", "NVIDIA H200", "nvidia-h200")
+CPU = Device("cpu", "CPU", "cpu")
+OLD, NEW = {"torch": "2.11.0"}, {"torch": "2.13.0"}
+
+
+def arm(us: float) -> ArmBlock:
+    return ArmBlock(Summary(8, us, us, us, us, us, us, us, us, 0.0, 0), span_us=us + 0.5)
+
+
+def block(index: int, us: float, process: int = 0) -> Block:
+    return Block(index, process, 0.0, {"kernel": arm(us), "reference": arm(12.0)}, {"kernel/reference": -0.18})
+
+
+def evidence(
+    run_id: str,
+    us: float = 10.0,
+    cases: tuple[str, ...] = ("rows=1", "rows=2"),
+    *,
+    device: Device = H200,
+    timer: str = "activity",
+    pattern: str | None = None,
+    dirty: bool = False,
+    packages: Mapping[str, str] | None = None,
+    verdicts: tuple[Judgement, ...] = (),
+    cache: Cache = "cold",
+) -> Evidence:
+    measured = tuple(
+        PerformanceCase(case, blocks=(block(0, us), block(1, us + 1), block(0, us + 9, process=1)), cache=cache)
+        for case in cases
+    )
+    plan = Plan((PlannedOp("softmax", performance=cases),), 1, 1.0, device.kind, filter=pattern)
+    environment = Environment(device, timer, "3.12", packages or {}, "host", "Linux", commit="abc", dirty=dirty)
+    run = Run(run_id, "2026-01-01", "0.1.0", "perfci check", environment, plan, (OpRun("softmax", (), measured),))
+    return run, Judgements(verdicts)
+
+
+def judged(verdict: Verdict, case: str | None, suite: Suite = Suite.PERFORMANCE, op: str = "softmax") -> Judgement:
+    return Judgement(op, suite, case, verdict, (Reason("because"),))
+
+
+def test_the_first_looks_of_a_run_become_the_baseline():
+    found = accept("softmax", [evidence("r1")])
+
+    assert found.accepted == ("rows=1", "rows=2")
+    assert found.refused == ()
+    assert found.baseline is not None
+    assert (found.baseline.op, found.baseline.device, found.baseline.timer) == ("softmax", "nvidia-h200", "activity")
+    assert [run.id for run in found.baseline.runs] == ["r1"]
+    blocks = found.baseline.cases[0].blocks
+    assert [(one.run, one.kernel_us, one.reference_us, one.shift, one.span_us) for one in blocks] == [
+        ("r1", 10.0, 12.0, -0.18, 10.5),
+        ("r1", 11.0, 12.0, -0.18, 11.5),
+    ]
+
+
+def test_several_runs_are_put_together_in_order():
+    found = accept("softmax", [evidence("r1"), evidence("r2", us=20.0)])
+
+    assert found.baseline is not None
+    assert [block.kernel_us for block in found.baseline.cases[0].blocks] == [10.0, 11.0, 20.0, 21.0]
+    assert [run.id for run in found.baseline.runs] == ["r1", "r2"]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE])
+def test_a_case_that_cannot_be_trusted_is_refused_with_a_reason(verdict):
+    found = accept("softmax", [evidence("r1", verdicts=(judged(verdict, "rows=1"),))])
+
+    assert found.accepted == ("rows=2",)
+    assert [(reason.facts["case"], reason.facts["verdict"]) for reason in found.refused] == [("rows=1", verdict.value)]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.REGRESSED, Verdict.NEW, Verdict.STALE, Verdict.TOO_SLOW])
+def test_a_case_that_was_measured_well_is_accepted_whatever_its_speed(verdict):
+    assert accept("softmax", [evidence("r1", verdicts=(judged(verdict, "rows=1"),))]).refused == ()
+
+
+def test_one_bad_run_of_several_is_enough_to_refuse_its_case():
+    found = accept("softmax", [evidence("r1"), evidence("r2", verdicts=(judged(Verdict.SUSPECT, "rows=2"),))])
+
+    assert found.accepted == ("rows=1",)
+
+
+@pytest.mark.parametrize("case", ["rows=7", None])
+def test_a_wrong_kernel_has_no_speed_in_any_case(case):
+    found = accept("softmax", [evidence("r1", verdicts=(judged(Verdict.WRONG, case, Suite.ACCURACY),))])
+
+    assert found.baseline is None
+    assert len(found.refused) == 2
+
+
+def test_another_ops_verdicts_do_not_matter():
+    assert accept("softmax", [evidence("r1", verdicts=(judged(Verdict.WRONG, None, op="matmul"),))]).refused == ()
+
+
+def test_a_case_without_blocks_is_refused():
+    run, judgements = evidence("r1")
+    op = dataclasses.replace(run.ops[0], performance=(PerformanceCase("rows=1"), run.ops[0].performance[1]))
+
+    found = accept("softmax", [(dataclasses.replace(run, ops=(op,)), judgements)])
+
+    assert found.accepted == ("rows=2",)
+    assert [reason.kind for reason in found.refused] == ["accept_unmeasured"]
+
+
+def test_blocks_without_a_reference_are_left_out():
+    run, judgements = evidence("r1", cases=("rows=1",))
+    alone = dataclasses.replace(block(2, 10.0), arms={"kernel": arm(10.0)})
+    case = dataclasses.replace(run.ops[0].performance[0], blocks=(alone, block(3, 15.0)))
+    run = dataclasses.replace(run, ops=(dataclasses.replace(run.ops[0], performance=(case,)),))
+
+    found = accept("softmax", [(run, judgements)])
+
+    assert found.baseline is not None
+    assert [one.kernel_us for one in found.baseline.cases[0].blocks] == [15.0]
+
+
+def test_new_blocks_replace_the_old_ones():
+    old = accept("softmax", [evidence("r1")]).baseline
+
+    found = accept("softmax", [evidence("r2", us=20.0)], old)
+
+    assert found.baseline is not None
+    assert [run.id for run in found.baseline.runs] == ["r2"]
+    assert found.baseline.cases[0].blocks[0].kernel_us == 20.0
+
+
+def test_adding_puts_new_blocks_beside_the_old_ones():
+    old = accept("softmax", [evidence("r1")]).baseline
+
+    found = accept("softmax", [evidence("r2", us=20.0)], old, add=True)
+
+    assert found.baseline is not None
+    assert [run.id for run in found.baseline.runs] == ["r1", "r2"]
+    assert [one.kernel_us for one in found.baseline.cases[0].blocks] == [10.0, 11.0, 20.0, 21.0]
+
+
+def test_a_case_that_the_op_no_longer_has_leaves_the_baseline():
+    old = accept("softmax", [evidence("r1")]).baseline
+
+    found = accept("softmax", [evidence("r2", cases=("rows=2",))], old)
+
+    assert found.baseline is not None
+    assert [case.case for case in found.baseline.cases] == ["rows=2"]
+
+
+def test_a_filtered_run_leaves_the_other_cases_as_they_were():
+    old = accept("softmax", [evidence("r1")]).baseline
+
+    found = accept("softmax", [evidence("r2", cases=("rows=2",), pattern="rows=2")], old)
+
+    assert found.baseline is not None
+    assert {case.case: case.blocks[0].run for case in found.baseline.cases} == {"rows=1": "r1", "rows=2": "r2"}
+    assert [run.id for run in found.baseline.runs] == ["r1", "r2"]
+
+
+def test_a_refused_case_keeps_its_old_blocks():
+    old = accept("softmax", [evidence("r1")]).baseline
+
+    found = accept("softmax", [evidence("r2", verdicts=(judged(Verdict.SUSPECT, "rows=1"),))], old)
+
+    assert found.baseline is not None
+    assert {case.case: case.blocks[0].run for case in found.baseline.cases} == {"rows=1": "r1", "rows=2": "r2"}
+
+
+def test_blocks_of_another_timer_never_stay():
+    old = accept("softmax", [evidence("r1", timer="event")]).baseline
+
+    found = accept("softmax", [evidence("r2", cases=("rows=2",), pattern="rows=2")], old)
+
+    assert found.baseline is not None
+    assert [case.case for case in found.baseline.cases] == ["rows=2"]
+
+
+def test_accepting_the_same_run_again_changes_nothing():
+    once = accept("softmax", [evidence("r1")]).baseline
+
+    assert accept("softmax", [evidence("r1")], once).baseline == once
+
+
+@pytest.mark.parametrize(
+    ("runs", "kind"),
+    [
+        ([evidence("r1", device=CPU)], "accept_no_baselines"),
+        ([evidence("r1", dirty=True)], "accept_dirty"),
+        ([evidence("r1"), evidence("r2", timer="event")], "accept_mixed"),
+        ([evidence("r1"), evidence("r2", device=Device("fake", "Fake One", "fake-one"))], "accept_mixed"),
+        ([evidence("r1"), evidence("r1")], "accept_twice"),
+        ([evidence("r1", packages=OLD), evidence("r2", packages=NEW)], "accept_mixed_environment"),
+        ([evidence("r1"), evidence("r2", cache="warm")], "accept_mixed_cache"),
+    ],
+)
+def test_runs_that_do_not_go_together_are_refused(runs, kind):
+    with pytest.raises(UsageError) as caught:
+        accept("softmax", runs)
+
+    assert caught.value.reason.kind == kind
+
+
+def test_an_op_that_the_run_does_not_hold_is_refused():
+    with pytest.raises(UsageError) as caught:
+        accept("matmul", [evidence("r1")])
+
+    assert caught.value.reason.facts == {"run": "r1", "op": "matmul", "ops": "softmax"}
+
+
+def test_a_dirty_run_is_accepted_where_the_user_says_so():
+    assert accept("softmax", [evidence("r1", dirty=True)], dirty=True).refused == ()
+
+
+def test_adding_to_a_baseline_of_another_timer_names_both():
+    old = accept("softmax", [evidence("r1", timer="event")]).baseline
+
+    with pytest.raises(UsageError) as caught:
+        accept("softmax", [evidence("r2")], old, add=True)
+
+    assert caught.value.reason.kind == "accept_other_baseline"
+    assert (caught.value.reason.facts["timer"], caught.value.reason.facts["other_timer"]) == ("activity", "event")
+
+
+def caches(baseline):
+    return {case.case: case.cache for case in baseline.cases}
+
+
+def test_a_case_keeps_the_cache_with_which_its_blocks_were_timed():
+    old = accept("softmax", [evidence("r1")]).baseline
+    refusal = judged(Verdict.SUSPECT, "rows=2")
+
+    warm = accept("softmax", [evidence("r2", cache="warm")], old).baseline
+    mixed = accept("softmax", [evidence("r2", cache="warm", verdicts=(refusal,))], old).baseline
+
+    assert caches(warm) == {"rows=1": "warm", "rows=2": "warm"}
+    assert caches(mixed) == {"rows=1": "warm", "rows=2": "cold"}
+
+
+def test_adding_to_a_baseline_with_another_cache_names_both():
+    old = accept("softmax", [evidence("r1")]).baseline
+
+    with pytest.raises(UsageError) as caught:
+        accept("softmax", [evidence("r2", cache="warm")], old, add=True)
+
+    assert caught.value.reason.kind == "accept_other_cache"
+    assert caught.value.reason.facts == {"op": "softmax", "run": "r2", "cache": "warm", "other": "cold"}
+
+
+def test_a_run_that_timed_nothing_goes_with_any_cache():
+    untimed = evidence("r2", cases=())
+
+    assert accept("softmax", [evidence("r1", cache="warm"), untimed]).accepted == ("rows=1", "rows=2")
+
+
+def test_adding_a_run_that_is_already_there_is_refused():
+    old = accept("softmax", [evidence("r1")]).baseline
+
+    with pytest.raises(UsageError) as caught:
+        accept("softmax", [evidence("r1")], old, add=True)
+
+    assert caught.value.reason.kind == "accept_twice"
+
+
+# --- runs of several environments -------------------------------------------------------------------------------------
+
+
+def board(uuid: str, driver: str = "580") -> Device:
+    return dataclasses.replace(H200, uuid=uuid, driver=driver)
+
+
+def test_runs_of_two_versions_of_torch_are_refused_with_both_named():
+    with pytest.raises(UsageError) as caught:
+        accept("softmax", [evidence("r1", packages=OLD), evidence("r2", packages=NEW)])
+
+    assert caught.value.reason.facts == {"run": "r2", "first": "r1", "fields": "packages.torch 2.11.0 -> 2.13.0"}
+
+
+def test_runs_of_several_boards_make_one_baseline():
+    found = accept("softmax", [evidence("r1", device=board("GPU-1")), evidence("r2", device=board("GPU-2"))])
+
+    assert found.baseline is not None
+    assert len(found.baseline.runs) == 2
+
+
+def test_a_run_of_another_environment_is_not_put_beside_the_baselines_blocks():
+    old = accept("softmax", [evidence("r1", packages=OLD)]).baseline
+
+    with pytest.raises(UsageError) as caught:
+        accept("softmax", [evidence("r2", packages=NEW)], old, add=True)
+
+    assert caught.value.reason.kind == "accept_other_environment"
+    assert caught.value.reason.facts["fields"] == "packages.torch 2.11.0 -> 2.13.0"
+    assert "perfci rebaseline" in sentence(caught.value.reason)
+
+
+def test_a_run_of_another_board_is_put_beside_the_baselines_blocks():
+    old = accept("softmax", [evidence("r1", device=board("GPU-1"))]).baseline
+
+    found = accept("softmax", [evidence("r2", device=board("GPU-2"))], old, add=True)
+
+    assert found.baseline is not None
+    assert len(found.baseline.runs) == 2
+
+
+def test_a_run_of_another_environment_may_replace_what_is_there():
+    old = accept("softmax", [evidence("r1", packages=OLD)]).baseline
+
+    found = accept("softmax", [evidence("r2", packages=NEW)], old)
+
+    assert found.baseline is not None
+    assert [run.environment.packages for run in found.baseline.runs] == [NEW]
+
+
+@pytest.mark.parametrize("options", [{}, {"add": True}])
+def test_steps_outlive_whatever_is_accepted_later(options):
+    old = accept("softmax", [evidence("r1")]).baseline
+    assert old is not None
+    side = StepSide(("r0",), ("abc",))
+    step = Step("2026-01-01T00:00:00Z", "driver 590", side, side, (), (StepCase("rows=1", 0.05, 0.05),))
+
+    found = accept("softmax", [evidence("r2")], dataclasses.replace(old, steps=(step,)), **options)
+
+    assert found.baseline is not None
+    assert found.baseline.steps == (step,)
+
+
+def test_steps_outlive_another_timer_too():
+    old = accept("softmax", [evidence("r1", timer="event")]).baseline
+    assert old is not None
+    side = StepSide((), ())
+    step = Step("2026-01-01T00:00:00Z", "driver 590", side, side, (), ())
+
+    found = accept("softmax", [evidence("r2")], dataclasses.replace(old, steps=(step,)))
+
+    assert found.baseline is not None
+    assert found.baseline.steps == (step,)

@@ -1,0 +1,369 @@
+"""An earlier run's open cases, duelled against commits of their own, with workers that are functions."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+
+import pytest
+
+from perfci import runs as flow
+from perfci import store
+from perfci.core.errors import Stopped, UsageError
+from perfci.core.model import (
+    Base,
+    Baseline,
+    BaselineBlock,
+    BaselineCase,
+    BaselineRun,
+    Device,
+    Environment,
+    PlannedOp,
+    Reason,
+    Shard,
+    Verdict,
+)
+from perfci.core.wording import sentence
+from perfci.runs.plan import Request
+from tests.git_repositories import commit, commit_all, git
+from tests.runs.stand_ins import CASES, DEVICE
+
+LONG_AGO = "a" * 40
+"""A commit that was forced away."""
+
+
+@pytest.fixture
+def main(settings):
+    """The project on main: relu changed in the second commit, scale in the third."""
+    git(settings.root.parent, "init", "-q", "-b", "main", str(settings.root))
+    (settings.root / ".gitignore").write_text("reports/\nbaselines/\n")
+    commit_all(settings.root)
+    for op in ("relu", "scale"):
+        text = (settings.kernels / op / f"{op}_triton.py").read_text()
+        commit(settings.root, text + "\n\nFASTER = True\n", f"kernels/{op}/{op}_triton.py")
+    return settings
+
+
+@pytest.fixture
+def commits(main):
+    """From the first to the third."""
+    return git(main.root, "rev-list", "--reverse", "HEAD").split()
+
+
+@pytest.fixture
+def stored(main):
+    """Store baselines of two blocks a case, too few for any screen to speak: op -> case -> commits of its runs."""
+
+    def write(dirty=(), **ops):
+        for op, cases in ops.items():
+            known = dict.fromkeys(each for mine in cases.values() for each in mine)
+            environment = Environment(DEVICE, "virtual", "3.11", {}, "host", "Linux")
+            runs = tuple(
+                BaselineRun(f"run-{index}", f"2026-01-0{index + 1}T00:00:00Z", replace(environment, commit=each))
+                for index, each in enumerate(known)
+            )
+            runs = tuple(
+                replace(run, environment=replace(run.environment, dirty=run.environment.commit in dirty))
+                for run in runs
+            )
+            ids = dict(zip(known, runs, strict=True))
+            found = tuple(
+                BaselineCase(case, tuple(BaselineBlock(ids[each].id, 5.0, 5.0, 0.0) for each in mine))
+                for case, mine in cases.items()
+            )
+            store.write_baseline(Baseline(op, DEVICE.key, "virtual", runs, found), main.baselines)
+
+    return write
+
+
+@pytest.fixture
+def earlier(measure, main, workers):
+    """A run of HEAD about which nothing can be said for want of blocks."""
+
+    def run():
+        found = measure(main, device="fake")
+        workers.jobs.clear()
+        return found
+
+    return run
+
+
+@pytest.fixture
+def again(main, heard, workers):
+    def duelled(run, **request):
+        where = replace(main, reports=main.reports / "again")
+        return flow.again(where, run, Request(budget_s=0.0, **request), "perfci again reports", heard.append)
+
+    return duelled
+
+
+def both(*commits):
+    return dict.fromkeys(CASES, commits)
+
+
+def why(run):
+    """Case -> kind of why it is not duelled."""
+    return {(each.op, each.case): each.failure and each.failure.kind for each in run.plan.again.cases}
+
+
+def test_cases_are_grouped_by_their_own_last_conclusive_commits(again, earlier, stored, commits, workers):
+    first, second, head = commits
+    stored(relu={CASES[0]: (first,), CASES[1]: (second,)}, scale=both(first, second))
+    run, judgements = again(earlier())
+
+    held = {(each.op, each.case): each.commit for each in run.plan.again.cases}
+    # relu is at its second commit what it is at HEAD, and is duelled all the same: nothing could be said about it.
+    assert held == {
+        ("relu", CASES[0]): first,
+        ("relu", CASES[1]): second,
+        ("scale", CASES[0]): second,
+        ("scale", CASES[1]): second,
+    }
+    assert {(each.op, each.case) for each in run.plan.again.cases if each.same} == {("relu", CASES[1])}
+    first_looks = [(op, cases) for op, process, cases in workers.measured() if process == 0]
+    assert sorted(first_looks) == [("relu", CASES[:1]), ("relu", CASES[1:]), ("scale", CASES)]
+    assert run.plan.family == 4 and run.environment.commit == head
+    assert [len(op.performance) for op in run.ops] == [2, 2]
+    assert {(row.op, row.case) for row in judgements.rows if row.case} == set(held)
+
+
+def test_each_group_is_judged_by_the_families_of_all(again, earlier, stored, commits, main):
+    stored(relu=both(commits[0]), scale=both(commits[1]))
+    run, _ = again(earlier())
+
+    groups = [store.read_run(main.reports / "again" / "groups" / str(number)) for number in (1, 2)]
+    assert [(group.plan.family, group.plan.duel_family) for group in groups] == [(4, 4)] * 2
+    assert (run.plan.family, run.plan.duel_family, run.plan.shard_family) == (4, 4, 0)
+    assert {row.op for row in store.read_launches(main.reports / "again").rows} == {"relu", "scale"}
+
+
+def test_the_newest_clean_commit_of_a_cases_own_runs_counts(again, earlier, stored, commits):
+    first, second, head = commits
+    stored(dirty=(head,), relu=both(second, first, head), scale=both(first))
+
+    run, _ = again(earlier())
+
+    # first stands in the younger of the two clean runs.
+    assert {each.commit for each in run.plan.again.cases if each.op == "relu"} == {first}
+
+
+def test_a_case_whose_commit_cannot_be_had_stays_inconclusive_with_its_reason(again, earlier, stored, commits):
+    stored(relu={CASES[0]: (LONG_AGO,), CASES[1]: (commits[0],)})
+    run, judgements = again(earlier())
+
+    assert why(run)["relu", CASES[0]] == "again_commit_gone" and why(run)["relu", CASES[1]] is None
+    row = next(row for row in judgements.rows if row.op == "relu" and row.case == CASES[0])
+    assert row.verdict is Verdict.INCONCLUSIVE
+    assert LONG_AGO[:10] in sentence(row.reasons[0]) and "git fetch" in sentence(row.reasons[0])
+
+
+def test_baselines_without_a_usable_commit_are_told(again, earlier, stored, commits):
+    stored(dirty=(commits[0],), relu={CASES[0]: (commits[0],), CASES[1]: ("../../etc",)}, scale=both(commits[2]))
+
+    run, _ = again(earlier())
+
+    assert why(run) == {
+        ("relu", CASES[0]): "again_no_commit",
+        ("relu", CASES[1]): "again_no_commit",
+        ("scale", CASES[0]): "again_nothing_between",
+        ("scale", CASES[1]): "again_nothing_between",
+    }
+    assert run.plan.base is None and run.ops == ()
+
+
+def test_a_case_without_a_baseline_is_duelled_against_the_runs_own_base(again, earlier, stored, commits):
+    stored(relu=both(commits[0]))
+    run = earlier()
+    assert run.plan.base.commit == commits[0]
+
+    found, _ = again(run)
+
+    assert {(each.op, each.commit) for each in found.plan.again.cases} == {("relu", commits[0]), ("scale", commits[0])}
+
+
+def test_a_case_that_the_commit_does_not_have_is_told(again, earlier, stored, commits, workers, main):
+    """Such a baseline was made from other files than its commit's."""
+    stored(relu=both(commits[0]))
+    run = earlier()
+    real, answers = workers._describe, iter(["head", "base"])
+
+    def describe(*told):
+        fewer = {"relu": PlannedOp("relu", ("rows=0",), CASES[:1])}
+        workers.planned = fewer if next(answers, None) == "base" else {}
+        return real(*told)
+
+    workers._describe = describe
+    found, _ = again(run)
+
+    assert why(found)["relu", CASES[0]] is None and why(found)["relu", CASES[1]] == "again_case_unknown"
+
+
+def test_a_run_in_which_nothing_was_open_starts_no_worker(again, earlier, main, workers):
+    run, judgements = again(earlier())  # no baselines at all: every case is NEW
+
+    assert (run.ops, run.plan.ops, judgements.rows, workers.jobs) == ((), (), (), [])
+    assert store.read_run(main.reports / "again").plan.again.run
+
+
+@pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.UNCHANGED, Verdict.DRIFTED, Verdict.REGRESSED])
+def test_what_a_younger_base_answered_is_asked_again_where_files_changed(
+    again, earlier, stored, commits, monkeypatch, verdict
+):
+    """What is the same at its own commit is left alone; what failed has been found."""
+    first, second, head = commits
+    stored(relu=both(second), scale=both(first))
+    run = earlier()
+    run = replace(run, plan=replace(run.plan, base=Base(head, "baseline", head[:10])))
+
+    def decided(given, *told, **more):
+        found = flow.decide(given, *told, **more)
+        rows = tuple(replace(row, verdict=verdict) for row in found.rows)
+        return replace(found, rows=rows) if given.id == run.id else found
+
+    monkeypatch.setattr(importlib.import_module("perfci.runs.again"), "decide", decided)
+    found, _ = again(run)
+
+    asked = {(each.op, each.commit) for each in found.plan.again.cases}
+    assert asked == (set() if verdict is Verdict.REGRESSED else {("scale", first)})
+
+
+def test_a_run_of_another_commit_is_refused_with_both_named(again, earlier, main):
+    run = earlier()
+    head = commit(main.root, "later")
+
+    with pytest.raises(UsageError) as raised:
+        again(run)
+
+    assert raised.value.reason.kind == "again_commit"
+    assert raised.value.reason.facts["found"] == head
+    assert raised.value.reason.facts["planned"] == run.environment.commit
+
+
+def test_a_shards_run_is_refused(again, earlier):
+    with pytest.raises(UsageError) as raised:
+        again(replace(earlier(), shard=Shard("a" * 64, 2, 3)))
+
+    assert raised.value.reason.facts["shard"] == "2/3"
+
+
+def test_another_device_model_is_refused(again, earlier, stored, commits):
+    run = earlier()
+    stored(relu=both(commits[0]))
+    other = Device("fake", "Other", "fake-one")
+    assert again(replace(run, environment=replace(run.environment, device=other)))[0].ops
+    apart = replace(run.environment, device=replace(DEVICE, key="fake-two"))
+    store_two = main_baselines(run, apart)
+
+    with pytest.raises(UsageError) as raised:
+        again(store_two)
+    assert raised.value.reason.kind == "again_device"
+
+
+def main_baselines(run, environment):
+    """The run as one of another device model, in which nothing was reached before it was stopped."""
+    ops = tuple(replace(op, performance=()) for op in run.ops)
+    return replace(run, environment=environment, ops=ops, stopped="SIGTERM")
+
+
+def test_what_was_not_reached_is_open_too(again, earlier, stored, commits):
+    stored(relu=both(commits[0]), scale=both(commits[0]))
+    run = earlier()
+
+    found, _ = again(main_baselines(run, run.environment))
+
+    assert len(found.plan.again.cases) == 4
+
+
+def test_the_budget_is_twice_the_earlier_runs_unless_another_is_asked_for(again, earlier, stored, commits):
+    stored(relu=both(commits[0]))
+    run = earlier()
+
+    assert again(run)[0].plan.budget_s == 2 * run.plan.budget_s
+
+
+def test_what_was_measured_before_a_signal_is_saved(again, earlier, stored, commits, workers, main):
+    stored(relu=both(commits[0]), scale=both(commits[1]))
+    run = earlier()
+    workers.dies["measure", "scale"] = Stopped("SIGTERM")
+
+    with pytest.raises(Stopped):
+        again(run)
+
+    found = store.read_run(main.reports / "again")
+    assert found.stopped == "SIGTERM" and "relu" in {op.op for op in found.ops}
+
+
+def test_an_answer_of_another_time_does_not_stay(again, earlier, stored, commits, main, workers):
+    stored(relu=both(commits[0]))
+    run = earlier()
+    again(run)
+    workers.device_answers = False
+
+    with pytest.raises(Exception, match=r"\w"):
+        again(run)
+
+    assert store.read_run(main.reports / "again").ops == ()
+
+
+def test_a_kernel_that_breaks_is_an_error_and_not_left_out(again, earlier, stored, commits, workers):
+    stored(relu=both(commits[0]))
+    run = earlier()
+    workers.dies["describe", "relu"] = Reason("worker_died", {"op": "relu"})
+
+    _, judgements = again(run)
+
+    assert Verdict.ERROR in {row.verdict for row in judgements.rows if row.op == "relu"}
+
+
+def test_what_the_command_line_asked_of_the_run_holds_for_its_answer(again, main, measure, workers, stored, commits):
+    stored(relu=both(commits[0]), scale=both(commits[0]))
+    earlier = measure(main, device="fake", thresholds={"tau": "0.4 %", "alpha": "2 %"})
+    run, judgements = again(earlier)
+
+    assert run.plan.thresholds == {"tau": "0.4 %", "alpha": "2 %"}
+    (note,) = (note for note in judgements.notes if note.kind == "thresholds_carried")
+    assert sentence(note) == (
+        f"This run is judged by what --threshold said on the command line of run {earlier.id}, which it answers: "
+        "tau 0.4 %; alpha 2 %."
+    )
+    assert all(row.comparison.duel.tau == pytest.approx(0.004, rel=0.01) for row in judgements.rows if row.comparison)
+
+
+def test_the_answers_of_groups_are_judged_by_it_as_well(again, main, measure, workers, stored, commits):
+    stored(relu=both(commits[0]), scale=both(commits[1]))
+    again(measure(main, device="fake", thresholds={"tau": "0.4 %"}))
+
+    for number in (1, 2):
+        own = store.read_run(main.reports / "again" / "groups" / str(number))
+        assert own.plan.thresholds == {"tau": "0.4 %"}
+
+
+def test_nothing_to_duel_keeps_what_was_asked_too(again, main, measure, workers, stored, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("perfci.runs.again"), "_wanted", lambda *_: [])
+
+    assert again(measure(main, device="fake", thresholds={"tau": "0.4 %"}))[0].plan.thresholds == {"tau": "0.4 %"}
+
+
+def test_in_a_pipeline_what_loosened_the_run_is_not_carried_over(again, main, measure, workers, stored, monkeypatch):
+    for name in ("CI", "GITLAB_CI"):
+        monkeypatch.delenv(name, raising=False)
+    earlier = measure(main, device="fake", thresholds={"tau": "9 %"})
+    again(earlier)
+    monkeypatch.setenv("CI", "true")
+
+    with pytest.raises(UsageError) as caught:
+        again(earlier)
+
+    assert caught.value.reason.kind == "again_threshold_looser"
+    assert f"Run {earlier.id} was judged by --threshold tau=9 %" in str(caught.value)
+
+
+def test_a_threshold_that_this_perfci_does_not_know_is_not_dropped(again, earlier, stored):
+    run = earlier()
+    run = replace(run, plan=replace(run.plan, thresholds={"tua": "1 %"}))
+
+    with pytest.raises(UsageError) as caught:
+        again(run)
+
+    assert caught.value.reason.kind == "again_threshold_unread"
+    assert "tua" in str(caught.value)

@@ -1,0 +1,385 @@
+"""The base of a run: found in git, held against each op's files, and the interpreter that it may run in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci import store
+from perfci.core.errors import UsageError
+from perfci.core.model import (
+    Base,
+    Baseline,
+    BaselineRun,
+    Device,
+    DuelWhat,
+    Environment,
+    PlannedOp,
+    Reason,
+)
+from perfci.core.wording import sentence
+from perfci.runs import base as stage
+from perfci.runs.bench import opened
+from perfci.runs.plan import Request
+from tests.git_repositories import commit_all, git
+from tests.runs.stand_ins import CASES
+
+
+@pytest.fixture
+def bench(forked):
+    with opened(forked, print) as found:
+        yield found
+
+
+@pytest.fixture
+def loose(settings):
+    """A project that is no repository."""
+    with opened(settings, print) as found:
+        yield found
+
+
+def find(bench, **request):
+    return stage.find(bench, Request(**request))
+
+
+def refused(bench, **request):
+    with pytest.raises(UsageError) as caught:
+        find(bench, **request)
+    words = sentence(caught.value.reason)
+    assert "{" not in words and "\n" not in words and words.endswith((".", "?"))
+    return caught.value.reason
+
+
+# --- which revision ---------------------------------------------------------------------------------------------------
+
+
+def test_a_branch_is_compared_with_where_it_left_main(bench, forked):
+    tree = find(bench)
+
+    assert (tree.base.how, tree.base.name) == ("merge_base", "main")
+    assert tree.base.commit == git(forked.root, "rev-parse", "main")
+    assert tree.settings.kernels == tree.settings.root / "kernels"
+    assert tree.settings.reports == forked.reports
+    assert "TOPIC" not in (tree.settings.kernels / "relu" / "relu_triton.py").read_text()
+    assert tree.settings.root.is_relative_to(bench.folder)
+
+
+def test_no_base_is_looked_for_where_nothing_is_duelled_unless_one_is_named(bench):
+    assert find(bench, duel=DuelWhat.NONE) is None
+    assert find(bench, duel=DuelWhat.NONE, against="main").base.how == "asked"
+
+
+def test_a_revision_that_was_named_and_does_not_exist_is_a_usage_error(bench):
+    assert refused(bench, against="v9.9").kind == "revision_unknown"
+    assert refused(bench, against="mian").facts["guess"] == "main"
+
+
+def test_outside_a_repository_a_named_revision_is_a_usage_error_and_otherwise_there_is_no_base(loose):
+    assert find(loose) is None
+    assert refused(loose, against="main").kind == "no_repository"
+    assert refused(loose, base_python=sys.executable).kind == "no_repository"
+
+
+def test_in_a_merge_request_it_is_said_why_there_is_no_base(loose, monkeypatch):
+    monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
+
+    assert find(loose).kind == "no_repository"
+
+
+def test_on_main_without_baselines_there_is_no_base_and_nobody_is_told(bench, forked):
+    git(forked.root, "checkout", "-q", "main")
+
+    assert find(bench) is None
+
+
+def test_on_main_the_base_is_the_commit_of_the_newest_baseline(bench, forked):
+    git(forked.root, "checkout", "-q", "main")
+    first = git(forked.root, "rev-parse", "HEAD")
+    (forked.root / "note").write_text("later")
+    later = commit_all(forked.root)
+    write_baseline(forked, "relu", [("2026-01-01T00:00:00Z", later), ("2025-01-01T00:00:00Z", first)])
+    write_baseline(forked, "scale", [("2025-06-01T00:00:00Z", first), ("2026-06-01T00:00:00Z", None)])
+
+    assert stage.baseline_commit(forked) == later
+    tree = find(bench)
+    assert (tree.base.how, tree.base.commit) == ("baseline", later)
+
+
+def write_baseline(settings, op, runs):
+    environment = Environment(Device("fake", "Fake One", "fake-one"), "virtual", "3.12", {}, "host", "Linux")
+    rows = tuple(
+        BaselineRun(f"run-{i}", created, dataclasses.replace(environment, commit=commit))
+        for i, (created, commit) in enumerate(runs)
+    )
+    store.write_baseline(Baseline(op, "fake-one", "virtual", rows, ()), settings.baselines)
+
+
+def test_a_damaged_baseline_hides_no_other_and_is_told_elsewhere(forked):
+    write_baseline(forked, "relu", [("2026-01-01T00:00:00Z", "a" * 40)])
+    (forked.baselines / "other-device").mkdir()
+    (forked.baselines / "other-device" / "relu.json").write_text("{")
+
+    assert stage.baseline_commit(forked) == "a" * 40
+
+
+def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):
+    """Told on any branch: without it a change would pass for one that nobody compares."""
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--depth", "1", "--branch", "topic", forked.root.as_uri(), str(clone))
+    settings = stage.moved(forked, clone)
+    monkeypatch.setenv("CI_COMMIT_BRANCH", "topic")
+    monkeypatch.setenv("CI_DEFAULT_BRANCH", "main")
+    with opened(dataclasses.replace(settings, reports=clone / "reports"), print) as bench:
+        found = find(bench)
+        named = refused(bench, against="HEAD~1")
+
+    assert "git fetch --unshallow" in sentence(found)
+    assert "git fetch --unshallow" in sentence(named)
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def test_changed_rules_are_named_from_the_project_wherever_they_lie(bench, forked):
+    settings = dataclasses.replace(forked, thresholds=forked.root / "ci" / "limits")
+    settings.thresholds.mkdir(parents=True)
+    (settings.thresholds / "default.yaml").write_text("margin: 3 %\n")
+    (forked.baselines / "fake-one").mkdir(parents=True)
+    (forked.baselines / "fake-one" / "relu.json").write_text("{}")
+
+    tree = find(dataclasses.replace(bench, settings=settings))
+
+    assert tree.base.changed_rules == ("ci/limits/default.yaml", "baselines/fake-one/relu.json")
+    assert (tree.base.changed_baselines, tree.base.proposed_on) == (("baselines/fake-one/relu.json",), None)
+
+
+@pytest.mark.parametrize(("branch", "told"), [("perfci/nightly-ab12", True), ("fix", False), ("", False)])
+def test_a_merge_request_from_the_branch_of_proposals_is_known_by_that_branchs_name(bench, monkeypatch, branch, told):
+    monkeypatch.setenv("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", branch)
+
+    assert find(bench).base.proposed_on == (branch if told else None)
+
+
+@pytest.mark.parametrize(
+    ("how", "changed", "whose"),
+    [
+        ("merge_base", ("thresholds/default.yaml",), "base"),
+        ("first_parent", ("thresholds/default.yaml",), "base"),
+        ("merge_base", (), "head"),
+        ("asked", ("thresholds/default.yaml",), "head"),
+        ("baseline", ("thresholds/default.yaml",), "head"),
+    ],
+)
+def test_a_merge_request_alone_is_judged_by_its_bases_rules(forked, how, changed, whose):
+    base = Base("a" * 40, how, "main", changed_rules=changed)
+    tree = stage.BaseTree(base, stage.moved(forked, Path("/base")))
+
+    assert stage.rules(base, tree, forked) == (tree.settings if whose == "base" else forked)
+    assert stage.rules(base, None, forked) == forked
+    assert stage.rules(None, None, forked) == forked
+
+
+# --- what the base has of each op -------------------------------------------------------------------------------------
+
+
+def planned(bench, workers, **ops):
+    """Head's ops as the base bears on them; `ops` are what the base's describing worker finds."""
+    workers.planned = ops
+    tree = find(bench)
+    head = [PlannedOp(op, ("rows=0",), CASES, signature=("x",)) for op in ("added", "relu", "scale")]
+    return {op.op: op.base for op in stage.planned(bench, tree, Request(device="fake"), head)}
+
+
+def test_an_op_with_the_same_files_is_the_same_without_being_imported(bench, workers):
+    found = planned(bench, workers, relu=PlannedOp("relu", (), CASES[:1], signature=("x",)))
+
+    assert (found["scale"].same, found["scale"].performance) == (True, CASES)
+    assert (found["relu"].same, found["relu"].performance) == (False, CASES[:1])
+    assert found["relu"].changed == ("kernels/relu/relu_triton.py",)
+    assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu"]]
+
+
+def test_what_the_bases_suite_says_of_the_cache_is_known(bench, workers):
+    found = planned(bench, workers, relu=PlannedOp("relu", (), CASES, signature=("x",), cache="warm"))
+
+    assert (found["relu"].cache, found["scale"].cache) == ("warm", "cold")
+
+
+def test_a_renamed_case_is_one_that_the_base_has_too(bench, workers):
+    workers.planned = {"relu": PlannedOp("relu", (), ("n=1", "rows=2"), signature=("x",))}
+    head = [PlannedOp("relu", ("rows=0",), CASES, signature=("x",), renamed={"rows=1": "n=1"})]
+
+    (found,) = stage.planned(bench, find(bench), Request(device="fake"), head)
+
+    assert found.base.performance == CASES
+
+
+def test_an_op_that_the_base_lacks_is_said_to_be_so(bench, workers):
+    found = planned(bench, workers)
+
+    assert found["added"].failure == Reason("base_lacks_op", {"op": "added", "base": "main"})
+
+
+def test_another_signature_cannot_be_called_alike(bench, workers):
+    found = planned(bench, workers, relu=PlannedOp("relu", (), CASES, signature=("x", "scale")))
+
+    assert found["relu"].failure.facts == {"op": "relu", "before": "x, scale", "after": "x"}
+    assert found["relu"].performance == CASES
+
+
+def test_a_base_that_does_not_import_is_said_with_its_cause(bench, workers):
+    why = Reason("import_failed", {"suite": "relu_accuracy.py", "error": "ImportError", "message": "no libdevice",
+                                   "file": "relu_triton.py", "line": 3})  # fmt: skip
+    found = planned(bench, workers, relu=PlannedOp("relu", failure=why))
+
+    assert found["relu"].failure.kind == "base_broken"
+    assert "no libdevice" in sentence(found["relu"].failure)
+
+
+def test_a_base_that_breaks_the_contract_is_said_without_being_imported(bench, workers, forked):
+    git(forked.root, "checkout", "-q", "main")
+    (forked.kernels / "relu" / "relu_accuracy.py").unlink()
+    commit_all(forked.root)
+    git(forked.root, "checkout", "-q", "-b", "other")
+    git(forked.root, "checkout", "-q", "topic", "--", "kernels")
+    commit_all(forked.root)
+
+    found = planned(bench, workers)
+
+    assert "relu_accuracy.py" in sentence(found["relu"].failure)
+
+
+def test_late_imports_need_a_process_for_each_revision(bench, workers, forked):
+    folder = forked.kernels / "relu"
+    (folder / "relu_helper.py").write_text("VALUE = 1\n")
+    (folder / "relu_triton.py").write_text("def relu(x):\n    import relu_helper\n\n    return x\n")
+
+    found = planned(bench, workers, relu=PlannedOp("relu", (), CASES, signature=("x",)))
+
+    assert found["relu"].apart.kind == "imports_late"
+    assert "relu_triton.py:2" in found["relu"].apart.facts["where"]
+
+
+# --- another interpreter ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interpreter(tmp_path):
+    """Makes a program that answers as an interpreter would, or does not."""
+
+    def make(script):
+        path = tmp_path / "python"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+def answering(**answer):
+    facts = {"missing": [], "python": [3, 12, 1], "packages": {"triton": "3.2.0"}} | answer
+    return f"echo '{json.dumps(facts)}'"
+
+
+def test_versions_of_another_interpreter_are_recorded(bench, interpreter):
+    tree = find(bench, base_python=interpreter(answering()), device="fake")
+
+    assert tree.base.packages == {"python": "3.12.1", "triton": "3.2.0"}
+
+
+def test_an_interpreter_is_found_by_its_name_and_from_wherever_perfci_was_called(bench, interpreter, monkeypatch):
+    path = Path(interpreter(answering()))
+    monkeypatch.chdir(path.parent)
+    by_place = find(bench, base_python="./python", device="fake")
+    monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
+
+    with opened(bench.settings, print) as other:
+        by_name = find(other, base_python="python", device="fake")
+
+    assert by_place.base.python == by_name.base.python == str(path)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'Error: no libpython' >&2; exit 3", "no libpython"),
+        ("exit 3", "status 3"),
+        ("true", "no Python"),
+        ('echo "$@"', "no Python"),
+        ("echo '[1, 2]'", "no Python"),
+    ],
+)
+def test_what_is_no_interpreter_is_a_usage_error_of_one_sentence(bench, interpreter, script, why):
+    reason = refused(bench, base_python=interpreter(script))
+
+    assert reason.kind == "base_python_broken" and why in reason.facts["why"]
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", "no-such-python", "/etc/passwd", "/tmp"])
+def test_an_interpreter_that_cannot_be_started_is_a_usage_error_of_one_sentence(bench, python):
+    assert refused(bench, base_python=python).kind == "base_python_broken"
+
+
+def test_an_interpreter_that_never_answers_is_given_up(bench, interpreter, monkeypatch):
+    monkeypatch.setattr(stage, "PROBE_LIMIT_S", 0.5)
+
+    reason = refused(bench, base_python=interpreter("exec sleep 60"))
+
+    assert reason.facts["why"] == "no answer within 0.5 s"
+
+
+def test_packages_that_an_interpreter_lacks_are_named_as_they_are_installed(bench, interpreter):
+    reason = refused(bench, base_python=interpreter(answering(missing=["torch", "yaml"])))
+
+    assert (reason.kind, reason.facts["missing"]) == ("base_python_lacks", "torch, pyyaml")
+
+
+def test_an_interpreter_that_perfci_does_not_run_in_is_refused(bench, interpreter):
+    reason = refused(bench, base_python=interpreter(answering(python=[3, 9, 2])))
+
+    assert (reason.kind, reason.facts["version"]) == ("base_python_old", "3.9.2")
+
+
+def test_only_real_devices_ask_an_interpreter_for_torch(bench, tmp_path):
+    """This interpreter, in which nothing but what perfci itself needs can be found."""
+    lean = tmp_path / "lean"
+    lean.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/hook:$PYTHONPATH exec {sys.executable} "$@"\n')
+    lean.chmod(0o755)
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "sitecustomize.py").write_text(
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name: None if name == 'torch' else find(name)\n"
+    )
+
+    assert find(bench, base_python=str(lean), device="fake").base.python == str(lean)
+    with opened(bench.settings, print) as other:
+        reason = refused(other, base_python=str(lean), device="cuda")
+    assert (reason.kind, reason.facts["missing"]) == ("base_python_lacks", "torch")
+
+
+def test_nothing_else_is_needed_to_run_the_base_on_the_fake_device():
+    """In a process that finds nothing but the standard library, perfci, and what an interpreter is asked for."""
+    code = f"""
+import importlib.util, os, sys
+ours = os.path.dirname(importlib.util.find_spec("perfci").origin)
+allowed = {{*sys.stdlib_module_names, "perfci", *{sorted(stage.NEEDED)!r}}}
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        asker = sys._getframe(1)
+        while asker and "importlib" in asker.f_code.co_filename:
+            asker = asker.f_back
+        by_us = asker is not None and asker.f_code.co_filename.startswith(ours)
+        if by_us and name.partition(".")[0] not in allowed:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Blocked())
+import perfci.worker.child, perfci.worker.work, perfci.device.fake, perfci.measure
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,595 @@
+"""From two revisions to the culprit between them, with workers that are functions and a real repository."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+import random
+import re
+from collections import Counter
+
+import pytest
+
+from perfci.core.errors import PerfciError, Stopped, StoredFileError, UsageError
+from perfci.core.model import (
+    AccuracyCase,
+    ArmBlock,
+    BaseArm,
+    Block,
+    OpRun,
+    PerformanceCase,
+    PlannedOp,
+    Reason,
+    Summary,
+)
+from perfci.core.settings import load
+from perfci.runs import base as base_stage
+from perfci.runs import bisect_op, bisect_revisions
+from perfci.runs.bisect import Audience
+from perfci.runs.bisect_revisions import Wishes
+from perfci.runs.describe import Found
+from perfci.runs.plan import Request
+from perfci.statistics.bisection import Side
+from tests.git_repositories import git
+from tests.runs.stand_ins import DEVICE, FILES
+from tests.story import tell
+
+CASES = ("rows=1", "rows=2")
+KERNEL = "kernels/relu/relu_triton.py"
+BROKEN = Reason("import_failed", {"suite": "relu_accuracy.py", "error": "ImportError"})
+WRONG = Reason("wrong_values", {})
+
+
+def kernel(us=50.0, *marks, rows2=None):
+    """A kernel's text, as the stand-ins read it: its time, that of the second case, and what is wrong with it."""
+    body = "".join(f"# {mark}\n" for mark in marks)
+    return f"US = {us}\nROWS2 = {rows2 or us}\n{body}{FILES['triton'].format(op='relu')}"
+
+
+def start(us=50.0):
+    """All files of the first commit."""
+    parts = {f"kernels/relu/relu_{part}.py": text.format(op="relu") for part, text in FILES.items()}
+    return {**parts, KERNEL: kernel(us), ".gitignore": "reports/\n"}
+
+
+def note(number):
+    return (f"notes {number}", {"notes": f"{number}\n"})
+
+
+class Workers:
+    """Stands in for workers: answers by the kernel's text in each revision, with a little noise."""
+
+    def __init__(self):
+        self.tried = []
+        """(commit, against, cases) of every first process"""
+        self.processes = Counter()
+        """commit -> processes, later ones included"""
+        self.device = DEVICE
+        self.stop_after = None
+
+    def describe(self, bench, request):
+        return Found(self.device, (self._planned(bench.settings),))
+
+    def describe_folders(self, bench, request, folders, settings, python=None):
+        return Found(self.device, (self._planned(settings),))
+
+    def recorder(self, bench, request, run, tree, *_):
+        return Recorder(self, bench, request, run, tree)
+
+    def _planned(self, settings):
+        text = text_of(settings)
+        if "broken" in text:
+            return PlannedOp("relu", failure=BROKEN)
+        signature = ("x", "y") if "other signature" in text else ("x",)
+        return PlannedOp("relu", ("rows=0",), CASES, signature=signature)
+
+
+class Recorder:
+    def __init__(self, workers, bench, request, run, tree):
+        self.workers, self.bench, self.request, self.run, self.tree = workers, bench, request, run, tree
+        self.commit, self.against = folder_of(bench.settings), folder_of(tree.settings) if tree else None
+
+    def record(self, cases=None):
+        if self.workers.stop_after is not None and len(self.workers.tried) >= self.workers.stop_after:
+            raise Stopped("SIGINT")
+        self.workers.tried.append((self.commit, self.against, cases))
+        return self._answered(cases or CASES, 1)
+
+    def record_again(self, needs):
+        assert self.run.ops[0].performance
+        return self._answered([need.case for need in needs], 1 + max(need.processes for need in needs))
+
+    def _answered(self, cases, processes):
+        self.workers.processes[self.commit] = max(self.workers.processes[self.commit], processes)
+        environment = dataclasses.replace(self.run.environment, device=self.workers.device, timer="virtual")
+        op = self._op_run(cases, processes)
+        if self.run.ops:
+            known = {case.case: case for case in self.run.ops[0].performance}
+            op = dataclasses.replace(
+                op, performance=tuple({**known, **{each.case: each for each in op.performance}}.values())
+            )
+        self.run = dataclasses.replace(self.run, ops=(op,), environment=environment)
+        return self.run
+
+    def _op_run(self, cases, processes):
+        text, failure = text_of(self.bench.settings), self.run.plan.ops[0].failure
+        if failure:
+            return OpRun("relu", failure=failure)
+        if "crash" in text:
+            return OpRun("relu", failure=Reason("worker_died", {"op": "relu"}))
+        check = AccuracyCase("rows=0", "normal", "contiguous", 0, failure=WRONG if "wrong" in text else None)
+        if "wrong" in text or "performance" not in self.request.suites:
+            return OpRun("relu", accuracy=(check,))
+        if self.run.plan.device == "cpu":
+            return OpRun("relu", accuracy=(check,), unmeasured=Reason("no_accelerator"))
+        return OpRun("relu", accuracy=(check,), performance=tuple(self._case(case, processes) for case in cases))
+
+    def _case(self, case, processes):
+        if self.tree is None:
+            return PerformanceCase(case)
+        now, before = (times(each)[case] for each in (self.bench.settings, self.tree.settings))
+        if "other inputs" in text_of(self.bench.settings):
+            return PerformanceCase(case, base=BaseArm(failure=Reason("base_inputs_differ", {"case": case})))
+        if now == before:
+            return PerformanceCase(case, base=BaseArm(same=True))
+        blocks = []
+        for process in range(processes):
+            # The same answer whenever it is asked for.
+            noise = random.Random(f"{self.commit}/{self.against}/{case}/{process}")
+            bias = noise.gauss(0, 0.0005)
+            blocks += [block(now, before, bias + noise.gauss(0, 0.002), process, index) for index in range(12)]
+        return PerformanceCase(case, blocks=tuple(blocks), base=BaseArm(same=False, duelled=True))
+
+
+def block(now, before, noise, process, index):
+    arms = {name: ArmBlock(Summary(1, *[us] * 8, 0.0, 0)) for name, us in (("kernel", now), ("base", before))}
+    return Block(index, process, 0.5, arms, {"kernel/base": math.log(now / before) + noise})
+
+
+def folder_of(settings):
+    """The commit that a tree was written out for."""
+    return next(part for part in settings.root.parts if re.fullmatch("[0-9a-f]{40}", part))
+
+
+def text_of(settings):
+    return (settings.kernels / "relu" / "relu_triton.py").read_text()
+
+
+def times(settings):
+    found = dict(re.findall(r"^(US|ROWS2) = ([\d.]+)$", text_of(settings), re.MULTILINE))
+    return {"rows=1": float(found["US"]), "rows=2": float(found["ROWS2"])}
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    stand_in = Workers()
+    monkeypatch.setattr(bisect_revisions, "describe_ops", stand_in.describe)
+    monkeypatch.setattr(base_stage, "describe_folders", stand_in.describe_folders)
+    monkeypatch.setattr(bisect_revisions, "Recorder", stand_in.recorder)
+    return stand_in
+
+
+@pytest.fixture
+def bisected(tmp_path, workers):
+    """Tell a history, then search it; gives the answer, the commits' ids, and what was told of each step."""
+    root = tmp_path / "project"
+
+    def run(chapters=None, good=0, bad=-1, **wishes):
+        if chapters is not None:
+            run.ids = tell(root, [("start", start()), *chapters])
+        ends = [run.ids[end] if isinstance(end, int) else end for end in (good, bad)]
+        first_parent = wishes.pop("first_parent", False)
+        op = wishes.pop("op", "relu")
+        request = Request(**({"device": "fake", "seed": 7} | wishes))
+        run.begun, run.told = [], []
+        audience = Audience(run.begun.append, lambda *step: run.told.append(step))
+        wanted = Wishes(op, *ends, request, first_parent)
+        run.found = bisect_op(load(root), wanted, "perfci bisect", lambda _: None, audience)
+        return run.found
+
+    run.root = root
+    return run
+
+
+def culprits(bisected):
+    """Numbers of the commits that are named, or of all suspects."""
+    return [tuple(bisected.ids.index(one.id) for one in each.suspects) for each in bisected.found.culprits]
+
+
+def sides(bisected):
+    return {bisected.ids.index(step.commit): step.side for step in bisected.found.steps}
+
+
+LONG = [*map(note, range(6)), ("tidy", {KERNEL: kernel(50.0, "tidied")}), *map(note, range(6, 9)),
+        ("unroll", {KERNEL: kernel(52.0), "other.txt": "x\n"}), *map(note, range(9, 15)),
+        ("rename", {KERNEL: kernel(52.0, "renamed")}), note(15)]  # fmt: skip
+UNROLL = 11
+
+
+# --- speed ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_culprit_is_named_with_what_it_changed_how_much_and_how_sure_that_is(bisected, workers):
+    found = bisected(LONG)
+
+    (culprit,) = found.culprits
+    assert culprits(bisected) == [(UNROLL,)]
+    assert (culprit.suspects[0].title, culprit.suspects[0].date) == ("unroll", "2023-11-25")
+    assert [(each.name, each.added) for each in culprit.files] == [(KERNEL, 2)]
+    assert culprit.elsewhere == 1
+    assert culprit.confirmed and culprit.sure > 0.999
+    assert culprit.own.value == pytest.approx(0.04, abs=0.005)
+    assert set(culprit.cases) == set(CASES)
+    assert found.first.value == pytest.approx(0.04, abs=0.005)
+    assert (found.commits, found.device, found.base_us) == (19, "Fake One", 50.0)
+    assert [each.title for each in found.others] == ["rename", "tidy"]
+    assert found.before == found.said == () and not found.resumed
+    # All of it was told meanwhile.
+    (begun,) = bisected.begun
+    assert (begun.case, begun.slower, begun.culprits) == (found.case, found.slower, ())
+    assert [step for step, _ in bisected.told] == list(found.steps)
+    assert all(commit.id == step.commit for step, commit in bisected.told)
+
+
+def test_revisions_whose_files_of_the_op_are_known_are_not_tried_again(bisected, workers):
+    bisected(LONG)
+
+    tried = [bisected.ids.index(commit) for commit, _, _ in workers.tried]
+    # BAD, the few that touched the op, and the culprit beside its parent: none of the fifteen others.
+    assert set(tried) <= {7, UNROLL, 18, 19}
+    assert set(sides(bisected)) <= {7, UNROLL, 18, 19}
+    # Later ones are timed in the case that is followed.
+    beside_good = {cases for _, against, cases in workers.tried if against == bisected.ids[0]}
+    assert beside_good == {None, (bisected.found.case,)}
+
+
+def test_the_work_tree_its_index_and_every_ref_stay_as_they_are(bisected):
+    bisected.ids = tell(bisected.root, [("start", start()), *LONG])
+    (bisected.root / "notes").write_text("mine\n")
+    (bisected.root / "new").write_text("mine\n")
+    git(bisected.root, "add", "new")
+    before = state(bisected.root)
+
+    found = bisected()
+
+    assert culprits(bisected) == [(UNROLL,)]
+    assert state(bisected.root) == before
+    assert not list((bisected.root / ".git").glob("BISECT*"))
+    # What is uncommitted is tried by nobody, which is said where it could be expected.
+    assert [each.kind for each in found.before] == ["bisect_dirty"]
+
+
+def state(root):
+    """All that a search must leave alone."""
+    asked = (
+        "status --porcelain",
+        "diff",
+        "diff --cached",
+        "for-each-ref",
+        "rev-parse HEAD",
+        "worktree list",
+        "stash list",
+    )
+    return [git(root, *command.split()) for command in asked]
+
+
+def test_revisions_that_cannot_be_tried_are_skipped_with_their_reason(bisected):
+    marks = ["broken", "crash", "wrong", "other signature", "other inputs"]
+    failing = [(mark, {KERNEL: kernel(50.0, mark, str(number))}) for number, mark in enumerate(marks)]
+    found = bisected(
+        [note(1), *failing, ("mended", {KERNEL: kernel(50.0, "mended")}), ("slow", {KERNEL: kernel(55.0)}), note(2)]
+    )
+
+    assert culprits(bisected) == [(8,)]
+    assert {step.reason.kind for step in found.steps if step.side is Side.SKIP} <= {
+        "import_failed", "worker_died", "wrong_values", "bisect_ends_apart", "base_inputs_differ",
+    }  # fmt: skip
+
+
+def test_broken_commits_around_the_culprit_leave_a_range(bisected):
+    broken = [(f"broken {n}", {KERNEL: kernel(50.0 + n, "broken")}) for n in range(3)]
+    found = bisected([note(1), *broken, ("mended", {KERNEL: kernel(55.0)}), note(2)])
+
+    assert [set(each) for each in culprits(bisected)] == [{2, 3, 4, 5}]
+    assert culprits(bisected)[0][0] == 5
+    assert found.culprits[0].confirmed is None
+    assert 0.9 < found.culprits[0].sure < 1
+
+
+def test_a_revision_without_the_op_is_skipped(bisected):
+    gone = dict.fromkeys((path for path in start() if path.startswith("kernels/relu")), None)
+    back = {path: text for path, text in start().items() if path.startswith("kernels/relu")}
+    found = bisected([("gone", {**gone, "kernels/other": "x\n"}), ("back", {**back, KERNEL: kernel(55.0)}), note(1)])
+
+    assert culprits(bisected) == [(2, 1)]
+    assert [step.reason.kind for step in found.steps if step.side is Side.SKIP] == ["no_ops"]
+
+
+def test_two_culprits_share_the_loss_and_both_are_named(bisected):
+    found = bisected(
+        [note(1), ("first", {KERNEL: kernel(51.5)}), note(2), note(3), ("second", {KERNEL: kernel(53.0)}), note(4)]
+    )
+
+    assert culprits(bisected) == [(2,), (5,)]
+    assert [each.own.value for each in found.culprits] == pytest.approx([0.03, 0.029], abs=0.006)
+    assert Side.PART in sides(bisected).values()
+    assert found.said == ()
+
+
+def test_what_other_commits_won_back_is_said(bisected):
+    found = bisected([("slow", {KERNEL: kernel(56.0)}), note(1), note(2), ("better", {KERNEL: kernel(53.5)}), note(3)])
+
+    assert culprits(bisected) == [(1,)]
+    assert [each.kind for each in found.said] == ["bisect_won_back"]
+
+
+def test_a_culprit_on_a_merged_branch_is_found_there_or_by_first_parent_as_its_merge(bisected):
+    story = [
+        note(1),
+        note(2),
+        ("side", {"side": "1\n"}, [1]),
+        ("slow on side", {KERNEL: kernel(55.0)}),
+        note(4),
+        ("merge", {"notes": "2\n", KERNEL: kernel(55.0), "side": "1\n"}, [2, 5]),
+        note(6),
+    ]
+
+    bisected(story)
+    assert culprits(bisected) == [(4,)]
+    bisected(None, first_parent=True)
+    assert culprits(bisected) == [(6,)]
+
+
+def test_a_helper_that_the_op_imports_can_be_the_culprit_and_be_renamed(bisected):
+    helped = kernel(50.0).replace("def relu", "import _helper\n\n\ndef relu")
+    renamed, old, new = helped.replace("_helper", "_aid"), "kernels/_helper.py", "kernels/_aid.py"
+    found = bisected([
+        ("use a helper", {KERNEL: helped, old: "A = 1\n"}),
+        note(1),
+        ("rename it", {KERNEL: renamed, old: None, new: "A = 1\n"}),
+        note(2),
+        ("slow", {KERNEL: renamed.replace("50.0", "55.0"), new: "A = 2\n"}),
+        note(3),
+    ])  # fmt: skip
+
+    assert culprits(bisected) == [(5,)]
+    assert {each.name for each in found.culprits[0].files} == {KERNEL, "kernels/_aid.py"}
+
+
+def test_a_small_loss_takes_more_processes_of_every_revision_and_of_the_culprit_beside_its_parent(bisected, workers):
+    found = bisected([note(1), note(2), ("slow", {KERNEL: kernel(50.4)}), ("tidy", {KERNEL: kernel(50.4001)}), note(3)])
+
+    assert culprits(bisected) == [(3,)]
+    assert found.culprits[0].confirmed
+    assert workers.processes[bisected.ids[3]] == 8
+    assert 0.95 < found.culprits[0].sure < 0.9999
+
+
+def test_one_slow_case_of_two_is_followed_and_the_other_left_alone(bisected):
+    found = bisected([note(1), ("slow", {KERNEL: kernel(50.0, rows2=55.0)}), note(2)])
+
+    assert found.case == "rows=2"
+    assert set(found.slower) == set(found.culprits[0].cases) == {"rows=2"}
+
+
+def test_a_search_in_a_folder_of_the_repository_names_files_from_there(tmp_path, workers):
+    inside = {f"project/{path}": text for path, text in start().items()}
+    ids = tell(tmp_path / "all", [("start", inside), note(1), ("slow", {f"project/{KERNEL}": kernel(55.0)}), note(2)])
+    settings = load(tmp_path / "all" / "project")
+
+    found = bisect_op(
+        settings,
+        Wishes("relu", ids[0], ids[-1], Request(device="fake")),
+        "",
+        lambda _: None,
+        Audience(lambda _: None, lambda *_: None),
+    )
+
+    assert [each.id for each in found.culprits[0].suspects] == [ids[2]]
+    assert [each.name for each in found.culprits[0].files] == [KERNEL]
+
+
+# --- nothing to find --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("us", "kind"), [(50.0, "bisect_same_work"), (50.05, "bisect_not_slower"), (47.0, "bisect_faster")]
+)
+def test_where_bad_is_not_slower_that_is_said_and_nothing_is_searched(bisected, workers, us, kind):
+    found = bisected([note(1), ("change", {KERNEL: kernel(us, "changed")}), note(2)])
+
+    assert found.nothing.kind == kind
+    assert found.culprits == found.steps == ()
+    assert {commit for commit, _, _ in workers.tried} == {bisected.ids[-1]}
+    if kind != "bisect_same_work":
+        assert found.nothing.facts["low"] < us / 50.0 - 1 < found.nothing.facts["high"]
+
+
+def test_a_loss_below_what_the_timer_can_tell_is_no_loss(bisected, workers):
+    tell(bisected.root, [("start", start()), note(1)])
+    (bisected.root / "thresholds").mkdir()
+    (bisected.root / "thresholds" / "default.yaml").write_text("floor_us: {virtual: 5.0}\n")
+    bisected.ids = tell(bisected.root, [("start", start()), ("slow", {KERNEL: kernel(52.0)})])
+
+    assert bisected().nothing.kind == "bisect_below_timer"
+
+
+ENDS = {
+    "no such revision": ({"good": "v9"}, "bisect_unknown"),
+    "misspelt": ({"good": "mian"}, "bisect_misspelt"),
+    "the same": ({"good": -1}, "bisect_same_commit"),
+    "swapped": ({"good": -1, "bad": 0}, "bisect_swapped"),
+    "no such op": ({"op": "rleu"}, "bisect_end_lacks_op"),
+    "no such case": ({"pattern": "rows=9"}, "no_case_fits"),
+    "the same files": ({"bad": 1}, "bisect_same_files"),
+}
+
+
+@pytest.mark.parametrize(("wishes", "kind"), ENDS.values(), ids=ENDS)
+def test_ends_that_give_nothing_to_search_are_refused(bisected, monkeypatch, wishes, kind):
+    def no_case(*_, **__):
+        raise UsageError("no_case_fits", pattern="rows=9", ops="relu")
+
+    if kind == "no_case_fits":
+        monkeypatch.setattr(bisect_revisions, "make_plan", no_case)
+    with pytest.raises(PerfciError) as caught:
+        bisected([note(1), ("slow", {KERNEL: kernel(55.0)})], **wishes)
+
+    assert caught.value.reason.kind == kind
+
+
+def test_ends_that_cannot_be_timed_side_by_side_say_why(bisected):
+    with pytest.raises(UsageError) as caught:
+        bisected([("another interface", {KERNEL: kernel(55.0, "other signature")})])
+
+    assert caught.value.reason.kind == "bisect_ends_apart"
+    assert "takes (x)" in str(caught.value)
+
+
+def test_inputs_that_differ_between_the_ends_say_so(bisected):
+    with pytest.raises(UsageError) as caught:
+        bisected([("other inputs", {KERNEL: kernel(55.0, "other inputs")})])
+
+    assert "make_inputs" in str(caught.value)
+
+
+def test_speed_cannot_be_followed_where_nothing_is_timed(bisected, workers):
+    workers.device = dataclasses.replace(DEVICE, kind="cpu")
+
+    with pytest.raises(UsageError) as caught:
+        bisected([("slow", {KERNEL: kernel(55.0)})])
+    assert caught.value.reason.kind == "bisect_not_timed"
+
+
+# --- wrong answers and errors -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mark", "kind"), [("wrong", "wrong_values"), ("crash", "worker_died"), ("broken", "import_failed")]
+)
+def test_where_bad_fails_the_first_commit_that_fails_is_found(bisected, mark, kind):
+    found = bisected(
+        [
+            note(1),
+            note(2),
+            ("change", {KERNEL: kernel(90.0, mark)}),
+            note(3),
+            ("more", {KERNEL: kernel(91.0, mark)}),
+            note(4),
+        ]
+    )
+
+    assert culprits(bisected) == [(3,)]
+    assert found.failure.kind == kind
+    assert found.culprits[0].sure is None
+    assert [each.name for each in found.culprits[0].files] == [KERNEL]
+
+
+def test_another_failure_than_bads_is_skipped(bisected):
+    bisected(
+        [
+            note(1),
+            ("crash", {KERNEL: kernel(50.0, "crash")}),
+            ("mended", {KERNEL: kernel(50.5)}),
+            ("wrong", {KERNEL: kernel(50.0, "wrong")}),
+            note(2),
+        ]
+    )
+
+    assert culprits(bisected) == [(4,)]
+    assert sides(bisected).get(2, Side.SKIP) is Side.SKIP
+
+
+def test_a_good_revision_that_fails_too_is_refused(bisected):
+    tell(bisected.root, [("start", start())])
+    bisected.ids = tell(
+        bisected.root,
+        [("start", {**start(), KERNEL: kernel(50.0, "wrong")}), ("more", {KERNEL: kernel(51.0, "wrong")})],
+    )
+
+    with pytest.raises(UsageError) as caught:
+        bisected()
+    assert caught.value.reason.kind == "bisect_good_fails"
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_search_goes_on_where_it_stopped(bisected, workers):
+    workers.stop_after = 2
+    with pytest.raises(Stopped):
+        bisected(LONG, seed=None)
+    first, workers.tried, workers.stop_after = list(workers.tried), [], None
+
+    found = bisected(seed=None)
+
+    assert found.resumed
+    assert culprits(bisected) == [(UNROLL,)]
+    assert not {one[:2] for one in first} & {one[:2] for one in workers.tried}
+    workers.tried.clear()
+    again = bisected(seed=None)
+    assert again == dataclasses.replace(found)
+    assert workers.tried == []
+
+
+def test_another_question_starts_anew_and_says_so(bisected, workers):
+    bisected(LONG)
+    workers.tried.clear()
+
+    found = bisected(good=1)
+
+    assert not found.resumed
+    assert [each.kind for each in found.before] == ["bisect_anew"]
+    assert workers.tried
+    assert culprits(bisected) == [(UNROLL,)]
+
+
+def test_another_seed_asks_another_question(bisected, workers):
+    bisected(LONG)
+
+    assert not bisected(seed=8).resumed
+
+
+def test_a_search_is_not_gone_on_with_on_another_device(bisected, workers):
+    workers.stop_after = 1
+    with pytest.raises(Stopped):
+        bisected(LONG)
+    workers.stop_after, workers.device = None, dataclasses.replace(DEVICE, name="Fake Two")
+
+    with pytest.raises(UsageError) as caught:
+        bisected()
+    assert caught.value.reason.facts["before"] == "Fake One"
+
+
+TRIED = '{"asked": {}, "seed": 7, "tried": [{"commit": "a", "against": "b", "duels": %s}]}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"asked": {}}', "\udcff", TRIED % '{"c": []}', TRIED % '{"c": [[]]}', TRIED % '{"c": [[1e9]]}'],
+)
+def test_a_damaged_state_is_named_and_not_written_over(bisected, text):
+    tell(bisected.root, [("start", start()), *LONG])
+    path = bisected.root / "reports" / "bisect" / "state.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text, errors="surrogateescape")
+    bisected.ids = [git(bisected.root, "rev-parse", name) for name in ("HEAD~19", "HEAD")]
+
+    with pytest.raises(StoredFileError) as caught:
+        bisected()
+    assert str(path) in str(caught.value)
+    assert path.read_text(errors="surrogateescape") == text
+
+
+def test_two_searches_at_once_do_not_write_over_each_other(bisected):
+    from perfci import store
+
+    tell(bisected.root, [("start", start())])
+    with store.claim_reports(bisected.root / "reports" / "bisect"), pytest.raises(StoredFileError) as caught:
+        bisected(LONG)
+    assert caught.value.reason.kind == "reports_taken"
+
+
+def test_the_module_of_the_search_is_the_packages_own():
+    assert importlib.import_module("perfci.runs").bisect_op is bisect_op

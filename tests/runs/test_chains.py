@@ -1,0 +1,184 @@
+"""The flow of `perfci chain` around its workers, with workers that are functions."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfci.core.errors import PerfciError, UsageError
+from perfci.core.model import Device, Reason
+from perfci.core.settings import load
+from perfci.lab.chains import ChainCase, ListedChain
+from perfci.runs import chains
+from perfci.runs.chains import Wishes, check_chains, list_chains
+from perfci.runs.describe import Found
+from perfci.worker.protocol import ChainChecked, ChainListed, ChainPlanned, OpDone, Ready, Step, ends
+
+CASES = ("rows=1", "rows=2", "rows=3")
+FAKE = Device("fake", "Fake One", "fake-one")
+CRASH = Reason("worker_died", {"op": "echo", "where": "stage loud of rows=2", "signal": "SIGSEGV"})
+
+
+@pytest.fixture
+def settings(tmp_path):
+    folder = tmp_path / "kernels" / "_chains"
+    folder.mkdir(parents=True)
+    for name in ("echo", "other"):
+        (folder / f"{name}_chain.py").write_text("")
+    return load(tmp_path)
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """Runs what is put into `said` in the place of workers, one list of messages and a failure a worker."""
+
+    class Workers(list):
+        said = None
+
+    seen = Workers()
+
+    def run_worker(job, around, heard):
+        seen.append(job)
+        messages, failure = seen.said.pop(0)
+        for message in messages:
+            heard(message)
+        return failure
+
+    monkeypatch.setattr(chains, "run_worker", run_worker)
+    return seen
+
+
+def good(*cases):
+    return [
+        message
+        for case in cases
+        for message in (Step("stage loud", "echo", case), ChainChecked(ChainCase(case, 7, lost=case == "rows=2")))
+    ]
+
+
+def check(settings, **wishes):
+    return check_chains(settings, Wishes(**{"name": "echo", "device": "fake", "seed": 7} | wishes), lambda _: None)
+
+
+def test_a_worker_that_lost_its_device_is_followed_by_one_for_what_is_left(settings, jobs):
+    jobs.said = [
+        ([Ready(FAKE), ChainPlanned(CASES), *good("rows=1", "rows=2"), OpDone()], None),
+        ([ChainPlanned(("rows=3",)), *good("rows=3"), OpDone()], None),
+    ]
+
+    (result,) = check(settings).results
+    assert [case.case for case in result.cases] == [*CASES]
+    assert [job.cases for job in jobs] == [None, ("rows=3",)]
+    assert not result.failed
+
+
+def test_a_case_that_kills_its_worker_is_an_error_and_the_rest_goes_on(settings, jobs):
+    jobs.said = [
+        ([Ready(FAKE), ChainPlanned(CASES), *good("rows=1"), Step("stage loud", "echo", "rows=2")], CRASH),
+        ([ChainPlanned(("rows=3",)), *good("rows=3"), OpDone()], None),
+    ]
+
+    (result,) = check(settings).results
+    assert [case.verdict for case in result.cases] == ["PASS", "ERROR", "PASS"]
+    assert result.cases[1].failures == (CRASH,)
+
+
+def test_a_worker_that_ends_without_a_word_fails_its_chain(settings, jobs):
+    jobs.said = [([], None)]
+
+    (result,) = check(settings).results
+    assert (result.failure, result.cases) == (Reason("worker_silent"), ())
+
+
+def test_a_worker_that_stops_short_fails_its_chain_with_what_it_had(settings, jobs):
+    jobs.said = [([Ready(FAKE), ChainPlanned(CASES), *good("rows=1")], None), ([OpDone()], None)]
+
+    (result,) = check(settings).results
+    assert result.failure == Reason("worker_silent")
+    assert [case.case for case in result.cases] == ["rows=1"]
+
+
+def test_no_case_of_any_chain_is_a_usage_error_and_of_one_chain_is_none(settings, jobs):
+    jobs.said = [([Ready(FAKE), ChainPlanned(()), OpDone()], None)] * 2
+    with pytest.raises(UsageError, match="No case of echo, other fits"):
+        check(settings, name=None, pattern="rows=9")
+
+    jobs.said = [
+        ([Ready(FAKE), ChainPlanned(()), OpDone()], None),
+        ([Ready(FAKE), ChainPlanned(("rows=9",)), *good("rows=9"), OpDone()], None),
+    ]
+    assert [len(result.cases) for result in check(settings, name=None, pattern="rows=9").results] == [0, 1]
+
+
+def test_a_device_that_cannot_be_opened_is_no_chains_fault(settings, jobs):
+    jobs.said = [([], Reason("device_gone", {"device": "cuda", "why": "no driver"}))]
+
+    with pytest.raises(PerfciError, match="The device cuda cannot be opened"):
+        check(settings, device="cuda")
+
+
+def test_without_a_device_named_the_one_at_hand_is_asked_for_first(settings, jobs, monkeypatch):
+    monkeypatch.setattr(chains, "describe_folders", lambda *_: Found(FAKE, ()))
+    jobs.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)]
+
+    assert check(settings, device="auto").device == FAKE
+    assert [job.device for job in jobs] == ["fake"]
+
+
+def test_a_seed_is_drawn_where_none_is_given_and_told(settings, jobs):
+    jobs.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)] * 2
+
+    first, second = (check(settings, seed=None).seed for _ in range(2))
+    assert first != second
+    assert [job.seed for job in jobs] == [first, second]
+
+
+def test_who_watches_hears_of_the_chain_and_its_case(settings, jobs):
+    jobs.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)]
+    heard = []
+
+    check_chains(settings, Wishes("echo", device="fake", seed=7), heard.append)
+    assert [(m.stage, m.op, m.case) for m in heard if isinstance(m, Step)] == [("chain", "echo", "rows=1")]
+
+
+def listing(name, *cases):
+    return [Step("import", name), ChainListed(ListedChain(name, ("loud",), cases))]
+
+
+def test_all_chains_are_listed_by_one_worker_that_opens_no_device(settings, jobs):
+    jobs.said = [([*listing("echo", "rows=1"), *listing("other", "rows=2")], None)]
+    heard = []
+
+    found = list_chains(settings, "rows=*", "fake", heard.append)
+
+    assert [(each.chain, each.cases) for each in found] == [("echo", ("rows=1",)), ("other", ("rows=2",))]
+    (job,) = jobs
+    assert (job.task, [each.op for each in job.ops], job.pattern) == ("chains", ["echo", "other"], "rows=*")
+    assert [ends(job, message) for message in heard] == [False, False, False, True]
+
+
+def test_a_chain_that_kills_the_worker_is_named_and_the_others_are_listed(settings, jobs):
+    jobs.said = [([Step("import", "echo")], CRASH), (listing("other", "rows=2"), None)]
+
+    first, second = list_chains(settings, None, "fake", lambda _: None)
+
+    assert (first.chain, first.failure) == ("echo", CRASH)
+    assert second.cases == ("rows=2",)
+
+
+def test_a_worker_that_dies_before_any_chain_costs_no_more_than_one_of_them(settings, jobs):
+    forged = ChainListed(ListedChain("nobody", (), ("rows=1",)))
+    jobs.said = [([forged], CRASH), ([*listing("other", "rows=2")], None)]
+
+    found = list_chains(settings, None, "fake", lambda _: None)
+
+    assert [(each.chain, each.failure) for each in found] == [("echo", CRASH), ("other", None)]
+
+
+def test_chains_without_a_case_that_fits_are_left_out_and_none_are_listed_where_there_are_none(settings, jobs):
+    jobs.said = [([*listing("echo"), *listing("other", "rows=2")], None)]
+
+    assert [each.chain for each in list_chains(settings, "rows=2", "fake", lambda _: None)] == ["other"]
+    for path in (settings.kernels / "_chains").iterdir():
+        path.unlink()
+    assert list_chains(settings, None, "fake", lambda _: None) == ()
+    assert len(jobs) == 1

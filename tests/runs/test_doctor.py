@@ -1,0 +1,235 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from perfci.core.model import Device, DeviceState, Reason
+from perfci.core.settings import load
+from perfci.core.wording import catalogue, sentence
+from perfci.device.npu_host import NpuHost
+from perfci.device.npu_smi import Chip, Place, Process, Table
+from perfci.runs.doctor import Facts, Level, examine, gather, is_writable
+
+H200 = Device("cuda", "NVIDIA H200", "nvidia-h200", driver="580.1", runtime="CUDA 13.0")
+HEALTHY = Facts(
+    python="3.12.1",
+    packages={"torch": "2.11.0+cu130", "triton": "3.6.0", "numpy": "2.3.5", "nvidia-ml-py": "13.6"},
+    device=H200,
+    state=DeviceState(sm_clock_mhz=1980, temperature_c=40, power_w=120.0, throttle=("power_cap",), foreign_processes=0),
+    timer="activity",
+    has_nvidia=True,
+    commit="0123456789abcdef",
+    lock_folder="/var/lock",
+    reports="/project/reports",
+)
+BARE = Facts(python="3.11.7", packages={"torch": "2.13.0+cpu", "triton": "3.7.1", "numpy": "2.4.6"}, commit="0" * 40)
+
+
+def kinds(facts: Facts, level: Level | None = None) -> set[str]:
+    return {each.reason.kind for each in examine(facts) if level in {None, each.level}}
+
+
+def test_a_quarantined_board_is_named_whatever_the_spelling():
+    device = dataclasses.replace(H200, uuid="GPU-1D0B-2A77")
+
+    assert "doctor_quarantined" in notes(device=device, quarantine=("gpu-1d0b-2a77",))
+    assert "doctor_quarantined" not in notes(device=device, quarantine=("GPU-9",))
+    assert "doctor_quarantined" not in notes(quarantine=("GPU-9",))
+
+
+def problems(**changes: object) -> set[str]:
+    return kinds(dataclasses.replace(HEALTHY, **changes), Level.PROBLEM)
+
+
+def notes(**changes: object) -> set[str]:
+    return kinds(dataclasses.replace(HEALTHY, **changes), Level.NOTE)
+
+
+def packages(**changes: str | None) -> dict[str, str]:
+    mixed = dict(HEALTHY.packages) | {name.replace("_", "-"): version for name, version in changes.items()}
+    return {name: version for name, version in mixed.items() if version is not None}
+
+
+def test_a_healthy_machine_has_nothing_to_mend():
+    assert {each.level for each in examine(HEALTHY)} == {Level.OK}
+    assert kinds(HEALTHY) == {
+        "doctor_torch", "doctor_triton", "doctor_device", "doctor_timer", "doctor_state", "doctor_commit",
+        "doctor_reports",
+    }  # fmt: skip
+
+
+def test_a_bare_machine_is_told_what_it_cannot_do():
+    assert kinds(BARE, Level.PROBLEM) == set()
+    assert kinds(BARE, Level.NOTE) == {"doctor_no_device"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"packages": packages(torch=None)}, "doctor_no_torch"),
+        ({"packages": packages(torch="2.13.0+cpu")}, "doctor_torch_without_cuda"),
+        ({"packages": packages(triton=None)}, "doctor_no_triton"),
+        ({"packages": packages(triton_ascend="3.2.0")}, "doctor_two_tritons"),
+        ({"packages": packages(torch_npu="2.6.0")}, "doctor_npu_without_cann"),
+        ({"variables": {"CUDA_LAUNCH_BLOCKING": "1"}}, "doctor_launch_blocking"),
+        ({"device": None}, "doctor_device_unseen"),
+        ({"device_failure": Reason("cuda_unavailable")}, "cuda_unavailable"),
+        ({"state": DeviceState(throttle=("thermal",))}, "doctor_throttled"),
+        ({"state": DeviceState(throttle=("power_cap", "power_brake"))}, "doctor_throttled"),
+        ({"state": DeviceState(foreign_processes=2)}, "doctor_foreign"),
+        ({"lock_writable": False}, "lock_unwritable"),
+        ({"reports_writable": False}, "doctor_reports_unwritable"),
+    ],
+)
+def test_each_trap_is_a_problem(changes, kind):
+    assert problems(**changes) == {kind}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"packages": packages(nvidia_ml_py=None)}, "doctor_no_nvml"),
+        ({"packages": packages(numpy="2.5.2")}, "doctor_numpy_too_new"),
+        ({"variables": {"TRITON_INTERPRET": "1"}}, "doctor_interpret"),
+        ({"timer": "event"}, "doctor_timer_events"),
+        ({"git": Reason("git_missing")}, "git_missing"),
+        ({"commit": None}, "doctor_no_commit"),
+        ({"dirty": True}, "doctor_dirty"),
+        ({"lock_shared": False}, "doctor_lock_in_container"),
+    ],
+)
+def test_each_thing_worth_knowing_is_a_note(changes, kind):
+    assert notes(**changes) == {kind}
+
+
+@pytest.mark.parametrize(
+    ("triton", "numpy", "bad"),
+    [("3.6.0", "2.4.0", True), ("3.6.0", "2.3.5", False), ("3.7.1", "2.4.6", False), ("3.2.0", "2.10.0", True)],
+)
+def test_old_triton_cannot_interpret_with_new_numpy(triton, numpy, bad):
+    facts = dataclasses.replace(BARE, packages={"torch": "2.13.0+cpu", "triton": triton, "numpy": numpy})
+
+    assert ("doctor_numpy_too_new" in kinds(facts, Level.PROBLEM)) == bad
+
+
+def test_a_variable_set_to_nothing_or_nought_is_no_trap():
+    for value in ("", "0"):
+        variables = {"CUDA_LAUNCH_BLOCKING": value, "TRITON_INTERPRET": value}
+        assert problems(variables=variables) | notes(variables=variables) == set()
+
+
+def test_torch_npu_with_its_toolkit_or_with_autoload_off_is_fine():
+    assert problems(packages=packages(torch_npu="2.6.0"), has_cann=True) == set()
+    off = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert problems(packages=packages(torch_npu="2.6.0"), variables=off) == set()
+
+
+def test_the_ordinary_power_cap_is_no_problem():
+    assert problems(state=DeviceState(throttle=("power_cap", "sync_boost"))) == set()
+
+
+def test_every_finding_has_a_sentence():
+    facts = [HEALTHY, BARE, dataclasses.replace(HEALTHY, packages={}, device=None, dirty=True, reports_writable=False)]
+
+    for finding in (each for fact in facts for each in examine(fact)):
+        assert finding.reason.kind in catalogue()
+        assert "-" not in sentence(finding.reason).split()
+
+
+def test_gathering_looks_at_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    (tmp_path / "kernels").mkdir()
+
+    facts = gather(load(tmp_path), None, None, variables={"CUDA_LAUNCH_BLOCKING": "1", "MY_TOKEN": "hidden"})
+
+    assert facts.variables == {"CUDA_LAUNCH_BLOCKING": "1"}
+    assert facts.git == Reason("no_repository", {"folder": str(tmp_path)})
+    assert facts.reports == str(tmp_path / "reports")
+    assert facts.reports_writable
+    assert "numpy" in facts.packages
+
+
+def test_a_file_where_a_folder_should_be_is_not_writable(tmp_path):
+    (tmp_path / "reports").write_text("")
+
+    assert not is_writable(tmp_path / "reports")
+    assert not is_writable(tmp_path / "reports" / "deeper")
+    assert is_writable(tmp_path / "new" / "deeper")
+    assert list(tmp_path.iterdir()) == [tmp_path / "reports"], "asking leaves nothing behind"
+
+
+def test_a_place_that_nobody_can_write_is_not_writable_for_root_either():
+    assert not is_writable(Path("/sys/perfci"))
+
+
+B2 = Device("npu", "Ascend910B2", "ascend910b2", driver="25.5.1", runtime="CANN 8.5.0")
+ASCEND = Facts(
+    python="3.11.7",
+    packages={"torch": "2.6.0+cpu", "torch-npu": "2.6.0", "triton-ascend": "3.2.0", "numpy": "1.26.4"},
+    device=B2,
+    state=DeviceState(sm_clock_mhz=1800, temperature_c=47, power_w=93.4, foreign_processes=0),
+    timer="activity",
+    has_cann=True,
+    npu=NpuHost(
+        packages={"torch": "2.6.0+cpu", "torch-npu": "2.6.0", "triton-ascend": "3.2.0", "pybind11": "3.0"},
+        nodes=("/dev/davinci0",),
+        home=str(Path(__file__).parent),
+        triton_owner="triton-ascend",
+        triton_backends=("ascend",),
+        table=Table("25.5.1", (Chip(Place(0), "910B2", "OK"),), ()),
+        place=Place(0),
+    ),
+    commit="0123456789abcdef",
+    lock_folder="/var/lock",
+    reports="/project/reports",
+)
+
+
+def of_npu(level: Level | None = None, npu: dict | None = None, **changes: object) -> set[str]:
+    host = dataclasses.replace(ASCEND.npu, **(npu or {}))
+    return kinds(dataclasses.replace(ASCEND, npu=host, **changes), level)
+
+
+def test_a_healthy_npu_has_nothing_to_mend_and_its_clock_is_that_of_its_cores():
+    assert of_npu(Level.PROBLEM) == of_npu(Level.NOTE) == set()
+    assert {"doctor_device", "doctor_npu_state", "doctor_timer"} <= of_npu(Level.OK)
+
+
+def test_traps_of_npus_are_findings():
+    assert of_npu(Level.PROBLEM, {"variables": {"ASCEND_LAUNCH_BLOCKING": "1"}}) == {"doctor_npu_blocking"}
+    unset, shut = {"home": None, "found": "/usr/local/Ascend/cann"}, {"device": None, "state": None, "timer": None}
+    assert of_npu(Level.PROBLEM, unset, **shut) == {"doctor_npu_cann_unset"}
+    assert of_npu(Level.PROBLEM, unset) == set()  # the device was opened all the same
+    assert of_npu(Level.NOTE, {"variables": {"TASK_QUEUE_ENABLE": "0"}}) == {"doctor_npu_no_queue"}
+
+
+def test_what_opening_the_device_said_already_is_not_said_twice():
+    facts = dataclasses.replace(
+        ASCEND, npu=dataclasses.replace(ASCEND.npu, shut=("/dev/davinci0",)), device_failure=Reason("npu_no_permission")
+    )
+
+    assert [each.reason.kind for each in examine(facts)].count("npu_no_permission") == 1
+
+
+def test_processes_of_others_are_counted_once_whether_or_not_the_device_could_be_opened():
+    others = {"table": Table("25.5.1", (Chip(Place(0), "910B2", "OK"),), (Process(Place(0), 1),))}
+
+    assert of_npu(Level.PROBLEM, others, state=DeviceState(foreign_processes=1)) == {"doctor_foreign"}
+    failed = of_npu(Level.PROBLEM, others, state=None, device=None, device_failure=Reason("npu_busy"))
+    assert failed == {"doctor_npu_taken", "npu_busy"}
+
+
+def test_events_of_an_npu_are_explained_by_what_an_npu_needs():
+    assert "doctor_npu_timer_events" in of_npu(Level.NOTE, timer="event")
+
+
+def test_a_cpu_build_of_torch_is_right_for_an_npu_beside_a_gpu():
+    assert "doctor_torch_without_cuda" not in of_npu(has_nvidia=True)
+    assert "doctor_npu_and_gpu" in of_npu(Level.NOTE, {"has_gpu": True})
+
+
+def test_a_compiler_for_npus_that_is_a_package_of_its_own_stands_beside_triton():
+    both = dict(ASCEND.packages) | {"triton": "3.7.1"}
+
+    assert "doctor_two_tritons" in of_npu(Level.PROBLEM, packages=both)
+    assert "doctor_two_tritons" not in of_npu(Level.PROBLEM, {"triton_plugged": True}, packages=both)

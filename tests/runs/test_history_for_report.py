@@ -1,0 +1,168 @@
+"""What was accepted before a run, read for its report."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from perfci.core import settings
+from perfci.core.model import Device, PlannedOp
+from perfci.core.wording import sentence
+from perfci.runs import stored_for
+from perfci.runs.history_for_report import pasts_for
+from perfci.store import layout
+from tests import git_repositories as git
+from tests import past_examples as examples
+from tests.history_examples import accepted, figures
+from tests.past_examples import CASES, CREPT
+from tests.runs.stand_ins import CASES as STOOD_IN
+from tests.runs.stand_ins import DEVICE
+
+HISTORY = "baselines/nvidia-h200/softmax.history.jsonl"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project with sixty accepted runs of softmax."""
+    examples.histories.project(tmp_path, {("nvidia-h200", "softmax"): examples.accepted()})
+    return tmp_path
+
+
+def read(run, folder):
+    where = settings.load(folder)
+    return dict(pasts_for(run, where, where))
+
+
+def test_a_run_gets_the_histories_of_its_ops_with_creep_and_steps(project):
+    found = read(examples.softmax()[0], project)["softmax"]
+
+    assert len(found.runs) == 60
+    assert set(found.cases) == set(CASES)
+    assert found.cases[CREPT].creep.found
+    assert found.cases[CREPT].said.kind == "crept"
+    assert found.cases[CASES[1]].said is None
+    assert len(found.cases[CASES[1]].changes) == 1
+    assert (found.damage, found.accepted) == (None, False)
+
+
+def test_ops_without_a_history_and_runs_without_a_device_have_none(project):
+    run, _ = examples.softmax()
+    other = replace(run, environment=replace(run.environment, device=Device("cuda", "other", "other")))
+    cpu = replace(run, plan=replace(run.plan, device="cpu"))
+
+    assert read(other, project) == {}
+    assert read(cpu, project) == {}
+    assert read(replace(run, ops=(replace(run.ops[0], op="gelu"),)), project) == {}
+    assert read(replace(run, ops=(replace(run.ops[0], performance=()),)), project) == {}
+
+
+def test_only_cases_of_the_run_are_looked_at(project):
+    run, _ = examples.softmax()
+    run = replace(run, ops=(replace(run.ops[0], performance=run.ops[0].performance[:1]),))
+
+    assert set(read(run, project)["softmax"].cases) == set(CASES[:1])
+
+
+def test_a_run_that_was_accepted_is_held_against_what_came_before_it(project):
+    run, _ = examples.softmax()
+    found = read(replace(run, id="run-0040"), project)["softmax"]
+
+    assert (found.runs[-1].run, len(found.runs), found.accepted) == ("run-0039", 40, True)
+    assert read(replace(run, id="run-0000"), project) == {}
+
+
+def test_a_torn_last_line_is_the_one_thing_that_is_told(project):
+    path = project / HISTORY
+    path.write_text(path.read_text()[:-40])
+    found = read(examples.softmax()[0], project)["softmax"]
+
+    assert found.damage.kind == "history_torn"
+    assert found.runs == ()
+    assert HISTORY in sentence(found.damage)
+    assert str(project) not in sentence(found.damage)
+
+
+def test_a_damaged_line_elsewhere_and_a_file_that_is_none_are_told_as_well(project):
+    path = project / HISTORY
+    path.write_text("{}\n" + path.read_text())
+    assert read(examples.softmax()[0], project)["softmax"].damage is not None
+
+    path.unlink()
+    path.mkdir()
+    assert read(examples.softmax()[0], project)["softmax"].damage is not None
+
+
+def test_a_line_twice_is_no_damage(project):
+    path = project / HISTORY
+    path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
+
+    assert read(examples.softmax()[0], project)["softmax"].damage is None
+
+
+def test_renamed_cases_and_ops_keep_their_history(project):
+    run, _ = examples.softmax()
+    old, now = CASES[3], CASES[3] + ",causal=False"
+    case = replace(run.ops[0].performance[3], case=now)
+    op = replace(run.ops[0], op="rows", performance=(case,))
+    planned = PlannedOp("rows", (), (now,), renamed={now: old}, renamed_from="softmax")
+    found = read(replace(run, ops=(op,), plan=replace(run.plan, ops=(planned,))), project)["rows"]
+
+    assert found.cases[now].creep.found
+
+
+def test_the_anchor_lies_about_the_newest_release(project, monkeypatch):
+    git.alone(monkeypatch, project.parent)
+    git.git(project, "init", "-q", "-b", "main")
+    commits = [git.commit(project, f"change {number}") for number in range(60)]
+    git.git(project, "tag", "v1.2", commits[35])
+    path = project / HISTORY
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line, commit in zip(lines, commits, strict=True):
+        line["environment"]["commit"] = commit
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = read(examples.softmax()[0], project)["softmax"]
+
+    assert found.cases[CREPT].release == "v1.2"
+    assert found.cases[CREPT].creep.anchor[0] == "run-0030"
+    assert found.cases[CREPT].said.kind == "crept_since_release"
+
+
+def test_the_report_of_a_project_gets_baselines_and_histories_from_one_place(project):
+    found = stored_for(examples.softmax()[0], settings.load(project))
+
+    assert found.baselines == {}
+    assert set(found.pasts) == {"softmax"}
+
+
+def test_a_merge_request_reads_the_histories_of_its_base(forked, workers, measure):
+    path = forked.baselines / DEVICE.key / "relu.history.jsonl"
+    git.git(forked.root, "checkout", "-q", "main")
+    path.parent.mkdir(parents=True)
+    lines = (layout.line(accepted(number, figures(STOOD_IN[0]), key=DEVICE.key)) for number in range(3))
+    path.write_text("".join(f"{line.rstrip()}\n" for line in lines))
+    git.commit_all(forked.root)
+    git.git(forked.root, "checkout", "-q", "topic")
+    git.git(forked.root, "rebase", "-q", "main")
+    path.write_text("{}\n")
+    git.commit_all(forked.root)
+    run = measure(forked, duel="none")
+
+    assert run.plan.base.rules
+    found = stored_for(run, forked).pasts["relu"]
+    assert (len(found.runs), found.damage) == (3, None)
+
+
+def test_a_damaged_history_of_the_base_is_named_by_its_place_in_the_project(forked, workers, measure):
+    path = forked.baselines / DEVICE.key / "relu.history.jsonl"
+    git.git(forked.root, "checkout", "-q", "main")
+    path.parent.mkdir(parents=True)
+    path.write_text("{}\n")
+    git.commit_all(forked.root)
+    git.git(forked.root, "checkout", "-q", "topic")
+    git.git(forked.root, "rebase", "-q", "main")
+    (forked.root / "word").write_text("more")
+    git.commit_all(forked.root)
+
+    said = sentence(stored_for(measure(forked, duel="none"), forked).pasts["relu"].damage)
+    assert f"baselines/{DEVICE.key}/relu.history.jsonl" in said
+    assert "/base/" not in said

@@ -1,0 +1,260 @@
+"""Shards of one plan joined into one run: what is refused, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfci.core.errors import UsageError
+from perfci.core.model import (
+    Deadline,
+    Gate,
+    Limits,
+    OpRun,
+    PerformanceCase,
+    Plan,
+    PlannedBase,
+    PlannedOp,
+    Reason,
+    Run,
+    Shard,
+    ShardedOp,
+    ShardPlan,
+    Suite,
+    UsedBoard,
+    Verdict,
+)
+from perfci.core.wording import sentence
+from perfci.judge import judge
+from perfci.judge.compare import compare
+from perfci.runs.merge import merge
+from perfci.thresholds import Thresholds
+from tests.example_runs import environment
+
+PLAN = "a" * 64
+OPS = {"relu": 1, "scale": 2, "softmax": 0, "twice": 2}
+CASES = ("rows=1", "rows=2")
+
+
+def planned(op):
+    same = PlannedBase(same=True, performance=CASES) if op == "softmax" else None
+    return PlannedOp(op, performance=CASES, base=same)
+
+
+SHARDED = ShardPlan(
+    perfci="1",
+    created="2026-01-01T00:00:00Z",
+    commit=environment().commit,
+    rules="r",
+    alpha=0.01,
+    shards=3,
+    timer="auto",
+    plan=Plan(tuple(map(planned, OPS)), 7, 1.0, "cuda", (Suite.PERFORMANCE,), skip_unchanged=True),
+    ops=tuple(ShardedOp(op, shard) for op, shard in OPS.items()),
+    family=8,
+)
+BLANK = Run("merged", "2026-01-02T00:00:00Z", "1", "perfci merge", environment(), SHARDED.plan)
+
+
+def measured(op):
+    failure = Reason("kernel_raised", {"error": "E", "message": "m"})
+    return OpRun(op, performance=tuple(PerformanceCase(case, failure=failure, raised=True) for case in CASES))
+
+
+def shard(index, **changes):
+    """A whole run of a shard; its id tells the number."""
+    mine = [op for op, given in OPS.items() if given == index]
+    whole = Run(
+        id=f"run-{index}",
+        created="2026-01-01T00:00:00Z",
+        perfci="1",
+        command="perfci check",
+        environment=environment(),
+        plan=replace(SHARDED.plan, ops=tuple(map(planned, mine)), shard_family=8),
+        ops=tuple(map(measured, mine)),
+        wall_s=10.0 * index,
+        shard=Shard(PLAN, index, 3, done=True),
+    )
+    return replace(whole, **changes)
+
+
+ALL = tuple(map(shard, (1, 2, 3)))
+
+
+def joined(*runs):
+    return merge(SHARDED, PLAN, runs, BLANK)
+
+
+def judged(run):
+    rows = judge(run, compare(run, {}, Thresholds()), Thresholds())
+    return {(row.op, row.case): row for row in rows.rows}, rows.gate
+
+
+def test_all_shards_make_the_run_that_one_machine_would_have_made():
+    run = joined(*reversed(ALL))
+
+    assert [op.op for op in run.ops] == [op.op for op in run.plan.ops] == ["relu", "scale", "softmax", "twice"]
+    assert (run.id, run.command, run.missing, run.shard, run.wall_s) == ("merged", "perfci merge", (), None, 30.0)
+    assert [(each.index, each.run) for each in run.joined] == [(1, "run-1"), (2, "run-2"), (3, "run-3")]
+    assert run.plan == SHARDED.plan and run.plan.family == 8
+    rows, gate = judged(run)
+    assert {row.verdict for (op, _), row in rows.items() if op == "softmax"} == {Verdict.UNCHANGED}
+    assert gate is Gate.FAILS
+
+
+def test_a_missing_shard_fails_by_its_ops_and_by_itself():
+    rows, gate = judged(joined(shard(1), shard(3)))
+
+    assert gate is Gate.FAILS
+    for op in ("scale", "twice", "shard 2/3"):
+        assert (rows[op, None].verdict, rows[op, None].reasons[0].kind) == (Verdict.ERROR, "shard_missing")
+    assert "2/3 with 2 ops" in sentence(rows["shard 2/3", None].reasons[0])
+
+
+def test_a_missing_shard_fails_even_where_it_had_nothing_to_measure():
+    quiet = [shard(index, ops=tuple(OpRun(op) for op in OPS if OPS[op] == index)) for index in (1, 2)]
+
+    rows, gate = judged(joined(*quiet))
+
+    assert (rows["shard 3/3", None].verdict, gate) == (Verdict.ERROR, Gate.FAILS)
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        {"shard": Shard(PLAN, 2, 3), "stopped": "SIGTERM"},
+        {"shard": Shard(PLAN, 2, 3), "ops": (measured("scale"),)},
+        {"ops": (measured("scale"),)},
+    ],
+    ids=["stopped", "killed", "without an op that it was given"],
+)
+def test_a_shard_that_did_not_end_fails_and_what_it_has_is_kept(half):
+    run = joined(shard(1), shard(2, **half), shard(3))
+    rows, _ = judged(run)
+
+    assert [reason.kind for reason in run.missing] == ["shard_unfinished"]
+    assert rows["shard 2/3", None].verdict is Verdict.ERROR
+    assert rows["scale", CASES[0]].reasons[0].kind == "kernel_raised"
+    if len(half.get("ops", ())) == 1:
+        assert rows["twice", None].reasons[0].kind == "shard_unfinished"
+
+
+def test_nothing_at_all_is_all_missing():
+    run = joined()
+
+    assert [reason.facts["shard"] for reason in run.missing] == ["1/3", "2/3", "3/3"]
+    assert judged(run)[1] is Gate.FAILS
+
+
+def test_a_shard_given_twice_counts_once_and_two_runs_of_one_are_refused():
+    assert joined(*ALL, shard(2)) == joined(*ALL)
+
+    with pytest.raises(UsageError) as refused:
+        joined(*ALL, shard(2, id="again"))
+    assert (refused.value.reason.kind, "run-2" in str(refused.value), "again" in str(refused.value)) == (
+        "merge_two_runs", True, True,
+    )  # fmt: skip
+
+
+def elsewhere(**changes):
+    return {"environment": replace(environment(), **changes)}
+
+
+DEVICE = environment().device
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "values"),
+    [
+        ({"shard": None}, "merge_no_shard", ("run-2",)),
+        ({"shard": Shard("b" * 64, 2, 3, True)}, "merge_plan", ("bbbbbbbbbbbb", "aaaaaaaaaaaa")),
+        ({"shard": Shard(PLAN, 2, 4, True)}, "merge_shard_number", ("2/4", "3 shards")),
+        ({"shard": Shard(PLAN, 0, 3, True)}, "merge_shard_number", ("0/3", "3 shards")),
+        ({"shard": Shard(PLAN, 1, 3, True)}, "merge_foreign_op", ("scale", "1/3")),
+        ({"format": 2}, "merge_format", ("2", "1")),
+        ({"perfci": "2"}, "merge_version", ("perfci 2", "1")),
+        (elsewhere(commit="f" * 40), "merge_commit", ("f" * 40, environment().commit)),
+        (elsewhere(device=replace(DEVICE, kind="npu")), "merge_kind", ("npu", "cuda")),
+        (elsewhere(device=replace(DEVICE, key="nvidia-b200")), "merge_device", ("nvidia-b200", "nvidia-h200")),
+        (elsewhere(timer="event"), "merge_timer", ("event", "activity")),
+        (elsewhere(device=replace(DEVICE, driver="590")), "merge_environment", ("590", "580.65.06")),
+        ({"ops": (measured("relu"), measured("scale"))}, "merge_foreign_op", ("relu", "2/3")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_belong_together_is_refused_with_both_values(changes, kind, values):
+    with pytest.raises(UsageError) as refused:
+        joined(shard(1), shard(2, **changes), shard(3))
+
+    assert refused.value.reason.kind == kind
+    assert all(value in str(refused.value) for value in values)
+
+
+def test_boards_may_differ_and_then_none_is_named():
+    other = elsewhere(device=replace(DEVICE, uuid="GPU-1111"), host="runner-2")
+    run = joined(shard(1), shard(2, **other), shard(3))
+
+    assert (run.environment.device.uuid, run.environment.host) == (None, "runner-1, runner-2")
+    assert [each.board for each in run.joined] == ["GPU-0000", "GPU-1111", None]
+
+
+def test_an_empty_shards_surroundings_do_not_count():
+    nowhere = elsewhere(device=replace(DEVICE, name="no device", key="none"), timer=None, python="3.14.0")
+
+    assert joined(shard(1), shard(2), shard(3, **nowhere)).environment == environment()
+
+
+def test_ceilings_are_added_and_the_first_stands():
+    limits = (Limits(1000.0, {"float16": 1.0}), Limits(2000.0, {"float16": 2.0, "float32": 3.0}))
+    run = joined(shard(1, limits=limits[0]), shard(2, limits=limits[1]), shard(3))
+
+    assert run.limits == Limits(1000.0, {"float16": 1.0, "float32": 3.0})
+
+
+def test_an_op_that_did_not_import_in_its_shard_is_told_so():
+    raised = Reason("import_raised", {"error": "ImportError"})
+    ops = (replace(planned("scale"), failure=raised), planned("twice"))
+    found = (OpRun("scale", failure=raised), measured("twice"))
+    run = joined(shard(1), shard(2, plan=replace(SHARDED.plan, ops=ops), ops=found), shard(3))
+
+    assert next(op for op in run.plan.ops if op.op == "scale").failure == raised
+    assert judged(run)[0]["scale", None].verdict is Verdict.ERROR
+
+
+# --- time limits and boards -------------------------------------------------------------------------------------------
+
+
+def test_what_a_shard_was_not_reached_in_time_is_inconclusive_in_the_whole_and_the_first_limit_is_kept():
+    limits = [Deadline(f"2026-01-01T00:0{minute}:00Z", 60.0 * minute) for minute in (9, 5)]
+    facts = {"by": "--deadline", "limit_s": 300.0, "reserve_s": 0.0}
+    quiet = [OpRun(op, performance=tuple(PerformanceCase(case) for case in CASES)) for op in ("relu", "twice")]
+    unreached = OpRun("scale", late=Reason("op_not_reached", {"op": "scale", **facts}))
+    note = Reason("deadline_malformed", {"variable": "CI_JOB_TIMEOUT", "value": "soon"})
+    plans = [replace(shard(index).plan, deadline=limit) for index, limit in zip((1, 2), limits, strict=True)]
+
+    run = joined(
+        shard(1, ops=(quiet[0],), plan=plans[0]),
+        shard(2, ops=(unreached, quiet[1]), plan=plans[1]),
+        shard(3, plan=replace(shard(3).plan, deadline_note=note)),
+    )
+    rows, gate = judged(run)
+
+    assert (run.plan.deadline, run.plan.deadline_note, run.missing) == (limits[1], note, ())
+    assert (rows["scale", None].verdict, rows["scale", None].reasons[0].kind) == (
+        Verdict.INCONCLUSIVE,
+        "op_not_reached",
+    )
+    assert ("scale", CASES[0]) not in rows
+    assert gate is Gate.WARNS
+
+
+def test_a_shard_that_used_several_boards_names_them_all():
+    boards = tuple(UsedBoard(str(index), f"GPU-{index}") for index in range(2))
+    none = replace(environment().device, uuid=None)
+    several = shard(1, plan=replace(shard(1).plan, boards=boards), environment=environment(device=none))
+
+    run = joined(several, shard(2), shard(3))
+
+    assert [each.board for each in run.joined] == ["GPU-0, GPU-1", "GPU-0000", None]
+    assert run.environment.device.uuid is None

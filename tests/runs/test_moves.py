@@ -1,0 +1,224 @@
+"""What moved between a stored baseline and fresh runs, and the step that it becomes."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfci import store
+from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
+from perfci.runs.moves import Common, commits, stepped, survey
+from perfci.thresholds import CaseThresholds
+from tests.decision_examples import environment
+
+CASES = ("rows=1", "rows=2", "rows=3")
+
+
+def blocks(kernel_us, reference_us, run, seed=0):
+    """Ten blocks with noise of 0.3 %."""
+    noise = np.random.default_rng(seed).lognormal(0, 0.003, (10, 2))
+    pairs = np.array([kernel_us, reference_us]) * noise
+    return tuple(BaselineBlock(run, k, r, math.log(k / r)) for k, r in pairs.tolist())
+
+
+def stored(run="old", kernel=1.0, reference=1.0, cases=CASES, us=50.0, seed=0, **surroundings):
+    """A baseline of one run; kernel and reference take `kernel` and `reference` times as long as usual."""
+    commit = surroundings.pop("commit", "c" * 40)
+    made = BaselineRun(run, f"2026-01-0{1 + (run != 'old')}", environment(commit=commit, **surroundings))
+    timed = tuple(BaselineCase(case, blocks(us * kernel, 1.5 * us * reference, run, seed)) for case in cases)
+    return Baseline("op", "nvidia-h200", "activity", (made,), timed)
+
+
+def fresh(kernel=1.0, reference=1.0, **options):
+    return stored("new", kernel, reference, **{"driver": "590", "seed": 1} | options)
+
+
+def seen(new, old=None, **limits):
+    return survey(old or stored(), new, lambda case: CaseThresholds(**limits))
+
+
+def unexplained(new, **limits):
+    return [move.case for move in seen(new, **limits).unexplained]
+
+
+# --- what moved -------------------------------------------------------------------------------------------------------
+
+
+def test_each_case_tells_how_far_kernel_and_reference_moved():
+    found = seen(fresh(1.05, 1.04))
+
+    move = found.cases[0]
+    assert [one.case for one in found.cases] == list(CASES)
+    assert move.kernel.value == pytest.approx(0.05, abs=0.005)
+    assert move.kernel.low < 0.05 < move.kernel.high
+    assert move.reference.value == pytest.approx(0.04, abs=0.005)
+    assert (move.before_us, move.after_us) == pytest.approx((50.0, 52.5), rel=0.005)
+    assert [(each.field, each.before, each.after) for each in found.differs] == [("device.driver", "580", "590")]
+
+
+def test_what_the_cases_did_together_is_a_geometric_mean_with_its_ends():
+    found = Common.of([1.0, -0.5])
+
+    assert found.mean == pytest.approx(0.0)
+    assert (found.least, found.most) == (-0.5, 1.0)
+
+
+def test_the_case_that_moved_most_is_found_in_either_direction():
+    mixed = replace(fresh(1.02), cases=(*fresh(1.02).cases[:2], fresh(0.9).cases[2]))
+
+    assert seen(mixed).largest.case == "rows=3"
+    assert seen(stored("new")).largest is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reference", "alone"),
+    [
+        (1.05, 1.05, False),
+        (0.95, 0.95, False),
+        (1.06, 1.05, False),
+        (1.00, 1.06, False),
+        (1.07, 1.05, False),
+        (1.015, 1.0, False),
+        (1.06, 1.00, True),
+        (0.94, 1.00, True),
+        (1.05, 0.95, True),
+        (1.15, 1.05, True),
+    ],
+    ids=[
+        "with it", "faster with it", "a little more", "only the reference", "half as much again", "within the margin",
+        "the kernel alone", "faster alone", "against it", "far more than it",
+    ],
+)  # fmt: skip
+def test_a_kernel_that_moved_where_its_reference_did_not_is_not_explained(kernel, reference, alone):
+    assert bool(unexplained(fresh(kernel, reference))) is alone
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reference", "alone"), [(1.0, 0.8, False), (0.8, 0.8, False), (0.9, 0.8, True), (1.05, 0.8, True)]
+)
+def test_a_reference_that_was_replaced_explains_only_what_moved_as_far_as_it(kernel, reference, alone):
+    assert bool(unexplained(fresh(kernel, reference, torch="2.13"))) is alone
+
+
+def test_what_the_timer_cannot_tell_needs_no_explanation():
+    short = fresh(1.06, us=1.5)
+
+    assert seen(short, stored(us=1.5)).unexplained == ()
+    assert unexplained(fresh(1.06), floor_us={"activity": 10.0}) == []
+    assert unexplained(fresh(1.06), margin=0.10) == []
+
+
+# --- which cases ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [{"driver": "580"}, {"driver": "580", "host": "elsewhere"}])
+def test_in_the_same_environment_there_is_nothing_to_rebaseline(change):
+    found = seen(fresh(1.3, **change))
+
+    assert (found.cases, found.same) == ((), CASES)
+    assert found.kernel is found.reference is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"uuid": "GPU-9"}, {"torch": "2.13"}, {"variables": {"TRITON_F32_DEFAULT": "ieee"}}]
+)
+def test_a_board_a_library_or_a_variable_is_another_environment(change):
+    assert len(seen(fresh(driver="580", **change)).cases) == len(CASES)
+
+
+def test_cases_that_the_baseline_lacks_are_left_to_accept():
+    found = seen(fresh(cases=(*CASES, "rows=4")))
+
+    assert found.new == ("rows=4",)
+    assert len(found.cases) == len(CASES)
+
+
+def test_a_case_that_went_through_the_step_already_stays_as_it_is():
+    half = stepped(stored(), fresh(), seen(fresh()), ["rows=1"], "now", "driver")
+
+    found = seen(stored("newer", driver="590", seed=2), half)
+
+    assert found.same == ("rows=1",)
+    assert [move.case for move in found.cases] == ["rows=2", "rows=3"]
+
+
+def test_another_cache_is_never_compared():
+    warm = replace(fresh(), cases=tuple(replace(case, cache="warm") for case in fresh().cases))
+
+    found = seen(warm)
+
+    assert found.cases == ()
+    assert {reason.kind for reason in found.apart} == {"rebaseline_other_cache"}
+
+
+def test_a_case_without_blocks_is_passed_over():
+    empty = replace(stored(), cases=(BaselineCase("rows=1", ()), *stored().cases[1:]))
+
+    assert [move.case for move in seen(fresh(), empty).cases] == ["rows=2", "rows=3"]
+
+
+# --- the step ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_holds_both_sides_and_how_far_each_case_moved():
+    new = fresh(1.05, 1.05, host="elsewhere")
+
+    found = stepped(stored(), new, seen(new), CASES, "2026-03-01T00:00:00Z", "driver 590")
+
+    (step,) = found.steps
+    assert (step.date, step.why) == ("2026-03-01T00:00:00Z", "driver 590")
+    assert [each.field for each in step.differs] == ["device.driver"]
+    assert (step.before.run_ids, step.before.driver, step.before.boards) == (("old",), "580", ("GPU-1",))
+    assert (step.after.run_ids, step.after.driver, step.after.commits) == (("new",), "590", ("c" * 40,))
+    assert step.after.packages == {"torch": "2.11"}
+    assert [case.case for case in step.cases] == list(CASES)
+    assert step.cases[0].kernel == pytest.approx(0.05, abs=0.005)
+    assert found.cases == new.cases
+    assert found.runs == new.runs
+
+
+def test_cases_that_are_not_taken_keep_their_blocks_and_their_runs():
+    new = fresh(1.05, 1.05)
+
+    found = stepped(stored(), new, seen(new), ["rows=2"], "now", "driver")
+
+    assert [case.blocks[0].run for case in found.cases] == ["old", "new", "old"]
+    assert [run.id for run in found.runs] == ["old", "new"]
+    assert [case.case for case in found.steps[0].cases] == ["rows=2"]
+
+
+def test_steps_are_added_and_never_taken_away():
+    first = stepped(stored(), fresh(), seen(fresh()), CASES, "1", "driver")
+    newest = stored("newest", driver="600", seed=3)
+
+    second = stepped(first, newest, seen(newest, first), CASES, "2", "driver again")
+
+    assert [step.why for step in second.steps] == ["driver", "driver again"]
+    assert second.steps[0] == first.steps[0]
+
+
+def test_a_stepped_baseline_reads_back_and_an_old_file_has_no_steps(tmp_path):
+    found = stepped(stored(), fresh(1.05), seen(fresh(1.05)), CASES, "now", "driver 590")
+
+    plain = store.write_baseline(stored(), tmp_path / "a")
+    read = store.read_baseline(store.write_baseline(found, tmp_path / "b"))
+
+    assert '"steps"' not in plain.read_text()
+    assert store.read_baseline(plain).steps == ()
+    assert read.steps[0].differs == found.steps[0].differs
+    assert read.steps[0].cases[0].kernel == pytest.approx(found.steps[0].cases[0].kernel, rel=1e-5)
+
+
+def test_the_newest_runs_commit_comes_first_and_a_dirty_one_counts_as_none():
+    old, new = stored(commit="a" * 40), stored("new", commit="b" * 40)
+    both = replace(
+        old,
+        runs=(*old.runs, *new.runs),
+        cases=tuple(
+            replace(one, blocks=one.blocks + other.blocks) for one, other in zip(old.cases, new.cases, strict=True)
+        ),
+    )
+
+    assert commits(both, CASES) == ("b" * 40, "a" * 40)
+    assert commits(stored(dirty=True), CASES) == (None,)

@@ -1,0 +1,137 @@
+"""Where every threshold comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import date
+
+import pytest
+
+from perfci import store
+from perfci.core.errors import UsageError
+from perfci.runs.origins import Layer, Wishes, explain
+from perfci.thresholds import CaseThresholds
+from perfci.thresholds.earned import EarnedFile
+from perfci.thresholds.layers import STORED_KEYS
+from perfci.thresholds.write import with_earned
+from tests.history_examples import CASE, OTHER, accepted, environment, figures
+from tests.thresholds.earned_examples import earned
+
+KEY = "nvidia-h200"
+DAY = date(2026, 12, 1)
+
+
+@pytest.fixture
+def project(settings):
+    settings.thresholds.mkdir(exist_ok=True)
+    (settings.thresholds / "default.yaml").write_text("# defaults\nmargin: 3 %\nrsd: 6 %\n")
+    (settings.thresholds / "relu.yaml").write_text(
+        "speedup: 1.2\n"
+        "cases:\n"
+        "  rows=2:\n"
+        "    rsd: 9 %\n"
+        "relaxed:\n"
+        '  - {key: tau, case: "rows=2", to: 3 %, why: "noisy", until: 2027-01-31}\n'
+        '  - {key: margin, to: 9 %, why: "old", until: 2026-01-31}\n'
+    )
+    store.append_history(settings.baselines, KEY, "relu", accepted(0, figures(CASE, 100.0), figures(OTHER, 20.0)))
+    return settings
+
+
+def with_values(project, *values, where=None):
+    path = project.thresholds / KEY / "relu.yaml"
+    path.parent.mkdir(exist_ok=True)
+    mine = [dataclasses.replace(each, op="relu") for each in values]
+    path.write_bytes(with_earned(EarnedFile("relu", KEY, path), where or environment(), mine))
+
+
+def shown(project, **wishes):
+    (found,) = explain(project, Wishes(("relu",), **wishes), DAY)
+    return found
+
+
+def value(found, key, case=None, part=""):
+    return next(each for each in found.values if (each.key, each.case, each.part) == (key, case, part))
+
+
+def test_every_key_has_its_place(project):
+    found = shown(project)
+
+    assert {each.key for each in found.values} == set(CaseThresholds.__dataclass_fields__) - STORED_KEYS
+    assert (str(value(found, "margin").origin), value(found, "margin").layer) == (
+        "thresholds/default.yaml:2",
+        Layer.FILE,
+    )
+    assert str(value(found, "speedup").origin) == "thresholds/relu.yaml:1"
+    assert (str(value(found, "regime").origin), value(found, "regime").layer) == ("built in", Layer.BUILT_IN)
+    assert value(found, "registers").value is None
+
+
+def test_a_case_has_what_is_otherwise_for_it(project):
+    found = shown(project)
+
+    rsd = value(found, "rsd", OTHER)
+    assert (rsd.value, str(rsd.origin), rsd.origin.case) == (0.09, "thresholds/relu.yaml:4", "rows=2")
+    assert [each for each in found.values if each.case == CASE] == []
+
+
+def test_tau_of_a_case_is_that_of_its_length(project):
+    found = shown(project, pattern="rows=*", key="tau")
+
+    assert [(each.case, each.value) for each in found.values] == [(CASE, 0.01), (OTHER, 0.03)]
+
+
+def test_a_relaxed_value_names_its_entry_and_what_has_ended_is_said(project):
+    found = shown(project)
+
+    tau = value(found, "tau", OTHER)
+    assert (tau.layer, str(tau.origin), tau.relaxed.why) == (Layer.RELAXED, "thresholds/relu.yaml:6", "noisy")
+    assert [each.kind for each in found.ended] == ["relaxed_ended"]
+
+
+def test_an_earned_value_comes_with_its_record(project):
+    with_values(project, earned("tau", 0.0075, CASE), earned("rsd", 0.08, CASE))
+    found = shown(project)
+
+    tau, rsd = value(found, "tau", CASE), value(found, "rsd", CASE)
+    assert (tau.layer, tau.value, tau.earned.runs) == (Layer.EARNED, 0.0075, 24)
+    assert tau.origin.file == f"thresholds/{KEY}/relu.yaml"
+    assert (rsd.layer, rsd.value, rsd.earned.value) == (Layer.FILE, 0.06, 0.08)
+
+
+def test_values_of_another_environment_are_shown_without_effect(project):
+    with_values(project, earned("tau", 0.0075, CASE), where=environment(driver="590"))
+    found = shown(project)
+
+    assert "590" in found.apart
+    assert (value(found, "tau", CASE).layer, value(found, "tau", CASE).value) == (Layer.BUILT_IN, 0.01)
+
+
+def test_without_any_device_the_files_are_explained(project):
+    store.history_path(project.baselines, KEY, "relu").unlink()
+
+    found = shown(project)
+
+    assert found.device is None
+    assert value(found, "speedup").value == 1.2
+
+
+def test_a_damaged_history_costs_no_answer(project):
+    store.history_path(project.baselines, KEY, "relu").write_bytes(b"{torn}\n{}\n")
+
+    assert value(shown(project), "speedup").value == 1.2
+
+
+@pytest.mark.parametrize(
+    ("wishes", "kind"),
+    [
+        (Wishes(("rleu",)), "relax_op"),
+        (Wishes(device="nvidia-h20"), "relax_device"),
+        (Wishes(key="tua"), "relax_key"),
+        (Wishes(("relu",), pattern="rows=99"), "relax_case"),
+    ],
+)
+def test_what_nobody_knows_is_named(project, wishes, kind):
+    with pytest.raises(UsageError) as caught:
+        explain(project, wishes, DAY)
+    assert caught.value.reason.kind == kind

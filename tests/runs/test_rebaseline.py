@@ -1,0 +1,387 @@
+"""Baselines across a change of the environment: what is refused, what is written, and whether the code changed too."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from perfci import runs as flow
+from perfci import store
+from perfci.core.errors import UsageError
+from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run
+from perfci.core.wording import sentence
+from perfci.runs.rebaseline import Wishes, rebaseline_runs
+from tests.decision_examples import blocks, check, environment
+from tests.git_repositories import commit_all, git
+
+WRITE = Wishes(write=True, why="driver 590 everywhere")
+CASES = ("rows=1,dtype=float16", "rows=2,dtype=float16")
+
+
+def run_of(settings, name, *, slower=1.0, kernel=1.0, commit=None, ops=("relu", "scale"), cases=CASES, **surroundings):
+    """A run of ops whose blocks have noise; the environment makes all slower, or kernels alone."""
+    timed = blocks(kernel, clock=slower, seed=sum(map(ord, name)))
+    measured = tuple(OpRun(op, (check(),), tuple(PerformanceCase(case, blocks=timed) for case in cases)) for op in ops)
+    plan = Plan(tuple(PlannedOp(op, ("rows=4096,dtype=float16",), cases) for op in ops), 1, 1.0, "cuda")
+    now = environment(commit=commit or git(settings.root, "rev-parse", "HEAD"), **surroundings)
+    return Run(name, f"2026-01-01T00:00:{len(name):02}Z", "0", "perfci run", now, plan, measured)
+
+
+@pytest.fixture
+def project(settings):
+    """A repository with baselines of driver 580."""
+    git(settings.root.parent, "init", "-q", "-b", "main", str(settings.root))
+    (settings.root / ".gitignore").write_text("reports/\nbaselines/\n")
+    commit_all(settings.root)
+    flow.accept_runs([run_of(settings, "old")], settings, (), add=False, dirty=False)
+    return settings
+
+
+def path_of(settings, op, key="nvidia-h200"):
+    return store.baseline_path(settings.baselines, key, op)
+
+
+def stored(settings, op="relu"):
+    return store.read_baseline(path_of(settings, op))
+
+
+def bytes_of(settings):
+    return {path: path.read_bytes() for path in settings.baselines.rglob("*.json")}
+
+
+def kinds(found):
+    return [reason.kind for one in found for reason in (*one.withheld, *one.said)]
+
+
+def refused(runs, settings, *arguments):
+    before = bytes_of(settings)
+    with pytest.raises(UsageError) as caught:
+        rebaseline_runs(runs, settings, *arguments)
+    assert bytes_of(settings) == before
+    assert "{" not in sentence(caught.value.reason)
+    return caught.value.reason
+
+
+# --- showing and writing ----------------------------------------------------------------------------------------------
+
+
+def test_without_a_wish_to_write_all_is_shown_and_nothing_changes(project):
+    before = bytes_of(project)
+
+    found = rebaseline_runs([run_of(project, "new", slower=1.05, driver="590")], project)
+
+    assert [one.survey.op for one in found] == ["relu", "scale"]
+    assert all(one.taken == CASES and one.path is None for one in found)
+    assert found[0].survey.kernel.mean == pytest.approx(0.05, abs=0.005)
+    assert bytes_of(project) == before
+
+
+def test_what_was_written_is_what_a_later_run_is_held_against(project):
+    found = rebaseline_runs([run_of(project, "new", slower=1.05, driver="590")], project, (), WRITE)
+
+    again = flow.decide(run_of(project, "later", slower=1.05, driver="590"), project)
+
+    assert [one.path for one in found] == [path_of(project, op) for op in ("relu", "scale")]
+    assert stored(project).steps[0].why == "driver 590 everywhere"
+    assert {row.verdict.value for row in again.rows} == {"PASS"}
+
+
+def test_a_later_accept_keeps_the_step(project):
+    new = run_of(project, "new", slower=1.05, driver="590")
+    rebaseline_runs([new], project, (), WRITE)
+
+    flow.accept_runs([run_of(project, "later", driver="590")], project, (), add=False, dirty=False)
+
+    assert [step.after.driver for step in stored(project).steps] == ["590"]
+    assert [run.id for run in stored(project).runs] == ["later"]
+
+
+def test_only_the_ops_that_are_named_are_looked_at(project):
+    found = rebaseline_runs([run_of(project, "new", driver="590")], project, ["scale"], WRITE)
+
+    assert [one.survey.op for one in found] == ["scale"]
+    assert stored(project, "relu").steps == ()
+
+
+def test_several_runs_of_several_boards_go_together(project):
+    runs = [run_of(project, name, driver="590", uuid=uuid) for name, uuid in (("new", "GPU-1"), ("newer", "GPU-2"))]
+
+    rebaseline_runs(runs, project, (), WRITE)
+
+    assert stored(project).steps[0].after.boards == ("GPU-1", "GPU-2")
+    assert len(stored(project).cases[0].blocks) == 20
+
+
+def test_writing_needs_a_reason(project):
+    run = run_of(project, "new", driver="590")
+
+    assert refused([run], project, (), Wishes(write=True, why="  ")).kind == "rebaseline_without_why"
+
+
+def test_doing_it_twice_does_nothing_the_second_time(project):
+    run = run_of(project, "new", slower=1.05, driver="590")
+    rebaseline_runs([run], project, (), WRITE)
+    before = bytes_of(project)
+
+    found = rebaseline_runs([run], project, (), WRITE)
+
+    assert kinds(found) == ["rebaseline_same", "rebaseline_same"]
+    assert bytes_of(project) == before
+
+
+# --- runs that do not go together -------------------------------------------------------------------------------------
+
+
+def test_runs_of_two_environments_are_refused_with_both_values(project):
+    runs = [run_of(project, "new", driver="590"), run_of(project, "newer", driver="600")]
+
+    reason = refused(runs, project, (), WRITE)
+
+    assert (reason.kind, reason.facts["fields"]) == ("accept_mixed_environment", "device.driver 590 -> 600")
+
+
+def test_a_dirty_run_is_refused_unless_the_user_says_so(project):
+    run = run_of(project, "new", driver="590", dirty=True)
+
+    assert refused([run], project, (), WRITE).kind == "accept_dirty"
+    found = rebaseline_runs([run], project, (), dataclasses.replace(WRITE, dirty=True))
+    assert kinds(found) == ["rebaseline_no_commit"] * 2
+
+
+@pytest.mark.parametrize(
+    ("names", "wishes"),
+    [(["gelu"], Wishes()), ((), Wishes(unexplained=("gelu",))), ((), Wishes(changed_code=("gelu",)))],
+)
+def test_an_op_that_no_run_holds_is_refused(project, names, wishes):
+    assert refused([run_of(project, "new", driver="590")], project, names, wishes).kind == "op_not_in_run"
+
+
+def test_what_one_run_lacks_is_refused_before_anything_is_written(project):
+    runs = [run_of(project, "new", driver="590"), run_of(project, "newer", driver="590", ops=("relu",))]
+
+    assert refused(runs, project, (), WRITE).kind == "accept_op_not_run"
+
+
+# --- nothing to do here -----------------------------------------------------------------------------------------------
+
+
+def test_another_device_model_is_a_new_device_and_nothing_is_lost(project):
+    before = bytes_of(project)
+
+    found = rebaseline_runs([run_of(project, "new", key="nvidia-b200")], project, (), WRITE)
+
+    assert kinds(found) == ["rebaseline_new_device"] * 2
+    assert found[0].said[0].facts["stored"] == "nvidia-h200"
+    assert bytes_of(project) == before
+
+
+def test_an_op_without_any_baseline_is_left_to_accept(project):
+    for path in bytes_of(project):
+        path.unlink()
+
+    assert kinds(rebaseline_runs([run_of(project, "new")], project, (), WRITE)) == ["rebaseline_no_baseline"] * 2
+
+
+def test_another_timer_is_never_compared(project):
+    found = rebaseline_runs([run_of(project, "new", timer="event", driver="590")], project, (), WRITE)
+
+    assert kinds(found) == ["rebaseline_other_timer"] * 2
+    assert stored(project).timer == "activity"
+
+
+def test_new_cases_are_left_to_accept_and_said(project):
+    found = rebaseline_runs([run_of(project, "new", driver="590", cases=(*CASES, "rows=3"))], project, (), WRITE)
+
+    assert kinds(found) == ["rebaseline_new_cases"] * 2
+    assert [case.case for case in stored(project).cases] == list(CASES)
+
+
+# --- what is withheld -------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_moved_alone_stays_until_it_is_named(project):
+    run = run_of(project, "new", kernel=1.06, driver="590")
+
+    first = rebaseline_runs([run], project, (), WRITE)
+    named = rebaseline_runs([run], project, (), dataclasses.replace(WRITE, unexplained=("scale",)))
+
+    assert kinds(first) == ["rebaseline_unexplained"] * 2
+    reason = first[1].withheld[0]
+    commit = git(project.root, "rev-parse", "HEAD")[:10]
+    assert f"perfci check --op scale --against {commit} --duel all" in sentence(reason)
+    assert reason.facts["change"] == pytest.approx(0.06, abs=0.01)
+    assert [one.taken for one in named] == [(), CASES]
+    assert (stored(project, "relu").steps, len(stored(project, "scale").steps)) == ((), 1)
+
+
+def test_a_wrong_kernel_is_refused_as_by_accept(project):
+    run = run_of(project, "new", driver="590")
+    wrong = dataclasses.replace(run.ops[0], accuracy=(check(failure=check_reason()),))
+
+    found = rebaseline_runs([dataclasses.replace(run, ops=(wrong, run.ops[1]))], project, (), WRITE)
+
+    assert {reason.kind for reason in found[0].withheld} == {"accept_refused"}
+    assert found[1].path is not None
+    assert stored(project, "relu").steps == ()
+
+
+def check_reason():
+    from perfci.core.model import Reason
+
+    return Reason("no_change", {})
+
+
+def test_blocks_of_a_throttled_device_never_become_a_baseline(project):
+    run = run_of(project, "new", slower=1.05, driver="590")
+    held = blocks(clock=1.05, throttle=("thermal",))
+    hot = tuple(
+        dataclasses.replace(op, performance=tuple(PerformanceCase(case, blocks=held) for case in CASES))
+        for op in run.ops
+    )
+
+    found = rebaseline_runs([dataclasses.replace(run, ops=hot)], project, (), WRITE)
+
+    assert set(kinds(found)) == {"accept_refused"}
+    assert stored(project).steps == ()
+
+
+# --- the code changed as well -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def changed(project):
+    """The commit after which relu differs."""
+    path = project.kernels / "relu" / "relu_triton.py"
+    path.write_text(path.read_text() + "\n\nOTHER = True\n")
+    commit_all(project.root)
+    return project
+
+
+def test_where_an_ops_files_changed_too_it_stays_until_it_is_named(changed):
+    base = stored(changed).runs[0].environment.commit
+    run = run_of(changed, "new", slower=1.05, driver="590")
+
+    first = rebaseline_runs([run], changed, (), WRITE)
+    named = rebaseline_runs([run], changed, (), dataclasses.replace(WRITE, changed_code=("relu",)))
+
+    assert [kinds([one]) for one in first] == [["rebaseline_code_changed"], []]
+    facts = first[0].withheld[0].facts
+    assert (facts["files"], facts["commit"]) == ("kernels/relu/relu_triton.py", base[:10])
+    assert f"git worktree add ../perfci-{base[:10]} {base[:10]}" in sentence(first[0].withheld[0])
+    assert first[1].path is not None
+    assert named[0].taken == CASES
+
+
+def test_the_baselines_own_commit_measured_in_the_new_environment_is_taken(changed):
+    base = stored(changed).runs[0].environment.commit
+
+    found = rebaseline_runs([run_of(changed, "new", commit=base, driver="590")], changed, (), WRITE)
+
+    assert kinds(found) == []
+    assert all(one.path for one in found)
+
+
+def test_the_files_are_those_of_the_runs_commit_not_of_the_work_tree(project):
+    run = run_of(project, "new", driver="590")
+    (project.kernels / "relu" / "relu_triton.py").write_text("OTHER = True\n")
+
+    assert kinds(rebaseline_runs([run], project)) == []
+
+
+def test_a_commit_that_is_not_here_is_said_and_does_not_stop_it(project):
+    found = rebaseline_runs([run_of(project, "new", commit="f" * 40, driver="590")], project, (), WRITE)
+
+    assert kinds(found) == ["rebaseline_code_unknown"] * 2
+    assert all(one.path for one in found)
+    assert "{" not in sentence(found[0].said[0])
+
+
+def test_what_an_op_imports_by_a_computed_name_is_said(changed):
+    path = changed.kernels / "scale" / "scale_triton.py"
+    path.write_text("import importlib, sys\nimportlib.import_module(sys.argv[0])\n")
+    commit_all(changed.root)
+    old = rebaseline_runs([run_of(changed, "new", driver="590")], changed, ["scale"], Wishes(True, "x", (), ("scale",)))
+    (changed.root / "other.txt").write_text("no matter\n")
+    commit_all(changed.root)
+
+    found = rebaseline_runs([run_of(changed, "newer", driver="600")], changed, ["scale"])
+
+    assert old[0].path is not None
+    assert kinds(found) == ["rebaseline_code_unknown"]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_baseline_is_named_never_overwritten_and_costs_no_other(project):
+    path_of(project, "relu").write_text("{")
+
+    found = rebaseline_runs([run_of(project, "new", driver="590")], project, (), WRITE)
+
+    assert found[0].failure.kind == "file_damaged"
+    assert found[0].failure.facts["path"] == str(path_of(project, "relu"))
+    assert path_of(project, "relu").read_text() == "{"
+    assert found[1].path == path_of(project, "scale")
+
+
+def test_a_file_that_cannot_be_written_stays_whole_and_the_others_are_written(project, monkeypatch):
+    before = bytes_of(project)
+    write = store.write_baseline
+
+    def full(baseline, root):
+        if baseline.op == "relu":
+            from perfci.core.errors import StoredFileError
+
+            raise StoredFileError("file_unwritable", path="relu.json", why="No space left on device")
+        return write(baseline, root)
+
+    monkeypatch.setattr(store, "write_baseline", full)
+
+    found = rebaseline_runs([run_of(project, "new", driver="590")], project, (), WRITE)
+
+    assert (found[0].failure.kind, found[0].taken, found[0].path) == ("file_unwritable", (), None)
+    assert path_of(project, "relu").read_bytes() == before[path_of(project, "relu")]
+    assert len(stored(project, "scale").steps) == 1
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+def history(settings, op="relu"):
+    return store.read_history(settings.baselines, "nvidia-h200", op)
+
+
+def test_a_step_leaves_a_line_of_history_a_run(project):
+    rebaseline_runs([run_of(project, "new", slower=1.03, driver="590")], project, (), WRITE)
+
+    assert [run.run for run in history(project).runs] == ["old", "new"]
+    assert [run.environment.device.driver for run in history(project).runs] == ["580", "590"]
+
+
+def test_showing_what_moved_leaves_no_line(project):
+    rebaseline_runs([run_of(project, "new", slower=1.03, driver="590")], project)
+
+    assert [run.run for run in history(project).runs] == ["old"]
+
+
+def test_a_history_that_is_to_be_mended_is_said_and_the_step_stands(project):
+    path = store.history_path(project.baselines, "nvidia-h200", "relu")
+    path.write_text("damage\n")
+
+    found = rebaseline_runs([run_of(project, "new", slower=1.03, driver="590")], project, ["relu"], WRITE)
+
+    assert "history_damaged" in kinds(found)
+    assert stored(project).steps
+    assert path.read_text() == "damage\n"
+
+
+def test_a_renamed_case_is_rebaselined_under_its_new_name(project):
+    run = run_of(project, "new", slower=1.03, driver="590", ops=("relu",), cases=("m=1",))
+    planned = dataclasses.replace(run.plan.ops[0], renamed={"m=1": CASES[0]})
+    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, ops=(planned,)))
+
+    (found,) = rebaseline_runs([run], project, (), WRITE)
+
+    assert found.taken == ("m=1",)
+    assert [case.case for case in stored(project).cases] == ["m=1", CASES[1]]

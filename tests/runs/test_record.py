@@ -1,0 +1,730 @@
+"""Jobs, what becomes of their answers, and what is on disk whenever it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from pathlib import Path
+
+import pytest
+
+from perfci import runs, store
+from perfci.core import deadline, settings
+from perfci.core.errors import Stopped
+from perfci.core.model import AccuracyCase, DuelWhat, Limits, Need, PlannedOp, Reason, Suite
+from perfci.runs.bench import opened
+from perfci.runs.plan import Request
+from perfci.runs.record import describe_environment
+from perfci.store import launches
+from perfci.worker.protocol import Checked, Step
+from tests.runs.stand_ins import CASES, DEVICE, write_ops
+
+record = importlib.import_module("perfci.runs.record")
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def test_each_op_has_a_worker_of_its_own_with_the_runs_seed_and_budget(measure, workers, settings, heard):
+    run = measure(budget_s=0.5, timer="event", pattern="rows=*", suites=(Suite.PERFORMANCE,))
+
+    jobs = [job for job in workers.jobs if job.task == "measure"]
+    assert [job.ops[0].op for job in jobs] == ["relu", "scale"]
+    assert {(job.seed, job.budget_s, job.pattern, job.process) for job in jobs} == {(7, 0.5, "rows=*", 0)}
+    # The first is asked for the wanted timer, later ones for the one that it found.
+    assert [job.timer for job in jobs] == ["event", "virtual"]
+    assert {job.suites for job in jobs} == {(Suite.PERFORMANCE,)}
+    assert run.plan.seed == 7
+
+
+def test_the_run_holds_what_every_worker_said_and_is_on_disk(measure, workers, settings, heard):
+    run = measure()
+
+    assert [op.op for op in run.ops] == ["relu", "scale"]
+    assert all(len(case.blocks) == 1 for op in run.ops for case in op.performance)
+    assert (run.environment.timer, run.environment.device) == ("virtual", DEVICE)
+    assert run.limits == Limits(1000.0, {"relu": 1.0, "scale": 1.0})
+    assert (run.command, run.stopped) == ("perfci run", None)
+    assert store.read_run(settings.reports) == run
+
+
+def test_a_worker_that_dies_costs_its_op_and_keeps_what_it_said(measure, workers, settings, heard):
+    workers.dies["measure", "relu"] = Reason("worker_hung", {"op": "relu"})
+
+    relu, scale = measure().ops
+
+    assert relu.failure == Reason("worker_hung", {"op": "relu"})
+    assert len(relu.performance) == 2 and len(relu.accuracy) == 1
+    assert scale.failure is None
+
+
+def test_an_op_that_is_not_sound_stands_in_the_run_and_has_no_worker(measure, workers, settings, heard):
+    workers.dies["describe", "relu"] = Reason("worker_died", {"op": "relu"})
+
+    relu, _ = measure().ops
+
+    assert (relu.failure, relu.performance) == (Reason("worker_died", {"op": "relu"}), ())
+    assert [op for op, _, _ in workers.measured()] == ["scale"]
+
+
+@pytest.mark.parametrize("op", ["relu", "scale"])
+def test_a_signal_keeps_what_was_measured_until_then(measure, workers, settings, heard, op):
+    workers.dies["measure", op] = Stopped("SIGTERM")
+
+    with pytest.raises(Stopped):
+        measure()
+
+    run = store.read_run(settings.reports)
+    assert run.stopped == "SIGTERM"
+    assert [one.op for one in run.ops] == ["relu", "scale"][: 1 + (op == "scale")]
+    assert all(len(case.blocks) == 1 for one in run.ops for case in one.performance)
+
+
+def test_a_signal_between_two_workers_is_noted_too(measure, workers, settings, heard, monkeypatch):
+    write, written = store.write_run, []
+
+    def interrupted(run, reports):
+        write(run, reports)
+        written.append(run)
+        if len(written) == 1:
+            raise Stopped("SIGINT")
+
+    monkeypatch.setattr(record.store, "write_run", interrupted)
+
+    with pytest.raises(Stopped):
+        measure()
+
+    run = store.read_run(settings.reports)
+    assert (run.stopped, [op.op for op in run.ops]) == ("SIGINT", ["relu"])
+    assert len(run.ops[0].performance) == 2
+
+
+def test_a_signal_before_the_first_worker_speaks_is_noted_too(measure, workers, settings, heard, monkeypatch):
+    def interrupted(bench, place):
+        raise Stopped("SIGTERM")
+
+    monkeypatch.setattr(record, "surroundings", interrupted)
+
+    with pytest.raises(Stopped):
+        measure()
+
+    assert store.read_run(settings.reports).stopped == "SIGTERM"
+
+
+def test_raw_launches_of_this_run_replace_those_of_the_last(measure, workers, settings, heard):
+    for _ in range(2):
+        measure()
+
+    rows = launches.read_launches(settings.reports).rows
+    assert sorted((row.op, row.case, row.arm) for row in rows) == sorted(
+        (op, case, arm) for op in ("relu", "scale") for case in CASES for arm in ("kernel", "reference")
+    )
+
+
+def test_workers_run_in_the_project_without_the_parents_secrets(measure, workers, settings, heard, monkeypatch):
+    monkeypatch.setenv("CI_JOB_TOKEN", "hush")
+    settings = dataclasses.replace(settings, time_limit_s=12.5)
+
+    measure(settings)
+
+    around = workers.surroundings[-1]
+    assert "CI_JOB_TOKEN" not in around.environment
+    assert (around.folder, around.limit_s) == (settings.root, 12.5)
+    assert around.log == settings.reports / "logs" / "scale.log"
+    assert not Path(around.environment["TRITON_CACHE_DIR"]).parent.exists()
+
+
+def test_workers_of_a_run_share_its_cache_of_compiled_kernels_and_no_other_runs(measure, workers):
+    measure()
+    measure()
+
+    caches = [around.environment["TRITON_CACHE_DIR"] for around in workers.surroundings]
+    assert len({*caches[:3]}) == len({*caches[3:]}) == 1
+    assert caches[0] != caches[3]
+
+
+def test_what_workers_printed_in_an_earlier_run_is_gone_and_this_runs_is_not(measure, workers, settings):
+    logs = settings.reports / "logs"
+    logs.mkdir(parents=True)
+    (logs / "old.log").write_text("of another run")
+    describing = workers._describe
+
+    def describe(job, around, heard):
+        (logs / "describe.log").parent.mkdir(parents=True, exist_ok=True)
+        (logs / "describe.log").write_text("said while importing")
+        return describing(job, around, heard)
+
+    workers._describe = describe
+    measure()
+
+    assert [path.name for path in logs.iterdir()] == ["describe.log"]
+
+
+# --- measuring again --------------------------------------------------------------------------------------------------
+
+
+def test_what_the_judge_needs_is_measured_again_in_fresh_processes(measure, workers, settings, heard):
+    run = measure()
+    needs = [Need("relu", "rows=1", 2), Need("relu", "rows=2", 1), Need("scale", "rows=2", 2)]
+
+    again = runs.remeasure(run, settings, Request(seed=7), needs, heard.append)
+
+    assert workers.measured()[2:] == [
+        ("relu", 1, ("rows=1", "rows=2")),
+        ("relu", 2, ("rows=1",)),
+        ("scale", 1, ("rows=2",)),
+        ("scale", 2, ("rows=2",)),
+    ]
+    processes = {
+        (op.op, case.case): [block.process for block in case.blocks] for op in again.ops for case in op.performance
+    }
+    assert processes == {
+        ("relu", "rows=1"): [0, 1, 2],
+        ("relu", "rows=2"): [0, 1],
+        ("scale", "rows=1"): [0],
+        ("scale", "rows=2"): [0, 1, 2],
+    }
+    assert all(case.compile_s == 1.0 for op in again.ops if op.op == "relu" for case in op.performance)
+    assert store.read_run(settings.reports) == again
+
+
+def test_a_remeasurement_goes_on_with_the_clock_of_its_run(measure, workers, settings, heard, monkeypatch):
+    now = 1_000_000.0
+    monkeypatch.setattr(record.time, "time", lambda: now)
+    run = dataclasses.replace(measure(), wall_s=40.0)
+    began = workers.jobs[-1].run_started
+    now += 100
+
+    again = runs.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 1)], heard.append)
+
+    assert began == 1_000_000.0
+    assert workers.jobs[-1].run_started == now - 40.0
+    assert again.wall_s == 40.0
+
+
+def test_a_remeasurement_that_is_stopped_keeps_the_first_look(measure, workers, settings, heard):
+    run = measure()
+    workers.dies["measure", "relu"] = Stopped("SIGINT")
+
+    with pytest.raises(Stopped):
+        runs.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 2)], heard.append)
+
+    kept = store.read_run(settings.reports)
+    assert kept.stopped == "SIGINT"
+    assert [block.process for block in kept.ops[0].performance[0].blocks] == [0, 1]
+    assert len(kept.ops[1].performance) == 2
+
+
+# --- against a base ---------------------------------------------------------------------------------------------------
+
+LATE = Reason("imports_late", {"where": "relu_triton.py:3 helper"})
+CRASH = Reason("worker_died", {"op": "relu", "where": "measure", "signal": "SIGSEGV", "words": "x", "log": "y"})
+
+
+def test_a_changed_op_is_measured_beside_its_base_and_an_unchanged_one_not_at_all(measure, workers, forked):
+    run = measure(forked)
+
+    assert workers.measured() == [("relu", 0, None)]
+    (job,) = (job for job in workers.jobs if job.task == "measure")
+    assert (job.base.cases, job.base.duel.value, job.base.skip_unchanged) == (CASES, "changed", True)
+    assert job.root == str(forked.root)
+    assert Path(job.base.folder).relative_to(job.base.root) == Path("kernels/relu")
+    assert not Path(job.base.root).is_relative_to(forked.root)
+    assert [(op.op, op.performance, op.failure) for op in run.ops if op.op == "scale"] == [("scale", (), None)]
+    assert [(op.op, op.base.same, op.base.changed) for op in run.plan.ops] == [
+        ("relu", False, ("kernels/relu/relu_triton.py",)),
+        ("scale", True, ()),
+    ]
+
+
+def test_only_what_differs_is_imported_of_the_base(measure, workers, forked):
+    measure(forked)
+
+    described = [job for job in workers.jobs if job.task == "describe"]
+    assert [[files.op for files in job.ops] for job in described] == [["relu", "scale"], ["relu"]]
+    assert [job.head_root for job in described] == [None, str(forked.root)]
+    assert [around.log.stem for around in workers.surroundings[:2]] == ["describe", "describe-base"]
+    assert workers.surroundings[1].folder == Path(described[1].root)
+
+
+def test_thresholds_of_the_cases_go_with_the_job(measure, workers, forked):
+    (forked.thresholds).mkdir()
+    (forked.thresholds / "relu.yaml").write_text("speedup: 1.5\ncases:\n  rows=2:\n    speedup: 2.5\n")
+
+    measure(forked)
+
+    limits = next(job.limits for job in workers.jobs if job.task == "measure")
+    # Those of the work tree are ignored: a merge request is judged by its base's.
+    assert {case: limits[case].speedup for case in CASES} == dict.fromkeys(CASES)
+    measure(forked, against="HEAD~1")
+    limits = next(job.limits for job in reversed(workers.jobs) if job.task == "measure")
+    assert {case: limits[case].speedup for case in CASES} == {"rows=1": 1.5, "rows=2": 2.5}
+
+
+def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(measure, workers, forked, heard):
+    workers.apart["relu"] = LATE
+
+    run = measure(forked)
+
+    ((head, base, rules),) = workers.pairs
+    assert run.plan.ops[0].base.apart == LATE
+    assert [len(case.blocks) for case in run.ops[0].performance] == [1, 1]
+    assert (head.job.base, head.job.turns, head.job.arm, head.job.lock) == (None, True, "kernel", True)
+    assert (base.job.base, base.job.turns, base.job.arm, base.job.lock) == (None, True, "base", False)
+    assert (base.job.head_root, base.job.cases, base.job.suites) == (str(forked.root), CASES, (Suite.PERFORMANCE,))
+    assert base.job.ops[0].folder.startswith(base.job.root) and base.around.folder == Path(base.job.root)
+    assert (head.around.log.name, base.around.log.name) == ("relu.log", "relu-base.log")
+    assert (rules.cases, rules.process, rules.by_identity, rules.skip_unchanged) == (CASES, 0, True, True)
+
+    runs.remeasure(run, forked, Request(seed=7), [Need("relu", "rows=2", 1)], heard.append)
+
+    assert len(workers.pairs) == 2 and workers.measured() == [("relu", 0, None)]
+    assert (workers.pairs[1][0].job.process, workers.pairs[1][1].job.cases) == (1, ("rows=2",))
+
+
+def test_a_base_with_a_process_of_its_own_is_timed_with_heads_cache(measure, workers, forked):
+    workers.apart["relu"] = LATE
+    workers.planned["relu"] = PlannedOp("relu", ("rows=0",), CASES, cache="warm")
+
+    run = measure(forked)
+
+    ((head, base, _),) = workers.pairs
+    assert run.plan.ops[0].cache == "warm"
+    assert (head.job.cache, base.job.cache) == (None, "warm")
+
+
+def test_a_worker_that_died_with_both_revisions_is_followed_by_one_for_each(measure, workers, forked):
+    workers.dies["measure", "relu"] = CRASH
+
+    run = measure(forked)
+
+    assert run.ops[0].failure is None
+    assert run.plan.ops[0].base.apart.kind == "died_together"
+    assert len(workers.pairs) == 1
+    # What the one that died had measured is taken anew, also in the file of raw launches.
+    assert [len(case.blocks) for case in run.ops[0].performance] == [1, 1]
+    assert len(launches.read_launches(forked.reports).rows) == 2 * len(CASES)
+    # The accuracy was known and is not checked again.
+    assert workers.pairs[0][0].job.suites == (Suite.PERFORMANCE,) and len(run.ops[0].accuracy) == 1
+
+
+def test_a_worker_without_a_base_that_dies_has_died(measure, workers, forked):
+    workers.dies["measure", "relu"] = CRASH
+
+    run = measure(forked, duel=DuelWhat.NONE)
+
+    assert (run.ops[0].failure, workers.pairs) == (CRASH, [])
+
+
+def test_a_signal_in_a_pair_keeps_what_was_measured_until_then(measure, workers, forked):
+    workers.apart["relu"] = LATE
+    workers.dies["measure", "relu"] = Stopped("SIGTERM")
+
+    with pytest.raises(Stopped):
+        measure(forked)
+
+    run = store.read_run(forked.reports)
+    assert (run.stopped, [len(case.blocks) for case in run.ops[0].performance]) == ("SIGTERM", [1, 1])
+    assert (run.ops[0].failure, run.plan.ops[0].base.apart) == (None, LATE)
+
+
+def test_an_audited_case_of_an_unchanged_op_is_all_that_is_measured_of_it(measure, workers, forked):
+    many = tuple(f"rows={i}" for i in range(1, 31))
+    workers.planned["scale"] = PlannedOp("scale", ("rows=0",), many)
+
+    run = measure(forked)
+
+    audit = run.plan.ops[1].audit
+    assert len(audit) == 1
+    job = next(job for job in workers.jobs if job.task == "measure" and job.ops[0].op == "scale")
+    assert (job.cases, job.suites, job.base.audit) == (audit, (Suite.PERFORMANCE,), audit)
+    assert [case.case for case in run.ops[1].performance] == list(audit)
+
+
+# --- boards -----------------------------------------------------------------------------------------------------------
+
+
+def test_later_processes_take_turns_on_the_hosts_devices(measure, workers, settings, heard):
+    workers.devices, workers.boards = 3, {0: "FAKE-0", 1: "FAKE-1", 2: "FAKE-2", 3: "FAKE-0"}
+    run = measure()
+
+    again = runs.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 3)], heard.append)
+
+    seen = [around.environment.get("FAKE_VISIBLE_DEVICES") for around in workers.surroundings]
+    assert seen == [None, "0", "0", "1", "2", "0"]
+    blocks = again.ops[0].performance[0].blocks
+    assert [(block.process, block.board) for block in blocks] == [(0, None), (1, "FAKE-1"), (2, "FAKE-2"), (3, None)]
+    assert again.environment.device.uuid == "FAKE-0"
+    assert run.plan.devices == 3
+
+
+# --- boards side by side ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_boards(workers):
+    workers.devices, workers.visible = 2, 2
+    workers.boards = {"0": "FAKE-0", "1": "FAKE-1"}
+    return workers
+
+
+def seen_by(workers):
+    """(op, process) of each measuring worker, with what it was given to see."""
+    pairs = zip(workers.jobs, workers.surroundings, strict=True)
+    return {
+        (job.ops[0].op, job.process): around.environment.get("FAKE_VISIBLE_DEVICES")
+        for job, around in pairs
+        if job.task == "measure"
+    }
+
+
+def test_ops_are_spread_over_the_boards_that_were_asked_for(measure, two_boards, settings):
+    two_boards.slow = {"relu": 2, "scale": 2}
+
+    run = measure(devices="0,1")
+
+    assert seen_by(two_boards) == {("relu", 0): "0", ("scale", 0): "1"}
+    assert [(board.visible, board.uuid) for board in run.plan.boards] == [("0", "FAKE-0"), ("1", "FAKE-1")]
+    assert [{block.board for case in op.performance for block in case.blocks} for op in run.ops] == [
+        {"FAKE-0"},
+        {"FAKE-1"},
+    ]
+    assert (run.environment.device.uuid, run.environment.device.key, run.environment.timer) == (
+        None,
+        "fake-one",
+        "virtual",
+    )
+    assert store.read_run(settings.reports) == run
+    assert len(launches.read_launches(settings.reports).rows) == 2 * 2 * len(CASES)
+
+
+def test_a_board_that_is_free_takes_the_next_op(measure, two_boards, settings):
+    write_ops(settings.root, ("relu", "scale", "silu", "tanh"))
+    two_boards.slow = {"relu": 9}
+
+    measure(devices="all")
+
+    assert seen_by(two_boards) == {("relu", 0): "0", ("scale", 0): "1", ("silu", 0): "1", ("tanh", 0): "1"}
+
+
+def test_the_op_that_took_longest_before_is_begun_first(measure, two_boards, settings):
+    write_ops(settings.root, ("relu", "scale", "silu"))
+    clock = Clock(two_boards, {"relu": 5.0, "scale": 1.0, "silu": 30.0})
+    with clock:
+        measure()
+        two_boards.jobs.clear()
+        measure(devices="0,1")
+
+    assert [op for op, _, _ in two_boards.measured()] == ["silu", "relu", "scale"]
+
+
+def test_a_later_look_is_taken_on_another_board_and_all_of_an_ops_on_one(measure, two_boards, settings, heard):
+    two_boards.slow = {"relu": 2, "scale": 2}
+    run = measure(devices="0,1")
+    two_boards.jobs.clear()
+    two_boards.surroundings.clear()
+
+    needs = [Need(op, case, 2) for op in ("relu", "scale") for case in CASES]
+    again = runs.remeasure(run, settings, Request(seed=7), needs, heard.append)
+
+    assert seen_by(two_boards) == {("relu", 1): "1", ("relu", 2): "1", ("scale", 1): "0", ("scale", 2): "0"}
+    blocks = again.ops[0].performance[0].blocks
+    assert [(block.process, block.board) for block in blocks] == [(0, "FAKE-0"), (1, "FAKE-1"), (2, "FAKE-1")]
+
+
+@pytest.mark.parametrize("op", ["relu", "scale"])
+def test_also_the_only_op_that_is_measured_again_is_so_on_the_other_board(measure, two_boards, settings, heard, op):
+    two_boards.slow = {"relu": 2, "scale": 2}
+    first = {"relu": "0", "scale": "1"}
+    run = measure(devices="0,1")
+    assert seen_by(two_boards) == {(name, 0): board for name, board in first.items()}
+
+    runs.remeasure(run, settings, Request(seed=7), [Need(op, "rows=1", 1)], heard.append)
+
+    assert seen_by(two_boards)[op, 1] != first[op]
+
+
+def test_both_revisions_of_a_pair_are_on_one_board(measure, two_boards, forked):
+    two_boards.apart["relu"] = LATE
+
+    measure(forked, devices="1")
+
+    ((head, base, _),) = two_boards.pairs
+    assert {side.around.environment["FAKE_VISIBLE_DEVICES"] for side in (head, base)} == {"1"}
+
+
+def test_one_board_that_is_named_is_the_only_one_used_and_the_runs_own(measure, two_boards, settings, heard):
+    run = measure(devices="1")
+    again = runs.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 2)], heard.append)
+
+    assert set(seen_by(two_boards).values()) == {"1"}
+    assert again.environment.device.uuid == "FAKE-1"
+    assert {block.board for op in again.ops for case in op.performance for block in case.blocks} == {None}
+
+
+def test_the_project_may_ask_for_all_boards(measure, two_boards, settings):
+    two_boards.slow = {"relu": 2, "scale": 2}
+
+    run = measure(dataclasses.replace(settings, devices="all"))
+
+    assert set(seen_by(two_boards).values()) == {"0", "1"} and len(run.plan.boards) == 2
+
+
+@pytest.mark.parametrize("wanted", [None, "one"])
+def test_unless_asked_for_boards_are_used_one_after_the_other(measure, two_boards, wanted):
+    run = measure(devices=wanted)
+
+    assert (run.plan.boards, set(seen_by(two_boards).values())) == ((), {"0"})
+
+
+def test_whoever_watches_hears_which_op_a_check_belongs_to_and_when_an_op_is_done(measure, two_boards, heard):
+    measure(devices="0,1")
+
+    checked = [message.op for message in heard if isinstance(message, Checked)]
+    done = [message.op for message in heard if isinstance(message, Step) and message.stage == "done"]
+    assert sorted(checked) == sorted(done) == ["relu", "scale"]
+
+
+def test_workers_that_chose_different_timers_at_once_end_with_the_same(measure, two_boards, settings):
+    two_boards.slow = {"relu": 2, "scale": 2}
+    two_boards.timers["scale"] = "activity"
+
+    run = measure(devices="0,1")
+
+    assert [(job.ops[0].op, job.timer) for job in two_boards.jobs if job.task == "measure"] == [
+        ("relu", "auto"),
+        ("scale", "auto"),
+        ("scale", "virtual"),
+    ]
+    assert all(len(case.blocks) == 1 and len(op.accuracy) == 1 for op in run.ops for case in op.performance)
+    assert (run.environment.timer, [op.failure for op in run.ops]) == ("virtual", [None, None])
+
+
+def test_a_signal_ends_the_ops_of_all_boards_and_keeps_what_each_had(measure, two_boards, settings):
+    write_ops(settings.root, ("relu", "scale", "silu"))
+    two_boards.slow = {"relu": 9}
+    two_boards.dies["measure", "scale"] = Stopped("SIGTERM")
+
+    with pytest.raises(Stopped):
+        measure(devices="0,1")
+
+    run = store.read_run(settings.reports)
+    assert (run.stopped, [op.op for op in run.ops]) == ("SIGTERM", ["relu", "scale"])
+    assert [len(op.performance) for op in run.ops] == [0, 2]
+
+
+def test_a_device_that_is_gone_ends_the_run_on_all_boards(measure, two_boards, settings):
+    write_ops(settings.root, ("relu", "scale", "silu"))
+    gone = Reason("device_gone", {"device": "fake", "why": "lost"})
+    two_boards.slow, two_boards.dies["measure", "scale"] = {"relu": 3}, gone
+
+    run = measure(devices="0,1")
+
+    assert {op.op: op.failure for op in run.ops} == {"relu": None, "scale": gone, "silu": gone}
+
+
+# --- until when -------------------------------------------------------------------------------------------------------
+
+WOULD_TAKE = {"relu": 20.0, "scale": 30.0, "silu": 10.0}
+
+
+class Clock:
+    """The time of the parent: it passes as workers end, each with what its op takes."""
+
+    def __init__(self, workers, takes, limit_s=None):
+        self.now, self.takes = 1_000_000.0, takes
+        workers.passes = self.pass_
+        self._limit = None if limit_s is None else deadline.find(limit_s, {}, self.now).deadline
+        self._patch = pytest.MonkeyPatch()
+
+    def pass_(self, job):
+        self.now += self.takes.get(job.ops[0].op, 0.0)
+
+    def __enter__(self):
+        self._patch.setattr(record.time, "time", lambda: self.now)
+        return self._limit
+
+    def __exit__(self, *error):
+        self._patch.undo()
+
+
+@pytest.fixture
+def three_ops(settings):
+    write_ops(settings.root, tuple(WOULD_TAKE))
+    return settings
+
+
+def kinds(run):
+    return {op.op: op.late and op.late.kind for op in run.ops}
+
+
+def test_without_a_limit_no_worker_has_one(measure, workers):
+    run = measure()
+
+    assert {job.until_s for job in workers.jobs} == {around.until_s for around in workers.surroundings} == {None}
+    assert (run.plan.deadline, kinds(run)) == (None, {"relu": None, "scale": None})
+
+
+def test_ops_that_time_does_not_reach_are_not_begun_and_stand_in_the_run(measure, workers, three_ops):
+    with Clock(workers, WOULD_TAKE, 25.0) as limit:
+        run = measure(deadline=limit)
+
+    assert kinds(run) == {"relu": None, "scale": None, "silu": "op_not_reached"}
+    assert [op for op, _, _ in workers.measured()] == ["relu", "scale"]
+    assert run.ops[2].late.facts == {"op": "silu", "by": "--deadline", "limit_s": 25.0, "reserve_s": 0.0}
+    assert (run.plan.deadline, store.read_run(three_ops.reports)) == (limit, run)
+
+
+def test_what_an_earlier_run_took_tells_which_ops_fit(measure, workers, three_ops):
+    with Clock(workers, WOULD_TAKE):
+        measure()
+    workers.jobs.clear()
+
+    with Clock(workers, WOULD_TAKE, 40.0) as limit:
+        run = measure(deadline=limit)
+
+    assert [op for op, _, _ in workers.measured()] == ["silu", "relu", "scale"]
+    assert kinds(run) == {"relu": None, "scale": None, "silu": None}
+
+
+def test_an_op_may_not_take_the_time_that_the_others_need(measure, workers, three_ops):
+    takes = {"relu": 100.0, "scale": 100.0, "silu": 100.0}
+    with Clock(workers, takes):
+        measure()
+    workers.jobs.clear()
+    workers.surroundings.clear()
+
+    clock = Clock(workers, takes, 500.0)
+    with clock as limit:
+        measure(deadline=limit)
+
+    allowed = [job.until_s for job in workers.jobs if job.task == "measure"]
+    # 490 s until workers wind down; two others need 100 each, then one, then none.
+    assert [round(until - 1_000_000.0) for until in allowed] == [290, 390, 490]
+    ends = [around.until_s for around in workers.surroundings if around.until_s]
+    assert [end - until for end, until in zip(ends, allowed, strict=True)] == [10.0] * 3
+
+
+def test_a_worker_that_was_ended_has_not_failed_and_keeps_what_it_said(measure, workers, settings):
+    workers.dies["measure", "relu"] = Reason("worker_late", {"op": "relu", "where": "measure"})
+    with Clock(workers, {}, 25.0) as limit:
+        run = measure(deadline=limit)
+
+    relu = run.ops[0]
+    assert (relu.failure, relu.late.kind, len(relu.accuracy)) == (None, "op_late", 1)
+    assert [(len(case.blocks), case.late.kind) for case in relu.performance] == [(1, "case_late")] * 2
+    assert kinds(run)["scale"] is None
+
+
+def test_a_worker_that_was_ended_in_the_accuracy_suite_says_that_this_was_not_done(measure, workers, settings):
+    def checking(job, around, heard, base):
+        heard(Step("accuracy", "relu", "rows=0"))
+        heard(Checked(AccuracyCase("rows=0", "normal", "contiguous", 0)))
+        return Reason("worker_late", {"op": "relu", "where": "accuracy"})
+
+    workers._measured = checking
+    with Clock(workers, {}, 25.0) as limit:
+        run = measure(deadline=limit)
+
+    assert kinds(run) == {"relu": "checks_late", "scale": "checks_late"}
+    assert [op.performance for op in run.ops] == [(), ()]
+
+
+def test_the_base_of_a_pair_is_ended_after_head(measure, workers, forked):
+    workers.apart["relu"] = LATE
+    with Clock(workers, {}, 600.0) as limit:
+        measure(forked, deadline=limit)
+
+    ((head, base, rules),) = workers.pairs
+    assert rules.until_s == head.job.until_s == base.job.until_s
+    assert head.around.until_s < base.around.until_s
+
+
+def test_a_worker_that_was_ended_with_both_revisions_is_not_followed_by_one_for_each(measure, workers, forked):
+    workers.dies["measure", "relu"] = Reason("worker_late", {"op": "relu", "where": "measure"})
+    with Clock(workers, {}, 25.0) as limit:
+        run = measure(forked, deadline=limit)
+
+    assert (workers.pairs, run.plan.ops[0].base.apart, kinds(run)["relu"]) == ([], None, "op_late")
+
+
+def test_of_a_worker_that_ended_itself_only_what_it_had_not_done_is_late(measure, workers, settings):
+    workers.late["relu", 0] = ("rows=2",)
+    with Clock(workers, {}, 25.0) as limit:
+        run = measure(deadline=limit)
+
+    assert [(case.case, case.late and case.late.kind) for case in run.ops[0].performance] == [
+        ("rows=1", None),
+        ("rows=2", "case_late"),
+    ]
+    assert kinds(run) == {"relu": "op_late", "scale": None}
+
+
+def again(run, settings, heard, limit, *needs):
+    return runs.remeasure(run, settings, Request(seed=7, deadline=limit), needs, heard.append)
+
+
+def test_a_later_look_that_does_not_fit_is_not_begun_and_its_cases_say_so(measure, workers, settings, heard):
+    with Clock(workers, {"relu": 40.0, "scale": 40.0}):
+        run = measure()
+    with Clock(workers, {"relu": 40.0, "scale": 40.0}, 60.0) as limit:
+        later = again(run, settings, heard, limit, *(Need(op, "rows=1", 2) for op in ("scale", "relu")))
+
+    # Half of an op's cases takes half of its time: 54 s are left, then 14 s after each look of 40 s.
+    assert [(op, process) for op, process, _ in workers.measured()[2:]] == [("scale", 1)]
+    late = {(op.op, case.case): case.late and case.late.kind for op in later.ops for case in op.performance}
+    assert late == {
+        ("relu", "rows=1"): "looks_late",
+        ("relu", "rows=2"): None,
+        ("scale", "rows=1"): "looks_late",
+        ("scale", "rows=2"): None,
+    }
+    assert [op.late for op in later.ops] == [None, None]
+
+
+def test_half_a_later_look_leaves_no_trace_but_its_reason(measure, workers, settings, heard):
+    run = measure()
+    workers.late["relu", 1] = ("rows=2",)
+    with Clock(workers, {}, 25.0) as limit:
+        later = again(run, settings, heard, limit, *(Need("relu", case, 1) for case in CASES))
+
+    whole, cut = later.ops[0].performance
+    assert [[block.process for block in case.blocks] for case in (whole, cut)] == [[0, 1], [0]]
+    assert (whole.late, cut.late.kind) == (None, "looks_late")
+    rows = {(row.case, row.process) for row in launches.read_launches(settings.reports).rows if row.op == "relu"}
+    assert rows == {("rows=1", 0), ("rows=1", 1), ("rows=2", 0)}
+
+
+def test_a_case_that_gets_its_blocks_after_all_is_late_no_more(measure, workers, settings, heard):
+    with Clock(workers, {"relu": 40.0}):
+        run = measure()
+    with Clock(workers, {"relu": 40.0}, 10.0) as limit:
+        run = again(run, settings, heard, limit, Need("relu", "rows=1", 1))
+    assert run.ops[0].performance[0].late.kind == "looks_late"
+
+    later = again(run, settings, heard, None, Need("relu", "rows=1", 2))
+
+    assert later.ops[0].performance[0].late is None
+
+
+def test_whoever_fetches_evidence_knows_when_asking_again_brings_nothing(measure, workers, settings, heard):
+    with Clock(workers, {"relu": 40.0}):
+        run = measure()
+    found = []
+    for limit_s in (10.0, 600.0):
+        with Clock(workers, {"relu": 40.0}, limit_s) as limit, opened(settings, heard.append) as bench:
+            recorder = record.Recorder(bench, Request(seed=7, deadline=limit), run, None)
+            recorder.record_again([Need("relu", "rows=1", 1)])
+            found.append(recorder.idle)
+
+    assert found == [True, False]
+    assert store.read_run(settings.reports).ops[0].performance[0].late is None
+
+
+def test_outside_a_repository_no_commit_is_recorded(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    (tmp_path / "kernels").mkdir()
+
+    found = describe_environment(settings.load(tmp_path), DEVICE, None)
+
+    assert (found.commit, found.branch, found.dirty) == (None, None, False)

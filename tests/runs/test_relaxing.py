@@ -1,0 +1,125 @@
+"""A threshold loosened for a time: what is written, and what is refused with nothing written."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from perfci import store, thresholds
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.wording import catalogue
+from perfci.runs.relaxing import Wishes, relax
+from tests.history_examples import CASE, accepted
+from tests.thresholds.earned_examples import KEY, earned, kept
+
+DAY = date(2026, 12, 1)
+
+
+@pytest.fixture
+def project(settings):
+    """relu with one accepted run, and a value that it has earned."""
+    settings.thresholds.mkdir(exist_ok=True)
+    (settings.thresholds / "relu.yaml").write_text("# ours\nspeedup: 1.2\n")
+    store.append_history(settings.baselines, KEY, "relu", accepted(0))
+    file = kept(settings.thresholds, earned("tau", 0.004, CASE))
+    file.path.rename(file.path.with_name("relu.yaml"))
+    return settings
+
+
+def wishes(key="tau", **others):
+    return Wishes(**{"key": key, "op": "relu", "why": "noisy", "until": "2027-01-31", "to": "3 %"} | others)
+
+
+def entries(project):
+    return thresholds.load(project.thresholds).ops["relu"].relaxed
+
+
+def test_an_entry_is_written_and_nothing_else_changes(project):
+    done = relax(project, wishes(case=f"{CASE}", device=KEY, why="noisy\n since  driver 590"), DAY)
+
+    assert (project.thresholds / "relu.yaml").read_text().startswith("# ours\nspeedup: 1.2\nrelaxed:\n")
+    assert entries(project) == (done.entry,)
+    assert (done.entry.why, done.entry.to, done.entry.line, done.replaced) == ("noisy since driver 590", 0.03, 4, False)
+
+
+def test_an_op_without_a_file_gets_one(project):
+    done = relax(project, wishes(op="scale"), DAY)
+
+    assert done.path == project.thresholds / "scale.yaml"
+    assert done.path.read_text().startswith("relaxed:\n  - {key: tau, to: 3 %")
+
+
+def test_an_entry_again_takes_the_place_of_the_first(project):
+    relax(project, wishes(), DAY)
+    done = relax(project, wishes(to="5 %"), DAY)
+
+    assert done.replaced
+    assert [each.to for each in entries(project)] == [0.05]
+
+
+def test_without_a_value_it_goes_back_to_what_people_wrote(project):
+    assert relax(project, wishes(to=None), DAY).entry.to is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [
+        (wishes("tua"), "relax_key"),
+        (wishes("alpha"), "relax_key"),
+        (wishes("floor_us"), "relax_key"),
+        (wishes(op="rleu"), "relax_op"),
+        (wishes(op="../x"), "relax_op"),
+        (wishes(case="rows"), "relax_case"),
+        (wishes(case="rows=99"), "relax_case"),
+        (wishes(device="nvidia-h20"), "relax_device"),
+        (wishes(why=" "), "relax_why"),
+        (wishes(why="x" * 301), "relax_why"),
+        (wishes(until="soon"), "relax_until"),
+        (wishes(until="2026-11-30"), "relax_until"),
+        (wishes(until="2027-12-31"), "relax_until"),
+        (wishes(until="2027-02-30"), "relax_until"),
+        (wishes(until="20270131"), "relax_until"),
+        (wishes(to="3"), "relax_value"),
+        (wishes(to="nan"), "relax_value"),
+        (wishes(to="-3 %"), "relax_value"),
+        (wishes(to="{a: b}"), "relax_value"),
+        (wishes(to="0.1 %"), "relax_tighter"),
+        (wishes("speedup", to="1.3"), "relax_tighter"),
+        (wishes("registers", to="5 %"), "relax_tighter"),
+        (wishes("margin", to=None), "relax_nothing"),
+    ],
+)
+def test_what_will_not_do_is_refused_by_name_with_nothing_written(project, asked, kind):
+    before = (project.thresholds / "relu.yaml").read_bytes()
+
+    with pytest.raises(UsageError) as caught:
+        relax(project, asked, DAY)
+
+    assert caught.value.reason.kind == kind
+    assert kind in catalogue()
+    assert "{" not in str(caught.value).replace("{a: b}", "")
+    assert (project.thresholds / "relu.yaml").read_bytes() == before
+
+
+def test_a_link_is_not_written_over(project, tmp_path):
+    elsewhere = tmp_path / "elsewhere.yaml"
+    elsewhere.write_text("speedup: 1.2\n")
+    path = project.thresholds / "relu.yaml"
+    path.unlink()
+    path.symlink_to(elsewhere)
+
+    with pytest.raises(StoredFileError) as caught:
+        relax(project, wishes(), DAY)
+
+    assert caught.value.reason.kind == "thresholds_linked"
+    assert elsewhere.read_text() == "speedup: 1.2\n"
+
+
+def test_a_file_in_braces_gets_the_line_named(project):
+    (project.thresholds / "relu.yaml").write_text("{speedup: 1.2}\n")
+
+    with pytest.raises(StoredFileError) as caught:
+        relax(project, wishes(), DAY)
+
+    assert "- {key: tau, to: 3 %" in str(caught.value)

@@ -1,0 +1,303 @@
+"""Every case against the last release or its epoch since, with workers that are functions."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from perfci import runs, store
+from perfci.core.errors import DeviceError, UsageError
+from perfci.core.model import Device, PlannedOp, Reason, Verdict
+from perfci.core.wording import sentence
+from perfci.runs import release as release_module
+from perfci.runs.plan import Request
+from tests.git_repositories import commit, commit_all, git
+from tests.history_examples import accepted, figures
+from tests.runs.stand_ins import CASES, DEVICE
+
+GONE = "a" * 40
+"""A commit that was forced away."""
+
+
+def changed(settings, op, text):
+    path = f"kernels/{op}/{op}_triton.py"
+    return commit(settings.root, (settings.root / path).read_text() + text, path)
+
+
+@pytest.fixture
+def main(settings):
+    """The project on main: v1 is its first commit; then relu changed, then scale, then relu again."""
+    git(settings.root.parent, "init", "-q", "-b", "main", str(settings.root))
+    (settings.root / ".gitignore").write_text("reports/\nbaselines/\n")
+    commit_all(settings.root)
+    git(settings.root, "tag", "v1")
+    for number, op in enumerate(("relu", "scale", "relu")):
+        changed(settings, op, f"\n\nFASTER{number} = True\n")
+    return settings
+
+
+@pytest.fixture
+def commits(main):
+    """From the first to the fourth."""
+    return git(main.root, "rev-list", "--reverse", "HEAD").split()
+
+
+@pytest.fixture
+def epoch(main):
+    """Note that a loss of cases of an op was accepted at a commit."""
+
+    def began(op, commit_id, *cases, dirty=False, number=1):
+        line = accepted(number, *map(figures, cases or CASES), why="agreed", key=DEVICE.key, commit=commit_id)
+        line = replace(line, environment=replace(line.environment, dirty=dirty))
+        store.append_history(main.baselines, DEVICE.key, op, line)
+
+    return began
+
+
+@pytest.fixture
+def creep(main, heard, workers):
+    def duelled(named=None, **request):
+        where = replace(main, reports=main.reports / "creep")
+        asked = Request(**{"device": "fake", "seed": 7} | request)
+        return runs.creep(where, asked, "perfci creep", heard.append, named)
+
+    return duelled
+
+
+def held(run):
+    """Op and case -> commit, why its epoch began, whether its files are the same, why it is not duelled."""
+    return {
+        (each.op, each.case): (each.commit, each.since, each.same, each.failure and each.failure.kind)
+        for each in run.plan.again.cases
+    }
+
+
+def said(run):
+    return [each.kind for each in run.plan.again.said]
+
+
+def test_every_case_is_held_against_the_release(creep, commits, workers):
+    run, judgements = creep()
+
+    assert held(run) == {(op, case): (commits[0], None, False, None) for op in ("relu", "scale") for case in CASES}
+    assert {(each.op, each.commits, each.touching) for each in run.plan.again.cases} == {
+        ("relu", 3, 2),
+        ("scale", 3, 1),
+    }
+    assert (run.plan.base.name, run.plan.family, said(run)) == ("v1", 4, [])
+    assert {case for op, process, case in workers.measured() if process == 0} == {CASES}
+    assert judgements.notes[0].kind == "compared_release"
+    assert "against the last release, v1" in sentence(judgements.notes[0])
+
+
+def test_what_the_release_has_alike_is_unchanged_and_costs_no_worker(creep, main, workers):
+    git(main.root, "tag", "-f", "v1", "HEAD~1")
+    run, judgements = creep()
+
+    assert {op for op, _, _ in workers.measured()} == {"relu"}
+    rows = {(row.op, row.case): row.verdict for row in judgements.rows if row.case}
+    assert {verdict for (op, _), verdict in rows.items() if op == "scale"} == {Verdict.UNCHANGED}
+    assert run.plan.duel_family == 2, "what cannot be found slower takes no part in the correction"
+
+
+def test_a_case_whose_loss_was_accepted_since_is_held_against_that_runs_commit(creep, commits, epoch, workers):
+    epoch("relu", commits[3], CASES[0])
+    epoch("scale", commits[1])
+    run, judgements = creep()
+
+    assert held(run) == {
+        ("relu", CASES[0]): (commits[3], "agreed", True, None),
+        ("relu", CASES[1]): (commits[0], None, False, None),
+        ("scale", CASES[0]): (commits[1], "agreed", False, None),
+        ("scale", CASES[1]): (commits[1], "agreed", False, None),
+    }
+    rows = {(row.op, row.case): row for row in judgements.rows if row.case}
+    assert rows["relu", CASES[0]].verdict is Verdict.UNCHANGED, "its epoch began with the files of now"
+    assert sorted(run.plan.base.name.split(", ")) == sorted(["v1", commits[3][:10], commits[1][:10]])
+
+
+def test_an_epoch_that_the_release_has_already_does_not_count_and_the_last_one_does(creep, commits, epoch):
+    epoch("relu", commits[0])
+    epoch("scale", commits[1])
+    epoch("scale", commits[2], number=2)
+
+    found = held(creep()[0])
+
+    assert found["relu", CASES[0]][:2] == (commits[0], None)
+    assert found["scale", CASES[0]][:2] == (commits[2], "agreed")
+
+
+def test_an_epoch_whose_commit_cannot_be_had_leaves_its_cases_inconclusive(creep, commits, epoch, main):
+    git(main.root, "checkout", "-q", "-b", "side", commits[1])
+    side = commit(main.root, "side")
+    git(main.root, "checkout", "-q", "main")
+    epoch("relu", GONE, CASES[0])
+    epoch("relu", commits[1], CASES[1], dirty=True, number=2)
+    epoch("scale", side)
+
+    run, judgements = creep()
+
+    kinds = {case: found[3] for case, found in held(run).items()}
+    assert kinds == {
+        ("relu", CASES[0]): "release_epoch_gone",
+        ("relu", CASES[1]): "release_epoch_unknown",
+        ("scale", CASES[0]): "release_epoch_aside",
+        ("scale", CASES[1]): "release_epoch_aside",
+    }
+    assert {row.verdict for row in judgements.rows} == {Verdict.INCONCLUSIVE}
+    told = " ".join(sentence(row.reasons[0]) for row in judgements.rows)
+    assert GONE[:10] in told and "git fetch" in told and "perfci accept --slower --why TEXT" in told
+
+
+def described(workers, base):
+    """Let the second worker that describes ops, the release's, see other ones."""
+    real, answers = workers._describe, iter([{}, base])
+
+    def describe(*told):
+        workers.planned = {**workers.planned, **next(answers, {})}
+        return real(*told)
+
+    workers._describe = describe
+
+
+def test_a_case_and_an_op_that_the_release_lacks_are_left_out_with_a_sentence_each(creep, main, workers):
+    for part in ("triton", "baseline", "accuracy", "performance"):
+        text = (main.kernels / "relu" / f"relu_{part}.py").read_text().replace("relu", "gelu")
+        commit(main.root, text, f"kernels/gelu/gelu_{part}.py")
+    described(workers, {"scale": PlannedOp("scale", ("rows=0",), CASES[:1])})
+
+    run, _ = creep()
+
+    assert {op for op, _ in held(run)} == {"relu", "scale"}
+    assert ("scale", CASES[1]) not in held(run)
+    ops, cases = run.plan.again.said
+    assert (ops.kind, ops.facts["ops"]) == ("release_lacks_ops", "gelu")
+    assert (cases.kind, cases.facts["cases"]) == ("release_lacks_cases", CASES[1])
+    assert "renamed" in sentence(cases) and "gelu" in sentence(ops)
+
+
+def test_a_case_that_was_renamed_follows_its_alias_and_so_does_its_epoch(creep, commits, epoch, workers):
+    new = PlannedOp("scale", ("rows=0",), (CASES[0], "rows=2,kind=new"), renamed={"rows=2,kind=new": CASES[1]})
+    workers.planned = {"scale": new}
+    described(workers, {"scale": PlannedOp("scale", ("rows=0",), CASES)})
+    epoch("scale", commits[2], CASES[0])
+
+    found = held(creep()[0])
+    assert found["scale", "rows=2,kind=new"][0] == commits[0]
+    assert found["scale", CASES[0]][:2] == (commits[2], "agreed")
+
+
+def test_an_accepted_loss_is_known_under_the_name_that_the_case_had(creep, commits, epoch, workers):
+    workers.planned = {
+        "scale": PlannedOp("scale", (), (CASES[0], "rows=2,kind=new"), renamed={"rows=2,kind=new": CASES[1]})
+    }
+    epoch("scale", commits[2], CASES[1])
+
+    assert held(creep()[0])["scale", "rows=2,kind=new"][:2] == (commits[2], "agreed")
+
+
+def test_an_op_whose_interface_changed_or_that_is_broken_is_left_out_and_says_why(creep, workers):
+    workers.dies["describe", "scale"] = Reason("worker_died", {"op": "scale", "how": "signal 11", "step": "import"})
+    described(workers, {"relu": PlannedOp("relu", (), CASES, signature=("x", "alpha"))})
+
+    run, judgements = creep()
+
+    assert (run.plan.ops, judgements.rows, said(run)) == ((), (), ["release_not_duelled"] * 2)
+    assert all(sentence(each).endswith(".") and "is left out" in sentence(each) for each in run.plan.again.said)
+
+
+def test_a_release_older_than_what_histories_keep_says_that_losses_may_be_forgotten(
+    creep, commits, epoch, main, monkeypatch
+):
+    monkeypatch.setattr(release_module, "KEPT", 2)
+    for number in (1, 2):
+        line = accepted(number, *map(figures, CASES), key=DEVICE.key, commit=commits[number])
+        store.append_history(main.baselines, DEVICE.key, "relu", line)
+    line = accepted(3, *map(figures, CASES), key=DEVICE.key, commit=commits[1])
+    store.append_history(main.baselines, DEVICE.key, "scale", line)
+
+    (note,) = creep()[0].plan.again.said
+
+    assert (note.kind, note.facts["ops"]) == ("release_before_history", "relu")
+    assert "v1" in sentence(note)
+
+
+def test_a_newer_tag_that_was_moved_away_is_told(creep, main, commits, monkeypatch):
+    git(main.root, "checkout", "-q", "-b", "side", commits[1])
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2027-06-01T00:00:00Z")
+    commit(main.root, "side")
+    git(main.root, "tag", "v2")
+    git(main.root, "checkout", "-q", "main")
+
+    run, judgements = creep()
+
+    assert (said(run), run.plan.again.release) == (["release_aside"], "v1")
+    assert any("v2" in sentence(note) for note in judgements.notes)
+
+
+def test_without_a_release_nothing_is_started_and_a_sentence_says_what_to_do(creep, main, workers):
+    git(main.root, "tag", "-d", "v1")
+
+    run, judgements = creep()
+
+    assert (run.plan.ops, run.ops, workers.jobs) == ((), (), [])
+    assert [note.kind for note in judgements.notes] == ["release_none"]
+    assert store.read_run(main.reports / "creep").id == run.id
+
+
+def test_a_release_from_before_the_project_has_nothing_to_hold(creep, main, workers, heard):
+    root = main.root.parent
+    moved = root / "repository"
+    moved.mkdir()
+    git(moved, "init", "-q", "-b", "main")
+    commit(moved, "first")
+    git(moved, "tag", "v0")
+    main.root.rename(moved / "project")
+    shutil.rmtree(moved / "project" / ".git")
+    commit_all(moved)
+    inside = {name: moved / "project" / name for name in ("kernels", "baselines", "thresholds", "reports")}
+    where = replace(main, root=moved / "project", **inside)
+
+    run, judgements = runs.creep(where, Request(device="fake", seed=7), "perfci creep", heard.append)
+
+    assert (run.plan.ops, [note.kind for note in judgements.notes]) == ((), ["release_lacks_project"])
+
+
+@pytest.mark.parametrize(("named", "kind"), [("v9", "release_unknown"), ("side", "release_not_before")])
+def test_a_revision_that_cannot_take_the_releases_place_is_refused(creep, main, commits, named, kind):
+    git(main.root, "checkout", "-q", "-b", "side", commits[1])
+    commit(main.root, "side")
+    git(main.root, "checkout", "-q", "main")
+
+    with pytest.raises(UsageError) as raised:
+        creep(named)
+
+    assert raised.value.reason.kind == kind
+    assert sentence(raised.value.reason)
+
+
+def test_a_named_revision_takes_the_releases_place(creep, commits):
+    run, _ = creep(commits[1])
+
+    assert {commit for commit, *_ in held(run).values()} == {commits[1]}
+
+
+def test_where_nothing_can_be_timed_it_says_so(creep, workers, monkeypatch):
+    cpu = Device("cpu", "CPU", "cpu")
+    monkeypatch.setitem(workers.models, DEVICE.uuid, cpu)
+
+    with pytest.raises(DeviceError) as raised:
+        creep()
+
+    assert raised.value.reason.kind == "release_not_timed"
+
+
+def test_a_pattern_that_fits_no_case_is_refused(creep, workers):
+    workers.planned = {op: PlannedOp(op) for op in ("relu", "scale")}
+
+    with pytest.raises(UsageError) as raised:
+        creep(pattern="rows=77")
+
+    assert raised.value.reason.kind == "no_case_fits"

@@ -1,0 +1,64 @@
+"""Measuring and deciding by turns: what is fetched first where time is short."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfci.core.model import Comparison, Interval, Judgement, Judgements, Look, Need, Reason, Screen, Suite, Verdict
+from perfci.runs.rounds import in_turn
+
+TAU = 0.01
+
+
+def look(shift):
+    return Look(12, 1, Interval(shift, shift, shift), 1.0, 1.0, (shift,), (12,), TAU)
+
+
+def screen(change):
+    return Screen(0, 8, 24, Interval(change, change, change), 0.01, 1.0, 0.0, None, 0.02, 1.0, 0.0, 1e-6)
+
+
+def row(case, reason="duel_open", **seen):
+    comparison = Comparison("op", case, **seen)
+    return Judgement("op", Suite.PERFORMANCE, case, Verdict.INCONCLUSIVE, (Reason(reason),), comparison)
+
+
+def turns(*rows):
+    needs = tuple(Need("op", one.case, 1) for one in rows)
+    return [[need.case for need in part] for part in in_turn(Judgements(rows, needs))]
+
+
+def test_what_speaks_against_a_case_goes_first_the_strongest_before_the_others():
+    rows = [
+        row("faster", duel=look(-0.05)),
+        row("slower", duel=look(0.011)),
+        row("much slower", duel=look(0.05)),
+        row("longer", duel=look(-0.001), duel_span=look(0.02)),
+    ]
+
+    assert turns(*rows) == [["much slower", "longer", "slower"], ["faster"]]
+
+
+def test_a_duel_goes_before_the_stored_baseline_and_without_one_the_baseline_tells():
+    rows = [
+        row("cleared, yet drifted", duel=look(0.0), screens=(screen(0.5),)),
+        row("screened", screens=(screen(0.05),)),
+        row("screened faster", screens=(screen(-0.05),)),
+    ]
+
+    assert turns(*rows) == [["screened"], ["cleared, yet drifted", "screened faster"]]
+
+
+@pytest.mark.parametrize("kind", ["too_slow_suspected", "bandwidth_suspected", "compile_suspected"])
+def test_a_case_that_falls_short_of_its_target_is_a_suspect(kind):
+    assert turns(row("on time", duel=look(0.02)), row("short", kind, duel=look(-0.01))) == [["short", "on time"]]
+
+
+def test_where_nothing_is_needed_nothing_is_fetched():
+    assert in_turn(Judgements((row("a", duel=look(0.02)),))) == []
+
+
+def test_a_need_without_a_row_comes_last():
+    judgements = Judgements((row("a", duel=look(0.02)),), (Need("op", "unknown", 1), Need("op", "a", 1)))
+
+    assert [[need.case for need in part] for part in in_turn(judgements)] == [["a"], ["unknown"]]

@@ -1,0 +1,199 @@
+"""What a self-check asks for, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfci import runs
+from perfci.core.errors import DeviceError
+from perfci.core.model import (
+    Comparison,
+    Device,
+    DuelWhat,
+    Interval,
+    Judgement,
+    Judgements,
+    Look,
+    Reason,
+    Suite,
+    Verdict,
+)
+from perfci.runs.bench import opened
+from perfci.runs.plan import Request
+from perfci.runs.selftest import TRIALS, asked, itself, reports_of, timed_first, trial
+from tests.runs import stand_ins
+
+DUEL = Look(4, 1, Interval(0.0, 0.0, 0.0), 1.0, 1.0, (0.0,), (4,), 0.01)
+
+
+def row(verdict, *kinds, op="relu", case="rows=1", duelled=True):
+    comparison = Comparison(op, case or "", duel=DUEL if duelled else None)
+    return Judgement(op, Suite.PERFORMANCE, case, verdict, tuple(map(Reason, kinds)), comparison)
+
+
+def tried(name, *rows):
+    return trial(name, Judgements(rows))
+
+
+# --- unchanged --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kinds", [("duel_cleared",), ("duel_undecided",), ("throttled", "duel_cleared")])
+def test_an_op_against_itself_that_nobody_calls_slower_or_faster_passes(kinds):
+    found = tried("unchanged", row(Verdict.UNCHANGED, *kinds), row(Verdict.PASS, "duel_cleared", case="rows=2"))
+
+    assert (found.passed, found.checked, found.seen, found.missed) == (True, 2, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kinds"),
+    [
+        (Verdict.INCONCLUSIVE, ("control_failed", "duel_slower")),
+        (Verdict.INCONCLUSIVE, ("control_failed", "duel_faster")),
+        # What the call does could not be captured, so that nothing tells it from a change.
+        (Verdict.REGRESSED, ("duel_slower", "captured_opaque")),
+        (Verdict.IMPROVED, ("duel_faster",)),
+        (Verdict.INCONCLUSIVE, ("throttled", "control_failed", "duel_slower")),
+    ],
+)
+def test_an_op_against_itself_that_is_called_slower_or_faster_is_a_false_alarm(verdict, kinds):
+    found = tried("unchanged", row(verdict, *kinds), row(Verdict.UNCHANGED, "duel_cleared", case="rows=2"))
+
+    assert (found.passed, found.checked, found.seen, found.missed) == (False, 2, 1, ("relu rows=1",))
+
+
+@pytest.mark.parametrize("name", ["unchanged", "slower"])
+def test_what_could_not_be_tried_is_named_and_no_pass(name):
+    broken = row(Verdict.ERROR, "worker_died", op="scale", case=None, duelled=False)
+    fine = row(Verdict.INCONCLUSIVE, "control_failed", "duel_slower") if name == "slower" else row(Verdict.UNCHANGED)
+
+    found = tried(name, fine, broken)
+
+    assert (found.passed, found.missed) == (False, ("scale",))
+
+
+def test_where_nothing_could_be_timed_there_is_no_answer():
+    with pytest.raises(DeviceError) as caught:
+        tried("unchanged", row(Verdict.NEW, duelled=False))
+
+    assert caught.value.reason.kind == "selftest_not_timed"
+
+
+# --- slower, wrong ----------------------------------------------------------------------------------------------------
+
+
+def test_a_planted_slow_down_passes_where_every_case_is_called_slower():
+    seen = row(Verdict.INCONCLUSIVE, "control_failed", "duel_slower")
+    missed = row(Verdict.INCONCLUSIVE, "duel_undecided", case="rows=2")
+    faster = row(Verdict.INCONCLUSIVE, "control_failed", "duel_faster", case="rows=3")
+
+    assert tried("slower", seen).passed
+    found = tried("slower", seen, missed, faster)
+    assert (found.passed, found.seen, found.wanted, found.missed) == (False, 1, 3, ("relu rows=2", "relu rows=3"))
+
+
+def test_a_planted_error_passes_where_the_op_is_wrong():
+    def accuracy(verdict, case=None):
+        return Judgement("relu", Suite.ACCURACY, case, verdict, (Reason("accuracy_failed"),))
+
+    assert tried("wrong", accuracy(Verdict.WRONG), accuracy(Verdict.WRONG, "rows=1")).passed
+    found = tried("wrong", accuracy(Verdict.PASS))
+    assert (found.passed, found.missed) == (False, ("relu",))
+    assert not tried("wrong").passed
+
+
+# --- what is run ------------------------------------------------------------------------------------------------------
+
+
+def test_every_op_is_tried_against_itself_and_the_first_with_what_is_planted():
+    wished = Request(("relu", "scale"), pattern="rows=1", seed=7, against="main")
+
+    found = {name: asked(name, wished, ["relu", "scale"]) for name in TRIALS}
+
+    assert list(found) == ["unchanged", "slower", "wrong"]
+    assert [request.ops for request, _ in found.values()] == [("relu", "scale"), ("relu",), ("relu",)]
+    assert [request.duel for request, _ in found.values()] == [DuelWhat.ALL, DuelWhat.ALL, DuelWhat.NONE]
+    assert [request.suites[0] for request, _ in found.values()] == [Suite.PERFORMANCE] * 2 + [Suite.ACCURACY]
+    assert {(request.pattern, request.seed, request.against) for request, _ in found.values()} == {("rows=1", 7, None)}
+    assert [(plant.slowdown, plant.spoiled) for _, plant in found.values()] == [(0.0, False), (2.0, False), (0.0, True)]
+
+
+def test_nothing_is_planted_in_an_op_that_could_not_be_timed():
+    broken = Judgement("attention", Suite.ACCURACY, None, Verdict.ERROR, (Reason("import_failed"),))
+
+    assert timed_first(["attention", "relu", "scale"], Judgements((broken, row(Verdict.UNCHANGED)))) == [
+        "relu",
+        "attention",
+        "scale",
+    ]
+
+
+def test_an_op_that_broke_as_a_whole_is_no_pass():
+    broken = Judgement("attention", Suite.ACCURACY, None, Verdict.ERROR, (Reason("import_failed"),))
+
+    found = tried("unchanged", broken, row(Verdict.UNCHANGED, "duel_cleared"))
+
+    assert (found.passed, found.missed) == (False, ("attention",))
+
+
+def test_the_project_is_its_own_base_without_what_was_made_of_it(settings):
+    for place in (".venv/lib", "data", "reports/old", "kernels/relu/__pycache__"):
+        (settings.root / place).mkdir(parents=True)
+        (settings.root / place / "file").write_text("x")
+    own = reports_of(settings, "unchanged")
+    own.reports.mkdir(parents=True)
+    with opened(own, print) as bench:
+        tree = itself(bench)
+
+        assert (tree.settings.root / "data" / "file").read_text() == "x"
+        assert (tree.settings.kernels / "relu" / "relu_triton.py").is_file()
+        left_out = (".venv", "reports/selftest", "kernels/relu/__pycache__")
+        assert not any((tree.settings.root / place).exists() for place in left_out)
+        assert tree.base.how == "asked" and tree.settings.reports == own.reports
+
+
+def test_a_project_that_holds_the_folder_of_temporary_files_is_copied_once(settings, monkeypatch):
+    inside = settings.root / "tmp"
+    inside.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(inside))
+    with opened(reports_of(settings, "unchanged"), print) as bench:
+        assert bench.folder.is_relative_to(inside)
+
+        tree = itself(bench)
+
+        assert (tree.settings.kernels / "relu" / "relu_triton.py").is_file()
+        assert not (tree.settings.root / "tmp" / bench.folder.name).exists()
+
+
+def test_reports_of_each_try_lie_apart(settings):
+    assert reports_of(settings, "slower").reports == settings.reports / "selftest" / "slower"
+
+
+def test_without_a_device_there_is_one_sentence_before_anything_runs(workers, settings, heard, monkeypatch):
+    monkeypatch.setattr(stand_ins, "DEVICE", Device("cpu", "CPU x86_64", "cpu"))
+
+    with pytest.raises(DeviceError) as caught:
+        runs.selftest(settings, Request(), "perfci selftest", heard.append)
+
+    assert caught.value.reason.kind == "selftest_not_timed"
+    assert workers.measured() == []
+
+
+def test_the_tries_leave_the_projects_own_run_alone(workers, settings, heard):
+    reports = settings.reports / "run.json"
+    reports.parent.mkdir()
+    reports.write_text("mine")
+
+    found = runs.selftest(settings, Request(seed=7), "perfci selftest", heard.append)
+
+    # The stand-ins time nothing slower and spoil nothing.
+    assert [trial.passed for trial in found.trials] == [True, False, False]
+    assert reports.read_text() == "mine"
+    measuring = [job for job in workers.jobs if job.task == "measure"]
+    assert list(dict.fromkeys((job.ops[0].op, job.planted, job.spoiled) for job in measuring)) == [
+        ("relu", 0.0, False),
+        ("scale", 0.0, False),
+        ("relu", 2.0, False),
+        ("relu", 0.0, True),
+    ]
+    assert (settings.reports / "selftest" / "slower" / "run.json").is_file()

@@ -1,0 +1,195 @@
+"""Plans for several runners and their shards, with workers that are functions."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+
+import pytest
+
+from perfci import runs as flow
+from perfci import store
+from perfci.core.errors import MissingPackageError, Stopped, UsageError
+from perfci.core.model import PlannedOp, Reason
+from perfci.runs.plan import Request
+from perfci.runs.shards import Part, Wishes
+from tests.git_repositories import commit_all, git
+from tests.runs.stand_ins import CASES
+
+DIGEST = "a" * 64
+
+
+@pytest.fixture
+def plan(workers, heard):
+    """Plan a project for two shards."""
+
+    def planned(settings, shards=2, last=None, every=False, **request):
+        wanted = Request(**{"seed": 7, "device": "fake"} | request)
+        return flow.plan_shards(settings, wanted, Wishes(shards, last, every), heard.append)
+
+    return planned
+
+
+@pytest.fixture
+def check(heard):
+    """Measure a shard into a folder of its own."""
+
+    def checked(settings, sharded, index, count=2, **part):
+        where = replace(settings, reports=settings.reports / "shards" / str(index))
+        return flow.check_shard(where, Part(sharded, DIGEST, index, count, **part), "perfci check", heard.append)[0]
+
+    return checked
+
+
+def merged(settings, sharded, *runs):
+    found = [(run, settings.reports / "shards" / str(run.shard.index)) for run in runs]
+    return flow.merge_shards(settings, sharded, DIGEST, found, "perfci merge")
+
+
+def refused(call, *arguments, **named):
+    with pytest.raises(UsageError) as found:
+        call(*arguments, **named)
+    return found.value
+
+
+def test_each_shard_measures_its_own_ops_by_the_families_of_all(plan, check, settings, workers):
+    sharded = plan(settings)
+    runs = [check(settings, sharded, index) for index in (1, 2)]
+
+    assert [[op.op for op in run.ops] for run in runs] == [["relu"], ["scale"]]
+    assert [(run.plan.family, run.plan.seed) for run in runs] == [(4, 7), (4, 7)]
+    assert all(run.shard.done and store.read_run(settings.reports / "shards" / str(run.shard.index)) for run in runs)
+    whole, judgements = merged(settings, sharded, *runs)
+    assert [op.op for op in whole.ops] == ["relu", "scale"] and whole.plan == sharded.plan
+    assert {row.op for row in judgements.rows} == {"relu", "scale"}
+    assert {row.op for row in store.read_launches(settings.reports).rows} == {"relu", "scale"}
+    assert store.read_run(settings.reports).id == whole.id
+
+
+def test_only_what_changed_is_given_to_shards(plan, forked):
+    sharded = plan(forked)
+
+    assert {each.op: each.shard for each in sharded.ops} == {"relu": 1, "scale": 0}
+    assert sharded.plan.base.commit == git(forked.root, "rev-parse", "main")
+    assert (sharded.commit, sharded.family) == (git(forked.root, "rev-parse", "HEAD"), 4)
+    assert {each.op: bool(each.files) for each in sharded.ops} == {"relu": True, "scale": False}
+
+
+def test_what_no_file_changed_is_planned_without_a_worker(plan, forked, workers):
+    path = forked.kernels / "relu" / "relu_triton.py"
+    path.write_text(path.read_text().replace("\n\nTOPIC = True\n", ""))
+    commit_all(forked.root)
+
+    sharded = plan(forked, device="cuda")
+
+    assert workers.jobs == []
+    assert [(op.unlisted, op.base.same) for op in sharded.plan.ops] == [(True, True)] * 2
+    assert sharded.plan.device == "cuda"
+
+
+def test_without_torch_a_plan_that_has_to_import_says_so(plan, forked, workers, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name))
+
+    with pytest.raises(MissingPackageError) as found:
+        plan(forked, device="cuda")
+
+    assert "torch" in str(found.value) and "relu, scale" in str(found.value)
+    assert workers.jobs == []
+
+
+def test_the_plan_is_for_the_device_asked_for_whatever_is_here(plan, settings, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+
+    assert plan(settings, device="cuda").plan.device == "cuda"
+    assert plan(settings, device="auto").plan.device == "fake"
+
+
+def test_a_shard_whose_runner_has_another_device_is_refused_with_both_named(plan, check, settings, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    sharded = plan(settings, device="cuda")
+
+    error = refused(check, settings, sharded, 1)
+
+    assert (error.reason.kind, error.reason.facts) == ("shard_device", {"planned": "cuda", "found": "fake"})
+
+
+def test_a_shard_without_ops_starts_no_worker(plan, check, settings, workers):
+    sharded = plan(settings, shards=3)
+    workers.jobs.clear()
+
+    run = check(settings, sharded, 3, 3)
+
+    assert (workers.jobs, run.ops, run.shard.done) == ([], (), True)
+
+
+def test_a_shard_with_other_cases_than_planned_is_refused(plan, check, settings, workers):
+    sharded = plan(settings)
+    workers.planned["relu"] = PlannedOp("relu", ("rows=0",), (*CASES, "rows=3"))
+
+    error = refused(check, settings, sharded, 1)
+
+    assert (error.reason.kind, "rows=3" in str(error), "relu" in str(error)) == ("shard_cases", True, True)
+
+
+def test_an_op_that_does_not_import_on_a_runner_is_an_error_of_its_own(plan, check, settings, workers):
+    sharded = plan(settings)
+    workers.planned["relu"] = PlannedOp("relu", failure=Reason("no_cases", {"file": "relu_performance.py"}))
+    runs = [check(settings, sharded, index) for index in (1, 2)]
+
+    _, judgements = merged(settings, sharded, *runs)
+
+    assert {str(row.verdict) for row in judgements.rows if row.op == "relu"} == {"ERROR"}
+    assert "ERROR" not in {str(row.verdict) for row in judgements.rows if row.op == "scale"}
+
+
+def test_a_shard_that_was_stopped_is_not_done_and_fails_the_merge(plan, check, settings, workers):
+    sharded = plan(settings)
+    whole = check(settings, sharded, 1)
+    workers.dies["measure", "scale"] = Stopped("SIGTERM")
+    with pytest.raises(Stopped):
+        check(settings, sharded, 2)
+
+    half = store.read_run(settings.reports / "shards" / "2")
+    run, judgements = merged(settings, sharded, whole, half)
+
+    assert (half.stopped, half.shard.done, run.stopped) == ("SIGTERM", False, "SIGTERM")
+    assert [reason.kind for reason in run.missing] == ["shard_unfinished"]
+    assert judgements.gate == "fails"
+
+
+@pytest.mark.parametrize("step", ["shard", "merge"])
+def test_other_rules_than_those_planned_are_refused(plan, check, settings, step):
+    sharded = plan(settings)
+    runs = [check(settings, sharded, index) for index in (1, 2)]
+    settings.thresholds.mkdir()
+    (settings.thresholds / "default.yaml").write_text("speedup: 3\n")
+
+    error = refused(check, settings, sharded, 1) if step == "shard" else refused(merged, settings, sharded, *runs)
+
+    assert error.reason.kind == "shard_rules" and sharded.rules[:12] in str(error)
+
+
+def test_a_merge_request_is_merged_by_its_bases_rules(plan, check, forked):
+    """As the plan and the shards did: what it changes in its own thresholds is no difference."""
+    forked.thresholds.mkdir()
+    (forked.thresholds / "default.yaml").write_text("speedup: 3\n")
+    commit_all(forked.root)
+    sharded = plan(forked)
+
+    runs = [check(forked, sharded, index) for index in (1, 2)]
+    run, _ = merged(forked, sharded, *runs)
+
+    assert run.plan.base.changed_rules == ("thresholds/default.yaml",)
+    assert run.missing == ()
+
+
+def test_a_shard_of_another_version_or_with_other_files_is_refused(plan, check, settings):
+    sharded = plan(settings)
+    version = refused(check, settings, replace(sharded, perfci="0.0"), 1)
+    path = settings.kernels / "relu" / "relu_triton.py"
+    path.write_text(path.read_text() + "\n\nCHANGED = True\n")
+    files = refused(check, settings, sharded, 1)
+
+    assert (version.reason.kind, "0.0" in str(version)) == ("shard_version", True)
+    assert (files.reason.kind, "relu" in str(files)) == ("shard_files", True)

@@ -1,0 +1,112 @@
+"""Where the thresholds in force for a run come from, for its report."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from perfci import runs
+from perfci.report.sources import Layer
+from perfci.runs.sources import sources_of
+from tests.runs.test_effective_thresholds import case_of, kept
+from tests.thresholds.earned_examples import earned
+
+
+@pytest.fixture(autouse=True)
+def _no_pipeline(monkeypatch):
+    for name in ("CI", "GITLAB_CI"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run(measure, workers):
+    return measure()
+
+
+def write(settings, *lines):
+    settings.thresholds.mkdir(exist_ok=True)
+    (settings.thresholds / "scale.yaml").write_text("speedup: 1.2\n" + "".join(lines))
+
+
+def relaxed(key="tau", to="to: 9 %, ", until="2999-01-01", case=""):
+    return "relaxed:\n" + f'  - {{key: {key}, {case}{to}why: "noisy, see !43", until: {until}}}\n'
+
+
+def test_what_people_wrote_has_no_line(run, settings):
+    write(settings)
+
+    assert sources_of(run, settings) == ()
+
+
+def test_an_earned_value_has_its_file_and_what_people_wrote(run, settings):
+    write(settings)
+    kept(settings, run, earned("speedup", 1.31, case_of(run)))
+    (found,) = sources_of(run, settings)
+
+    assert (found.layer, found.key, found.value, found.without) == (Layer.EARNED, "speedup", "1.31", "1.2")
+    assert found.where.startswith(f"thresholds/{run.environment.device.key}/scale.yaml:")
+    assert (found.op, found.case, found.runs, found.date) == ("scale", case_of(run), 24, "2026-11-21")
+
+
+def test_earned_values_without_effect_have_no_line(run, settings):
+    write(settings)
+    kept(settings, run, earned("speedup", 1.1, case_of(run)), earned("speedup", 1.5, "no such case"))
+    assert sources_of(run, settings) == ()
+
+    kept(settings, run, earned("speedup", 1.31, case_of(run)))
+    where = dataclasses.replace(run.environment, packages={**run.environment.packages, "triton": "99"})
+    assert sources_of(dataclasses.replace(run, environment=where), settings) == ()
+
+
+def test_an_earned_tau_is_held_against_that_of_the_kernels_length(run, settings):
+    kept(settings, run, earned("tau", 0.001, case_of(run)))
+    (found,) = sources_of(run, settings)
+
+    assert found.value == "0.1 %"
+    assert found.without in {"1 %", "1.5 %", "2.5 %", "5 %"}
+
+
+def test_a_relaxed_entry_has_its_expiry_its_reason_and_what_it_loosens(run, settings):
+    write(settings, relaxed())
+    (found,) = sources_of(run, settings)
+
+    assert (found.layer, found.key, found.value, found.until) == (Layer.RELAXED, "tau", "9 %", "2999-01-01")
+    assert found.why == "noisy, see !43"
+    assert found.where == "thresholds/scale.yaml:3"
+    assert found.without == "1 % ... 5 %"
+
+
+def test_a_relaxed_entry_stands_in_the_place_of_what_was_earned(run, settings):
+    write(settings, relaxed("speedup", to=""))
+    kept(settings, run, earned("speedup", 1.31, case_of(run)))
+    (found,) = sources_of(run, settings)
+
+    assert (found.layer, found.value) == (Layer.RELAXED, "")
+    assert found.without in {"1.2 ... 1.31", "1.31"}
+
+
+@pytest.mark.parametrize("entry", [relaxed(until="2020-01-01"), relaxed(case='case: "rows=99999,*", ')])
+def test_entries_that_ended_or_are_about_other_cases_have_no_line(run, settings, entry):
+    write(settings, entry)
+
+    assert sources_of(run, settings) == ()
+
+
+def test_a_value_of_the_command_line_stands_above_all_others(measure, workers, settings):
+    write(settings)
+    run = measure(thresholds={"speedup": "1.4", "alpha": "2 %"})
+    kept(settings, run, earned("speedup", 1.31, case_of(run)))
+    found = {each.key: each for each in sources_of(run, settings)}
+
+    assert set(found) == {"speedup", "alpha"}
+    assert found["speedup"].layer is Layer.GIVEN
+    assert (found["speedup"].value, found["speedup"].where) == ("1.4", "--threshold")
+    assert found["speedup"].without.startswith("1.2")
+    assert found["alpha"].without == "1 %"
+
+
+def test_the_report_gets_them_with_baselines_and_histories(run, settings):
+    write(settings, relaxed())
+
+    assert [each.layer for each in runs.stored_for(run, settings).sources] == [Layer.RELAXED]

@@ -1,0 +1,421 @@
+"""What accepted runs have earned, from histories to files, and back when the environment or the kernel changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from datetime import date
+
+import numpy as np
+import pytest
+
+from perfci import store
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.model import Comparison, ErrorStats, HistoryAccuracy, Interval, Look
+from perfci.core.wording import sentence
+from perfci.runs import tightening
+from perfci.runs.effective_thresholds import in_force
+from perfci.runs.tightening import Wishes, refuse_in_pipeline, rescale, shift_of, tighten
+from perfci.thresholds import Earned
+from perfci.thresholds.earned import EarnedFile, read_file
+from perfci.thresholds.layers import strictest
+from perfci.thresholds.write import with_earned
+from tests.history_examples import CASE, OTHER, accepted, figures
+
+KEY = "nvidia-h200"
+DAY = date(2026, 12, 1)
+WRITE = Wishes(write=True)
+
+
+def runs(count, start=0, *, speedup=1.5, **surroundings):
+    """Accepted runs with some noise; no A/A duels, which take long to simulate."""
+    rng = np.random.default_rng(start)
+    found = []
+    for number in range(start, start + count):
+        shift = -math.log(speedup) + float(rng.normal(0, 0.002))
+        case = dataclasses.replace(figures(kernel_us=100.0), shift=shift, rsd=0.01, peak_bytes=1_000_000)
+        found.append(accepted(number, case, **surroundings))
+    return found
+
+
+def keep(settings, *kept, op="relu"):
+    for each in kept:
+        store.append_history(settings.baselines, KEY, op, each)
+
+
+def path_of(settings, op="relu"):
+    return settings.thresholds / KEY / f"{op}.yaml"
+
+
+def earned(settings, op="relu"):
+    return {(each.case, each.key): each for each in read_file(path_of(settings, op), op, KEY).values}
+
+
+@pytest.fixture
+def nights(settings):
+    """Ten accepted runs of relu, whose speedup people want to be 1.2."""
+    settings.thresholds.mkdir(exist_ok=True)
+    (settings.thresholds / "relu.yaml").write_text("speedup: 1.2  # agreed\n")
+    keep(settings, *runs(10))
+    return settings
+
+
+def sentences(*reasons):
+    return [sentence(each) for each in reasons]
+
+
+def test_without_a_wish_to_write_nothing_is_written(nights):
+    before = sorted(nights.root.rglob("*"))
+
+    (found,) = tighten(nights, Wishes(), DAY)
+
+    assert {each.key for each in found.changes} >= {"speedup", "rsd"}
+    assert sorted(nights.root.rglob("*")) == before
+
+
+def test_what_is_earned_is_written_with_its_record_and_holds(nights):
+    (found,) = tighten(nights, WRITE, DAY)
+
+    speedup = earned(nights)[CASE, "speedup"]
+    assert 1.2 < speedup.value < 1.5
+    assert (speedup.before, speedup.began, speedup.after) == (1.2, 1.2, speedup.value)
+    assert (speedup.runs, speedup.date, speedup.first, speedup.last) == (10, "2026-12-01", *ends(nights))
+    assert found.path == path_of(nights)
+    where = store.read_history(nights.baselines, KEY, "relu").runs[-1].environment
+    limits = in_force(nights, where, "2026-12-02").limits
+    assert limits.for_case("relu", CASE).speedup == speedup.value
+    assert limits.for_case("relu", OTHER).speedup == 1.2
+
+
+def ends(settings):
+    known = store.read_history(settings.baselines, KEY, "relu").runs
+    return known[0].run, known[-1].run
+
+
+def test_one_nights_runs_make_one_step_however_often_it_is_asked(nights):
+    tighten(nights, WRITE, DAY)
+    before = path_of(nights).read_bytes()
+
+    (found,) = tighten(nights, WRITE, DAY)
+
+    assert (found.changes, path_of(nights).read_bytes()) == ((), before)
+
+
+def test_each_further_run_goes_on_by_at_most_a_quarter(nights):
+    seen = [1.2]
+    for number in range(10, 14):
+        tighten(nights, WRITE, DAY)
+        known = earned(nights)[CASE, "speedup"]
+        assert known.value - seen[-1] <= 0.2501 * (known.bound - seen[-1])
+        seen.append(known.value)
+        keep(nights, *runs(1, number))
+
+    assert seen == sorted(seen)
+    assert len(set(seen)) >= 3
+    assert earned(nights)[CASE, "speedup"].began == 1.2
+
+
+def test_too_few_runs_earn_nothing(settings):
+    keep(settings, *runs(7))
+
+    (found,) = tighten(settings, WRITE, DAY)
+
+    assert not found.moves
+    assert not path_of(settings).exists()
+
+
+def test_runs_with_uncommitted_changes_do_not_count(settings):
+    dirty = [
+        dataclasses.replace(each, environment=dataclasses.replace(each.environment, dirty=True)) for each in runs(9)
+    ]
+    keep(settings, *dirty)
+
+    (found,) = tighten(settings, WRITE, DAY)
+
+    assert [each.kind for each in found.said] == ["earned_dirty", "earned_nothing"]
+    assert all(sentences(*found.said))
+    assert not found.moves
+
+
+def test_in_another_environment_all_goes_back_to_where_it_began(nights):
+    tighten(nights, WRITE, DAY)
+    file = path_of(nights)
+    file.write_text("# ours\n" + file.read_text())
+    keep(nights, *runs(1, 10, driver="590"))
+
+    (found,) = tighten(nights, WRITE, DAY)
+
+    assert found.changes == ()
+    assert {each.key for each in found.anew} >= {"speedup", "rsd"}
+    assert "580" in sentence(found.said[0])
+    assert "-> 590" in sentence(found.said[0])
+    assert earned(nights) == {}
+    assert file.read_text().startswith("# ours\n")
+    assert 'device.driver: "590"' in file.read_text()
+
+
+def test_before_that_is_written_values_of_another_environment_have_no_effect(nights):
+    tighten(nights, WRITE, DAY)
+    where = runs(1, 10, driver="590")[0].environment
+
+    found = in_force(nights, where, "2026-12-02")
+
+    assert found.limits.for_case("relu", CASE).speedup == 1.2
+    assert "590" in found.apart["relu"]
+
+
+def test_what_people_tightened_since_is_where_the_next_step_begins(nights):
+    tighten(nights, WRITE, DAY)
+    (nights.thresholds / "relu.yaml").write_text("speedup: 1.45\n")
+    keep(nights, *runs(1, 10))
+
+    (found,) = tighten(nights, WRITE, DAY)
+
+    change = next((each for each in found.changes if each.key == "speedup"), None)
+    assert change is None or change.before == 1.45
+
+
+def test_a_renamed_case_takes_its_values_along(nights):
+    tighten(nights, WRITE, DAY)
+    now = "rows=256,cols=1024,dtype=float16,causal=False"
+    last = runs(1, 10)[0]
+    case = dataclasses.replace(last.cases[0], case=now)
+    keep(nights, dataclasses.replace(last, cases=(case,), renamed={now: CASE}))
+
+    tighten(nights, WRITE, DAY)
+
+    assert {case for case, _ in earned(nights)} == {now}
+    assert earned(nights)[now, "speedup"].began == 1.2
+
+
+def test_a_case_that_both_suites_have_gets_the_looser_of_two_bounds(settings):
+    settings.thresholds.mkdir()
+    (settings.thresholds / "relu.yaml").write_text("max_abs: 1\n")
+    for each in runs(10):
+        exact, rough = (ErrorStats(count=10, max_abs=value) for value in (1e-6, 1e-3))
+        timed = dataclasses.replace(each.cases[0], errors=exact)
+        checks = (HistoryAccuracy(CASE, 3, rough),)
+        keep(settings, dataclasses.replace(each, cases=(timed,), accuracy=checks))
+
+    (found,) = tighten(settings, Wishes(), DAY)
+
+    (change,) = [each for each in found.changes if each.key == "max_abs"]
+    assert change.bound > 1e-3
+
+
+def test_nothing_accepted_yet_is_no_error_unless_it_was_asked_for(settings):
+    assert tighten(settings, Wishes()) == []
+    for wishes, kind in (
+        (Wishes(device="nvidia-b200"), "tighten_no_history"),
+        (Wishes(("relu",)), "tighten_no_history"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            tighten(settings, wishes)
+        assert caught.value.reason.kind == kind
+
+
+def test_an_unknown_op_or_device_is_named_with_those_that_are_known(nights):
+    for wishes, kind in ((Wishes(("gone",)), "tighten_no_op"), (Wishes(device="x"), "tighten_no_device")):
+        with pytest.raises(UsageError) as caught:
+            tighten(nights, wishes)
+        assert caught.value.reason.kind == kind
+        assert str(caught.value)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def failure(settings, wishes=WRITE):
+    (found,) = tighten(settings, wishes, DAY)
+    assert found.failure is not None
+    assert sentence(found.failure)
+    return found.failure.kind
+
+
+def test_a_damaged_history_is_left_and_said(nights):
+    history = store.history_path(nights.baselines, KEY, "relu")
+    history.write_bytes(b"{torn}\n" + history.read_bytes())
+
+    assert failure(nights) == "earned_unread"
+    assert not path_of(nights).exists()
+
+
+def test_a_file_that_somebody_changed_meanwhile_is_left_as_it_is(nights, monkeypatch):
+    tighten(nights, WRITE, DAY)
+    keep(nights, *runs(1, 10))
+    file = path_of(nights)
+    work = tightening.with_earned
+
+    def edited_meanwhile(*arguments):
+        file.write_text(file.read_text() + "# edited meanwhile\n")
+        return work(*arguments)
+
+    monkeypatch.setattr(tightening, "with_earned", edited_meanwhile)
+
+    assert failure(nights) == "thresholds_changed_meanwhile"
+    assert file.read_text().endswith("# edited meanwhile\n")
+
+
+def test_two_jobs_at_once_lose_nothing(nights, monkeypatch):
+    """The second finds what the first wrote, in whatever order they come."""
+    work, done = tightening.with_earned, []
+
+    def another_job_first(*arguments):
+        if not done:
+            done.append(True)
+            tighten(nights, WRITE, DAY)
+        return work(*arguments)
+
+    monkeypatch.setattr(tightening, "with_earned", another_job_first)
+
+    assert failure(nights) == "thresholds_changed_meanwhile"
+    assert earned(nights)[CASE, "speedup"].runs == 10
+
+
+def test_a_damaged_file_is_named_and_left(nights):
+    path_of(nights).parent.mkdir()
+    path_of(nights).write_text("<<<<<<< HEAD\n")
+
+    assert failure(nights) == "thresholds_conflicted"
+    assert path_of(nights).read_text() == "<<<<<<< HEAD\n"
+
+
+def test_nothing_is_written_through_a_link(nights, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    path_of(nights).parent.symlink_to(elsewhere)
+
+    assert failure(nights) == "thresholds_linked"
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_named(nights):
+    path_of(nights).parent.mkdir(mode=0o500)
+
+    assert failure(nights) == "file_unwritable"
+
+
+def test_a_place_that_cannot_be_a_folder_is_named(nights):
+    path_of(nights).parent.write_text("a file in its way")
+
+    assert failure(nights) in {"file_unwritable", "file_unreadable"}
+
+
+def test_thresholds_of_people_that_cannot_be_read_stop_it(nights):
+    (nights.thresholds / "relu.yaml").write_text("speedup: fast\n")
+
+    with pytest.raises(StoredFileError):
+        tighten(nights, WRITE, DAY)
+
+
+# --- pipelines --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variables", "kind"),
+    [
+        ({"CI_MERGE_REQUEST_IID": "7"}, "tighten_in_merge_request"),
+        ({"CI_PIPELINE_SOURCE": "merge_request_event"}, "tighten_in_merge_request"),
+        ({"CI_COMMIT_BRANCH": "topic", "CI_DEFAULT_BRANCH": "main"}, "tighten_off_default"),
+        ({"CI_COMMIT_TAG": "v1", "CI_DEFAULT_BRANCH": "main"}, "tighten_off_default"),
+    ],
+)
+def test_pipelines_of_what_nobody_merged_tighten_nothing(variables, kind):
+    with pytest.raises(UsageError) as caught:
+        refuse_in_pipeline(variables)
+    assert caught.value.reason.kind == kind
+    assert str(caught.value)
+
+
+@pytest.mark.parametrize("variables", [{}, {"CI_COMMIT_BRANCH": "main", "CI_DEFAULT_BRANCH": "main"}])
+def test_the_default_branch_and_people_may_tighten(variables):
+    refuse_in_pipeline(variables)
+
+
+# --- an accepted loss -------------------------------------------------------------------------------------------------
+
+
+def test_what_was_earned_is_rescaled_by_an_accepted_loss(nights):
+    tighten(nights, WRITE, DAY)
+    before = earned(nights)[CASE, "speedup"]
+    run = runs(1, 11, speedup=1.5 / 1.03)[0]
+
+    said = rescale(nights, "relu", run, {CASE: math.log(1.03)}, DAY)
+
+    after = earned(nights)[CASE, "speedup"]
+    assert after.value == pytest.approx(before.value / 1.03, rel=1e-3)
+    assert (after.before, after.began, after.rescaled) == (before.value, 1.2, run.run)
+    assert [each.kind for each in said] == ["earned_rescaled_said"]
+    assert earned(nights)[CASE, "rsd"] == dataclasses.replace(earned(nights)[CASE, "rsd"])
+
+
+def test_a_target_that_people_wrote_stays_and_is_said_where_it_is_missed(settings):
+    settings.thresholds.mkdir()
+    (settings.thresholds / "relu.yaml").write_text("# goal\nspeedup: 1.4\n")
+    run = runs(1, speedup=1.3)[0]
+
+    (said,) = rescale(settings, "relu", run, {CASE: math.log(1.1)}, DAY)
+
+    assert said.kind == "earned_kept_target"
+    assert "thresholds/relu.yaml:2" in sentence(said)
+    assert rescale(settings, "relu", runs(1, speedup=1.45)[0], {CASE: math.log(1.1)}, DAY) == ()
+    assert not path_of(settings).exists()
+
+
+def test_a_file_that_cannot_be_read_costs_no_acceptance(nights):
+    path_of(nights).parent.mkdir()
+    path_of(nights).write_text("cases: [\n")
+
+    (said,) = rescale(nights, "relu", runs(1)[0], {CASE: 0.1}, DAY)
+
+    assert said.kind == "thresholds_unreadable"
+
+
+def test_the_accepted_slow_down_is_the_duels():
+    duel = Look(24, 2, Interval(0.03, 0.02, 0.04, 0.95), 0.001, 1.0, (0.03, 0.03), (12, 12), 0.01)
+
+    assert shift_of(Comparison("relu", CASE, duel=duel)) == 0.03
+    assert shift_of(Comparison("relu", CASE)) is None
+    assert shift_of(None) is None
+
+
+def test_the_strictest_tau_is_that_of_the_longest_kernels(nights):
+    where = runs(1)[0].environment
+    assert strictest(in_force(nights, where, None).limits.for_case("relu", CASE), "tau") == 0.01
+
+
+def with_target(settings, run, value):
+    """A target of relu that runs like this one have earned."""
+    path = path_of(settings)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    each = Earned("relu", "rows=1,dtype=float16", "speedup", value, began=1.0, after=value, date="2026-01-01")
+    path.write_bytes(with_earned(EarnedFile("relu", KEY, path), run.environment, [each]))
+
+
+def test_accepting_a_loss_rescales_its_target_at_once(settings):
+    from tests.runs.test_accepting import accept, run_of
+
+    for number in range(3):
+        assert accept(settings, run_of(number)).accepted
+    slower = run_of(3, 1.06)
+    with_target(settings, slower, 1.2)
+
+    answer = accept(settings, slower, slower="float32 sums, see !42")
+
+    ((_, after),) = earned(settings).items()
+    assert after.value == pytest.approx(1.2 / 1.06, rel=0.01)
+    assert after.rescaled == slower.id
+    assert "earned_rescaled_said" in [each.kind for each in answer.said]
+
+
+def test_accepting_what_is_no_loss_rescales_nothing(settings):
+    from tests.runs.test_accepting import accept, run_of
+
+    with_target(settings, run_of(0), 1.2)
+    before = path_of(settings).read_bytes()
+
+    accept(settings, run_of(0))
+
+    assert path_of(settings).read_bytes() == before

@@ -1,0 +1,190 @@
+"""Boards held against each other, from what accepted runs left behind."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfci.core.model import BoardCounts
+from perfci.core.wording import sentence
+from perfci.statistics import boards
+from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, run
+
+
+def night(number, board, *, spread=0.001, counts=None, seed=0, environment=HERE, case=CASE, **more):
+    """A run on a board, with an A/A duel of that spread."""
+    rng = np.random.default_rng((seed, number))
+    null = (tuple((spread * rng.standard_t(4, 6)).tolist()),) if spread else ()
+    found = run(number, environment=environment, board=board, case=case, null=null, **more)
+    told = () if counts is None else (BoardCounts(board, *counts),)
+    return replace(found, created=f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z", boards=told)
+
+
+def nights(count, spreads, **more):
+    """Boards by turns, each with the spread of its A/A duels."""
+    names = list(spreads)
+    return [
+        night(number, names[number % len(names)], spread=spreads[names[number % len(names)]], **more)
+        for number in range(count)
+    ]
+
+
+def by_name(runs, op="softmax"):
+    return {board.board: board for board in boards.boards({op: runs})}
+
+
+def test_a_board_whose_controls_spread_more_is_named_with_a_ratio_and_what_to_do():
+    found = by_name(nights(60, {"GPU-1": 0.001, "GPU-2": 0.003, "GPU-3": 0.001}))
+
+    assert {name: board.outside for name, board in found.items()} == {"GPU-1": (), "GPU-2": ("spread",), "GPU-3": ()}
+    ratio = found["GPU-2"].spread.ratio
+    assert 1.5 < ratio.low < 3 < ratio.high < 5
+    (reason,) = boards.told_of(found["GPU-2"], "nvidia-h200")
+    assert "GPU-2" in sentence(reason) and "quarantine" in sentence(reason) and "{" not in sentence(reason)
+
+
+def test_boards_that_are_alike_are_rarely_named():
+    named = sum(
+        any(board.outside for board in by_name(nights(60, dict.fromkeys(("a", "b", "c"), 0.001), seed=seed)).values())
+        for seed in range(100)
+    )
+
+    assert named <= 4  # 1 expected at most
+
+
+def test_each_case_has_a_spread_of_its_own():
+    """A board that happened to measure the noisier case is no worse."""
+    runs = []
+    for number in range(60):
+        board = "GPU-1" if number % 2 else "GPU-2"
+        quiet, noisy = night(number, board, spread=0.001), night(number, board, spread=0.02, case="rows=1", seed=5)
+        cases = noisy.cases if board == "GPU-1" and number > 5 else (*quiet.cases, *noisy.cases)
+        runs.append(replace(quiet, cases=cases))
+
+    assert not any(board.outside for board in by_name(runs).values())
+
+
+def test_a_new_environment_is_no_boards_fault():
+    early = [night(number, f"GPU-{number % 2}", spread=0.001) for number in range(20)]
+    late = [night(number, "GPU-2", spread=0.01, environment=ELSEWHERE) for number in range(20, 40)]
+    found = by_name([*early, *late])
+
+    assert found["GPU-2"].spread is None
+    assert found["GPU-2"].outside == ()
+
+
+def test_a_board_that_leaves_more_open_is_named():
+    runs = [
+        night(number, board, spread=None, counts=(10, 3 if board == "GPU-2" else 0))
+        for number, board in enumerate(["GPU-1", "GPU-2", "GPU-3"] * 12)
+    ]
+    found = by_name(runs)
+
+    assert found["GPU-2"].outside == ("inconclusive",) and found["GPU-1"].outside == ()
+    assert (found["GPU-2"].inconclusive.value, found["GPU-2"].inconclusive.others) == (0.3, 0.0)
+    (reason,) = boards.told_of(found["GPU-2"], "nvidia-h200")
+    assert "36 of 120" in sentence(reason)
+
+
+def test_a_board_whose_suspects_are_overturned_is_named():
+    runs = [
+        night(number, board, spread=None, counts=(10, 0, 4, 4 if board == "GPU-2" else 1))
+        for number, board in enumerate(["GPU-1", "GPU-2"] * 15)
+    ]
+    found = by_name(runs)
+
+    assert found["GPU-2"].outside == ("overturned",)
+    assert "overturned" in sentence(boards.told_of(found["GPU-2"], "nvidia-h200")[0])
+
+
+def test_one_bad_night_names_no_board():
+    counts = {7: (100, 60)}
+    runs = [
+        night(number, f"GPU-{number % 2}", spread=None, counts=counts.get(number, (100, 0))) for number in range(40)
+    ]
+
+    assert not any(board.outside for board in by_name(runs).values())
+
+
+def test_a_small_difference_is_not_told_however_sure_it_is():
+    counts = {True: (100, 2), False: (100, 0)}
+    runs = [night(number, f"GPU-{number % 2}", spread=None, counts=counts[number % 2 == 1]) for number in range(60)]
+    found = by_name(runs)["GPU-1"]
+
+    assert found.inconclusive.p < 0.001 and found.outside == ()
+
+
+def test_a_case_counts_for_the_board_that_it_names():
+    own = night(1, "GPU-1", counts=(1, 0))
+    moved = replace(
+        own,
+        cases=(replace(own.cases[0], board="GPU-2"),),
+        boards=(BoardCounts("GPU-1", 1), BoardCounts("GPU-2", 1)),
+    )
+    found = by_name([moved, *(night(number, f"GPU-{number % 2 + 1}", counts=(1, 0)) for number in range(2, 20))])
+
+    assert (found["GPU-1"].runs, found["GPU-2"].runs) == (10, 10)
+    assert (found["GPU-1"].nulls, found["GPU-2"].nulls) == (9, 10)
+
+
+def test_spellings_of_a_board_are_one():
+    runs = [night(1, "GPU-AB12-cd"), night(2, "gpu-ab12-cd"), night(3, "ab12cd")]
+
+    assert [board.runs for board in boards.boards({"softmax": runs})] == [3]
+
+
+def test_lines_without_counts_tell_what_was_left_open():
+    runs = [night(1, "GPU-1", inconclusive=("rows=9",)), night(2, "GPU-1")]
+    (found,) = boards.boards({"softmax": runs})
+
+    assert (found.inconclusive.count, found.inconclusive.of, found.overturned.value) == (1, 3, None)
+
+
+def test_runs_of_several_ops_are_one_night():
+    first = [night(number, "GPU-1", counts=(2, 1)) for number in range(3)]
+    second = [night(number, "GPU-1", counts=(3, 0), case="rows=1") for number in range(3)]
+    (found,) = boards.boards({"softmax": first, "relu": second})
+
+    assert (found.runs, found.inconclusive.count, found.inconclusive.of) == (3, 3, 15)
+
+
+def test_a_run_that_stands_there_twice_counts_once():
+    runs = [night(number, "GPU-1", counts=(2, 1)) for number in range(3)]
+
+    assert boards.boards({"softmax": [*runs, *runs]}) == boards.boards({"softmax": runs})
+
+
+@pytest.mark.parametrize("board", ["GPU-1", None])
+def test_a_single_board_one_run_and_none_are_held_against_nothing(board):
+    found = boards.boards({"softmax": [night(1, board)]})
+
+    assert boards.boards({}) == () == boards.boards({"softmax": []})
+    assert [(each.outside, each.spread, each.inconclusive.p) for each in found] == [((), None, None)] * bool(board)
+
+
+def test_controls_that_never_differ_break_nothing():
+    runs = [replace(each, cases=(replace(each.cases[0], null=((0.0,) * 6,)),)) for each in nights(40, {"a": 1, "b": 1})]
+
+    assert not any(board.outside for board in by_name(runs).values())
+
+
+def test_boards_that_were_measured_replace_what_boards_differ_by_as_a_rule():
+    rng = np.random.default_rng(9)
+
+    def room(count, spread):
+        return boards.room({str(at): math.log(5) + rng.normal(0, spread) + np.zeros(3) for at in range(count)})
+
+    assert room(1, 0.05) == pytest.approx(3.09 * math.sqrt(2) * boards.usual_spread(5.0), rel=0.01)
+    assert room(60, 0.001) < room(1, 0.001) / 2
+    assert room(60, 0.05) == pytest.approx(3.09 * 0.05, rel=0.3)
+
+
+@pytest.mark.parametrize("kernel_us", [2.0, 5.0, 20.0, 200.0])
+def test_one_of_a_thousand_unseen_boards_lies_beyond_the_room(kernel_us):
+    rng = np.random.default_rng(10)
+    known, unseen = math.log(kernel_us) + boards.usual_spread(kernel_us) * rng.standard_normal((2, 50_000))
+
+    beyond = np.mean(unseen - known > boards.room({"GPU-1": [math.log(kernel_us)]}))
+
+    assert beyond == pytest.approx(boards.RATE, abs=6e-4)

@@ -1,0 +1,299 @@
+"""Steps over accepted runs: where they are, how sure, and what explains them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfci.core.model import Epoch
+from perfci.core.wording import sentence
+from perfci.statistics import changepoints
+from perfci.statistics.changepoints import Cause
+from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, run
+
+
+def noise(count, spread=0.003, seed=1, tails=None):
+    rng = np.random.default_rng(seed)
+    return rng.normal(0, spread, count) if tails is None else spread * rng.standard_t(tails, count)
+
+
+def stepped(count=60, at=40, size=0.02, spread=0.003, seed=1, reference=0.0, environments=None, boards=None, **more):
+    """Runs whose kernel takes that much more from a place on, and whose reference as much more as is said."""
+    kernel, ratio = noise(count, spread, seed), noise(count, spread, seed + 1)
+    kernel[at:] += math.log1p(size)
+    ratio[at:] += math.log1p(size) - math.log1p(reference)
+    return [
+        replaced(
+            run(
+                number,
+                environment=(environments or {}).get(number, HERE),
+                board=(boards or ["GPU-1"] * count)[number],
+                kernel_us=100 * math.exp(kernel[number]),
+                shift=ratio[number],
+                **more,
+            ),
+            number,
+        )
+        for number in range(count)
+    ]
+
+
+def replaced(made, number, **changes):
+    """With a commit of its own."""
+    return replace(made, environment=replace(made.environment, commit=f"{number:040x}", **changes))
+
+
+def only(history):
+    (found,) = changepoints.changes(history, CASE)
+    return found
+
+
+def said(change):
+    text = sentence(changepoints.told_of(change, "softmax"))
+    assert "{" not in text
+    return text
+
+
+# --- the statistic ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("effect", "seed"), [(0.02, 0), (0.02, 1), (-0.02, 2), (0.05, 3)])
+def test_a_step_is_found_where_it_is_or_a_run_beside_it(effect, seed):
+    series = noise(100, seed=seed)
+    series[37:] += effect
+
+    (found,) = changepoints.cuts(series)
+    assert abs(found - 37) <= 1
+
+
+def test_two_steps_and_a_step_that_went_back_are_found():
+    series = noise(100)
+    series[30:] += 0.02
+    series[60:] += 0.02
+    back = noise(100)
+    back[40:55] += 0.03
+
+    assert changepoints.cuts(series) == (30, 60)
+    assert changepoints.cuts(back) == (40, 55)
+
+
+@pytest.mark.parametrize("tails", [None, 2])
+def test_noise_of_any_tails_has_no_more_alarms_than_the_rate_allows(tails):
+    alarms = sum(bool(changepoints.cuts(noise(60, seed=seed, tails=tails))) for seed in range(1500))
+
+    assert alarms <= 4  # half of 1 in 1,000: 0.75 expected, and 5 or more once in 1,000 times
+
+
+@pytest.mark.parametrize("count", [20, 50, 100])
+def test_the_thresholds_are_those_of_random_orders(count):
+    rng, scores = np.random.default_rng(count), changepoints.normal_scores(count)
+
+    most = changepoints.greatest(rng.permuted(np.broadcast_to(scores, (20_000, count)), axis=1))
+
+    above = int(np.count_nonzero(most > changepoints.threshold(count)))
+    assert above <= 22  # 10 expected
+    assert np.count_nonzero(most > changepoints.threshold(count) - 0.4) > 22
+
+
+def test_a_single_outlier_is_no_step():
+    series = noise(60)
+    series[[10, 59]] = 5.0, -9.0
+
+    assert changepoints.cuts(series) == ()
+
+
+def test_six_runs_after_a_step_are_enough_and_two_are_not():
+    series = noise(66)
+    series[60:] += 0.05
+
+    assert changepoints.cuts(series) == (60,)
+    assert changepoints.cuts(series[:62]) == ()
+
+
+def test_a_series_that_never_moves_and_one_of_few_runs_have_no_step():
+    assert changepoints.cuts(np.zeros(50)) == ()
+    assert changepoints.cuts([]) == ()
+    assert changepoints.cuts([0.0] * 9 + [1.0] * 10) == ()
+    assert changepoints.cuts([0.0] * 10 + [1.0] * 10) == (10,)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_is_refused(bad):
+    with pytest.raises(ValueError, match="finite"):
+        changepoints.cuts([0.0] * 30 + [bad])
+
+
+def test_a_series_longer_than_any_history_takes_the_last_threshold():
+    assert changepoints.threshold(150) == changepoints.threshold(100)
+    assert changepoints.threshold(19) == math.inf
+
+
+# --- what explains a step ---------------------------------------------------------------------------------------------
+
+
+def test_a_step_of_the_kernel_has_its_commits_and_size_and_the_bisection_that_finds_it():
+    found = only(stepped())
+
+    assert (found.cause, found.figure, found.unexplained) == (Cause.KERNEL, "kernel_us", True)
+    assert (found.before.run, found.after.run) == ("r39", "r40")
+    assert found.size.low < 0.02 < found.size.high and found.size.high - found.size.low < 0.01
+    assert found.runs == (40, 20)
+    command = f"perfci bisect --op softmax --case {CASE} {39:040x}"[: -40 + 12]
+    assert command in said(found) and f"{40:040x}"[:12] in said(found)
+
+
+def test_a_new_driver_is_nobodys_fault():
+    new = replace(HERE, device=replace(HERE.device, driver="590.1"))
+    found = only(stepped(environments=dict.fromkeys(range(40, 60), new)))
+
+    assert (found.cause, found.unexplained) == (Cause.ENVIRONMENT, False)
+    assert "device.driver 580.159 -> 590.1" in said(found)
+
+
+def test_a_step_that_lies_a_run_beside_a_new_environment_is_put_there_where_it_fits_as_well():
+    history = stepped(environments=dict.fromkeys(range(40, 60), ELSEWHERE), size=0.02)
+    late = replace(history[40], cases=(replace(history[40].cases[0], kernel_us=history[39].cases[0].kernel_us),))
+
+    found = changepoints.changes([*history[:40], late, *history[41:]], CASE)
+
+    assert [(each.after.run, each.cause) for each in found] == [("r40", Cause.ENVIRONMENT)]
+
+
+def test_a_new_environment_far_from_a_step_explains_nothing():
+    assert only(stepped(environments=dict.fromkeys(range(20, 60), ELSEWHERE))).cause is Cause.KERNEL
+
+
+def test_a_loss_that_was_accepted_is_no_news():
+    history = stepped()
+    history[40] = replace(history[40], epoch=Epoch("float32 sums", (CASE,)))
+    found = only(history)
+
+    assert (found.cause, found.why, found.unexplained) == (Cause.ACCEPTED, "float32 sums", False)
+    assert "float32 sums" in said(found)
+
+
+def test_a_loss_that_was_accepted_later_ends_the_matter():
+    history = stepped()
+    history[50] = replace(history[50], epoch=Epoch("agreed in !9", (CASE,)))
+    found = only(history)
+
+    assert (found.cause, found.since, found.unexplained) == (Cause.KERNEL, "agreed in !9", False)
+    assert "agreed in !9" in said(found)
+
+
+def test_a_loss_of_another_case_accepts_nothing():
+    history = stepped()
+    history[50] = replace(history[50], epoch=Epoch("agreed", ("another",)))
+
+    assert only(history).unexplained
+
+
+def test_what_the_reference_did_too_is_not_the_kernels_doing():
+    found = only(stepped(reference=0.02))
+
+    assert (found.cause, found.unexplained) == (Cause.REFERENCE, False)
+    assert found.reference == pytest.approx(0.02, abs=0.003)
+    assert "reference" in said(found)
+
+
+def test_a_reference_that_moves_alone_is_told_by_the_speedup():
+    found = only(stepped(size=0.0, reference=-0.03))
+
+    assert (found.figure, found.cause) == ("speedup", Cause.REFERENCE)
+    assert "against its reference" in said(found)
+
+
+def test_a_kernel_whose_clock_hides_the_step_is_told_by_the_speedup():
+    history = stepped(size=0.02)
+    clock = noise(60, 0.04, seed=9)
+    shaken = [
+        replace(
+            one, cases=(replace(one.cases[0], kernel_us=replace(one.cases[0].kernel_us, median_us=100 * math.exp(c))),)
+        )
+        for one, c in zip(history, clock, strict=True)
+    ]
+    found = only(shaken)
+
+    assert (found.figure, found.cause, found.after.run) == ("speedup", Cause.KERNEL, "r40")
+
+
+def test_boards_that_were_never_used_before_explain_a_step_and_boards_by_turns_do_not():
+    moved = only(stepped(boards=["GPU-1"] * 40 + ["GPU-2"] * 20))
+    by_turns = only(stepped(boards=[f"GPU-{number % 3}" for number in range(60)]))
+
+    assert (moved.cause, by_turns.cause) == (Cause.BOARD, Cause.KERNEL)
+    assert "perfci boards" in said(moved)
+
+
+def test_a_step_that_went_back_is_history():
+    history = stepped(at=30, size=0.03)
+    calm = stepped(size=0.0, seed=3)
+    first, second = changepoints.changes([*history[:45], *calm[45:]], CASE)
+
+    assert (first.lasting, first.unexplained, second.size.value < 0) == (False, False, True)
+    assert "came back" in said(first) and "faster" in said(second)
+
+
+def test_a_step_below_a_quarter_of_a_per_cent_is_never_told():
+    assert changepoints.changes(stepped(size=0.002, spread=0.0001), CASE) == ()
+
+
+def test_a_step_between_runs_of_one_commit_has_nothing_to_bisect():
+    history = [replaced(each, 7) for each in stepped()]
+    found = only(history)
+
+    assert found.commits is None and found.unexplained
+    assert "nothing to bisect" in said(found)
+    dirty = [replaced(each, at, dirty=True) for at, each in enumerate(stepped())]
+    assert only(dirty).commits is None
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_few_runs_one_run_and_none_have_no_steps():
+    for count in (0, 1, 19):
+        assert changepoints.changes(stepped()[:count], CASE) == ()
+        assert changepoints.too_few(stepped()[:count], CASE)
+    assert not changepoints.too_few(stepped(), CASE)
+
+
+def test_a_run_that_stands_there_twice_counts_once():
+    history = stepped()
+    twice = [each for one in history for each in (one, one)]
+
+    assert only(twice) == only(history)
+
+
+def test_gaps_and_runs_that_left_the_case_open_are_stepped_over():
+    history = stepped()
+    history[38] = replace(history[38], cases=())
+    history[40] = replace(history[40], inconclusive=(CASE,))
+    found = only(history)
+
+    assert (found.before.run, found.after.run) == ("r39", "r41")
+
+
+def test_times_that_are_none_are_left_out():
+    history = stepped()
+    for at, bad in ((10, 0.0), (50, math.nan)):
+        spoilt = replace(history[at].cases[0].kernel_us, median_us=bad)
+        history[at] = replace(history[at], cases=(replace(history[at].cases[0], kernel_us=spoilt),))
+
+    assert only(history).runs == (39, 19)
+
+
+def test_runs_of_another_timer_or_cache_are_no_part_of_the_series():
+    by_events = [replaced(each, at, timer="event") for at, each in enumerate(stepped())]
+    warm = [replace(each, cases=(replace(each.cases[0], cache="warm"),)) for each in stepped()]
+
+    assert changepoints.changes([*by_events[:40], *stepped()[40:]], CASE) == ()
+    assert changepoints.changes([*warm[:40], *stepped()[40:]], CASE) == ()
+
+
+def test_a_case_without_references_is_told_by_its_time_alone():
+    history = [replace(each, cases=(replace(each.cases[0], shift=None),)) for each in stepped()]
+    found = only(history)
+
+    assert (found.reference, found.cause) == (None, Cause.KERNEL)

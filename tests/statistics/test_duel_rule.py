@@ -1,0 +1,284 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, wilcoxon
+
+from perfci.statistics import duel_rule, exact
+from perfci.statistics.duel_rule import Answer
+
+TAU = 0.01
+LOG_TAU = math.log1p(TAU)
+ALPHA = 0.01
+FAMILY = 30
+
+
+def _answer(processes, family=FAMILY):
+    """The answer to one case of so many, of which the others show nothing."""
+    seen = duel_rule.look(processes, TAU)
+    return duel_rule.answer(seen, *(exact.holm([p], family)[0] for p in (seen.p_slower, seen.p_faster)), ALPHA)
+
+
+def _processes(*levels, spread=0.001, seed=1):
+    """Twelve blocks a process, around a level each."""
+    rng = np.random.default_rng(seed)
+    return [rng.normal(level, spread, duel_rule.BLOCKS).tolist() for level in levels]
+
+
+def _mirrored(processes):
+    return [[-shift for shift in process] for process in processes]
+
+
+# --- the first process ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shifts", "expected"),
+    [
+        ([0.0, 0.0, 0.0], Answer.OPEN),
+        ([0.0, 0.004, -0.03, 0.004], Answer.CLEARED),
+        ([0.006, 0.004, 0.007, 0.008], Answer.OPEN),
+        ([-0.006, -0.004, -0.007, -0.008], Answer.OPEN),
+        ([0.006] * 11, Answer.OPEN),
+        ([0.006] * 12, Answer.CLEARED),
+        ([0.008] * 12, Answer.OPEN),
+        ([-0.008] * 12, Answer.OPEN),
+    ],
+    ids=["too few", "4 within", "4 slower", "4 faster", "11", "12 within", "12 slower", "12 faster"],
+)
+def test_one_process_only_ever_clears(shifts, expected):
+    assert duel_rule.early(shifts, TAU) is expected
+    assert _answer([shifts]) is expected
+
+
+def test_one_process_decides_nothing_however_slow_it_is():
+    seen = duel_rule.look([[0.5] * 12], TAU)
+
+    assert (seen.p_slower, seen.p_faster) == (1.0, 1.0)
+    assert duel_rule.answer(seen, 0.0, 0.0, ALPHA) is Answer.OPEN
+
+
+# --- what a look sums up ----------------------------------------------------------------------------------------------
+
+
+def test_a_look_states_blocks_processes_medians_and_the_exact_p():
+    first, second = _processes(0.03, 0.04, spread=0.004)
+
+    seen = duel_rule.look([first, second], TAU)
+
+    d = np.array([*first, *second])
+    assert (seen.blocks, seen.processes) == (24, 2)
+    assert seen.medians == (np.median(first), np.median(second))
+    assert seen.tau == LOG_TAU
+    assert seen.shift == exact.location(d)
+    assert seen.p_slower == 0.5**24
+    assert seen.p_faster == 1.0
+
+
+def test_the_p_values_are_those_of_the_signed_rank_test_beyond_tau_on_either_side():
+    processes = _processes(0.012, 0.011, 0.013, 0.010, spread=0.01)
+    d = np.concatenate(processes)
+
+    seen = duel_rule.look(processes, TAU)
+
+    for found, shifts in ((seen.p_slower, d - LOG_TAU), (seen.p_faster, -d - LOG_TAU)):
+        assert found == pytest.approx(wilcoxon(shifts, alternative="greater", method="exact").pvalue)
+
+
+def test_equivalence_is_shown_only_where_both_sides_are_excluded():
+    same = duel_rule.look(_processes(0.0, 0.0), TAU)
+    slower = duel_rule.look(_processes(0.02, 0.02), TAU)
+    faster = duel_rule.look(_processes(-0.02, -0.02), TAU)
+
+    assert same.p_differs == 0.5**24
+    assert slower.p_differs == faster.p_differs == 1.0
+
+
+# --- the looks that decide --------------------------------------------------------------------------------------------
+
+
+def test_two_processes_decide_what_no_bias_of_one_could_explain():
+    assert _answer(_processes(0.03, 0.03)) is Answer.SLOWER
+    assert _answer(_processes(0.017, 0.017)) is Answer.OPEN
+    assert _answer(_processes(0.03, 0.017)) is Answer.OPEN
+
+
+def test_four_processes_decide_twice_tau():
+    assert _answer(_processes(0.02, 0.02, 0.02, 0.02)) is Answer.SLOWER
+
+
+@pytest.mark.parametrize("bias", [0.005, 0.01, 0.015, 0.03, 0.1, 0.5])
+@pytest.mark.parametrize("processes", [2, 4])
+def test_no_single_process_can_fail_a_merge_request(bias, processes):
+    for place in range(processes):
+        levels = [0.0] * processes
+        levels[place] = bias
+        assert _answer(_processes(*levels), family=1) in (Answer.CLEARED, Answer.OPEN, Answer.UNDECIDED)
+
+
+@pytest.mark.parametrize("bias", [0.015, 0.1, 0.5])
+def test_two_of_four_cannot_either(bias):
+    assert _answer(_processes(bias, bias, 0.0, 0.0), family=1) in (Answer.CLEARED, Answer.UNDECIDED)
+
+
+def test_a_single_process_cannot_prevent_it_either():
+    for place in range(4):
+        levels = [0.02] * 4
+        levels[place] = 0.004
+        assert _answer(_processes(*levels)) is Answer.SLOWER
+
+
+def test_a_process_that_never_came_back_leaves_the_stricter_rule():
+    assert _answer(_processes(0.017, 0.017, 0.017)) is Answer.OPEN
+    assert _answer(_processes(0.03, 0.03, 0.03)) is Answer.SLOWER
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_process_that_ended_after_fewer_than_six_blocks_agrees_with_nothing(sign):
+    changed = Answer.SLOWER if sign > 0 else Answer.FASTER
+    one, two, cool = _processes(sign * 0.03, sign * 0.03, sign * 0.0045)
+
+    assert _answer([one, two[:5]]) is Answer.OPEN
+    assert _answer([one, two[:6]]) is changed
+    assert _answer([one, two, cool, one[:1]]) is Answer.UNDECIDED
+    assert _answer([one, two, cool, one[:6]]) is changed
+
+
+def test_a_process_that_died_does_not_loosen_what_clears_the_other():
+    assert _answer([[0.009] * 12, [0.009]]) is Answer.OPEN
+    assert _answer([[0.007] * 12, [0.007]]) is Answer.CLEARED
+    assert _answer([[0.009] * 12, *[[0.009]] * 3]) is Answer.UNDECIDED
+
+
+def test_time_and_span_at_both_looks_spend_alpha_together():
+    slower = duel_rule.look(_processes(0.03, 0.03), TAU)
+
+    assert duel_rule.answer(slower, ALPHA / 4, 1.0, ALPHA) is Answer.SLOWER
+    assert duel_rule.answer(slower, ALPHA / 3, 1.0, ALPHA) is Answer.OPEN
+
+
+def test_the_later_looks_clear_up_to_tau():
+    assert _answer(_processes(0.009, 0.009)) is Answer.CLEARED
+    assert _answer(_processes(0.009, 0.009, 0.009, 0.009)) is Answer.CLEARED
+
+
+def test_when_all_blocks_are_spent_noise_leaves_it_undecided():
+    noisy = _processes(0.013, 0.013, 0.013, 0.013, spread=0.01)
+
+    assert _answer(noisy[:2]) is Answer.OPEN
+    assert _answer(noisy) is Answer.UNDECIDED
+
+
+def test_a_large_family_asks_for_more():
+    processes = _processes(0.014, 0.013, 0.014, 0.013, spread=0.005)
+
+    assert _answer(processes, family=1) is Answer.SLOWER
+    assert _answer(processes, family=10_000) is Answer.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    "levels", [(0.0,), (0.02,), (0.03, 0.03), (0.02, 0.02), (0.02,) * 4, (0.02, 0.02, 0.0, 0.0), (0.009,) * 4]
+)
+def test_faster_is_slower_mirrored(levels):
+    processes = _processes(*levels)
+    mirrored = {Answer.SLOWER: Answer.FASTER}
+
+    forwards, backwards = _answer(processes), _answer(_mirrored(processes))
+
+    assert backwards is mirrored.get(forwards, forwards)
+
+
+def test_the_next_look_needs_two_processes_then_four():
+    wanted = [duel_rule.processes_wanted(duel_rule.look([[0.0] * 12] * processes, TAU)) for processes in (1, 2, 3, 4)]
+
+    assert wanted == [2, 4, 4, 4]
+
+
+def test_the_last_look_can_decide_any_family_that_there_is():
+    assert duel_rule.smallest_p(4) == 0.5**48
+    assert duel_rule.can_decide(10_000, ALPHA)
+    assert not duel_rule.can_decide(2**48, ALPHA)
+
+
+# --- simulation: what the rule does as a whole ------------------------------------------------------------------------
+
+
+def _first_looks(shifts):
+    """Blocks used, and whether they cleared the case."""
+    for blocks in (duel_rule.FIRST, duel_rule.SECOND):
+        if duel_rule.early(shifts[:blocks], TAU) is Answer.CLEARED:
+            return blocks, True
+    return blocks, False
+
+
+def _duel(draw, family=FAMILY):
+    """One duel to its end: answer and blocks. draw: shifts of one process's 12 blocks."""
+    processes = [draw()]
+    blocks, cleared = _first_looks(processes[0])
+    if cleared:
+        return Answer.CLEARED, blocks
+    for wanted in duel_rule.FINAL:
+        processes += [draw() for _ in range(wanted - len(processes))]
+        found = _answer(processes, family)
+        if found is not Answer.OPEN:
+            break
+    return found, duel_rule.FINAL[len(processes)]
+
+
+def _normal(rng, level, spread):
+    return lambda: rng.normal(level, spread, duel_rule.BLOCKS)
+
+
+def test_an_unchanged_kernel_is_cleared_after_six_blocks_on_average_and_never_blamed():
+    rng = np.random.default_rng(2)
+
+    ended = [_duel(_normal(rng, 0.0, 0.6 * LOG_TAU)) for _ in range(1000)]
+
+    assert {answer for answer, _ in ended} == {Answer.CLEARED}
+    assert np.mean([blocks for _, blocks in ended]) <= 6
+
+
+def test_twice_tau_is_seen():
+    rng = np.random.default_rng(3)
+
+    ended = [_duel(_normal(rng, 2 * LOG_TAU, 0.6 * LOG_TAU))[0] for _ in range(400)]
+
+    assert ended.count(Answer.SLOWER) >= 396
+
+
+def test_twice_tau_is_seen_when_faster_too():
+    rng = np.random.default_rng(4)
+
+    ended = [_duel(_normal(rng, -2 * LOG_TAU, 0.6 * LOG_TAU))[0] for _ in range(200)]
+
+    assert ended.count(Answer.FASTER) >= 198
+
+
+@pytest.mark.parametrize("noise", ["normal", "heavy"])
+def test_at_the_edge_of_what_is_allowed_a_family_is_blamed_no_more_often_than_alpha(noise):
+    """All 30 cases of a run slower by exactly tau: looks, tests and cases together may cost 1 % of all runs."""
+    rng = np.random.default_rng(5)
+    heavy = {"normal": rng.standard_normal, "heavy": lambda size: rng.standard_t(3, size)}[noise]
+    families, size = 100, FAMILY
+
+    def draw():
+        return LOG_TAU * (1 + 0.6 * heavy(duel_rule.BLOCKS))
+
+    blamed = [sum(_duel(draw)[0] is Answer.SLOWER for _ in range(size)) > 0 for _ in range(families)]
+
+    assert binomtest(sum(blamed), families, ALPHA, alternative="greater").pvalue > 1e-3
+
+
+def test_the_edge_is_where_alarms_begin():
+    """Were the rule blind, the test above would pass too: without adjustment, at a loose alpha, alarms appear."""
+    rng = np.random.default_rng(6)
+    edge = [duel_rule.look(_draws(rng, LOG_TAU), TAU) for _ in range(200)]
+
+    loose = sum(duel_rule.answer(seen, seen.p_slower, 1.0, 0.5) is Answer.SLOWER for seen in edge)
+
+    assert 20 <= loose <= 80
+    assert binomtest(loose, 200, 0.25, alternative="greater").pvalue > 1e-3
+
+
+def _draws(rng, level):
+    return [rng.normal(level, 0.6 * LOG_TAU, duel_rule.BLOCKS) for _ in range(duel_rule.PROCESSES)]

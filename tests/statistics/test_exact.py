@@ -1,0 +1,438 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, kendalltau, mannwhitneyu, theilslopes, wilcoxon
+
+from perfci.statistics import exact
+
+
+def test_a_summary_matches_numpy_and_counts_what_lies_beyond_the_fence():
+    times = [10.0, 11.0, 12.0, 13.0, 14.0, 40.0]
+
+    found = exact.summary(times)
+
+    assert found.launches == 6
+    assert found.median_us == 12.5
+    assert (found.min_us, found.max_us) == (10.0, 40.0)
+    assert (found.p25_us, found.p75_us) == (11.25, 13.75)
+    assert found.mean_us == pytest.approx(100 / 6)
+    assert found.rsd == pytest.approx(np.std(times, ddof=1) / np.mean(times))
+    assert found.outliers == 1
+
+
+def test_a_single_launch_has_no_spread():
+    found = exact.summary([7.0])
+
+    assert (found.median_us, found.rsd, found.outliers) == (7.0, 0.0, 0)
+
+
+@pytest.mark.parametrize("bad", [[], [1.0, 0.0], [1.0, math.nan], [math.inf], [-1.0]])
+def test_times_that_cannot_be_are_refused(bad):
+    with pytest.raises(ValueError, match="positive finite"):
+        exact.summary(bad)
+    with pytest.raises(ValueError, match="positive finite"):
+        exact.launch_shift([1.0], bad)
+
+
+def test_the_launch_shift_is_the_log_ratio_of_scaled_launches():
+    times = np.random.default_rng(1).lognormal(3, 0.1, 31)
+
+    assert exact.launch_shift(times * 1.03, times) == pytest.approx(math.log(1.03))
+
+
+def test_the_launch_shift_hardly_feels_a_clock_that_switches_within_the_block():
+    rng = np.random.default_rng(2)
+    shifts, ratios = [], []
+    for _ in range(200):
+        clock = np.where(np.arange(31) < rng.integers(13, 19), 1.0, 1.25)
+        a, b = (clock * rng.lognormal(0, 0.002, 31) for _ in range(2))
+        flip = rng.random(31) < 0.05
+        a = np.where(flip, a[::-1], a)
+        shifts.append(exact.launch_shift(a, b))
+        ratios.append(math.log(np.median(a) / np.median(b)))
+
+    assert np.std(shifts) < np.std(ratios) / 5
+
+
+# --- signed rank ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 6, 11])
+def test_the_signed_rank_distribution_is_that_of_every_combination_of_signs(blocks):
+    sums = [
+        sum(rank for rank, sign in enumerate(signs, 1) if sign) for signs in itertools.product((0, 1), repeat=blocks)
+    ]
+    expected = [np.mean(np.array(sums) >= w) for w in range(blocks * (blocks + 1) // 2 + 1)]
+
+    assert exact.signed_rank_tail(blocks) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.01])
+def test_the_signed_rank_p_is_scipys(tau):
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        d = rng.normal(0.01, 0.02, 12)
+        expected = wilcoxon(d - tau, alternative="greater", method="exact").pvalue
+        assert exact.signed_rank_p(d, tau) == pytest.approx(expected)
+
+
+def test_blocks_on_the_threshold_never_speak_for_a_slow_down():
+    assert exact.signed_rank_p([0.25] * 8, tau=0.25) == 1.0
+    assert exact.signed_rank_p([0.5, -0.5]) == 0.75
+
+
+def test_the_signed_rank_p_falls_as_the_shifts_grow():
+    d = np.random.default_rng(4).normal(0, 0.02, 10)
+
+    p = [exact.signed_rank_p(d + more) for more in np.linspace(-0.05, 0.05, 41)]
+
+    assert p == sorted(p, reverse=True)
+
+
+def test_the_signed_rank_interval_ends_where_the_test_turns():
+    d = np.random.default_rng(5).normal(0.03, 0.02, 12)
+
+    found = exact.location(d)
+
+    assert exact.signed_rank_p(d, found.low - 1e-9) <= 0.025 < exact.signed_rank_p(d, found.low + 1e-9)
+    assert found.low < found.value < found.high
+    assert found.confidence == 0.95
+
+
+def test_the_centre_of_blocks_is_the_median_of_their_walsh_averages():
+    assert exact.location([0.0, 1.0, 5.0]).value == pytest.approx(np.median([0, 0.5, 2.5, 1, 3, 5]))
+
+
+def test_too_few_blocks_say_what_confidence_they_have():
+    found = exact.location([0.01, 0.02, 0.03, 0.04])
+
+    assert (found.low, found.high) == (0.01, 0.04)
+    assert found.confidence == pytest.approx(1 - 2 / 2**4)
+    assert exact.location([0.01]).confidence == 0.0
+
+
+def test_six_blocks_are_enough_for_95_per_cent():
+    assert exact.location(range(6)).confidence == 0.95
+    assert exact.location(range(5)).confidence == pytest.approx(0.9375)
+
+
+# --- rank sum ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("blocks", "others"), [(1, 1), (2, 3), (4, 4), (3, 6)])
+def test_the_rank_sum_distribution_is_that_of_every_order(blocks, others):
+    counts = [
+        sum(place - rank for rank, place in enumerate(places))
+        for places in itertools.combinations(range(blocks + others), blocks)
+    ]
+    expected = [np.mean(np.array(counts) >= u) for u in range(blocks * others + 1)]
+
+    assert exact.rank_sum_tail(blocks, others) == pytest.approx(expected)
+
+
+def test_the_rank_sum_p_is_scipys_with_the_margin_inside_the_null():
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        x, y = rng.normal(0.03, 0.02, 9), rng.normal(0, 0.02, 25)
+        above = mannwhitneyu(x - 0.02, y, alternative="greater", method="exact").pvalue
+        below = mannwhitneyu(x + 0.02, y, alternative="less", method="exact").pvalue
+        assert exact.pairs(x, y).p_above(0.02) == pytest.approx(above)
+        assert exact.pairs(x, y).p_below(-0.02) == pytest.approx(below)
+
+
+def test_tied_blocks_never_speak_for_a_change():
+    same = exact.pairs([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
+
+    assert same.p_above(0.0) == 1.0
+    assert same.p_below(0.0) == 1.0
+
+
+def test_p_rises_with_the_margin_and_falls_with_the_shift():
+    rng = np.random.default_rng(7)
+    x, y = rng.normal(0.02, 0.02, 10), rng.normal(0, 0.02, 30)
+    pairs = exact.pairs(x, y)
+
+    by_margin = [pairs.p_above(margin) for margin in np.linspace(-0.1, 0.1, 41)]
+    by_shift = [exact.pairs(x + more, y).p_above(0.02) for more in np.linspace(-0.1, 0.1, 41)]
+
+    assert by_margin == sorted(by_margin)
+    assert by_shift == sorted(by_shift, reverse=True)
+
+
+def test_the_least_p_is_reached_when_every_block_is_slower():
+    assert exact.pairs([5.0, 6.0, 7.0, 8.0], [1.0, 2.0, 3.0, 4.0, 4.5]).p_above(0.0) == pytest.approx(1 / 126)
+    assert exact.smallest_p(4, 5) == pytest.approx(1 / 126)
+
+
+def test_large_designs_keep_their_tails():
+    tail = exact.rank_sum_tail(24, 300)
+
+    assert tail[-1] == pytest.approx(exact.smallest_p(24, 300), rel=1e-6)
+    assert tail[24 * 300 // 2] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("family", "alpha", "baseline"), [(1, 0.01, 30), (30, 0.01, 30), (500, 0.01, 12), (9, 0.05, 3)]
+)
+def test_the_blocks_needed_are_the_fewest_that_can_pass(family, alpha, baseline):
+    needed = exact.blocks_needed(family, alpha, baseline)
+
+    assert family * exact.smallest_p(needed, baseline) <= alpha
+    assert needed == 1 or family * exact.smallest_p(needed - 1, baseline) > alpha
+
+
+def test_without_a_baseline_no_block_is_needed():
+    assert exact.blocks_needed(10, 0.01, 0) == 0
+
+
+def test_the_two_sample_shift_is_the_median_difference_with_the_tests_own_interval():
+    rng = np.random.default_rng(8)
+    x, y = rng.normal(0.05, 0.02, 8), rng.normal(0, 0.02, 20)
+    pairs = exact.pairs(x, y)
+
+    found = pairs.shift()
+
+    assert found.value == pytest.approx(np.median(np.subtract.outer(x, y)))
+    assert pairs.p_above(found.low - 1e-9) <= 0.025 < pairs.p_above(found.low + 1e-9)
+    assert pairs.p_below(found.high + 1e-9) <= 0.025 < pairs.p_below(found.high - 1e-9)
+
+
+# --- simulation: error rates within what chance allows ----------------------------------------------------------------
+
+
+def test_under_the_null_p_is_below_alpha_no_more_often_than_alpha():
+    rng = np.random.default_rng(9)
+    rank_sum = sum(
+        exact.pairs(rng.gumbel(0.02, 0.01, 8), rng.gumbel(0, 0.01, 24)).p_above(0.02) <= 0.05 for _ in range(2000)
+    )
+    signed = sum(exact.signed_rank_p(rng.laplace(0.02, 0.01, 12), 0.02) <= 0.05 for _ in range(2000))
+
+    assert binomtest(rank_sum, 2000, 0.05, alternative="greater").pvalue > 1e-3
+    assert binomtest(signed, 2000, 0.05, alternative="greater").pvalue > 1e-3
+    assert min(rank_sum, signed) > 50
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    rng = np.random.default_rng(10)
+    held = {"pairs": 0, "location": 0}
+    for _ in range(1000):
+        two = exact.pairs(rng.normal(0.03, 0.02, 8), rng.normal(0, 0.02, 24)).shift()
+        one = exact.location(rng.normal(0.03, 0.02, 12))
+        held["pairs"] += two.low <= 0.03 <= two.high
+        held["location"] += one.low <= 0.03 <= one.high
+
+    for count in held.values():
+        assert binomtest(count, 1000, 0.95, alternative="less").pvalue > 1e-3
+        assert count < 1000
+
+
+# --- control variate and Holm -----------------------------------------------------------------------------------------
+
+
+def _clocked(blocks, follow, noise=0.002, seed=11):
+    rng = np.random.default_rng(seed)
+    clock = rng.normal(0, 0.05, blocks)
+    return follow * clock + rng.normal(0, noise, blocks), clock + rng.normal(0, noise, blocks)
+
+
+def test_the_weight_is_what_the_kernel_follows_its_reference_by():
+    weight = exact.control_weight(*_clocked(30, 1.2), runs=[1, 2, 3] * 10)
+
+    assert weight.beta == pytest.approx(1.2, abs=0.03)
+    assert weight.correlation > 0.99
+
+
+@pytest.mark.parametrize(
+    ("blocks", "follow", "noise", "runs"),
+    [(18, 1.0, 0.002, 3), (30, 1.0, 0.002, 2), (30, 0.0, 0.002, 3), (30, 1.0, 0.08, 3), (30, -1.0, 0.002, 3)],
+    ids=["too few blocks", "too few runs", "does not follow", "too noisy", "runs against it"],
+)
+def test_the_weight_is_zero_unless_the_reference_is_known_to_help(blocks, follow, noise, runs):
+    kernel, reference = _clocked(blocks, follow, noise)
+
+    assert exact.control_weight(kernel, reference, [number % runs for number in range(blocks)]).beta == 0.0
+
+
+def test_the_weight_is_capped():
+    assert exact.control_weight(*_clocked(30, 2.5), runs=[1, 2, 3] * 10).beta == exact.MAX_WEIGHT
+
+
+def test_a_reference_that_never_moves_has_no_correlation():
+    weight = exact.control_weight(np.arange(30.0), np.zeros(30), [1, 2, 3] * 10)
+
+    assert weight == exact.Weight(0.0, None)
+
+
+def test_the_weight_takes_the_clock_out():
+    kernel, reference = _clocked(60, 1.2)
+    weight = exact.control_weight(kernel[:30], reference[:30], [1, 2, 3] * 10)
+
+    assert np.std(kernel[30:] - weight.beta * reference[30:]) < np.std(kernel[30:]) / 10
+
+
+def test_holm_gives_the_textbook_answer():
+    assert exact.holm([0.01, 0.04, 0.03, 0.005], family=4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_holm_counts_the_cases_that_are_not_at_hand():
+    assert exact.holm([0.001, 0.2], family=100) == pytest.approx([0.1, 1.0])
+    assert exact.holm([], family=5) == []
+
+
+def test_a_family_smaller_than_its_p_values_is_refused():
+    with pytest.raises(ValueError, match="cannot hold 2"):
+        exact.holm([0.1, 0.2], family=1)
+
+
+def test_holm_keeps_the_family_wise_error():
+    rng = np.random.default_rng(12)
+    alarms = sum(min(exact.holm(list(rng.random(20)), family=20)) <= 0.05 for _ in range(2000))
+
+    assert binomtest(alarms, 2000, 0.05, alternative="greater").pvalue > 1e-3
+
+
+# --- levels of a block's launches -------------------------------------------------------------------------------------
+
+
+def _two_levels(rng, launches=30, apart=0.03, spread=0.005):
+    slower = rng.permutation(launches) < rng.integers(launches // 4, 3 * launches // 4)
+    return 100 * np.exp(np.log1p(apart) * slower + rng.normal(0, spread, launches))
+
+
+def test_two_levels_three_per_cent_apart_are_seen_and_stated():
+    rng = np.random.default_rng(13)
+    found = [exact.modes(_two_levels(rng)) for _ in range(400)]
+
+    assert sum(len(levels) == 2 for levels in found) >= 380
+    assert np.mean([levels for levels in found if len(levels) == 2], axis=0) == pytest.approx([100, 103], rel=0.002)
+
+
+UNIMODAL = {
+    "normal": (lambda rng: rng.normal(0, 0.01, 30), 0.005),
+    "quiet": (lambda rng: rng.normal(0, 0.001, 30), 0.0),
+    "heavy tails": (lambda rng: 0.01 * rng.standard_t(3, 30), 0.005),
+    "drift": (lambda rng: np.linspace(0, 0.03, 30) + rng.normal(0, 0.002, 30), 0.005),
+    "spikes": (lambda rng: rng.normal(0, 0.005, 30) + (rng.random(30) < 0.05) * rng.uniform(0.1, 1, 30), 0.01),
+    "uniform": (lambda rng: rng.uniform(-0.02, 0.02, 30), 0.07),
+    "skewed": (lambda rng: rng.exponential(0.02, 30), 0.05),
+}
+
+
+@pytest.mark.parametrize("noise", UNIMODAL)
+def test_noise_about_one_level_is_rarely_taken_for_several(noise):
+    rng = np.random.default_rng(14)
+    draw, most = UNIMODAL[noise]
+
+    several = sum(len(exact.modes(100 * np.exp(draw(rng)))) > 1 for _ in range(1000))
+
+    assert several <= most * 1000
+
+
+@pytest.mark.parametrize("launches", [8, 12, 20, 30])
+def test_fewer_launches_are_taken_for_several_levels_no_more_often(launches):
+    rng = np.random.default_rng(15)
+
+    several = sum(len(exact.modes(rng.normal(100, 2, launches))) > 1 for _ in range(1000))
+
+    assert several <= 8
+
+
+def test_eight_launches_show_a_clock_that_switches():
+    times = [700.1, 790.3, 700.4, 699.8, 789.9, 790.0, 700.2, 790.4]
+
+    assert exact.modes(times) == pytest.approx((700.15, 790.15))
+
+
+def test_three_clocks_are_three_levels():
+    rng = np.random.default_rng(16)
+    times = np.concatenate([rng.normal(level, 1, 10) for level in (700, 726, 790)])
+
+    assert exact.modes(rng.permutation(times)) == pytest.approx((700, 726, 790), rel=0.001)
+
+
+def test_neighbouring_ticks_of_the_timer_are_one_level():
+    assert len(exact.modes([1.28, 1.312] * 15)) == 1
+    assert len(exact.modes([1.28, 1.312, 1.344] * 10)) == 1
+
+
+def test_levels_that_hardly_differ_are_one():
+    assert exact.modes([1000.0] * 15 + [1005.0] * 15) == (1002.5,)
+
+
+@pytest.mark.parametrize("times", [[7.0], [7.0, 9.0], [7.0] * 30])
+def test_few_or_equal_launches_have_one_level(times):
+    assert len(exact.modes(times)) == 1
+
+
+def test_launches_without_time_have_no_levels():
+    with pytest.raises(ValueError, match="positive finite"):
+        exact.modes([])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 30])
+def test_quantiles_of_few_values_are_numpys_own(count):
+    values = np.random.default_rng(count).lognormal(3, 1, count)
+    shares = (0.0, 0.05, 0.25, 0.5, 0.77, 0.95, 1.0)
+
+    assert exact.quantiles(values, shares) == pytest.approx(np.quantile(values, shares))
+
+
+# --- trends -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 6])
+def test_kendalls_distribution_is_that_of_all_orders(count):
+    rising = [sum(a < b for a, b in itertools.combinations(order, 2)) for order in itertools.permutations(range(count))]
+    tail = [np.mean(np.array(rising) >= least) for least in range(count * (count - 1) // 2 + 1)]
+
+    assert exact.kendall_tail(count) == pytest.approx(tail)
+
+
+def test_the_trends_p_is_scipys_exact_one_without_ties():
+    rng = np.random.default_rng(11)
+    for count in (5, 12, 20):
+        series = rng.normal(size=count) + 0.05 * np.arange(count)
+        expected = kendalltau(np.arange(count), series, method="exact", alternative="greater").pvalue
+
+        assert exact.trend_p(series) == pytest.approx(expected)
+
+
+def test_ties_count_against_a_rise():
+    assert exact.trend_p([1.0, 1.0, 2.0]) == pytest.approx(0.5)
+    assert exact.trend_p([5.0] * 10) == pytest.approx(1.0)
+
+
+def test_the_trend_is_scipys_theil_sen_slope_with_an_interval_around_it():
+    rng = np.random.default_rng(12)
+    series = 3 + 0.2 * np.arange(20) + rng.normal(size=20)
+    expected = theilslopes(series, alpha=0.95)
+
+    found = exact.trend(series)
+
+    assert found.value == pytest.approx(expected.slope)
+    # scipy's ends come from a normal approximation of the same distribution.
+    assert found.low == pytest.approx(expected.low_slope, abs=0.02)
+    assert found.high == pytest.approx(expected.high_slope, abs=0.02)
+    assert found.confidence == 0.95
+
+
+def test_the_trends_interval_covers_the_slope_as_often_as_it_says():
+    rng = np.random.default_rng(13)
+    found = [exact.trend(0.1 * np.arange(10) + rng.standard_t(2, size=10)) for _ in range(1000)]
+
+    # 45 slopes offer no interval of 95 % exactly, so it covers somewhat more.
+    assert 945 <= sum(each.low <= 0.1 <= each.high for each in found) <= 985
+
+
+def test_few_values_give_an_interval_of_the_confidence_that_they_have():
+    found = exact.trend([1.0, 2.0, 4.0])
+
+    assert (found.low, found.value, found.high) == (1.0, 1.5, 2.0)
+    assert found.confidence == pytest.approx(1 - 2 / 6)
+
+
+def test_one_value_has_no_trend():
+    with pytest.raises(ValueError, match="two values"):
+        exact.trend([1.0])

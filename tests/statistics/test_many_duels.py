@@ -1,0 +1,91 @@
+"""The vectorised rule is the rule of `perfci.statistics.duel_rule`, duel by duel."""
+
+import math
+
+import numpy as np
+import pytest
+
+from perfci.statistics import duel_rule, exact, many_duels
+from perfci.statistics.duel_rule import Answer
+
+ALPHA, FAMILY = 0.01, 30
+
+
+def _by_looks(d, tau, family=FAMILY, alpha=ALPHA):
+    """(answer, blocks) of one duel as the product plays it, with the p of the worst place in the family."""
+    for blocks in (duel_rule.FIRST, duel_rule.SECOND):
+        if duel_rule.early(d[0][:blocks], tau) is Answer.CLEARED:
+            return Answer.CLEARED, blocks
+    for processes, blocks in duel_rule.FINAL.items():
+        seen = duel_rule.look([list(own) for own in d[:processes]], tau)
+        adjusted = [min(p * family, 1.0) for p in (seen.p_slower, seen.p_faster)]
+        found = duel_rule.answer(seen, *adjusted, alpha)
+        if found is not Answer.OPEN:
+            return found, blocks
+    raise AssertionError("the last look leaves nothing open")
+
+
+def _by_rule(d, tau, family=FAMILY, alpha=ALPHA, effect=0.0):
+    found = many_duels.ends(many_duels.reading(d, family, alpha), math.log1p(tau), effect)
+    names = np.full(len(d), Answer.CLEARED, dtype=object)
+    names[found.slower], names[found.faster], names[found.undecided] = Answer.SLOWER, Answer.FASTER, Answer.UNDECIDED
+    return list(zip(names.tolist(), found.blocks.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.006, 0.011, -0.02, 0.03])
+@pytest.mark.parametrize("spread", [0.001, 0.006])
+def test_it_ends_every_duel_as_looks_does(effect, spread):
+    rng = np.random.default_rng(int(effect * 1e4) % 97 + int(spread * 1e4))
+    d = rng.normal(0, spread, (60, 4, 12)) + rng.normal(0, spread, (60, 4, 1)) + effect
+
+    assert _by_rule(d, 0.01) == [_by_looks(own, 0.01) for own in d]
+
+
+def test_all_four_ends_come_up_among_the_duels_that_are_compared():
+    rng = np.random.default_rng(7)
+    d = rng.normal(0, 0.004, (300, 4, 12)) + rng.normal(0, 0.008, (300, 1, 1)) + rng.normal(0, 0.006, (300, 4, 1))
+    found = _by_rule(d, 0.005)
+
+    assert found == [_by_looks(own, 0.005) for own in d]
+    assert {answer for answer, _ in found} == {Answer.CLEARED, Answer.SLOWER, Answer.FASTER, Answer.UNDECIDED}
+    assert {blocks for _, blocks in found} == {4, 12, 24, 48}
+
+
+def test_a_planted_slow_down_moves_what_was_read():
+    d = np.random.default_rng(1).normal(0, 0.003, (50, 4, 12))
+
+    assert _by_rule(d, 0.01, effect=0.015) == _by_rule(d + 0.015, 0.01)
+
+
+def test_the_unit_of_the_duels_does_not_matter():
+    d = np.random.default_rng(2).normal(0, 0.003, (80, 4, 12)) + 0.008
+    plain = many_duels.ends(many_duels.reading(d, FAMILY, ALPHA), math.log1p(0.005))
+    scaled = many_duels.ends(
+        many_duels.reading(d / 0.003, FAMILY, ALPHA), math.log1p(0.005) / 0.003, bias=duel_rule.BIAS / 0.003
+    )
+
+    assert np.array_equal(plain.slower, scaled.slower)
+    assert np.array_equal(plain.blocks, scaled.blocks)
+
+
+def test_a_family_too_large_for_any_verdict_gives_none():
+    d = np.full((1, 4, 12), 0.5)
+
+    assert many_duels.needed(48, 10**15, ALPHA) is None
+    assert _by_rule(d, 0.01, family=10**15) == [(Answer.UNDECIDED, 48)] == [_by_looks(d[0], 0.01, family=10**15)]
+
+
+@pytest.mark.parametrize("blocks", [24, 48])
+def test_as_many_averages_are_needed_as_the_signed_rank_test_asks_for(blocks):
+    needed = many_duels.needed(blocks, FAMILY, ALPHA)
+    tail = exact.signed_rank_tail(blocks)
+
+    assert tail[needed] * FAMILY <= ALPHA / duel_rule.TESTS < tail[needed - 1] * FAMILY
+
+
+def test_many_duels_are_read_in_parts_without_a_seam():
+    d = np.random.default_rng(3).normal(0, 0.004, (2100, 4, 12)) + 0.005
+    whole, part = many_duels.reading(d, FAMILY, ALPHA), many_duels.reading(d[1500:], FAMILY, ALPHA)
+
+    assert len(whole) == 2100
+    assert np.array_equal(whole.tested[4].above[1500:], part.tested[4].above)

@@ -1,0 +1,192 @@
+"""What is kept of an accepted run: the first look's figures, the worst errors, and the noise of controls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfci.core.model import (
+    AccuracyCase,
+    ArmBlock,
+    BaseArm,
+    Block,
+    Epoch,
+    ErrorStats,
+    Judgement,
+    Judgements,
+    Limits,
+    OpRun,
+    PerformanceCase,
+    Plan,
+    PlannedOp,
+    Reason,
+    Run,
+    Spread,
+    Suite,
+    Summary,
+    Verdict,
+)
+from perfci.store.past import line
+from tests.history_examples import environment
+
+
+def arm(us, rsd=0.01, span=1.0):
+    return ArmBlock(Summary(8, us, us, us, us, us, us, us, us, rsd, 0), span_us=us + span)
+
+
+def block(index, us, process=0, base=None):
+    arms = {"kernel": arm(us), "reference": arm(2 * us)} | ({"base": arm(us)} if base is not None else {})
+    shifts = {"kernel/reference": -0.7} | ({"kernel/base": base} if base is not None else {})
+    return Block(index, process, 0.0, arms, shifts)
+
+
+def case(name="n=1", blocks=(), **fields):
+    return PerformanceCase(name, blocks=blocks or tuple(block(i, 10.0 + i) for i in range(5)), **fields)
+
+
+def run_of(*cases, accuracy=(), planned=None):
+    plan = Plan((planned or PlannedOp("softmax"),), 1, 1.0, "cuda")
+    op = OpRun("softmax", tuple(accuracy), cases)
+    limits = Limits(copy_gbps=4000.0)
+    return Run("r1", "2026-01-01T00:00:00Z", "0", "perfci check", environment(), plan, (op,), limits)
+
+
+def kept(run, *accepted, rows=(), epoch=None):
+    return line("softmax", run, Judgements(tuple(rows)), accepted or ("n=1",), epoch)
+
+
+def test_a_case_keeps_the_median_and_quartiles_of_its_block_medians():
+    (found,) = kept(run_of(case(compile_s=2.5, peak_bytes=1 << 20, flops=7, cache="warm"))).cases
+
+    assert found.kernel_us == Spread(12.0, 11.0, 13.0)
+    assert found.reference_us == Spread(24.0, 22.0, 26.0)
+    assert (found.blocks, found.shift, found.span_us, found.rsd) == (5, -0.7, 13.0, 0.01)
+    assert (found.compile_s, found.peak_bytes, found.flops, found.cache) == (2.5, 1 << 20, 7, "warm")
+
+
+def test_the_share_of_the_bandwidth_is_of_the_runs_own_copy():
+    (found,) = kept(run_of(case(bytes_moved=24_000_000))).cases
+
+    assert found.bandwidth_share == pytest.approx(24_000_000 / 12e-6 / 4000e9)
+    assert kept(run_of(case())).cases[0].bandwidth_share is None
+
+
+def test_blocks_that_were_measured_again_are_left_out():
+    again = (*(block(i, 10.0) for i in range(4)), block(0, 99.0, process=1))
+
+    (found,) = kept(run_of(case(blocks=again))).cases
+
+    assert (found.blocks, found.kernel_us.median_us) == (4, 10.0)
+
+
+def test_only_accepted_cases_are_kept():
+    assert [each.case for each in kept(run_of(case("n=1"), case("n=2")), "n=2").cases] == ["n=2"]
+
+
+def test_of_a_run_of_which_nothing_was_accepted_nothing_is_kept():
+    assert kept(run_of(case()), "n=7") is None
+    assert line("gone", run_of(case()), Judgements(()), ("n=1",)) is None
+
+
+def test_cases_that_nothing_could_be_said_about_are_kept_by_name():
+    rows = [
+        Judgement("softmax", Suite.PERFORMANCE, "n=1", Verdict.INCONCLUSIVE, (Reason("x"),)),
+        Judgement("softmax", Suite.PERFORMANCE, "n=2", Verdict.PASS, (Reason("x"),)),
+        Judgement("other", Suite.PERFORMANCE, "n=3", Verdict.INCONCLUSIVE, (Reason("x"),)),
+    ]
+
+    found = line("softmax", run_of(case("n=1"), case("n=2")), Judgements(tuple(rows)), (), Epoch("why", ("n=1",)))
+
+    assert (found.cases, found.inconclusive, found.epoch) == ((), ("n=1",), None)
+
+
+def control(same=True, duelled=True, failure=None):
+    blocks = (block(0, 10.0, 0, 0.001), block(1, 10.0, 0, -0.002), block(0, 10.0, 1, 0.003), block(2, 10.0, 0))
+    return case(blocks=blocks, base=BaseArm(same=same, duelled=duelled, failure=failure))
+
+
+def test_a_control_keeps_the_shifts_of_all_its_processes():
+    assert kept(run_of(control())).cases[0].null == ((0.001, -0.002), (0.003,))
+
+
+@pytest.mark.parametrize(
+    "other", [control(same=False), control(same=None), control(duelled=False), control(failure=Reason("x")), case()]
+)
+def test_a_duel_of_two_that_do_other_work_is_no_noise(other):
+    assert kept(run_of(other)).cases[0].null == ()
+
+
+def test_an_accuracy_case_keeps_the_worst_of_its_checks_on_ordinary_values():
+    checks = [
+        AccuracyCase(
+            "n=1", "normal", "contiguous", 1, errors=ErrorStats(4, max_abs=0.5, p99_abs=0.1, worst_index=(7,))
+        ),
+        AccuracyCase("n=1", "normal", "strided", 2, errors=ErrorStats(4, max_abs=0.2, p99_abs=0.3, worst_index=(8,))),
+        AccuracyCase("n=1", "large", "contiguous", 1, errors=ErrorStats(4, max_abs=9e9)),
+        AccuracyCase("n=1", "normal", "contiguous", 3, unchecked=Reason("x")),
+    ]
+
+    (found,) = kept(run_of(case(), accuracy=checks)).accuracy
+
+    assert (found.case, found.checks) == ("n=1", 2)
+    assert found.errors == ErrorStats(8, max_abs=0.5, p99_abs=0.3, worst_index=(7,))
+
+
+def test_the_line_says_who_made_it_where_and_what_was_renamed():
+    planned = PlannedOp("softmax", renamed={"n=1": "m=1"}, renamed_from="smax")
+
+    found = kept(run_of(case(), planned=planned), epoch=Epoch("float32 sums", ("n=1",)))
+
+    assert (found.run, found.created, found.environment) == ("r1", "2026-01-01T00:00:00Z", environment())
+    assert (found.renamed, found.renamed_from) == ({"n=1": "m=1"}, "smax")
+    assert found.epoch == Epoch("float32 sums", ("n=1",))
+
+
+# --- boards -----------------------------------------------------------------------------------------------------------
+
+
+def judgement(name, verdict, *reasons):
+    return Judgement("softmax", Suite.PERFORMANCE, name, verdict, reasons)
+
+
+def counted(*pairs, **changes):
+    """Of a run with these cases and their verdicts: counts by board."""
+    cases = tuple(each for each, _ in pairs)
+    rows = [judgement(each.case, verdict) for each, verdict in pairs]
+    found = kept(run_of(*cases), *(each.case for each in cases), rows=rows, **changes)
+    return {each.board: (each.judged, each.inconclusive, each.suspects, each.overturned) for each in found.boards}
+
+
+def looks(name, *processes, board=None):
+    blocks = tuple(block(at, 10.0, process=process) for at, process in enumerate(processes))
+    return case(name, blocks=tuple(replace(each, board=board) for each in blocks))
+
+
+def test_a_board_is_told_what_its_first_looks_came_to():
+    found = counted(
+        (looks("a", 0, 0), Verdict.PASS),
+        (looks("b", 0, 1, 2), Verdict.PASS),
+        (looks("c", 0, 1), Verdict.REGRESSED),
+        (looks("d", 0, 1), Verdict.INCONCLUSIVE),
+    )
+
+    assert found == {"GPU-1": (4, 1, 2, 1)}
+
+
+def test_each_board_of_a_run_has_counts_of_its_own_and_a_case_names_another_than_the_runs():
+    elsewhere = looks("b", 0, board="GPU-2")
+
+    assert counted((looks("a", 0), Verdict.PASS), (elsewhere, Verdict.PASS)) == {
+        "GPU-1": (1, 0, 0, 0),
+        "GPU-2": (1, 0, 0, 0),
+    }
+    found = kept(run_of(looks("a", 0), elsewhere), "a", "b")
+    assert [each.board for each in found.cases] == [None, "GPU-2"]
+
+
+def test_what_time_ran_out_for_and_what_has_no_verdict_tell_of_no_board():
+    late = replace(looks("a", 0), late=Reason("case_late"))
+
+    assert counted((late, Verdict.INCONCLUSIVE), (looks("b", 0), Verdict.PASS)) == {"GPU-1": (1, 0, 0, 0)}
+    assert kept(run_of(looks("a", 0)), "a").boards == ()

@@ -1,0 +1,114 @@
+"""A loss that nobody agreed on is seen against the stored baseline and against the history's first runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
+from perfci.core.wording import sentence
+from perfci.runs.losses import losses
+from perfci.thresholds import CaseThresholds
+from tests.history_examples import CASE, OTHER, accepted, environment, figures
+
+LENGTH = 100.0
+"""Microseconds: tau is 1 %, so that 2 % is promised to be seen."""
+
+
+def baseline(kernel=1.0, reference=1.0, run="now", cache="cold", timer="activity", key="nvidia-h200", **surroundings):
+    block = BaselineBlock(run, LENGTH * kernel, 150.0 * reference, -0.4)
+    source = BaselineRun(run, "2026-02-01T00:00:00Z", environment(key=key, timer=timer, **surroundings))
+    return Baseline("softmax", key, timer, (source,), (BaselineCase(CASE, (block,) * 5, cache),))
+
+
+def past(*kernels, case=CASE, reference=1.0, **surroundings):
+    """Runs of the history, each with its kernel's time as a part of LENGTH."""
+    return [
+        accepted(number, figures(case, LENGTH * kernel, 150.0 * reference), **surroundings)
+        for number, kernel in enumerate(kernels)
+    ]
+
+
+def found(fresh, stored=None, runs=()):
+    return losses(fresh, stored, runs, lambda _: CaseThresholds()).get(CASE)
+
+
+def kind(*arguments):
+    reason = found(*arguments)
+    if reason:
+        assert sentence(reason)
+    return reason and reason.kind
+
+
+def test_as_fast_as_before_is_no_loss():
+    assert found(baseline(1.01), baseline(), past(1.0, 1.0)) is None
+
+
+def test_a_loss_against_the_stored_baseline_is_told_with_its_numbers():
+    reason = found(baseline(1.06), baseline(run="then"))
+
+    assert reason.kind == "accept_lost"
+    assert reason.facts["change"] == pytest.approx(0.06)
+    assert reason.facts["allowed"] == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(("kernel", "lost"), [(1.019, False), (1.021, True)])
+def test_what_is_promised_to_be_seen_is_the_limit(kernel, lost):
+    assert (found(baseline(kernel), baseline(run="then")) is not None) is lost
+
+
+def test_what_moves_the_reference_as_well_is_no_kernels_fault():
+    assert found(baseline(1.06, 1.05), baseline(run="then")) is None
+    assert found(baseline(1.06, 1.03), baseline(run="then")) is not None
+
+
+def test_a_reference_that_became_faster_alone_is_no_loss():
+    assert found(baseline(1.0, 0.9), baseline(run="then")) is None
+
+
+def test_a_loss_that_came_with_another_environment_is_told_with_its_fields():
+    reason = found(baseline(1.06, driver="590.1"), baseline(run="then"))
+
+    assert reason.kind == "accept_lost_elsewhere"
+    assert reason.facts["fields"] == "device.driver 580.1 -> 590.1"
+
+
+@pytest.mark.parametrize("other", [{"timer": "event"}, {"key": "nvidia-a100"}, {"cache": "warm"}])
+def test_a_baseline_that_was_timed_otherwise_says_nothing(other):
+    assert found(baseline(1.5), baseline(run="then", **other)) is None
+
+
+def test_a_creep_is_seen_although_no_step_was_large():
+    creep = past(*(1.001**step for step in range(25)))
+    now = 1.001**26
+
+    assert kind(baseline(now), baseline(1.001**25, run="then"), creep) == "accept_crept"
+
+
+def test_a_creep_is_held_against_the_median_of_the_first_five_runs():
+    lucky = past(0.9, 1.0, 1.0, 1.0, 1.0, 1.0)
+
+    assert found(baseline(1.015), None, lucky) is None
+    assert found(baseline(1.025), None, lucky).facts["count"] == 5
+
+
+def test_a_loss_that_was_accepted_is_held_against_nobody():
+    runs = past(1.0, 1.0, 1.0)
+    runs += [accepted(7, figures(CASE, 106.0, 150.0), why="float32 sums")]
+
+    assert found(baseline(1.065), None, runs) is None
+    assert kind(baseline(1.09), None, runs) == "accept_crept"
+
+
+def test_the_epoch_of_another_case_changes_nothing():
+    runs = [*past(1.0, 1.0), accepted(7, figures(OTHER), why="float32 sums")]
+
+    assert kind(baseline(1.06), None, runs) == "accept_crept"
+
+
+def test_runs_of_another_environment_are_no_beginning():
+    assert found(baseline(1.06, driver="590.1"), None, past(1.0, 1.0)) is None
+    assert kind(baseline(1.06, uuid="GPU-9"), None, past(1.0, 1.0)) == "accept_crept"
+
+
+def test_a_run_is_not_held_against_itself():
+    assert found(baseline(1.06, run="run0"), None, past(1.0)) is None

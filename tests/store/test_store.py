@@ -1,0 +1,434 @@
+import dataclasses
+import errno
+import gzip
+import json
+import os
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from perfci import store
+from perfci.core.errors import StoredFileError
+from perfci.core.model import (
+    AccuracyCase,
+    ArmBlock,
+    Baseline,
+    BaselineBlock,
+    BaselineCase,
+    BaselineRun,
+    Block,
+    CompiledKernel,
+    Device,
+    DeviceState,
+    Environment,
+    ErrorStats,
+    Limits,
+    OpRun,
+    PerformanceCase,
+    Plan,
+    PlannedOp,
+    Reason,
+    Run,
+    Suite,
+    Summary,
+)
+from perfci.core.wording import sentence
+from perfci.store import layout
+from perfci.store.schemas import SCHEMAS, schema
+
+DEVICE = Device("cuda", "NVIDIA H200", "nvidia-h200", uuid="GPU-1", driver="580.1", processors=132)
+ENVIRONMENT = Environment(DEVICE, "activity", "3.11.7", {"torch": "2.11.0"}, "host", "Linux", commit="abc", dirty=False)
+CASES = ("rows=1,dtype=float16", "rows=2,dtype=float16")
+
+
+def arm(us: float) -> ArmBlock:
+    return ArmBlock(Summary(30, us, us, us, us, us, us, us, us, 0.01, 0), span_us=us + 1, activities=1)
+
+
+def performance(case: str) -> PerformanceCase:
+    block = Block(
+        0, 0, 1.5, {"kernel": arm(10.0), "reference": arm(12.0)}, {"kernel/reference": -0.1823215567939546},
+        DeviceState(sm_clock_mhz=1980, throttle=("power_cap",)),
+    )  # fmt: skip
+    return PerformanceCase(case, bytes_moved=4096, compiled=(CompiledKernel("k", registers=32),), blocks=(block,))
+
+
+def a_run() -> Run:
+    accuracy = AccuracyCase("rows=1", "normal", "contiguous", 7, fresh=True, errors=ErrorStats(3, worst_index=(0, 2)))
+    failure = Reason("kernel_raised", {"error": "Zürich, 数", "line": None})
+    wrong = AccuracyCase("rows=2", "nan", "strided", 8, failure=failure)
+    op = OpRun("softmax", (accuracy, wrong), tuple(performance(case) for case in CASES), busy_share=0.7)
+    plan = Plan((PlannedOp("softmax", ("rows=1",), CASES),), 7, 1.0, "cuda", suites=(Suite.ACCURACY, Suite.PERFORMANCE))
+    return Run(
+        "r1", "2026-01-01T00:00:00Z", "0.1.0", "perfci check", ENVIRONMENT, plan, (op,), Limits(4000.0, {"bf16": 700.0})
+    )
+
+
+def a_baseline() -> Baseline:
+    cases = tuple(BaselineCase(case, (BaselineBlock("r1", 10.0, 12.0, -0.182322, span_us=11.0),)) for case in CASES)
+    run = BaselineRun("r1", "2026-01-01T00:00:00Z", ENVIRONMENT)
+    return Baseline("softmax", "nvidia-h200", "activity", (run,), cases)
+
+
+def reason(caught: pytest.ExceptionInfo[StoredFileError]) -> Reason:
+    return caught.value.reason
+
+
+def test_a_run_reads_back_as_it_was_but_for_the_seventh_digit(tmp_path):
+    run = a_run()
+
+    read = store.read_run(store.write_run(run, tmp_path))
+
+    block = run.ops[0].performance[0].blocks[0]
+    rounded = dataclasses.replace(block, shifts={"kernel/reference": -0.182322})
+    cases = tuple(dataclasses.replace(case, blocks=(rounded,)) for case in run.ops[0].performance)
+    assert read == dataclasses.replace(run, ops=(dataclasses.replace(run.ops[0], performance=cases),))
+
+
+def test_what_was_read_writes_the_same_bytes_again(tmp_path):
+    first = store.write_run(a_run(), tmp_path / "a").read_bytes()
+
+    assert store.write_run(store.read_run(tmp_path / "a"), tmp_path / "b").read_bytes() == first
+
+
+def test_an_op_is_laid_out_once_however_often_its_run_is_written(tmp_path, monkeypatch):
+    run = a_run()
+    first = store.write_run(run, tmp_path).read_bytes()
+    laid_out = []
+    monkeypatch.setattr(layout, "_value", lambda *args, real=layout._value: laid_out.append(args[0]) or real(*args))
+
+    grown = dataclasses.replace(run, ops=(*run.ops, dataclasses.replace(run.ops[0], op="zzz")))
+    store.write_run(grown, tmp_path)
+
+    assert [value["op"] for value in laid_out if isinstance(value, dict) and "busy_share" in value] == ["zzz"]
+    assert store.write_run(run, tmp_path).read_bytes() == first
+
+
+def test_a_run_without_ops_still_reads_back(tmp_path):
+    run = dataclasses.replace(a_run(), ops=(), plan=Plan((), 1, 1.0, "cpu"))
+
+    assert store.read_run(store.write_run(run, tmp_path)) == run
+
+
+def test_every_case_stands_on_a_line_of_its_own(tmp_path):
+    for path in (store.write_run(a_run(), tmp_path), store.write_baseline(a_baseline(), tmp_path)):
+        lines = path.read_text().splitlines()
+
+        assert sum('"blocks"' in line for line in lines) == len(CASES)
+        assert all(line.count('"blocks"') <= 1 for line in lines)
+
+
+def test_changing_one_case_changes_one_line(tmp_path):
+    baseline = a_baseline()
+    slower = dataclasses.replace(baseline.cases[1], blocks=(BaselineBlock("r1", 11.0, 12.0, -0.09),))
+    before = store.write_baseline(baseline, tmp_path).read_text().splitlines()
+
+    changed = dataclasses.replace(baseline, cases=(baseline.cases[0], slower))
+    after = store.write_baseline(changed, tmp_path).read_text().splitlines()
+
+    assert len(before) == len(after)
+    assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
+
+
+def test_keys_are_sorted_and_the_format_is_written(tmp_path):
+    pairs = json.loads(store.write_run(a_run(), tmp_path).read_text(), object_pairs_hook=list)
+
+    assert [key for key, _ in pairs] == sorted(key for key, _ in pairs)
+    assert ("format", 1) in pairs
+
+
+def test_a_baseline_lies_under_its_device_and_op(tmp_path):
+    path = store.write_baseline(a_baseline(), tmp_path)
+
+    assert path == tmp_path / "nvidia-h200" / "softmax.json"
+    assert store.read_baseline(path) == a_baseline()
+    assert store.read_baselines(tmp_path, "nvidia-h200") == {"softmax": a_baseline()}
+
+
+def test_a_device_without_baselines_has_none(tmp_path):
+    assert store.read_baselines(tmp_path, "nvidia-a100") == {}
+
+
+def test_a_baseline_under_another_ops_name_is_refused(tmp_path):
+    path = store.write_baseline(a_baseline(), tmp_path)
+    path.rename(path.with_name("matmul.json"))
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_baselines(tmp_path, "nvidia-h200")
+
+    assert reason(caught).kind == "baseline_misplaced"
+
+
+def test_a_torn_file_is_named_with_the_place_where_it_ends(tmp_path):
+    path = store.write_run(a_run(), tmp_path)
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(path)
+
+    lines = path.read_text().split("\n")
+    assert reason(caught).kind == "file_damaged"
+    assert reason(caught).facts == {"path": str(path), "line": len(lines), "column": len(lines[-1]) + 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        (b"", 1, 1),
+        (b'{"format": 1,\n "id": ?}', 2, 8),
+        (b'{"format": 1,\n "id": "\xff"}', 2, 9),
+        (b"<html>", 1, 1),
+    ],
+)
+def test_what_is_no_json_is_named_with_line_and_column(tmp_path, text, line, column):
+    path = tmp_path / "run.json"
+    path.write_bytes(text)
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(path)
+
+    assert reason(caught) == Reason("file_damaged", {"path": str(path), "line": line, "column": column})
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"format": "one"}', '{"format": 0}', "null", '{"results": []}'])
+def test_json_of_another_tool_is_foreign(tmp_path, text):
+    path = tmp_path / "run.json"
+    path.write_text(text)
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(path)
+
+    assert reason(caught) == Reason("file_foreign", {"path": str(path)})
+
+
+def test_a_wrong_value_is_named_by_its_json_path(tmp_path):
+    path = store.write_run(a_run(), tmp_path)
+    path.write_text(path.read_text().replace('"budget_s": 1.0', '"budget_s": "much"'))
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(path)
+
+    assert reason(caught).kind == "file_unexpected"
+    assert reason(caught).facts["place"] == "$.plan.budget_s"
+
+
+def test_a_baseline_given_as_a_run_is_named_by_what_it_lacks(tmp_path):
+    path = store.write_baseline(a_baseline(), tmp_path)
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(path)
+
+    assert reason(caught).kind == "file_unexpected"
+    assert str(path) in sentence(reason(caught))
+
+
+def test_an_integer_that_no_float_holds_is_refused_with_its_place(tmp_path):
+    path = store.write_run(a_run(), tmp_path)
+    path.write_text(path.read_text().replace('"seed": ', '"seed": ' + "9" * 309, 1))
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(path)
+
+    assert (reason(caught).kind, reason(caught).facts["place"]) == ("file_unexpected", "$.ops[0].accuracy[0].seed")
+
+
+def test_a_newer_format_is_refused_with_both_versions_named(tmp_path):
+    path = store.write_run(a_run(), tmp_path)
+    path.write_text(path.read_text().replace('"format": 1', '"format": 9'))
+
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(path)
+
+    assert reason(caught) == Reason("file_too_new", {"path": str(path), "found": 9, "supported": 1})
+
+
+def test_a_field_of_a_later_version_is_passed_over(tmp_path):
+    path = store.write_run(a_run(), tmp_path)
+    path.write_text(path.read_text().replace('"command":', '"colour": "blue", "command":', 1))
+
+    assert store.read_run(path).command == "perfci check"
+
+
+def test_a_missing_file_says_so(tmp_path):
+    with pytest.raises(StoredFileError) as caught:
+        store.read_run(tmp_path / "gone.json")
+
+    assert reason(caught).kind == "stored_file_missing"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 9}'])
+def test_an_unreadable_file_is_never_written_over(tmp_path, text):
+    (tmp_path / "nvidia-h200").mkdir()
+    for path in (tmp_path / "run.json", tmp_path / "nvidia-h200" / "softmax.json"):
+        path.write_text(text)
+
+    with pytest.raises(StoredFileError):
+        store.write_run(a_run(), tmp_path)
+    with pytest.raises(StoredFileError):
+        store.write_baseline(a_baseline(), tmp_path)
+
+    assert (tmp_path / "run.json").read_text() == text
+    assert (tmp_path / "nvidia-h200" / "softmax.json").read_text() == text
+
+
+def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(tmp_path, monkeypatch):
+    path = store.write_run(a_run(), tmp_path)
+    before = path.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoredFileError) as caught:
+        store.write_run(dataclasses.replace(a_run(), id="r2"), tmp_path)
+
+    assert reason(caught) == Reason("file_unwritable", {"path": str(path), "why": "No space left on device"})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
+    (tmp_path / "reports").write_text("a file where the folder should be")
+
+    with pytest.raises(StoredFileError) as caught:
+        store.write_run(a_run(), tmp_path / "reports")
+
+    assert reason(caught).kind in {"file_unwritable", "file_unreadable"}
+
+
+def test_a_needed_number_that_is_none_is_refused_and_the_old_file_stays(tmp_path):
+    path = store.write_baseline(a_baseline(), tmp_path)
+    before = path.read_bytes()
+    case = BaselineCase("rows=1", (BaselineBlock("r1", float("nan"), 12.0, 0.0),))
+
+    with pytest.raises(StoredFileError) as caught:
+        store.write_baseline(dataclasses.replace(a_baseline(), cases=(case,)), tmp_path)
+
+    assert reason(caught).kind == "value_unstorable"
+    assert path.read_bytes() == before
+
+
+def test_an_optional_number_that_is_none_is_left_out(tmp_path):
+    run = dataclasses.replace(a_run(), limits=Limits(float("inf")))
+
+    assert store.read_run(store.write_run(run, tmp_path)).limits == Limits(None)
+
+
+def test_written_files_have_the_users_ordinary_permissions(tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_text("")
+
+    assert store.write_run(a_run(), tmp_path).stat().st_mode == plain.stat().st_mode
+
+
+def test_launches_come_back_in_order(tmp_path):
+    store.append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0, 2.0004], "reference": [3.0]})
+    store.append_launches(tmp_path, "softmax", "rows=1", 0, 1, {"kernel": [4.0]})
+
+    launches = store.read_launches(tmp_path)
+
+    assert launches.note is None
+    assert [(row.block, row.arm, row.us) for row in launches.rows] == [
+        (0, "kernel", (1.0, 2.0)),
+        (0, "reference", (3.0,)),
+        (1, "kernel", (4.0,)),
+    ]
+
+
+def test_launches_are_json_lines(tmp_path):
+    store.append_launches(tmp_path, "softmax", "rows=1", 0, 3, {"kernel": [1.5]})
+
+    text = gzip.decompress((tmp_path / "launches.jsonl.gz").read_bytes()).decode()
+    assert json.loads(text) == {
+        "op": "softmax", "case": "rows=1", "process": 0, "block": 3, "arm": "kernel", "us": [1.5], "format": 1,
+    }  # fmt: skip
+
+
+def test_a_torn_tail_of_launches_is_a_note_and_the_rest_is_read(tmp_path):
+    store.append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
+    whole = (tmp_path / "launches.jsonl.gz").stat().st_size
+    store.append_launches(tmp_path, "softmax", "rows=1", 0, 1, {"kernel": [2.0]})
+    os.truncate(tmp_path / "launches.jsonl.gz", whole + 15)
+
+    launches = store.read_launches(tmp_path)
+
+    assert [row.block for row in launches.rows] == [0]
+    assert launches.note is not None
+    assert launches.note.kind == "launches_torn"
+    assert launches.note.facts["rows"] == 1
+
+
+def test_a_torn_last_line_of_launches_is_a_note(tmp_path):
+    store.append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
+    with (tmp_path / "launches.jsonl.gz").open("ab") as file:
+        file.write(gzip.compress(b'{"op": "softmax", "ca'))
+
+    launches = store.read_launches(tmp_path)
+
+    assert len(launches.rows) == 1
+    assert launches.note is not None
+
+
+def test_no_launches_file_is_no_rows(tmp_path):
+    store.clear_launches(tmp_path)
+
+    assert store.read_launches(tmp_path) == store.Launches()
+
+
+def test_clearing_lets_a_new_run_start_its_own_launches(tmp_path):
+    store.append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
+    store.clear_launches(tmp_path)
+
+    assert store.read_launches(tmp_path).rows == ()
+
+
+def test_a_failed_append_leaves_earlier_launches_readable(tmp_path, monkeypatch):
+    store.append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
+    path = tmp_path / "launches.jsonl.gz"
+    opened = Path.open
+
+    class Full:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def write(self, data: bytes) -> None:
+            with opened(path, "ab") as file:
+                file.write(data[:7])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "open", lambda self, mode: Full())
+    with pytest.raises(StoredFileError) as caught:
+        store.append_launches(tmp_path, "softmax", "rows=1", 0, 1, {"kernel": [2.0]})
+    monkeypatch.undo()
+
+    assert reason(caught).kind == "file_unwritable"
+    assert [row.block for row in store.read_launches(tmp_path).rows] == [0]
+    assert store.read_launches(tmp_path).note is None
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_published_schema_is_the_generated_one(name, tmp_path):
+    store.write_schemas(tmp_path)
+    published = resources.files("perfci").joinpath("schemas", name).read_text()
+
+    assert published == (tmp_path / name).read_text(), (
+        "run: python -c \"import pathlib, perfci.store as s; s.write_schemas(pathlib.Path('perfci/schemas'))\""
+    )
+
+
+@pytest.mark.parametrize(("record", "kind"), [(a_run(), Run), (a_baseline(), Baseline)])
+def test_written_files_fit_the_published_schema(record, kind, tmp_path):
+    path = store.write_run(record, tmp_path) if kind is Run else store.write_baseline(record, tmp_path)
+    document = json.loads(path.read_text())
+
+    validator = jsonschema.Draft202012Validator(json.loads(json.dumps(schema(kind))))
+    validator.check_schema(validator.schema)
+    assert not list(validator.iter_errors(document))
+    document["format"] = "one"
+    assert list(validator.iter_errors(document))

@@ -1,0 +1,117 @@
+"""The benchmark of the ratchet lives the lives that `ratchet.propose` and `drift.creep` would give."""
+
+import math
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from perfci.statistics import drift
+from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds, ratchet
+from tests.thresholds.ratchet.histories import CASE, run
+
+MODULES = ("cells", "duels", "resampling", "screen_on_traces", "tables")
+STORED = ("speedup", "span_margin", "peak_memory", "rsd")
+
+
+@pytest.fixture(scope="module")
+def bench(pytestconfig):
+    folder = str(pytestconfig.rootpath / "benchmarks")
+    sys.path.insert(0, folder)
+    yield SimpleNamespace(**{name: __import__(name) for name in (*MODULES, "ratchet")})
+    sys.path.remove(folder)
+    for name in (*MODULES, "ratchet"):
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def world(bench):
+    return bench.ratchet.recorded_worlds()[3]
+
+
+def _history(world, seen):
+    return [
+        run(
+            number,
+            board=str(seen.boards[number]),
+            null=(tuple(seen.nulls[number].tolist()),),
+            shift=float(seen.values["speedup"][number]),
+            kernel_us=world.base_us,
+            span_us=math.exp(seen.values["span_margin"][number]),
+            rsd=math.exp(seen.values["rsd"][number]),
+            peak_bytes=2**20,
+        )
+        for number in range(len(seen.boards))
+    ]
+
+
+def _proposed(history, limits):
+    changes = ratchet.propose(history, limits, "op", family=30)
+    found = {change.key: change.after for change in changes}
+    return {key: ((0.0, value),) if key == "tau" else value for key, value in found.items()}
+
+
+def test_a_life_learns_what_is_proposed(bench, world):
+    seen, state = bench.ratchet.runs(world, np.random.default_rng(1), 26), bench.ratchet.began(world)
+    history, limits = _history(world, seen), Thresholds()
+    for merge in range(26):
+        bench.ratchet.learn(world, state, seen, merge)
+        fields = dict(limits.ops["op"].cases[0][1]) if limits.ops else {}
+        fields |= {
+            key: value for key, value in _proposed(history[: merge + 1], limits).items() if key in (*STORED, "tau")
+        }
+        limits = Thresholds(ops={"op": OpThresholds(CaseThresholds(), ((CASE, fields),))})
+
+    found = limits.for_case("op", CASE)
+    assert state.tau < 0.01
+    assert found.tau_at(world.base_us) == pytest.approx(state.tau, rel=1e-9)
+    assert [getattr(found, key) for key in STORED] == pytest.approx([state.targets[key] for key in STORED], rel=1e-6)
+
+
+def test_the_tau_of_a_life_never_turns_round_however_the_noise_grows(bench, world):
+    state, rng, seen = bench.ratchet.began(world), np.random.default_rng(5), []
+    for merge in range(60):
+        bench.ratchet.learn_tau(world, state, rng.normal(0, 0.002 if merge < 40 else 0.02, 6))
+        seen.append(state.tau)
+
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] < world.tau
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("boards", [("GPU-1", "GPU-1"), ("GPU-1", "GPU-2")])
+def test_a_life_drifts_as_the_history_says(bench, boards, late):
+    rng = np.random.default_rng(2)
+    for creep in (0.0, 0.0004, 0.002):
+        kernel, shift = rng.normal(0, 0.004, (2, 30)) + creep * np.arange(30)
+        on = [board for board in boards for _ in range(15)]
+        history = [
+            run(number, kernel_us=100 * math.exp(a), shift=float(b), board=board)
+            for number, (a, b, board) in enumerate(zip(kernel, shift, on, strict=True))
+        ]
+        released, start = ("r10", 5) if late else (None, 0)
+        assert bench.ratchet.drifted(kernel, shift, on, 100.0, start) == drift.creep(history, CASE, released).found
+
+
+def test_the_targets_of_a_life_alarm_as_the_judge_does(bench, world):
+    shifts = np.full((3, 6), 0.05) + np.random.default_rng(3).normal(0, 1e-3, (3, 6))
+
+    assert bench.ratchet.confirmed(shifts, 0.04)
+    assert not bench.ratchet.confirmed(shifts, 0.0504)
+    one_process_is_well = shifts - np.array([0.0, 0.0, 0.02])[:, None]
+    assert not bench.ratchet.confirmed(one_process_is_well, 0.04)
+
+
+def test_every_recorded_world_draws_duels_without_a_preferred_sign(bench, world):
+    d = world.duels(np.random.default_rng(4), 2000, 4, 12)
+
+    assert d.shape == (2000, 4, 12)
+    assert abs(d.mean()) < 4 * d.std() / math.sqrt(8000)
+
+
+def test_there_are_live_worlds_of_all_lengths(bench):
+    lengths = [each.base_us for each in bench.ratchet.live_worlds()]
+
+    assert len(lengths) == 27
+    assert min(lengths) < 3 < 40 < max(lengths)

@@ -1,0 +1,78 @@
+"""What A/A duels say about the noise of a case."""
+
+import numpy as np
+import pytest
+
+from perfci.thresholds.ratchet import noise
+from tests.thresholds.ratchet.histories import nulls
+
+
+def _first(count, **how):
+    return noise.usable(nulls(count, **how))
+
+
+def test_a_null_is_a_duel_with_the_four_blocks_of_a_first_look():
+    assert noise.usable([(), ((),), ((0.1, 0.1, 0.1),), ((0.1, 0.2, 0.3, 0.4), (9.0,) * 12)]) == [(0.1, 0.2, 0.3, 0.4)]
+
+
+def test_nineteen_nulls_say_nothing():
+    with pytest.raises(ValueError, match="19 A/A duels are fewer than 20"):
+        noise.bound(_first(19))
+
+
+def test_the_order_of_the_nulls_does_not_matter():
+    found = _first(40, process=0.001)
+
+    assert noise.bound(found) == noise.bound(found[::-1])
+
+
+def test_the_bound_lies_above_the_truth_and_comes_nearer():
+    bounds = [noise.bound(_first(count, block=0.001)).upper.block for count in (20, 60, 200)]
+
+    # A normal block of 0.1 % has the mean deviation of a t with 4 degrees of freedom and a scale of 0.08 %.
+    assert bounds == sorted(bounds, reverse=True)
+    assert all(bound > 0.0008 for bound in bounds)
+    assert bounds[-1] < 0.0011
+
+
+def test_processes_that_differ_raise_the_bound_of_processes():
+    quiet, biased = (noise.bound(_first(40, process=process)).upper.process for process in (0.0, 0.003))
+
+    assert biased > 0.002 > 0.001 > quiet
+
+
+def test_blocks_beyond_the_shortest_null_are_not_read():
+    found = _first(30, blocks=4)
+    longer = [(*own, 5.0, 5.0) for own in found]
+
+    assert noise.bound([*longer[:-1], found[-1]]) == noise.bound(found)
+
+
+def test_blocks_that_never_differ_are_no_error():
+    assert noise.bound([(0.0,) * 4] * 20).upper.process == 0.0
+
+
+def test_the_likely_noise_is_less_than_its_bound():
+    found = noise.bound(_first(40, process=0.001))
+
+    assert found.likely.block < found.upper.block
+    assert found.likely.process < found.upper.process
+
+
+def test_the_chances_of_all_looks_sum_up_to_what_may_be_missed():
+    looks = [noise.spent(count) for count in range(20, 3000)]
+
+    assert looks[0] == noise.MISSED / 2
+    assert sum(dict.fromkeys(looks)) < noise.MISSED
+    assert looks == sorted(looks, reverse=True)
+
+
+def test_a_look_at_every_null_stays_above_the_truth_in_nineteen_of_twenty_lives():
+    rng, lives, ratio, low = np.random.default_rng(6), 150, 0.8, 0
+    for _ in range(lives):
+        d = noise.draws(rng, 80, ratio)[:, 0, :6].tolist()
+        found = [noise.bound(d[:count]) for count in range(20, 81, 5)]
+        low += any(each.upper.block < 1 or each.upper.process < ratio for each in found)
+
+    # 5 % are allowed; of 150 lives more than 15 would be seen once in a thousand times.
+    assert low <= 15

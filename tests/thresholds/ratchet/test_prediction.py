@@ -1,0 +1,117 @@
+"""Bounds for the next accepted run."""
+
+import math
+
+import numpy as np
+import pytest
+
+from perfci.thresholds.ratchet import prediction
+
+BOARD = "GPU-1"
+
+
+def _normal(count, seed=1, spread=0.01):
+    return np.random.default_rng(seed).normal(0.5, spread, count).tolist()
+
+
+@pytest.mark.parametrize(("runs", "factor"), [(8, 5.08), (20, 3.67), (12, 4.19)])
+def test_one_run_in_a_thousand_lies_so_many_standard_deviations_out(runs, factor):
+    assert prediction.factor(runs, 0.001) == pytest.approx(factor, abs=0.005)
+
+
+def test_three_standard_deviations_of_eight_runs_are_passed_by_more_than_one_in_a_hundred():
+    values = np.random.default_rng(2).normal(size=(200_000, 9))
+    past, following = values[:, :8], values[:, 8]
+    rate = float((following > past.mean(axis=1) + 3 * past.std(axis=1, ddof=1)).mean())
+
+    assert rate == pytest.approx(0.0127, abs=0.001)
+
+
+@pytest.mark.parametrize("runs", [8, 20])
+def test_the_bound_by_moments_is_passed_as_rarely_as_it_says(runs):
+    values = np.random.default_rng(3).normal(size=(200_000, runs + 1))
+    bound = values[:, :-1].mean(axis=1) + prediction.factor(runs, 0.01) * values[:, :-1].std(axis=1, ddof=1)
+
+    assert float((values[:, -1] > bound).mean()) == pytest.approx(0.01, abs=0.001)
+
+
+@pytest.mark.parametrize("dof", [4, 8])
+def test_the_robust_bound_is_passed_as_rarely_as_it_says_by_tails_that_it_reckons_with(dof):
+    values = np.random.default_rng(4).standard_t(dof, (100_000, 13))
+    centres = np.median(values[:, :12], axis=1)
+    mads = np.median(np.abs(values[:, :12] - centres[:, None]), axis=1)
+    rate = float((values[:, 12] > centres + prediction.robust_factor(12, 0.005, dof) * mads).mean())
+
+    assert rate == pytest.approx(0.005, abs=0.001)
+
+
+def test_one_board_gives_the_textbooks_bound():
+    values = _normal(10)
+    found = prediction.by_moments(values, [BOARD] * 10)
+
+    expected = np.mean(values) + prediction.factor(10, 0.001) * np.std(values, ddof=1)
+    assert found.bound(0.001) == pytest.approx(expected)
+
+
+def test_many_runs_of_two_boards_tell_little_about_the_next_board():
+    values = [value + (0.05 if number % 2 else 0.0) for number, value in enumerate(_normal(40, spread=0.001))]
+    boards = [f"GPU-{number % 2}" for number in range(40)]
+    pooled, apart = prediction.by_moments(values, [BOARD] * 40), prediction.by_moments(values, boards)
+
+    assert apart.runs < 20 < pooled.runs
+
+
+def test_boards_not_seen_yet_widen_the_bound_by_their_prior():
+    values = _normal(30, spread=0.001)
+    alone, prior = (prediction.by_moments(values, [BOARD] * 30, board) for board in (0.0, 0.003))
+
+    assert prior.bound(0.001) - prior.centre > 3 * (alone.bound(0.001) - alone.centre)
+
+
+def test_runs_that_follow_each_other_are_worth_fewer():
+    rng = np.random.default_rng(5)
+    walk = np.cumsum(rng.normal(size=60)).tolist()
+
+    assert prediction.worth_of(walk) < 15
+    assert prediction.worth_of(rng.normal(size=60).tolist()) == 60
+
+
+def test_one_odd_run_moves_the_robust_bound_little_and_the_other_much():
+    values = _normal(20)
+    odd = [*values[:-1], 3.0]
+    room = [
+        [
+            form.bound(0.001) - form.centre
+            for form in (prediction.robust(own, 8), prediction.by_moments(own, [BOARD] * 20))
+        ]
+        for own in (values, odd)
+    ]
+
+    assert room[1][0] < 1.5 * room[0][0]
+    assert room[1][1] > 20 * room[0][1]
+
+
+@pytest.mark.parametrize(
+    "form", [lambda v: prediction.robust(v, 8), lambda v: prediction.by_moments(v, [BOARD] * len(v))]
+)
+def test_the_chance_of_a_bound_is_the_chance_that_was_asked_for(form):
+    found = form(_normal(15))
+
+    assert found.exceeded(found.bound(0.002)) == pytest.approx(0.002, rel=0.01)
+
+
+def test_a_figure_that_never_moved_is_exceeded_by_anything_above_it():
+    found = prediction.by_moments([0.7] * 9, [BOARD] * 9)
+
+    assert found.bound(0.001) == 0.7
+    assert (found.exceeded(0.69), found.exceeded(0.7)) == (1.0, 0.0)
+    assert prediction.robust([0.7] * 9, 4).bound(0.001) == 0.7
+
+
+def test_more_runs_tighten_the_bound():
+    factors = [prediction.factor(runs, 1e-4) for runs in (8, 12, 20, 60)]
+    robust = [prediction.robust_factor(runs, 1e-4, 8) for runs in (8, 12, 20, 60)]
+
+    assert factors == sorted(factors, reverse=True)
+    assert robust == sorted(robust, reverse=True)
+    assert math.isfinite(robust[0])

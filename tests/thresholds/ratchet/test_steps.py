@@ -1,0 +1,372 @@
+"""What accepted runs have earned: only ever tighter, a quarter of the gap a step, with reasons."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfci.core.model import Epoch, Suite
+from perfci.core.wording import sentence
+from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds, ratchet
+from perfci.thresholds.ratchet import steps
+from perfci.thresholds.ratchet.steps import Earned, step
+from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, errors, nulls, run, with_figure, with_nulls
+
+FAMILY = 30
+PLAIN = Thresholds()
+
+
+def _limits(**fields):
+    return Thresholds(ops={"op": OpThresholds(CaseThresholds(), ((CASE, fields),))})
+
+
+def _propose(history, limits=PLAIN, **more):
+    return {
+        (change.key, change.suite): change for change in ratchet.propose(history, limits, "op", family=FAMILY, **more)
+    }
+
+
+def _one(history, key, limits=PLAIN, suite=Suite.PERFORMANCE):
+    return _propose(history, limits).get((key, suite))
+
+
+def _speedups(count, middle=1.5, spread=0.01, seed=1):
+    return (middle * np.exp(np.random.default_rng(seed).normal(0, spread, count))).tolist()
+
+
+# --- tau --------------------------------------------------------------------------------------------------------------
+
+
+def test_tau_goes_a_quarter_of_the_way_from_the_default_to_what_its_noise_bears():
+    change = _one(with_nulls(30), "tau")
+
+    assert change.before == 0.01
+    assert change.bound == 0.0025
+    assert change.floor_hit
+    assert change.after == pytest.approx(0.01 - 0.25 * (0.01 - 0.0025), rel=1e-3)
+    assert change.runs == tuple(f"r{number}" for number in range(30))
+    assert 0 < change.predicted <= ratchet.RATE
+
+
+def test_nineteen_nulls_leave_the_default():
+    assert _one(with_nulls(19), "tau") is None
+
+
+def test_nulls_of_another_environment_do_not_count():
+    before = [replace(each, environment=ELSEWHERE) for each in with_nulls(30)]
+
+    assert _one([*before, *with_nulls(19)], "tau") is None
+    assert _one([*before, *with_nulls(20)], "tau").runs == tuple(f"r{number}" for number in range(20))
+
+
+def test_nulls_of_several_boards_count_together():
+    history = [run(number, board=f"GPU-{number % 3}", null=null) for number, null in enumerate(nulls(24))]
+
+    assert len(_one(history, "tau").runs) == 24
+
+
+def test_an_accepted_loss_keeps_the_nulls():
+    history = [*with_nulls(25), run("x", epoch=Epoch("why", (CASE,)), null=nulls(1, seed=9)[0])]
+
+    assert len(_one(history, "tau").runs) == 26
+
+
+def test_the_order_of_the_nulls_changes_nothing():
+    history = with_nulls(40, block=0.003, process=0.001)
+    shuffled = [*history[10:39], *history[:10], history[39]]
+    one, other = _one(history, "tau"), _one(shuffled, "tau")
+
+    assert (one.after, one.bound, one.predicted) == (other.after, other.bound, other.predicted)
+
+
+@pytest.mark.parametrize("before", [0.0025, 0.002, 0.00252])
+def test_a_tau_at_its_floor_or_below_stays(before):
+    assert _one(with_nulls(30), "tau", _limits(tau=((0.0, before),))) is None
+
+
+def test_what_the_timer_cannot_tell_is_the_floor_of_short_kernels():
+    history = [
+        replace(each, cases=(replace(each.cases[0], kernel_us=run(0, kernel_us=8.0).cases[0].kernel_us),))
+        for each in with_nulls(30)
+    ]
+    change = _one(history, "tau")
+
+    assert (change.before, change.bound, change.floor_hit) == (0.025, 0.1 / 8.0, True)
+
+
+def test_noise_that_the_default_does_not_bear_changes_nothing():
+    assert _one(with_nulls(30, block=0.05), "tau") is None
+
+
+def test_tau_settles_by_steps_and_never_turns_round():
+    history, tau, seen = with_nulls(60, block=0.004), 0.01, []
+    for count in range(20, 61, 5):
+        change = _one(history[:count], "tau", _limits(tau=((0.0, tau),)))
+        if change:
+            assert change.after < tau
+            assert tau - change.after <= 0.25 * (tau - change.bound) + 1e-12
+            tau = change.after
+        seen.append(tau)
+
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] < 0.009
+    assert ratchet.predicted(history, CASE, "tau", tau, family=FAMILY, alpha=0.01) <= ratchet.RATE
+
+
+def test_a_case_that_the_newest_run_lacks_is_left_alone():
+    assert ratchet.propose([*with_nulls(30), run("x", case="other")], PLAIN, "op", family=FAMILY) == ()
+
+
+def test_an_empty_history_earns_nothing():
+    assert ratchet.propose([], PLAIN, "op", family=FAMILY) == ()
+
+
+# --- other thresholds -------------------------------------------------------------------------------------------------
+
+
+def test_a_speedup_target_comes_near_what_the_next_run_will_reach():
+    history = with_figure("speedup", _speedups(40))
+    change = _one(history, "speedup", _limits(speedup=1.2))
+
+    assert 1.4 < change.bound < 1.5
+    assert change.after == pytest.approx(1.2 + 0.25 * (change.bound - 1.2), rel=1e-3)
+    assert change.after <= 1.2 + 0.25 * (change.bound - 1.2)
+    assert change.predicted < 1e-6
+
+
+def test_a_target_that_was_not_set_begins_with_four_times_the_room():
+    history = with_figure("speedup", _speedups(40))
+    change, middle = _one(history, "speedup"), math.log(1.5)
+
+    assert change.before is None
+    assert math.log(change.after) - middle == pytest.approx(4 * (math.log(change.bound) - middle), rel=0.05)
+
+
+def test_seven_runs_earn_nothing_but_nulls_aside():
+    assert _propose(with_figure("speedup", _speedups(7))) == {}
+    assert _one(with_figure("speedup", _speedups(8)), "speedup") is not None
+
+
+def test_the_best_run_ever_does_not_set_the_target():
+    history = with_figure("speedup", [*_speedups(39), 1.7])
+
+    assert _one(history, "speedup", _limits(speedup=1.2)).bound < 1.5
+
+
+@pytest.mark.parametrize("before", [1.5, 1.6, 3.0])
+def test_a_target_beyond_the_bound_is_not_loosened(before):
+    assert _one(with_figure("speedup", _speedups(40)), "speedup", _limits(speedup=before)) is None
+
+
+def test_a_new_epoch_starts_anew():
+    history = [*with_figure("speedup", _speedups(30)), run("x", epoch=Epoch("why", (CASE,)), speedup=1.3)]
+    later = with_figure("speedup", _speedups(8, middle=1.3))
+
+    assert _one([*history, *later[:6]], "speedup", _limits(speedup=1.1)) is None
+    change = _one([*history, *later], "speedup", _limits(speedup=1.1))
+    assert change.bound < 1.3
+    assert len(change.runs) == 9
+
+
+def test_an_epoch_of_another_case_changes_nothing():
+    history = [*with_figure("speedup", _speedups(30)), run("x", epoch=Epoch("why", ("other",)), speedup=1.5)]
+
+    assert len(_one(history, "speedup").runs) == 31
+
+
+def test_a_case_that_its_run_left_inconclusive_teaches_nothing():
+    history = [
+        *with_figure("speedup", _speedups(20)),
+        run("x", speedup=9.0, inconclusive=(CASE,)),
+        run("y", speedup=1.5),
+    ]
+
+    assert "x" not in _one(history, "speedup").runs
+
+
+def test_warm_and_cold_times_are_kept_apart():
+    history = [*with_figure("speedup", _speedups(20), cache="warm"), *with_figure("speedup", _speedups(9))]
+
+    assert len(_one(history, "speedup").runs) == 9
+
+
+def test_two_boards_that_differ_leave_more_room_than_one():
+    values = [value * (1.02 if number % 2 else 1.0) for number, value in enumerate(_speedups(40, spread=0.002))]
+    apart = _one(with_figure("speedup", values, [f"GPU-{number % 2}" for number in range(40)]), "speedup")
+    alone = _one(with_figure("speedup", _speedups(40, spread=0.002)), "speedup")
+
+    assert math.log(1.515 / apart.bound) > 1.2 * math.log(1.5 / alone.bound)
+
+
+def test_a_first_call_that_compiled_nothing_teaches_nothing():
+    def learnt(middle):
+        return _one(with_figure("compile_s", _speedups(20, middle, 0.05)), "compile_s")
+
+    assert learnt(0.5).after > 0.5
+    assert learnt(0.0003) is None
+
+
+def test_a_share_of_the_bandwidth_is_learnt_only_where_it_is_held():
+    device = replace(HERE.device, l2_bytes=50 << 20)
+    place = replace(HERE, device=device)
+
+    def learnt(**more):
+        figures = {"environment": place, "bytes_moved": 4 * device.l2_bytes} | more
+        shares = [0.9 + 0.001 * (number % 3) for number in range(20)]
+        return ("bandwidth_share", Suite.PERFORMANCE) in _propose(with_figure("bandwidth_share", shares, **figures))
+
+    assert learnt()
+    assert not learnt(bytes_moved=4 * device.l2_bytes - 1)
+    assert not learnt(bytes_moved=None)
+    assert not learnt(cache="warm")
+    assert not learnt(environment=HERE)
+
+
+def test_a_figure_that_never_moves_gets_its_least_room():
+    change = _one(with_figure("peak_bytes", [2**20] * 10), "peak_memory")
+
+    assert change.bound == pytest.approx(math.expm1(0.01))
+    assert change.floor_hit
+
+
+def test_memory_that_is_not_in_the_runs_is_no_threshold():
+    assert ("peak_memory", Suite.PERFORMANCE) not in _propose(with_figure("speedup", _speedups(20)))
+
+
+def test_compilation_is_bounded_above():
+    change = _one(with_figure("compile_s", np.exp(np.random.default_rng(2).normal(0, 0.02, 30)).tolist()), "compile_s")
+
+    assert 1.2 < change.bound < change.after
+
+
+def test_errors_of_both_suites_are_bounded_each_by_its_own():
+    spread = np.random.default_rng(3).normal(0, 0.01, 20)
+    history = [
+        run(number, errors=errors(p99_abs=1e-3 * math.exp(each)), accuracy=errors(p99_abs=1e-4 * math.exp(each)))
+        for number, each in enumerate(spread)
+    ]
+    timed, checked = (_one(history, "p99_abs", suite=suite) for suite in (Suite.PERFORMANCE, Suite.ACCURACY))
+
+    assert 1e-3 < timed.bound < 1.3e-3
+    assert 1e-4 < checked.bound < 1.3e-4
+
+
+def test_exact_results_are_bounded_by_the_roundoff_of_their_dtype():
+    history = [run(number, errors=errors(max_abs=0.0)) for number in range(12)]
+    change = _one(history, "max_abs")
+
+    assert change.floor_hit
+    assert change.bound == pytest.approx(1.1 * 2.0**-11, rel=0.01)
+
+
+def test_exact_results_of_an_unknown_dtype_have_no_bound():
+    history = [run(number, case="n=5", errors=errors(max_abs=0.0)) for number in range(12)]
+
+    assert _propose(history) == {}
+
+
+def test_runs_that_jump_about_earn_no_target():
+    assert _one(with_figure("speedup", [1.0, 3.0] * 4), "speedup") is None
+
+
+def test_the_keys_that_are_wanted_can_be_named():
+    history = with_figure("speedup", _speedups(20), compile_s=1.0)
+
+    assert {key for key, _ in _propose(history, keys=[ratchet.KEYS[0]])} == {"speedup"}
+
+
+@pytest.mark.parametrize("key", [key.name for key in ratchet.KEYS])
+def test_every_key_tightens_by_steps_and_keeps_its_rate(key):
+    rng = np.random.default_rng(4)
+    known = next(each for each in ratchet.KEYS if each.name == key)
+    before = None
+    for _ in range(25):
+        series = ratchet.figures.Series(tuple(rng.normal(0, 0.01, 40).tolist()), ("GPU-1",) * 40, ("r",) * 40)
+        change = steps.tightened(series, known, before)
+        if change is None:
+            continue
+        assert before is None or known.tightens(change.after, before)
+        assert before is None or abs(change.after - before) <= 0.25 * abs(change.bound - before) * (1 + 1e-9)
+        assert change.predicted <= ratchet.RATE
+        before = change.after
+
+    assert before is not None
+
+
+# --- a quarter of the gap ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "bound"), [(0.01, 0.0025), (1.2, 1.4321), (250.0, 3.0), (1e-6, 3e-7), (0.3, 0.9)])
+def test_a_step_never_closes_more_than_a_quarter(before, bound):
+    after = step(before, bound)
+
+    assert 0 < (after - before) / (bound - before) <= 0.25
+    assert after == float(f"{after:.4g}")
+
+
+@pytest.mark.parametrize("bound", [0.01, 0.0101, 0.0099])
+def test_a_step_that_nobody_would_notice_is_not_made(bound):
+    assert step(0.01, bound) is None
+
+
+# --- what was accepted, another environment, what is shown -----------------------------------------------------------
+
+
+def test_an_accepted_loss_scales_the_target_by_what_the_duel_measured():
+    (change,) = ratchet.rescaled(_limits(speedup=1.4), "op", {CASE: math.log(1.08)}, "r9")
+
+    assert change.after == pytest.approx(1.4 / 1.08)
+    assert change.runs == ("r9",)
+    assert "+8.0 %" in sentence(change.why)
+
+
+def test_a_gain_or_a_case_without_a_target_is_not_scaled():
+    assert ratchet.rescaled(_limits(speedup=1.4), "op", {CASE: -0.1}, "r9") == ()
+    assert ratchet.rescaled(PLAIN, "op", {CASE: 0.1}, "r9") == ()
+
+
+def test_what_was_learnt_in_another_environment_goes_back_to_where_it_began():
+    earned = {(CASE, "tau"): Earned(0.004, 0.01, HERE), (CASE, "speedup"): Earned(1.3, None, ELSEWHERE)}
+    other_board = replace(HERE, device=replace(HERE.device, uuid="GPU-7"))
+
+    assert ratchet.anew([run(1)], earned) == ((CASE, "speedup"),)
+    assert ratchet.anew([run(1, environment=other_board)], earned) == ((CASE, "speedup"),)
+    assert ratchet.anew([], earned) == ()
+
+
+def test_the_predicted_rate_falls_with_every_looser_value():
+    history = [
+        replace(one, cases=(replace(one.cases[0], null=null),))
+        for one, null in zip(with_figure("speedup", _speedups(30)), nulls(30, block=0.004), strict=True)
+    ]
+    shown = {"tau": (0.001, 0.003, 0.01), "speedup": (1.5, 1.45, 1.3)}
+    for key, values in shown.items():
+        rates = [ratchet.predicted(history, CASE, key, value, family=FAMILY, alpha=0.01) for value in values]
+        assert rates == sorted(rates, reverse=True)
+        assert rates[-1] < ratchet.RATE
+
+
+def test_too_short_a_history_predicts_nothing():
+    for key in ("tau", "speedup"):
+        assert (
+            ratchet.predicted(with_figure("speedup", _speedups(7)), CASE, key, 1.0, family=FAMILY, alpha=0.01) is None
+        )
+        assert ratchet.predicted([], CASE, key, 1.0, family=FAMILY, alpha=0.01) is None
+
+
+def test_an_unknown_key_is_a_mistake_of_the_caller():
+    with pytest.raises(KeyError):
+        ratchet.predicted(with_nulls(1), CASE, "nonsense", 1.0, family=FAMILY, alpha=0.01)
+
+
+def test_every_change_has_a_sentence_with_its_numbers():
+    history = [
+        replace(one, cases=(replace(one.cases[0], null=null, peak_bytes=2**20),))
+        for one, null in zip(with_figure("speedup", _speedups(30)), nulls(30), strict=True)
+    ]
+    told = {change.key: sentence(change.why) for change in ratchet.propose(history, PLAIN, "op", family=FAMILY)}
+
+    assert {"tau", "speedup", "peak_memory"} <= told.keys()
+    assert "30 A/A duels" in told["tau"]
+    assert all(CASE in text and text != "-" and " - " not in text.replace("from - to", "") for text in told.values())

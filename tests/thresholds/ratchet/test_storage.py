@@ -1,0 +1,100 @@
+"""Limits on storage in low precision are learnt from accepted runs like any other."""
+
+from dataclasses import replace
+
+import pytest
+
+from perfci.core.model import Suite
+from perfci.core.wording import sentence
+from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds, ratchet
+from perfci.thresholds.ratchet import KEYS, RUNS, figures
+from tests.storage_examples import changed, line, sound
+from tests.thresholds.ratchet.histories import HERE
+
+TENSOR = sound()[0]
+KEY = {key.name: key for key in KEYS}
+STORED = ("stored_p99", "clip_ratio", "divergence")
+
+
+def history(count=40, **figures_of):
+    """Accepted runs whose tensor has these figures, one a run."""
+    return [
+        replace(line(number, [changed(TENSOR, **{name: own(number) for name, own in figures_of.items()})]),
+                environment=HERE)
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def propose(runs, **limits):
+    own = Thresholds(ops={"op": OpThresholds(CaseThresholds(), ((TENSOR.case, limits),))}) if limits else Thresholds()
+    return {change.key: change for change in ratchet.propose(runs, own, "op", family=1)}
+
+
+def test_a_history_of_storage_earns_limits_on_its_three_figures_and_no_others():
+    found = propose(history())
+
+    assert set(found) == set(STORED)
+    assert {change.suite for change in found.values()} == {Suite.ACCURACY}
+    assert {change.case for change in found.values()} == {TENSOR.case}
+
+
+def test_the_clip_ratio_goes_a_quarter_of_the_way_from_its_default_to_what_never_matters():
+    change = propose(history())["clip_ratio"]
+
+    assert change.before == 0.02
+    bound = 1e-3 * 2.718281828**0.5
+    assert change.bound == pytest.approx(bound, rel=1e-3)
+    assert change.after == pytest.approx(0.02 - 0.25 * (0.02 - bound), rel=1e-3)
+    assert sentence(change.why)
+
+
+def test_step_by_step_it_comes_as_near_as_what_was_clipped_bears():
+    runs, value = history(clip_ratio=lambda number: 0.004 + 0.0002 * (number % 3)), 0.02
+    for _ in range(60):
+        change = propose(runs, clip_ratio=value).get("clip_ratio")
+        if change is None:
+            break
+        assert change.after < value
+        value = change.after
+
+    assert 0.0044 < value < 0.01
+
+
+def test_the_percentile_is_held_to_a_tenth_beyond_what_it_always_was():
+    change = propose(history())["stored_p99"]
+
+    assert change.bound == pytest.approx(1.105 * TENSOR.errors.p99_abs, rel=1e-2)
+
+
+def test_a_divergence_without_a_limit_begins_well_above_what_was_seen():
+    change = propose(history())["divergence"]
+
+    assert change.before is None
+    assert change.after == pytest.approx(1e-2 * 2.718281828**2, rel=1e-2)
+
+
+def test_what_moves_from_run_to_run_gets_room_for_it():
+    calm = propose(history(), stored_p99=1.0)["stored_p99"].bound
+    loud = propose(history(p99=lambda number: 1 + 0.1 * (number % 2)), stored_p99=1.0)["stored_p99"].bound
+
+    assert loud > calm
+
+
+def test_too_few_runs_earn_nothing():
+    assert propose(history(RUNS - 1)) == {}
+
+
+def test_limits_on_the_errors_of_outputs_are_not_learnt_from_storage():
+    runs = history()
+
+    for name in ("mean_abs", "rmse", "p99_abs", "max_abs"):
+        assert figures.series(runs, Suite.ACCURACY, TENSOR.case, KEY[name]).values == ()
+
+
+def test_how_often_a_value_would_cry_wolf_is_predicted():
+    runs = history(clip_ratio=lambda number: 0.004 + 0.0002 * (number % 3))
+    tight, loose = (
+        ratchet.predicted(runs, TENSOR.case, "clip_ratio", value, family=1, alpha=0.01) for value in (0.0045, 0.02)
+    )
+
+    assert loose < tight

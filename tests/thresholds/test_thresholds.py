@@ -1,0 +1,685 @@
+import os
+import re
+from dataclasses import replace
+from datetime import date
+
+import pytest
+import yaml
+
+from perfci.core.errors import StoredFileError
+from perfci.core.model import Expected
+from perfci.core.wording import catalogue, sentence, speaking
+from perfci.thresholds import CaseThresholds, Listed, Thresholds, load, suggestion
+from perfci.thresholds.layers import Relaxed
+
+
+def _load(folder, ops=None, **files):
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return load(folder, ops)
+
+
+def _error(folder, ops=None, **files):
+    with pytest.raises(StoredFileError) as caught:
+        _load(folder, ops, **files)
+    reason = caught.value.reason
+    assert reason.kind in catalogue()
+    return reason, sentence(reason)
+
+
+def test_the_committed_defaults_are_the_built_in_ones(pytestconfig):
+    folder = pytestconfig.rootpath / "thresholds"
+
+    assert (folder / "default.yaml").is_file()
+    assert load(folder).default == CaseThresholds()
+
+
+def test_a_project_without_thresholds_is_judged_by_the_built_in_ones(tmp_path):
+    assert load(tmp_path / "nowhere") == Thresholds()
+
+
+def test_values_fall_through_from_default_to_op_to_case(tmp_path):
+    thresholds = _load(
+        tmp_path,
+        default="margin: 3 %\nrsd: 4 %\n",
+        softmax="speedup: 1.2\ncases:\n  dtype=float32:\n    margin: 5%\n  cols=7:\n    margin: 8 %\n",
+    )
+
+    assert thresholds.for_case("matmul", "rows=1").margin == 0.03
+    assert thresholds.for_case("softmax", "cols=8,dtype=float16") == CaseThresholds(margin=0.03, rsd=0.04, speedup=1.2)
+    assert thresholds.for_case("softmax", "cols=8,dtype=float32").margin == 0.05
+    assert thresholds.for_case("softmax", "cols=7,dtype=float32").margin == 0.08
+
+
+def test_an_empty_file_changes_nothing(tmp_path):
+    assert _load(tmp_path, default="", softmax="# later\n").for_case("softmax", "rows=1") == CaseThresholds()
+
+
+def test_a_floor_of_one_timer_leaves_the_others(tmp_path):
+    case = _load(tmp_path, default="floor_us:\n  event: 0.7\n").default
+
+    assert (case.floor("event"), case.floor("activity"), case.floor("virtual")) == (0.7, 0.1, 0.0)
+
+
+def test_an_unknown_timer_gets_the_largest_floor():
+    assert CaseThresholds().floor("sundial") == 0.5
+    assert CaseThresholds().floor(None) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("us", "tau"), [(0.5, 0.05), (3.0, 0.025), (9.9, 0.025), (10.0, 0.015), (40.0, 0.01), (900, 0.01)]
+)
+def test_tau_steps_down_as_kernels_get_longer(us, tau):
+    assert CaseThresholds().tau_at(us) == tau
+
+
+def test_tau_may_be_given_in_any_order(tmp_path):
+    assert _load(tmp_path, default="tau:\n  40: 1 %\n  0: 4 %\n").default.tau == ((0.0, 0.04), (40.0, 0.01))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("margin: 2 %\nmargni: 3 %\n", 2, "did you mean margin?"),
+        ("xyzzy: 3 %\n", 1, "Use one of these: alpha, bandwidth_share, clip_ratio, compile_s"),
+        ("margin: 2\n", 1, "margin is 2, but has to be a percentage"),
+        ("margin: -2 %\n", 1, "margin is -2 %"),
+        ("margin: 100 %\n", 1, "below 100 %"),
+        ("margin: [2 %]\n", 1, "a list or a mapping"),
+        ("margin:\n", 1, "margin is nothing"),
+        ("alpha: 0 %\n", 1, "above 0 %"),
+        ("alpha: 60 %\n", 1, "up to 50 %"),
+        ("speedup: fast\n", 1, "speedup is fast"),
+        ("speedup: 0\n", 1, "a number above 0"),
+        ("speedup: yes\n", 1, "speedup is yes"),
+        ("speedup: .inf\n", 1, "speedup is .inf"),
+        ("speedup: .nan\n", 1, "speedup is .nan"),
+        ("span_floor_us: -1\n", 1, "zero or more"),
+        ("rsd: 5 %\nrsd: 6 %\n", 2, "a second time"),
+        ("floor_us:\n  activty: 0.1\n", 2, "did you mean activity?"),
+        ("floor_us: 0.1\n", 1, "a mapping"),
+        ("tau:\n  3: 1 %\n", 1, "begin at length 0"),
+        ("tau:\n  0: 1 %\n  long: 2 %\n", 1, "kernel lengths in microseconds"),
+        ("tau:\n  0: 1\n", 2, "has to be a percentage"),
+        ("tau:\n  0: 0 %\n", 2, "above 0 %, since no two times are ever equal"),
+        ("tau:\n  0: 1 %\n  .inf: 1 %\n", 1, "kernel lengths in microseconds"),
+        ("tau:\n  nan: 1 %\n", 1, "kernel lengths in microseconds"),
+        ("span_margin: 0 %\n", 1, "above 0 %"),
+        ("register: 5 %\n", 1, "did you mean registers?"),
+        ("spill_byte: 5\n", 1, "did you mean spill_bytes?"),
+        ("shared_memroy: 5 %\n", 1, "did you mean shared_memory?"),
+        ("registers: 5\n", 1, "has to be a percentage"),
+        ("peak_memory: none\n", 1, "has to be a percentage"),
+        ("spill_bytes: 5 %\n", 1, "a number, zero or more"),
+        ("bandwidth_share: 0.8\n", 1, "a percentage above 0 % and up to 140 %"),
+        ("bandwidth_share: 0 %\n", 1, "a percentage above 0 %"),
+        ("bandwidth_share: 141 %\n", 1, "up to 140 %"),
+        ("bandwith_share: 80 %\n", 1, "did you mean bandwidth_share?"),
+        ("compile_s: 0\n", 1, "seconds above 0"),
+        ("compile_s: 20 %\n", 1, "a number, zero or more"),
+        ("compile: 20\n", 1, "did you mean compile_s?"),
+        ("max_abs: 1 %\n", 1, "a number, zero or more, up to 1000000000, such as 1e-3"),
+        ("max_abs: '1e-3'\n", 1, "such as 1e-3"),
+        ("max_abs: -1e-3\n", 1, "zero or more"),
+        ("max_abs: .nan\n", 1, "zero or more"),
+        ("rmse: 1e999\n", 1, "zero or more"),
+        ("p99_asb: 1e-3\n", 1, "did you mean p99_abs?"),
+        ("mean_abs:\n  max: 1\n", 1, "a list or a mapping"),
+        ("- margin\n", 1, "a mapping"),
+        ("cases:\n  rows=1:\n    margin: 3 %\n", 1, "belongs in <op>.yaml"),
+    ],
+)
+def test_a_mistake_is_named_with_file_line_and_remedy(tmp_path, text, line, words):
+    reason, words_found = _error(tmp_path, default=text)
+
+    assert reason.facts["file"] == str(tmp_path / "default.yaml")
+    assert reason.facts["line"] == line
+    assert words in words_found
+
+
+@pytest.mark.parametrize(
+    "text", ["tau: 100 %", "alpha: 60 %", "speedup: 0", "rsd: [1]", "expected: 1", "tau:\n  1: 2 %"]
+)
+def test_what_a_value_has_to_be_is_said_in_chinese_too(tmp_path, text):
+    with speaking("zh"):
+        reason, said = _error(tmp_path, **{"softmax" if "expected" in text else "default": text})
+
+    assert reason.kind == "threshold_value"
+    assert not re.search("[a-z]{2,} [a-z]{2,}", said.replace(str(tmp_path), ""))
+
+
+def test_an_entry_that_is_suggested_in_chinese_asks_for_its_reason_in_chinese():
+    with speaking("zh"):
+        line = suggestion(Thresholds(), "softmax", "rows=1", 0.04, date(2027, 1, 31)).line
+
+    (entry,) = yaml.safe_load(line)
+    assert set(entry) == {"case", "up_to", "why", "until"}
+    assert entry["why"] in line and not re.search("[A-Za-z]", entry["why"])
+
+
+def test_alpha_belongs_to_the_whole_run(tmp_path):
+    assert "belongs in default.yaml" in _error(tmp_path, softmax="alpha: 1 %\n")[1]
+    assert "belongs in default.yaml" in _error(tmp_path, softmax="cases:\n  a=1:\n    alpha: 1 %\n")[1]
+
+
+def test_torn_yaml_is_named_with_its_line(tmp_path):
+    reason, words = _error(tmp_path, default="margin: 2 %\nrsd: [5 %\n")
+
+    assert reason.kind == "thresholds_unreadable"
+    assert reason.facts["line"] == 3
+    assert "default.yaml" in words
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path):
+    (tmp_path / "default.yaml").write_bytes(b"margin: \xff\xfe %")
+
+    with pytest.raises(StoredFileError) as caught:
+        load(tmp_path)
+
+    assert caught.value.reason.kind == "thresholds_unreadable"
+
+
+def test_a_file_of_an_unknown_op_is_an_error_with_a_guess(tmp_path):
+    assert "did you mean softmax?" in _error(tmp_path, ops=["softmax"], softmx="margin: 2 %\n")[1]
+    (tmp_path / "softmx.yaml").unlink()
+    assert "no op zebra: rename or delete" in _error(tmp_path, ops=["matmul"], zebra="margin: 2 %\n")[1]
+
+
+def test_ops_are_not_checked_unless_they_are_given(tmp_path):
+    assert _load(tmp_path, anything="margin: 4 %\n").for_case("anything", "a=1").margin == 0.04
+
+
+def test_a_floor_that_a_file_leaves_out_is_the_one_of_the_file_above(tmp_path):
+    thresholds = _load(
+        tmp_path,
+        default="floor_us:\n  activity: 0.3\n  event: 0.8\n",
+        softmax="floor_us:\n  event: 0.9\ncases:\n  rows=1:\n    floor_us:\n      virtual: 0.4\n",
+    )
+
+    assert thresholds.for_case("softmax", "rows=1").floor_us == {"activity": 0.3, "event": 0.9, "virtual": 0.4}
+    assert thresholds.for_case("softmax", "rows=2").floor_us == {"activity": 0.3, "event": 0.9, "virtual": 0.0}
+
+
+# --- against a base ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("us", "timer", "allowed"),
+    [
+        (100.0, "activity", 0.01),
+        (100.0, "event", 0.01),
+        (40.0, "event", 0.0125),
+        (12.0, "activity", 0.015),
+        (4.0, "activity", 0.025),
+        (2.0, "activity", 0.05),
+        (2.0, "event", 0.25),
+        (2.0, "virtual", 0.05),
+        (0.4, "event", 1.25),
+        (2.0, None, 0.25),
+    ],
+)
+def test_allowed_is_tau_or_what_the_timer_cannot_tell(us, timer, allowed):
+    assert CaseThresholds().allowed(us, timer) == pytest.approx(allowed)
+
+
+GATES = (
+    "registers", "instructions", "shared_memory", "occupancy", "spill_bytes", "peak_memory",
+    "bandwidth_share", "compile_s", "mean_abs", "rmse", "p99_abs", "max_abs",
+)  # fmt: skip
+
+
+def test_nothing_that_the_compiler_makes_is_gated_unless_a_file_says_so(pytestconfig):
+    for limits in (CaseThresholds(), load(pytestconfig.rootpath / "thresholds").default):
+        assert [getattr(limits, gate) for gate in GATES] == [None] * len(GATES)
+
+
+def test_every_gate_can_be_set_for_all_for_an_op_and_for_a_case(tmp_path):
+    thresholds = _load(
+        tmp_path,
+        default="registers: 10 %\nspill_bytes: 8\n",
+        softmax="instructions: 5 %\nshared_memory: 0 %\noccupancy: 20 %\n"
+        "bandwidth_share: 80.5 %\ncompile_s: 20\nmean_abs: 1e-4\nrmse: 0.0002\np99_abs: 1.5e-3\n"
+        "cases:\n  rows=1:\n    registers: 0 %\n    peak_memory: 3 %\n    max_abs: 0\n",
+    )
+
+    found = thresholds.for_case("softmax", "rows=1")
+
+    assert [getattr(found, gate) for gate in GATES] == [
+        *(0.0, 0.05, 0.0, 0.2, 8.0, 0.03),
+        *(pytest.approx(0.805), 20.0, 1e-4, 2e-4, 1.5e-3, 0.0),
+    ]
+    assert thresholds.for_case("softmax", "rows=2").max_abs is None
+    assert thresholds.for_case("softmax", "rows=2").registers == 0.1
+    assert thresholds.for_case("matmul", "rows=1").instructions is None
+
+
+def test_the_committed_defaults_show_every_gate_and_how_to_set_it(pytestconfig, tmp_path):
+    text = (pytestconfig.rootpath / "thresholds" / "default.yaml").read_text(encoding="utf-8")
+    shown = [
+        line.removeprefix("# ") for line in text.splitlines() if line.removeprefix("# ").partition(":")[0] in GATES
+    ]
+
+    found = _load(tmp_path, default="\n".join(shown)).default
+
+    assert all(getattr(found, gate) is not None for gate in GATES)
+
+
+@pytest.mark.parametrize(
+    ("files", "layers", "origin"),
+    [
+        ({}, {}, "default"),
+        ({"default": "max_abs: 1e-3\n"}, {}, "default"),
+        ({"default": "max_abs: 1e-3\n", "op": "rmse: 1\n"}, {}, "default"),
+        ({"default": "max_abs: 1e-3\n", "op": "max_abs: 1e-4\n"}, {}, "op"),
+        ({"default": "max_abs: 1e-3\n", "op": "cases:\n  rows=1:\n    max_abs: 1e-3\n"}, {}, "op"),
+        ({"default": "max_abs: 1e-3\n", "op": "cases:\n  rows=2:\n    max_abs: 1e-3\n"}, {}, "default"),
+        ({"default": "max_abs: 1e-3\n"}, {"earned": {"op": {"rows=1": {"max_abs": 1e-5}}}}, "nvidia-h200/op"),
+        ({"op": "max_abs: 1e-6\n"}, {"earned": {"op": {"rows=1": {"max_abs": 1e-5}}}}, "op"),
+        ({"default": "max_abs: 1e-3\n"}, {"commanded": {"max_abs": 1.0}}, "--threshold"),
+    ],
+)
+def test_where_a_value_comes_from_is_known(tmp_path, files, layers, origin):
+    found = replace(_load(tmp_path, **files), folder="thresholds", **layers).origin(
+        "op", "rows=1", "max_abs", "nvidia-h200"
+    )
+
+    assert found == (origin if origin.startswith("--") else f"thresholds/{origin}.yaml")
+
+
+def test_what_is_relaxed_for_a_time_comes_from_the_ops_own_file(tmp_path):
+    entry = Relaxed("op", "max_abs", "why", "2027-01-31", to=0.5)
+    layers = {"earned": {"op": {"rows=1": {"max_abs": 1e-5}}}, "loosened": {"op": (entry,)}}
+    found = replace(_load(tmp_path, default="max_abs: 1e-3\n"), folder="thresholds", **layers)
+
+    assert found.for_case("op", "rows=1").max_abs == 0.5
+    assert found.origin("op", "rows=1", "max_abs", "nvidia-h200") == "thresholds/op.yaml"
+
+
+def test_an_allowed_slow_down_lowers_every_target_of_speed_and_no_other_limit():
+    limits = CaseThresholds(speedup=1.5, bandwidth_share=0.9, compile_s=2.0, max_abs=0.1, peak_memory=0.1)
+
+    found = limits.widened(0.5)
+
+    assert (found.speedup, found.bandwidth_share) == (1.0, pytest.approx(0.6))
+    assert (found.compile_s, found.max_abs, found.peak_memory) == (2.0, 0.1, 0.1)
+    assert CaseThresholds().widened(0.5).bandwidth_share is None
+
+
+# --- slow-downs that were agreed on -----------------------------------------------------------------------------------
+
+ENTRY = '{case: "rows=4096,*", up_to: 6 %, why: "float32 accumulation, see !42", until: 2027-01-31}'
+
+
+def _listed(*entries):
+    return "expected:\n" + "".join(f"  - {entry}\n" for entry in entries)
+
+
+def _with(**fields):
+    """An entry in which these fields are written otherwise; None leaves one out."""
+    written = {"case": '"rows=1"', "up_to": "6 %", "why": '"agreed"', "until": "2027-01-31"} | fields
+    return "{" + ", ".join(f"{key}: {text}" for key, text in written.items() if text is not None) + "}"
+
+
+def test_an_entry_is_read_with_the_place_where_it_stands(tmp_path):
+    folder = tmp_path / "thresholds"
+    folder.mkdir()
+    (folder / "softmax.yaml").write_text(f"rsd: 6 %\n{_listed(ENTRY)}")
+
+    (entry,) = load(folder, root=tmp_path).expected("softmax", "rows=4096,cols=7")
+
+    assert entry == Expected("softmax", "rows=4096,*", 0.06, "float32 accumulation, see !42", "2027-01-31")
+    assert (entry.file, entry.line, entry.added) == ("thresholds/softmax.yaml", 3, False)
+
+
+def test_an_entry_is_about_the_cases_that_its_pattern_fits_and_no_others(tmp_path):
+    thresholds = _load(tmp_path, softmax=_listed(ENTRY, _with(case="dtype=float32"), _with(case='"*"')))
+
+    def found(case):
+        return [entry.case for entry in thresholds.expected("softmax", case)]
+
+    assert found("rows=4096,dtype=float32") == ["rows=4096,*", "dtype=float32", "*"]
+    assert found("rows=1,dtype=float16") == ["*"]
+    assert thresholds.expected("matmul", "rows=4096,cols=1") == ()
+    assert len(thresholds.expected("softmax")) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "expected:\n- " + ENTRY + "\n",
+        "expected:\n      - " + ENTRY + "\n",
+        "expected:\n  # agreed on in May\n  - " + ENTRY + "  # until then\n",
+        "expected:\n  - case: rows=4096,*\n    up_to: 6%\n    why: >\n      float32 accumulation,\n      see !42\n"
+        '    until: "2027-01-31"\n',
+        "expected:\n  - {case: 'rows=4096,*', up_to: '6.0 %', why: 'float32 accumulation, see !42', "
+        "until: '2027-01-31'}\n",
+    ],
+    ids=["no indent", "much indent", "comments", "over several lines", "all in quotes"],
+)
+def test_an_entry_may_be_written_in_any_of_yamls_ways(tmp_path, text):
+    assert _load(tmp_path, softmax=text).expected("softmax") == (
+        Expected("softmax", "rows=4096,*", 0.06, "float32 accumulation, see !42", "2027-01-31"),
+    )
+
+
+def test_the_entry_in_the_documentation_is_one(pytestconfig, tmp_path):
+    text = (pytestconfig.rootpath / "docs" / "how-perfci-decides.md").read_text(encoding="utf-8")
+    (shown,) = [block for block in text.split("```yaml\n")[1:] if block.startswith("expected:")]
+
+    (entry,) = _load(tmp_path, softmax=shown.split("```")[0]).expected("softmax")
+
+    assert (entry.case, entry.up_to) == ("rows=4096,dtype=float16", 0.06)
+
+
+def test_a_list_without_entries_expects_nothing(tmp_path):
+    found = _load(tmp_path, softmax="expected:\n")
+
+    assert found.expected("softmax") == ()
+    assert found.ops["softmax"].listed == Listed(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (_with(case=None), "lacks case; each needs case, up_to, why and until"),
+        (_with(up_to=None), "lacks up_to"),
+        (_with(why=None), "lacks why"),
+        (_with(until=None, why=None), "lacks why, until"),
+        ("{}", "lacks case, up_to, why, until"),
+        (_with(upto="6 %"), "upto is no threshold; did you mean up_to?"),
+        (_with(xyzzy="6 %"), "xyzzy is no threshold. Use one of these: case, until, up_to, why"),
+        (_with(margin="6 %"), "margin is no threshold"),
+        ('{case: "a=1", case: "a=2", up_to: 6 %, why: "x", until: 2027-01-31}', "case stands here a second time"),
+        (_with(case='""'), "case is nothing, but has to be a pattern"),
+        (_with(case="rows"), "case is rows, but has to be a pattern"),
+        (_with(case='"rows=1, cols=2"'), "without blanks"),
+        (_with(case='"rows=1,,cols=2"'), "has to be a pattern"),
+        (_with(case="4096"), "case is 4096, but has to be a pattern"),
+        (_with(case="yes"), "case is yes"),
+        (_with(case="[rows=1]"), "a list or a mapping, but has to be a pattern"),
+        (_with(case=""), "case is nothing"),
+        (_with(up_to="6"), "up_to is 6, but has to be a percentage"),
+        (_with(up_to="0.06"), "up_to is 0.06"),
+        (_with(up_to="0 %"), "above 0 %"),
+        (_with(up_to="0.0 %"), "above 0 %"),
+        (_with(up_to="-6 %"), "up_to is -6 %"),
+        (_with(up_to="1001 %"), "up to 1000 %"),
+        (_with(up_to="9" * 400 + " %"), "up to 1000 %"),
+        (_with(up_to=".nan"), "up_to is .nan"),
+        (_with(up_to=".inf"), "up_to is .inf"),
+        (_with(up_to="nan %"), "up_to is nan %"),
+        (_with(up_to="yes"), "up_to is yes"),
+        (_with(up_to=""), "up_to is nothing"),
+        (_with(up_to="[6 %]"), "a list or a mapping"),
+        (_with(up_to="!!binary 6 %"), "up_to is 6 %, but has to be"),
+        (_with(why='""'), "why is nothing, but has to be a reason"),
+        (_with(why='"  "'), "has to be a reason"),
+        (_with(why=""), "why is nothing"),
+        (_with(why="42"), "why is 42, but has to be a reason in quotes"),
+        (_with(why="yes"), "why is yes"),
+        (_with(why="2027-01-31"), "why is 2027-01-31"),
+        (_with(why="[because]"), "a list or a mapping"),
+        (_with(why='"' + "x" * 301 + '"'), "of up to 300 characters"),
+        (_with(until="soon"), "until is soon, but has to be a date such as 2027-01-31"),
+        (_with(until="2027"), "until is 2027"),
+        (_with(until="2027-1-31"), "until is 2027-1-31"),
+        (_with(until="31.01.2027"), "until is 31.01.2027"),
+        (_with(until="20270131"), "until is 20270131"),
+        (
+            _with(until="2027-02-30"),
+            "until is 2027-02-30, but has to be a date such as 2027-01-31, of a day that there is",
+        ),
+        (_with(until='"0000-01-01"'), "of a day that there is"),
+        (_with(until="2027-01-31T10:00:00"), "has to be a date"),
+        (_with(until=""), "until is nothing"),
+        (_with(until="[2027-01-31]"), "a list or a mapping"),
+        ("rows=1", "expected is rows=1, but has to be an entry with case"),
+        ("[rows=1]", "expected is a list or a mapping, but has to be an entry"),
+        ("", "expected is nothing, but has to be an entry"),
+    ],
+)
+def test_a_mistake_in_an_entry_is_named_with_file_line_and_remedy(tmp_path, entry, words):
+    reason, told = _error(tmp_path, softmax=_listed(ENTRY, entry))
+
+    assert (reason.facts["file"], reason.facts["line"]) == (str(tmp_path / "softmax.yaml"), 3)
+    assert words in told
+
+
+@pytest.mark.parametrize(
+    "value", ["[]", f"[{ENTRY}]", "6 %", "yes", "{case: a=1}", "2027-01-31", "\n  rows=1:\n    up_to: 6 %"]
+)
+def test_expected_is_a_list_with_an_entry_a_line(tmp_path, value):
+    reason, told = _error(tmp_path, softmax=f"rsd: 6 %\nexpected: {value}\n")
+
+    assert reason.facts["line"] == 2
+    assert (
+        "has to be a list with an entry a line, such as - {case: ..., up_to: 6 %, why: ..., until: 2027-01-31}" in told
+    )
+
+
+def test_two_entries_for_the_same_cases_are_one_too_many(tmp_path):
+    reason, told = _error(tmp_path, softmax=_listed(ENTRY, _with(), ENTRY.replace("6 %", "7 %")))
+
+    assert (reason.kind, reason.facts["line"]) == ("expected_twice", 4)
+    assert "an entry of expected for rows=4096,* already, in line 2" in told
+
+
+def test_expected_stands_in_an_ops_file_and_once(tmp_path):
+    assert "belongs in <op>.yaml" in _error(tmp_path, default=_listed(ENTRY))[1]
+    (tmp_path / "default.yaml").unlink()
+    assert "expected stands here a second time" in _error(tmp_path, softmax=_listed(ENTRY) + _listed(_with()))[1]
+    assert "belongs in <op>.yaml" in _error(tmp_path, softmax="cases:\n  a=1:\n    expected:\n")[1]
+    assert "did you mean expected?" in _error(tmp_path, softmax="expect:\n")[1]
+
+
+def test_an_entry_widens_all_that_a_case_may_lose():
+    limits = CaseThresholds(speedup=1.5, span_margin=0.03).widened(0.04)
+
+    assert (limits.margin, limits.span_margin, limits.speedup) == (0.04, 0.04, pytest.approx(1.5 / 1.04))
+    assert [tau for _, tau in limits.tau] == [0.05, 0.04, 0.04, 0.04]
+    assert CaseThresholds().widened(0.001) == CaseThresholds()
+
+
+def test_a_change_brings_its_own_entries_and_nothing_else(tmp_path):
+    base, change = (tmp_path / name for name in ("base", "change"))
+    for folder in (base, change):
+        folder.mkdir()
+    kept, gone, asked = _with(case="a=1"), _with(case="b=1"), _with(case="c=1")
+    ours = _load(base, softmax=_listed(kept, gone) + "rsd: 6 %\n")
+    theirs = _load(change, softmax="tau:\n  0: 50 %\nrsd: 7 %\n" + _listed(asked, kept), matmul=_listed(asked))
+    entries = [entry for op in ("matmul", "softmax") for entry in theirs.expected(op)]
+
+    found = ours.with_change(entries, theirs)
+
+    assert found.for_case("softmax", "c=1") == CaseThresholds(rsd=0.06)
+    assert [entry.case for entry in found.ops["softmax"].expected] == ["c=1", "a=1"]
+    assert [entry.case for entry in found.ops["softmax"].dropped] == ["b=1"]
+    assert [entry.line for entry in found.expected("softmax", "a=1")] == [6]
+    assert found.expected("softmax", "b=1")[0].case == "b=1"
+    assert found.expected("matmul", "c=1")
+    assert (found.ops["softmax"].listed, found.ops["matmul"].listed) == (Listed(4, 2), Listed(1, 2))
+    assert found.default == ours.default
+
+
+@pytest.mark.parametrize(
+    ("up_to", "written"),
+    [(0.0401, "4.5 %"), (0.045, "4.5 %"), (0.0999, "10 %"), (0.1001, "11 %"), (1.0, "100 %"), (2.31, "240 %")],
+)
+def test_a_suggested_entry_rounds_up_as_far_as_its_size_asks_for(up_to, written):
+    found = suggestion(Thresholds(), "softmax", "rows=1", up_to, date(2026, 5, 1))
+
+    assert f"up_to: {written}, " in found.line
+    assert (found.file, found.below, found.replaces) == ("thresholds/softmax.yaml", None, None)
+
+
+def test_no_entry_is_suggested_beyond_what_one_may_allow():
+    assert suggestion(Thresholds(), "softmax", "rows=1", 10.0, date(2026, 5, 1))
+    assert suggestion(Thresholds(), "softmax", "rows=1", 10.01, date(2026, 5, 1)) is None
+
+
+# --- files that are no thresholds -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [key for key in CaseThresholds.__dataclass_fields__ if key not in ("tau", "floor_us")])
+@pytest.mark.parametrize(
+    "value", ["yes", "-1", "-1 %", ".nan", ".inf", "1e999", "9" * 5000, "[1 %]", "{a: 1 %}", "", "~", "2027-01-31",
+              "2027-02-30", "!!binary aGk=", "!!python/object:os.system x", "0x10", "0o14", "012", "1_000", "190:20:30",
+              '"1.2"', "150 %", "1e20"],
+)  # fmt: skip
+def test_no_key_takes_a_value_that_cannot_be_meant(tmp_path, key, value):
+    """Not one is taken, none is a traceback, and the file, the line and the key are named."""
+    reason, told = _error(tmp_path, default=f"# one\n{key}: {value}\n")
+
+    assert (reason.facts["line"], reason.facts["key"]) == (2, key)
+    assert len(told) < 400
+
+
+@pytest.mark.parametrize("floor", ["yes", "-1", ".nan", ".inf", "[1]", "1 %", "1.0e+300"])
+def test_no_floor_or_step_takes_one_either(tmp_path, floor):
+    assert _error(tmp_path, default=f"floor_us:\n  event: {floor}\n")[0].facts["key"] == "event"
+    if floor != "1 %":
+        assert _error(tmp_path, default=f"tau:\n  0: {floor}\n")[0].facts["key"] == "0"
+
+
+@pytest.mark.parametrize(
+    "start", ["-1", "1e400", "4_0", ".inf", "nan", "' 3'", "1" * 400, "infinity", "[1, 2]", "{a: 1}"]
+)
+def test_a_length_that_is_none_is_refused(tmp_path, start):
+    assert _error(tmp_path, default=f"tau:\n  0: 1 %\n  ? {start}\n  : 2 %\n")[0].kind == "threshold_value"
+
+
+def test_one_length_written_twice_is_refused(tmp_path):
+    assert _error(tmp_path, default="tau:\n  0: 1 %\n  40: 1 %\n  40.0: 2 %\n")[0].kind == "threshold_twice"
+
+
+@pytest.mark.parametrize("pattern", ["rows", '"rows=1, cols=2"', '""', '"rows=1,"', "4096"])
+def test_a_case_that_no_id_can_fit_is_refused(tmp_path, pattern):
+    reason, told = _error(tmp_path, softmax=f"cases:\n  {pattern}:\n    margin: 3 %\n")
+
+    assert (reason.kind, reason.facts["line"]) == ("threshold_value", 2)
+    assert "a pattern for case ids" in told
+
+
+def _bytes_error(folder, data):
+    (folder / "default.yaml").write_bytes(data)
+    with pytest.raises(StoredFileError) as caught:
+        load(folder)
+    assert sentence(caught.value.reason)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "problem"),
+    [
+        (b"rsd: 5 %\nmargin: \xff %\n", 2, "it is not UTF-8 text"),
+        ("margin: 2 %\n".encode("utf-16"), 1, "it is not UTF-8 text"),
+        (b"rsd: 5 %\n\tmargin: 2 %\n", 2, "found character '\\t' that cannot start any token"),
+        (b"rsd: 5 %\nmargin: 2 %\x00\n", 2, "the character U+0000 has no place in it"),
+        (b"rsd: 5 %\n---\nrsd: 6 %\n", 2, "but found another document"),
+        (b"margin: *gone\n", 1, "found undefined alias 'gone'"),
+        (b"a: &x 1\nb: &x 2\n", None, None),
+        (b"%YAML 3.0\n---\nrsd: 5 %\n", 1, "found incompatible YAML document (version 1.* is required)"),
+        (b"[" * 5000, 1, "it is nested too deeply"),
+        (b"{a: " * 5000, 1, "it is nested too deeply"),
+        (b"<<<<<<< HEAD\nrsd: 5 %\n=======\nrsd: 6 %\n>>>>>>> topic\n", None, None),
+        (b"\xef\xbb\xbfmargni: 2 %\n", 1, None),
+    ],
+    ids=["a byte", "UTF-16", "a tab", "a zero byte", "two documents", "an alias of nothing", "two anchors of a name",
+         "another YAML", "lists in lists", "mappings in mappings", "a conflict", "a mark of order"],
+)  # fmt: skip
+def test_a_file_that_is_no_yaml_is_named_with_its_line(tmp_path, data, line, problem):
+    reason = _bytes_error(tmp_path, data)
+
+    assert reason.facts["file"] == str(tmp_path / "default.yaml")
+    assert line is None or reason.facts["line"] == line
+    if problem:
+        assert (reason.kind, reason.facts["problem"]) == ("thresholds_unreadable", problem)
+
+
+def test_aliases_that_grow_without_end_are_not_followed(tmp_path):
+    """Billion laughs: nine lists of nine aliases each."""
+    laughs = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
+
+    reason, _ = _error(tmp_path, default=laughs)
+    assert reason.kind == "threshold_key_unknown"
+
+    for key in ("margin", "tau", "floor_us"):
+        text = laughs.replace("a29:", f"{key}:").splitlines()
+        known = "\n".join([f"{key}: {text[-1].partition(': ')[2]}"])
+        assert _error(tmp_path, default="\n".join([*text[:-1], known]) + "\n")[0].kind == "threshold_key_unknown"
+
+
+@pytest.mark.parametrize(
+    "text", ["tau: &a\n  0: *a\n", "floor_us: &a\n  event: *a\n", "margin: &a [*a]\n", "&a {? *a : 1}\n"]
+)
+def test_a_value_that_holds_itself_is_refused(tmp_path, text):
+    assert _error(tmp_path, default=text)[0].kind == "threshold_value"
+
+
+def test_an_alias_of_a_single_value_is_that_value(tmp_path):
+    assert _load(tmp_path, default="margin: &m 3 %\nregime: *m\n").default.regime == 0.03
+
+
+def test_merged_keys_are_no_thresholds(tmp_path):
+    text = "cases:\n  a=1: &a\n    margin: 3 %\n  b=1:\n    <<: *a\n"
+
+    assert "<< is no threshold" in _error(tmp_path, softmax=text)[1]
+
+
+def test_a_file_too_large_to_be_thresholds_is_not_even_parsed(tmp_path):
+    with (tmp_path / "default.yaml").open("wb") as file:
+        file.truncate(100 << 20)
+
+    with pytest.raises(StoredFileError) as caught:
+        load(tmp_path)
+
+    assert caught.value.reason.kind == "thresholds_too_large"
+    assert "1.00 MiB" in sentence(caught.value.reason)
+
+
+def test_a_long_file_is_read_all_the_same(tmp_path):
+    lines = "".join(f"  rows={number}:\n    margin: 3 %\n" for number in range(500))
+
+    assert _load(tmp_path, softmax=f"cases:\n{lines}").for_case("softmax", "rows=499").margin == 0.03
+
+
+def test_keys_and_values_without_end_are_cut_in_the_sentence(tmp_path):
+    for text in ("x" * 100_000 + ": 1\n", "margin: " + "x" * 100_000 + "\n"):
+        assert len(_error(tmp_path, default=text)[1]) < 600
+
+
+def test_what_is_no_plain_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "default.yaml")
+
+    with pytest.raises(StoredFileError) as caught:
+        load(tmp_path)
+
+    assert caught.value.reason.kind == "file_unreadable"
+
+
+def test_folders_in_the_place_of_files_and_files_in_the_place_of_folders_are_named(tmp_path):
+    (tmp_path / "softmax.yaml").mkdir()
+    with pytest.raises(StoredFileError) as caught:
+        load(tmp_path)
+    assert caught.value.reason.facts["why"] == "it is no plain file"
+
+    (tmp_path / "file").write_text("margin: 2 %\n")
+    with pytest.raises(StoredFileError) as caught:
+        load(tmp_path / "file")
+    assert caught.value.reason.facts["why"] == "it is no folder"
+
+
+@pytest.mark.parametrize("name", ["softmax.yml", "softmax.YAML", "default.yml"])
+def test_a_file_that_would_be_passed_over_in_silence_is_named(tmp_path, name):
+    (tmp_path / name).write_text("margin: 2 %\n")
+
+    with pytest.raises(StoredFileError) as caught:
+        load(tmp_path)
+
+    assert f"rename it to {name.partition('.')[0]}.yaml" in sentence(caught.value.reason)
+
+
+def test_other_files_in_the_folder_are_nobodys_concern(tmp_path):
+    (tmp_path / "README.md").write_text("Words: [\n")
+
+    assert load(tmp_path) == Thresholds()
