@@ -500,7 +500,7 @@ def newcomers(work: tuple[int, int]) -> list[bool]:
 
 
 def drifted(kernel: Floats, shift: Floats, on: Sequence[str | None], base_us: float, start: int = 0) -> bool:
-    """`perfci.statistics.drift.creep` of the values and boards of all runs; the anchor begins at start. One environment."""
+    """`drift.creep` of the values and boards of all runs; the anchor begins at start. One environment."""
     values = min((kernel.tolist(), shift.tolist()), key=lambda own: drift.spread(own[start:]))
     return _crept(values, on, base_us, start)
 
