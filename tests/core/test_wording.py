@@ -159,7 +159,8 @@ def test_a_text_among_the_facts_is_worded_with_the_sentence_and_no_blank_parts_c
     with speaking("zh"):
         told = sentence(why)
         assert not re.search("[A-Za-z]{2,} [a-z]+|[\u3400-\u9fff] [\u3400-\u9fff]", told)
-        assert say("{op}: {cases} accepted", op="softmax", cases=say("{count:case|cases}", count=3)).endswith(" 3 个用例")
+        cases = say("{count:case|cases}", count=3)
+        assert say("{op}: {cases} accepted", op="softmax", cases=cases).endswith(" 3 个用例")
 
 
 @pytest.mark.parametrize(

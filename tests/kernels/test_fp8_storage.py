@@ -13,6 +13,7 @@ from perfci import thresholds  # noqa: E402
 from perfci.core.model import OpRun  # noqa: E402
 from perfci.device import open_device  # noqa: E402
 from perfci.judge import storage  # noqa: E402
+from perfci.measure import lowprec  # noqa: E402
 from perfci.ops.spec import Accuracy, Quantised, Stored  # noqa: E402
 from perfci.worker.load import load_op  # noqa: E402
 
