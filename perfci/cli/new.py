@@ -12,7 +12,8 @@ from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.ops import discover
-from perfci.scaffold import kernelgen, new, wrapped
+from perfci.runs import sketch as pipeline_sketch
+from perfci.scaffold import new
 from perfci.scaffold.new import Draft, Place
 
 
@@ -31,9 +32,9 @@ def make(
     where = language.load(project)
     place = new.place(name, where.kernels, _known(where))
     if source is not None:
-        draft = wrapped.wrap(place.op, source, reference, where.root)
+        draft = pipeline_sketch.of_function(place.op, source, reference, where)
     elif sketches is not None:
-        draft = kernelgen.convert(place.op, sketches, version)
+        draft = pipeline_sketch.of_kernelgen(place.op, sketches, version, where)
     else:
         draft = new.fake(place.op) if fake else new.plain(place.op)
     written = new.write(place, draft)

@@ -12,6 +12,7 @@ capture            what a call does: torch operations, launches (noted, launches
 offline            a device that is not there: compiles and launches nothing (stub, board, virtual, tuning, targets);
                    npu_offline: as far as triton-ascend does that without CANN
 ceilings deviations  how fast a device copies at best; errors of outputs too large for the host
+rehearsal sketched functions called to see what they take; other people's functions on another device than their own
 artefacts          registers, spills, instructions, occupancy of a binary (disassembly, instructions, occupancy)
 """
 

@@ -16,6 +16,7 @@ accepting   baselines and lines of history, of runs that people looked at
 rebaseline  baselines across a change of the environment
 tightening  what accepted runs have earned, written beside the thresholds; and where each value comes from
 static      kernels compiled without a device
+sketch      a new op around functions that exist
 chains      several ops one behind the other, stage by stage and as a whole
 selftest    perfci tried on itself
 soak        ops called often, at once and on huge arrays

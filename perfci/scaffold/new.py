@@ -6,7 +6,7 @@ import contextlib
 import keyword
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
@@ -29,6 +29,8 @@ class Place:
 
     op: str
     folder: Path
+    kernels: Path
+    """the folder of all ops"""
 
     def file(self, part: str) -> Path:
         """One of the four."""
@@ -47,6 +49,10 @@ class Draft:
     """what a sketch had and the four files do not carry"""
     carried: tuple[Reason, ...] = ()
     """what came from where"""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """further files of the op's folder, name -> text: somebody's own ones"""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """files beside the ops that they share; one that is there stays as it is"""
 
 
 def place(name: str, kernels: Path, known: Mapping[str, Path]) -> Place:
@@ -60,32 +66,35 @@ def place(name: str, kernels: Path, known: Mapping[str, Path]) -> Place:
         if part[:1] in {"", "_", "."} or "\\" in part:
             raise UsageError("new_folder_name", name=name, part=part)
     _refuse_name(op)
-    found = Place(op, kernels.joinpath(*above, op))
+    found = Place(op, kernels.joinpath(*above, op), kernels)
     _refuse_known(found, known)
     return found
 
 
 def write(found: Place, draft: Draft) -> tuple[Path, ...]:
-    """Write the four files; gives their paths.
+    """Write the four files, and those that they need; gives their paths.
 
     All or none: a file that is there already, or one that cannot be written, takes back what was written before it.
     Raises UsageError for the first, StoredFileError for the second.
     """
     folders = _missing(found.folder)
+    texts = {found.file(part): draft.texts[part] for part in PARTS}
+    texts |= {found.folder / name: text for name, text in draft.own.items()}
+    beside = {found.kernels / name: text for name, text in draft.shared.items()}
     written: list[Path] = []
     try:
         found.folder.mkdir(parents=True, exist_ok=True)
-        for part in PARTS:
-            with found.file(part).open("x", encoding="utf-8", newline="\n") as file:
-                written.append(found.file(part))
-                file.write(draft.texts[part])
+        for path, text in {**texts, **{path: text for path, text in beside.items() if not path.exists()}}.items():
+            with path.open("x", encoding="utf-8", newline="\n") as file:
+                written.append(path)
+                file.write(text)
     except BaseException as error:
         _take_back(written, folders)
         if isinstance(error, FileExistsError):
             raise UsageError("new_file_exists", file=str(error.filename)) from error
         if isinstance(error, OSError):
-            path = str(error.filename or found.folder)
-            raise StoredFileError("file_unwritable", path=path, why=error.strerror or str(error)) from error
+            place = str(error.filename or found.folder)
+            raise StoredFileError("file_unwritable", path=place, why=error.strerror or str(error)) from error
         raise
     return tuple(written)
 

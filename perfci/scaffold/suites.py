@@ -26,12 +26,12 @@ class Suites:
     inputs: Mapping[str, str]
     """argument -> the expression that makes it"""
     dtypes: tuple[str, ...] = ALL_DTYPES
-    edges: tuple[Mapping[str, Sequence[int]], ...] = ()
+    edges: tuple[Mapping[str, tuple[str, ...]], ...] = ()
     """grids of the accuracy suite, each over DTYPES"""
     cases: tuple[Case, ...] = ()
     """more cases of the accuracy suite, written out"""
-    probe: str = ""
-    """the parameters of the probe case, as text"""
+    probe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """the probe case, as a grid over DTYPES"""
     speed: tuple[Case, ...] = ()
     """cases of the performance suite"""
     accuracy: tuple[str, ...] = ()
@@ -42,13 +42,6 @@ class Suites:
     """`inputs`, `accuracy` or `performance` -> comments above its cases, or in make_inputs"""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """axis -> type, where it is not int"""
-    unless_none: tuple[str, ...] = ()
-    """statements before the inputs are returned"""
-
-    @property
-    def names(self) -> str:
-        """The parameters of a function of a case."""
-        return ", ".join([*self.axes, "dtype"])
 
 
 def make_inputs(suites: Suites) -> str:
@@ -57,12 +50,11 @@ def make_inputs(suites: Suites) -> str:
     head = fitted(
         "def make_inputs(", [*axes, "dtype: torch.dtype", "device: str", "seed: int"], ") -> dict[str, object]:", ""
     )
-    random = any("generator" in make for make in [*suites.inputs.values(), *suites.unless_none])
+    random = any("generator" in make for make in suites.inputs.values())
     body = [
         '"""Inputs of one case by the names of the op\'s arguments; one seed always gives the same values."""',
         *(["generator = torch.Generator(device).manual_seed(seed)"] if random else []),
-        *_comments(suites.notes.get("inputs", ()), ""),
-        *suites.unless_none,
+        *_comments(suites.notes.get("inputs", ())),
         "return {",
         *(f'    "{name}": {make},' for name, make in suites.inputs.items()),
         "}",
@@ -70,24 +62,28 @@ def make_inputs(suites: Suites) -> str:
     return "\n".join([*head, *textwrap.indent("\n".join(body), "    ").splitlines()]) + "\n"
 
 
-def accuracy(suites: Suites, about: str) -> str:
+def accuracy(suites: Suites) -> str:
     """The accuracy suite's file."""
-    covered = [case for axes in suites.edges for case in _points(axes, suites.dtypes)]
-    written = grids_of([case for case in suites.cases if dict(case) not in covered])
-    grids = [*(_edge(axes) for axes in suites.edges), *written]
+    grids, seen = grids_of(suites.cases), [dict(case) for case in suites.cases]
+    for axes in suites.edges:
+        points = _points(axes, suites.dtypes)
+        fresh = [point for point in points if point not in seen]
+        grids += [_edge(axes)] if fresh == points else grids_of(fresh)
+        seen += fresh
     lines = [
         *_comments(suites.notes.get("accuracy", ())),
         "cases=(",
         *(f"    {line}" for grid in grids for line in _wrapped(f"*{grid},", "    ")),
         "),",
-        *([f"probe_cases=perfci.grid({suites.probe}, dtype=DTYPES),"] if suites.probe else []),
+        *([f"probe_cases={_edge(suites.probe)},"] if suites.probe else []),
         *suites.accuracy,
     ]
     dtypes = f"DTYPES = [{', '.join(f'torch.{name}' for name in suites.dtypes)}]"
+    about = "sizes around the ends of its blocks." if suites.edges else "the sizes of its tests."
     return _suite(suites.op, "accuracy", about, lines, f"{dtypes}\n\n")
 
 
-def performance(suites: Suites, about: str) -> str:
+def performance(suites: Suites) -> str:
     """The performance suite's file."""
     lines = [
         *_comments(suites.notes.get("performance", ())),
@@ -96,7 +92,7 @@ def performance(suites: Suites, about: str) -> str:
         "),",
         *suites.performance,
     ]
-    return _suite(suites.op, "performance", about, lines, "")
+    return _suite(suites.op, "performance", "name here whose sizes these are.", lines, "")
 
 
 def grids_of(cases: Sequence[Case]) -> list[str]:
@@ -116,31 +112,14 @@ def fitted(head: str, items: Sequence[str], tail: str, indent: str) -> list[str]
     return [head, *(f"    {item}," for item in items), tail]
 
 
-def times(*names: str) -> str:
-    """A product, as text; 1 of nothing."""
-    return " * ".join(names) or "1"
-
-
-def bytes_moved(shapes: Sequence[Sequence[str]], names: str) -> str:
-    """A line for tensors of these shapes, each read or written once."""
-    products = [times(*shape) for shape in shapes]
-    terms = []
-    for product in dict.fromkeys(products):
-        count = products.count(product)
-        terms.append(f"{count} * {product}" if count > 1 else product)
-    total = " + ".join(terms)
-    return f"bytes_moved=lambda {names}: {f'({total})' if len(terms) > 1 else total} * dtype.itemsize,"
-
-
-def _points(axes: Mapping[str, Sequence[int]], dtypes: Sequence[str]) -> list[Case]:
+def _points(axes: Mapping[str, Sequence[str]], dtypes: Sequence[str]) -> list[dict[str, str]]:
     """The cases of a grid over DTYPES."""
-    values = [*([str(value) for value in each] for each in axes.values()), [f"torch.{dtype}" for dtype in dtypes]]
+    values = [*axes.values(), [f"torch.{dtype}" for dtype in dtypes]]
     return [dict(zip([*axes, "dtype"], point, strict=True)) for point in itertools.product(*values)]
 
 
-def _edge(axes: Mapping[str, Sequence[int]]) -> str:
-    texts = [f"{axis}=[{', '.join(map(str, each))}]" for axis, each in axes.items()]
-    return f"perfci.grid({', '.join([*texts, 'dtype=DTYPES'])})"
+def _edge(axes: Mapping[str, Sequence[str]]) -> str:
+    return _grid(axes).removesuffix(")") + ", dtype=DTYPES)"
 
 
 def _grids(group: Sequence[Case]) -> list[str]:
@@ -176,14 +155,15 @@ def _suite(op: str, part: str, about: str, lines: Sequence[str], before: str) ->
     imports = suite_imports(op)
     fields = ["kernel=kernel,", "reference=reference,", "make_inputs=make_inputs,", *lines]
     inner = textwrap.indent("\n".join(fields), "    ")
+    head = "import math\n\n" if any("math.prod" in line for line in lines) else ""
     return (
         f'"""{part.title()} of {op}: {about}"""\n\n'
-        f"import perfci\nimport torch\n{imports['import_baseline']}\n{imports['import_triton']}\n\n"
+        f"{head}import perfci\nimport torch\n{imports['import_baseline']}\n{imports['import_triton']}\n\n"
         f"{before}{part} = perfci.{part.title()}(\n{inner}\n)\n"
         f'if __name__ == "__main__":\n    perfci.main({part})\n'
     )
 
 
-def _comments(texts: Sequence[str], indent: str = "") -> list[str]:
-    lines = (textwrap.wrap(text, WIDTH - 6 - len(indent)) for text in texts)
+def _comments(texts: Sequence[str]) -> list[str]:
+    lines = (textwrap.wrap(text, WIDTH - 6) for text in texts)
     return [f"# {line}" for each in lines for line in each]

@@ -9,5 +9,5 @@ child       the process: one job, and the task that it asks for
 load        imports an op's files and holds them to the contract
 apart       the base revision's files beside head's
 work        the task of a check: verifies, then measures
-static chains soak tuning    the other tasks
+static chains soak tuning sketch    the other tasks
 """

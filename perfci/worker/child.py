@@ -290,6 +290,13 @@ def _soak(job: Job, mouth: Mouth) -> None:
         soak.run(job, mouth.say, device, loaded)
 
 
+def _sketch(job: Job, mouth: Mouth) -> None:
+    """Find out what an op of somebody's functions takes; no device is opened, and nothing is launched."""
+    from perfci.worker import sketch
+
+    sketch.run(job, mouth.say)
+
+
 _TASKS = {
     "describe": _describe,
     "measure": _run,
@@ -299,6 +306,7 @@ _TASKS = {
     "chains": _list_chains,
     "chain": _chain,
     "soak": _soak,
+    "sketch": _sketch,
 }
 
 

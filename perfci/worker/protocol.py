@@ -25,6 +25,7 @@ from perfci.core.model import (
 from perfci.lab.chains.records import ChainCase, ListedChain
 from perfci.lab.soak import DECAY_LIMIT, Finding
 from perfci.lab.tune import Config, Regime, Tried
+from perfci.scaffold.sketch import Sketch
 from perfci.thresholds import CaseThresholds
 
 BASE = "base"
@@ -85,11 +86,29 @@ class SoakFiles:
 
 
 @dataclass(frozen=True)
+class SketchFiles:
+    """Functions that a new op is made of."""
+
+    kernel: str
+    """file of the kernel"""
+    baseline: str | None = None
+    """file of the reference; None for a function without tests"""
+    tests: tuple[str, ...] = ()
+    """files of the tests: accuracy, performance"""
+    module: str | None = None
+    """name by which the kernel's file is imported; None: by its path"""
+    function: str | None = None
+    """of the kernel's file, without tests"""
+    reference: str | None = None
+    """dotted path of what that is compared with"""
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything that a worker needs to know; the first and only line on its standard input."""
 
     task: str
-    """describe, measure, static, examine, tune, chains, chain or soak"""
+    """describe, measure, static, examine, tune, chains, chain, soak or sketch"""
     ops: tuple[OpFiles, ...]
     shared_folder: str
     """the folder of all ops, whose `_*.py` files they share"""
@@ -142,6 +161,8 @@ class Job:
     """what the tune task starts from"""
     soak: SoakFiles = field(default_factory=SoakFiles)
     """what the soak task is made of"""
+    sketch: SketchFiles | None = None
+    """what the sketch task is about"""
     fake: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -253,6 +274,13 @@ class Compiled:
     """One op was captured and compiled without a device."""
 
     static: StaticOp
+
+
+@dataclass(frozen=True)
+class Sketched:
+    """What was found out about functions that become an op."""
+
+    sketch: Sketch
 
 
 @dataclass(frozen=True)
@@ -369,6 +397,7 @@ Message = (
     | Finished
     | OpDone
     | Compiled
+    | Sketched
     | Regimes
     | Trying
     | Candidate
@@ -397,6 +426,7 @@ _KINDS: dict[str, type[Any]] = {
         Finished,
         OpDone,
         Compiled,
+        Sketched,
         Regimes,
         Trying,
         Candidate,
@@ -421,7 +451,7 @@ class _Envelope:
 def ends(job: Job, message: Message) -> bool:
     """Whether a worker has done its job with this message; one that ends before has failed, whatever its status."""
     match message:
-        case OpDone() | Examined() | Apart():
+        case OpDone() | Examined() | Apart() | Sketched():
             return True
         case Described(planned):
             return planned.op == job.ops[-1].op

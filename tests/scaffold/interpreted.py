@@ -6,6 +6,7 @@ from pathlib import Path
 
 from perfci.device import open_device
 from perfci.measure.verify import checks, verify
+from perfci.worker.apart import forget_others
 from perfci.worker.load import describe_exception, load_op
 
 kernels, pattern, *ops = sys.argv[1:]
@@ -13,6 +14,7 @@ device = open_device("cpu", seed=0, timer="auto", fake={})
 told = {}
 for op in ops:
     folder = Path(kernels) / op
+    forget_others(folder, Path(kernels))  # the op before may have modules of the same names
     suite = load_op(op, folder, Path(kernels)).accuracy
     results = [
         verify(suite, device, check, lambda error, folder=folder: describe_exception(error, folder))

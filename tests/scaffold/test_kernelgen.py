@@ -1,16 +1,11 @@
-"""KernelGen's sketches become ops: right ones pass, one that mixes up two is WRONG, nothing is lost in silence."""
+"""KernelGen's sketches become ops: right ones pass, wrong ones are WRONG, and their own sizes are its cases."""
 
 from __future__ import annotations
 
-import ast
-import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +14,10 @@ from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
 from perfci.ops import discover
-from perfci.scaffold import kernelgen
+from perfci.ops.fingerprint import Tree
+from perfci.scaffold import kernelgen, new
+from perfci.scaffold.sketch import Sketch, draft
+from tests.scaffold.rehearsing import CUBES, HARNESS, KERNEL, accuracy, interpreted, of_folder, rehearse, sketch
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -28,321 +26,264 @@ RIGHT = ("broadcast", "softmax", "swiglu", "matmul")
 MIXED_UP = "broadcast_bias"
 """Its kernel adds x and bias, its baseline broadcasts bias; its test never notices, as its x is zeros."""
 OPS = (*RIGHT, MIXED_UP)
-SOME = "*=[13]3,*=10[02]*"
-"""Cases that are neither large nor empty, and the probes."""
 
+MODEL = """
+import torch
 
-@pytest.fixture(scope="module")
-def drafts():
-    return {op: kernelgen.convert(op, SAMPLES, None) for op in OPS}
-
-
-@pytest.fixture(scope="module")
-def converted(tmp_path_factory) -> Path:
-    """A project with all samples as ops."""
-    root = tmp_path_factory.mktemp("converted")
-    (root / "kernels").mkdir()
-    for op in OPS:
-        assert run(["new", op, "--from-kernelgen", str(SAMPLES), "--project", str(root)]) == 0
-    return root
-
-
-def left(draft, kind: str) -> list[dict]:
-    return [dict(reason.facts) for reason in draft.left if reason.kind == kind]
-
-
-def lines_of(name: str, *parts: str) -> list[int]:
-    """Lines of a sample that hold a text."""
-    text = (SAMPLES / name).read_text().splitlines()
-    return [number for number, line in enumerate(text, start=1) if any(part in line for part in parts)]
-
-
-# --- what is made
-
-
-def test_converted_ops_obey_the_contract(converted):
-    ops = discover.ops(settings.load(converted))
-
-    assert {op.op for op in ops} == set(OPS)
-    assert [sentence(reason) for op in ops for reason in discover.check_contract(op)] == []
-
-
-def test_no_converted_file_names_a_device_prints_or_runs_on_import(converted):
-    for path in (converted / "kernels").rglob("*_triton.py"):
-        tree = ast.parse(path.read_text())
-        assert not [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value == "cuda"]
-        assert not [
-            node for node in tree.body if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
-        ]
-        assert "print(" not in path.read_text()
-
-
-def test_sizes_and_dtypes_of_the_tests_are_cases(drafts):
-    assert "perfci.grid(P=[4096], D=[1024], dtype=[torch.float16])" in drafts["broadcast"].texts["performance"]
-    assert (
-        "perfci.grid(n_rows=[128], n_cols=[256], dtype=[torch.float32, torch.float16])"
-        in (drafts["softmax"].texts["accuracy"])
-    )
-    assert "n_rows=[4096], n_cols=[1024, 2048, 3072, 4096]" in drafts["softmax"].texts["performance"]
-    assert "tokens=[2048, 8192], hidden=[11008], dtype=[torch.bfloat16]" in drafts["swiglu"].texts["performance"]
-    assert "perfci.grid(M=[100], K=[72], N=[60], dtype=[torch.float16])" in drafts["matmul"].texts["accuracy"]
-    assert "perfci.grid(rows=[8192], cols=[4096], dtype=[torch.float32])" in drafts[MIXED_UP].texts["performance"]
-
-
-def test_inputs_are_made_as_the_tests_make_them(drafts):
-    def made(op):
-        return drafts[op].texts["baseline"].split("def make_inputs")[1]
-
-    assert '"bias": torch.randn((D,), generator=generator, dtype=dtype, device=device)' in made("broadcast")
-    assert "device=device) * 2.0," in made("softmax")
-    assert '"up": torch.rand((tokens, hidden), generator=generator, dtype=dtype, device=device) - 0.5' in made("swiglu")
-    assert '"x": torch.zeros((rows, cols), dtype=dtype, device=device)' in made(MIXED_UP)
-
-
-def test_matrix_products_say_that_they_are(drafts):
-    assert "uses_dot=True" in drafts["matmul"].texts["accuracy"]
-    assert "reduces=lambda M, K, N, dtype: K" in drafts["matmul"].texts["accuracy"]
-    assert "flops=lambda M, K, N, dtype: 2 * M * K * N" in drafts["matmul"].texts["performance"]
-    assert "(M * K + K * N + M * N) * dtype.itemsize" in drafts["matmul"].texts["performance"]
-
-
-def test_the_kernel_that_the_wrapper_hid_has_a_name_of_its_own(drafts):
-    tree = ast.parse(drafts["broadcast"].texts["triton"])
-    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-
-    assert names == ["_broadcast_kernel", "broadcast"]
-    assert "_broadcast_kernel[grid](" in drafts["broadcast"].texts["triton"]
-    assert left(drafts["broadcast"], "left_shadowed")[0]["line"] in lines_of("broadcast_v1_triton.py", "def broadcast(")
-
-
-def test_the_reference_takes_the_kernels_names(drafts):
-    assert (
-        "def matmul(a: torch.Tensor, b: torch.Tensor):\n    return _matmul_of_sketch(a, b)"
-        in (drafts["matmul"].texts["baseline"])
-    )
-    assert "_sketch = Model()" in drafts["swiglu"].texts["baseline"]
-
-
-# --- what is not carried over
-
-
-def test_what_was_not_carried_over_has_its_file_its_line_and_its_reason(drafts):
-    draft = drafts["broadcast"]
-    accuracy, performance = (f"broadcast_v1_test_relu_{part}.py" for part in ("accuracy", "performance"))
-
-    def at(kind, file):
-        facts = next(each for each in left(draft, kind) if each["file"] == file)
-        return [int(line) for line in str(facts.get("lines", facts.get("line"))).split(", ")]
-
-    assert at("left_prints", accuracy) == lines_of(accuracy, "print(")
-    assert at("left_prints", performance) == lines_of(performance, "print(")
-    assert set(at("left_timing", performance)) >= set(lines_of(performance, "time.time()", "synchronize"))
-    assert at("left_seconds_as_ms", performance) == lines_of(performance, "triton_time:.4f} ms")
-    assert at("left_speedup", performance) == lines_of(performance, "assert speedup")
-    assert at("left_tolerance", accuracy) == lines_of(accuracy, "allclose")
-    assert at("left_large", accuracy) == lines_of(accuracy, "out = broadcast(")
-    assert at("left_seeds", accuracy) == lines_of(accuracy, "manual_seed")
-    assert at("left_multiple_of", "broadcast_v1_triton.py") == lines_of("broadcast_v1_triton.py", "lane = ")
-    assert at("left_cuda_check", "broadcast_v1_triton.py") == lines_of("broadcast_v1_triton.py", "is_cuda")
-    assert left(draft, "left_word")[0]["word"] == "relu"
-
-
-def test_a_target_is_proposed_as_a_line_of_the_thresholds(drafts):
-    reason = next(reason for reason in drafts["broadcast"].left if reason.kind == "left_speedup")
-
-    assert "thresholds/broadcast.yaml as `speedup: 1.5`" in sentence(reason)
-    assert left(drafts["swiglu"], "left_speedup")[0]["target"] == "1.3"
-
-
-def test_assertions_that_were_not_understood_are_told_word_by_word(drafts):
-    assert [each["what"] for each in left(drafts["softmax"], "left_assertion")] == [
-        "min((s for _, s in results)) >= 1.1"
-    ]
-    assert left(drafts["softmax"], "left_time_limit")[0]["what"] == "ms < 1.0"
-
-
-def test_plots_rates_helpers_and_other_versions_are_told(drafts):
-    assert left(drafts["softmax"], "left_plots")
-    assert left(drafts["softmax"], "left_rates")
-    assert left(drafts["softmax"], "left_versions")[0]["others"] == "v1"
-    assert left(drafts["swiglu"], "left_get_inputs")
-    assert left(drafts["matmul"], "left_plots")
-
-
-def test_every_statement_of_a_test_is_accounted_for(drafts):
-    """Each line of the tests is a case, a check, or in the list; this one's lines are sorted by hand."""
-    file = "softmax_v2_test_softmax_performance.py"
-    told = [
-        facts for facts in map(dict, (reason.facts for reason in drafts["softmax"].left)) if facts.get("file") == file
-    ]
-    lines = {int(line) for facts in told for line in str(facts.get("lines", facts.get("line"))).split(", ")}
-
-    silent = lines_of(file, "import ", "def ", "for N", "x = ", "results = []", "__main__", "    test_performance()")
-    text = (SAMPLES / file).read_text().splitlines()
-    full = {number for number, line in enumerate(text, start=1) if line.strip()}
-    assert full - lines - set(silent) == set()
-
-
-NEEDS_ARGUMENTS = """
-class Model:
+class Model(torch.nn.Module):
     def __init__(self, n):
-        pass
+        super().__init__()
 
     def forward(self, x):
-        pass
+        return x
 """
+EMBEDDING = "import torch\n\ndef op(ids, table):\n    return table[ids]\n"
+PYTEST = """
+@pytest.mark.parametrize("rows, cols", [(3, 5), pytest.param(7, 11)])
+def test_more(rows, cols):
+    op(torch.ones(rows, cols))
+"""
+SCALARS = """
+for power in (2, 3):
+    x = torch.randn(5, 70)
+    op(x, 1e-5, power=power)
+    reference(x, 1e-5, power)
+"""
+SWAPPED = "x, y = torch.randn(8, 16), torch.rand(8, 16) * 3\nop(x, y)\nreference(y, x.clone())"
+TRANSPOSED = "op(torch.randint(0, 50, (7,)), torch.randn(50, 20).t().contiguous().t())"
+REFUSED = """
+    try:
+        op(torch.randn(3, 4))
+    except AssertionError:
+        pass
+    N"""
+SECOND = "\n    def second(x):\n        return x\n"
+MADE = ("cubes", "skipping", "adding")
+"""A right sketch; one whose kernel leaves program_id * BLOCK out; one whose baseline adds what the kernel copies."""
+
+TEST, SPEED = "test_op_accuracy", "test_op_performance"
+VARIANTS: dict[str, tuple[list[tuple[str, str, str]], dict[str, str]]] = {
+    "plain": ([], {}),
+    "cubes": ([], CUBES),
+    "skipping": ([("triton", "tl.program_id(1) * BLOCK_N + ", "")], CUBES),
+    "adding": ([("baseline", "bias.expand(x.shape).contiguous()", "x + bias")], CUBES),
+    "harness": ([], HARNESS),
+    "swapped": (
+        [("triton", "op(x):", "op(x, y):"), ("baseline", "op(x):", "op(right, left):\n    x = left + right")],
+        {TEST: accuracy(SWAPPED)},
+    ),
+    "scalars": (
+        [("triton", "op(x):", "op(x, eps, *, power=2, mode='a'):"), ("baseline", "op(x)", "op(x, eps, power)")],
+        {TEST: accuracy(SCALARS)},
+    ),
+    "indices": (
+        [("triton", "op(x):", "op(ids, table):\n    x = table[ids]")],
+        {"baseline": EMBEDDING, TEST: accuracy(TRANSPOSED), SPEED: ""},
+    ),
+    "multiples": ([("triton", "    y = torch", "    assert x.numel() % 4 == 0\n    y = torch")], {}),
+    "ends": ([(TEST, "torch.testing", "op(torch.randn(3)); absurd(); torch.testing")], {}),
+    "pytest": ([], {TEST: accuracy("pass", "import pytest") + PYTEST}),
+    "refusing": ([("triton", "    y = torch", "    assert x.dim() == 1\n    y = torch"), (TEST, "    N", REFUSED)], {}),
+    "on_import": ([(TEST, "def test_accuracy():", "if True:")], {}),
+    "raises": ([("triton", "import torch\n", "import torch\nraise KeyError('gone')\n")], {}),
+    "syntax": ([], {"triton": "def op(x:\n"}),
+    "test_syntax": ([], {TEST: "x = (\n"}),
+    "silent": ([], {TEST: accuracy("pass"), SPEED: "def test_it():\n    raise ValueError('no GPU')\n"}),
+    "several": (
+        [(TEST, "import op\n", "import first, second\n"), (TEST, "op(x), ", "first(x), second(x), ")],
+        {"triton": KERNEL.replace("def op(x):", "def first(x):") + SECOND, SPEED: ""},
+    ),
+    "two_baselines": (
+        [(TEST, "from op_v1_baseline import op as reference", "reference = torch.clone")],
+        {"baseline": "def a(x):\n    return x\n\ndef b(x):\n    return x\n"},
+    ),
+    "class_arguments": (
+        [(TEST, "import op as", "import Model as"), (TEST, "reference(x)", "reference(3)(x)")],
+        {"baseline": MODEL},
+    ),
+    "star": ([("triton", "op(x):", "op(*all):\n    x = all[0]")], {}),
+}
 
 
-def sketch(folder: Path, op: str = "op", **changes: str) -> Path:
-    """A small sketch, right in every way; changes replace whole files by part."""
-    parts = {
-        "triton": """
-            import torch
-            import triton
-            import triton.language as tl
-
-            @triton.jit
-            def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-                at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-                tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
-
-            def op(x):
-                y = torch.empty_like(x)
-                kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
-                return y
-            """,
-        "baseline": "import torch\n\ndef op(x):\n    return x.clone()\n",
-        "test_op_accuracy": """
-            import torch
-            from op_v1_baseline import op as reference
-            from op_v1_triton import op
-
-            def test_accuracy():
-                N = 100
-                x = torch.randn(N, device="cuda")
-                torch.testing.assert_close(op(x), reference(x))
-            """,
-        "test_op_performance": """
-            import torch
-            from op_v1_triton import op
-
-            def test_performance():
-                N = 4096
-                op(torch.randn(N, device="cuda"))
-            """,
-    }
-    folder.mkdir(exist_ok=True)
-    for part, text in {**parts, **changes}.items():
-        (folder / f"{op}_v1_{part}.py").write_text(textwrap.dedent(text))
-    return folder
+@pytest.fixture(scope="module")
+def said(tmp_path_factory) -> dict[str, Any]:
+    """What a rehearsal says of the samples, and of sketches that have something special."""
+    root = tmp_path_factory.mktemp("sketches")
+    wanted = {op: (op, of_folder(op, SAMPLES)) for op in OPS}
+    for name, (edits, parts) in VARIANTS.items():
+        wanted[name] = name, of_folder(name, sketch(root / name, *edits, **parts))
+    return {**rehearse(wanted), "root": root}
 
 
-def test_a_sound_sketch_leaves_next_to_nothing(tmp_path):
-    draft = kernelgen.convert("op", sketch(tmp_path), None)
-
-    assert draft.left == ()
-    assert "cases=(\n        *perfci.grid(N=[1, 1023, 1024, 1025], dtype=DTYPES),\n" in draft.texts["accuracy"]
+def kinds(found: Sketch) -> set[str]:
+    return {reason.kind for reason in (*found.left, *found.look)}
 
 
-@pytest.mark.parametrize(
-    ("part", "before", "after", "kind"),
-    [
-        ("triton", "at = tl", "SCALE; at = tl", "left_global"),
-        ("triton", "y = torch.empty_like(x)", "print(x); y = torch.empty_like(x)", "left_print"),
-        ("triton", "op(x):", "op():\n    x = torch.ones(4, device='cuda')", "left_device"),
-        ("baseline", "x.clone()", "x.float()", "left_fixed_dtype"),
-        ("baseline", "def op(x):", "def op(x, y=None):", "left_parameters"),
-        ("test_op_accuracy", "torch.randn(N, ", "load(N, ", "left_inputs"),
-        ("test_op_accuracy", "torch.testing", "N = 7; op(torch.rand(N)); torch.testing", "left_other_inputs"),
-        ("test_op_accuracy", "torch.testing", "op(torch.rand(2, 3)); torch.testing", "left_case"),
-        ("test_op_accuracy", "op(x), reference(x))", "op(x), 0, rtol=tol(), atol=0)", "left_tolerance_unknown"),
-        ("test_op_accuracy", "torch.testing", "assert good(x); torch.testing", "left_assertion"),
-        ("test_op_performance", "op(torch", "log.append(1); op(torch", "left_other"),
-    ],
-)  # fmt: skip
-def test_each_fault_of_a_sketch_is_told(tmp_path, part, before, after, kind):
-    folder = sketch(tmp_path)
-    path = folder / f"op_v1_{part}.py"
-    text = path.read_text()
-    assert before in text
-    path.write_text(f"{'SCALE = 2.0' if kind == 'left_global' else ''}\n{text.replace(before, after)}")
-
-    assert kind in {reason.kind for reason in kernelgen.convert("op", folder, None).left}
+def cases(found: Sketch, part: str) -> list[str]:
+    chosen = found.suites.cases if part == "accuracy" else found.suites.speed
+    return [",".join(f"{name}={value}" for name, value in case.items()).replace("torch.", "") for case in chosen]
 
 
-def test_what_shares_a_line_with_a_print_stays(tmp_path):
-    folder = sketch(tmp_path)
-    path = folder / "op_v1_triton.py"
-    path.write_text(
-        path.read_text().replace("y = torch", "print(x); y = torch").replace("tl\n\n", "tl; print(1)\n\n", 1)
+# --- what is found out
+
+pytestmark = pytest.mark.torch
+
+
+def test_sizes_and_dtypes_of_the_tests_are_cases(said):
+    assert cases(said["broadcast"], "performance")[-1] == "P=4096,D=1024,dtype=float16"
+    assert cases(said["softmax"], "accuracy") == [
+        "n_rows=128,n_cols=256,dtype=float32",
+        "n_rows=128,n_cols=256,dtype=float16",
+    ]
+    assert "n_rows=4096,n_cols=3072,dtype=float16" in cases(said["softmax"], "performance")
+    assert "tokens=8192,hidden=11008,dtype=bfloat16" in cases(said["swiglu"], "performance")
+    assert "M=100,K=72,N=60,dtype=float16" in cases(said["matmul"], "accuracy")
+    assert "M=3072,K=3072,N=3072,dtype=float16" in cases(said["matmul"], "performance")
+
+
+def test_sizes_too_large_for_the_interpreter_are_performance_cases(said):
+    assert "n_rows=4096,n_cols=8192,dtype=float32" in cases(said["softmax"], "performance")
+    assert "look_large" in kinds(said["softmax"])
+
+
+def test_sides_of_cubes_belong_together_as_kernel_and_baseline_take_them(said):
+    found = said["cubes"]
+
+    assert found.suites.inputs["bias"].startswith("torch.randn((cols,)")
+    assert found.suites.axes == ("batch", "rows", "cols")
+    assert cases(found, "performance") == [f"batch={n},rows={n},cols={n},dtype=float32" for n in (512, 1024, 2048)]
+
+
+def test_a_hidden_kernel_and_the_wanted_device_are_noted(said):
+    assert (said["cubes"].kernel.hides, said["cubes"].kernel.device) == (True, "npu")
+    assert (said["broadcast"].kernel.hides, said["broadcast"].kernel.device) == (True, "cuda")
+    assert (said["softmax"].kernel.hides, said["softmax"].kernel.device) == (False, None)
+
+
+def test_edges_go_past_two_blocks_of_every_axis_that_the_grid_walks(said):
+    batch, rows, cols = said["cubes"].suites.edges
+    assert (batch["batch"], batch["cols"]) == (("0", "1", "15", "16", "17", "33"), ("3",))
+    assert rows["rows"][-1] == "33"
+    assert cols["cols"] == ("1", "63", "64", "65", "129")
+
+
+def test_an_axis_that_a_loop_walks_ends_around_a_block_that_the_kernel_got(said):
+    m, k, n = said["matmul"].suites.edges
+    assert (m["M"][-1], k["K"], n["N"][-1]) == ("129", ("1", "31", "32", "33", "65"), "129")
+
+
+def test_inputs_are_made_as_the_tests_make_them(said):
+    assert said["softmax"].suites.inputs["x"].endswith("dtype=dtype, device=device) * 2.0")
+    assert said["swiglu"].suites.inputs["up"].startswith("torch.rand((tokens, hidden), ")
+    assert said["swiglu"].suites.inputs["up"].endswith(" - 0.5")
+    assert said[MIXED_UP].suites.inputs["x"] == "torch.zeros((rows, cols), dtype=dtype, device=device)"
+
+
+def test_indices_stay_inside_what_they_point_into_and_transposed_tensors_stay_transposed(said):
+    ids, table = (said["indices"].suites.inputs[name] for name in ("ids", "table"))
+
+    rows, cols = re.search(r"randn\(\((\w+), (\w+)\)", table).groups()[::-1]
+    assert ids.startswith(f"torch.randint(0, {rows}, (size,), ")
+    assert table.endswith(".permute(1, 0)")
+    assert cols != rows
+    assert "dtype=torch.int64" in ids
+
+
+def test_matrix_products_say_that_they_are(said):
+    assert {"uses_dot=True,", "reduces=lambda M, K, N, dtype: K,"} <= {*said["matmul"].suites.accuracy}
+    assert "flops=lambda M, K, N, dtype: 2 * M * K * N," in said["matmul"].suites.performance
+    assert "bytes_moved=lambda M, K, N, dtype: (M * K + K * N + M * N) * dtype.itemsize," in (
+        said["matmul"].suites.performance
     )
 
-    text = kernelgen.convert("op", folder, None).texts["triton"]
 
-    assert "    pass; y = torch.empty_like(x)\n" in text
-    assert "import triton.language as tl; pass\n" in text
+def test_a_harness_that_is_not_installed_is_stood_in_for(said):
+    found = said["harness"]
 
-
-def test_stricter_tolerances_hold(tmp_path):
-    folder = sketch(tmp_path)
-    path = folder / "op_v1_test_op_accuracy.py"
-    path.write_text(path.read_text().replace("reference(x))", "reference(x), rtol=0, atol=0)"))
-
-    draft = kernelgen.convert("op", folder, None)
-
-    assert 'tolerance={"float32": (0.0, 0.0)},' in draft.texts["accuracy"]
-    assert "carried_tolerance" in {reason.kind for reason in draft.carried}
+    assert found.suites.axes == ("shape",)
+    assert "shape=(2, 4, 8, 16),dtype=float16" in cases(found, "accuracy")
+    assert cases(found, "performance") == ["shape=(1048576,),dtype=float32"]
+    assert found.suites.edges[0]["shape"][:5] == ("(0,)", "(1,)", "(63,)", "(64,)", "(65,)")
+    assert found.left == ()
 
 
-def test_a_kernel_that_refuses_odd_sizes_gets_the_sketchs_own_alone(tmp_path):
-    folder = sketch(tmp_path)
-    path = folder / "op_v1_triton.py"
-    path.write_text(path.read_text().replace("    y = torch", "    assert x.numel() % 4 == 0\n    y = torch"))
+def test_pytests_own_parameters_are_expanded(said):
+    assert cases(said["pytest"], "accuracy") == [f"shape={shape},dtype=float32" for shape in ((3, 5), (7, 11))]
 
-    draft = kernelgen.convert("op", folder, None)
 
-    assert "cases=(\n        *perfci.grid(N=[100], dtype=[torch.float32]),\n    )," in draft.texts["accuracy"]
-    assert "look_divides" in {reason.kind for reason in draft.look}
+def test_the_reference_gets_what_the_tests_give_it(said):
+    assert said["swapped"].reference.arguments == ("y", "x")
+    assert said["scalars"].reference.arguments == ("x", "eps", "power")
+    assert said["swiglu"].reference.call == "source.Model()"
+
+
+def test_values_that_change_are_parameters_and_others_are_not(said):
+    found = said["scalars"]
+
+    assert found.parameters == ("x", "eps", "*", "power=2", "mode='a'")
+    assert cases(found, "accuracy") == [f"rows=5,cols=70,power={power},dtype=float32" for power in (2, 3)]
+    assert found.suites.inputs["eps"] == "1e-05"
+    assert "mode" not in found.suites.inputs
+
+
+def test_what_a_test_called_before_it_raised_is_carried_over(said):
+    assert cases(said["ends"], "accuracy") == ["size=3,dtype=float32"]
+    assert [reason.facts["error"] for reason in said["ends"].left] == ["NameError"]
+
+
+def test_inputs_that_the_kernel_refuses_are_no_cases(said):
+    assert cases(said["refusing"], "accuracy") == ["N=100,dtype=float32"]
+
+
+def test_a_test_that_runs_on_import_is_heard(said):
+    assert cases(said["on_import"], "accuracy") == ["N=100,dtype=float32"]
+
+
+def test_a_sound_sketch_leaves_nothing(said):
+    assert said["plain"].left == ()
+    assert said["plain"].suites.edges == ({"N": ("0", "1", "63", "64", "65", "129")},)
+
+
+def test_a_kernel_that_refuses_odd_sizes_gets_those_that_it_takes(said):
+    assert said["multiples"].suites.edges == ()
+    assert cases(said["multiples"], "accuracy") == ["N=100,dtype=float32"]
+    assert "look_refused" in kinds(said["multiples"])
 
 
 # --- what cannot be converted
 
 
-def test_the_newest_version_is_taken_unless_another_is_named(tmp_path):
-    folder = sketch(tmp_path)
-    for path in list(folder.iterdir()):
-        shutil.copy(path, folder / path.name.replace("_v1_", "_v12_"))
-
-    told = [left(kernelgen.convert("op", folder, version), "left_versions")[0]["version"] for version in (None, 1)]
-
-    assert told == [12, 1]
+@pytest.mark.parametrize(
+    ("name", "said_of_it"),
+    [
+        ("raises", "op_v1_triton.py cannot be imported: KeyError: 'gone' (op_v1_triton.py, line 3)"),
+        ("syntax", "op_v1_triton.py, line 1: Python cannot read this"),
+        ("test_syntax", "op_v1_test_op_accuracy.py, line 1: Python cannot read this"),
+        ("silent", "The tests never called a function of op_v1_triton.py (ValueError: no GPU)"),
+        ("several", "op_v1_triton.py does not say which of its functions the op is made of (candidates: first,"),
+        ("two_baselines", "(candidates: a, b): have the tests call one of them only, or name it two_baselines."),
+        ("class_arguments", "Model needs arguments to be made"),
+        ("star", "op takes all, and perfci has to know each argument by name"),
+    ],
+)  # fmt: skip
+def test_what_says_too_little_is_told_in_a_sentence(said, name, said_of_it):
+    assert said_of_it in said[name]
 
 
 @pytest.mark.parametrize(
-    ("op", "version", "said"),
+    ("op", "version", "expected"),
     [
-        ("softmax", 1, "Version 1 of softmax in {folder} lacks _baseline, _accuracy, _performance: an op is made"),
-        ("softmax", 1, "of all four files; --version 2 has them."),
+        ("softmax", 1, "The sketch softmax_v1 in {folder} lacks _baseline, _accuracy, _performance"),
         ("softmax", 7, "has no version 7 of softmax: take --version with one of 1, 2."),
         ("softmaks", None, "has no files of an op softmaks: did you mean softmax?"),
-        ("quux", None, "it has broadcast, broadcast_bias, matmul, softmax, swiglu, and OP has to be one of these."),
+        ("quux", None, "it has broadcast_bias_v1, broadcast_v1, matmul_v1, softmax_v1, softmax_v2, swiglu_v3"),
     ],
-)  # fmt: skip
-def test_what_the_folder_has_not_is_told(op, version, said):
+)
+def test_what_the_folder_has_not_is_told(op, version, expected):
     with pytest.raises(UsageError) as caught:
-        kernelgen.convert(op, SAMPLES, version)
+        kernelgen.choose(op, SAMPLES, version)
 
-    assert said.format(folder=SAMPLES) in sentence(caught.value.reason)
-
-
-def test_half_a_sketch_is_told(tmp_path):
-    folder = sketch(tmp_path)
-    (folder / "op_v1_baseline.py").unlink()
-
-    with pytest.raises(UsageError) as caught:
-        kernelgen.convert("op", folder, None)
-
-    assert "lacks _baseline: an op is made of all four files, so add" in sentence(caught.value.reason)
+    assert expected.format(folder=SAMPLES) in sentence(caught.value.reason)
 
 
 @pytest.mark.parametrize("name", ["empty", "missing", "file.py"])
@@ -351,75 +292,72 @@ def test_a_folder_without_sketches_is_told(tmp_path, name):
     (tmp_path / "file.py").touch()
 
     with pytest.raises(UsageError) as caught:
-        kernelgen.convert("op", tmp_path / name, None)
+        kernelgen.choose("op", tmp_path / name, None)
 
     assert str(tmp_path / name) in sentence(caught.value.reason)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"triton": "def op(x:\n"}, "op_v1_triton.py, line 1: Python cannot read this"),
-        ({"test_op_accuracy": "x = (\n"}, "op_v1_test_op_accuracy.py, line 1: Python cannot read this"),
-        ({"triton": "def op(x):\n    return x\n"}, "has no function that launches a Triton kernel"),
-        ({"baseline": "def a(x):\n    return x\ndef b(x):\n    return x\n"}, "(it has a, b): call it op."),
-        (
-            {"baseline": NEEDS_ARGUMENTS},
-            "Model needs arguments to be made",
-        ),
-    ],
-)
-def test_files_that_cannot_be_read_or_say_too_little_are_told(tmp_path, changes, said):
-    folder = sketch(tmp_path, **changes)
-    if "baseline" in changes:
-        path = folder / "op_v1_test_op_accuracy.py"
-        path.write_text(path.read_text().replace("from op_v1_baseline import op as reference", "reference = None"))
+def test_a_sketch_is_named_by_its_op_its_stem_or_by_being_the_only_one(tmp_path):
+    for path in list(sketch(tmp_path).iterdir()):
+        shutil.copy(path, tmp_path / path.name.replace("_v1_", "_v12_"))
 
-    with pytest.raises(UsageError) as caught:
-        kernelgen.convert("op", folder, None)
-
-    assert said in sentence(caught.value.reason)
+    chosen = [kernelgen.choose(*wanted)[0].stem for wanted in (
+        ("op", tmp_path, None), ("op", tmp_path, 1), ("op_v1", tmp_path, None), ("copy", tmp_path, None),
+    )]  # fmt: skip
+    assert chosen == ["op_v12", "op_v1", "op_v1", "op_v12"]
 
 
-def test_a_sketch_is_never_run(tmp_path):
-    folder = sketch(tmp_path)
-    for path in folder.iterdir():
-        path.write_text(f"raise SystemExit\n{path.read_text()}")
+def test_files_without_a_version_are_a_sketch_too(tmp_path):
+    for name in ("silu_triton.py", "silu_baseline.py", "test_silu_accuracy.py", "test_silu_performance.py"):
+        (tmp_path / name).touch()
 
-    assert kernelgen.convert("op", folder, None).texts
-
-
-# --- the check
+    assert kernelgen.choose("silu", tmp_path, None)[0].stem == "silu"
 
 
-@pytest.mark.slow
-@pytest.mark.torch
-def test_right_sketches_pass_and_one_that_mixes_up_broadcast_with_an_addition_does_not(converted):
-    where = [str(HERE / "interpreted.py"), str(converted / "kernels"), SOME]
-    command = [sys.executable, "-W", "ignore", *where, *OPS]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+# --- the files
 
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert {op: told[op][1] for op in RIGHT} == {op: [] for op in RIGHT}
-    assert all(told[op][0] > 5 for op in RIGHT)
-    assert "rows=33,cols=100,dtype=float32 ones wrong_values" in told[MIXED_UP][1][0]
+
+@pytest.fixture(scope="module")
+def converted(said, tmp_path_factory) -> Path:
+    """A project with ops of the samples, and of wrong and right variants of the cubes."""
+    root = tmp_path_factory.mktemp("converted")
+    for op in (*OPS, *MADE):
+        found, _ = kernelgen.choose(op, SAMPLES if op in OPS else said["root"] / op, None)
+        sources = {f"_{found.files[part].name}": found.files[part].read_text() for part in ("triton", "baseline")}
+        new.write(new.place(op, root / "kernels", {}), draft(op, said[op], sources))
+    return root
+
+
+def test_converted_ops_obey_the_contract_and_their_sources_are_known(converted):
+    found = settings.load(converted)
+
+    ops = discover.ops(found)
+    assert {op.op for op in ops} == {*OPS, *MADE}
+    assert [sentence(reason) for op in ops for reason in discover.check_contract(op)] == []
+    prints = {op.op: Tree(found.root, found.kernels).fingerprint(op.op) for op in ops}
+    assert {op: print_.opaque for op, print_ in prints.items() if print_.opaque} == {}
+    assert any(str(name).endswith("_op_v1_triton.py") for name in prints["cubes"].files)
+
+
+def test_the_sketchs_own_files_stay_as_they_are(converted):
+    copied = converted / "kernels" / "broadcast" / "_broadcast_v1_triton.py"
+
+    assert copied.read_text() == (SAMPLES / "broadcast_v1_triton.py").read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.torch
-def test_a_check_says_so(converted, capsys):
-    arguments = ["--device", "cpu", "--suite", "accuracy", "--project", str(converted), "--case", SOME]
+def test_right_sketches_pass_and_wrong_ones_do_not(converted):
+    told = interpreted(converted, "*=[13]3,*=10[02]*", *OPS)
+    told |= interpreted(converted, "*", *MADE)
 
-    assert run(["check", *arguments, "--op", "broadcast", "--op", MIXED_UP]) == 2
+    assert {op: told[op][1] for op in (*RIGHT, "cubes")} == {op: [] for op in (*RIGHT, "cubes")}
+    assert all(told[op][0] > 1 for op in RIGHT)
+    assert "rows=33,cols=100,dtype=float32 ones wrong_values" in " ".join(told[MIXED_UP][1])
+    assert {text.split(",")[2].split("=")[1] for text in told["skipping"][1]} == {"65", "100", "129"}  # past a block
+    assert told["adding"][1][0].split(" ")[2] == "wrong_values"
 
-    out = capsys.readouterr().out
-    assert re.search(r"PASS +broadcast accuracy", out)
-    assert re.search(r"WRONG +broadcast_bias accuracy", out)
 
-
-# --- the guide
+# --- the command
 
 
 def test_the_guide_shows_what_the_command_prints(tmp_path, monkeypatch, capsys):
@@ -432,3 +370,19 @@ def test_the_guide_shows_what_the_command_prints(tmp_path, monkeypatch, capsys):
     assert run(shown[1].split()) == 0
 
     assert capsys.readouterr().out == shown[2]
+    assert not list(tmp_path.rglob("*.png"))  # which a test draws
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("device", ["npu", "cuda"])
+def test_a_sketch_for_either_kind_of_device_passes_on_cuda(device, tmp_path, monkeypatch, capsys):
+    small = {part: text.replace("(2048, 2048, 2048)", "(64, 64, 64)") for part, text in CUBES.items()}
+    texts = {part: text.replace("npu", device) for part, text in small.items()}
+    folder = sketch(tmp_path / "sketch", **texts)
+    (tmp_path / "kernels").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    assert run(["new", "op", "--from-kernelgen", str(folder)]) == 0
+    assert run(["check", "--op", "op", "--device", "cuda"]) == 0
+
+    assert "PASS" in capsys.readouterr().out

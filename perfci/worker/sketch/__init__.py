@@ -1,0 +1,28 @@
+"""The sketch task: functions are imported and rehearsed, to find out what an op of them takes.
+
+tests      KernelGen's sketches: their own tests are run, and every call of the kernel is noted
+function   a function without tests: shapes are tried until it and its reference accept them
+axes       which sides of the tensors are the same, and what a case's parameters are
+cases      where the grid's blocks end, and the two suites
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from perfci.core.errors import DeviceError
+from perfci.worker.protocol import Job, Message, Sketched, Step
+
+
+def run(job: Job, say: Callable[[Message], None]) -> None:
+    """Say what was found out about the job's sketch."""
+    assert job.sketch is not None
+    op = job.ops[0].op
+    say(Step("import", op))
+    try:
+        from perfci.device import rehearsal  # noqa: F401 - whether it can be
+        from perfci.worker.sketch import function, tests
+    except ImportError as error:
+        raise DeviceError("new_needs_torch", error=str(error)) from error
+    find = tests.find if job.sketch.baseline else function.find
+    say(Sketched(find(op, job.sketch, lambda file: say(Step("rehearsal", op, file)))))

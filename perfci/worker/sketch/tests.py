@@ -1,0 +1,396 @@
+"""KernelGen's sketches: their own tests are run, with every call of kernel and reference noted."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import itertools
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfci.core.errors import UsageError
+from perfci.core.model import Reason
+from perfci.device.arguments import Argument
+from perfci.scaffold.sketch import Side, Sketch
+from perfci.worker.load import describe_exception
+from perfci.worker.protocol import SketchFiles
+from perfci.worker.sketch import cases
+from perfci.worker.sketch.axes import Call, Form, form_of
+
+if TYPE_CHECKING:
+    from perfci.device.rehearsal import Rehearsal
+
+ASKS = re.compile(r"is_(?:cuda|npu)\b|[\"'](?:cuda|npu)[:\"']|torch\.(?:cuda|npu)\b|\.(?:cuda|npu)\(")
+"""What fails away from the device that it was written for."""
+
+_TESTS = re.compile(r"test|bench|perf|accuracy|correct|main", re.IGNORECASE)
+_IMPORTED = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
+
+
+@dataclass
+class Noted:
+    """A call, in the order of all calls."""
+
+    role: str
+    """kernel or reference"""
+    name: str
+    call: Call
+    returned: bool = False
+    """it raised nothing"""
+
+
+@dataclass
+class Notes:
+    """What was seen while the tests ran."""
+
+    rehearsal: Rehearsal
+    files: frozenset[str]
+    """of the tests"""
+    part: str = ""
+    calls: list[Noted] = field(default_factory=list)
+    left: list[Reason] = field(default_factory=list)
+    busy: bool = False
+    """inside a call that was noted"""
+    kept: list[Any] = field(default_factory=list)
+    """what was given, so that no other tensor gets its id"""
+
+
+class Recorder:
+    """Stands for a function of the sketch; a kernel that the function hides is launched by the same name."""
+
+    def __init__(self, role: str, function: Any, notes: Notes, kernel: Any = None, name: str | None = None) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.signature, self.kernel = function, inspect.signature(function), kernel
+        self.role, self.notes, self.name = role, notes, name or function.__name__
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Note the call, unless it is made inside another one."""
+        notes = self.notes
+        if notes.busy:
+            return self.function(*args, **kwargs)
+        takes = {each.name for each in taken(self.function)}
+        bound = self.signature.bind(*args, **kwargs).arguments
+        given = {name: notes.rehearsal.argument(value) or value for name, value in bound.items() if name in takes}
+        noted = Noted(self.role, self.name, Call(notes.part, given, self._names()))
+        notes.calls.append(noted)
+        notes.kept.append(bound)
+        notes.busy = True
+        try:
+            result = self.function(*args, **kwargs)
+            noted.returned = True
+            return result
+        finally:
+            notes.busy = False
+
+    def __getitem__(self, grid: Any) -> Any:
+        return self.kernel[grid]
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        """As a method."""
+        return self if owner is None else functools.partial(self, owner)
+
+    def _names(self) -> dict[str, int]:
+        frame, found = inspect.currentframe(), dict[str, int]()
+        while frame := frame and frame.f_back:
+            if frame.f_code.co_filename in self.notes.files:
+                found |= {name: value for name, value in frame.f_locals.items() if type(value) is int}
+        return found
+
+
+def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
+    """What the tests do with kernel and reference. Raises UsageError if they do nothing, or nobody knows with which."""
+    from perfci.device.rehearsal import Rehearsal
+
+    assert files.baseline is not None
+    paths = {"kernel": Path(files.kernel), "reference": Path(files.baseline)} | dict(
+        zip(("accuracy", "performance"), map(Path, files.tests), strict=True)
+    )
+    texts = {part: path.read_text(encoding="utf-8", errors="replace") for part, path in paths.items()}
+    device = wanted_device("\n".join(texts.values()))
+    imported = {name for part in ("accuracy", "performance") for name in _IMPORTED.findall(texts[part])}
+    stems = {path.stem for path in paths.values()}
+    installed = {name for name in imported - {"matplotlib"} if name in stems or _is_installed(name)}
+    going = Rehearsal(device, imported - installed | {"torch_npu"})
+    notes = Notes(going, frozenset(str(paths[part]) for part in ("accuracy", "performance")))
+    with going.going():
+        functions = {}
+        for role in ("kernel", "reference"):
+            step(paths[role].name)
+            functions[role] = _recorded(role, paths[role], notes)
+        going.functions = functions
+        for notes.part in ("accuracy", "performance"):
+            step(paths[notes.part].name)
+            _run_tests(paths[notes.part], notes)
+        kernel = _chosen("kernel", op, paths["kernel"], functions["kernel"], notes)
+        reference = _chosen("reference", op, paths["reference"], functions["reference"], notes)
+        notes.busy = True
+        sides = {
+            role: Side(
+                f"_{paths[role].stem}",
+                _expression(found),
+                (),
+                device if ASKS.search(texts[role]) or found.kernel else None,
+                found.kernel is not None,
+            )
+            for role, found in (("kernel", kernel), ("reference", reference))
+        }
+        return _sketch(op, kernel, reference, sides, notes, going, paths, texts["kernel"])
+
+
+def wanted_device(text: str) -> str:
+    """Returns the kind of device that a source was written for."""
+    return "npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda"
+
+
+def _is_installed(name: str) -> bool:
+    return name in sys.builtin_module_names or importlib.util.find_spec(name) is not None
+
+
+# --- the sketch's files -----------------------------------------------------------------------------------------------
+
+
+def load(path: Path, *, asserts: bool = True) -> types.ModuleType:
+    """Import a file by its path, with or without its assertions. Raises UsageError if it raises."""
+    module = types.ModuleType(path.stem)
+    module.__file__ = str(path)
+    sys.modules[path.stem] = module
+    try:
+        exec(compile(path.read_bytes(), path, "exec", dont_inherit=True, optimize=0 if asserts else 1), vars(module))
+    except SyntaxError as error:
+        raise UsageError("syntax_error", file=path.name, line=error.lineno, why=error.msg) from error
+    except (Exception, SystemExit) as error:
+        raise UsageError("sketch_raised", source=path.name, **describe_exception(error, path.parent)) from error
+    return module
+
+
+def _recorded(role: str, path: Path, notes: Notes) -> dict[str, Recorder]:
+    """The functions and models of a file, each replaced by its recorder."""
+    with notes.rehearsal.kernels() as hidden:
+        module = load(path)
+    found = {}
+    for name, value in list(vars(module).items()):
+        if getattr(value, "__module__", None) != module.__name__ or name.startswith("__"):
+            continue
+        if isinstance(value, types.FunctionType):
+            own = hidden.get(name) if name in value.__code__.co_names else None
+            found[name] = Recorder(role, value, notes, own)
+            setattr(module, name, found[name])
+        elif isinstance(value, type) and isinstance(vars(value).get("forward"), types.FunctionType):
+            found[name] = Recorder(role, value.forward, notes, name=name)  # type: ignore[attr-defined]
+            value.forward = found[name]  # type: ignore[attr-defined]
+    return found
+
+
+def _run_tests(path: Path, notes: Notes) -> None:
+    """Everything in a file that looks like a test, with every combination of its parameters.
+
+    Without assertions: nothing is computed that they could be about.
+    """
+    try:
+        module = load(path, asserts=False)
+    except UsageError as error:
+        if error.reason.kind == "syntax_error":
+            raise
+        facts = error.reason.facts
+        notes.left.append(_ended(path, "import", str(facts["error"]), str(facts["message"])))
+        module = sys.modules[path.stem]
+    for name, value in list(vars(module).items()):
+        own = getattr(value, "__module__", None) == module.__name__
+        marked = hasattr(value, "pytestmark") or _TESTS.search(name)
+        if isinstance(value, types.FunctionType) and own and marked:
+            test: Callable[..., Any] = value
+        elif hasattr(value, "benchmarks") and hasattr(value, "fn"):  # what triton.testing.perf_report makes
+            test = value.run
+        else:
+            continue
+        needed = [each for each in inspect.signature(test).parameters.values() if each.default is each.empty]
+        for point in _points(getattr(value, "pytestmark", ())):
+            if any(each.name not in point and each.kind < each.VAR_POSITIONAL for each in needed):
+                continue  # a helper of other tests
+            try:
+                test(**point)
+            except BaseException as error:  # of pytest's too
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                reason = _ended(path, name, type(error).__name__, " ".join(str(error).split())[:200])
+                if reason not in notes.left:
+                    notes.left.append(reason)
+
+
+def _ended(path: Path, test: str, error: str, message: str) -> Reason:
+    return Reason("left_test", {"file": path.name, "test": test, "error": error, "message": message or "-"})
+
+
+def _points(marks: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Every combination of what pytest.mark.parametrize gives."""
+    tables = list[list[dict[str, Any]]]()
+    for mark in marks:
+        if mark.name == "parametrize":
+            names = mark.args[0]
+            names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+            rows = []
+            for row in mark.args[1]:
+                whole = type(row).__name__ == "ParameterSet"  # of pytest.param
+                rows.append(row.values if whole else row if len(names) > 1 else (row,))
+            tables.append([dict(zip(names, row, strict=True)) for row in rows])
+    for point in itertools.product(*tables):
+        yield {name: value for row in point for name, value in row.items()}
+
+
+# --- what they are about ----------------------------------------------------------------------------------------------
+
+
+def _chosen(role: str, op: str, path: Path, functions: Mapping[str, Recorder], notes: Notes) -> Recorder:
+    """The function that the tests call; of several the one with the op's name, or the file's."""
+    called = list(dict.fromkeys(each.name for each in notes.calls if each.role == role))
+    if role == "kernel" and not called:
+        why = "; ".join(f"{each.facts['error']}: {each.facts['message']}" for each in notes.left) or "no test was found"
+        raise UsageError("kernelgen_no_calls", file=path.name, why=why)
+    known = called or [name for name in functions if not name.startswith("_") and name != "get_inputs"]
+    names = (op, re.sub(r"_(triton|baseline)$", "", path.stem))
+    found = known[0] if len(known) == 1 else next((name for name in names if name in known), None)
+    if found is None:
+        raise UsageError("kernelgen_several", file=path.name, known=", ".join(known) or "-", op=op)
+    return functions[found]
+
+
+def _expression(found: Recorder) -> str:
+    """The function as an expression; of a class an object of it."""
+    module = sys.modules[found.function.__module__]
+    kind = getattr(module, found.name)
+    if not isinstance(kind, type):
+        return f"source.{found.name}"
+    needed = [each for each in inspect.signature(kind).parameters.values() if each.default is each.empty]
+    if not [each for each in needed if each.kind < each.VAR_POSITIONAL]:
+        return f"source.{found.name}()"
+    if not hasattr(module, "get_init_inputs"):
+        raise UsageError("kernelgen_class_arguments", file=f"{module.__name__}.py", name=found.name)
+    return f"source.{found.name}(*source.get_init_inputs())"
+
+
+def _callable(found: Recorder) -> Callable[..., Any]:
+    module = sys.modules[found.function.__module__]
+    if not isinstance(getattr(module, found.name), type):
+        return found
+    made: Callable[..., Any] = eval(_expression(found), {"source": module})
+    return made
+
+
+def _sketch(
+    op: str,
+    kernel: Recorder,
+    reference: Recorder,
+    sides: Mapping[str, Side],
+    notes: Notes,
+    going: Rehearsal,
+    paths: Mapping[str, Path],
+    source: str,
+) -> Sketch:
+    """What the noted calls say."""
+    noted = [each for each in notes.calls if (each.role, each.name) == ("kernel", kernel.name) and each.call.tensors]
+    # A test of what is refused gives no cases.
+    own = [each.call for each in noted if each.returned] or [each.call for each in noted]
+    names = {*own[0].given} if own else set()
+    shown, handed = parameters(kernel.function, names, paths["kernel"])
+    calls = [call for call in own if {*call.given} == names and {*call.tensors} == {*own[0].tensors}]
+    if not calls:
+        raise UsageError("kernelgen_no_calls", file=paths["kernel"].name, why="no call was given a tensor")
+    theirs = [each.call for each in notes.calls if each.role == "reference" and each.name == reference.name]
+    arguments = _matched(reference, theirs, own, list(calls[0].given))
+    called = _callable(reference)
+
+    def meant(**given: Any) -> Any:
+        positional, named = list[Any](), dict[str, Any]()
+        for text in arguments:
+            name, equals, value = text.rpartition("=")
+            found = given[value] if value in given else eval(value)
+            named |= {name: found} if equals else {}
+            positional += [] if equals else [found]
+        return called(*positional, **named)
+
+    form, fitting, right = form_of(Form((), {}, {}, {}, _callable(kernel), meant, going), calls)
+    found = cases.of_calls(op, form, fitting, source)
+    carried = tuple(
+        Reason("carried_function", {"file": paths[role].name, "name": each.name, "to": f"{op}_{part}.py"})
+        for role, part, each in (("kernel", "triton", kernel), ("reference", "baseline", reference))
+    )
+    for part in ("accuracy", "performance"):
+        count = len({call.key for call in fitting if call.part == part})
+        carried += (Reason("carried_calls", {"file": paths[part].name, "count": count, "part": part}),) if count else ()
+    left = [*notes.left]
+    keys = {call.key for call in fitting}
+    if others := len({call.key for call in own if call.key not in keys}):
+        left.append(Reason("left_form", {"count": others, "op": op}))
+    look = [Reason("look_axes", {"op": op})] if not right else []
+    return Sketch(
+        shown,
+        replace(sides["kernel"], arguments=tuple(handed)),
+        replace(sides["reference"], arguments=tuple(arguments)),
+        found.suites,
+        carried,
+        tuple(left),
+        (*look, *found.look),
+    )
+
+
+def taken(function: Any) -> list[inspect.Parameter]:
+    """The parameters of a function, and of a method without the object."""
+    found = list(inspect.signature(function).parameters.values())
+    return found[1:] if "." in function.__qualname__ else found
+
+
+def parameters(function: Any, given: set[str], path: Path) -> tuple[tuple[str, ...], list[str]]:
+    """What stands between the brackets of the op's function, and of its call of the function.
+
+    Parameters whose default is no plain value, and which nobody gives, are left out of both.
+    """
+    shown, handed = list[str](), list[str]()
+    for each in taken(function):
+        if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}:
+            line = function.__code__.co_firstlineno
+            facts = {"file": path.name, "line": line, "function": function.__name__, "argument": each.name}
+            raise UsageError("new_star_arguments", **facts)
+        plain = each.default is None or isinstance(each.default, bool | int | float | str) or each.default is each.empty
+        dtype = str(each.default).startswith("torch.")
+        if not plain and not dtype and each.name not in given:
+            continue
+        kind = getattr(each.annotation, "__name__", str(each.annotation))
+        known = "torch.Tensor" if "Tensor" in str(each.annotation) and each.default is each.empty else None
+        known = kind if kind in {"int", "float", "bool", "str"} else known
+        text = f"{each.name}: {known}" if known else each.name
+        if each.default is not each.empty:
+            default = str(each.default) if dtype else repr(each.default) if plain else "None"
+            text += f" = {default}" if known else f"={default}"
+        alone = each.kind is each.KEYWORD_ONLY
+        shown += ["*"] if alone and "*" not in shown else []
+        shown.append(text)
+        handed.append(f"{each.name}={each.name}" if alone else each.name)
+    return tuple(shown), handed
+
+
+def _matched(reference: Recorder, theirs: Sequence[Call], ours: Sequence[Call], names: Sequence[str]) -> list[str]:
+    """The reference's arguments by the kernel's names: what the tests give to both is the same argument."""
+    origins = {value.origin: name for call in ours for name, value in call.tensors.items()}
+    takes = taken(reference.function)
+    call = next((each for each in theirs if any(value.origin in origins for value in each.tensors.values())), None)
+    if call is None:
+        same = [each.name for each in takes if each.name in names]
+        needed = [each for each in takes if each.default is each.empty]
+        return same if len(same) >= len(needed) else list(names)[: len(takes)]
+    texts = list[str]()
+    for number, each in enumerate(takes):
+        if each.name not in call.given:
+            continue
+        value = call.given[each.name]
+        own = origins.get(value.origin) if isinstance(value, Argument) else None
+        text = own or (
+            each.name if each.name in names else names[number] if isinstance(value, Argument) else repr(value)
+        )
+        texts.append(text if number == len(texts) and each.kind is not each.KEYWORD_ONLY else f"{each.name}={text}")
+    return texts

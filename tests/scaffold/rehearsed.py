@@ -1,0 +1,21 @@
+"""Rehearses sketches one after the other, each as a worker does; prints what was found, or why nothing was."""
+
+import contextlib
+import json
+import sys
+
+from perfci.core.codec import decode, encode
+from perfci.core.errors import PerfciError
+from perfci.worker.protocol import SketchFiles
+from perfci.worker.sketch import function, tests
+
+answers = {}
+for name, (op, files) in json.load(sys.stdin).items():
+    wanted = decode(json.dumps(files).encode(), SketchFiles)
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            found = (tests if wanted.baseline else function).find(op, wanted, lambda file: None)
+            answers[name] = {"sketch": json.loads(encode(found))}
+        except PerfciError as error:
+            answers[name] = {"reason": str(error)}
+print(json.dumps(answers))

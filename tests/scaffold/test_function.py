@@ -1,0 +1,177 @@
+"""A user's function becomes an op: shapes are found by trying, and what is guessed stands in the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfci.cli.main import run
+from perfci.core import settings
+from perfci.core.errors import UsageError
+from perfci.core.wording import sentence
+from perfci.ops import discover
+from perfci.runs import sketch as pipeline_sketch
+from perfci.scaffold import new
+from perfci.scaffold.sketch import Sketch, draft
+from perfci.worker.protocol import SketchFiles
+from tests.scaffold.rehearsing import interpreted, rehearse
+
+HERE = Path(__file__).parent
+SOURCE = HERE / "user_kernels.py"
+GELU, SOFTMAX, NORM = (f"torch.nn.functional.{name}" for name in ("gelu", "softmax", "rms_norm"))
+MADE = {
+    "gelu": ("fast_gelu", GELU),
+    "plus": ("add", "torch.add"),
+    "soft": ("softmax", SOFTMAX),
+    "row_sum": ("sum_rows", "torch.sum"),
+}
+"""op -> function and reference"""
+OTHERS = {
+    "norm": ("norm", NORM),
+    "powers": ("powers", "torch.pow"),
+    "placed": ("placed", "torch.add"),
+    "clamped": ("clamped", "torch.relu"),
+    "into": ("into", "torch.clone"),
+    "anything": ("anything", GELU),
+    "unknown": ("nothing_of_this_name", GELU),
+    "jitted": ("softmax_kernel", SOFTMAX),
+    "no_reference": ("add", "torch.addd"),
+}
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, Any]:
+    wanted = {
+        op: (op, SketchFiles(str(SOURCE), function=function, reference=reference))
+        for op, (function, reference) in {**MADE, **OTHERS}.items()
+    }
+    return rehearse(wanted)
+
+
+@pytest.fixture(scope="module")
+def made(said, tmp_path_factory) -> Path:
+    """A project with the ops that need no edit."""
+    root = tmp_path_factory.mktemp("made")
+    for op in MADE:
+        files = draft(op, said[op], {f"_{SOURCE.name}": SOURCE.read_text()})
+        new.write(new.place(op, root / "kernels", {}), files)
+    return root
+
+
+def kinds(found: Sketch) -> set[str]:
+    return {reason.kind for reason in found.look}
+
+
+def test_made_ops_obey_the_contract(made):
+    ops = discover.ops(settings.load(made))
+
+    assert {op.op for op in ops} == {*MADE}
+    assert [sentence(reason) for op in ops for reason in discover.check_contract(op)] == []
+
+
+def test_the_reference_gets_tensors_in_order_what_it_knows_by_name_and_what_it_needs(said):
+    assert said["soft"].reference.arguments == ("x", "dim=dim")
+    assert said["soft"].parameters == ("x", "dim: int = -1")
+    assert said["row_sum"].reference.arguments == ("x", "dim=-1")
+    assert said["gelu"].reference.arguments == ("x",)  # nothing of BLOCK
+    assert said["norm"].reference.arguments == ("x", "normalized_shape=x.shape[-1:]", "weight=weight", "eps=eps")
+
+
+def test_shapes_are_those_that_function_and_reference_take(said):
+    assert said["plus"].suites.axes == ("rows", "cols")
+    assert "torch.randn((rows, cols)" in said["plus"].suites.inputs["y"]
+    assert "torch.randn((cols,)" in said["norm"].suites.inputs["weight"]
+
+
+def test_what_nothing_takes_is_said(said):
+    assert "look_untried" in kinds(said["into"])
+    assert "look_untried" not in kinds(said["plus"])
+    assert len(said["into"].suites.cases) == 1
+
+
+def test_a_value_that_nothing_gives_is_guessed_and_said(said):
+    assert (said["powers"].suites.inputs["exponent"], said["powers"].suites.inputs["whole"]) == ("0.5", "False")
+    assert "look_value" in kinds(said["powers"])
+
+
+def test_arguments_that_are_taken_by_position_only_are_given_so(said):
+    assert said["placed"].kernel.arguments == ("x", "y")
+    assert "look_untried" not in kinds(said["placed"])
+
+
+def test_an_argument_may_be_called_self(said):
+    assert said["clamped"].parameters == ("self: torch.Tensor", "least: float = 0.0")
+    assert said["clamped"].reference.arguments == ("self",)
+
+
+def test_dtypes_that_the_interpreter_would_get_wrong_are_left_out(said):
+    assert said["soft"].suites.dtypes == ("float32",)
+    assert said["plus"].suites.dtypes == ("float32", "float16")
+    assert "bfloat16" in said["gelu"].suites.dtypes
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("anything", "anything takes rest, and perfci has to know each argument by name"),
+        ("unknown", "has no function nothing_of_this_name: its functions are fast_gelu, add"),
+        ("jitted", "softmax_kernel is no plain Python function, and an op is the function that launches"),
+        ("no_reference", "There is no torch.addd that this Python can import"),
+    ],
+)
+def test_what_a_rehearsal_cannot_use_is_told_in_a_sentence(said, name, expected):
+    assert expected in said[name]
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "expected"),
+    [
+        ("{source}", GELU, "write --from FILE:function"),
+        ("{source}:", GELU, "write --from FILE:function"),
+        ("/no/such/file.py:f", GELU, "/no/such/file.py does not exist"),
+        ("{folder}:f", GELU, "could not be read"),
+        ("{source}:add", "add", "is no dotted path"),
+        ("{source}:add", f"{SOFTMAX}()", "is no dotted path"),
+        ("{source}:add", None, "name it with --reference"),
+    ],
+)
+def test_what_names_no_function_is_told_before_anything_runs(tmp_path, source, reference, expected):
+    with pytest.raises(UsageError) as caught:
+        pipeline_sketch.of_function(
+            "op", source.format(source=SOURCE, folder=HERE), reference, settings.load(HERE.parents[1])
+        )
+
+    assert expected in sentence(caught.value.reason)
+
+
+def test_code_of_the_project_is_imported_and_any_other_file_is_copied_whole(tmp_path, monkeypatch, capsys):
+    package = tmp_path / "src" / "my_own_library"
+    package.mkdir(parents=True)
+    (tmp_path / "kernels").mkdir()
+    (package / "__init__.py").touch()
+    (package / "soft.py").write_text(SOURCE.read_text())
+    monkeypatch.syspath_prepend(str(tmp_path / "src"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "src"))
+    monkeypatch.chdir(tmp_path)
+
+    options = ["--reference", "torch.add", "--project", str(tmp_path)]
+    assert run(["new", "mine", "--from", f"{package / 'soft.py'}:add", *options]) == 0
+    assert run(["new", "other", "--from", f"{SOURCE}:add", *options]) == 0
+
+    kernels = tmp_path / "kernels"
+    assert "import my_own_library.soft as source\n" in (kernels / "mine" / "mine_triton.py").read_text()
+    assert not (kernels / "mine" / "_soft.py").exists()
+    assert "import _user_kernels as source\n" in (kernels / "other" / "other_triton.py").read_text()
+    assert (kernels / "other" / "_user_kernels.py").read_text() == SOURCE.read_text()
+
+
+@pytest.mark.slow
+def test_unary_binary_and_row_wise_functions_pass_without_an_edit(made):
+    told = interpreted(made, "*", *MADE)
+
+    assert {op: failures for op, (_, failures) in told.items() if failures} == {}
+    assert all(checks > 15 for checks, _ in told.values())
