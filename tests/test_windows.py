@@ -59,7 +59,7 @@ def test_everything_but_torchs_half_of_the_devices_imports_on_windows():
 
     assert done.returncode == 0, done.stderr
     imported = set(done.stdout.split())
-    assert {f"perfci.{name}" for name in ("model", "store", "compare", "judge", "report.plots", "accept")} <= imported
+    assert {f"perfci.{name}" for name in ("core.model", "store", "judge.compare", "judge", "report.plots", "runs.accept")} <= imported
     assert {"perfci.cli.app", "perfci.cli.answers", "perfci.runs", "perfci.worker.parent"} <= imported
 
 
