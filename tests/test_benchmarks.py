@@ -5,7 +5,6 @@ import json
 import math
 import sys
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,19 +16,15 @@ from perfci.statistics import duel_rule, exact
 from perfci.statistics.duel_rule import Answer
 from perfci.thresholds import Thresholds
 from tests import decision_examples
+from tests.benchmark_modules import imported
 
 MODULES = ("cells", "duels", "peers", "resampling", "screen_on_traces", "side_by_side", "simulation", "tables")
 
 
 @pytest.fixture(scope="module")
 def bench(pytestconfig):
-    """The benchmark's modules, which import each other by name as scripts do."""
-    folder = str(pytestconfig.rootpath / "benchmarks")
-    sys.path.insert(0, folder)
-    yield SimpleNamespace(**{name: __import__(name) for name in (*MODULES, "verdicts")})
-    sys.path.remove(folder)
-    for name in (*MODULES, "verdicts"):
-        del sys.modules[name]
+    with imported(pytestconfig.rootpath / "benchmarks", *MODULES, "verdicts") as modules:
+        yield modules
 
 
 @pytest.fixture(scope="module")

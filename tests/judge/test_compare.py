@@ -1,7 +1,5 @@
-import importlib.util
 import math
 import statistics
-import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -12,6 +10,7 @@ from perfci.judge import compare as compare_module
 from perfci.judge.compare import compare
 from perfci.statistics import exact
 from perfci.thresholds import CaseThresholds, Thresholds
+from tests.benchmark_modules import imported
 from tests.decision_examples import CASE, baseline, blocks, duelled, environment, plan, run
 
 
@@ -386,13 +385,8 @@ def test_a_launch_of_one_kernel_in_both_revisions_has_no_span_to_duel():
 
 @pytest.fixture(scope="module")
 def recorded(pytestconfig):
-    path = pytestconfig.rootpath / "benchmarks" / "screen_on_traces.py"
-    spec = importlib.util.spec_from_file_location("screen_on_traces", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with imported(pytestconfig.rootpath / "benchmarks", "screen_on_traces") as modules:
+        yield modules.screen_on_traces
 
 
 @pytest.fixture(scope="module")

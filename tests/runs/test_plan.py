@@ -17,6 +17,7 @@ from perfci.runs.plan import (
     make_plan,
     shared_out,
 )
+from perfci.statistics.duel_rule import TESTS
 from tests import example_runs
 
 RELU = PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"))
@@ -236,8 +237,8 @@ def test_a_duel_that_could_never_fail_is_refused_with_what_to_change():
 
 
 def test_the_smallest_alpha_that_can_still_fail_is_accepted():
-    assert make_plan(Request(), [EDITED], "fake", CHANGED, alpha=4 * 0.5**48).duel_family == 2
-    assert _refusal(Request(), EDITED, alpha=3.99 * 0.5**48)[0] == "duel_cannot_fail"
+    assert make_plan(Request(), [EDITED], "fake", CHANGED, alpha=2 * TESTS * 0.5**48).duel_family == 2
+    assert _refusal(Request(), EDITED, alpha=1.99 * TESTS * 0.5**48)[0] == "duel_cannot_fail"
 
 
 def test_without_duels_alpha_is_not_asked():

@@ -89,7 +89,7 @@ def test_every_case_is_held_against_the_release(creep, commits, workers):
     assert (run.plan.base.name, run.plan.family, said(run)) == ("v1", 4, [])
     assert {case for op, process, case in workers.measured() if process == 0} == {CASES}
     assert judgements.notes[0].kind == "compared_release"
-    assert "against the last release, v1" in sentence(judgements.notes[0])
+    assert "with the last release, v1" in sentence(judgements.notes[0])
 
 
 def test_what_the_release_has_alike_is_unchanged_and_costs_no_worker(creep, main, workers):

@@ -1,28 +1,22 @@
 """The benchmark of the ratchet lives the lives that `ratchet.propose` and `drift.creep` would give."""
 
 import math
-import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from perfci.statistics import drift
 from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds, ratchet
+from tests.benchmark_modules import imported
 from tests.thresholds.ratchet.histories import CASE, run
 
-MODULES = ("cells", "duels", "resampling", "screen_on_traces", "tables")
 STORED = ("speedup", "span_margin", "peak_memory", "rsd")
 
 
 @pytest.fixture(scope="module")
 def bench(pytestconfig):
-    folder = str(pytestconfig.rootpath / "benchmarks")
-    sys.path.insert(0, folder)
-    yield SimpleNamespace(**{name: __import__(name) for name in (*MODULES, "ratchet")})
-    sys.path.remove(folder)
-    for name in (*MODULES, "ratchet"):
-        del sys.modules[name]
+    with imported(pytestconfig.rootpath / "benchmarks", "ratchet") as modules:
+        yield modules
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,11 @@
+"""What everything may use: records, settings, the environment, errors, words. Imports nothing else of perfci.
+
+model         the frozen records that flow from measuring to reports
+wording       the sentence of each reason, in each language
+settings      `[tool.perfci]`, and the folders of a project
+environment   what may move a number without the kernel changing, and what workers inherit
+deadline      the time that a job has, shared out over its ops
+renames       cases and ops that had other names before
+codec         records to JSON and back
+lazy_imports  packages that import a module when something of it is used
+"""

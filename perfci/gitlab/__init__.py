@@ -1,0 +1,1 @@
+"""GitLab: its API, the merge request's note, and merge requests that propose baselines and thresholds."""
