@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
