@@ -45,11 +45,10 @@ RATE = 0.001
 PRIOR_BOARDS = 8.0
 """Boards that the usual spread is worth beside those that were measured: it comes from many cases."""
 
-SPREAD = ((0.0, 0.012), (3.0, 0.009), (10.0, 0.005), (40.0, 0.004))
+SPREAD = ((0.0, 0.023), (3.0, 0.013), (10.0, 0.006), (40.0, 0.004))
 """(from this kernel length on, standard deviation between boards of a model, log scale), but for products of matrices.
 
-From 17 H200s: PyTorch's operators in this repository's histories, whose boards differ in pairs, and unchanged kernels
-in `benchmarks/traces/h200-duels.jsonl.gz`. docs/drift.md has the figures."""
+From 18 H200s; docs/drift.md has the figures and where they come from."""
 
 _FLOOR = 1e-6
 """Spread of an A/A duel, log scale, below which none is told apart."""
@@ -148,7 +147,7 @@ def usual_spread(kernel_us: float) -> float:
     """Standard deviation of a kernel's time between boards of a model, log scale, as boards differ as a rule.
 
     >>> usual_spread(4.9), usual_spread(120.0)
-    (0.009, 0.004)
+    (0.013, 0.004)
     """
     return next(spread for start, spread in reversed(SPREAD) if kernel_us >= start)
 
