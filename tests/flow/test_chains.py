@@ -210,7 +210,7 @@ def test_the_projects_own_chains_are_right_in_tritons_interpreter(tmp_path, caps
     assert [*found] == ["norm_matmul_softmax", "transformer_block"]
     for told in found.values():
         assert {case: verdict for case, verdict in told.items() if verdict != "UNCHECKED"} == dict.fromkeys(
-            [case for case in told][:3], "PASS"
+            list(told)[:3], "PASS"
         )
 
 

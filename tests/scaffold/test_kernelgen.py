@@ -197,6 +197,13 @@ def test_matrix_products_say_that_they_are(said):
     )
 
 
+def test_inputs_that_may_give_their_shape_alone_are_not_counted_as_read(said):
+    moved = [line for line in said["broadcast"].suites.performance if line.startswith("bytes_moved=")]
+
+    assert len(moved) == 1
+    assert "+" not in moved[0]
+
+
 def test_a_harness_that_is_not_installed_is_stood_in_for(said):
     found = said["harness"]
 

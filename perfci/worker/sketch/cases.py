@@ -168,7 +168,10 @@ def made(
     lines += ["deterministic=False,  # it adds atomically"] if "tl.atomic_" in source else []
     speed = []
     if sides is not None:
-        terms = [*form.shapes.values(), written(sides) if form.axes != ("shape",) else "shape"]
+        # Whether an input is read, or gives no more than its shape, a rehearsal without values does not show. Too many
+        # bytes would make a right kernel SUSPECT.
+        read = form.shapes.values() if dot else ()
+        terms = [*read, written(sides) if form.axes != ("shape",) else "shape"]
         products = [f"math.prod({text})" if "shape" in text else " * ".join(_axes_of(text)) or "1" for text in terms]
         counts = [(products.count(each), each) for each in dict.fromkeys(products)]
         total = " + ".join(f"{count} * {each}" if count > 1 else each for count, each in counts)
