@@ -43,6 +43,7 @@ from perfci.worker.protocol import (
     OpFiles,
     Prepared,
     Ready,
+    SketchFiles,
     Step,
     Turn,
     TurnAsked,
@@ -148,6 +149,7 @@ def test_a_job_comes_back_equal():
         peers=True,
         target="sm_90",
         fake={"speed": 0.5},
+        sketch=SketchFiles("/sketch/relu_triton.py", function="relu", reference="torch.relu"),
     )
 
     assert decode(encode(job), Job) == job
