@@ -142,7 +142,7 @@ def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_prop
     given = dict(commands(demo))
     assert [name for name, seen in given.items() if seen] == ["propose"]
     assert {"again", "creep", "accept"} <= given.keys()
-    assert "there is no release to hold anything against" in " ".join(done.log("perfci-creep").split())
+    assert "there is no release to compare with" in " ".join(done.log("perfci-creep").split())
     assert TOKEN not in done.output
     assert git(demo.root, "status", "--porcelain", "--ignored") == ""
 
