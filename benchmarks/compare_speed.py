@@ -32,7 +32,7 @@ from perfci.core.model import (
 from perfci.judge import judge
 from perfci.judge.compare import compare
 from perfci.statistics import exact
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 
 OPS, CASES, BLOCKS, BASELINE_BLOCKS, RUNS = 200, 50, 8, 30, 3
 AIM_S = 5

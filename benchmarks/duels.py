@@ -10,7 +10,7 @@ from typing import Protocol
 from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US
 from perfci.statistics import duel_rule, exact
 from perfci.statistics.duel_rule import Answer, Look
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 
 FAMILY = 30
 """Cases that are duelled in one run, of which every check is one."""

@@ -17,6 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from perfci.store.launches import read_launches
+from perfci.thresholds.read import load
+
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 10
 NAMES = {"run.json": "nvidia-h200/run.json", "baseline": "nvidia-h200/softmax.json"}
@@ -62,7 +65,7 @@ def json_target(folder: Path):
     from perfci.judge.compare import compare
     from perfci.report.data import to_json
     from perfci.store.launches import LAUNCHES_FILE
-    from perfci.thresholds import Thresholds
+    from perfci.thresholds.limits import Thresholds
     from perfci.worker.protocol import unpack
 
     run, baseline = (folder / path for path in NAMES.values())
@@ -84,7 +87,7 @@ def json_target(folder: Path):
             to_json(judge(found, compare(found, baselines, limits), limits), found)
         for written in (data, gzip.compress(data, 1)):
             (folder / LAUNCHES_FILE).write_bytes(written)
-            refused = outcome(lambda: store.read_launches(folder))
+            refused = outcome(lambda: read_launches(folder))
             assert not isinstance(refused, Reason) or LAUNCHES_FILE in sentence(refused), refused
         with contextlib.suppress(ValueError):
             unpack(data + b"\n")
@@ -93,7 +96,6 @@ def json_target(folder: Path):
 
 
 def yaml_target(folder: Path):
-    from perfci import thresholds
     from perfci.core.model import Reason
     from perfci.core.wording import sentence
 
@@ -101,7 +103,7 @@ def yaml_target(folder: Path):
         for name in ("default.yaml", "softmax.yaml"):
             path = folder / name
             path.write_bytes(data)
-            found = outcome(lambda: thresholds.load(folder))
+            found = outcome(lambda: load(folder))
             if isinstance(found, Reason):
                 assert name in sentence(found), found
             else:

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfci import store
 from perfci.core.model import Judgements, Run
 from perfci.report import against, frame, html
 from perfci.report.past import Past
 from perfci.report.sections import Material
+from perfci.store.launches import read_launches
 
 HERE = Path(__file__).parent
 
@@ -49,7 +49,7 @@ def measure(
         folder = Path(place)
         write_launches(run, folder)
         alone = timed(lambda: html.write(run, judgements, folder, folder, pasts=pasts))
-        stored = store.read_launches(folder)
+        stored = read_launches(folder)
         table = frame.blocks(run)
         spreads = frame.spreads(table, frame.launches(stored.rows))
         material = Material(

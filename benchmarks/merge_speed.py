@@ -19,7 +19,7 @@ import numpy as np
 from startup import machine
 
 import perfci
-from perfci import runs, store
+from perfci import store
 from perfci.core.model import (
     ArmBlock,
     Base,
@@ -41,7 +41,9 @@ from perfci.core.model import (
 )
 from perfci.core.settings import load
 from perfci.runs.base import digest
+from perfci.runs.shards import merge_shards
 from perfci.statistics.exact import summary
+from perfci.store.launches import append_launches
 
 BLOCKS, LAUNCHES = 4, 30
 AIM_S = 5
@@ -98,7 +100,7 @@ def measure(sharded: ShardPlan, plan: str, index: int, folder: Path, rng: np.ran
     store.write_run(run, folder)
     for times, name in zip(us, op.performance, strict=True):
         for block, arms in enumerate(times):
-            store.append_launches(folder, op.op, name, 0, block, dict(zip(ARMS, arms.tolist(), strict=True)))
+            append_launches(folder, op.op, name, 0, block, dict(zip(ARMS, arms.tolist(), strict=True)))
 
 
 def case(name: str, us: np.ndarray) -> PerformanceCase:
@@ -129,7 +131,7 @@ def main(shards: int = 100, cases: int = 100) -> None:
         sharded, plan = store.read_plan(path)
         found = [(store.read_run(folder), folder) for folder in folders]
         read = time.perf_counter() - began
-        run, judgements = runs.merge_shards(settings, sharded, plan, found, "perfci merge")
+        run, judgements = merge_shards(settings, sharded, plan, found, "perfci merge")
         wall, cpu = time.perf_counter() - began, time.process_time() - spent
     assert (len(run.joined), len(judgements.rows)) == (shards, shards * cases)
     told = f"{len(judgements.rows)} verdicts in {wall:.1f} s, {read:.1f} s of it reading"

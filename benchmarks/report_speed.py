@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from perfci import report, store
+from perfci import report
 from perfci.core import settings
 from perfci.core.codec import encode
 from perfci.core.model import FORMAT, Judgements, OpRun, Run
 from perfci.report.past import Past
 from perfci.runs.history_for_report import pasts_for
+from perfci.store.launches import append_launches
 
 EXAMPLES = Path(__file__).parents[1] / "tests" / "example_runs.py"
 LAUNCHES = 30
@@ -98,7 +99,7 @@ def write_launches(run: Run, folder: Path) -> int:
     rng, count = random.Random(1), 0
     for op, case, block, medians in _medians(run):
         arms = {arm: [us * (1 + rng.gauss(0, 0.01)) for _ in range(LAUNCHES)] for arm, us in medians.items()}
-        store.append_launches(folder, op, case, block.process, block.index, arms)
+        append_launches(folder, op, case, block.process, block.index, arms)
         count += LAUNCHES * len(arms)
     return count
 

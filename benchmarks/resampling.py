@@ -15,7 +15,7 @@ import numpy as np
 import screen_on_traces as recorded
 from numpy.typing import NDArray
 
-from perfci.measure import rounds
+from perfci.measure.prepare import rounds
 from perfci.statistics import duel_rule, exact
 
 Floats = NDArray[np.float64]

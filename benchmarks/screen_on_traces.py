@@ -45,7 +45,7 @@ from perfci.judge import compare as compare_module
 from perfci.judge import judge
 from perfci.judge.compare import compare
 from perfci.statistics import exact
-from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 TRACES = Path(__file__).parent / "traces"
 FAMILY = 30

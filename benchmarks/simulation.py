@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfci.measure import rounds
+from perfci.measure.prepare import rounds
 from perfci.statistics import duel_rule, exact
 
 Floats = NDArray[np.float64]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perfci.report import site
 from perfci.report.site import kept
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 
 HISTORIES = Path(__file__).parent.parent / "tests" / "report" / "site" / "histories.py"
 DEVICE = "nvidia-h200"

@@ -1,5 +1,5 @@
 """`python -m perfci`."""
 
-from perfci.cli import main
+from perfci.cli.main import main
 
 main()

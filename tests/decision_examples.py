@@ -30,7 +30,7 @@ from perfci.core.wording import catalogue
 from perfci.judge import judge
 from perfci.judge.compare import compare
 from perfci.statistics import exact
-from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 CASE = "rows=4096,dtype=float16"
 KERNEL_US, REFERENCE_US = 50.0, 75.0

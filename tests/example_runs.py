@@ -46,7 +46,7 @@ from perfci.core.model import (
 from perfci.judge import judge
 from perfci.judge.compare import compare
 from perfci.ops.spec import case_id, grid
-from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 HOSTILE = (
     "a|b\n# heading\r\n`code` ```` <script>alert(1)</script> ![x](http://evil.example/x.png) [y](javascript:z) "

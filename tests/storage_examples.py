@@ -10,8 +10,10 @@ import numpy as np
 
 from perfci.core.model import HistoryRun, OpRun
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.measure import lowprec
-from perfci.measure.lowprec import FORMATS, storage
+from perfci.measure.lowprec import storage
+from perfci.measure.lowprec.accepted import beside
+from perfci.measure.lowprec.declared import stored_tensors
+from perfci.measure.lowprec.formats import FORMATS
 from perfci.ops.spec import Accuracy, Quantised, Stored, grid
 from perfci.store.past.lines import _stored
 from tests.history_examples import environment
@@ -69,7 +71,7 @@ def measured(store=store, cases=CASES, pattern=None, **fields):
     """What is recorded of a declaration: tensors, and failed checks."""
     suite = Accuracy(None, None, None, (), quantised=Quantised(store, cases, **fields))
     describe = lambda error: {"error": type(error).__name__, "message": str(error), "file": "-", "line": 0}  # noqa: E731
-    return list(lowprec.stored_tensors(suite, DEVICE, pattern, describe))
+    return list(stored_tensors(suite, DEVICE, pattern, describe))
 
 
 @functools.cache
@@ -103,4 +105,4 @@ def clipped(op="quantised"):
     """An op of which a scale per tensor is too small now, beside twelve accepted runs."""
     history = [line(number) for number in range(12)]
     now = measured(functools.partial(store, shrink=0.3))
-    return OpRun(op, stored=tuple(lowprec.beside(each, history) for each in now))
+    return OpRun(op, stored=tuple(beside(each, history) for each in now))

@@ -15,7 +15,7 @@ from perfci.judge import judge
 from perfci.judge.compare import compare
 from perfci.statistics import duel_rule, exact
 from perfci.statistics.duel_rule import Answer
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 from tests import decision_examples
 from tests.benchmark_modules import imported
 

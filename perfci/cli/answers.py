@@ -14,7 +14,6 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from perfci import runs as flow
 from perfci import store
 from perfci.cli import details, language, rebaselines, selftests, tables
 from perfci.cli.exits import Exit, exit_code
@@ -25,13 +24,17 @@ from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Judgements, OpRun, Run, Suite
 from perfci.core.settings import Settings, are_devices
 from perfci.core.wording import say, sentence
-from perfci.judge import peers_missing
-from perfci.lab.chains import known_chains
+from perfci.judge.notes import peers_missing
+from perfci.lab.chains.files import known_chains
 from perfci.ops.spec import matches
 from perfci.report import data
+from perfci.runs import chains as runs_chains
+from perfci.runs import flow
+from perfci.runs.accepting import accept_runs
+from perfci.runs.decide import decide, stored_for
 from perfci.runs.doctor import Facts
 from perfci.runs.plan import Request
-from perfci.runs.rebaseline import Wishes
+from perfci.runs.rebaseline import Wishes, rebaseline_runs
 
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|(?<=##)\\[|(?<=##vso)\\[")
 """What a terminal or a job's log obeys, or what turns text round, where JSON is read by people; its encoder escapes the
@@ -149,7 +152,7 @@ def told(found: Run, judgements: Judgements, where: Settings, *, strict: bool, j
 def compare(path: Path, baseline: Path | None, project: Path, *, strict: bool, json: bool) -> int:
     """Judge a stored run."""
     where, found = language.load(project), store.read_run(path)
-    judgements = flow.decide(found, where, _existing(baseline))
+    judgements = decide(found, where, _existing(baseline))
     if json:
         _print_json(data.to_json(judgements, found))
     else:
@@ -170,7 +173,7 @@ def report(path: Path, baseline: Path | None, out: Path | None, project: Path, *
     """Render a stored run."""
     where, found = language.load(project), store.read_run(path)
     folder = out or (path if path.is_dir() else path.parent)
-    judgements = flow.decide(found, where, _existing(baseline))
+    judgements = decide(found, where, _existing(baseline))
     written = _write_report(found, judgements, where, folder, path, baseline, html=html)
     _print_written(written, html=html)
     return Exit.OK
@@ -200,7 +203,7 @@ def accept(
     where = language.load(project)
     runs = [store.read_run(path) for path in paths]
     reason = (why or "") if slower else None
-    accepted = flow.accept_runs(runs, where, ops, add=add, dirty=dirty, slower=reason, pattern=case)
+    accepted = accept_runs(runs, where, ops, add=add, dirty=dirty, slower=reason, pattern=case)
     if json:
         _print_json(
             [{"op": one.op, "accepted": one.accepted, "refused": one.refused, "said": one.said} for one in accepted]
@@ -215,7 +218,7 @@ def rebaseline(
 ) -> int:
     """What the environment moved since the baselines; with a wish to write, a step in them."""
     where = language.load(project)
-    found = flow.rebaseline_runs([store.read_run(path) for path in paths], where, ops, wishes)
+    found = rebaseline_runs([store.read_run(path) for path in paths], where, ops, wishes)
     if json:
         _print_json(rebaselines.to_json(found))
     else:
@@ -244,7 +247,7 @@ def list_chains(ops: Sequence[str], case: str | None, device: str, project: Path
         raise UsageError("list_chains_of_op", op=ops[0])
     where = language.load(project)
     with Progress() as progress:
-        chains = flow.list_chains(where, case, str(device), progress)
+        chains = runs_chains.list_chains(where, case, str(device), progress)
     if not chains and case is not None and (known := known_chains(where.kernels)):
         raise UsageError("chain_no_case", chains=", ".join(each.name for each in known), pattern=case)
     if json:
@@ -259,7 +262,7 @@ def show(path: Path, ops: Sequence[str], case: str | None, project: Path, *, jso
     where = language.load(project)
     found = _with_compiled(store.read_run(path))
     _known_ops(found, ops)
-    judgements = flow.decide(found, where)
+    judgements = decide(found, where)
     chosen = [op for op in found.ops if not ops or op.op in ops]
     ids = {case for op in chosen for case in _cases(op)} | _compiled_cases(found)
     if not any(matches(each, case) for each in ids) and case:
@@ -334,7 +337,7 @@ def _write_report(
 ) -> Path:
     from perfci import report
 
-    stored = flow.stored_for(run, where, against)
+    stored = stored_for(run, where, against)
     return report.write(
         run, judgements, folder, launches or folder, stored.baselines, pasts=stored.pasts, sources=stored.sources,
         html=html,

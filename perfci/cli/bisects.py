@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from perfci import runs
 from perfci.cli import language
 from perfci.cli.answers import command, write_json
 from perfci.cli.exits import Exit
@@ -24,7 +23,7 @@ from perfci.core.model import Gate, Interval, Reason
 from perfci.core.wording import say, sentence
 from perfci.git.history import Commit, FileChange
 from perfci.report.text import NAME_LIMIT, plain
-from perfci.runs.bisect import Audience, Bisection, Culprit
+from perfci.runs.bisect import Audience, Bisection, Culprit, bisect_op
 from perfci.runs.bisect_revisions import Wishes
 from perfci.statistics.bisection import Side, Step
 
@@ -54,7 +53,7 @@ def bisect(wishes: Wishes, project: Path, *, json: bool) -> int:
 
     audience = Audience(lambda begun: lines(live, ends(begun)), lambda *tried: lines(live, step_lines(*tried)))
     with Progress(moving) as progress:
-        found = runs.bisect_op(where, wishes, command(), progress, audience)
+        found = bisect_op(where, wishes, command(), progress, audience)
     if json:
         write_json(encode(to_json(found)).decode())
     else:

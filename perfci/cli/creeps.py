@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from perfci import runs
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
 from perfci.cli.progress import Progress
 from perfci.core.wording import say, sentence
+from perfci.runs import release as duels
 from perfci.runs.plan import Request
 
 FOLDER = "creep"
@@ -23,7 +23,7 @@ def creep(
     where = language.load(project)
     where = dataclasses.replace(where, reports=out.resolve() if out else where.reports / FOLDER)
     with Progress() as progress:
-        found, judgements = runs.creep(where, wanted, answers.command(), progress, release)
+        found, judgements = duels.creep(where, wanted, answers.command(), progress, release)
     if found.plan.ops:
         return answers.told(found, judgements, where, strict=strict, json=json, html=html)
     if json:

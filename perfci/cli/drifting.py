@@ -32,7 +32,7 @@ from perfci.statistics import changepoints
 from perfci.statistics.boards import Board, Share
 from perfci.statistics.changepoints import Change
 from perfci.statistics.drift import Creep
-from perfci.store import History
+from perfci.store.history import History
 
 _BOARD, _RUNS, _SHARE, _SPREAD, _STATE = 42, 5, 13, 10, 12
 

@@ -7,14 +7,18 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfci import runs, store
+from perfci import store
 from perfci.cli import language
 from perfci.cli.exits import Exit
 from perfci.core.errors import MissingPackageError, UsageError
 from perfci.core.model import Judgements, Reason, Run
 from perfci.core.wording import say, sentence
-from perfci.gitlab import note
+from perfci.gitlab.note import place, posting
+from perfci.gitlab.note.body import compose, marker
+from perfci.gitlab.note.pictures import pictures
+from perfci.gitlab.note.summary import summarise
 from perfci.report.text import BLOCK_LIMIT, plain
+from perfci.runs.decide import decide
 
 
 def post(path: Path, project: Path, *, report: str | None, key: str, dry_run: bool) -> int:
@@ -22,9 +26,9 @@ def post(path: Path, project: Path, *, report: str | None, key: str, dry_run: bo
     where = language.load(project)
     _refuse_malformed(key)
     run = store.read_run(path)
-    judgements = runs.decide(run, where)
+    judgements = decide(run, where)
     if dry_run:
-        sys.stdout.write(note.compose(run, judgements, note.links(os.environ, report), key=key))
+        sys.stdout.write(compose(run, judgements, place.links(os.environ, report), key=key))
         return Exit.OK
     _warn([*_posted(run, judgements, path if path.is_dir() else path.parent, report, key), *_summed(run, judgements)])
     return Exit.OK
@@ -32,19 +36,19 @@ def post(path: Path, project: Path, *, report: str | None, key: str, dry_run: bo
 
 def _refuse_malformed(key: str) -> None:
     try:
-        note.marker(key)
+        marker(key)
     except ValueError as error:
         raise UsageError("note_key_malformed", key=key) from error
 
 
 def _posted(run: Run, judgements: Judgements, folder: Path, report: str | None, key: str) -> Iterable[Reason]:
     """Why the note is not there, or not whole. On GitHub, where there is no note, that is no news."""
-    target = note.target(os.environ)
+    target = place.target(os.environ)
     if isinstance(target, Reason):
         return [] if os.environ.get("GITHUB_STEP_SUMMARY") else [target]
     try:
-        links = note.links(os.environ, report)
-        done = note.post(run, judgements, target, links, note.pictures(judgements, folder), key=key)
+        links = place.links(os.environ, report)
+        done = posting.post(run, judgements, target, links, pictures(judgements, folder), key=key)
     except MissingPackageError as error:
         return [error.reason]
     if done.note is not None:
@@ -57,7 +61,7 @@ def _posted(run: Run, judgements: Judgements, folder: Path, report: str | None, 
 
 
 def _summed(run: Run, judgements: Judgements) -> Iterable[Reason]:
-    problem = note.summarise(run, judgements, note.links(os.environ), os.environ)
+    problem = summarise(run, judgements, place.links(os.environ), os.environ)
     return [problem] if problem else []
 
 

@@ -19,8 +19,10 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
-from perfci.gitlab import propose as proposing
-from perfci.gitlab.propose import Proposed, State, Wishes
+from perfci.gitlab.propose import place, posting
+from perfci.gitlab.propose.place import TOKENS, Wishes
+from perfci.gitlab.propose.posting import Proposed, State
+from perfci.gitlab.propose.preview import preview
 from perfci.report.text import plain
 
 
@@ -28,15 +30,15 @@ def propose(source: Path, wishes: Wishes, project: Path, *, json: bool) -> int:
     """Propose, or push; 0 where it is done or nothing was to be done, else 1 with a sentence for each reason."""
     where = _settings(project)
     here = git.read(where.root)
-    prefix = proposing.prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
-    if wishes.dry_run and not any(os.environ.get(name, "").strip() for name in proposing.TOKENS):
+    prefix = place.prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
+    if wishes.dry_run and not any(os.environ.get(name, "").strip() for name in TOKENS):
         base = wishes.base or os.environ.get("CI_COMMIT_SHA") or "HEAD"
-        done = proposing.preview(source.resolve(), where, wishes, base, prefix)
+        done = preview(source.resolve(), where, wishes, base, prefix)
     else:
-        target = proposing.target(wishes, os.environ)
+        target = place.target(wishes, os.environ)
         if isinstance(target, Reason):
             raise PerfciError(target.kind, **target.facts)
-        done = proposing.propose(source.resolve(), where, target, prefix, title=wishes.title, dry_run=wishes.dry_run)
+        done = posting.propose(source.resolve(), where, target, prefix, title=wishes.title, dry_run=wishes.dry_run)
     if json:
         answers.print_record(_record(done))
     else:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from perfci import runs, store
+from perfci import store
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
 from perfci.core.wording import say
+from perfci.runs import again as duels
 from perfci.runs.plan import Request
 
 FOLDER = "again"
@@ -30,7 +31,7 @@ def again(path: Path, wanted: Request, project: Path, out: Path | None, *, stric
     if (path if path.is_dir() else path.parent).resolve() == where.reports:
         raise UsageError("again_over_run", path=str(path))
     with Progress() as progress:
-        found, judgements = runs.again(where, earlier, wanted, answers.command(), progress)
+        found, judgements = duels.again(where, earlier, wanted, answers.command(), progress)
     if found.plan.ops:
         return answers.told(found, judgements, where, strict=strict, json=json, html=html)
     if json:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfci import runs as flow
 from perfci import store
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
@@ -17,7 +16,7 @@ from perfci.core.model import ShardPlan
 from perfci.core.wording import say
 from perfci.report import text
 from perfci.runs.plan import Request
-from perfci.runs.shards import Part, Wishes
+from perfci.runs.shards import Part, Wishes, check_shard, merge_shards, plan_shards
 from perfci.store.files import encode, refuse_missing_folder
 
 FOLDER = "shards"
@@ -34,7 +33,7 @@ def plan(wanted: Request, project: Path, out: Path, *, shards: int, last: Path |
         refuse_missing_folder(out)
     wishes = Wishes(shards, store.read_run(last) if last else None, every)
     with Progress() as progress:
-        found = flow.plan_shards(where, wanted, wishes, progress)
+        found = plan_shards(where, wanted, wishes, progress)
     path = store.write_plan(found, out)
     if json:
         answers.write_json(encode(found, path).decode())
@@ -65,7 +64,7 @@ def check_part(
     where = dataclasses.replace(where, reports=where.reports / FOLDER / str(index))
     part = Part(sharded, digest, index, count, device, answers.used(devices), answers.time_limit(deadline))
     with Progress() as progress:
-        found, judgements = flow.check_shard(where, part, answers.command(), progress)
+        found, judgements = check_shard(where, part, answers.command(), progress)
     if json:
         answers.print_answer(found, judgements)
         return Exit.OK
@@ -89,7 +88,7 @@ def merge(
     if target in {each.resolve() for each in found}:
         raise UsageError("merge_over_shard", path=str(target))
     runs = [(store.read_run(each), each.parent) for each in found]
-    run, judgements = flow.merge_shards(where, sharded, digest, runs, answers.command())
+    run, judgements = merge_shards(where, sharded, digest, runs, answers.command())
     return answers.told(run, judgements, where, strict=strict, json=json, html=html)
 
 

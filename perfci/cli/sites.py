@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfci import runs
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
 from perfci.cli.histories.data import reason_data
@@ -13,12 +12,13 @@ from perfci.core.wording import say, sentence
 from perfci.report import site
 from perfci.report.site import Built, words
 from perfci.report.text import plain
+from perfci.runs.effective_thresholds import layered
 
 
 def build(project: Path, out: Path, *, json: bool) -> int:
     """Build the site; 3 where a history is damaged or there is none, which the site says too."""
     where = language.load(project)
-    found = site.build(where.baselines, where.thresholds, where.root, out, runs.layered(where))
+    found = site.build(where.baselines, where.thresholds, where.root, out, layered(where))
     if json:
         answers.write_json(encode(_data(found)).decode())
     else:

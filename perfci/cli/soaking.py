@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from perfci import runs
 from perfci.cli import language
 from perfci.cli.answers import relative, write_json
 from perfci.cli.exits import Exit
@@ -19,9 +18,9 @@ from perfci.cli.progress import Progress
 from perfci.core.codec import encode
 from perfci.core.model import Fact
 from perfci.core.wording import say, sentence
-from perfci.lab.soak import Finding, Status
+from perfci.lab.soak.findings import Finding, Status
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.runs.soak import FOLDER, Soak, Wishes
+from perfci.runs.soak import FOLDER, Soak, Wishes, soak_ops
 from perfci.store.files import write_atomically
 
 STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.SKIPPED: "dim"}
@@ -31,7 +30,7 @@ def soaked(wishes: Wishes, project: Path, *, json: bool) -> int:
     """Soak, print what came of it, and keep it as JSON; exit 2 where a test failed."""
     where = language.load(project)
     with Progress() as progress:
-        found = runs.soak_ops(where, wishes, progress)
+        found = soak_ops(where, wishes, progress)
     text = encode(to_json(found)).decode()
     path = where.reports / FOLDER / "soak.json"
     write_atomically(path, text.encode() + b"\n")

@@ -20,7 +20,7 @@ from rich.text import Text
 from perfci.cli.details import show
 from perfci.core.model import Gate, Judgements, Plan, PlannedOp, Reason, Run, Suite, Verdict
 from perfci.core.wording import say, sentence
-from perfci.lab.chains import ListedChain
+from perfci.lab.chains.records import ListedChain
 from perfci.report import peers as beside
 from perfci.report import rows, words
 from perfci.report.pasting import pastings

@@ -22,7 +22,7 @@ from perfci.report.text import NAME_LIMIT, plain, shorten
 from perfci.runs.effective_thresholds import place, shown
 from perfci.runs.tightening import Tightened, Wishes, refuse_in_pipeline
 from perfci.runs.tightening import tighten as tightened
-from perfci.thresholds import Earned
+from perfci.thresholds.layers import Earned
 
 WIDTH = 100
 """Columns of everything that is printed."""

@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from perfci import runs
 from perfci.cli import language
 from perfci.cli.answers import relative, write_json
 from perfci.cli.exits import Exit
@@ -20,10 +19,11 @@ from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.codec import encode
 from perfci.core.wording import say, sentence
-from perfci.lab import tune
-from perfci.lab.tune import Choice, Tried
+from perfci.lab.tune import records
+from perfci.lab.tune.records import Config, Tried, key
+from perfci.lab.tune.search import Choice
 from perfci.report.text import NAME_LIMIT, plain
-from perfci.runs.tuning import Tuning, Wishes
+from perfci.runs.tuning import Tuning, Wishes, tune_op
 from perfci.store.files import write_atomically
 
 BEST = 5
@@ -37,7 +37,7 @@ def tuned(wishes: Wishes, project: Path, *, json: bool) -> int:
     """Search, print what came of it, and write the table of all candidates."""
     where = language.load(project)
     with Progress() as progress:
-        found = runs.tune_op(where, wishes, progress)
+        found = tune_op(where, wishes, progress)
     table = found.state.with_suffix(".md")
     write_atomically(table, _table(found).encode())
     if json:
@@ -95,7 +95,7 @@ def _entry(found: Tuning, choice: Choice) -> Iterator[Text]:
 def _verdict(choice: Choice) -> str:
     if not choice.changed:
         return say("stays as it is")
-    config = plain(tune.shown(choice.config))
+    config = plain(records.shown(choice.config))
     if choice.change is None:
         return say("takes {config}; what it had does not work here", config=config)
     change = choice.change
@@ -244,11 +244,11 @@ def _times(tried: Tried) -> str:
 
 
 def _name(tried: Tried) -> str:
-    return plain(tune.shown(tried.config)) or say("what it takes today")
+    return plain(records.shown(tried.config)) or say("what it takes today")
 
 
-def _us(found: Tuning, choice: Choice, config: tune.Config | None) -> Mapping[str, float]:
-    wanted = tune.key(config)
+def _us(found: Tuning, choice: Choice, config: Config | None) -> Mapping[str, float]:
+    wanted = key(config)
     mine = (each for each in found.tried if each.regime == choice.regime.label and each.key == wanted)
     return next((each.us for each in mine if each.us), {})
 

@@ -7,5 +7,4 @@ environment   what may move a number without the kernel changing, and what worke
 deadline      the time that a job has, shared out over its ops
 renames       cases and ops that had other names before
 codec         records to JSON and back
-lazy_imports  packages that import a module when something of it is used
 """

@@ -22,9 +22,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfci.core.errors import DeviceError, UsageError
-from perfci.device.seam import Accelerator, Arrays, Launch, Session
-
-__all__ = ["KINDS", "Accelerator", "Arrays", "Launch", "Session", "detect", "open_device"]
+from perfci.device.seam import Accelerator
 
 KINDS = ("auto", "cuda", "npu", "cpu", "fake")
 """What `--device` takes."""

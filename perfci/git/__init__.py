@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.core.model import Reason
-from perfci.git.base import How, commit, resolve
-from perfci.git.checkout import materialise
 from perfci.git.command import git
-
-__all__ = ["How", "Revision", "commit", "materialise", "read", "resolve"]
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,7 @@ from perfci.core.model import (
 )
 from perfci.judge import accuracy, duel, expected, late, notes, speed, static
 from perfci.judge.findings import Adjusted, Context
-from perfci.judge.notes import peers_missing
-from perfci.judge.quarantine import advised
-from perfci.thresholds import Thresholds
-
-__all__ = ["advised", "judge", "peers_missing"]
+from perfci.thresholds.limits import Thresholds
 
 Row = tuple[Judgement, Need | None]
 

@@ -9,8 +9,8 @@ from perfci.core.model import AccuracyCase, Judgement, OpRun, PlannedOp, Reason,
 from perfci.judge import storage
 from perfci.judge.figures import errors_beyond
 from perfci.measure.closeness import times_allowed
-from perfci.store.past import worst_errors
-from perfci.thresholds import Thresholds
+from perfci.store.past.lines import worst_errors
+from perfci.thresholds.limits import Thresholds
 
 _BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.BY_CAUSE.values()})
 

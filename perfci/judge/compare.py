@@ -41,7 +41,7 @@ from perfci.core.model import (
 )
 from perfci.statistics import boards, duel_rule, exact
 from perfci.statistics.exact import Floats
-from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
 SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"

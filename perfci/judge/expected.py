@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from enum import IntEnum
 
-from perfci import thresholds as rules
 from perfci.core.model import (
     Comparison,
     Expected,
@@ -31,7 +30,8 @@ from perfci.core.model import (
 from perfci.judge import static
 from perfci.judge.findings import Context, Finding
 from perfci.ops.spec import matches
-from perfci.thresholds import Thresholds
+from perfci.thresholds.expected import suggestion
+from perfci.thresholds.limits import Thresholds
 
 GRACE = timedelta(days=14)
 """How long an entry that has expired still excuses, with a warning."""
@@ -212,7 +212,7 @@ def suggested(found: Mapping[str, Finding], comparison: Comparison, context: Con
     if not failing or context.day is None or any(finding.exact for finding in failing):
         return None
     until, reach = context.day + ROOM, max(map(_reach, failing))
-    return rules.suggestion(context.thresholds, comparison.op, comparison.case, reach, until)
+    return suggestion(context.thresholds, comparison.op, comparison.case, reach, until)
 
 
 def _reach(finding: Finding) -> float:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from perfci.core.model import Block, ErrorStats, Fact, PerformanceCase, Reason, Verdict
 from perfci.judge.findings import KERNEL, PROCESSES, Context, Finding
 from perfci.statistics import exact
-from perfci.store.past import CACHE_MULTIPLE, from_memory
-from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.store.past.lines import CACHE_MULTIPLE, from_memory
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 CEILING = 0.03
 """What the copy's bandwidth, which is measured once a run, may be off by before a kernel is blamed. The copies of 18

@@ -11,7 +11,7 @@ from datetime import date
 from perfci.core.environment import told
 from perfci.core.model import Block, Comparison, Device, Fact, Limits, PerformanceCase, Reason, Screen, Verdict
 from perfci.statistics import exact as exact_module
-from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 KERNEL, SPEEDUP = "kernel", "kernel/reference"
 

@@ -25,7 +25,7 @@ from perfci.core.model import (
 )
 from perfci.core.wording import say
 from perfci.judge.expected import reason_of
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 
 COMMON = 3
 """Fewest duels whose common shift says something."""

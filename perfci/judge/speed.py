@@ -9,7 +9,7 @@ from perfci.core.model import Block, Comparison, Gate, Judgement, Need, Performa
 from perfci.judge import duel, expected, figures, findings
 from perfci.judge.findings import Adjusted, Context, Finding
 from perfci.statistics import exact
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 
 GRAVITY = (
     Verdict.WRONG,

@@ -20,7 +20,7 @@ from perfci.core.model import (
 )
 from perfci.core.wording import caused, say
 from perfci.ops import identity
-from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 OFFLINE = "offline"
 """Device of a run that compiles and does nothing else."""

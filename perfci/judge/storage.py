@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfci.core import units
 from perfci.core.model import Fact, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
 from perfci.judge.figures import show
-from perfci.measure.lowprec import Cause, Limit, advice, cause, families, way
-from perfci.measure.lowprec.advice import held, value_of, worst
+from perfci.measure.lowprec.advice import Limit, advice, families, held, value_of, way, worst
+from perfci.measure.lowprec.causes import Cause, cause
 from perfci.measure.lowprec.formats import FORMATS
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 
 BY_CAUSE = {
     Cause.CHANNELS: "stored_beyond_channels",

@@ -13,32 +13,3 @@ blocks     blocks and sessions
 turns      blocks taken in turns with another process
 suspect    what looks like cheating
 """
-
-from perfci.measure.base import Opponent
-from perfci.measure.bench import Bench, Heard, PeerLostError, Settings, Subject, bench
-from perfci.measure.blocks import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, measure, short
-from perfci.measure.peers import meet
-from perfci.measure.prepare import prepare, rounds
-from perfci.measure.suspect import suspicions
-from perfci.measure.turns import Turn, measure_in_turns
-
-__all__ = [
-    "FIRST_BLOCKS",
-    "MOST_BLOCKS",
-    "SWEEPS_A_SESSION",
-    "Bench",
-    "Heard",
-    "Opponent",
-    "PeerLostError",
-    "Settings",
-    "Subject",
-    "Turn",
-    "bench",
-    "measure",
-    "measure_in_turns",
-    "meet",
-    "prepare",
-    "rounds",
-    "short",
-    "suspicions",
-]

@@ -13,7 +13,7 @@ from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase,
 from perfci.device.seam import Accelerator, Inputs
 from perfci.measure.base import InseparableError, Opponent
 from perfci.ops.spec import Params, Performance
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 
 Describe = Callable[[BaseException], Mapping[str, Fact]]
 

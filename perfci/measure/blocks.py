@@ -17,7 +17,7 @@ from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Bench, Heard, Sub
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.outputs import checked_output
 from perfci.statistics import duel_rule, exact
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 
 FIRST_BLOCKS = 8
 """Blocks of a case before its interval is looked at."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from perfci.core.model import Baseline, Judgements, Run
 from perfci.core.wording import sentence
 from perfci.report.text import inline
-from perfci.store import Launches, read_launches
 from perfci.store.files import write_atomically
+from perfci.store.launches import Launches, read_launches
 
 if TYPE_CHECKING:
     import pandas as pd

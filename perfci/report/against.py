@@ -14,7 +14,7 @@ from perfci.report.text import code, inline
 from perfci.report.view import Part, Table
 from perfci.statistics import duel_rule, power
 from perfci.statistics.power import Noise
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 
 DUEL = "kernel/base"
 

@@ -28,7 +28,7 @@ from perfci.core.model import (
     Summary,
     is_peer,
 )
-from perfci.store import LaunchRow
+from perfci.store.launches import LaunchRow
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfci.core import units, wording
 from perfci.core.model import Extent, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
 from perfci.core.wording import say
-from perfci.measure.lowprec import families, way
+from perfci.measure.lowprec.advice import families, way
 from perfci.ops.spec import is_stored
 from perfci.report.figures.lowprec import ACROSS, Limits, columns
 from perfci.report.text import code, inline

@@ -17,7 +17,7 @@ from perfci.report.text import plain
 from perfci.statistics.changepoints import Change
 from perfci.statistics.drift import Creep
 from perfci.store.history import STOPPING
-from perfci.store.past import environment_steps
+from perfci.store.past.series import environment_steps
 
 DAMAGE = STOPPING | {"history_torn"}
 """Problems with which runs are missing from what could be read."""

@@ -28,8 +28,9 @@ from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import by_files, unrelaxed
 from perfci.runs.losses import losses
 from perfci.runs.tightening import rescale, shift_of
-from perfci.store.past import line
-from perfci.thresholds import Thresholds
+from perfci.store.history import append_history, check_history, held, history_path, read_history, with_names_of_now
+from perfci.store.past.lines import line
+from perfci.thresholds.limits import Thresholds
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def accept_runs(
     _refuse_nothing(runs, wishes, measured)
     limits = unrelaxed(settings, runs[-1])
     key = runs[0].environment.device.key
-    with store.held(store.history_path(settings.baselines, key, "any").parent):
+    with held(history_path(settings.baselines, key, "any").parent):
         ready = [_weighed(op, evidence, settings, limits, wishes) for op in (names or measured)]
         if slower is not None and not any(one.answer.accepted or one.answer.refused for one in ready):
             raise UsageError("accept_none_slower", runs=", ".join(run.id for run in runs))
@@ -95,7 +96,7 @@ def accept_runs(
 
 def note(op: str, lines: Sequence[HistoryRun], settings: Settings, key: str) -> tuple[Reason, ...]:
     """Put lines into an op's history; gives what was repaired there. Raises StoredFileError."""
-    return tuple(reason for each in lines for reason in store.append_history(settings.baselines, key, op, each).said)
+    return tuple(reason for each in lines for reason in append_history(settings.baselines, key, op, each).said)
 
 
 def past(op: str, runs: Sequence[Run], settings: Settings) -> tuple[Baseline | None, tuple[HistoryRun, ...]]:
@@ -107,9 +108,9 @@ def past(op: str, runs: Sequence[Run], settings: Settings) -> tuple[Baseline | N
     names = [name for name in (op, planned.renamed_from) if name]
     paths = {name: store.baseline_path(settings.baselines, key, name) for name in names}
     stored = {name: store.read_baseline(path) for name, path in paths.items() if path.exists()}
-    store.check_history(settings.baselines, key, op)
-    history = store.read_history(settings.baselines, key, op, formerly=planned.renamed_from)
-    return baseline_of(planned, stored), store.with_names_of_now(history.runs, planned.renamed)
+    check_history(settings.baselines, key, op)
+    history = read_history(settings.baselines, key, op, formerly=planned.renamed_from)
+    return baseline_of(planned, stored), with_names_of_now(history.runs, planned.renamed)
 
 
 def _planned(op: str, runs: Sequence[Run]) -> PlannedOp:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci import store, thresholds
+from perfci import store
 from perfci.core.codec import decode
 from perfci.core.environment import PACKAGES
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
@@ -25,11 +25,14 @@ from perfci.git.base import PROPOSALS, How, resolve
 from perfci.git.checkout import materialise
 from perfci.ops import fingerprint
 from perfci.ops.discover import OpFolder, ops
-from perfci.ops.fingerprint import Fingerprint, Tree
+from perfci.ops.fingerprint.pins import pins_changed
+from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs.bench import Bench, Place, inside, surroundings
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import NOT_AGAINST, Against, Request
-from perfci.thresholds import Thresholds
+from perfci.store import history
+from perfci.thresholds.limits import Thresholds
+from perfci.thresholds.read import load
 
 FOLDER = "base"
 """Where the base's files lie in the run's folder."""
@@ -167,7 +170,7 @@ def digest(rules: Settings) -> str:
     """SHA-256 of the thresholds and baselines by which a run is judged, with their names; histories judge nothing."""
     found = hashlib.sha256()
     for folder in (rules.thresholds, rules.baselines):
-        for path in sorted(path for path in folder.rglob("*") if path.is_file() and store.HISTORY not in path.name):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and history.ENDING not in path.name):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             found.update(f"{folder.name}/{path.relative_to(folder).as_posix()}\0{content}\n".encode(errors="replace"))
     for board in sorted(map(board_key, rules.quarantine)):
@@ -258,7 +261,7 @@ def _with_rules(tree: BaseTree, settings: Settings) -> BaseTree:
     )
     if set(map(board_key, settings.quarantine)) != set(map(board_key, tree.settings.quarantine)):
         rules = (*rules, SETTINGS_FILE)
-    pins = fingerprint.pins_changed(settings.root, tree.settings.root)
+    pins = pins_changed(settings.root, tree.settings.root)
     expected = _expected(tree, settings) if rules else ()
     below = inside(settings.baselines, settings.root, Path())
     base = dataclasses.replace(
@@ -280,9 +283,9 @@ def _proposal(variables: Mapping[str, str]) -> str | None:
 
 def _expected(tree: BaseTree, settings: Settings) -> tuple[Expected, ...]:
     """The change's own expected entries: what it asks for is said, also where it is judged by its own rules."""
-    change = thresholds.load(settings.thresholds, known_ops(settings), settings.root)
+    change = load(settings.thresholds, known_ops(settings), settings.root)
     try:
-        return marked(change, thresholds.load(tree.settings.thresholds))
+        return marked(change, load(tree.settings.thresholds))
     except StoredFileError:
         if tree.base.rules:
             raise

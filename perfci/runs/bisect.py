@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfci import thresholds
 from perfci.core.errors import UsageError
 from perfci.core.model import Fact, Interval, Reason
 from perfci.core.settings import Settings
@@ -23,6 +22,7 @@ from perfci.runs.bench import Listener, claimed
 from perfci.runs.bisect_revisions import FOLDER, Ground, Tried, Wishes
 from perfci.statistics import bisection
 from perfci.statistics.bisection import DOUBT, SAME, Found, Noise, Search, Seen, Step, certainty, confirmed
+from perfci.thresholds.read import load
 
 FIRST = (4, 8)
 """Processes of BAD's duel with GOOD: the more, the better every later step can be told apart."""
@@ -153,7 +153,7 @@ class _Hunt:
             if known.chance(bisection.HALF * abs(duels[case].shift), duels[case], duels[case]) <= bisection.STEP:
                 break
             leading = [case]
-        floor = thresholds.load(ground.settings.thresholds).for_case(ground.op, case).floor(first.timer)
+        floor = load(ground.settings.thresholds).for_case(ground.op, case).floor(first.timer)
         if (nothing := _not_slower(case, duels, known, floor / first.base_us[case])) is not None:
             return dataclasses.replace(self._whole(first, case, duels[case], known), nothing=nothing)
         ground.case = case

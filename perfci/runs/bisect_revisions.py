@@ -18,12 +18,13 @@ from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Base, DuelWhat, Fact, Need, PerformanceCase, Reason, Run, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import caused
-from perfci.git import How, Revision, history
+from perfci.git import Revision, history
+from perfci.git.base import How
 from perfci.git.checkout import materialise
 from perfci.git.history import Commit, FileChange
 from perfci.ops import fingerprint
 from perfci.ops.discover import select
-from perfci.ops.fingerprint import Fingerprint, Tree
+from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree, moved
 from perfci.runs.bench import LOGS, Bench

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import Settings
-from perfci.lab.chains import ChainCase, ChainFile, ChainResult, ListedChain, chain_files, known_chains, select
+from perfci.lab.chains.files import ChainFile, chain_files, known_chains, select
+from perfci.lab.chains.records import ChainCase, ChainResult, ListedChain
 from perfci.runs.bench import Bench, Listener, Place, both, claimed, opened, surroundings
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import Request, draw_seed

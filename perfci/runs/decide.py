@@ -9,13 +9,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci import git, store, thresholds
+from perfci import git, store
 from perfci.core.model import Base, Baseline, Judgements, Reason, Run
 from perfci.core.renames import with_aliases
 from perfci.core.settings import Settings
 from perfci.git.checkout import materialise
-from perfci.judge import advised, judge
+from perfci.judge import judge
 from perfci.judge.compare import compare
+from perfci.judge.quarantine import advised
 from perfci.report.past import Past
 from perfci.report.sources import Source
 from perfci.runs import effective_thresholds
@@ -24,7 +25,8 @@ from perfci.runs.base import by_base, digest, known_ops, marked, moved
 from perfci.runs.drifts import with_history
 from perfci.runs.history_for_report import pasts_for
 from perfci.runs.sources import sources_of
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
+from perfci.thresholds.read import load
 
 
 def decide(run: Run, settings: Settings, against: Path | None = None, judged_by: Settings | None = None) -> Judgements:
@@ -105,7 +107,7 @@ def _with_change(run: Run, limits: Thresholds, settings: Settings, *, planned: b
     here = git.read(settings.root)
     if isinstance(here, Reason) or here.commit != run.environment.commit:
         return run, limits.with_change(base.expected, Thresholds())
-    change = thresholds.load(settings.thresholds, known_ops(settings), settings.root)
+    change = load(settings.thresholds, known_ops(settings), settings.root)
     entries = base.expected if planned else marked(change, limits)
     plan = dataclasses.replace(run.plan, base=dataclasses.replace(base, expected=entries))
     return dataclasses.replace(run, plan=plan), limits.with_change(entries, change)

@@ -18,8 +18,8 @@ from perfci.ops.spec import matches
 from perfci.statistics import changepoints, drift
 from perfci.statistics.changepoints import Change
 from perfci.statistics.drift import Creep
-from perfci.store import History
-from perfci.store.past import environment_steps
+from perfci.store.history import History, read_history
+from perfci.store.past.series import environment_steps
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def with_history(run: Run, judgements: Judgements, rules: Settings) -> Judgement
 
 def _crept(op: str, run: Run, rules: Settings) -> Iterator[tuple[str, Creep]]:
     try:
-        history = store.read_history(rules.baselines, run.environment.device.key, op).runs
+        history = read_history(rules.baselines, run.environment.device.key, op).runs
     except StoredFileError:  # told by perfci history, and where a run is accepted
         return
     if len(history) < drift.ANCHOR + drift.RECENT:

@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfci import thresholds
 from perfci.core import environment
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import Device, Environment, Fact, Plan, Reason, Run
@@ -19,9 +18,11 @@ from perfci.core.units import percent
 from perfci.core.wording import say
 from perfci.ops.spec import matches
 from perfci.runs.base import known_ops
-from perfci.thresholds import Relaxed, Thresholds
 from perfci.thresholds.earned import EarnedFile, EarnedFiles, earned_path, read_earned, read_file
-from perfci.thresholds.layers import ALPHA, stricter, strictest
+from perfci.thresholds.layers import ALPHA, Relaxed, stricter, strictest
+from perfci.thresholds.limits import Thresholds
+from perfci.thresholds.place import nearest_first
+from perfci.thresholds.read import NUMBERS, load
 from perfci.thresholds.write import text_of, value_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def in_force(
     relaxed entry has none after its last day. ops: as `thresholds.load` takes them; asked: values of --threshold.
     Raises StoredFileError.
     """
-    written = thresholds.load(rules.thresholds, ops, rules.root)
+    written = load(rules.thresholds, ops, rules.root)
     return over(written, read_earned(rules.thresholds, where.device.key, rules.root), where, created, asked)
 
 
@@ -166,16 +167,16 @@ def in_ci(variables: Mapping[str, str]) -> bool:
 
 def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
     """The chance of any false alarm in a run, by --threshold or the files. Raises StoredFileError."""
-    return values(asked).get(ALPHA, thresholds.load(rules.thresholds).alpha)
+    return values(asked).get(ALPHA, load(rules.thresholds).alpha)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
 def _value(key: str, text: str) -> float:
-    known = thresholds.NUMBERS
+    known = NUMBERS
     if key not in known:
-        raise UsageError("threshold_option_key", key=key, keys=thresholds.nearest_first(key, known))
+        raise UsageError("threshold_option_key", key=key, keys=nearest_first(key, known))
     try:
         return value_of(key, text, OPTION)
     except StoredFileError as error:
@@ -282,7 +283,7 @@ def ended(rules: Settings, device: Device | None, day: date | None = None) -> tu
     today = day or datetime.now(UTC).date()
     key = device.key if device else None
     try:
-        written = thresholds.load(rules.thresholds, known_ops(rules), rules.root)
+        written = load(rules.thresholds, known_ops(rules), rules.root)
     except StoredFileError as error:
         return (error.reason,)
     entries = (each for op in sorted(written.ops) for each in written.ops[op].relaxed)

@@ -11,18 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci import git, store
+from perfci import store
 from perfci.core.errors import Stopped
 from perfci.core.model import AgainCase, Base, Limits, OpRun, PlannedBase, PlannedOp, Reason, Run
 from perfci.core.settings import Settings
+from perfci.git import base as git_base
 from perfci.git.base import How
-from perfci.ops import fingerprint
+from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench
 from perfci.runs.plan import Request, expected_s
 from perfci.runs.record import Recorder
 from perfci.runs.rounds import settled
+from perfci.store.launches import clear_launches, join_launches
 
 FOLDER = "groups"
 """In the reports folder: groups/<number>/run.json of each commit's cases."""
@@ -64,14 +66,14 @@ def tree_at(bench: Bench, commit: str, how: How, number: int, name: str | None =
 
     A release's arm runs in today's toolchain like the other one; what a new toolchain did since then is no creep.
     """
-    found = git.commit(bench.settings.root, commit)
+    found = git_base.commit(bench.settings.root, commit)
     if isinstance(found, Reason):
         return found
     base = Base(found, how, name or found[:SHOWN])
     tree = base_stage.materialised(bench, base, f"{base_stage.FOLDER}-{number}")
     if isinstance(tree, Reason) or how is How.RELEASE:
         return tree
-    pins = fingerprint.pins_changed(bench.settings.root, tree.settings.root)
+    pins = pins_changed(bench.settings.root, tree.settings.root)
     return dataclasses.replace(tree, base=dataclasses.replace(base, changed_pins=pins))
 
 
@@ -119,7 +121,7 @@ def _one_base(bases: Sequence[PlannedBase]) -> PlannedBase | None:
 def forget(reports: Path) -> None:
     """What an earlier run left of its groups in the reports folder goes."""
     shutil.rmtree(reports / FOLDER, ignore_errors=True)
-    store.clear_launches(reports)
+    clear_launches(reports)
 
 
 def measured(bench: Bench, request: Request, run: Run, groups: Sequence[Group], earlier: Run | None) -> Run:
@@ -180,9 +182,7 @@ def _keep(settings: Settings, whole: Run, runs: Sequence[Run]) -> Run:
         wall_s=round(sum(run.wall_s or 0.0 for run in runs), 3),
     )
     store.write_run(run, settings.reports)
-    store.join_launches(
-        settings.reports, [settings.reports / FOLDER / str(number) for number in range(1, len(runs) + 1)]
-    )
+    join_launches(settings.reports, [settings.reports / FOLDER / str(number) for number in range(1, len(runs) + 1)])
     return run
 
 

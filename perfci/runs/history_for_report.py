@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfci import store
 from perfci.core.errors import StoredFileError
 from perfci.core.model import UNTIMED, HistoryRun, OpRun, PlannedOp, Reason, Run
 from perfci.core.settings import Settings
@@ -13,7 +12,7 @@ from perfci.git.tags import Release
 from perfci.report.past import DAMAGE, CasePast, Past
 from perfci.runs import drifts
 from perfci.statistics import drift
-from perfci.store import History
+from perfci.store.history import History, read_history, with_names_of_now
 
 
 def pasts_for(run: Run, settings: Settings, rules: Settings) -> Mapping[str, Past]:
@@ -36,13 +35,13 @@ def pasts_for(run: Run, settings: Settings, rules: Settings) -> Mapping[str, Pas
 def _history(op: str, planned: PlannedOp, run: Run, rules: Settings) -> History | Reason:
     """A history under the names of now, or why it is not to be relied on."""
     try:
-        found = store.read_history(rules.baselines, run.environment.device.key, op, formerly=planned.renamed_from)
+        found = read_history(rules.baselines, run.environment.device.key, op, formerly=planned.renamed_from)
     except StoredFileError as error:
         return _shown(error.reason, rules)
     damage = next((problem for problem in found.problems if problem.kind in DAMAGE), None)
     if damage:
         return _shown(damage, rules)
-    return dataclasses.replace(found, runs=store.with_names_of_now(found.runs, planned.renamed))
+    return dataclasses.replace(found, runs=with_names_of_now(found.runs, planned.renamed))
 
 
 def _shown(reason: Reason, rules: Settings) -> Reason:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from perfci.core.environment import differences, mixed, told
 from perfci.core.model import Baseline, BaselineCase, Environment, Fact, HistoryCase, HistoryRun, Reason
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 
 FIRST = 5
 """Runs of the history whose medians are held against: one alone may have been lucky."""

@@ -28,7 +28,7 @@ from perfci.core.model import (
     StepSide,
 )
 from perfci.statistics import exact
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 
 Limits = Callable[[str], CaseThresholds]
 """Case id -> its thresholds."""

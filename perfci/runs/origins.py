@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
 
-from perfci import store, thresholds
+from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import Device, Environment, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
@@ -15,13 +15,18 @@ from perfci.ops.spec import is_stored, matches
 from perfci.runs.base import known_ops
 from perfci.runs.effective_thresholds import InForce, in_force, relaxed_note, shown
 from perfci.runs.tightening import counted, family_of
-from perfci.thresholds import CaseThresholds, Earned, Relaxed, Thresholds, origins, ratchet
+from perfci.store.history import history_devices, read_history
+from perfci.thresholds import origins
 from perfci.thresholds.earned import earned_devices, read_earned
-from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, stricter
+from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed, stricter
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 from perfci.thresholds.origins import Origin
-from perfci.thresholds.ratchet import figures
+from perfci.thresholds.place import nearest_first
+from perfci.thresholds.ratchet import figures, steps
+from perfci.thresholds.ratchet.figures import KEYS
+from perfci.thresholds.read import load
 
-LEARNT = frozenset({TAU, *(key.name for key in ratchet.KEYS)})
+LEARNT = frozenset({TAU, *(key.name for key in KEYS)})
 """Keys of which the history may tell how often a value would cry wolf."""
 
 
@@ -89,7 +94,7 @@ def explain(settings: Settings, wishes: Wishes, day: date | None = None) -> list
     be read; nothing is measured.
     """
     today = day or datetime.now(UTC).date()
-    written = thresholds.load(settings.thresholds, known_ops(settings), settings.root)
+    written = load(settings.thresholds, known_ops(settings), settings.root)
     ops = _ops(settings, wishes, written)
     _check_key(wishes)
     places = [(op, device) for op in ops for device in _devices(settings, wishes)]
@@ -106,7 +111,7 @@ def known_cases(settings: Settings, op: str, device: str | None = None) -> list[
         path = store.baseline_path(settings.baselines, each, op)
         if path.exists():
             found |= dict.fromkeys(case.case for case in store.read_baseline(path).cases)
-        history = store.read_history(settings.baselines, each, op, last=1).runs
+        history = read_history(settings.baselines, each, op, last=1).runs
         for suite in Suite if history else ():
             found |= dict.fromkeys(figures.cases(history[-1], suite))
         file = read_earned(settings.thresholds, each, settings.root).by_op.get(op)
@@ -117,21 +122,21 @@ def known_cases(settings: Settings, op: str, device: str | None = None) -> list[
 def devices(settings: Settings) -> list[str]:
     """Keys of the devices that have baselines, histories or earned values."""
     stored = {path.parent.name for path in settings.baselines.glob("*/*.json")}
-    return sorted({*stored, *store.history_devices(settings.baselines), *earned_devices(settings.thresholds)})
+    return sorted({*stored, *history_devices(settings.baselines), *earned_devices(settings.thresholds)})
 
 
 def check_op(settings: Settings, op: str, written: Thresholds) -> None:
     """Raise UsageError for an op that the project has not."""
     known = sorted({*(known_ops(settings) or ()), *written.ops})
     if op not in known:
-        raise UsageError("relax_op", op=op, known=thresholds.nearest_first(op, known))
+        raise UsageError("relax_op", op=op, known=nearest_first(op, known))
 
 
 def check_device(settings: Settings, device: str) -> None:
     """Raise UsageError for a device of which nothing is stored."""
     known = devices(settings)
     if device not in known:
-        raise UsageError("relax_device", device=device, known=thresholds.nearest_first(device, known))
+        raise UsageError("relax_device", device=device, known=nearest_first(device, known))
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
@@ -153,7 +158,7 @@ def _devices(settings: Settings, wishes: Wishes) -> list[str | None]:
 def _check_key(wishes: Wishes) -> None:
     known = CaseThresholds.__dataclass_fields__
     if wishes.key is not None and wishes.key not in known:
-        raise UsageError("relax_key", key=wishes.key, keys=thresholds.nearest_first(wishes.key, known))
+        raise UsageError("relax_key", key=wishes.key, keys=nearest_first(wishes.key, known))
 
 
 # --- one op on one device ---------------------------------------------------------------------------------------------
@@ -300,7 +305,7 @@ def _entry(place: _Place, case: str, key: str, value: float | None) -> Relaxed |
 def _predicted(place: _Place, value: Value) -> Value:
     if value.case is None or value.value is None or value.key not in LEARNT or not place.history:
         return value
-    chance = ratchet.predicted(
+    chance = steps.predicted(
         place.history, value.case, value.key, value.value, family=family_of(place.history), alpha=place.alpha
     )
     record = value.earned

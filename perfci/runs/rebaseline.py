@@ -19,14 +19,15 @@ from perfci.git.checkout import materialise
 from perfci.judge import judge
 from perfci.judge.compare import compare
 from perfci.ops import fingerprint
-from perfci.ops.fingerprint import Tree
+from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.accept import Evidence, accept
 from perfci.runs.accepting import note
 from perfci.runs.base import known_ops, moved
 from perfci.runs.effective_thresholds import in_force
 from perfci.runs.moves import CaseMove, Survey, commits, stepped, survey
-from perfci.store.past import line
-from perfci.thresholds import Thresholds
+from perfci.store import history
+from perfci.store.past.lines import line
+from perfci.thresholds.limits import Thresholds
 
 MOST_FILES = 3
 """Most files named in a sentence."""
@@ -87,7 +88,7 @@ def rebaseline_runs(
     with _code(settings) as code:
         # All is weighed before anything is written: what is refused is refused with nothing done.
         ready = [_rebaselined(op, evidence, shelf, limits, code, wishes) for op in (names or measured)]
-    with store.held(shelf.place):
+    with history.held(shelf.place):
         stored = [each.stored(shelf, wishes) for each in ready]
     return [_noted(each, evidence, settings, shelf.key) for each in stored]
 

@@ -25,7 +25,7 @@ from perfci.runs.effective_thresholds import limits_of
 from perfci.runs.plan import Request
 from perfci.runs.storage import beside_accepted
 from perfci.store import launches
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.gather import EVERY, Gathered
 from perfci.worker.pair import Rules, Side, pairing
 from perfci.worker.parent import LATE, Running, Surroundings, Working, side_by_side, working

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from perfci import thresholds
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.settings import Settings
 from perfci.core.wording import say
@@ -15,10 +14,12 @@ from perfci.runs.base import known_ops
 from perfci.runs.effective_thresholds import place, shown
 from perfci.runs.origins import check_device, check_op, devices, known_cases
 from perfci.runs.tightening import replace_file
-from perfci.thresholds import Relaxed, Thresholds
 from perfci.thresholds.earned import read_earned
 from perfci.thresholds.expected import WHY_LENGTH, is_pattern
-from perfci.thresholds.layers import ALPHA, stricter, strictest
+from perfci.thresholds.layers import ALPHA, Relaxed, stricter, strictest
+from perfci.thresholds.limits import Thresholds
+from perfci.thresholds.place import nearest_first
+from perfci.thresholds.read import NUMBERS, load
 from perfci.thresholds.write import value_of, with_relaxed
 
 LONGEST = timedelta(days=366)
@@ -55,7 +56,7 @@ def relax(settings: Settings, wishes: Wishes, day: date | None = None) -> Loosen
     StoredFileError for a file that cannot be read or written.
     """
     today = day or datetime.now(UTC).date()
-    written = thresholds.load(settings.thresholds, known_ops(settings), settings.root)
+    written = load(settings.thresholds, known_ops(settings), settings.root)
     _check(settings, wishes, written, today)
     to = _to(wishes)
     entry = Relaxed(wishes.op, wishes.key, _why(wishes.why), wishes.until, wishes.case, wishes.device, to)
@@ -66,7 +67,7 @@ def relax(settings: Settings, wishes: Wishes, day: date | None = None) -> Loosen
     own = written.ops.get(wishes.op)
     same = [each for each in (own.relaxed if own else ()) if _same(each, entry)]
     replace_file(settings, path, content, with_relaxed(path, content, entry))
-    now = thresholds.load(settings.thresholds, None, settings.root).ops[wishes.op].relaxed
+    now = load(settings.thresholds, None, settings.root).ops[wishes.op].relaxed
     return Loosened(next(each for each in now if _same(each, entry)), path, bool(same))
 
 
@@ -75,9 +76,9 @@ def _same(one: Relaxed, other: Relaxed) -> bool:
 
 
 def _check(settings: Settings, wishes: Wishes, written: Thresholds, today: date) -> None:
-    known = {key: parser for key, parser in thresholds.NUMBERS.items() if key != ALPHA}
+    known = {key: parser for key, parser in NUMBERS.items() if key != ALPHA}
     if wishes.key not in known:
-        raise UsageError("relax_key", key=wishes.key, keys=thresholds.nearest_first(wishes.key, known))
+        raise UsageError("relax_key", key=wishes.key, keys=nearest_first(wishes.key, known))
     check_op(settings, wishes.op, written)
     if wishes.device is not None:
         check_device(settings, wishes.device)

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci import git, store
+from perfci import store
 from perfci.core.errors import DeviceError, UsageError
 from perfci.core.model import (
     UNTIMED,
@@ -31,6 +31,7 @@ from perfci.core.model import (
 )
 from perfci.core.settings import Settings
 from perfci.core.wording import caused
+from perfci.git import base as git_base
 from perfci.git.base import How
 from perfci.git.history import between, is_ancestor, touching
 from perfci.git.tags import LastRelease, last_release
@@ -43,7 +44,7 @@ from perfci.runs.effective_thresholds import alpha_of, refuse_looser
 from perfci.runs.groups import SHOWN, Group, base_of, forget, is_same, joined, measured, tree_at
 from perfci.runs.plan import Against, Request, make_plan
 from perfci.runs.rounds import new_run
-from perfci.store.history import KEPT
+from perfci.store.history import KEPT, read_history, with_names_of_now
 
 EVERY = "*"
 """The --case pattern of a run that leaves other cases out, and so says nothing of them."""
@@ -267,8 +268,8 @@ def _named(names: Sequence[str]) -> str:
 
 def _history(settings: Settings, device: Device, op: PlannedOp) -> tuple[HistoryRun, ...]:
     """The op's accepted runs under the names of now. Raises StoredFileError where the file cannot be read."""
-    found = store.read_history(settings.baselines, device.key, op.op, formerly=op.renamed_from)
-    return store.with_names_of_now(found.runs, op.renamed)
+    found = read_history(settings.baselines, device.key, op.op, formerly=op.renamed_from)
+    return with_names_of_now(found.runs, op.renamed)
 
 
 def _epochs(settings: Settings, op: PlannedOp, runs: Sequence[HistoryRun], release: LastRelease) -> Iterator[_Epoch]:
@@ -290,7 +291,7 @@ def _trouble(case: tuple[str, str], began: HistoryRun, settings: Settings) -> Re
     commit = began.environment.commit
     if commit is None or began.environment.dirty:
         return Reason("release_epoch_unknown", {"op": op, "case": name, "run": began.run})
-    found = git.commit(settings.root, commit)
+    found = git_base.commit(settings.root, commit)
     if isinstance(found, Reason):
         return _gone(case, commit, found)
     inside = is_ancestor(settings.root, found, "HEAD")

@@ -12,6 +12,8 @@ from perfci import store
 from perfci.core import settings
 from perfci.core.model import Judgements, Run
 from perfci.core.wording import sentence
+from perfci.runs.decide import decide
+from perfci.store.launches import read_launches
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,9 +36,7 @@ class StoredRun:
     @cached_property
     def judgements(self) -> Judgements:
         """The verdicts, by the thresholds and baselines that the project has now; judged when first asked for."""
-        from perfci import runs
-
-        return runs.decide(self.run, settings.load(self.project))
+        return decide(self.run, settings.load(self.project))
 
     def frame(self, *, verdicts: bool = False) -> pd.DataFrame:
         """One row a block and arm, with the columns of docs/stored-files.md; times in microseconds.
@@ -63,7 +63,7 @@ class StoredRun:
         """
         from perfci.report import frame
 
-        found = store.read_launches(self.folder)
+        found = read_launches(self.folder)
         if found.note:
             warnings.warn(sentence(found.note), stacklevel=2)
         return frame.launches(found.rows)

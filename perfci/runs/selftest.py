@@ -18,7 +18,7 @@ from perfci.runs.effective_thresholds import limits_of
 from perfci.runs.plan import Request
 from perfci.runs.record import Plant
 from perfci.statistics import duel_rule, power
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 
 TRIALS = ("unchanged", "slower", "wrong")
 

@@ -21,7 +21,7 @@ from perfci.core.errors import MissingPackageError, UsageError
 from perfci.core.model import Device, Judgements, Plan, PlannedBase, PlannedOp, Reason, Run, Shard, ShardPlan, Suite
 from perfci.core.settings import Settings
 from perfci.ops.discover import OpFolder, ops, select
-from perfci.ops.fingerprint import Tree
+from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs import merge, plan
 from perfci.runs.base import BaseTree
@@ -33,6 +33,7 @@ from perfci.runs.plan import Against, Request
 from perfci.runs.record import Recorder
 from perfci.runs.rounds import new_run, settled
 from perfci.store import launches
+from perfci.store.launches import join_launches
 
 DIGITS = 12
 """Of a digest in a sentence."""
@@ -305,5 +306,5 @@ def merge_shards(
     _refuse_other_rules(sharded, rules_digest(run, settings))
     with store.claim_reports(settings.reports):
         store.write_run(run, settings.reports)
-        store.join_launches(settings.reports, {run.id: folder for run, folder in found}.values())
+        join_launches(settings.reports, {run.id: folder for run, folder in found}.values())
     return run, decide(run, settings)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, PlannedOp, Reason
 from perfci.core.settings import Settings
-from perfci.lab.soak import DECAY_LIMIT, TESTS, Finding, Status, named
+from perfci.lab.soak.findings import DECAY_LIMIT, TESTS, Finding, Status, named
 from perfci.ops.discover import OpFolder, select
 from perfci.runs.bench import Bench, Listener, Place, claimed, surroundings
 from perfci.runs.describe import describe_ops

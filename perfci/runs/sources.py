@@ -12,8 +12,8 @@ from perfci.report.past import now_us
 from perfci.report.sources import Layer, Source
 from perfci.runs import effective_thresholds
 from perfci.runs.effective_thresholds import OPTION, InForce, shown
-from perfci.thresholds import Earned, Relaxed, Thresholds
-from perfci.thresholds.layers import ALPHA, TAU, stricter
+from perfci.thresholds.layers import ALPHA, TAU, Earned, Relaxed, stricter
+from perfci.thresholds.limits import Thresholds
 
 
 def sources_of(run: Run, rules: Settings) -> tuple[Source, ...]:

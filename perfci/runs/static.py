@@ -20,7 +20,7 @@ from perfci.core.settings import Settings
 from perfci.device.targets import target_named
 from perfci.ops import fingerprint
 from perfci.ops.discover import OpFolder, ops, select
-from perfci.ops.fingerprint import Fingerprint, Tree
+from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, Place, surroundings

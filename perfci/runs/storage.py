@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from perfci import store
 from perfci.core.errors import StoredFileError
 from perfci.core.model import OpRun, Run
 from perfci.core.settings import Settings
-from perfci.measure import lowprec
+from perfci.measure.lowprec.accepted import beside
+from perfci.store.history import read_history
 
 
 def beside_accepted(op: OpRun, run: Run, rules: Settings) -> OpRun:
@@ -19,8 +19,8 @@ def beside_accepted(op: OpRun, run: Run, rules: Settings) -> OpRun:
     if not op.stored:
         return op
     try:
-        history = store.read_history(rules.baselines, run.environment.device.key, op.op).runs
+        history = read_history(rules.baselines, run.environment.device.key, op.op).runs
     except StoredFileError:
         return op
     earlier = [each for each in history if each.run != run.id]
-    return dataclasses.replace(op, stored=tuple(lowprec.beside(found, earlier) for found in op.stored))
+    return dataclasses.replace(op, stored=tuple(beside(found, earlier) for found in op.stored))

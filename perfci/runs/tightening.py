@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from perfci import store, thresholds
 from perfci.core.environment import mixed, told
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Comparison, Fact, HistoryRun, Reason, Suite
@@ -21,13 +20,16 @@ from perfci.core.settings import Settings
 from perfci.core.wording import ENGLISH, caused, sentence, speaking
 from perfci.runs.effective_thresholds import place, shown
 from perfci.store.files import write_atomically
-from perfci.store.history import STOPPING
-from perfci.thresholds import Thresholds, ratchet
+from perfci.store.history import STOPPING, held, history_devices, history_ops, read_history
 from perfci.thresholds.earned import EarnedFile, earned_path, read_earned, read_file
 from perfci.thresholds.layers import Earned, stricter, strictest
+from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.origins import origin
-from perfci.thresholds.ratchet import Change, figures
+from perfci.thresholds.ratchet import figures, steps
+from perfci.thresholds.ratchet.figures import KEYS
+from perfci.thresholds.ratchet.steps import Change, propose, rescaled
 from perfci.thresholds.ratchet.steps import Earned as Known
+from perfci.thresholds.read import load
 from perfci.thresholds.write import Which, with_earned
 
 MOST_VALUES = 5
@@ -90,7 +92,7 @@ def tighten(settings: Settings, wishes: Wishes, day: date | None = None) -> list
     One op that cannot be read or written is told and costs no other. Raises UsageError where there is no history of
     what is asked for, StoredFileError for thresholds of people that cannot be read.
     """
-    written = thresholds.load(settings.thresholds, None, settings.root)
+    written = load(settings.thresholds, None, settings.root)
     today = (day or datetime.now(UTC).date()).isoformat()
     ready = [
         _ready(settings, written, device, op, today)
@@ -115,7 +117,7 @@ def refuse_in_pipeline(variables: Mapping[str, str] | None = None) -> None:
 
 def _histories(settings: Settings, wishes: Wishes) -> dict[str, list[str]]:
     """Device -> the ops asked for that have a history there."""
-    devices = store.history_devices(settings.baselines)
+    devices = history_devices(settings.baselines)
     if not devices and wishes.device is None and not wishes.ops:
         return {}
     if not devices:
@@ -123,7 +125,7 @@ def _histories(settings: Settings, wishes: Wishes) -> dict[str, list[str]]:
     if wishes.device is not None and wishes.device not in devices:
         raise UsageError("tighten_no_device", device=wishes.device, known=", ".join(devices))
     chosen = [wishes.device] if wishes.device is not None else devices
-    there = {device: store.history_ops(settings.baselines, device) for device in chosen}
+    there = {device: history_ops(settings.baselines, device) for device in chosen}
     known = sorted({op for ops in there.values() for op in ops})
     for op in wishes.ops:
         if op not in known:
@@ -136,7 +138,7 @@ def counted(settings: Settings, device: str, op: str) -> tuple[tuple[HistoryRun,
 
     Raises StoredFileError where the history is to be mended first.
     """
-    found = store.read_history(settings.baselines, device, op)
+    found = read_history(settings.baselines, device, op)
     for problem in found.problems:
         if problem.kind in STOPPING:
             raise StoredFileError(problem.kind, **problem.facts)
@@ -184,7 +186,7 @@ def _worked_out(
     limits = dataclasses.replace(written, earned={file.op: _values(kept)})
     proposed = [
         change
-        for change in _agreed(ratchet.propose(history, limits, file.op, family=family_of(history)), history)
+        for change in _agreed(propose(history, limits, file.op, family=family_of(history)), history)
         if _is_news(change, kept.get((change.case, change.key)))
     ]
     changes = tuple(_recorded(change, kept.get((change.case, change.key)), file, today) for change in proposed)
@@ -220,7 +222,7 @@ def _anew(file: EarnedFile, named: Sequence[Earned], history: Sequence[HistoryRu
     if file.environment is None:
         return ()
     known = {(each.case, each.key): Known(each.value, each.began, file.environment) for each in named}
-    return ratchet.anew(history, known)
+    return steps.anew(history, known)
 
 
 def _told_anew(file: EarnedFile, anew: Sequence[Earned], history: Sequence[HistoryRun]) -> Reason:
@@ -251,7 +253,7 @@ def _agreed(proposed: Sequence[Change], history: Sequence[HistoryRun]) -> Iterat
 
 def _suites_with(history: Sequence[HistoryRun], case: str, key: str) -> int:
     """How many suites measure what a key is about; only errors are measured by both."""
-    known = next((each for each in ratchet.KEYS if each.name == key), None)
+    known = next((each for each in KEYS if each.name == key), None)
     if known is None or not known.error:
         return 1
     both = [figures.cases(history[-1], suite).get(case) for suite in (Suite.PERFORMANCE, Suite.ACCURACY)]
@@ -305,7 +307,7 @@ def replace_file(settings: Settings, path: Path, before: bytes | None, after: by
     Raises StoredFileError where somebody changed it since, where it is a link, and where it cannot be written.
     """
     _refuse_links(path, settings)
-    with store.held(settings.thresholds):
+    with held(settings.thresholds):
         now = path.read_bytes() if path.exists() else None
         if now != before:
             raise StoredFileError("thresholds_changed_meanwhile", file=place(path, settings.root))
@@ -342,7 +344,7 @@ def rescale(
     """
     device = run.environment.device.key
     try:
-        written = thresholds.load(settings.thresholds, None, settings.root)
+        written = load(settings.thresholds, None, settings.root)
         files = read_earned(settings.thresholds, device, settings.root)
         file = files.by_op.get(op, EarnedFile(op, device, earned_path(settings.thresholds, device, op)))
         if file.environment is not None and mixed(file.environment, run.environment):
@@ -364,7 +366,7 @@ def _rescaled(
     known = {(each.case, each.key): each for each in file.values}
     today = (day or datetime.now(UTC).date()).isoformat()
     values = []
-    for change in ratchet.rescaled(limits, file.op, shifts, run.run):
+    for change in rescaled(limits, file.op, shifts, run.run):
         mine = known.get((change.case, change.key))
         own = strictest(written.for_case(file.op, change.case), change.key)
         if mine is not None and stricter(change.key, mine.value, own):
@@ -403,7 +405,7 @@ def _scaled(mine: Earned, change: Change, run: str, today: str) -> Earned:
 def _misses(run: HistoryRun, change: Change, own: float | None) -> bool:
     """Whether the kernel that was accepted does not reach what a person wrote."""
     case = figures.cases(run, Suite.PERFORMANCE).get(change.case)
-    key = next(each for each in ratchet.KEYS if each.name == change.key)
+    key = next(each for each in KEYS if each.name == change.key)
     figure = key.figure(case) if case else None
     return figure is not None and own is not None and stricter(change.key, own, figure)
 

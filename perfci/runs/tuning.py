@@ -18,10 +18,15 @@ from perfci.core import environment
 from perfci.core.errors import ContractError, DeviceError, PerfciError, StoredFileError, UsageError
 from perfci.core.model import UNTIMED, Fact, Reason
 from perfci.core.settings import Settings
-from perfci.lab import tune
-from perfci.lab.tune import Choice, Grid, Regime, State, Tried, TunedFile
+from perfci.lab.tune import records, tuned_file
+from perfci.lab.tune.devices import described
+from perfci.lab.tune.records import SUITE, Regime, Tried
+from perfci.lab.tune.search import Choice, Grid, decide
+from perfci.lab.tune.space import read_space
+from perfci.lab.tune.state import State, opened
+from perfci.lab.tune.tuned_file import TunedFile, changed, read_tuned
 from perfci.ops.discover import OpFolder, select
-from perfci.ops.fingerprint import Tree
+from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.bench import Bench, Listener, Place, claimed, surroundings
 from perfci.runs.describe import contract_violation, describe_ops
 from perfci.runs.plan import Request, draw_seed
@@ -89,8 +94,8 @@ def tune_op(
     and StoredFileError where the file was edited meanwhile.
     """
     op = _op(settings, wishes.op)
-    tune.read_space(op.op, op.folder)  # said before any worker starts
-    spec = tune.described(settings.kernels, wishes.spec) if wishes.spec is not None else None
+    read_space(op.op, op.folder)  # said before any worker starts
+    spec = described(settings.kernels, wishes.spec) if wishes.spec is not None else None
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claimed(own, listener) as bench:
         kind, key = (wishes.device, spec.key) if spec else _device(bench, wishes, op)
@@ -161,7 +166,7 @@ class _Hunt:
         }
         part = f"-{hashlib.sha256(wishes.pattern.encode()).hexdigest()[:8]}" if wishes.pattern else ""
         path = self._bench.settings.reports / f"{op.op}-{self._key}{part}.jsonl"
-        return tune.opened(path, asked, wishes.seed, draw_seed())
+        return opened(path, asked, wishes.seed, draw_seed())
 
     # --- workers --------------------------------------------------------------------------------------------------
 
@@ -238,10 +243,10 @@ class _Hunt:
             raise PerfciError("worker_silent")
         choices = self._choices(seen.regimes)
         path = Path(seen.file)
-        file = tune.read_tuned(path)
+        file = read_tuned(path)
         if file.digest != seen.digest:
             raise StoredFileError("tune_edited", path=str(path), state=str(state.path))
-        text = tune.changed(file, seen.regimes, choices, _MODELLED + file.about if self._wishes.spec else None)
+        text = changed(file, seen.regimes, choices, _MODELLED + file.about if self._wishes.spec else None)
         said = (*self._said(seen), *_taken_over(self._op.op, seen.regimes, choices))
         written = self._written(file, text, seen)
         name = (
@@ -249,7 +254,7 @@ class _Hunt:
         )
         return Tuning(
             self._op.op, self._key, path, state.head.seed, choices, tuple(state.tried),
-            tuple(tune.diff(file, text, name)), written, self._late, state.resumed, seen.unserved,
+            tuple(tuned_file.diff(file, text, name)), written, self._late, state.resumed, seen.unserved,
             self._wishes.spec, self.like, self._modelled, state.path, said,
         )  # fmt: skip
 
@@ -267,9 +272,9 @@ class _Hunt:
         known = [each for each in self._state.tried if each.regime == regime.label]
         near = regime.current if self._wishes.spec else None
         grid = Grid(regime.lists, lambda _: True, self._state.head.seed, regime.current, near)
-        choice = tune.decide(grid, regime, known, needed=needed)
-        passed = {each.key for each in known if each.stage == tune.SUITE and not each.failure}
-        if choice.changed and self._wishes.spec is None and tune.key(choice.config) not in passed:
+        choice = decide(grid, regime, known, needed=needed)
+        passed = {each.key for each in known if each.stage == SUITE and not each.failure}
+        if choice.changed and self._wishes.spec is None and records.key(choice.config) not in passed:
             return dataclasses.replace(choice, config=None, change=None)
         return choice
 

@@ -15,56 +15,6 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import Baseline, Run, ShardPlan
 from perfci.store.claim import claimed
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
-from perfci.store.history import (
-    ENDING as HISTORY,
-)
-from perfci.store.history import (
-    Appended,
-    History,
-    append_history,
-    check_history,
-    held,
-    history_devices,
-    history_ops,
-    history_path,
-    read_histories,
-    read_history,
-    with_names_of_now,
-)
-from perfci.store.launches import Launches, LaunchRow, append_launches, clear_launches, join_launches, read_launches
-from perfci.store.schemas import write_schemas
-
-__all__ = [
-    "HISTORY",
-    "RUN_FILE",
-    "Appended",
-    "History",
-    "LaunchRow",
-    "Launches",
-    "append_history",
-    "append_launches",
-    "baseline_path",
-    "check_history",
-    "claim_reports",
-    "clear_launches",
-    "held",
-    "history_devices",
-    "history_ops",
-    "history_path",
-    "join_launches",
-    "read_baseline",
-    "read_baselines",
-    "read_histories",
-    "read_history",
-    "read_launches",
-    "read_plan",
-    "read_run",
-    "with_names_of_now",
-    "write_baseline",
-    "write_plan",
-    "write_run",
-    "write_schemas",
-]
 
 _NAME = re.compile(r"\w[\w.+-]{0,99}")
 """An op's name or a device's key that names a file: no path, no hidden file."""

@@ -25,31 +25,3 @@ earned      values that accepted runs have earned, with their records
 write       such files with other values, and all else as it was
 origins     where each value comes from
 """
-
-from typing import TYPE_CHECKING
-
-from perfci.core.lazy_imports import forwarding
-from perfci.thresholds.layers import Earned, Relaxed
-from perfci.thresholds.limits import CaseThresholds, Listed, OpThresholds, Thresholds
-
-if TYPE_CHECKING:
-    from perfci.thresholds.expected import suggestion
-    from perfci.thresholds.place import nearest_first
-    from perfci.thresholds.read import DEFAULT, NUMBERS, TIMERS, load
-else:
-    __getattr__ = forwarding(__name__, expected="suggestion", place="nearest_first", read="DEFAULT NUMBERS TIMERS load")
-
-__all__ = [
-    "DEFAULT",
-    "NUMBERS",
-    "TIMERS",
-    "CaseThresholds",
-    "Earned",
-    "Listed",
-    "OpThresholds",
-    "Relaxed",
-    "Thresholds",
-    "load",
-    "nearest_first",
-    "suggestion",
-]

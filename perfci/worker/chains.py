@@ -9,7 +9,7 @@ from typing import Any
 
 from perfci.core.errors import ContractError
 from perfci.core.wording import as_fact
-from perfci.device import Accelerator
+from perfci.device.seam import Accelerator
 from perfci.lab.chains.files import ENDING
 from perfci.lab.chains.records import ListedChain
 from perfci.lab.chains.runs import Setting, check_case

@@ -18,7 +18,8 @@ from pathlib import Path
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError, DeviceError, PerfciError
 from perfci.core.model import PlannedOp, Suite
-from perfci.device import Accelerator, detect, open_device, triton_release
+from perfci.device import detect, open_device, triton_release
+from perfci.device.seam import Accelerator
 from perfci.ops.spec import Accuracy, case_id, matches
 from perfci.worker.apart import forget_others, settle, stray_import
 from perfci.worker.load import LoadedOp, import_roots, load_op, parameters
@@ -156,15 +157,16 @@ def _stored(suite: Accuracy, job: Job) -> tuple[str, ...]:
     """Ids of what the op stores in low precision, with * for the tensors' names."""
     if suite.quantised is None or Suite.ACCURACY not in job.suites:
         return ()
-    from perfci.measure import lowprec
 
-    return lowprec.planned(suite, job.pattern)
+    from perfci.measure.lowprec.declared import planned
+
+    return planned(suite, job.pattern)
 
 
 def _run(job: Job, mouth: Mouth) -> None:
     """Verify an op and time it, alone or beside the base revision."""
-    from perfci.measure import PeerLostError
     from perfci.measure.base import InseparableError
+    from perfci.measure.bench import PeerLostError
     from perfci.worker.work import Worker, opponent, spoiled
 
     files = job.ops[0]
@@ -235,12 +237,12 @@ def _static(job: Job, mouth: Mouth) -> None:
 
 def _tune(job: Job, mouth: Mouth) -> None:
     """Search an op's configurations: on the device, or by the model for one that is not here."""
-    from perfci.worker import tuning
-
     files = job.ops[0]
     mouth.say(Step("import", files.op))
     if job.tune.spec is not None:
-        tuning.run_modelled(job, mouth.say)
+        from perfci.worker.tuning.modelled import run_modelled
+
+        run_modelled(job, mouth.say)
         return
     device = _known_device(job)
     if device.absent:
@@ -249,7 +251,9 @@ def _tune(job: Job, mouth: Mouth) -> None:
     loaded = _load(files, job)
     with _lock(device, job, mouth):
         mouth.say(Ready(device.info))
-        tuning.run(job, mouth.say, device, loaded)
+        from perfci.worker.tuning.measured import run
+
+        run(job, mouth.say, device, loaded)
 
 
 def _list_chains(job: Job, mouth: Mouth) -> None:

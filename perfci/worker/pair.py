@@ -19,7 +19,7 @@ from perfci.measure.bench import BASE, KERNEL
 from perfci.measure.blocks import FIRST_BLOCKS, duel_goal
 from perfci.ops import identity
 from perfci.statistics import exact
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.parent import Running, Surroundings, Working, finished, started
 from perfci.worker.protocol import Finished, Job, Measured, Message, Prepared, Ready, Step, Turn, TurnAsked
 

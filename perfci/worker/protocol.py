@@ -23,10 +23,10 @@ from perfci.core.model import (
     Suite,
 )
 from perfci.lab.chains.records import ChainCase, ListedChain
-from perfci.lab.soak import DECAY_LIMIT, Finding
-from perfci.lab.tune import Config, Regime, Tried
+from perfci.lab.soak.findings import DECAY_LIMIT, Finding
+from perfci.lab.tune.records import Config, Regime, Tried
 from perfci.scaffold.sketch import Sketch
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 
 BASE = "base"
 """Arm of a worker that times the base revision, in the second of two processes."""

@@ -11,10 +11,14 @@ from pathlib import Path
 
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Fact, Reason
-from perfci.device import Accelerator, endurance
-from perfci.device.seam import not_interpreted
-from perfci.lab import soak
-from perfci.lab.soak import Finding, Status, Subject
+from perfci.device import endurance
+from perfci.device.seam import Accelerator, not_interpreted
+from perfci.lab.soak import huge
+from perfci.lab.soak.findings import DECAY, DETERMINISM, LARGE, MEMORY, STREAMS, THREADS, Finding, Status, named
+from perfci.lab.soak.huge import is_large
+from perfci.lab.soak.repeated import decay, determinism, memory
+from perfci.lab.soak.subject import Subject
+from perfci.lab.soak.together import streams, threads
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id, matches
 from perfci.worker.load import LoadedOp, describe_exception
@@ -29,7 +33,7 @@ SMALL_CASES = 2
 LEAST_ELEMENTS = 256
 """Of an input, for a case to be worth calling: with one element nothing is shared."""
 
-ROOMY = (soak.STREAMS, soak.THREADS, soak.LARGE)
+ROOMY = (STREAMS, THREADS, LARGE)
 """Tests that hold several calls' arrays at once: a case that is too large for them is none of the op's faults."""
 
 TICK_S = 1.0
@@ -79,21 +83,21 @@ class _Soaker:
         """Tests that none of the op's cases can have here, and why."""
         facts: dict[str, Fact] = {"op": self._op}
         if self._endurance.memory().allocated is None:
-            yield soak.MEMORY, Reason("soak_no_memory", facts)
+            yield MEMORY, Reason("soak_no_memory", facts)
         if self._device.absent is not None:
-            yield soak.DECAY, Reason("soak_not_timed", facts)
+            yield DECAY, Reason("soak_not_timed", facts)
         if not self._loaded.accuracy.deterministic:
-            yield soak.DETERMINISM, Reason("soak_not_deterministic", facts)
+            yield DETERMINISM, Reason("soak_not_deterministic", facts)
         if self._endurance.stream() is None:
-            yield soak.STREAMS, Reason("soak_no_streams", facts)
+            yield STREAMS, Reason("soak_no_streams", facts)
         if self._host:
-            yield soak.LARGE, Reason("soak_large_host", facts)
+            yield LARGE, Reason("soak_large_host", facts)
 
     def say_what_cannot_be_tested(self) -> None:
         """Once for the op."""
         for test, reason in self._untested.items():
-            wanted = test != soak.LARGE or self._loaded.accuracy.large_cases
-            if wanted and soak.named(test, None) not in self._done:
+            wanted = test != LARGE or self._loaded.accuracy.large_cases
+            if wanted and named(test, None) not in self._done:
                 self._say(Soaked(Finding(self._op, test, None, Status.SKIPPED, reason)))
 
     # --- tests ----------------------------------------------------------------------------------------------------
@@ -103,21 +107,21 @@ class _Soaker:
         suite = self._timed_suite()
         calls, limit = self._calls, self._job.soak.limit
         bodies: dict[str, Callable[[Subject], Finding]] = {
-            soak.THREADS: soak.threads,
-            soak.MEMORY: lambda subject: soak.memory(subject, calls),
-            soak.DECAY: lambda subject: soak.decay(subject, calls, limit),
-            soak.DETERMINISM: lambda subject: soak.determinism(subject, calls),
-            soak.STREAMS: soak.streams,
+            THREADS: threads,
+            MEMORY: lambda subject: memory(subject, calls),
+            DECAY: lambda subject: decay(subject, calls, limit),
+            DETERMINISM: lambda subject: determinism(subject, calls),
+            STREAMS: streams,
         }
         for test, body in bodies.items():
             self._test(test, suite, params, body)
         if not self._host and self._huge(suite, params):
-            self._test(soak.LARGE, suite, params, lambda subject: soak.large(subject, self._loaded.accuracy))
+            self._test(LARGE, suite, params, lambda subject: huge.large(subject, self._loaded.accuracy))
 
     def large(self, params: Params) -> None:
         """A case that is for this alone."""
         accuracy = self._loaded.accuracy
-        self._test(soak.LARGE, as_performance(accuracy, [params]), params, lambda each: soak.large(each, accuracy))
+        self._test(LARGE, as_performance(accuracy, [params]), params, lambda each: huge.large(each, accuracy))
 
     def _huge(self, suite: Performance, params: Params) -> bool:
         """Whether a performance case is beyond 2^31 elements; False where its inputs cannot be made."""
@@ -125,7 +129,7 @@ class _Soaker:
             inputs = bound_inputs(suite, params, self._device.arrays.device, self._job.seed)
         except Exception:  # said by the other tests
             return False
-        return soak.is_large(self._device.arrays, inputs)
+        return is_large(self._device.arrays, inputs)
 
     def _timed_suite(self) -> Performance:
         """With what the accuracy suite allows; without an accelerator the accuracy suite's own."""
@@ -140,7 +144,7 @@ class _Soaker:
 
     def _test(self, test: str, suite: Performance, params: Params, body: Callable[[Subject], Finding]) -> None:
         case = case_id(params)
-        if test in self._untested or soak.named(test, case) in self._done:
+        if test in self._untested or named(test, case) in self._done:
             return
         self._say(Step(test, self._op, case))
         subject = Subject(

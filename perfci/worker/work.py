@@ -15,27 +15,19 @@ from perfci.core.errors import ContractError
 from perfci.core.model import AccuracyCase, Block, DuelWhat, Fact, Limits, Reason, Suite
 from perfci.core.model.closeness import worst
 from perfci.core.wording import caused
-from perfci.device import Accelerator
-from perfci.device.seam import not_interpreted
+from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.triton_release import unknown_triton
-from perfci.measure import (
-    Bench,
-    Opponent,
-    Settings,
-    Subject,
-    Turn,
-    bench,
-    measure,
-    measure_in_turns,
-    meet,
-    prepare,
-    short,
-    suspicions,
-)
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.base import InseparableError, refuse_operators
+from perfci.measure.base import InseparableError, Opponent, refuse_operators
+from perfci.measure.bench import Bench, Settings, Subject, bench
+from perfci.measure.blocks import measure, short
 from perfci.measure.inputs import bound_inputs, flat
+from perfci.measure.lowprec.declared import stored_tensors
+from perfci.measure.peers import meet
+from perfci.measure.prepare import prepare
+from perfci.measure.suspect import suspicions
+from perfci.measure.turns import Turn, measure_in_turns
 from perfci.ops.spec import Params, Performance, case_id, matches
 from perfci.worker import protocol
 from perfci.worker.apart import load_apart
@@ -111,11 +103,10 @@ class Worker:
         """Tell what the op stores in low precision, as far as time allows; gives whether all of it is sound."""
         if self._loaded.accuracy.quantised is None:
             return True
-        from perfci.measure import lowprec
 
         sound = True
         self._speak(Step("accuracy", self._op, "stored tensors"))
-        for found in lowprec.stored_tensors(self._loaded.accuracy, self._device, self._job.pattern, self._describe):
+        for found in stored_tensors(self._loaded.accuracy, self._device, self._job.pattern, self._describe):
             if isinstance(found, AccuracyCase):
                 sound &= self._say(found)
             else:

@@ -10,7 +10,7 @@ from perfci.cli.chaining import exit_code, shown, to_json
 from perfci.core.codec import encode
 from perfci.core.model import Device, Reason
 from perfci.core.wording import sentence
-from perfci.lab.chains import ChainCase, ChainResult, Error, StageResult
+from perfci.lab.chains.records import ChainCase, ChainResult, Error, StageResult
 from perfci.runs.chains import Chains
 
 STAGES = (

@@ -12,6 +12,7 @@ import pytest
 from perfci import store
 from perfci.cli.main import run
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Epoch, Step, StepSide
+from perfci.store.history import append_history
 from tests.git_repositories import alone, commit, git, start
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 
@@ -62,7 +63,7 @@ def keep(root, made, op="softmax"):
     folder = root / "baselines" / KEY
     folder.mkdir(parents=True, exist_ok=True)
     for each in made:
-        store.append_history(root / "baselines", KEY, op, each)
+        append_history(root / "baselines", KEY, op, each)
 
 
 def test_without_a_history_it_is_said_and_nothing_fails(root, ask):

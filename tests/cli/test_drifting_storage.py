@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfci import store
 from perfci.cli.main import run
+from perfci.store.history import append_history
 from tests.git_repositories import alone, start
 from tests.history_examples import accepted
 from tests.storage_examples import changed, line, sound
@@ -28,7 +28,7 @@ def ask(tmp_path, monkeypatch, capsys):
     def asked(growth, *arguments):
         for number in range(20):
             made = line(number, [changed(TENSOR, p99=(1 + growth) ** number)])
-            store.append_history(folder / "baselines", KEY, "quantised", replace(accepted(number), stored=made.stored))
+            append_history(folder / "baselines", KEY, "quantised", replace(accepted(number), stored=made.stored))
         capsys.readouterr()
         code = run(["drift", *arguments])
         return code, capsys.readouterr().out

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from perfci import store
 from perfci.cli.histories.tables import EACH, WIDTH, spark, told_apart
 from perfci.cli.main import run
 from perfci.core.model import ErrorStats, Extent, HistoryStored, Reason
-from perfci.store.past import series
+from perfci.store.history import append_history, history_path
+from perfci.store.past.series import series
 from tests.git_repositories import alone, start
 from tests.history_examples import CASE, OTHER, accepted, figures
 
@@ -42,7 +42,7 @@ def nights(root):
 
 def keep(root, *runs, op="softmax", key=KEY):
     for each in runs:
-        store.append_history(root / "baselines", key, op, each)
+        append_history(root / "baselines", key, op, each)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_what_no_history_has_is_named(nights, ask):
 
 
 def test_a_damaged_line_is_said_and_exits_3(nights, ask):
-    path = store.history_path(nights / "baselines", KEY, "softmax")
+    path = history_path(nights / "baselines", KEY, "softmax")
     path.write_text("{\n" + path.read_text())
 
     code, out, _ = ask()

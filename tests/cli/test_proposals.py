@@ -10,9 +10,9 @@ from perfci import store
 from perfci.cli import retry
 from perfci.cli.main import run
 from perfci.core.model import Device, Environment, Plan, Reason, Run
-from perfci.gitlab import propose as proposing
-from perfci.gitlab.propose import Proposed, State
+from perfci.gitlab.propose import posting as proposing
 from perfci.gitlab.propose.body import CaseMoved, Proposal
+from perfci.gitlab.propose.posting import Proposed, State
 from perfci.runs.plan import Request
 
 TOLD = Proposal((CaseMoved("relu", "h200", "rows=1", 10.0, 9.0),), 3, (), 2, ("baselines/h200/relu.json",))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.main import run
-from perfci.thresholds import Earned
 from perfci.thresholds.earned import read_file
+from perfci.thresholds.layers import Earned
 from perfci.thresholds.write import with_earned
 
 spec = importlib.util.spec_from_file_location(

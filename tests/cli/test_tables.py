@@ -11,7 +11,7 @@ from rich.console import Console
 from perfci.cli import details, tables
 from perfci.core import wording
 from perfci.core.model import Judgements, OpRun, Plan, PlannedOp, Suggestion, Suite, Verdict
-from perfci.lab.chains import ListedChain
+from perfci.lab.chains.records import ListedChain
 from perfci.runs.accept import Acceptance
 from perfci.runs.doctor import Finding, Level
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perfci import store
 from perfci.cli.main import run
 from perfci.cli.thresholds_tighten import WIDTH, chance
+from perfci.store.history import append_history, history_path
 from tests.git_repositories import alone, start
 from tests.runs.stand_ins import write_ops
 from tests.runs.test_tightening import runs
@@ -34,7 +34,7 @@ def root(tmp_path, monkeypatch):
     (folder / "thresholds").mkdir(exist_ok=True)
     (folder / "thresholds" / "relu.yaml").write_text("speedup: 1.2\n")
     for each in runs(10):
-        store.append_history(folder / "baselines", KEY, "relu", each)
+        append_history(folder / "baselines", KEY, "relu", each)
     monkeypatch.chdir(folder)
     return folder
 
@@ -122,7 +122,7 @@ def test_a_file_that_cannot_be_read_fails_the_command_and_is_told_under_its_op(a
 
 
 def test_a_project_without_any_history_is_told_what_to_do(ask, root):
-    store.history_path(root / "baselines", KEY, "relu").unlink()
+    history_path(root / "baselines", KEY, "relu").unlink()
 
     code, text, _ = ask("tighten", "--write")
 

@@ -7,7 +7,8 @@ import pytest
 
 from perfci.cli.tuning import exit_code, recovery, shown, to_json
 from perfci.core.codec import encode
-from perfci.lab.tune import FINAL, Choice, Regime, Tried
+from perfci.lab.tune.records import FINAL, Regime, Tried
+from perfci.lab.tune.search import Choice
 from perfci.runs.tuning import Tuning
 from perfci.worker.protocol import Modelled
 

@@ -10,6 +10,7 @@ import shutil
 import pytest
 
 from perfci import store
+from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
 from tests.git_repositories import alone, commit_all, git
 
@@ -128,7 +129,7 @@ def test_each_case_is_held_against_its_own_last_conclusive_commit(nightly):
     assert after["scale"] == before["scale"]
     assert [case.case for case in after["relu"].cases] == [case.case for case in before["relu"].cases]
     assert {run.environment.commit for run in after["relu"].runs} == {head}
-    rows = store.read_launches(nightly.root / "reports" / "again").rows
+    rows = read_launches(nightly.root / "reports" / "again").rows
     assert {row.op for row in rows} == {"relu", "scale"}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfci import store
+from perfci.store.launches import read_launches
 
 OPS = ("relu", "row_sum", "scale")
 
@@ -40,7 +41,7 @@ def test_on_several_boards_the_verdicts_are_those_of_one(project, boards):
     assert {board for found in boards_of(run).values() for board in found} == {"FAKE-0", "FAKE-1"}
     assert (run.environment.device.uuid, run.environment.device.key) == (None, "fake-one")
     assert "FAKE-0, FAKE-1" in (project.root / "reports" / "report.md").read_text()
-    launches = store.read_launches(project.root / "reports")
+    launches = read_launches(project.root / "reports")
     assert (launches.note, {row.op for row in launches.rows}) == (None, set(OPS))
 
 

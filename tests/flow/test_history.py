@@ -8,6 +8,7 @@ import re
 import pytest
 
 from perfci import store
+from perfci.store.history import read_history
 from tests.closed_schemas import faults
 
 KEY = "fake-one"
@@ -34,7 +35,7 @@ def slower(project, by="US_PER_MEGABYTE = 342.4", before="US_PER_MEGABYTE = 320.
 
 
 def history(project, op="scale"):
-    return store.read_history(project.root / "baselines", KEY, op)
+    return read_history(project.root / "baselines", KEY, op)
 
 
 def baseline(project):

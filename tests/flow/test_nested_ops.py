@@ -87,7 +87,7 @@ def test_a_nested_suite_runs_by_its_path_from_anywhere(nested, place):
 
 
 def test_what_a_group_shares_is_a_part_of_its_ops_files(nested):
-    from perfci.ops.fingerprint import Tree
+    from perfci.ops.fingerprint.tree import Tree
 
     files = {op: Tree(nested.root, nested.root / "kernels").fingerprint(op).files for op in ("scale", "relu")}
 

@@ -10,6 +10,7 @@ import pytest
 from perfci import store
 from perfci.report import metrics
 from perfci.runs import results
+from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
 from tests.git_repositories import alone, commit_all, git
 
@@ -199,7 +200,7 @@ def test_a_peer_that_kills_the_process_costs_the_op_its_peers_alone(project):
     assert "SIGSEGV" in str(note.facts["words"]) + str(note.facts["signal"])
     assert len({(check.case, check.values, check.layout, check.seed) for check in op.accuracy}) == len(op.accuracy)
     assert [len(case.blocks) for case in op.performance] == [8, 8]
-    assert {row.arm for row in store.read_launches(project.root / "reports").rows} == {"kernel", "reference"}
+    assert {row.arm for row in read_launches(project.root / "reports").rows} == {"kernel", "reference"}
     assert "crash" in (project.root / "reports" / "report.md").read_text()
 
 

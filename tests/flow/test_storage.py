@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from perfci import store
+from perfci.store.history import read_history
 from tests.closed_schemas import faults
 
 KEY = "fake-one"
@@ -58,7 +58,7 @@ def accuracy(project, *arguments):
 
 
 def history(project):
-    return store.read_history(project.root / "baselines", KEY, "scale")
+    return read_history(project.root / "baselines", KEY, "scale")
 
 
 def shrunk(project, to="0.3"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from perfci import store
-from perfci.thresholds.ratchet import KEYS
+from perfci.store.history import read_history
+from perfci.thresholds.ratchet.figures import KEYS
 from tests.closed_schemas import faults
 
 CASE = "rows=256,cols=128,dtype=float32"
@@ -50,7 +50,7 @@ def test_how_exact_timed_outputs_were_stands_in_the_report_and_history_and_is_le
     assert project.accept().code == 0
 
     measured = errors(project)
-    (line,) = store.read_history(project.root / "baselines", "fake-one", "scale").runs
+    (line,) = read_history(project.root / "baselines", "fake-one", "scale").runs
     kept = {case.case: case for case in line.cases}
     assert {case: found.errors for case, found in kept.items()} == measured
     learnt = {key.name: key.figure(kept[CASE]) for key in KEYS if key.error}

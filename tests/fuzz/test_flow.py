@@ -23,7 +23,7 @@ from perfci.judge import judge
 from perfci.judge.compare import compare
 from perfci.report import data
 from perfci.report.plots import Gallery
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 from tests.fuzz import runs, values
 
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")

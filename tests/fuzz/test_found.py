@@ -18,7 +18,7 @@ from perfci.core.wording import sentence
 from perfci.judge import judge
 from perfci.judge.compare import compare
 from perfci.report.build import _how
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 from tests.store.test_store import a_baseline, a_run
 
 UNBOUNDED = {"format", "found", "count"}

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perfci import thresholds
 from perfci.core import settings
 from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
@@ -20,7 +19,8 @@ from perfci.core.wording import sentence
 from perfci.ops import discover
 from perfci.ops.fingerprint import source
 from perfci.ops.fingerprint.pins import pins_changed
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.read import load
 from tests.fuzz import mutations
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ def test_thresholds_read_or_name_their_file(data):
     with tempfile.TemporaryDirectory() as folder:
         for name in ("default.yaml", "softmax.yaml"):
             path = saved(folder, name, data)
-            found = outcome(lambda: thresholds.load(Path(folder)))
+            found = outcome(lambda: load(Path(folder)))
             if isinstance(found, Reason):
                 assert path.name in sentence(found)
             else:

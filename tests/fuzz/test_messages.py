@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from perfci import git
 from perfci.core import codec
 from perfci.core.model import Base, Reason
-from perfci.git import Revision, materialise, resolve
+from perfci.git import Revision
+from perfci.git.base import resolve
+from perfci.git.checkout import materialise
 from perfci.worker.protocol import _KINDS, pack, unpack
 from tests.fuzz import mutations, values
 

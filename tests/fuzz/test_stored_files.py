@@ -17,8 +17,7 @@ from perfci import store
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Baseline, Reason, Run
 from perfci.core.wording import sentence
-from perfci.store import Launches, LaunchRow
-from perfci.store.launches import DECIMALS, LAUNCHES_FILE
+from perfci.store.launches import DECIMALS, LAUNCHES_FILE, Launches, LaunchRow, append_launches, read_launches
 from tests.fuzz import mutations, values
 
 READERS = {"run.json": store.read_run, "softmax.json": store.read_baseline}
@@ -98,8 +97,8 @@ def test_a_spoilt_launches_file_gives_whole_rows_and_a_note(rows, cut, flip):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for row in rows:
-            store.append_launches(folder, row.op, row.case, row.process, row.block, {row.arm: row.us})
-        assert [row.us for row in store.read_launches(folder).rows] == [
+            append_launches(folder, row.op, row.case, row.process, row.block, {row.arm: row.us})
+        assert [row.us for row in read_launches(folder).rows] == [
             tuple(round(us, DECIMALS) for us in row.us) for row in rows
         ]
         path = folder / LAUNCHES_FILE
@@ -130,7 +129,7 @@ def test_launches_of_any_bytes_are_a_note(data):
 def launches(folder: Path) -> Launches:
     """What is read; of a later version, what the refusal says."""
     try:
-        return store.read_launches(folder)
+        return read_launches(folder)
     except StoredFileError as error:
         return Launches((), error.reason)
 
@@ -139,4 +138,4 @@ def test_a_line_without_end_is_a_torn_file_and_no_hang(tmp_path):
     path = tmp_path / LAUNCHES_FILE
     path.write_bytes(gzip.compress(b"[" * (1 << 27), 1))
 
-    assert store.read_launches(tmp_path).note.kind == "launches_torn"
+    assert read_launches(tmp_path).note.kind == "launches_torn"

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from perfci import git as git_history
 from perfci.core.model import Base, Reason
 from perfci.core.wording import catalogue, sentence
-from perfci.git import How, command
+from perfci.git import command
+from perfci.git.base import How, resolve
+from perfci.git.base import commit as full_commit
 from tests.git_repositories import clone, commit, git
 
 
@@ -46,19 +47,19 @@ def test_any_revision_can_be_asked_for(repository, name):
     git(repository, "checkout", "-q", "-b", "topic")
     commit(repository, "topic")
 
-    assert git_history.resolve(repository, name, {}) == base(first, "asked", name)
+    assert resolve(repository, name, {}) == base(first, "asked", name)
 
 
 def test_an_id_can_be_asked_for_in_full_and_by_its_first_digits(repository):
     first = git(repository, "rev-parse", "HEAD")
 
-    assert git_history.resolve(repository, first, {}) == base(first, "asked", first)
-    assert git_history.resolve(repository, first[:8], {}) == base(first, "asked", first[:8])
-    assert git_history.commit(repository, first[:8]) == first
+    assert resolve(repository, first, {}) == base(first, "asked", first)
+    assert resolve(repository, first[:8], {}) == base(first, "asked", first[:8])
+    assert full_commit(repository, first[:8]) == first
 
 
 def test_what_is_asked_for_comes_before_what_the_pipeline_says(merged):
-    found = git_history.resolve(merged, "fork", {"CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"})
+    found = resolve(merged, "fork", {"CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"})
 
     assert found == base(git(merged, "rev-parse", "fork"), "asked", "fork")
 
@@ -67,26 +68,26 @@ def test_what_is_asked_for_comes_before_what_the_pipeline_says(merged):
 def test_a_branch_that_only_the_remote_has_is_found(forked, asked, shown):
     here = clone(forked, "-b", "topic")
 
-    assert git_history.resolve(here, asked, {}) == base(git(forked, "rev-parse", asked), "asked", shown)
+    assert resolve(here, asked, {}) == base(git(forked, "rev-parse", asked), "asked", shown)
 
 
 def test_a_parent_that_head_lacks_is_not_taken_from_the_remote(forked):
     here = clone(forked, "-b", "main")
     git(here, "checkout", "-q", "--detach", "fork")
 
-    reason = refused(git_history.resolve(here, "HEAD~1", {}), "revision_unknown")
+    reason = refused(resolve(here, "HEAD~1", {}), "revision_unknown")
 
     assert "HEAD~1" in sentence(reason)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "", "..", "main..topic", "^main", "HEAD:nowhere", "1" * 40, "a b", "x\0y"])
 def test_a_revision_that_does_not_exist_is_said(forked, name):
-    refused(git_history.resolve(forked, name, {}), "revision_unknown")
+    refused(resolve(forked, name, {}), "revision_unknown")
 
 
 @pytest.mark.parametrize("option", ["--all", "-h", "--git-dir", "--output=here", "--show-toplevel", "--"])
 def test_an_option_is_no_revision(repository, option):
-    refused(git_history.resolve(repository, option, {}), "revision_unknown")
+    refused(resolve(repository, option, {}), "revision_unknown")
     assert sorted(path.name for path in repository.iterdir()) == [".git", "file"]
 
 
@@ -96,7 +97,7 @@ def test_an_option_is_no_revision(repository, option):
 def test_a_misspelt_revision_is_answered_with_the_nearest(forked, asked, guess):
     git(forked, "tag", "release-1.0.0")
 
-    reason = refused(git_history.resolve(forked, asked, {}), "revision_misspelt")
+    reason = refused(resolve(forked, asked, {}), "revision_misspelt")
 
     assert reason.facts["guess"] == guess
 
@@ -105,7 +106,7 @@ def test_a_misspelt_revision_is_answered_with_the_nearest(forked, asked, guess):
 def test_what_is_no_commit_is_said(repository, name, what):
     git(repository, "tag", "-a", "-m", "a tag of a file", "blob", "HEAD:file")
 
-    reason = refused(git_history.resolve(repository, name, {}), "revision_no_commit")
+    reason = refused(resolve(repository, name, {}), "revision_no_commit")
 
     assert reason.facts == {"revision": name, "what": what}
 
@@ -113,7 +114,7 @@ def test_what_is_no_commit_is_said(repository, name, what):
 def test_digits_that_several_objects_share_are_said(repository):
     digits = _two_files_that_begin_alike(repository)
 
-    refused(git_history.resolve(repository, digits, {}), "revision_ambiguous")
+    refused(resolve(repository, digits, {}), "revision_ambiguous")
 
 
 def test_digits_that_a_commit_shares_with_a_file_are_the_commits(repository):
@@ -124,7 +125,7 @@ def test_digits_that_a_commit_shares_with_a_file_are_the_commits(repository):
     (repository / "alike").write_text(text)
     git(repository, "hash-object", "-w", "alike")
 
-    assert git_history.resolve(repository, first[:4], {}) == base(first, "asked", first[:4])
+    assert resolve(repository, first[:4], {}) == base(first, "asked", first[:4])
 
 
 def _two_files_that_begin_alike(repository: Path) -> str:
@@ -147,11 +148,11 @@ def _file_id(text: str) -> str:
 
 def test_a_branch_that_only_the_server_has_can_be_fetched_by_the_command(forked):
     here = clone(forked, "--single-branch", "-b", "main")
-    reason = refused(git_history.resolve(here, "topic", {}), "revision_unknown")
+    reason = refused(resolve(here, "topic", {}), "revision_unknown")
 
     obey(here, reason)
 
-    assert git_history.resolve(here, "topic", {}) == base(git(forked, "rev-parse", "topic"), "asked", "origin/topic")
+    assert resolve(here, "topic", {}) == base(git(forked, "rev-parse", "topic"), "asked", "origin/topic")
 
 
 # --- the base: merge requests -----------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ def test_on_a_made_merge_commit_the_base_is_its_first_parent(merged, event, targ
     variables |= {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": target} if target else {}
 
     expected = base(git(merged, "rev-parse", "main"), "first_parent", shown)
-    assert git_history.resolve(merged, None, variables) == expected
+    assert resolve(merged, None, variables) == expected
 
 
 def test_on_a_detached_pipeline_the_base_is_the_merge_base_with_the_target(forked):
@@ -173,7 +174,7 @@ def test_on_a_detached_pipeline_the_base_is_the_merge_base_with_the_target(forke
     variables = {"CI_MERGE_REQUEST_EVENT_TYPE": "detached", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert git_history.resolve(here, None, variables) == expected
+    assert resolve(here, None, variables) == expected
 
 
 def test_a_fast_forward_train_is_compared_with_where_it_left_the_target(forked):
@@ -182,18 +183,18 @@ def test_a_fast_forward_train_is_compared_with_where_it_left_the_target(forked):
     variables = {"CI_MERGE_REQUEST_EVENT_TYPE": "merge_train", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert git_history.resolve(here, None, variables) == expected
+    assert resolve(here, None, variables) == expected
 
 
 def test_a_target_that_was_not_fetched_is_brought_by_the_command(forked):
     here = clone(forked, "--single-branch", "-b", "topic")
     variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
-    reason = refused(git_history.resolve(here, None, variables), "target_not_fetched")
+    reason = refused(resolve(here, None, variables), "target_not_fetched")
 
     obey(here, reason)
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert git_history.resolve(here, None, variables) == expected
+    assert resolve(here, None, variables) == expected
 
 
 def test_without_the_target_the_merge_base_that_gitlab_names_will_do(forked):
@@ -201,7 +202,7 @@ def test_without_the_target_the_merge_base_that_gitlab_names_will_do(forked):
     here = clone(forked, "--single-branch", "-b", "topic")
     variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main", "CI_MERGE_REQUEST_DIFF_BASE_SHA": fork}
 
-    assert git_history.resolve(here, None, variables) == base(fork, "merge_base", "origin/main")
+    assert resolve(here, None, variables) == base(fork, "merge_base", "origin/main")
 
 
 def test_a_branch_name_cannot_smuggle_a_command(forked):
@@ -210,9 +211,9 @@ def test_a_branch_name_cannot_smuggle_a_command(forked):
     here = clone(forked, "--single-branch", "-b", "topic")
     variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": name}
 
-    obey(here, refused(git_history.resolve(here, None, variables), "target_not_fetched"))
+    obey(here, refused(resolve(here, None, variables), "target_not_fetched"))
 
-    assert isinstance(git_history.resolve(here, None, variables), Base)
+    assert isinstance(resolve(here, None, variables), Base)
     assert not (here / "smuggled").exists()
 
 
@@ -222,18 +223,18 @@ def test_a_branch_name_cannot_smuggle_a_command(forked):
 def test_a_shallow_clone_without_the_first_parent_is_mended_by_the_command(merged):
     here = clone(merged, "--depth=1", "-b", "made")
     variables = {"CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"}
-    reason = refused(git_history.resolve(here, None, variables), "history_cut")
+    reason = refused(resolve(here, None, variables), "history_cut")
 
     obey(here, reason)
 
     expected = base(git(merged, "rev-parse", "main"), "first_parent", "HEAD^1")
-    assert git_history.resolve(here, None, variables) == expected
+    assert resolve(here, None, variables) == expected
 
 
 def test_a_shallow_clone_that_has_the_first_parent_will_do(merged):
     here = clone(merged, "--depth=2", "-b", "made")
 
-    found = git_history.resolve(here, None, {"CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"})
+    found = resolve(here, None, {"CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"})
 
     assert found == base(git(merged, "rev-parse", "main"), "first_parent", "HEAD^1")
 
@@ -245,12 +246,12 @@ def test_a_shallow_clone_without_the_merge_base_is_mended_by_the_command(forked,
         git(here, "fetch", "-q", "--depth=1", "origin", "main:refs/remotes/origin/main")
     variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
     kind = "history_cut" if fetched else "target_not_fetched"
-    reason = refused(git_history.resolve(here, None, variables), kind)
+    reason = refused(resolve(here, None, variables), kind)
 
     obey(here, reason)
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert git_history.resolve(here, None, variables) == expected
+    assert resolve(here, None, variables) == expected
 
 
 def test_a_detached_head_in_a_shallow_clone_is_mended_too(forked):
@@ -264,12 +265,12 @@ def test_a_detached_head_in_a_shallow_clone_is_mended_too(forked):
     git(here, "checkout", "-q", "--detach", "refs/pipelines/7")
     git(forked, "branch", "-q", "-m", "topic", "renamed")
     variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
-    reason = refused(git_history.resolve(here, None, variables), "target_not_fetched")
+    reason = refused(resolve(here, None, variables), "target_not_fetched")
 
     obey(here, reason)
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert git_history.resolve(here, None, variables) == expected
+    assert resolve(here, None, variables) == expected
 
 
 @pytest.mark.parametrize("asked", ["HEAD~1", "fork", "abbreviated", "whole"])
@@ -278,22 +279,22 @@ def test_what_is_asked_of_a_shallow_clone_is_brought_by_the_command(forked, aske
     here = clone(forked, "--depth=1", "--no-tags", "-b", "topic")
     asked = {"abbreviated": fork[:9], "whole": fork}.get(asked, asked)
     kind = "revision_unknown" if asked == "fork" else "history_cut"
-    reason = refused(git_history.resolve(here, asked, {}), kind)
+    reason = refused(resolve(here, asked, {}), kind)
 
     obey(here, reason)
 
-    assert git_history.resolve(here, asked, {}) == base(fork, "asked", asked)
+    assert resolve(here, asked, {}) == base(fork, "asked", asked)
 
 
 def test_a_baseline_that_a_shallow_clone_lacks_is_brought_by_the_command(repository):
     first = git(repository, "rev-parse", "HEAD")
     commit(repository, "second")
     here = clone(repository, "--depth=1")
-    reason = refused(git_history.resolve(here, None, {}, first), "history_cut")
+    reason = refused(resolve(here, None, {}, first), "history_cut")
 
     obey(here, reason)
 
-    assert git_history.resolve(here, None, {}, first) == base(first, "baseline", first[:10])
+    assert resolve(here, None, {}, first) == base(first, "baseline", first[:10])
 
 
 # --- the base: elsewhere ----------------------------------------------------------------------------------------------
@@ -307,11 +308,11 @@ def test_on_a_branch_the_base_is_where_it_left_the_default_branch(forked, detach
         git(here, "checkout", "-q", "--detach")
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert git_history.resolve(here, None, {}) == expected
+    assert resolve(here, None, {}) == expected
 
 
 def test_without_a_remote_the_local_default_branch_counts(forked):
-    assert git_history.resolve(forked, None, {}) == base(git(forked, "rev-parse", "fork"), "merge_base", "main")
+    assert resolve(forked, None, {}) == base(git(forked, "rev-parse", "fork"), "merge_base", "main")
 
 
 def test_the_default_branch_is_the_one_that_the_clone_recorded(forked):
@@ -322,7 +323,7 @@ def test_the_default_branch_is_the_one_that_the_clone_recorded(forked):
     git(here, "checkout", "-q", "topic")
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/trunk")
-    assert git_history.resolve(here, None, {}) == expected
+    assert resolve(here, None, {}) == expected
 
 
 def test_the_default_branch_is_the_one_that_gitlab_says(forked):
@@ -331,26 +332,26 @@ def test_the_default_branch_is_the_one_that_gitlab_says(forked):
     variables = {"CI_DEFAULT_BRANCH": "trunk", "CI_COMMIT_BRANCH": "topic"}
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/trunk")
-    assert git_history.resolve(here, None, variables) == expected
+    assert resolve(here, None, variables) == expected
 
 
 def test_a_branch_pipeline_without_the_default_branch_says_what_to_fetch(forked):
     here = clone(forked, "--single-branch", "-b", "topic")
     git(here, "checkout", "-q", "--detach")
     variables = {"CI_DEFAULT_BRANCH": "main", "CI_COMMIT_BRANCH": "topic"}
-    reason = refused(git_history.resolve(here, None, variables), "target_not_fetched")
+    reason = refused(resolve(here, None, variables), "target_not_fetched")
 
     obey(here, reason)
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert git_history.resolve(here, None, variables) == expected
+    assert resolve(here, None, variables) == expected
 
 
 def test_a_new_branch_is_compared_with_where_it_begins(repository):
     git(repository, "checkout", "-q", "-b", "topic")
 
     head = git(repository, "rev-parse", "HEAD")
-    assert git_history.resolve(repository, None, {}) == base(head, "merge_base", "main")
+    assert resolve(repository, None, {}) == base(head, "merge_base", "main")
 
 
 def test_commits_on_main_that_were_not_pushed_are_compared_with_what_was(repository):
@@ -358,7 +359,7 @@ def test_commits_on_main_that_were_not_pushed_are_compared_with_what_was(reposit
     pushed = git(here, "rev-parse", "HEAD")
     commit(here, "mine")
 
-    assert git_history.resolve(here, None, {}) == base(pushed, "merge_base", "origin/main")
+    assert resolve(here, None, {}) == base(pushed, "merge_base", "origin/main")
 
 
 @pytest.mark.parametrize("behind", [False, True])
@@ -373,7 +374,7 @@ def test_on_the_default_branch_the_base_is_the_baselines_commit(repository, behi
     if detached:
         git(here, "checkout", "-q", "--detach")
 
-    assert git_history.resolve(here, None, {}, first) == base(first, "baseline", first[:10])
+    assert resolve(here, None, {}, first) == base(first, "baseline", first[:10])
 
 
 def test_a_pipeline_of_the_default_branch_needs_no_branch_to_be_fetched(repository):
@@ -385,19 +386,19 @@ def test_a_pipeline_of_the_default_branch_needs_no_branch_to_be_fetched(reposito
     git(here, "branch", "-q", "-D", "main")
     variables = {"CI_DEFAULT_BRANCH": "main", "CI_COMMIT_BRANCH": "main"}
 
-    assert git_history.resolve(here, None, variables, first) == base(first, "baseline", first[:10])
+    assert resolve(here, None, variables, first) == base(first, "baseline", first[:10])
 
 
 @pytest.mark.parametrize("recorded", [None, "", "1" * 40, "HEAD", "--all", "main", "x\0"])
 def test_on_the_default_branch_without_a_baselines_commit_there_is_no_base(repository, recorded):
-    refused(git_history.resolve(repository, None, {}, recorded), "no_base")
+    refused(resolve(repository, None, {}, recorded), "no_base")
 
 
 def test_histories_with_nothing_in_common_are_said(repository):
     git(repository, "checkout", "-q", "--orphan", "topic")
     commit(repository, "another beginning")
 
-    refused(git_history.resolve(repository, None, {}), "nothing_in_common")
+    refused(resolve(repository, None, {}), "nothing_in_common")
 
 
 # --- no answer at all -------------------------------------------------------------------------------------------------
@@ -406,25 +407,25 @@ def test_histories_with_nothing_in_common_are_said(repository):
 def test_before_the_first_commit_there_is_no_base(tmp_path):
     git(tmp_path, "init", "-q", "-b", "main")
 
-    refused(git_history.resolve(tmp_path, None, {}), "no_commit_yet")
-    refused(git_history.resolve(tmp_path, "HEAD", {}), "revision_unknown")
+    refused(resolve(tmp_path, None, {}), "no_commit_yet")
+    refused(resolve(tmp_path, "HEAD", {}), "revision_unknown")
 
 
 def test_outside_a_repository_there_is_no_base(tmp_path):
-    refused(git_history.resolve(tmp_path, None, {}), "no_repository")
-    refused(git_history.resolve(tmp_path, "main", {}), "no_repository")
+    refused(resolve(tmp_path, None, {}), "no_repository")
+    refused(resolve(tmp_path, "main", {}), "no_repository")
 
 
 def test_without_git_there_is_no_base(repository, monkeypatch):
     monkeypatch.setenv("PATH", str(repository))
 
-    refused(git_history.resolve(repository, None, {}), "git_missing")
+    refused(resolve(repository, None, {}), "git_missing")
 
 
 def test_a_repository_of_another_user_is_said_with_the_command(repository, monkeypatch):
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own switch for its tests
 
-    reason = refused(git_history.resolve(repository, None, {}), "git_unowned")
+    reason = refused(resolve(repository, None, {}), "git_unowned")
 
     assert f"safe.directory {shlex.quote(str(repository.resolve()))}" in sentence(reason)
 
@@ -433,7 +434,7 @@ def test_the_answer_does_not_depend_on_the_language(tmp_path, monkeypatch):
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     monkeypatch.setenv("LANGUAGE", "de")
 
-    refused(git_history.resolve(tmp_path, None, {}), "no_repository")
+    refused(resolve(tmp_path, None, {}), "no_repository")
 
 
 def test_a_git_that_hangs_is_said(repository, monkeypatch, tmp_path):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perfci import git as git_history
 from perfci.core.model import Reason
 from perfci.core.wording import sentence
+from perfci.git.checkout import materialise
 from tests.git_repositories import clone, commit, commit_all, git
 
 
@@ -47,7 +47,7 @@ def test_the_files_are_the_commits_whatever_the_work_tree_holds(repository, tmp_
     write(repository, {"kernels/softmax/a.py": "dirty", "untracked.py": "mine", "staged.py": "staged"})
     git(repository, "add", "staged.py")
 
-    root = git_history.materialise(repository, old, tmp_path / "base")
+    root = materialise(repository, old, tmp_path / "base")
 
     assert root == tmp_path / "base"
     assert files(root) == {"file": "first", "kernels/softmax/a.py": "old", "gone.py": "was here"}
@@ -64,7 +64,7 @@ def test_work_tree_index_and_git_folder_stay_as_they_are(repository, tmp_path):
     hook.chmod(0o755)
     before = state(repository)
 
-    assert git_history.materialise(repository, "HEAD", tmp_path / "base") == tmp_path / "base"
+    assert materialise(repository, "HEAD", tmp_path / "base") == tmp_path / "base"
     assert state(repository) == before
     assert not (tmp_path / "hooked").exists()
     assert files(tmp_path / "base") == {"file": "first"}
@@ -76,7 +76,7 @@ def test_a_repository_that_can_only_be_read_will_do(repository, tmp_path):
     for folder in folders:
         folder.chmod(0o555)
     try:
-        assert git_history.materialise(repository, "HEAD", tmp_path / "base") == tmp_path / "base"
+        assert materialise(repository, "HEAD", tmp_path / "base") == tmp_path / "base"
     finally:
         for folder in folders:
             folder.chmod(0o755)
@@ -87,7 +87,7 @@ def test_a_bare_repository_will_do(forked, tmp_path, options):
     bare = clone(forked, *options, "-b", "topic")
     before = state(bare)
 
-    root = git_history.materialise(bare, "topic", tmp_path / "base")
+    root = materialise(bare, "topic", tmp_path / "base")
 
     assert isinstance(root, Path)
     assert files(root) == {"file": "first", "other": "topic"}
@@ -97,7 +97,7 @@ def test_a_bare_repository_will_do(forked, tmp_path, options):
 def test_another_work_tree_of_the_repository_will_do(forked, tmp_path):
     git(forked, "worktree", "add", "-q", str(tmp_path / "second"), "main")
 
-    root = git_history.materialise(tmp_path / "second", "topic", tmp_path / "base")
+    root = materialise(tmp_path / "second", "topic", tmp_path / "base")
 
     assert isinstance(root, Path)
     assert files(root) == {"file": "first", "other": "topic"}
@@ -108,7 +108,7 @@ def test_of_a_project_inside_the_repository_only_the_project_is_written(reposito
     write(repository, {"gpu/kernels/a.py": "a", "gpu2/b.py": "b", "web/index.html": "c"})
     commit_all(repository)
 
-    root = git_history.materialise(repository / "gpu", "HEAD", tmp_path / "base")
+    root = materialise(repository / "gpu", "HEAD", tmp_path / "base")
 
     assert root == tmp_path / "base" / "gpu"
     assert files(tmp_path / "base") == {"gpu/kernels/a.py": "a"}
@@ -119,7 +119,7 @@ def test_a_project_is_found_through_a_link_to_it(repository, tmp_path):
     commit_all(repository)
     (tmp_path / "link").symlink_to(repository / "gpu")
 
-    root = git_history.materialise(tmp_path / "link", "HEAD", tmp_path / "base")
+    root = materialise(tmp_path / "link", "HEAD", tmp_path / "base")
 
     assert root == tmp_path / "base" / "gpu"
     assert files(root) == {"kernels/a.py": "a"}
@@ -132,7 +132,7 @@ def test_folders_can_be_left_out(repository, tmp_path):
     )
     commit_all(repository)
 
-    root = git_history.materialise(repository / "gpu", "HEAD", tmp_path / "base", without=["reports/", "./data/x"])
+    root = materialise(repository / "gpu", "HEAD", tmp_path / "base", without=["reports/", "./data/x"])
 
     assert isinstance(root, Path)
     assert files(root) == {"a.py": "a", "reports.py": "b", "data/z": "d"}
@@ -146,7 +146,7 @@ def test_odd_file_names_are_written(repository, tmp_path, name):
     write(repository, {f"inner {name}/{name}": "odd"})
     commit_all(repository)
 
-    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+    root = materialise(repository, "HEAD", tmp_path / "base")
 
     assert isinstance(root, Path)
     assert files(root)[f"inner {name}/{name}"] == "odd"
@@ -157,7 +157,7 @@ def test_a_project_may_have_an_odd_name(repository, tmp_path, name):
     write(repository, {f"{name}/a.py": "a"})
     commit_all(repository)
 
-    assert git_history.materialise(repository / name, "HEAD", tmp_path / "base") == tmp_path / "base" / name
+    assert materialise(repository / name, "HEAD", tmp_path / "base") == tmp_path / "base" / name
     assert files(tmp_path / "base") == {f"{name}/a.py": "a"}
 
 
@@ -166,7 +166,7 @@ def test_a_name_that_is_no_text_is_written(repository, tmp_path):
     Path(os.fsdecode(odd)).write_text("latin")
     commit_all(repository)
 
-    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+    root = materialise(repository, "HEAD", tmp_path / "base")
 
     assert isinstance(root, Path)
     assert b"caf\xe9.py" in {os.fsencode(path.name) for path in root.iterdir()}
@@ -179,7 +179,7 @@ def test_links_and_executable_files_stay_what_they_are(repository, tmp_path):
     (repository / "dangling").symlink_to("nowhere")
     commit_all(repository)
 
-    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+    root = materialise(repository, "HEAD", tmp_path / "base")
 
     assert isinstance(root, Path)
     assert (root / "run.sh").stat().st_mode & stat.S_IXUSR
@@ -198,7 +198,7 @@ def test_what_the_project_links_to_in_the_repository_comes_along(repository, tmp
     (repository / "gpu" / "outside.py").symlink_to("../../other/x.py")
     commit_all(repository)
 
-    root = git_history.materialise(repository / "gpu", "HEAD", tmp_path / "base")
+    root = materialise(repository / "gpu", "HEAD", tmp_path / "base")
 
     assert isinstance(root, Path)
     assert (root / "shared" / "deep" / "b.py").read_text() == "b"
@@ -210,7 +210,7 @@ def test_what_an_archive_would_leave_out_is_written(repository, tmp_path):
     write(repository, {".gitattributes": "secret.py export-ignore\n*.py export-subst\n", "secret.py": "$Format:%H$"})
     commit_all(repository)
 
-    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+    root = materialise(repository, "HEAD", tmp_path / "base")
 
     assert isinstance(root, Path)
     assert files(root)["secret.py"] == "$Format:%H$"
@@ -221,7 +221,7 @@ def test_a_sparse_checkout_hides_nothing(repository, tmp_path):
     commit_all(repository)
     git(repository, "sparse-checkout", "set", "docs")
 
-    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+    root = materialise(repository, "HEAD", tmp_path / "base")
 
     assert isinstance(root, Path)
     assert files(root).keys() == {"file", "kernels/a.py", "docs/b.md"}
@@ -233,7 +233,7 @@ def test_line_ends_follow_the_revisions_own_attributes(repository, tmp_path):
     write(repository, {".gitattributes": "*.py eol=lf\n"})
     commit_all(repository)
 
-    root = git_history.materialise(repository, old, tmp_path / "base")
+    root = materialise(repository, old, tmp_path / "base")
 
     assert isinstance(root, Path)
     assert (root / "a.py").read_bytes() == b"one\r\ntwo\r\n"
@@ -245,7 +245,7 @@ def test_submodules_are_left_out(forked, repository, tmp_path):
     git(repository, "-c", "advice.addEmbeddedRepo=false", "add", "module")
     git(repository, "commit", "-q", "-m", "a submodule")
 
-    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+    root = materialise(repository, "HEAD", tmp_path / "base")
 
     assert isinstance(root, Path)
     assert git(repository, "ls-files", "--stage", "module").startswith("160000")
@@ -266,7 +266,7 @@ def test_a_large_file_is_fetched_or_stays_a_pointer(repository, tmp_path, smudge
     git(repository, "config", "filter.lfs.smudge", smudge)
     git(repository, "config", "filter.lfs.required", "true")
 
-    root = git_history.materialise(repository, "HEAD", tmp_path / "base")
+    root = materialise(repository, "HEAD", tmp_path / "base")
 
     assert isinstance(root, Path)
     assert files(root)["weights.bin"] == expected
@@ -279,7 +279,7 @@ def test_another_filter_that_fails_is_said(repository, tmp_path):
     git(repository, "config", "filter.vault.smudge", "false")
     git(repository, "config", "filter.vault.required", "true")
 
-    reason = git_history.materialise(repository, "HEAD", tmp_path / "base")
+    reason = materialise(repository, "HEAD", tmp_path / "base")
 
     assert isinstance(reason, Reason)
     assert reason.kind == "git_failed"
@@ -291,7 +291,7 @@ def test_a_commit_that_the_clone_lacks_is_said(repository, tmp_path):
     commit(repository, "second")
     here = clone(repository, "--depth=1")
 
-    reason = git_history.materialise(here, first, tmp_path / "base")
+    reason = materialise(here, first, tmp_path / "base")
 
     assert isinstance(reason, Reason)
     assert reason.kind == "history_cut"
@@ -299,7 +299,7 @@ def test_a_commit_that_the_clone_lacks_is_said(repository, tmp_path):
 
 
 def test_an_option_is_no_commit(repository, tmp_path):
-    reason = git_history.materialise(repository, "--empty", tmp_path / "base")
+    reason = materialise(repository, "--empty", tmp_path / "base")
 
     assert isinstance(reason, Reason)
     assert reason.kind == "revision_unknown"
@@ -310,7 +310,7 @@ def test_a_revision_before_the_project_began_is_said(repository, tmp_path):
     write(repository, {"gpu/a.py": "a"})
     commit_all(repository)
 
-    reason = git_history.materialise(repository / "gpu", first, tmp_path / "base")
+    reason = materialise(repository / "gpu", first, tmp_path / "base")
 
     assert reason == Reason("project_not_in_revision", {"folder": "gpu/", "revision": first[:10]})
 
@@ -318,21 +318,21 @@ def test_a_revision_before_the_project_began_is_said(repository, tmp_path):
 def test_a_folder_that_holds_files_is_not_written_into(repository, tmp_path):
     write(tmp_path, {"base/mine": "mine"})
 
-    assert git_history.materialise(repository, "HEAD", tmp_path / "base") == Reason(
+    assert materialise(repository, "HEAD", tmp_path / "base") == Reason(
         "base_folder_taken", {"folder": str(tmp_path / "base")}
     )
     assert files(tmp_path / "base") == {"mine": "mine"}
 
 
 def test_a_destination_that_cannot_be_a_folder_is_said(repository, tmp_path):
-    reason = git_history.materialise(repository, "HEAD", repository / "file" / "base")
+    reason = materialise(repository, "HEAD", repository / "file" / "base")
 
     assert isinstance(reason, Reason)
     assert reason.kind == "file_unwritable"
 
 
 def test_outside_a_repository_there_is_a_reason(tmp_path):
-    reason = git_history.materialise(tmp_path, "HEAD", tmp_path / "base")
+    reason = materialise(tmp_path, "HEAD", tmp_path / "base")
 
     assert isinstance(reason, Reason)
     assert reason.kind == "no_repository"

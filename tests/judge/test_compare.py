@@ -9,7 +9,7 @@ from perfci.core.model import BaselineCase, PeerArm, PerformanceCase, Reason, Su
 from perfci.judge import compare as compare_module
 from perfci.judge.compare import compare
 from perfci.statistics import exact
-from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 from tests.benchmark_modules import imported
 from tests.decision_examples import CASE, baseline, blocks, duelled, environment, plan, run
 

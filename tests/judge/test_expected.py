@@ -15,7 +15,8 @@ from perfci.judge.expected import GRACE, ROOM, Stage, day_of, stage
 from perfci.report import rows
 from perfci.report.data import to_json
 from perfci.report.pasting import KEY, pastings
-from perfci.thresholds import CaseThresholds, Listed, OpThresholds, Thresholds, load
+from perfci.thresholds.limits import CaseThresholds, Listed, OpThresholds, Thresholds
+from perfci.thresholds.read import load
 from tests.decision_examples import (
     BASE,
     CASE,

@@ -33,7 +33,7 @@ from perfci.judge.compare import compare
 from perfci.judge.figures import CEILING, bandwidth
 from perfci.judge.findings import Adjusted, Context
 from perfci.runs.merge import merge
-from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from tests.decision_examples import (
     CASE,
     again,

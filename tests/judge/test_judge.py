@@ -6,7 +6,7 @@ import pytest
 from perfci.core.model import Gate, Need, OpRun, PerformanceCase, PlannedOp, Reason, Suite, Verdict
 from perfci.core.wording import sentence
 from perfci.judge import judge
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 from tests.decision_examples import CASE, again, baseline, blocks, check, environment, judged, plan, row_of, run
 
 BOOM = Reason("boom", {"what": "it broke"})

@@ -6,9 +6,9 @@ import pytest
 
 from perfci.core.model import BaseArm, Gate, Judgement, Judgements, OpRun, PerformanceCase, Reason, Suite, Verdict
 from perfci.core.wording import sentence
-from perfci.judge import advised
+from perfci.judge.quarantine import advised
 from perfci.runs.accept import accept
-from perfci.store.past import line
+from perfci.store.past.lines import line
 from tests.decision_examples import CASE, blocks, duel_plan, duelled, environment, judged, row_of, run
 
 SLOW = PerformanceCase(CASE, blocks=duelled(0.05, 0.05), base=BaseArm(same=False, duelled=True))

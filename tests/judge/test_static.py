@@ -19,7 +19,7 @@ from perfci.core.model import (
 from perfci.core.wording import sentence
 from perfci.judge import judge
 from perfci.judge.static import OFFLINE
-from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from tests.decision_examples import BASE, blocks, judged, plan, run
 
 BOOM = Reason("boom", {"what": "it broke"})

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from perfci.measure.lowprec.declared import stored_tensors
+from perfci.thresholds.read import load
+
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from perfci import thresholds  # noqa: E402
 from perfci.core.model import OpRun  # noqa: E402
 from perfci.device import open_device  # noqa: E402
 from perfci.judge import storage  # noqa: E402
-from perfci.measure import lowprec  # noqa: E402
 from perfci.ops.spec import Accuracy, Quantised, Stored  # noqa: E402
 from perfci.worker.load import load_op  # noqa: E402
 
@@ -25,7 +26,7 @@ import _quant  # noqa: E402
 
 
 def measured(suite):
-    return list(lowprec.stored_tensors(suite, open_device("cpu", seed=0), None, lambda error: {"error": repr(error)}))
+    return list(stored_tensors(suite, open_device("cpu", seed=0), None, lambda error: {"error": repr(error)}))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_both_operands_are_recorded_in_every_mode_and_format(found):
 
 
 def test_it_keeps_the_limits_of_the_project(found):
-    limits = thresholds.load(ROOT / "thresholds")
+    limits = load(ROOT / "thresholds")
 
     assert [row.case for row in storage.beyond(OpRun("fp8_matmul", stored=tuple(found)), "-", limits)] == []
 

@@ -16,7 +16,11 @@ if "CI" not in os.environ:  # where a missing package is a failure
 import torch
 
 from perfci.device import endurance, open_device
-from perfci.lab.soak import Status, Subject, determinism, large, memory, streams, threads
+from perfci.lab.soak.findings import Status
+from perfci.lab.soak.huge import large
+from perfci.lab.soak.repeated import determinism, memory
+from perfci.lab.soak.subject import Subject
+from perfci.lab.soak.together import streams, threads
 from perfci.ops.spec import Accuracy, Performance, grid
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from perfci.device.targets import TARGETS
-from perfci.lab.tune import Grid, described, fixed, read_space, read_tuned, regimes
+from perfci.lab.tune.devices import described
+from perfci.lab.tune.search import Grid
+from perfci.lab.tune.space import fixed, read_space, regimes
+from perfci.lab.tune.tuned_file import read_tuned
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 OPS = sorted(path.parent.parent.name for path in KERNELS.glob("*/tuned/space.json"))

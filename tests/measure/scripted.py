@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from perfci import measure as stage
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.seam import Launch, warmed
 from perfci.device.source import inputs_digest
-from perfci.measure import Opponent, Settings, bench, prepare
+from perfci.measure import blocks
+from perfci.measure.base import Opponent
+from perfci.measure.bench import Settings, bench
+from perfci.measure.prepare import prepare
 from perfci.ops.spec import Performance, grid
 
 CASES = grid(rows=[4, 5, 6], dtype=["float32"])
@@ -105,7 +107,7 @@ class Scripted:
         on = self.bench(**settings)
         subjects = [prepare(on, params) for params in self.cases]
         self.heard = []
-        self.busy_s = stage.measure(on, subjects, self.hear)
+        self.busy_s = blocks.measure(on, subjects, self.hear)
         return {subject.case: subject for subject in subjects}
 
     def hear(self, case, block, times):

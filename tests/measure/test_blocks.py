@@ -11,11 +11,19 @@ import pytest
 
 from perfci.core.errors import RecordsLostError
 from perfci.device.seam import WARMING
-from perfci.measure import FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION, prepare, rounds
 from perfci.measure.base import InseparableError
-from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US, RETAKES_ALONE, session
+from perfci.measure.blocks import (
+    BLOCK_WARMUP,
+    FIRST_BLOCKS,
+    FLUSH_US,
+    MOST_BLOCKS,
+    RETAKES_ALONE,
+    SWEEPS_A_SESSION,
+    session,
+)
+from perfci.measure.prepare import prepare, rounds
 from perfci.statistics import duel_rule
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 from tests.measure.scripted import (
     CASES,
     KERNEL_US,

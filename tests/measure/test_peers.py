@@ -8,9 +8,11 @@ import statistics
 import numpy as np
 import pytest
 
-from perfci import measure as stage
 from perfci.device.fake import work
-from perfci.measure import PeerLostError, meet, prepare
+from perfci.measure.bench import PeerLostError
+from perfci.measure.blocks import FIRST_BLOCKS, measure
+from perfci.measure.peers import meet
+from perfci.measure.prepare import prepare
 from tests.measure.scripted import KERNEL_US, REFERENCE_US, Scripted, working
 
 LENGTHS = {"kernel": KERNEL_US, "reference": REFERENCE_US, "base": KERNEL_US, "peer:near": 900.0, "peer:far": 2000.0}
@@ -32,7 +34,7 @@ def timed(suite, **settings):
     subjects = [prepare(on, params) for params in suite.cases]
     for subject in subjects:
         meet(on, subject, lambda case, peer: told.append((case, peer)))
-    stage.measure(on, subjects, suite.hear)
+    measure(on, subjects, suite.hear)
     return {subject.case: subject for subject in subjects}, told
 
 
@@ -122,7 +124,7 @@ def test_a_peer_that_cannot_be_timed_is_left_out_of_its_case_with_a_reason(peer,
 
     found = subjects[case]
     assert failures(found) == {"bad": kind, "near": None}
-    assert found.failure is None and len(found.blocks) == stage.FIRST_BLOCKS
+    assert found.failure is None and len(found.blocks) == FIRST_BLOCKS
     assert all(set(block.arms) == {"kernel", "reference", "peer:near"} for block in found.blocks)
 
 
@@ -159,7 +161,7 @@ def test_a_peer_that_raises_while_it_is_timed_costs_the_kernel_no_block():
     _, subjects, _ = measured({"far": later, "near": double})
 
     found = only(subjects)
-    assert [block.index for block in found.blocks] == list(range(stage.FIRST_BLOCKS))
+    assert [block.index for block in found.blocks] == list(range(FIRST_BLOCKS))
     assert failures(found) == {"far": "peer_raised", "near": None}
     assert {"kernel", "reference", "peer:near"} <= set(found.blocks[-1].arms)
     assert "peer:far" not in found.blocks[-1].arms
@@ -171,7 +173,7 @@ def test_a_peer_that_does_nothing_on_the_device_has_no_time():
 
     found = only(subjects)
     assert failures(found) == {"idle": "peer_idle", "near": None}
-    assert len(found.blocks) == stage.FIRST_BLOCKS
+    assert len(found.blocks) == FIRST_BLOCKS
     assert all(set(block.arms) == {"kernel", "reference", "peer:near"} for block in found.blocks)
 
 

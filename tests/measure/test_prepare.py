@@ -10,9 +10,9 @@ import pytest
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.device.fake import FakeDevice, FakeSpec
-from perfci.measure import FIRST_BLOCKS, rounds
 from perfci.measure.base import InseparableError
-from perfci.measure.prepare import WARM_WINDOW, _warm_up
+from perfci.measure.blocks import FIRST_BLOCKS
+from perfci.measure.prepare import WARM_WINDOW, _warm_up, rounds
 from tests.measure.scripted import BASE_ROOT, HEAD_ROOT, NAMES, Scripted, raise_on, working
 
 

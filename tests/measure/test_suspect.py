@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from perfci.core.model import Identity, LaunchIdentity, PerformanceCase, Reason
-from perfci.measure import suspicions
-from perfci.measure.suspect import calls_reference
+from perfci.measure.suspect import calls_reference, suspicions
 from tests.measure.scripted import Scripted, ScriptedSession
 
 

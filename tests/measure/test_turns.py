@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfci.measure import Turn, measure_in_turns, prepare, rounds
+from perfci.measure.prepare import prepare, rounds
+from perfci.measure.turns import Turn, measure_in_turns
 from tests.measure.scripted import KERNEL_US, NAMES, Scripted, working
 
 

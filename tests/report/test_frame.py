@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core.model import OpRun
 from perfci.report import frame
-from perfci.store import LaunchRow
+from perfci.store.launches import LaunchRow
 from tests.storage_examples import clipped, one, sound
 
 

@@ -6,7 +6,7 @@ from PIL import Image
 
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, Judgements, Limits, OpRun, Verdict
 from perfci.report import figures, frame, plots
-from perfci.store import LaunchRow
+from perfci.store.launches import LaunchRow
 
 
 @pytest.fixture(scope="module")

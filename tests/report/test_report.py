@@ -4,8 +4,9 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
-from perfci import report, store
+from perfci import report
 from perfci.core.model import DuelWhat, Judgements, OpRun, Suite, Verdict
+from perfci.store.launches import append_launches
 
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 
@@ -199,7 +200,7 @@ def test_the_roofline_has_a_section_that_tells_what_is_not_known(examples, tmp_p
 def test_launches_beside_a_baseline_say_what_its_steps_are(examples, tmp_path):
     run, judgements = examples.small()
     case = run.ops[0].performance[0].case
-    store.append_launches(tmp_path, "softmax", case, 0, 0, {"kernel": [5.0, 5.1, 5.2]})
+    append_launches(tmp_path, "softmax", case, 0, 0, {"kernel": [5.0, 5.1, 5.2]})
     stored = {"softmax": examples.stored("softmax", {case: (4.9, 8.0)})}
 
     text = report.write(run, judgements, tmp_path, tmp_path, stored).read_text(encoding="utf-8")
@@ -396,7 +397,7 @@ def test_with_raw_launches_percentiles_are_exact_and_launches_are_drawn(examples
     case = run.ops[0].performance[0].case
     for index in range(8):
         us = [float(n) for n in range(index * 100 + 1, index * 100 + 101)]
-        store.append_launches(tmp_path, "softmax", case, 0, index, {"kernel": us})
+        append_launches(tmp_path, "softmax", case, 0, index, {"kernel": us})
 
     text = report.write(run, judgements, tmp_path, launches=tmp_path).read_text(encoding="utf-8")
 
@@ -408,7 +409,7 @@ def test_with_raw_launches_percentiles_are_exact_and_launches_are_drawn(examples
 
 def test_torn_launches_become_a_note_and_the_rest_is_used(examples, tmp_path):
     run, judgements = examples.small()
-    store.append_launches(tmp_path, "softmax", run.ops[0].performance[0].case, 0, 0, {"kernel": [5.0] * 600})
+    append_launches(tmp_path, "softmax", run.ops[0].performance[0].case, 0, 0, {"kernel": [5.0] * 600})
     with (tmp_path / "launches.jsonl.gz").open("ab") as file:
         file.write(b"\x1f\x8b torn")
 

@@ -7,8 +7,8 @@ from collections import deque
 
 import pytest
 
-from perfci import runs
 from perfci.core.settings import load
+from perfci.runs import flow
 from perfci.runs.plan import Request
 from tests.git_repositories import alone, commit_all, git
 from tests.runs.stand_ins import Workers, write_ops
@@ -22,7 +22,7 @@ def _own_git(monkeypatch, tmp_path):
 @pytest.fixture
 def workers(monkeypatch):
     stand_in = Workers()
-    for name in ("", ".describe"):
+    for name in (".flow", ".describe"):
         monkeypatch.setattr(importlib.import_module(f"perfci.runs{name}"), "run_worker", stand_in)
     monkeypatch.setattr(importlib.import_module("perfci.runs.describe"), "working", stand_in.working)
     monkeypatch.setattr(importlib.import_module("perfci.runs.record"), "working", stand_in.working)
@@ -47,7 +47,7 @@ def measure(settings, heard):
     """Measure the project with these wishes; seed 7 unless told otherwise."""
 
     def measured(where=settings, **request):
-        return runs.measure(where, Request(**{"seed": 7} | request), "perfci run", heard.append)
+        return flow.measure(where, Request(**{"seed": 7} | request), "perfci run", heard.append)
 
     return measured
 

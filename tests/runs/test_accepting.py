@@ -6,11 +6,13 @@ import dataclasses
 
 import pytest
 
-from perfci import runs as flow
 from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run, Verdict
 from perfci.core.wording import sentence
+from perfci.runs.accepting import accept_runs
+from perfci.runs.decide import decide
+from perfci.store.history import history_path, read_history
 from tests.decision_examples import again, blocks, check, environment
 
 CASE = "rows=1,dtype=float16"
@@ -31,7 +33,7 @@ def run_of(number, kernel=1.0, *, cases=(CASE,), confirmed=True, plan=None, **su
 
 
 def accept(settings, *runs, **wishes):
-    (answer,) = flow.accept_runs(runs, settings, (), **{"add": False, "dirty": False} | wishes)
+    (answer,) = accept_runs(runs, settings, (), **{"add": False, "dirty": False} | wishes)
     for reason in (*answer.refused, *answer.said):
         assert sentence(reason)
     return answer
@@ -42,7 +44,7 @@ def kinds(answer):
 
 
 def history(settings):
-    return store.read_history(settings.baselines, KEY, "relu")
+    return read_history(settings.baselines, KEY, "relu")
 
 
 def baseline(settings):
@@ -58,7 +60,7 @@ def nights(settings):
 
 
 def verdicts(run, settings):
-    return {row.verdict for row in flow.decide(run, settings).rows if row.case == CASE}
+    return {row.verdict for row in decide(run, settings).rows if row.case == CASE}
 
 
 def test_each_accepted_night_leaves_one_line(nights):
@@ -205,13 +207,13 @@ def test_a_pattern_accepts_a_part_and_keeps_the_rest(settings):
 
 
 def test_a_damaged_history_of_one_op_costs_no_baseline_of_another(nights):
-    path = store.history_path(nights.baselines, KEY, "relu")
+    path = history_path(nights.baselines, KEY, "relu")
     path.write_text("x\n" + path.read_text())
     run = run_of(5)
     two = dataclasses.replace(run, ops=(dataclasses.replace(run.ops[0], op="alone"), run.ops[0]))
 
     with pytest.raises(StoredFileError) as caught:
-        flow.accept_runs([two], nights, (), add=False, dirty=False)
+        accept_runs([two], nights, (), add=False, dirty=False)
 
     assert caught.value.reason.kind == "history_damaged"
     assert not store.baseline_path(nights.baselines, KEY, "alone").exists()

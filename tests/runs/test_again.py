@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from perfci import runs as flow
 from perfci import store
 from perfci.core.errors import Stopped, UsageError
 from perfci.core.model import (
@@ -24,7 +23,10 @@ from perfci.core.model import (
     Verdict,
 )
 from perfci.core.wording import sentence
+from perfci.runs import again as again_runs
+from perfci.runs.decide import decide
 from perfci.runs.plan import Request
+from perfci.store.launches import read_launches
 from tests.git_repositories import commit, commit_all, git
 from tests.runs.stand_ins import CASES, DEVICE
 
@@ -92,7 +94,7 @@ def earlier(measure, main, workers):
 def again(main, heard, workers):
     def duelled(run, **request):
         where = replace(main, reports=main.reports / "again")
-        return flow.again(where, run, Request(budget_s=0.0, **request), "perfci again reports", heard.append)
+        return again_runs.again(where, run, Request(budget_s=0.0, **request), "perfci again reports", heard.append)
 
     return duelled
 
@@ -134,7 +136,7 @@ def test_each_group_is_judged_by_the_families_of_all(again, earlier, stored, com
     groups = [store.read_run(main.reports / "again" / "groups" / str(number)) for number in (1, 2)]
     assert [(group.plan.family, group.plan.duel_family) for group in groups] == [(4, 4)] * 2
     assert (run.plan.family, run.plan.duel_family, run.plan.shard_family) == (4, 4, 0)
-    assert {row.op for row in store.read_launches(main.reports / "again").rows} == {"relu", "scale"}
+    assert {row.op for row in read_launches(main.reports / "again").rows} == {"relu", "scale"}
 
 
 def test_the_newest_clean_commit_of_a_cases_own_runs_counts(again, earlier, stored, commits):
@@ -216,7 +218,7 @@ def test_what_a_younger_base_answered_is_asked_again_where_files_changed(
     run = replace(run, plan=replace(run.plan, base=Base(head, "baseline", head[:10])))
 
     def decided(given, *told, **more):
-        found = flow.decide(given, *told, **more)
+        found = decide(given, *told, **more)
         rows = tuple(replace(row, verdict=verdict) for row in found.rows)
         return replace(found, rows=rows) if given.id == run.id else found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
 import random
 import re
@@ -25,8 +24,8 @@ from perfci.core.model import (
 )
 from perfci.core.settings import load
 from perfci.runs import base as base_stage
-from perfci.runs import bisect_op, bisect_revisions
-from perfci.runs.bisect import Audience
+from perfci.runs import bisect_revisions
+from perfci.runs.bisect import Audience, bisect_op
 from perfci.runs.bisect_revisions import Wishes
 from perfci.runs.describe import Found
 from perfci.runs.plan import Request
@@ -589,7 +588,3 @@ def test_two_searches_at_once_do_not_write_over_each_other(bisected):
     with store.claim_reports(bisected.root / "reports" / "bisect"), pytest.raises(StoredFileError) as caught:
         bisected(LONG)
     assert caught.value.reason.kind == "reports_taken"
-
-
-def test_the_module_of_the_search_is_the_packages_own():
-    assert importlib.import_module("perfci.runs").bisect_op is bisect_op

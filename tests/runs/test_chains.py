@@ -7,7 +7,7 @@ import pytest
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import load
-from perfci.lab.chains import ChainCase, ListedChain
+from perfci.lab.chains.records import ChainCase, ListedChain
 from perfci.runs import chains
 from perfci.runs.chains import Wishes, check_chains, list_chains
 from perfci.runs.describe import Found

@@ -7,9 +7,11 @@ import importlib
 
 import pytest
 
-from perfci import runs, store
+from perfci import store
 from perfci.core.errors import StoredFileError
 from perfci.core.model import ErrorStats, Verdict
+from perfci.runs import flow
+from perfci.runs.decide import baselines_for, decide
 from perfci.runs.plan import Request
 from tests.git_repositories import commit_all, git
 
@@ -22,14 +24,14 @@ def test_a_run_held_against_itself_changes_nothing_on_disk(measure, workers, set
     run = measure()
     before = files_of(settings)
 
-    judgements = runs.decide(run, settings)
+    judgements = decide(run, settings)
 
     assert {row.op for row in judgements.rows} == {"relu", "scale"}
     assert files_of(settings) == before
 
 
 def test_check_measures_again_only_where_the_judge_asks(workers, settings, heard):
-    run, judgements = runs.check(settings, Request(seed=7), "perfci check", heard.append)
+    run, judgements = flow.check(settings, Request(seed=7), "perfci check", heard.append)
 
     assert judgements.needs == ()
     assert [process for _, process, _ in workers.measured()] == [0, 0]
@@ -60,7 +62,7 @@ def reasons(judgements, op="relu"):
 def test_a_merge_request_is_judged_by_the_rules_of_its_base(measure, workers, strict):
     run = measure(strict)
 
-    judgements = runs.decide(run, strict)
+    judgements = decide(run, strict)
 
     assert run.plan.base.changed_rules == ("thresholds/default.yaml",)
     assert "speedup_too_few_blocks" in reasons(judgements)
@@ -91,7 +93,7 @@ def test_every_figure_of_a_merge_request_has_the_limit_of_its_base(measure, work
         for op in run.ops
     )
 
-    found = reasons(runs.decide(dataclasses.replace(run, ops=ops), forked))
+    found = reasons(decide(dataclasses.replace(run, ops=ops), forked))
 
     # Without bytes_moved a share for all ops is not meant for this one.
     assert {each for each in found if each.startswith(("compile_", "bandwidth_", "checked_"))} == {kind} - {None}
@@ -101,7 +103,7 @@ def test_a_slow_first_call_is_looked_at_in_two_fresh_processes(settings, heard, 
     settings.thresholds.mkdir()
     (settings.thresholds / "relu.yaml").write_text("compile_s: 0.5\n")
 
-    run, judgements = runs.check(settings, Request(("relu",), seed=7), "perfci check", heard.append)
+    run, judgements = flow.check(settings, Request(("relu",), seed=7), "perfci check", heard.append)
 
     assert {case.compile_again_s for op in run.ops for case in op.performance} == {(2.0, 3.0)}
     assert "compile_too_slow" in reasons(judgements)
@@ -112,8 +114,8 @@ def test_the_baselines_of_a_report_are_those_that_its_run_is_judged_by(measure, 
     asked = []
     monkeypatch.setattr(store, "read_baselines", lambda folder, key: asked.append((folder, key)) or {})
 
-    runs.decide(run, forked)
-    found = runs.baselines_for(run, forked)
+    decide(run, forked)
+    found = baselines_for(run, forked)
 
     assert found == {}
     judged, drawn = asked
@@ -123,7 +125,7 @@ def test_the_baselines_of_a_report_are_those_that_its_run_is_judged_by(measure, 
 def test_a_revision_that_was_asked_for_leaves_the_rules_at_hand_in_force(measure, workers, strict):
     run = measure(strict, against="main")
 
-    judgements = runs.decide(run, strict)
+    judgements = decide(run, strict)
 
     assert run.plan.base.changed_rules == ("thresholds/default.yaml",)
     assert "speedup_too_few_blocks" not in reasons(judgements)
@@ -142,7 +144,7 @@ def test_where_git_no_longer_has_the_bases_rules_the_ones_at_hand_are_used_and_i
         **{name: elsewhere / name for name in ("kernels", "baselines", "thresholds", "reports")},
     )
 
-    judgements = runs.decide(run, moved)
+    judgements = decide(run, moved)
 
     assert "speedup_too_few_blocks" not in reasons(judgements)
     assert [note.kind for note in judgements.notes if note.kind.startswith("rules_")] == ["rules_gone"]
@@ -178,7 +180,7 @@ def seen(monkeypatch):
 def test_the_entries_of_a_merge_request_are_recorded_and_those_that_it_adds_are_told_first(measure, workers, asking):
     run = measure(asking)
 
-    judgements = runs.decide(run, asking)
+    judgements = decide(run, asking)
 
     assert [(entry.case, entry.line, entry.added) for entry in run.plan.base.expected] == [
         ("*", 2, True),
@@ -193,7 +195,7 @@ def test_the_entries_of_a_merge_request_are_recorded_and_those_that_it_adds_are_
 def test_a_merge_request_is_judged_by_its_bases_entries_and_those_that_it_adds(measure, workers, asking, monkeypatch):
     run, given = measure(asking), seen(monkeypatch)
 
-    runs.decide(run, asking)
+    decide(run, asking)
 
     own = given[0][2].ops["relu"]
     assert [(entry.case, entry.file, entry.line) for entry in own.expected] == [
@@ -209,7 +211,7 @@ def test_elsewhere_the_entries_are_those_that_the_run_recorded(measure, workers,
 
     git(asking.root, "checkout", "-q", "main")
     (asking.thresholds / "relu.yaml").write_text("expected:\n" + ENTRY.format("rows=3"))
-    runs.decide(run, asking)
+    decide(run, asking)
 
     assert [entry.case for entry in given[0][2].ops["relu"].expected] == ["*", "rows=1"]
     assert given[0][0] == run
@@ -219,7 +221,7 @@ def test_an_entry_can_be_tried_on_a_stored_run_before_it_is_committed(measure, w
     run, given = measure(asking), seen(monkeypatch)
 
     (asking.thresholds / "relu.yaml").write_text("expected:\n" + ENTRY.format("rows=9"))
-    judgements = runs.decide(run, asking)
+    judgements = decide(run, asking)
 
     assert [entry.case for entry in given[0][2].ops["relu"].expected] == ["rows=9"]
     assert "rows=9" in next(note for note in judgements.notes if note.kind == "expected_added").facts["case"]
@@ -248,17 +250,17 @@ def test_of_a_revision_that_was_asked_for_the_thresholds_may_be_unreadable(measu
 
 def test_rules_that_are_at_hand_are_not_got_from_git_again(measure, workers, strict, monkeypatch):
     run = measure(strict)
-    expected = runs.decide(run, strict)
+    expected = decide(run, strict)
     monkeypatch.setattr(importlib.import_module("perfci.runs.decide"), "materialise", None)
     base = dataclasses.replace(strict, thresholds=strict.root.parent / "base" / "thresholds")
     base.thresholds.mkdir(parents=True)
     (base.thresholds / "default.yaml").write_text("speedup: 3\n")
 
-    assert runs.decide(run, strict, judged_by=base) == expected
+    assert decide(run, strict, judged_by=base) == expected
 
 
 def test_an_unchanged_op_is_unchanged_without_having_been_run(measure, workers, forked):
-    judgements = runs.decide(measure(forked), forked)
+    judgements = decide(measure(forked), forked)
 
     assert {row.verdict for row in judgements.rows if row.op == "scale"} == {Verdict.UNCHANGED}
     assert store.read_run(forked.reports).ops[1].performance == ()

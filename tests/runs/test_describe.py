@@ -6,9 +6,9 @@ import importlib
 
 import pytest
 
-from perfci import runs
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
+from perfci.runs import flow
 from perfci.runs.bench import opened
 from perfci.runs.plan import Request
 from perfci.worker.protocol import Step
@@ -18,7 +18,7 @@ describe = importlib.import_module("perfci.runs.describe")
 
 
 def test_all_ops_are_described_by_one_worker(workers, settings, heard):
-    plan, device = runs.describe(settings, Request(), heard.append)
+    plan, device = flow.describe(settings, Request(), heard.append)
 
     assert [op.op for op in plan.ops] == ["relu", "scale"]
     assert (device, plan.device, plan.family) == (DEVICE, "fake", 4)
@@ -30,7 +30,7 @@ def test_an_op_that_kills_the_describing_worker_is_named_and_the_rest_described_
     death = Reason("worker_died", {"op": "relu", "signal": "SIGSEGV"})
     workers.dies["describe", "relu"] = death
 
-    plan, _ = runs.describe(settings, Request(), heard.append)
+    plan, _ = flow.describe(settings, Request(), heard.append)
 
     assert [(op.op, op.failure, op.performance) for op in plan.ops] == [("relu", death, ()), ("scale", None, CASES)]
     assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu", "scale"], ["scale"]]
@@ -39,7 +39,7 @@ def test_an_op_that_kills_the_describing_worker_is_named_and_the_rest_described_
 def test_an_op_that_breaks_the_contract_is_never_imported(workers, settings, heard):
     (settings.kernels / "relu" / "relu_accuracy.py").unlink()
 
-    plan, _ = runs.describe(settings, Request(), heard.append)
+    plan, _ = flow.describe(settings, Request(), heard.append)
 
     assert plan.ops[0].failure.kind == "file_of_four_missing"
     assert [[files.op for files in job.ops] for job in workers.jobs] == [["scale"]]
@@ -49,7 +49,7 @@ def test_a_device_is_found_even_where_no_op_is_sound(workers, settings, heard):
     for op in ("relu", "scale"):
         (settings.kernels / op / f"{op}_accuracy.py").unlink()
 
-    plan, device = runs.describe(settings, Request(), heard.append)
+    plan, device = flow.describe(settings, Request(), heard.append)
 
     assert device == DEVICE
     assert all(op.failure for op in plan.ops)
@@ -59,14 +59,14 @@ def test_without_a_device_there_is_no_plan_but_a_reason(workers, settings, heard
     workers.device_answers = False
 
     with pytest.raises(PerfciError) as caught:
-        runs.describe(settings, Request(device="cuda"), heard.append)
+        flow.describe(settings, Request(device="cuda"), heard.append)
 
     assert caught.value.reason == Reason("cuda_unavailable", {"torch": "2.13"})
 
 
 def test_an_unknown_op_is_a_usage_error_before_any_worker(workers, settings, heard):
     with pytest.raises(UsageError):
-        runs.describe(settings, Request(("rleu",)), heard.append)
+        flow.describe(settings, Request(("rleu",)), heard.append)
 
     assert workers.jobs == []
 

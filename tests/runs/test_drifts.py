@@ -14,6 +14,7 @@ from perfci.core.settings import at
 from perfci.core.wording import sentence
 from perfci.git.tags import Release
 from perfci.runs import drifts
+from perfci.store.history import append_history
 from tests.decision_examples import run as run_of
 from tests.history_examples import CASE, accepted, environment, figures
 from tests.judge.test_quarantine import SLOW
@@ -73,7 +74,7 @@ def settings(tmp_path):
 def noted(settings, runs, base=None, needs=()):
     made = run_of(SLOW)
     for each in runs:
-        store.append_history(settings.baselines, "nvidia-h200", made.ops[0].op, each)
+        append_history(settings.baselines, "nvidia-h200", made.ops[0].op, each)
     made = replace(made, environment=environment(), plan=replace(made.plan, base=base))
     return drifts.with_history(made, Judgements((), needs), settings)
 

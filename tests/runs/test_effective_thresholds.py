@@ -6,12 +6,14 @@ import dataclasses
 
 import pytest
 
-from perfci import runs, store
+from perfci import store
 from perfci.core.errors import UsageError
 from perfci.core.model import Verdict
 from perfci.core.wording import sentence
 from perfci.report import rows
-from perfci.runs import effective_thresholds
+from perfci.runs import effective_thresholds, flow
+from perfci.runs.accepting import accept_runs
+from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from perfci.thresholds.earned import EarnedFile
 from perfci.thresholds.write import with_earned
@@ -89,18 +91,18 @@ def test_an_option_is_recorded_and_judges_the_run_wherever_it_is_read(measure, w
 
     assert run.plan.thresholds == {"speedup": "1000"}
     assert store.read_run(people.reports).plan.thresholds == {"speedup": "1000"}
-    verdicts = {row.verdict for row in runs.decide(run, people).rows if row.op == "scale" and row.case}
+    verdicts = {row.verdict for row in decide(run, people).rows if row.op == "scale" and row.case}
     assert Verdict.PASS not in verdicts
     assert (
         "thresholds_given",
         "This run is judged by what --threshold said on its command line: speedup 1000.",
-    ) in said(runs.decide(run, people))
+    ) in said(decide(run, people))
 
 
 def test_what_loosens_is_said_before_anything_else(measure, workers, people):
     run = measure(thresholds={"speedup": "1.1", "tau": "0.5 %"})
 
-    first, second, *_ = said(runs.decide(run, people))
+    first, second, *_ = said(decide(run, people))
 
     assert first[0] == "threshold_loosened"
     assert "1.2 is in force" in first[1]
@@ -141,13 +143,13 @@ def test_what_was_allowed_on_a_command_line_makes_no_baseline(measure, workers, 
     run = measure(thresholds={"speedup": "0.01"})
     run = dataclasses.replace(run, environment=dataclasses.replace(run.environment, dirty=False))
 
-    answers = runs.accept_runs([run], people, ["scale"], add=False, dirty=True)
+    answers = accept_runs([run], people, ["scale"], add=False, dirty=True)
 
     assert answers[0].accepted == ()
 
 
 def test_entries_that_hold_and_that_have_ended_are_said(measure, workers, people):
-    notes = dict(said(runs.decide(measure(), people)))
+    notes = dict(said(decide(measure(), people)))
 
     assert "rsd of scale is relaxed to 20 % until 2999-01-01" in notes["relaxed_to"]
     assert "scale.yaml, line 4" in notes["relaxed_ended"]
@@ -162,7 +164,7 @@ def test_earned_values_judge_in_their_environment_alone(measure, workers, people
     elsewhere = dataclasses.replace(run, environment=where)
 
     assert effective_thresholds.limits_of(elsewhere, people).for_case("scale", case_of(run)).speedup == 1.2
-    assert "earned_apart" in dict(said(runs.decide(elsewhere, people)))
+    assert "earned_apart" in dict(said(decide(elsewhere, people)))
 
 
 def test_a_merge_request_is_judged_by_what_its_base_has_earned(forked, workers, measure, heard):
@@ -175,7 +177,7 @@ def test_a_merge_request_is_judged_by_what_its_base_has_earned(forked, workers, 
     (forked.thresholds / run.environment.device.key / "scale.yaml").unlink()
     commit_all(forked.root)
 
-    run, judgements = runs.check(forked, Request(seed=7), "perfci check", heard.append)
+    run, judgements = flow.check(forked, Request(seed=7), "perfci check", heard.append)
 
     assert f"thresholds/{run.environment.device.key}/scale.yaml" in run.plan.base.changed_rules
     assert "rules_changed" in dict(said(judgements))

@@ -8,7 +8,7 @@ import pytest
 from perfci.core import settings
 from perfci.core.model import Device, PlannedOp
 from perfci.core.wording import sentence
-from perfci.runs import stored_for
+from perfci.runs.decide import stored_for
 from perfci.runs.history_for_report import pasts_for
 from perfci.store import layout
 from tests import git_repositories as git

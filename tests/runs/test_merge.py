@@ -29,7 +29,7 @@ from perfci.core.wording import sentence
 from perfci.judge import judge
 from perfci.judge.compare import compare
 from perfci.runs.merge import merge
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 from tests.example_runs import environment
 
 PLAN = "a" * 64

@@ -9,7 +9,7 @@ import pytest
 from perfci import store
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.runs.moves import Common, commits, stepped, survey
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 from tests.decision_examples import environment
 
 CASES = ("rows=1", "rows=2", "rows=3")

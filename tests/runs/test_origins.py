@@ -7,12 +7,12 @@ from datetime import date
 
 import pytest
 
-from perfci import store
 from perfci.core.errors import UsageError
 from perfci.runs.origins import Layer, Wishes, explain
-from perfci.thresholds import CaseThresholds
+from perfci.store.history import append_history, history_path
 from perfci.thresholds.earned import EarnedFile
 from perfci.thresholds.layers import STORED_KEYS
+from perfci.thresholds.limits import CaseThresholds
 from perfci.thresholds.write import with_earned
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 from tests.thresholds.earned_examples import earned
@@ -34,7 +34,7 @@ def project(settings):
         '  - {key: tau, case: "rows=2", to: 3 %, why: "noisy", until: 2027-01-31}\n'
         '  - {key: margin, to: 9 %, why: "old", until: 2026-01-31}\n'
     )
-    store.append_history(settings.baselines, KEY, "relu", accepted(0, figures(CASE, 100.0), figures(OTHER, 20.0)))
+    append_history(settings.baselines, KEY, "relu", accepted(0, figures(CASE, 100.0), figures(OTHER, 20.0)))
     return settings
 
 
@@ -108,7 +108,7 @@ def test_values_of_another_environment_are_shown_without_effect(project):
 
 
 def test_without_any_device_the_files_are_explained(project):
-    store.history_path(project.baselines, KEY, "relu").unlink()
+    history_path(project.baselines, KEY, "relu").unlink()
 
     found = shown(project)
 
@@ -117,7 +117,7 @@ def test_without_any_device_the_files_are_explained(project):
 
 
 def test_a_damaged_history_costs_no_answer(project):
-    store.history_path(project.baselines, KEY, "relu").write_bytes(b"{torn}\n{}\n")
+    history_path(project.baselines, KEY, "relu").write_bytes(b"{torn}\n{}\n")
 
     assert value(shown(project), "speedup").value == 1.2
 

@@ -6,12 +6,14 @@ import dataclasses
 
 import pytest
 
-from perfci import runs as flow
 from perfci import store
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run
 from perfci.core.wording import sentence
+from perfci.runs.accepting import accept_runs
+from perfci.runs.decide import decide
 from perfci.runs.rebaseline import Wishes, rebaseline_runs
+from perfci.store.history import history_path, read_history
 from tests.decision_examples import blocks, check, environment
 from tests.git_repositories import commit_all, git
 
@@ -34,7 +36,7 @@ def project(settings):
     git(settings.root.parent, "init", "-q", "-b", "main", str(settings.root))
     (settings.root / ".gitignore").write_text("reports/\nbaselines/\n")
     commit_all(settings.root)
-    flow.accept_runs([run_of(settings, "old")], settings, (), add=False, dirty=False)
+    accept_runs([run_of(settings, "old")], settings, (), add=False, dirty=False)
     return settings
 
 
@@ -80,7 +82,7 @@ def test_without_a_wish_to_write_all_is_shown_and_nothing_changes(project):
 def test_what_was_written_is_what_a_later_run_is_held_against(project):
     found = rebaseline_runs([run_of(project, "new", slower=1.05, driver="590")], project, (), WRITE)
 
-    again = flow.decide(run_of(project, "later", slower=1.05, driver="590"), project)
+    again = decide(run_of(project, "later", slower=1.05, driver="590"), project)
 
     assert [one.path for one in found] == [path_of(project, op) for op in ("relu", "scale")]
     assert stored(project).steps[0].why == "driver 590 everywhere"
@@ -91,7 +93,7 @@ def test_a_later_accept_keeps_the_step(project):
     new = run_of(project, "new", slower=1.05, driver="590")
     rebaseline_runs([new], project, (), WRITE)
 
-    flow.accept_runs([run_of(project, "later", driver="590")], project, (), add=False, dirty=False)
+    accept_runs([run_of(project, "later", driver="590")], project, (), add=False, dirty=False)
 
     assert [step.after.driver for step in stored(project).steps] == ["590"]
     assert [run.id for run in stored(project).runs] == ["later"]
@@ -349,7 +351,7 @@ def test_a_file_that_cannot_be_written_stays_whole_and_the_others_are_written(pr
 
 
 def history(settings, op="relu"):
-    return store.read_history(settings.baselines, "nvidia-h200", op)
+    return read_history(settings.baselines, "nvidia-h200", op)
 
 
 def test_a_step_leaves_a_line_of_history_a_run(project):
@@ -366,7 +368,7 @@ def test_showing_what_moved_leaves_no_line(project):
 
 
 def test_a_history_that_is_to_be_mended_is_said_and_the_step_stands(project):
-    path = store.history_path(project.baselines, "nvidia-h200", "relu")
+    path = history_path(project.baselines, "nvidia-h200", "relu")
     path.write_text("damage\n")
 
     found = rebaseline_runs([run_of(project, "new", slower=1.03, driver="590")], project, ["relu"], WRITE)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from perfci import runs, store
+from perfci import store
 from perfci.core import deadline, settings
 from perfci.core.errors import Stopped
 from perfci.core.model import AccuracyCase, DuelWhat, Limits, Need, PlannedOp, Reason, Suite
+from perfci.runs import flow
 from perfci.runs.bench import opened
 from perfci.runs.plan import Request
 from perfci.runs.record import describe_environment
@@ -167,7 +168,7 @@ def test_what_the_judge_needs_is_measured_again_in_fresh_processes(measure, work
     run = measure()
     needs = [Need("relu", "rows=1", 2), Need("relu", "rows=2", 1), Need("scale", "rows=2", 2)]
 
-    again = runs.remeasure(run, settings, Request(seed=7), needs, heard.append)
+    again = flow.remeasure(run, settings, Request(seed=7), needs, heard.append)
 
     assert workers.measured()[2:] == [
         ("relu", 1, ("rows=1", "rows=2")),
@@ -195,7 +196,7 @@ def test_a_remeasurement_goes_on_with_the_clock_of_its_run(measure, workers, set
     began = workers.jobs[-1].run_started
     now += 100
 
-    again = runs.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 1)], heard.append)
+    again = flow.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 1)], heard.append)
 
     assert began == 1_000_000.0
     assert workers.jobs[-1].run_started == now - 40.0
@@ -207,7 +208,7 @@ def test_a_remeasurement_that_is_stopped_keeps_the_first_look(measure, workers, 
     workers.dies["measure", "relu"] = Stopped("SIGINT")
 
     with pytest.raises(Stopped):
-        runs.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 2)], heard.append)
+        flow.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 2)], heard.append)
 
     kept = store.read_run(settings.reports)
     assert kept.stopped == "SIGINT"
@@ -276,7 +277,7 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
     assert (head.around.log.name, base.around.log.name) == ("relu.log", "relu-base.log")
     assert (rules.cases, rules.process, rules.by_identity, rules.skip_unchanged) == (CASES, 0, True, True)
 
-    runs.remeasure(run, forked, Request(seed=7), [Need("relu", "rows=2", 1)], heard.append)
+    flow.remeasure(run, forked, Request(seed=7), [Need("relu", "rows=2", 1)], heard.append)
 
     assert len(workers.pairs) == 2 and workers.measured() == [("relu", 0, None)]
     assert (workers.pairs[1][0].job.process, workers.pairs[1][1].job.cases) == (1, ("rows=2",))
@@ -348,7 +349,7 @@ def test_later_processes_take_turns_on_the_hosts_devices(measure, workers, setti
     workers.devices, workers.boards = 3, {0: "FAKE-0", 1: "FAKE-1", 2: "FAKE-2", 3: "FAKE-0"}
     run = measure()
 
-    again = runs.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 3)], heard.append)
+    again = flow.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 3)], heard.append)
 
     seen = [around.environment.get("FAKE_VISIBLE_DEVICES") for around in workers.surroundings]
     assert seen == [None, "0", "0", "1", "2", "0"]
@@ -425,7 +426,7 @@ def test_a_later_look_is_taken_on_another_board_and_all_of_an_ops_on_one(measure
     two_boards.surroundings.clear()
 
     needs = [Need(op, case, 2) for op in ("relu", "scale") for case in CASES]
-    again = runs.remeasure(run, settings, Request(seed=7), needs, heard.append)
+    again = flow.remeasure(run, settings, Request(seed=7), needs, heard.append)
 
     assert seen_by(two_boards) == {("relu", 1): "1", ("relu", 2): "1", ("scale", 1): "0", ("scale", 2): "0"}
     blocks = again.ops[0].performance[0].blocks
@@ -439,7 +440,7 @@ def test_also_the_only_op_that_is_measured_again_is_so_on_the_other_board(measur
     run = measure(devices="0,1")
     assert seen_by(two_boards) == {(name, 0): board for name, board in first.items()}
 
-    runs.remeasure(run, settings, Request(seed=7), [Need(op, "rows=1", 1)], heard.append)
+    flow.remeasure(run, settings, Request(seed=7), [Need(op, "rows=1", 1)], heard.append)
 
     assert seen_by(two_boards)[op, 1] != first[op]
 
@@ -455,7 +456,7 @@ def test_both_revisions_of_a_pair_are_on_one_board(measure, two_boards, forked):
 
 def test_one_board_that_is_named_is_the_only_one_used_and_the_runs_own(measure, two_boards, settings, heard):
     run = measure(devices="1")
-    again = runs.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 2)], heard.append)
+    again = flow.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 2)], heard.append)
 
     assert set(seen_by(two_boards).values()) == {"1"}
     assert again.environment.device.uuid == "FAKE-1"
@@ -661,7 +662,7 @@ def test_of_a_worker_that_ended_itself_only_what_it_had_not_done_is_late(measure
 
 
 def again(run, settings, heard, limit, *needs):
-    return runs.remeasure(run, settings, Request(seed=7, deadline=limit), needs, heard.append)
+    return flow.remeasure(run, settings, Request(seed=7, deadline=limit), needs, heard.append)
 
 
 def test_a_later_look_that_does_not_fit_is_not_begun_and_its_cases_say_so(measure, workers, settings, heard):

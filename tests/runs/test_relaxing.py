@@ -6,10 +6,11 @@ from datetime import date
 
 import pytest
 
-from perfci import store, thresholds
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.wording import catalogue
 from perfci.runs.relaxing import Wishes, relax
+from perfci.store.history import append_history
+from perfci.thresholds.read import load
 from tests.history_examples import CASE, accepted
 from tests.thresholds.earned_examples import KEY, earned, kept
 
@@ -21,7 +22,7 @@ def project(settings):
     """relu with one accepted run, and a value that it has earned."""
     settings.thresholds.mkdir(exist_ok=True)
     (settings.thresholds / "relu.yaml").write_text("# ours\nspeedup: 1.2\n")
-    store.append_history(settings.baselines, KEY, "relu", accepted(0))
+    append_history(settings.baselines, KEY, "relu", accepted(0))
     file = kept(settings.thresholds, earned("tau", 0.004, CASE))
     file.path.rename(file.path.with_name("relu.yaml"))
     return settings
@@ -32,7 +33,7 @@ def wishes(key="tau", **others):
 
 
 def entries(project):
-    return thresholds.load(project.thresholds).ops["relu"].relaxed
+    return load(project.thresholds).ops["relu"].relaxed
 
 
 def test_an_entry_is_written_and_nothing_else_changes(project):

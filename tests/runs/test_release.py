@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from perfci import runs, store
+from perfci import store
 from perfci.core.errors import DeviceError, UsageError
 from perfci.core.model import Device, PlannedOp, Reason, Verdict
 from perfci.core.wording import sentence
+from perfci.runs import release
 from perfci.runs import release as release_module
 from perfci.runs.plan import Request
+from perfci.store.history import append_history
 from tests.git_repositories import commit, commit_all, git
 from tests.history_examples import accepted, figures
 from tests.runs.stand_ins import CASES, DEVICE
@@ -51,7 +53,7 @@ def epoch(main):
     def began(op, commit_id, *cases, dirty=False, number=1):
         line = accepted(number, *map(figures, cases or CASES), why="agreed", key=DEVICE.key, commit=commit_id)
         line = replace(line, environment=replace(line.environment, dirty=dirty))
-        store.append_history(main.baselines, DEVICE.key, op, line)
+        append_history(main.baselines, DEVICE.key, op, line)
 
     return began
 
@@ -61,7 +63,7 @@ def creep(main, heard, workers):
     def duelled(named=None, **request):
         where = replace(main, reports=main.reports / "creep")
         asked = Request(**{"device": "fake", "seed": 7} | request)
-        return runs.creep(where, asked, "perfci creep", heard.append, named)
+        return release.creep(where, asked, "perfci creep", heard.append, named)
 
     return duelled
 
@@ -214,9 +216,9 @@ def test_a_release_older_than_what_histories_keep_says_that_losses_may_be_forgot
     monkeypatch.setattr(release_module, "KEPT", 2)
     for number in (1, 2):
         line = accepted(number, *map(figures, CASES), key=DEVICE.key, commit=commits[number])
-        store.append_history(main.baselines, DEVICE.key, "relu", line)
+        append_history(main.baselines, DEVICE.key, "relu", line)
     line = accepted(3, *map(figures, CASES), key=DEVICE.key, commit=commits[1])
-    store.append_history(main.baselines, DEVICE.key, "scale", line)
+    append_history(main.baselines, DEVICE.key, "scale", line)
 
     (note,) = creep()[0].plan.again.said
 
@@ -260,7 +262,7 @@ def test_a_release_from_before_the_project_has_nothing_to_hold(creep, main, work
     inside = {name: moved / "project" / name for name in ("kernels", "baselines", "thresholds", "reports")}
     where = replace(main, root=moved / "project", **inside)
 
-    run, judgements = runs.creep(where, Request(device="fake", seed=7), "perfci creep", heard.append)
+    run, judgements = release.creep(where, Request(device="fake", seed=7), "perfci creep", heard.append)
 
     assert (run.plan.ops, [note.kind for note in judgements.notes]) == ((), ["release_lacks_project"])
 

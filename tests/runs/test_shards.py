@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from perfci import runs as flow
 from perfci import store
 from perfci.core.errors import MissingPackageError, Stopped, UsageError
 from perfci.core.model import PlannedOp, Reason
 from perfci.runs.plan import Request
-from perfci.runs.shards import Part, Wishes
+from perfci.runs.shards import Part, Wishes, check_shard, merge_shards, plan_shards
+from perfci.store.launches import read_launches
 from tests.git_repositories import commit_all, git
 from tests.runs.stand_ins import CASES
 
@@ -25,7 +25,7 @@ def plan(workers, heard):
 
     def planned(settings, shards=2, last=None, every=False, **request):
         wanted = Request(**{"seed": 7, "device": "fake"} | request)
-        return flow.plan_shards(settings, wanted, Wishes(shards, last, every), heard.append)
+        return plan_shards(settings, wanted, Wishes(shards, last, every), heard.append)
 
     return planned
 
@@ -36,14 +36,14 @@ def check(heard):
 
     def checked(settings, sharded, index, count=2, **part):
         where = replace(settings, reports=settings.reports / "shards" / str(index))
-        return flow.check_shard(where, Part(sharded, DIGEST, index, count, **part), "perfci check", heard.append)[0]
+        return check_shard(where, Part(sharded, DIGEST, index, count, **part), "perfci check", heard.append)[0]
 
     return checked
 
 
 def merged(settings, sharded, *runs):
     found = [(run, settings.reports / "shards" / str(run.shard.index)) for run in runs]
-    return flow.merge_shards(settings, sharded, DIGEST, found, "perfci merge")
+    return merge_shards(settings, sharded, DIGEST, found, "perfci merge")
 
 
 def refused(call, *arguments, **named):
@@ -62,7 +62,7 @@ def test_each_shard_measures_its_own_ops_by_the_families_of_all(plan, check, set
     whole, judgements = merged(settings, sharded, *runs)
     assert [op.op for op in whole.ops] == ["relu", "scale"] and whole.plan == sharded.plan
     assert {row.op for row in judgements.rows} == {"relu", "scale"}
-    assert {row.op for row in store.read_launches(settings.reports).rows} == {"relu", "scale"}
+    assert {row.op for row in read_launches(settings.reports).rows} == {"relu", "scale"}
     assert store.read_run(settings.reports).id == whole.id
 
 

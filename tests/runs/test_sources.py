@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from perfci import runs
 from perfci.report.sources import Layer
+from perfci.runs.decide import stored_for
 from perfci.runs.sources import sources_of
 from tests.runs.test_effective_thresholds import case_of, kept
 from tests.thresholds.earned_examples import earned
@@ -109,4 +109,4 @@ def test_a_value_of_the_command_line_stands_above_all_others(measure, workers, s
 def test_the_report_gets_them_with_baselines_and_histories(run, settings):
     write(settings, relaxed())
 
-    assert [each.layer for each in runs.stored_for(run, settings).sources] == [Layer.RELAXED]
+    assert [each.layer for each in stored_for(run, settings).sources] == [Layer.RELAXED]

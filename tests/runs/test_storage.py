@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from perfci import store
 from perfci.core.model import OpRun, Plan, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import sentence
@@ -12,6 +11,7 @@ from perfci.runs import drifts
 from perfci.runs.storage import beside_accepted
 from perfci.statistics import drift
 from perfci.statistics.drift import ANCHOR, RECENT, STORED_LEAST, stored_creep
+from perfci.store.history import append_history
 from tests.history_examples import environment
 from tests.storage_examples import changed, line, sound
 
@@ -107,7 +107,7 @@ def settings(tmp_path):
 
 def kept(settings, runs):
     for each in runs:
-        store.append_history(settings.baselines, "nvidia-h200", "op", each)
+        append_history(settings.baselines, "nvidia-h200", "op", each)
 
 
 def test_a_run_takes_the_figures_of_its_history_along(settings):

@@ -10,16 +10,15 @@ from datetime import date
 import numpy as np
 import pytest
 
-from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import Comparison, ErrorStats, HistoryAccuracy, Interval, Look
 from perfci.core.wording import sentence
 from perfci.runs import tightening
 from perfci.runs.effective_thresholds import in_force
 from perfci.runs.tightening import Wishes, refuse_in_pipeline, rescale, shift_of, tighten
-from perfci.thresholds import Earned
+from perfci.store.history import append_history, history_path, read_history
 from perfci.thresholds.earned import EarnedFile, read_file
-from perfci.thresholds.layers import strictest
+from perfci.thresholds.layers import Earned, strictest
 from perfci.thresholds.write import with_earned
 from tests.history_examples import CASE, OTHER, accepted, figures
 
@@ -41,7 +40,7 @@ def runs(count, start=0, *, speedup=1.5, **surroundings):
 
 def keep(settings, *kept, op="relu"):
     for each in kept:
-        store.append_history(settings.baselines, KEY, op, each)
+        append_history(settings.baselines, KEY, op, each)
 
 
 def path_of(settings, op="relu"):
@@ -82,14 +81,14 @@ def test_what_is_earned_is_written_with_its_record_and_holds(nights):
     assert (speedup.before, speedup.began, speedup.after) == (1.2, 1.2, speedup.value)
     assert (speedup.runs, speedup.date, speedup.first, speedup.last) == (10, "2026-12-01", *ends(nights))
     assert found.path == path_of(nights)
-    where = store.read_history(nights.baselines, KEY, "relu").runs[-1].environment
+    where = read_history(nights.baselines, KEY, "relu").runs[-1].environment
     limits = in_force(nights, where, "2026-12-02").limits
     assert limits.for_case("relu", CASE).speedup == speedup.value
     assert limits.for_case("relu", OTHER).speedup == 1.2
 
 
 def ends(settings):
-    known = store.read_history(settings.baselines, KEY, "relu").runs
+    known = read_history(settings.baselines, KEY, "relu").runs
     return known[0].run, known[-1].run
 
 
@@ -234,7 +233,7 @@ def failure(settings, wishes=WRITE):
 
 
 def test_a_damaged_history_is_left_and_said(nights):
-    history = store.history_path(nights.baselines, KEY, "relu")
+    history = history_path(nights.baselines, KEY, "relu")
     history.write_bytes(b"{torn}\n" + history.read_bytes())
 
     assert failure(nights) == "earned_unread"

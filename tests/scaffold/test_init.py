@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perfci import thresholds
 from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.settings import KEYS
 from perfci.core.wording import sentence
 from perfci.scaffold import component, gitlab, init, owners
-from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.read import load
 from tests.git_repositories import alone, git
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_an_empty_repository_gets_everything_and_a_second_time_nothing(repositor
 def test_the_default_thresholds_are_the_built_in_ones(repository):
     set_up(repository)
 
-    assert thresholds.load(repository / "thresholds", ops=[]) == Thresholds()
+    assert load(repository / "thresholds", ops=[]) == Thresholds()
 
 
 def test_every_threshold_stands_in_the_default_file(repository):
@@ -103,7 +103,7 @@ def test_every_threshold_stands_in_the_default_file(repository):
     named = set(re.findall(r"^(?:# )?([a-z0-9_]+):", text, re.MULTILINE))
     write(repository / "thresholds" / "default.yaml", "zzzzzz: 1\n")
     with pytest.raises(StoredFileError) as caught:
-        thresholds.load(repository / "thresholds")
+        load(repository / "thresholds")
     known = set(str(caught.value.reason.facts["keys"]).split(", "))
     assert named & known == known & {field.name for field in dataclasses.fields(CaseThresholds)} != set()
 
@@ -116,7 +116,7 @@ def test_the_commented_thresholds_are_ones_that_can_be_read(repository):
     path.write_text("\n".join(shown))
 
     assert len(shown) == 14
-    assert thresholds.load(repository / "thresholds").default.speedup == 1.2
+    assert load(repository / "thresholds").default.speedup == 1.2
 
 
 def test_the_settings_made_are_the_defaults_and_every_commented_line_is_one(repository):

@@ -14,7 +14,7 @@ from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
 from perfci.ops import discover
-from perfci.ops.fingerprint import Tree
+from perfci.ops.fingerprint.tree import Tree
 from perfci.scaffold import kernelgen, new
 from perfci.scaffold.sketch import Sketch, draft
 from tests.scaffold.rehearsing import CUBES, HARNESS, KERNEL, accuracy, interpreted, of_folder, rehearse, sketch

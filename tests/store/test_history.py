@@ -12,13 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from perfci import store
 from perfci.core import locks
 from perfci.core.errors import StoredFileError
 from perfci.core.model import BoardCounts, Epoch, ErrorStats, HistoryAccuracy, HistoryStored
 from perfci.core.wording import sentence
 from perfci.store import layout
-from perfci.store.history import KEPT, held
+from perfci.store.history import (
+    KEPT,
+    History,
+    append_history,
+    check_history,
+    held,
+    history_devices,
+    history_ops,
+    read_histories,
+    read_history,
+    with_names_of_now,
+)
 from tests.closed_schemas import faults
 from tests.history_examples import CASE, OTHER, accepted, figures
 
@@ -29,12 +39,12 @@ KEY, OP = "nvidia-h200", "softmax"
 def path(tmp_path) -> Path:
     """Three runs, as accept wrote them."""
     for number in range(3):
-        store.append_history(tmp_path, KEY, OP, accepted(number))
+        append_history(tmp_path, KEY, OP, accepted(number))
     return tmp_path / KEY / f"{OP}.history.jsonl"
 
 
 def read(path, **wishes):
-    return store.read_history(path.parent.parent, KEY, OP, **wishes)
+    return read_history(path.parent.parent, KEY, OP, **wishes)
 
 
 def names(found):
@@ -47,7 +57,7 @@ def problem(found):
 
 
 def append(path, number=9, **fields):
-    return store.append_history(path.parent.parent, KEY, OP, accepted(number, **fields))
+    return append_history(path.parent.parent, KEY, OP, accepted(number, **fields))
 
 
 def refused(path, number=9):
@@ -72,9 +82,9 @@ def line(number, **fields):
 
 
 def test_an_op_without_a_history_has_an_empty_one(tmp_path):
-    assert store.read_history(tmp_path, KEY, OP) == store.History(OP, KEY)
-    assert store.read_histories(tmp_path, KEY) == {}
-    assert store.history_devices(tmp_path) == []
+    assert read_history(tmp_path, KEY, OP) == History(OP, KEY)
+    assert read_histories(tmp_path, KEY) == {}
+    assert history_devices(tmp_path) == []
 
 
 def test_what_was_appended_is_read_in_that_order(path):
@@ -83,8 +93,8 @@ def test_what_was_appended_is_read_in_that_order(path):
     assert names(found) == ["run0", "run1", "run2"]
     assert found.runs[1] == accepted(1)
     assert found.problems == ()
-    assert store.history_devices(path.parent.parent) == [KEY]
-    assert list(store.read_histories(path.parent.parent, KEY)) == [OP]
+    assert history_devices(path.parent.parent) == [KEY]
+    assert list(read_histories(path.parent.parent, KEY)) == [OP]
 
 
 def test_every_line_stands_alone_and_fits_the_published_schema(path):
@@ -109,7 +119,7 @@ def test_the_newest_runs_alone_can_be_read(path, last, wanted):
 def test_the_newest_of_many_long_lines_are_read_from_the_end(path):
     many = tuple(figures(f"rows={number}") for number in range(400))
     for number in range(3, 9):
-        store.append_history(path.parent.parent, KEY, OP, accepted(number, *many))
+        append_history(path.parent.parent, KEY, OP, accepted(number, *many))
 
     assert path.stat().st_size > 4 * (1 << 16)
     assert [run.run for run in read(path, last=3).runs] == ["run6", "run7", "run8"]
@@ -133,7 +143,7 @@ def test_the_same_run_is_not_written_twice(path):
 def test_what_is_accepted_later_of_a_run_joins_its_line(path):
     later = accepted(1, figures(OTHER, 20.0), why="float32 sums")
     accuracy = (HistoryAccuracy("n=1", 3, ErrorStats(9, max_abs=0.5)),)
-    done = store.append_history(path.parent.parent, KEY, OP, dataclasses.replace(later, accuracy=accuracy))
+    done = append_history(path.parent.parent, KEY, OP, dataclasses.replace(later, accuracy=accuracy))
 
     found = read(path).runs[1]
     assert done.written
@@ -146,14 +156,10 @@ def test_what_is_accepted_later_of_a_run_joins_its_line(path):
 def test_what_a_run_stores_in_low_precision_stays_when_a_case_is_accepted_later(path):
     first, second = (HistoryStored(f"stored={name},n=4", ErrorStats(4, p99_abs=0.01), 0.0) for name in "ab")
     boards = (BoardCounts("GPU-1", judged=2),)
-    store.append_history(
-        path.parent.parent, KEY, OP, dataclasses.replace(accepted(6), stored=(first, second), boards=boards)
-    )
+    append_history(path.parent.parent, KEY, OP, dataclasses.replace(accepted(6), stored=(first, second), boards=boards))
     changed = dataclasses.replace(second, clip_ratio=0.5)
 
-    store.append_history(
-        path.parent.parent, KEY, OP, dataclasses.replace(accepted(6, figures(OTHER)), stored=(changed,))
-    )
+    append_history(path.parent.parent, KEY, OP, dataclasses.replace(accepted(6, figures(OTHER)), stored=(changed,)))
 
     assert read(path).runs[-1].stored == (first, changed)
     assert read(path).runs[-1].boards == boards
@@ -161,7 +167,7 @@ def test_what_a_run_stores_in_low_precision_stays_when_a_case_is_accepted_later(
 
 def test_a_case_that_is_accepted_later_is_inconclusive_no_more(path):
     unsaid = dataclasses.replace(accepted(5), cases=(), inconclusive=(CASE, OTHER))
-    store.append_history(path.parent.parent, KEY, OP, unsaid)
+    append_history(path.parent.parent, KEY, OP, unsaid)
 
     append(path, 5)
 
@@ -170,7 +176,7 @@ def test_a_case_that_is_accepted_later_is_inconclusive_no_more(path):
 
 def test_two_epochs_of_a_run_keep_both_reasons(path):
     append(path, 2, why="one")
-    store.append_history(path.parent.parent, KEY, OP, accepted(2, figures(OTHER), why="two"))
+    append_history(path.parent.parent, KEY, OP, accepted(2, figures(OTHER), why="two"))
 
     assert read(path).runs[-1].epoch == Epoch("one; two", (CASE, OTHER))
 
@@ -180,7 +186,7 @@ def test_a_number_that_is_none_is_never_written(path):
     before = path.read_bytes()
 
     with pytest.raises(StoredFileError) as caught:
-        store.append_history(path.parent.parent, KEY, OP, broken)
+        append_history(path.parent.parent, KEY, OP, broken)
 
     assert caught.value.reason.kind == "value_unstorable"
     assert path.read_bytes() == before
@@ -189,7 +195,7 @@ def test_a_number_that_is_none_is_never_written(path):
 @pytest.mark.parametrize("op", ["../x", "", "a/b", ".hidden"])
 def test_a_name_that_is_no_files_is_refused(tmp_path, op):
     with pytest.raises(StoredFileError) as caught:
-        store.append_history(tmp_path, KEY, op, accepted(0))
+        append_history(tmp_path, KEY, op, accepted(0))
 
     assert caught.value.reason.kind == "baseline_name"
 
@@ -316,11 +322,11 @@ def test_a_history_that_cannot_be_read_is_an_error_that_names_it(path):
 
 
 def test_what_would_be_refused_can_be_asked_beforehand(path):
-    store.check_history(path.parent.parent, KEY, OP)
+    check_history(path.parent.parent, KEY, OP)
     with_lines(path, "x\n")
 
     with pytest.raises(StoredFileError):
-        store.check_history(path.parent.parent, KEY, OP)
+        check_history(path.parent.parent, KEY, OP)
 
 
 # --- branches that were joined, and clocks ----------------------------------------------------------------------------
@@ -376,11 +382,11 @@ WRITES = """
 import sys
 from pathlib import Path
 
-from perfci import store
+from perfci.store.history import append_history
 from tests.history_examples import accepted
 
 for number in range(int(sys.argv[2]), int(sys.argv[2]) + 10):
-    store.append_history(Path(sys.argv[1]), sys.argv[3], sys.argv[4], accepted(number, created="2026-01-01T00:00:00Z"))
+    append_history(Path(sys.argv[1]), sys.argv[3], sys.argv[4], accepted(number, created="2026-01-01T00:00:00Z"))
 """
 
 
@@ -391,7 +397,7 @@ def test_two_jobs_that_write_at_once_lose_no_line(tmp_path):
     ]
 
     assert [job.wait() for job in jobs] == [0, 0]
-    assert sorted(names(store.read_history(tmp_path, KEY, OP))) == sorted(
+    assert sorted(names(read_history(tmp_path, KEY, OP))) == sorted(
         f"run{number}" for first in (0, 50) for number in range(first, first + 10)
     )
     assert sorted(path.name for path in (tmp_path / KEY).iterdir()) == [f"{OP}.history.jsonl"]
@@ -439,7 +445,7 @@ def test_a_full_disk_leaves_the_history_as_it_was(path, monkeypatch):
 def test_a_renamed_case_goes_on_under_its_new_name(path):
     append(path, 3, renamed={"m=1": CASE})
     renamed = accepted(4, figures("m=1"), renamed={"m=1": CASE})
-    store.append_history(path.parent.parent, KEY, OP, renamed)
+    append_history(path.parent.parent, KEY, OP, renamed)
 
     found = read(path)
 
@@ -455,7 +461,7 @@ def test_a_case_renamed_twice_is_followed_through_both(tmp_path):
         accepted(2, figures("c"), renamed={"c": "b"}),
     ]
 
-    found = store.with_names_of_now(runs)
+    found = with_names_of_now(runs)
 
     assert [run.cases[0].case for run in found] == ["c", "c", "c"]
     assert found[0].epoch == Epoch("slower", ("c",))
@@ -464,43 +470,43 @@ def test_a_case_renamed_twice_is_followed_through_both(tmp_path):
 def test_a_case_that_had_the_new_name_beside_the_old_one_was_another(tmp_path):
     runs = [accepted(0, figures("a", 1.0), figures("b", 2.0)), accepted(1, figures("b"), renamed={"b": "a"})]
 
-    (case,) = store.with_names_of_now(runs)[0].cases
+    (case,) = with_names_of_now(runs)[0].cases
 
     assert (case.case, case.kernel_us.median_us) == ("b", 1.0)
 
 
 def test_a_renaming_that_no_line_tells_yet_can_be_given():
-    (run,) = store.with_names_of_now([accepted(0)], {"m=1": CASE})
+    (run,) = with_names_of_now([accepted(0)], {"m=1": CASE})
 
     assert run.cases[0].case == "m=1"
 
 
 def test_a_renamed_op_goes_on_with_its_old_history(path):
     folder = path.parent.parent
-    store.append_history(folder, KEY, "row_softmax", accepted(3, renamed_from=OP))
+    append_history(folder, KEY, "row_softmax", accepted(3, renamed_from=OP))
 
-    found = store.read_history(folder, KEY, "row_softmax")
+    found = read_history(folder, KEY, "row_softmax")
 
     assert names(found) == ["run0", "run1", "run2", "run3"]
-    assert names(store.read_history(folder, KEY, "row_softmax", last=2)) == ["run2", "run3"]
-    assert names(store.read_history(folder, KEY, "row_softmax", follow=False)) == ["run3"]
+    assert names(read_history(folder, KEY, "row_softmax", last=2)) == ["run2", "run3"]
+    assert names(read_history(folder, KEY, "row_softmax", follow=False)) == ["run3"]
 
 
 def test_an_old_name_can_be_given_that_no_line_tells_yet(path):
-    assert names(store.read_history(path.parent.parent, KEY, "row_softmax", formerly=OP)) == ["run0", "run1", "run2"]
+    assert names(read_history(path.parent.parent, KEY, "row_softmax", formerly=OP)) == ["run0", "run1", "run2"]
 
 
 def test_ops_that_claim_to_come_from_each_other_are_read_once(tmp_path):
-    store.append_history(tmp_path, KEY, "a", accepted(0, renamed_from="b"))
-    store.append_history(tmp_path, KEY, "b", accepted(1, renamed_from="a"))
+    append_history(tmp_path, KEY, "a", accepted(0, renamed_from="b"))
+    append_history(tmp_path, KEY, "b", accepted(1, renamed_from="a"))
 
-    assert names(store.read_history(tmp_path, KEY, "a")) == ["run1", "run0"]
+    assert names(read_history(tmp_path, KEY, "a")) == ["run1", "run0"]
 
 
 def test_an_old_name_that_is_no_files_is_said(tmp_path):
-    store.append_history(tmp_path, KEY, "a", accepted(0, renamed_from="../../etc"))
+    append_history(tmp_path, KEY, "a", accepted(0, renamed_from="../../etc"))
 
-    found = store.read_history(tmp_path, KEY, "a")
+    found = read_history(tmp_path, KEY, "a")
 
     assert names(found) == ["run0"]
     assert problem(found).kind == "baseline_name"
@@ -513,8 +519,8 @@ def test_files_of_other_names_are_passed_over(path):
     stray.parent.mkdir()
     stray.write_text("x")
 
-    assert store.history_ops(path.parent.parent, KEY) == [OP]
-    assert store.history_devices(path.parent.parent) == [KEY]
+    assert history_ops(path.parent.parent, KEY) == [OP]
+    assert history_devices(path.parent.parent) == [KEY]
 
 
 def _spoiled(data, rng):

@@ -36,7 +36,8 @@ from perfci.core.model import (
 )
 from perfci.core.wording import sentence
 from perfci.store import layout
-from perfci.store.schemas import SCHEMAS, schema
+from perfci.store.launches import Launches, append_launches, clear_launches, read_launches
+from perfci.store.schemas import SCHEMAS, schema, write_schemas
 
 DEVICE = Device("cuda", "NVIDIA H200", "nvidia-h200", uuid="GPU-1", driver="580.1", processors=132)
 ENVIRONMENT = Environment(DEVICE, "activity", "3.11.7", {"torch": "2.11.0"}, "host", "Linux", commit="abc", dirty=False)
@@ -325,10 +326,10 @@ def test_written_files_have_the_users_ordinary_permissions(tmp_path):
 
 
 def test_launches_come_back_in_order(tmp_path):
-    store.append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0, 2.0004], "reference": [3.0]})
-    store.append_launches(tmp_path, "softmax", "rows=1", 0, 1, {"kernel": [4.0]})
+    append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0, 2.0004], "reference": [3.0]})
+    append_launches(tmp_path, "softmax", "rows=1", 0, 1, {"kernel": [4.0]})
 
-    launches = store.read_launches(tmp_path)
+    launches = read_launches(tmp_path)
 
     assert launches.note is None
     assert [(row.block, row.arm, row.us) for row in launches.rows] == [
@@ -339,7 +340,7 @@ def test_launches_come_back_in_order(tmp_path):
 
 
 def test_launches_are_json_lines(tmp_path):
-    store.append_launches(tmp_path, "softmax", "rows=1", 0, 3, {"kernel": [1.5]})
+    append_launches(tmp_path, "softmax", "rows=1", 0, 3, {"kernel": [1.5]})
 
     text = gzip.decompress((tmp_path / "launches.jsonl.gz").read_bytes()).decode()
     assert json.loads(text) == {
@@ -348,12 +349,12 @@ def test_launches_are_json_lines(tmp_path):
 
 
 def test_a_torn_tail_of_launches_is_a_note_and_the_rest_is_read(tmp_path):
-    store.append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
+    append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
     whole = (tmp_path / "launches.jsonl.gz").stat().st_size
-    store.append_launches(tmp_path, "softmax", "rows=1", 0, 1, {"kernel": [2.0]})
+    append_launches(tmp_path, "softmax", "rows=1", 0, 1, {"kernel": [2.0]})
     os.truncate(tmp_path / "launches.jsonl.gz", whole + 15)
 
-    launches = store.read_launches(tmp_path)
+    launches = read_launches(tmp_path)
 
     assert [row.block for row in launches.rows] == [0]
     assert launches.note is not None
@@ -362,31 +363,31 @@ def test_a_torn_tail_of_launches_is_a_note_and_the_rest_is_read(tmp_path):
 
 
 def test_a_torn_last_line_of_launches_is_a_note(tmp_path):
-    store.append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
+    append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
     with (tmp_path / "launches.jsonl.gz").open("ab") as file:
         file.write(gzip.compress(b'{"op": "softmax", "ca'))
 
-    launches = store.read_launches(tmp_path)
+    launches = read_launches(tmp_path)
 
     assert len(launches.rows) == 1
     assert launches.note is not None
 
 
 def test_no_launches_file_is_no_rows(tmp_path):
-    store.clear_launches(tmp_path)
+    clear_launches(tmp_path)
 
-    assert store.read_launches(tmp_path) == store.Launches()
+    assert read_launches(tmp_path) == Launches()
 
 
 def test_clearing_lets_a_new_run_start_its_own_launches(tmp_path):
-    store.append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
-    store.clear_launches(tmp_path)
+    append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
+    clear_launches(tmp_path)
 
-    assert store.read_launches(tmp_path).rows == ()
+    assert read_launches(tmp_path).rows == ()
 
 
 def test_a_failed_append_leaves_earlier_launches_readable(tmp_path, monkeypatch):
-    store.append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
+    append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
     path = tmp_path / "launches.jsonl.gz"
     opened = Path.open
 
@@ -404,17 +405,17 @@ def test_a_failed_append_leaves_earlier_launches_readable(tmp_path, monkeypatch)
 
     monkeypatch.setattr(Path, "open", lambda self, mode: Full())
     with pytest.raises(StoredFileError) as caught:
-        store.append_launches(tmp_path, "softmax", "rows=1", 0, 1, {"kernel": [2.0]})
+        append_launches(tmp_path, "softmax", "rows=1", 0, 1, {"kernel": [2.0]})
     monkeypatch.undo()
 
     assert reason(caught).kind == "file_unwritable"
-    assert [row.block for row in store.read_launches(tmp_path).rows] == [0]
-    assert store.read_launches(tmp_path).note is None
+    assert [row.block for row in read_launches(tmp_path).rows] == [0]
+    assert read_launches(tmp_path).note is None
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_published_schema_is_the_generated_one(name, tmp_path):
-    store.write_schemas(tmp_path)
+    write_schemas(tmp_path)
     published = resources.files("perfci").joinpath("schemas", name).read_text()
 
     assert published == (tmp_path / name).read_text(), (

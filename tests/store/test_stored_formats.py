@@ -19,7 +19,8 @@ from perfci import store
 from perfci.core.codec import encode
 from perfci.core.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan
 from perfci.report import data
-from perfci.store.launches import LaunchRow
+from perfci.store.history import append_history
+from perfci.store.launches import LaunchRow, append_launches, read_launches
 from perfci.store.schemas import SCHEMAS, UNITS, fields
 from tests import example_runs
 from tests.closed_schemas import faults, published
@@ -59,10 +60,10 @@ def sample(kind: typing.Any) -> typing.Any:
 
 def documents(record: typing.Any, tmp_path: Path) -> typing.Any:
     if isinstance(record, LaunchRow):
-        store.append_launches(tmp_path, record.op, record.case, record.process, record.block, {record.arm: record.us})
+        append_launches(tmp_path, record.op, record.case, record.process, record.block, {record.arm: record.us})
         return json.loads(gzip.decompress((tmp_path / "launches.jsonl.gz").read_bytes()))
     if isinstance(record, HistoryRun):
-        done = store.append_history(tmp_path, record.environment.device.key, "op", record)
+        done = append_history(tmp_path, record.environment.device.key, "op", record)
         return json.loads(done.path.read_text(encoding="utf-8"))
     if isinstance(record, ShardPlan):
         return json.loads(store.write_plan(record, tmp_path / "plan.json").read_text(encoding="utf-8"))
@@ -193,7 +194,7 @@ def test_a_baseline_of_format_1_is_read_with_its_blocks():
 
 
 def test_launches_of_format_1_are_read_though_their_lines_name_no_format():
-    found = store.read_launches(STORED / "format-1" / "reports")
+    found = read_launches(STORED / "format-1" / "reports")
 
     assert found.note is None
     assert {row.format for row in found.rows} == {1}

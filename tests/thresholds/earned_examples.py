@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from perfci.core.model import Device, Environment
-from perfci.thresholds import Earned
 from perfci.thresholds.earned import EarnedFile, parsed_file, read_file
+from perfci.thresholds.layers import Earned
 from perfci.thresholds.place import parsed
 from perfci.thresholds.write import with_earned
 

@@ -7,8 +7,8 @@ from datetime import date
 
 import pytest
 
-from perfci.thresholds import CaseThresholds, OpThresholds, Relaxed, Thresholds
-from perfci.thresholds.layers import stricter
+from perfci.thresholds.layers import Relaxed, stricter
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 
 CASE = "rows=7,dtype=float16"
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError
 from perfci.core.wording import catalogue, sentence
-from perfci.thresholds import load
+from perfci.thresholds.read import load
 
 WHOLE = 'key: tau, case: "rows=7,*", device: nvidia-h200, to: 3 %, why: "noisy", until: 2027-01-31'
 

@@ -9,8 +9,10 @@ import yaml
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Expected
 from perfci.core.wording import catalogue, sentence, speaking
-from perfci.thresholds import CaseThresholds, Listed, Thresholds, load, suggestion
+from perfci.thresholds.expected import suggestion
 from perfci.thresholds.layers import Relaxed
+from perfci.thresholds.limits import CaseThresholds, Listed, Thresholds
+from perfci.thresholds.read import load
 
 
 def _load(folder, ops=None, **files):

@@ -9,7 +9,8 @@ import pytest
 
 from perfci.core.errors import StoredFileError
 from perfci.core.wording import catalogue, sentence
-from perfci.thresholds import NUMBERS, Relaxed, load
+from perfci.thresholds.layers import Relaxed
+from perfci.thresholds.read import NUMBERS, load
 from perfci.thresholds.write import text_of, value_of, with_earned, with_relaxed
 from tests.thresholds.earned_examples import (
     CASE,

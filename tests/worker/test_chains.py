@@ -10,7 +10,7 @@ import pytest
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.lab.chains import ListedChain
+from perfci.lab.chains.records import ListedChain
 from perfci.worker.chains import listed, load_chain, run
 from perfci.worker.protocol import ChainChecked, ChainPlanned, Job, OpDone, OpFiles, Step
 

@@ -24,9 +24,9 @@ from perfci.core.model import (
     Summary,
 )
 from perfci.core.wording import sentence
-from perfci.measure import FIRST_BLOCKS
+from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.statistics import duel_rule
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 from perfci.worker import parent
 from perfci.worker.pair import BASE, BEGIN, HEAD, Referee, Rules, Side, run_pair
 from perfci.worker.parent import Surroundings

@@ -23,8 +23,8 @@ from perfci.core.model import (
     Suite,
     Summary,
 )
-from perfci.lab.chains import ChainCase, Error, ListedChain, StageResult
-from perfci.thresholds import CaseThresholds
+from perfci.lab.chains.records import ChainCase, Error, ListedChain, StageResult
+from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.protocol import (
     Apart,
     BaseFiles,

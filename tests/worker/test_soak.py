@@ -10,7 +10,7 @@ import pytest
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.lab.soak import Finding, Status
+from perfci.lab.soak.findings import Finding, Status
 from perfci.ops.spec import Accuracy, grid
 from perfci.worker.protocol import Soaked, pack, unpack
 from perfci.worker.soak import smallest

@@ -10,8 +10,8 @@ import pytest
 from perfci.core.model import Suite
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
-from perfci.measure import FIRST_BLOCKS, Opponent
-from perfci.measure.base import InseparableError
+from perfci.measure.base import InseparableError, Opponent
+from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.spec import Accuracy, Performance
 from perfci.statistics import duel_rule
 from perfci.worker.load import LoadedOp

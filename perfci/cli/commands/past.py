@@ -31,8 +31,9 @@ def history(
 ) -> int:
     """Show what accepted runs left behind: each case over time, with epochs and changes of the environment."""
     from perfci.cli import histories
+    from perfci.cli.histories.kept import Wishes
 
-    wishes = histories.Wishes(tuple(op), case, device, last, plot)
+    wishes = Wishes(tuple(op), case, device, last, plot)
     return histories.history(wishes, project, json=output is Format.JSON)
 
 

@@ -20,8 +20,6 @@ from perfci.cli.histories.plot import draw
 from perfci.cli.histories.tables import shown
 from perfci.core.codec import encode
 
-__all__ = ["Wishes", "history"]
-
 
 def history(wishes: Wishes, project: Path, *, json: bool) -> int:
     """Print, and draw, what is kept of accepted runs; exit 3 where a file of it is to be mended."""

@@ -8,7 +8,7 @@ from typing import Any
 from perfci.cli.histories.kept import Told, Wishes
 from perfci.core.model import Reason
 from perfci.core.wording import sentence
-from perfci.store.past import Point, StoredPoint
+from perfci.store.past.series import Point, StoredPoint
 
 
 def as_data(one: Told, wishes: Wishes) -> Mapping[str, Any]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci import store
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.git.known import unknown_commits
 from perfci.ops.spec import matches
-from perfci.store import History
-from perfci.store.past import Point, Series, StoredPoint, StoredSeries, series, stored_series
+from perfci.store.history import History, history_devices, history_ops, read_history
+from perfci.store.past.series import Point, Series, StoredPoint, StoredSeries, series, stored_series
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,13 @@ class Told:
 def kept(wishes: Wishes, where: Settings) -> list[History]:
     """The histories of these ops and devices. Raises UsageError for a device or an op that none has."""
     devices = _devices(wishes, where)
-    there = {device: store.history_ops(where.baselines, device) for device in devices}
+    there = {device: history_ops(where.baselines, device) for device in devices}
     known = sorted({op for ops in there.values() for op in ops})
     for op in wishes.ops:
         if op not in known and devices:
             raise UsageError("history_no_op", op=op, known=", ".join(known))
     return [
-        store.read_history(where.baselines, device, op)
+        read_history(where.baselines, device, op)
         for device in devices
         for op in there[device]
         if not wishes.ops or op in wishes.ops
@@ -70,7 +69,7 @@ def told(wishes: Wishes, where: Settings) -> list[Told]:
 
 
 def _devices(wishes: Wishes, where: Settings) -> list[str]:
-    known = store.history_devices(where.baselines)
+    known = history_devices(where.baselines)
     if wishes.device is None:
         return known
     if wishes.device not in known:

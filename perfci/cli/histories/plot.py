@@ -9,7 +9,7 @@ from pathlib import Path
 from perfci.cli.histories.kept import Told, Wishes, shown_of
 from perfci.core.errors import UsageError
 from perfci.report.text import plain
-from perfci.store.past import Series, StoredSeries
+from perfci.store.past.series import Series, StoredSeries
 
 
 def draw(path: Path, found: Sequence[Told], wishes: Wishes) -> None:

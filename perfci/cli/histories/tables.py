@@ -17,8 +17,8 @@ from perfci.core.model import Difference, Fact, Gate, Reason
 from perfci.core.wording import say, sentence
 from perfci.ops.spec import STORED
 from perfci.report.text import NAME_LIMIT, plain, shorten
-from perfci.store import History
-from perfci.store.past import Point, Series, StoredPoint, StoredSeries
+from perfci.store.history import History
+from perfci.store.past.series import Point, Series, StoredPoint, StoredSeries
 
 _Each = TypeVar("_Each")
 

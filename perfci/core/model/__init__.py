@@ -19,10 +19,20 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
     identity    what a call does, and what compilers make of it
 """
 
-from typing import TYPE_CHECKING
-
-from perfci.core.lazy_imports import forwarding
+from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun, Step, StepCase, StepSide
 from perfci.core.model.closeness import ErrorStats
+from perfci.core.model.decision import Comparison, Judgement, Judgements, Need, PeerFigure, Screen
+from perfci.core.model.estimates import Interval, Look
+from perfci.core.model.expected import Expected, Suggestion
+from perfci.core.model.history import (
+    BoardCounts,
+    Epoch,
+    HistoryAccuracy,
+    HistoryCase,
+    HistoryRun,
+    HistoryStored,
+    Spread,
+)
 from perfci.core.model.identity import Identity, KernelBinary, LaunchIdentity, Static, StaticCase, StaticOp
 from perfci.core.model.lowprec import AcceptedStorage, Channels, ErrorHistogram, Extent, StoredTensor
 from perfci.core.model.measured import (
@@ -41,114 +51,7 @@ from perfci.core.model.measured import (
     peer_arm,
 )
 from perfci.core.model.place import UNTIMED, Bearing, Device, DeviceState, Difference, Environment, Limits, board_key
+from perfci.core.model.planned import DuelWhat, PlannedBase, PlannedOp
+from perfci.core.model.run import FORMAT, Again, AgainCase, Base, Deadline, Joined, Plan, Run, Shard, UsedBoard
+from perfci.core.model.shards import ShardedOp, ShardPlan
 from perfci.core.model.verdict import Fact, Gate, Reason, Suite, Verdict
-
-if TYPE_CHECKING:
-    from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun, Step, StepCase, StepSide
-    from perfci.core.model.decision import Comparison, Judgement, Judgements, Need, PeerFigure, Screen
-    from perfci.core.model.estimates import Interval, Look
-    from perfci.core.model.expected import Expected, Suggestion
-    from perfci.core.model.history import (
-        BoardCounts,
-        Epoch,
-        HistoryAccuracy,
-        HistoryCase,
-        HistoryRun,
-        HistoryStored,
-        Spread,
-    )
-    from perfci.core.model.planned import DuelWhat, PlannedBase, PlannedOp
-    from perfci.core.model.run import FORMAT, Again, AgainCase, Base, Deadline, Joined, Plan, Run, Shard, UsedBoard
-    from perfci.core.model.shards import ShardedOp, ShardPlan
-else:
-    __getattr__ = forwarding(
-        __name__,
-        baseline="Baseline BaselineBlock BaselineCase BaselineRun Step StepCase StepSide",
-        decision="Comparison Judgement Judgements Need PeerFigure Screen",
-        estimates="Interval Look",
-        expected="Expected Suggestion",
-        history="BoardCounts Epoch HistoryAccuracy HistoryCase HistoryRun HistoryStored Spread",
-        planned="DuelWhat PlannedBase PlannedOp",
-        run="FORMAT Again AgainCase Base Deadline Joined Plan Run Shard UsedBoard",
-        shards="ShardedOp ShardPlan",
-    )
-
-__all__ = [
-    "FORMAT",
-    "PEER",
-    "UNTIMED",
-    "AcceptedStorage",
-    "AccuracyCase",
-    "Again",
-    "AgainCase",
-    "ArmBlock",
-    "Base",
-    "BaseArm",
-    "Baseline",
-    "BaselineBlock",
-    "BaselineCase",
-    "BaselineRun",
-    "Bearing",
-    "Block",
-    "BoardCounts",
-    "Cache",
-    "Channels",
-    "Comparison",
-    "CompiledKernel",
-    "Deadline",
-    "Device",
-    "DeviceState",
-    "Difference",
-    "DuelWhat",
-    "Environment",
-    "Epoch",
-    "ErrorHistogram",
-    "ErrorStats",
-    "Expected",
-    "Extent",
-    "Fact",
-    "Gate",
-    "HistoryAccuracy",
-    "HistoryCase",
-    "HistoryRun",
-    "HistoryStored",
-    "Identity",
-    "Interval",
-    "Joined",
-    "Judgement",
-    "Judgements",
-    "KernelBinary",
-    "LaunchIdentity",
-    "Limits",
-    "Look",
-    "Need",
-    "OpRun",
-    "PeerArm",
-    "PeerFigure",
-    "PerformanceCase",
-    "Plan",
-    "PlannedBase",
-    "PlannedOp",
-    "Reason",
-    "Run",
-    "Screen",
-    "Shard",
-    "ShardPlan",
-    "ShardedOp",
-    "Spread",
-    "Static",
-    "StaticCase",
-    "StaticOp",
-    "Step",
-    "StepCase",
-    "StepSide",
-    "StoredTensor",
-    "Suggestion",
-    "Suite",
-    "Summary",
-    "UsedBoard",
-    "Verdict",
-    "board_key",
-    "is_peer",
-    "peer_arm",
-]

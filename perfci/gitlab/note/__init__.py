@@ -10,25 +10,3 @@
 
 A note that cannot be posted is a `Reason` to warn with, and changes no verdict.
 """
-
-from perfci.gitlab.note.body import LIMIT, Links, Shown, compose, marker
-from perfci.gitlab.note.pictures import Picture, pictures
-from perfci.gitlab.note.place import Target, links, target
-from perfci.gitlab.note.posting import Posted, post
-from perfci.gitlab.note.summary import summarise
-
-__all__ = [
-    "LIMIT",
-    "Links",
-    "Picture",
-    "Posted",
-    "Shown",
-    "Target",
-    "compose",
-    "links",
-    "marker",
-    "pictures",
-    "post",
-    "summarise",
-    "target",
-]

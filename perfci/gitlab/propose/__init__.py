@@ -9,22 +9,3 @@ repository   what GitLab's interface shows of a repository
 posting      one commit on a branch and one merge request, never by force
 preview      what would be proposed, from the clone alone
 """
-
-from perfci.gitlab.propose.place import BRANCH, MERGE_REQUEST, PUSH, TOKENS, Target, Wishes, prefix, target
-from perfci.gitlab.propose.posting import Proposed, State, propose
-from perfci.gitlab.propose.preview import preview
-
-__all__ = [
-    "BRANCH",
-    "MERGE_REQUEST",
-    "PUSH",
-    "TOKENS",
-    "Proposed",
-    "State",
-    "Target",
-    "Wishes",
-    "prefix",
-    "preview",
-    "propose",
-    "target",
-]

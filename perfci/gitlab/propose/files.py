@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from perfci import store, thresholds
+from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.settings import Settings
-from perfci.store.history import ENDING
+from perfci.store.history import ENDING, read_history
 from perfci.thresholds.earned import read_file
+from perfci.thresholds.read import load
 
 MOST_BYTES = 16 << 20
 """Of one file."""
@@ -152,7 +153,7 @@ def check(changed: Sequence[File]) -> None:
         if file.kind is Kind.THRESHOLDS and file.device:
             read_file(file.place, file.op, file.device)
     for folder in _written(changed):
-        thresholds.load(folder)
+        load(folder)
 
 
 def _written(changed: Iterable[File]) -> Iterable[Path]:
@@ -162,6 +163,6 @@ def _written(changed: Iterable[File]) -> Iterable[Path]:
 
 
 def _check_history(file: File) -> None:
-    found = store.read_history(file.place.parents[1], file.device, file.op, follow=False)
+    found = read_history(file.place.parents[1], file.device, file.op, follow=False)
     if found.problems:
         raise StoredFileError(found.problems[0].kind, **found.problems[0].facts)

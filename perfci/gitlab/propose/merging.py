@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import perfci.thresholds
 from perfci import store
 from perfci.core.errors import PerfciError
 from perfci.core.model import Baseline, Fact, HistoryRun, Reason
 from perfci.gitlab.propose import tightening
 from perfci.gitlab.propose.files import File, Kind
+from perfci.store.history import read_history
 from perfci.thresholds.earned import read_file
+from perfci.thresholds.read import load
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def baseline(file: File, content: bytes) -> Baseline | None:
 def history(file: File, content: bytes) -> tuple[HistoryRun, ...] | None:
     """The runs that a history's content holds; None where not all of it can be read."""
     with _written(file, content) as path:
-        found = store.read_history(path.parents[1], file.device, file.op, follow=False)
+        found = read_history(path.parents[1], file.device, file.op, follow=False)
     return None if found.problems else found.runs
 
 
@@ -103,7 +104,7 @@ def tightened(
             place.mkdir()
             for path, content in files.items():
                 (place / Path(path).name).write_bytes(content)
-        old, new = (perfci.thresholds.load(place) for place in places)
+        old, new = (load(place) for place in places)
         return list(tightening.moved(old, new, cases or {}))
 
 

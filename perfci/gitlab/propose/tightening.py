@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from perfci.core.environment import mixed
-from perfci.thresholds import CaseThresholds, Relaxed, Thresholds
 from perfci.thresholds.earned import EarnedFile
-from perfci.thresholds.layers import HIGHER, stricter
+from perfci.thresholds.layers import HIGHER, Relaxed, stricter
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 _FIXED = frozenset({"alpha"})
 """What nobody tightens by itself: less of it is no stricter."""

@@ -9,28 +9,3 @@ state     what stages take and give, by name
 runs      the three runs, and each stage by itself on exact inputs
 verdicts  is the whole right, and if not, whose fault is it
 """
-
-from typing import TYPE_CHECKING
-
-from perfci.core.lazy_imports import forwarding
-from perfci.lab.chains.records import ChainCase, ChainResult, Error, ListedChain, StageResult
-
-if TYPE_CHECKING:
-    from perfci.lab.chains.files import ChainFile, chain_files, known_chains, select
-    from perfci.lab.chains.runs import Setting, check_case
-else:
-    __getattr__ = forwarding(__name__, files="ChainFile chain_files known_chains select", runs="Setting check_case")
-
-__all__ = [
-    "ChainCase",
-    "ChainFile",
-    "ChainResult",
-    "Error",
-    "ListedChain",
-    "Setting",
-    "StageResult",
-    "chain_files",
-    "check_case",
-    "known_chains",
-    "select",
-]

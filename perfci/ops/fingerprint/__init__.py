@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfci.ops.fingerprint.pins import pins_changed
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
-
-__all__ = ["Fingerprint", "Tree", "changed_files", "fingerprint", "pins_changed", "same"]
 
 
 def fingerprint(root: Path, kernels: Path, op: str) -> Fingerprint:

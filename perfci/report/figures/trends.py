@@ -9,7 +9,7 @@ from perfci.core.model import Difference, Gate
 from perfci.report.figures import fonts
 from perfci.report.figures.sheet import Axis, Line, Mark, Note, Panel, Points, Sheet, boxes, linear, spread, with_title
 from perfci.report.figures.style import COLOURS, GRAVE, MARKERS, OTHER, colour_of
-from perfci.store.past import Point, Series, StoredPoint, StoredSeries
+from perfci.store.past.series import Point, Series, StoredPoint, StoredSeries
 
 LEAST_SPAN = 0.03
 """An axis shows at least this share on either side of the median, so that small noise looks small."""

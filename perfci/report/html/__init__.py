@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from perfci.core.model import Baseline, Judgements, Run
 from perfci.core.wording import sentence
-from perfci.store import LaunchRow, read_launches
 from perfci.store.files import write_atomically
+from perfci.store.launches import LaunchRow, read_launches
 
 if TYPE_CHECKING:
     from perfci.report.past import Pasts

@@ -29,7 +29,7 @@ from perfci.core.model import (
 )
 from perfci.core.wording import say
 from perfci.report import against, rows
-from perfci.report.figures import Duel
+from perfci.report.figures.duels import Duel
 from perfci.report.figures.sheet import Floats
 from perfci.report.frame import Spread
 from perfci.report.html import charts, drawings
@@ -38,7 +38,7 @@ from perfci.report.html.drawings import Timed
 from perfci.report.html.markup import fenced, spoken
 from perfci.report.steps import RUN_FILE, quoted, repeat, steps
 from perfci.report.text import plain
-from perfci.store import LaunchRow
+from perfci.store.launches import LaunchRow
 
 Cells = tuple[str, ...]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from perfci.core import units
 from perfci.core.model import Judgement, OpRun, StoredTensor
 from perfci.core.wording import say
-from perfci.measure.lowprec import way
+from perfci.measure.lowprec.advice import way
 from perfci.report import figures, lowprec
 from perfci.report.figures.lowprec import ACCEPTED, FIGURES, LIMIT, P99, THIS_RUN
 from perfci.report.figures.sheet import HEAD, WIDTH, Axis, Mark, Note, Panel, Sheet

@@ -28,7 +28,7 @@ from perfci.report.sections import Material
 from perfci.report.text import code, plain
 from perfci.report.text import inline as escaped
 from perfci.report.view import Picture, Report
-from perfci.store import LaunchRow
+from perfci.store.launches import LaunchRow
 
 SERVED = 24
 """Most cases whose charts are written into the page as they are, for readers without JavaScript and for print: those

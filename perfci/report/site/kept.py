@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from perfci import store, thresholds
+from perfci import store
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Environment, HistoryRun, Reason, Step
 from perfci.report.past import DAMAGE
 from perfci.store.history import ENDING, read_history
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
+from perfci.thresholds.read import load
 
 Layered = Callable[[Thresholds, str, Environment], tuple[Thresholds, tuple[Reason, ...]]]
 """Thresholds that people wrote, an op and an environment -> those in force there, and what is said of them."""
@@ -62,7 +63,7 @@ def places(baselines: Path) -> tuple[Place, ...]:
 def limits(folder: Path, root: Path) -> tuple[Thresholds, tuple[Reason, ...]]:
     """The thresholds that people wrote; the built-in ones, and why, where their files cannot be read."""
     try:
-        return thresholds.load(folder, root=root), ()
+        return load(folder, root=root), ()
     except StoredFileError as error:
         return Thresholds(), (_shown(error.reason, root),)
 

@@ -31,7 +31,7 @@ from perfci.core.wording import say
 from perfci.report.past import letters, moment
 from perfci.report.site.kept import Kept
 from perfci.report.text import plain
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 
 ENDS = 5
 """Most runs at either end of a move."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfci.core.model import ErrorStats, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Suite
 from perfci.statistics.drift import of_epoch, same_environment
-from perfci.store.past import from_memory
+from perfci.store.past.lines import from_memory
 from perfci.thresholds.ratchet import prediction
 from perfci.thresholds.ratchet.prediction import Prediction
 from perfci.thresholds.ratchet.tau import RATE

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from perfci.core.environment import mixed
 from perfci.core.model import Environment, Fact, HistoryCase, HistoryRun, Reason, Suite
 from perfci.statistics.drift import same_environment
-from perfci.thresholds import CaseThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 from perfci.thresholds.ratchet import figures, noise
 from perfci.thresholds.ratchet import tau as taus
 from perfci.thresholds.ratchet.figures import KEYS, Key, Series

@@ -20,7 +20,6 @@ def run(job: Job, say: Callable[[Message], None]) -> None:
     op = job.ops[0].op
     say(Step("import", op))
     try:
-        from perfci.device import rehearsal  # noqa: F401 - whether it can be
         from perfci.worker.sketch import function, tests
     except ImportError as error:
         raise DeviceError("new_needs_torch", error=str(error)) from error

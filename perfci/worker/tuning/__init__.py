@@ -5,9 +5,3 @@ search      an op's search, whatever times its candidates
 measured    candidates timed on the device at hand
 modelled    candidates compiled, their times reckoned, for a device that is not here
 """
-
-from perfci.worker.tuning.measured import run
-from perfci.worker.tuning.modelled import run_modelled
-from perfci.worker.tuning.seam import Seam
-
-__all__ = ["Seam", "run", "run_modelled"]

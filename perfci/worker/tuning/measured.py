@@ -10,9 +10,8 @@ from typing import Any
 
 from perfci.core.errors import ContractError, DeviceError, UsageError
 from perfci.core.model import CompiledKernel, Fact, Reason
-from perfci.device import Accelerator
-from perfci.lab import tune
-from perfci.lab.tune import Config, Regime, Tried
+from perfci.device.seam import Accelerator
+from perfci.lab.tune.records import FINAL, SEARCH, Config, Regime, Tried, key
 from perfci.measure import verify as accuracy_stage
 from perfci.measure.candidates import CandidateError, Rounds, time_candidates
 from perfci.measure.inputs import bound_inputs
@@ -66,11 +65,11 @@ class _Measured(Search):
         working: dict[str, tuple[Config | None, CompiledKernel | None]] = {}
         for config in configs:
             self.trying(regime, config)
-            failure, compiled = self._first_calls(regime, config) if stage == tune.SEARCH else (None, None)
+            failure, compiled = self._first_calls(regime, config) if stage == SEARCH else (None, None)
             if failure:
                 self.keep(Tried(regime.label, config, stage, failure=failure))
             else:
-                working[tune.key(config)] = config, compiled
+                working[key(config)] = config, compiled
         if len(configs) > 1:
             self.say(Trying("", None))  # from here on any of them may be to blame
         while working and (broken := self._timed(regime, working, stage)):
@@ -85,8 +84,8 @@ class _Measured(Search):
             anchor = self.anchor(regime)
         except StopIteration:
             anchor = next(config for config, _ in working.values())
-        names = dict.fromkeys([tune.key(anchor), *working])
-        configs = {**{name: config for name, (config, _) in working.items()}, tune.key(anchor): anchor}
+        names = dict.fromkeys([key(anchor), *working])
+        configs = {**{name: config for name, (config, _) in working.items()}, key(anchor): anchor}
         arms = {name: self._kernel(regime, configs[name]) for name in names}
         shifts: dict[str, dict[str, tuple[float, ...]]] = {name: {} for name in working}
         us: dict[str, dict[str, float]] = {name: {} for name in working}
@@ -98,7 +97,7 @@ class _Measured(Search):
                 if error.name not in working:
                     raise ContractError("tune_anchor_failed", op=self.op, case=case) from error
                 return error.name, self._why(error.raised, case)
-            held = times[tune.key(anchor)]
+            held = times[key(anchor)]
             for name in working:
                 if not all(launch > 0 for block in (*times[name], *held) for launch in block):
                     return name, Reason("nothing_launched", {"case": case, "arm": "kernel"})
@@ -124,7 +123,7 @@ class _Measured(Search):
             call = functools.partial(next(iter(arms.values())), **inputs)
             self._rounds[case] = rounds(1e6 * self._device.window_s(call, PROBES) / PROBES)
         seed = random.Random(f"{self.job.seed}/{case}/{stage}/{','.join(arms)}").getrandbits(31)
-        blocks = FINAL_BLOCKS if stage == tune.FINAL else LOOK_BLOCKS
+        blocks = FINAL_BLOCKS if stage == FINAL else LOOK_BLOCKS
         return Rounds(blocks, self._rounds[case], seed)
 
     def _first_calls(self, regime: Regime, config: Config | None) -> tuple[Reason | None, CompiledKernel | None]:

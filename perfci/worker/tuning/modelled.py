@@ -14,8 +14,12 @@ from typing import Any
 from perfci.core.errors import DeviceError, UsageError
 from perfci.core.model import Fact, Reason
 from perfci.device.targets import Target, target_named
-from perfci.lab import tune
-from perfci.lab.tune import Config, Regime, Tried
+from perfci.lab.tune import records
+from perfci.lab.tune.devices import Description, described
+from perfci.lab.tune.model import Launch, NoModelError, Work, estimate, floor_us
+from perfci.lab.tune.records import FINAL, SEARCH, Config, Regime, Tried
+from perfci.lab.tune.space import fixed
+from perfci.lab.tune.tuned_file import TunedFile, read_tuned
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import call_reason, load_op
@@ -30,8 +34,8 @@ AS_DEVICE = "KERNELS_AS_DEVICE"
 
 def run_modelled(job: Job, say: Say) -> None:
     """Search for a device that is not here, by the model; the process is spent for anything else."""
-    spec = tune.described(Path(job.shared_folder), job.tune.spec or "")
-    like = tune.described(Path(job.shared_folder), job.tune.like or spec.key)
+    spec = described(Path(job.shared_folder), job.tune.spec or "")
+    like = described(Path(job.shared_folder), job.tune.like or spec.key)
     name = spec.values.get("target")
     if not name:
         raise UsageError("tune_no_model", spec=spec.key, lacks="target")
@@ -42,7 +46,7 @@ def run_modelled(job: Job, say: Say) -> None:
         loaded = load_op(files.op, Path(files.folder), Path(job.shared_folder))
         try:
             _Modelled(job, say, loaded.performance, target, spec, like).search()
-        except tune.NoModelError as error:
+        except NoModelError as error:
             raise UsageError("tune_no_model", spec=spec.key, lacks=str(error)) from error
 
 
@@ -63,7 +67,7 @@ class _Modelled(Search):
     runs = False
 
     def __init__(
-        self, job: Job, say: Say, suite: Performance, target: Target, spec: tune.Description, like: tune.Description
+        self, job: Job, say: Say, suite: Performance, target: Target, spec: Description, like: Description
     ) -> None:
         super().__init__(job, say, suite)
         self._target, self._spec, self._like = target, spec, like
@@ -72,7 +76,7 @@ class _Modelled(Search):
         self._original: dict[str, float | None] = {}
         self._be(spec)
 
-    def _be(self, device: tune.Description) -> None:
+    def _be(self, device: Description) -> None:
         """Have the op launch as on this device."""
         os.environ[AS_DEVICE] = device.key
         limits: Any = getattr(sys.modules.get("_launch"), "limits", None)
@@ -80,11 +84,11 @@ class _Modelled(Search):
             limits.cache_clear()
         self.seam.forget()
 
-    def _start(self, key: str) -> tune.TunedFile:
+    def _start(self, key: str) -> TunedFile:
         """The device's own file, or that of the one that it varies."""
         start = self.file
         if not start.entries and self._like.key != key:
-            start = tune.read_tuned(self.file.path.with_name(f"{self._like.key}.json"))
+            start = read_tuned(self.file.path.with_name(f"{self._like.key}.json"))
         self._start_entries = start.entries
         return start
 
@@ -102,14 +106,14 @@ class _Modelled(Search):
                 looked = self._looked(self._called(self.cases[case]), self.cases[case], names, self._like)
                 self._original[case] = looked.us
                 work = self._work(self.cases[case], names, self._like)
-                floors = [tune.floor_us(work, device.values) for device in (self._like, self._spec)]
+                floors = [floor_us(work, device.values) for device in (self._like, self._spec)]
                 self.say(Modelled(case, looked.us, *floors))
         self._be(self._spec)
 
     def _named(self, regime: Regime, config: Config | None) -> Mapping[str, Any]:
         """What rules may name of a configuration; nothing where the op's own is in force, which nobody knows."""
         chosen = regime.current if config is None else config
-        return {} if chosen is None else {**tune.fixed(regime.when), **chosen}
+        return {} if chosen is None else {**fixed(regime.when), **chosen}
 
     def _quietly(self, params: Params) -> None:
         self._called(params)
@@ -117,9 +121,9 @@ class _Modelled(Search):
     def try_batch(self, regime: Regime, configs: Sequence[Config | None], stage: str) -> None:
         for config in configs:
             self.trying(regime, config)
-            if stage == tune.FINAL:
-                known = next(each for each in self.of(regime) if each.key == tune.key(config) and not each.failure)
-                self.keep(replace(known, stage=tune.FINAL))
+            if stage == FINAL:
+                known = next(each for each in self.of(regime) if each.key == records.key(config) and not each.failure)
+                self.keep(replace(known, stage=FINAL))
                 continue
             self.keep(self._candidate(regime, config))
 
@@ -140,12 +144,12 @@ class _Modelled(Search):
         held = us if anchor == config else self._us(regime, anchor)
         shifts = {case: (math.log(us[case] / held[case]),) for case in us}
         return Tried(
-            regime.label, config, tune.SEARCH, shifts, us, anchor,
+            regime.label, config, SEARCH, shifts, us, anchor,
             registers=looked.registers, spills=looked.spills, shared_bytes=looked.shared_bytes,
         )  # fmt: skip
 
     def _us(self, regime: Regime, config: Config | None) -> Mapping[str, float]:
-        return next(each.us for each in self.of(regime) if each.key == tune.key(config) and not each.failure)
+        return next(each.us for each in self.of(regime) if each.key == records.key(config) and not each.failure)
 
     def _believed(self, case: str, us: float | None) -> float:
         """By what a candidate's time is raised: nothing is believed to beat today's choice on the device it is for.
@@ -155,7 +159,7 @@ class _Modelled(Search):
         original = self._original.get(case)
         return max(original / us, 1.0) if original and us and self._like.key != self._spec.key else 1.0
 
-    def _looked(self, seen: Any, params: Params, names: Mapping[str, Any], device: tune.Description) -> _Looked:
+    def _looked(self, seen: Any, params: Params, names: Mapping[str, Any], device: Description) -> _Looked:
         from perfci.device import artefacts
         from perfci.device.occupancy import occupancy
 
@@ -174,13 +178,13 @@ class _Modelled(Search):
             resident = round(held * self._target.warps / metadata.num_warps)
             spilled = used.spill_bytes if used.spill_bytes is not None else used.local_bytes
             programs = math.prod(launched.grid)
-            launches.append(tune.Launch(programs, metadata.num_warps, resident, metadata.shared, spilled))
+            launches.append(Launch(programs, metadata.num_warps, resident, metadata.shared, spilled))
             if resident < 1:
                 facts: dict[str, Fact] = {"case": case, "registers": used.registers, "shared": metadata.shared}
                 return _Looked(None, Reason("tune_does_not_fit", {**facts, "spec": device.key}))
             if used.registers >= (heaviest.registers or 0):
                 heaviest = _Looked(None, None, used.registers, spilled // 4, metadata.shared)
-        found = tune.estimate(self._work(params, names, device), launches, device.values)
+        found = estimate(self._work(params, names, device), launches, device.values)
         if found is None:
             return _Looked(None, Reason("nothing_launched", {"case": case, "arm": "kernel"}))
         return replace(heaviest, us=found.us)
@@ -202,7 +206,7 @@ class _Modelled(Search):
             why = call_reason("tune_raised", seen.raised, self.folder, case=case)
         return why
 
-    def _work(self, params: Params, names: Mapping[str, Any], device: tune.Description) -> tune.Work:
+    def _work(self, params: Params, names: Mapping[str, Any], device: Description) -> Work:
         suite, dtype = self.suite, params.get("dtype")
         name = None if dtype is None else str(dtype).removeprefix("torch.")
         plain = {each: value for each, value in params.items() if isinstance(value, int | float | str)}
@@ -212,4 +216,4 @@ class _Modelled(Search):
             loads = float(self.space.loads(known))
         moved = suite.bytes_moved(**params) if suite.bytes_moved else None
         flops = suite.flops(**params) if suite.flops else None
-        return tune.Work(moved, flops, name, loads)
+        return Work(moved, flops, name, loads)

@@ -12,8 +12,12 @@ from typing import Any
 from perfci.core.codec import decode, encode
 from perfci.core.errors import ContractError, UsageError
 from perfci.core.model import Reason
-from perfci.lab import tune
-from perfci.lab.tune import Config, Grid, Regime, Tried
+from perfci.lab.tune import records
+from perfci.lab.tune.devices import describing
+from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Config, Regime, Tried, nested, shown
+from perfci.lab.tune.search import Grid, coming, decide, finalists
+from perfci.lab.tune.space import fixed, read_space, regimes
+from perfci.lab.tune.tuned_file import TunedFile, read_tuned
 from perfci.ops.spec import Params, Performance, case_id, matches
 from perfci.worker.protocol import Candidate, Job, Message, OpDone, Regimes, Step, Trying
 from perfci.worker.tuning.seam import Entries, Seam
@@ -34,13 +38,13 @@ class Search:
         files = job.ops[0]
         self.job, self.say, self.suite, self.op = job, say, suite, files.op
         self.folder, self.shared = Path(files.folder), Path(job.shared_folder)
-        self.space = tune.read_space(files.op, self.folder)
+        self.space = read_space(files.op, self.folder)
         self.seam = Seam(files.op, self.folder, self.shared)
         self.cases = {case_id(params): params for params in suite.cases if matches(case_id(params), job.pattern)}
         # As it is written to disk and read again, so that a search that goes on compares like with like.
         self.known = [decode(encode(each), Tried) for each in job.tune.known]
         self.all: tuple[Regime, ...] = ()
-        self.file = tune.TunedFile(Path())
+        self.file = TunedFile(Path())
         self.names: Mapping[str, Any] = {}
         self._kept: dict[str, Entries] = {}
         self._grids: dict[str, Grid] = {}
@@ -64,9 +68,9 @@ class Search:
         if key is None:
             raise ContractError("tune_not_asked", op=self.op)
         path = self.folder / "tuned" / f"{key}.json"
-        self.file = tune.read_tuned(path)
-        self.names = tune.describing(self.shared, key)
-        found = tune.regimes(self.space, self._start(key).entries)
+        self.file = read_tuned(path)
+        self.names = describing(self.shared, key)
+        found = regimes(self.space, self._start(key).entries)
         self.all = tuple(replace(each, lists=dict(each.lists)) for each in found)
         served: dict[int | None, list[str]] = {}
         for case, params in self.cases.items():
@@ -82,7 +86,7 @@ class Search:
     def _before(self) -> None:
         """What is told before the first candidate."""
 
-    def _start(self, key: str) -> tune.TunedFile:
+    def _start(self, key: str) -> TunedFile:
         """The file that the search starts from."""
         return self.file
 
@@ -99,7 +103,7 @@ class Search:
     def entries(self, regime: Regime | None, config: Config | None) -> Entries:
         """All entries, one of them with this configuration; those without one get the simplest that is valid."""
         return tuple(
-            {**each.when, "config": tune.nested(config if each is regime and config else self._usual(each))}
+            {**each.when, "config": nested(config if each is regime and config else self._usual(each))}
             for each in self.all
         )
 
@@ -107,7 +111,7 @@ class Search:
         """The entries that put a candidate in force, always the same ones; None for what the op takes today."""
         if config is None:
             return self.today()
-        name = f"{regime.label} {tune.key(config)}"
+        name = f"{regime.label} {records.key(config)}"
         if name not in self._kept:
             self._kept[name] = self.entries(regime, config)
         return self._kept[name]
@@ -128,7 +132,7 @@ class Search:
         return self._grids[regime.label]
 
     def _made(self, regime: Regime) -> Grid:
-        names = {**self.names, **tune.fixed(regime.when)}
+        names = {**self.names, **fixed(regime.when)}
         near = regime.current if self.job.tune.spec else None
         return Grid(
             regime.lists, functools.partial(self.space.is_valid, names=names), self.job.seed, regime.current, near
@@ -141,24 +145,24 @@ class Search:
         grid = self.grid(regime)
         if not grid.coarse:
             raise UsageError("tune_space_empty", path=str(self.space.path), entry=regime.label)
-        if not any(each.config is None for each in self.of(regime)) and not self._batch(regime, [None], tune.SEARCH):
+        if not any(each.config is None for each in self.of(regime)) and not self._batch(regime, [None], SEARCH):
             return False
-        while batch := tune.coming(grid, self.of(regime)):
+        while batch := coming(grid, self.of(regime)):
             size = 1 if self.job.tune.alone else BATCH
-            if not self._batch(regime, batch[:size], tune.SEARCH):
+            if not self._batch(regime, batch[:size], SEARCH):
                 return False
         return self._settled(regime, grid)
 
     def _settled(self, regime: Regime, grid: Grid) -> bool:
         """The finalists held against today's choice, until one of them, or none, is right everywhere."""
         while True:
-            done = {each.key for each in self.of(regime) if each.stage == tune.FINAL}
-            left = [config for config in tune.finalists(grid, self.of(regime)) if tune.key(config) not in done]
-            if left and not self._batch(regime, left, tune.FINAL):
+            done = {each.key for each in self.of(regime) if each.stage == FINAL}
+            left = [config for config in finalists(grid, self.of(regime)) if records.key(config) not in done]
+            if left and not self._batch(regime, left, FINAL):
                 return False
-            choice = tune.decide(grid, regime, self.of(regime), needed=True)
-            checked = {each.key for each in self.of(regime) if each.stage == tune.SUITE}
-            if left or not choice.changed or not self.runs or tune.key(choice.config) in checked:
+            choice = decide(grid, regime, self.of(regime), needed=True)
+            checked = {each.key for each in self.of(regime) if each.stage == SUITE}
+            if left or not choice.changed or not self.runs or records.key(choice.config) in checked:
                 if not left:
                     return True
                 continue
@@ -167,7 +171,7 @@ class Search:
             fault = self.fault(regime, choice.config)
             if fault and self.anchor(regime) is None and self.fault(regime, None):
                 raise UsageError("tune_op_wrong", op=self.op, case=fault.facts.get("case"))
-            self.keep(Tried(regime.label, choice.config, tune.SUITE, failure=fault))
+            self.keep(Tried(regime.label, choice.config, SUITE, failure=fault))
 
     def _batch(self, regime: Regime, configs: Sequence[Config | None], stage: str) -> bool:
         """Try some candidates; False where the time is up before."""
@@ -207,7 +211,7 @@ class Search:
     def trying(self, regime: Regime, config: Config | None) -> None:
         """Say what comes now."""
         self.say(Trying(regime.label, config))
-        self.say(Step("tune", self.op, f"{regime.label} {tune.shown(config)}".strip()))
+        self.say(Step("tune", self.op, f"{regime.label} {shown(config)}".strip()))
 
     def _late(self) -> bool:
         return self.job.until_s is not None and time.time() >= self.job.until_s

@@ -5,8 +5,7 @@ import pytest
 
 from perfci.core.model import Judgements, Reason
 from perfci.core.wording import speaking
-from perfci.gitlab.note import Links, Shown, compose
-from perfci.gitlab.note.body import marker, safe_upload, safe_url
+from perfci.gitlab.note.body import Links, Shown, compose, marker, safe_upload, safe_url
 
 UPLOAD = "/uploads/0123456789abcdef0123456789abcdef/duels-softmax.png"
 HOSTILE = (

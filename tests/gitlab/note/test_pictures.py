@@ -1,8 +1,7 @@
 import pytest
 
 from perfci import report
-from perfci.gitlab.note import pictures
-from perfci.gitlab.note.pictures import LARGEST
+from perfci.gitlab.note.pictures import LARGEST, pictures
 
 PNG = b"\x89PNG\r\n\x1a\n..."
 

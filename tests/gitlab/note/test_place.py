@@ -1,7 +1,7 @@
 import pytest
 
 from perfci.core.model import Reason
-from perfci.gitlab.note import Target, links, target
+from perfci.gitlab.note.place import Target, links, target
 
 GIVEN = {
     "PERFCI_GITLAB_TOKEN": "glpat-Secret_of-the-tests.42",

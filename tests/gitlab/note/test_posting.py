@@ -10,8 +10,11 @@ import pytest
 from perfci.core import wording
 from perfci.core.errors import MissingPackageError
 from perfci.gitlab import api as api_module
-from perfci.gitlab.note import Links, Picture, Target, api, post, target
-from perfci.gitlab.note.body import marker
+from perfci.gitlab.note import api
+from perfci.gitlab.note.body import Links, marker
+from perfci.gitlab.note.pictures import Picture
+from perfci.gitlab.note.place import Target, target
+from perfci.gitlab.note.posting import post
 
 MARKER = marker("check")
 

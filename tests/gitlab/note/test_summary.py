@@ -1,7 +1,7 @@
 import pytest
 
-from perfci.gitlab.note import Links, Shown, summarise
-from perfci.gitlab.note.summary import LIMIT
+from perfci.gitlab.note.body import Links, Shown
+from perfci.gitlab.note.summary import LIMIT, summarise
 
 UPLOAD = "/uploads/0123456789abcdef0123456789abcdef/duels-softmax.png"
 

@@ -19,7 +19,9 @@ from perfci.core.model import (
     HistoryRun,
     Spread,
 )
-from perfci.gitlab.propose import Wishes, propose, target
+from perfci.gitlab.propose.place import Wishes, target
+from perfci.gitlab.propose.posting import propose
+from perfci.store.history import append_history
 from tests.git_repositories import alone
 from tests.gitlab.propose.gitlab_repository import Repository
 
@@ -85,7 +87,7 @@ class Job:
         return store.write_baseline(found, self.root / "baselines").read_bytes()
 
     def note(self, created="2026-01-01T00:00:00Z", us=10.0):
-        store.append_history(self.root / "baselines", "fake-one", "softmax", line(created, us))
+        append_history(self.root / "baselines", "fake-one", "softmax", line(created, us))
         return (self.root / HISTORY).read_bytes()
 
     def tighten(self, text="margin: 3 %\n"):

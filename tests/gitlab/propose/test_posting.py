@@ -10,9 +10,10 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.wording import sentence
-from perfci.gitlab.propose import Wishes, preview
 from perfci.gitlab.propose.body import MARKER, TRAILER
+from perfci.gitlab.propose.place import Wishes
 from perfci.gitlab.propose.posting import State
+from perfci.gitlab.propose.preview import preview
 from tests.gitlab.note.gitlab_server import OWN, Fault
 from tests.gitlab.propose.conftest import HISTORY, LIMITS, PATH
 from tests.thresholds.earned_examples import KEY, earned, kept, written

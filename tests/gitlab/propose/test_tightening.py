@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from perfci.gitlab.propose.tightening import earned_moved, moved
-from perfci.thresholds import CaseThresholds, OpThresholds, Relaxed, Thresholds
 from perfci.thresholds.earned import EarnedFile
+from perfci.thresholds.layers import Relaxed
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from tests.thresholds.earned_examples import HERE, KEY, THERE, earned
 
 CASES = {"relu": ("rows=1", "rows=2")}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from perfci.device import open_device
-from perfci.lab.chains import Setting, check_case
+from perfci.lab.chains.runs import Setting, check_case
 from perfci.worker.chains import load_chain
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"

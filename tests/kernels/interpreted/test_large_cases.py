@@ -7,7 +7,9 @@ import importlib
 import pytest
 
 from perfci.device import endurance, open_device
-from perfci.lab.soak import Status, Subject, large
+from perfci.lab.soak.findings import Status
+from perfci.lab.soak.huge import large
+from perfci.lab.soak.subject import Subject
 from perfci.worker.soak import as_performance
 
 BEYOND = 1 << 15

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfci.core.errors import UsageError
-from perfci.lab.chains import chain_files, known_chains, select
+from perfci.lab.chains.files import chain_files, known_chains, select
 
 
 @pytest.fixture

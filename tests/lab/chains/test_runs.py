@@ -8,7 +8,7 @@ import pytest
 from perfci.core.model import Reason
 from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.lab.chains import Setting, check_case
+from perfci.lab.chains.runs import Setting, check_case
 from perfci.ops.spec import Chain, Stage, grid
 
 CASE = {"rows": 16, "dtype": "float16"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfci.device import endurance, open_device
-from perfci.lab.soak import Subject
+from perfci.lab.soak.subject import Subject
 from perfci.ops.spec import Performance
 
 

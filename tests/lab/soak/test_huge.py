@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from perfci.lab.soak import Status, is_large, large
-from perfci.lab.soak.huge import RANDOM
+from perfci.lab.soak.findings import Status
+from perfci.lab.soak.huge import RANDOM, is_large, large
 from perfci.ops.spec import Accuracy, grid
 
 BEYOND = 1 << 14

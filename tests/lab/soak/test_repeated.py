@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfci.lab.soak import Status, decay, determinism, memory
+from perfci.lab.soak.findings import Status
+from perfci.lab.soak.repeated import decay, determinism, memory
 
 
 def inputs(rows, device, seed):

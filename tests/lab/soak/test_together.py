@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 
-from perfci.lab.soak import Status, streams, threads
-from perfci.lab.soak.together import CALLS
+from perfci.lab.soak.findings import Status
+from perfci.lab.soak.together import CALLS, streams, threads
 
 
 def inputs(rows, device, seed):

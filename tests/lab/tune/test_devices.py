@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.device.targets import TARGETS
-from perfci.lab.tune import described, describing
+from perfci.lab.tune.devices import described, describing
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 KEYS = sorted(path.stem for path in (KERNELS / "_devices").glob("*.json"))

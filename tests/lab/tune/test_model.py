@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from perfci.lab.tune import Launch, NoModelError, Work, estimate, floor_us
+from perfci.lab.tune.model import Launch, NoModelError, Work, estimate, floor_us
 
 DEVICE = {"processors": 100, "bandwidth_gbps": 1000.0, "l2_gbps": 4000.0, "tflops": {"float16": 100.0, "float32": 10.0}}
 FULL = Launch(programs=800, warps=8, resident=8, shared_bytes=0)

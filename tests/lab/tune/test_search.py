@@ -5,8 +5,8 @@ import math
 import pytest
 
 from perfci.core.model import Reason
-from perfci.lab.tune import FINAL, SEARCH, SUITE, Grid, Regime, Tried, coming, decide, finalists, key
-from perfci.lab.tune.search import MOST_COARSE, MOST_TRIED
+from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Regime, Tried, key
+from perfci.lab.tune.search import MOST_COARSE, MOST_TRIED, Grid, coming, decide, finalists
 
 LISTS = {"block": (16, 32, 64, 128, 256, 512), "warps": (1, 2, 4, 8, 16), "fast": (False, True)}
 TODAY = {"block": 16, "warps": 1, "fast": False}

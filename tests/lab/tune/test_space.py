@@ -5,7 +5,7 @@ import json
 import pytest
 
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.lab.tune import read_space, regimes
+from perfci.lab.tune.space import read_space, regimes
 
 PLAIN = {"config": {"block": [16, 32, 64], "warps": 4}}
 

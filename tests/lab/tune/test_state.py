@@ -4,7 +4,8 @@ import pytest
 
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Reason
-from perfci.lab.tune import Tried, opened
+from perfci.lab.tune.records import Tried
+from perfci.lab.tune.state import opened
 
 ASKED = {"op": "blur", "device": "fake-one"}
 FIRST = Tried("*", {"block": 16, "tma": True}, shifts={"a": (0.25, -0.5)}, us={"a": 12.5})

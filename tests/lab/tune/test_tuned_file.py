@@ -5,7 +5,9 @@ import json
 import pytest
 
 from perfci.core.errors import StoredFileError
-from perfci.lab.tune import Choice, Regime, changed, diff, read_tuned
+from perfci.lab.tune.records import Regime
+from perfci.lab.tune.search import Choice
+from perfci.lab.tune.tuned_file import changed, diff, read_tuned
 
 TEXT = """{
   "about": "First that fits.",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfci.measure.lowprec import beside, divergence
-from perfci.measure.lowprec.accepted import KEPT
+from perfci.measure.lowprec.accepted import KEPT, beside
+from perfci.measure.lowprec.histogram import divergence
 from tests.storage_examples import changed, line, measured, sound, store
 
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from perfci.measure.lowprec import advice, families, way
-from perfci.measure.lowprec.advice import held, worst
+from perfci.measure.lowprec.advice import advice, families, held, way, worst
 from tests.storage_examples import E4M3, E5M2, clipped, sound
 
 LIMITS = {"stored_p99": 0.03, "clip_ratio": 0.02, "divergence": 0.1}

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from perfci.core.model import Channels
-from perfci.measure.lowprec import Cause, beside, cause
+from perfci.measure.lowprec.accepted import beside
+from perfci.measure.lowprec.causes import Cause, cause
 from tests.storage_examples import E4M3, E5M2, changed, line, normal, one, sound
 
 

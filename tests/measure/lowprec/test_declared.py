@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core.model import AccuracyCase, StoredTensor
 from perfci.core.wording import sentence
-from perfci.measure.lowprec import planned
+from perfci.measure.lowprec.declared import planned
 from perfci.ops.spec import Accuracy, Quantised, Stored, grid
 from tests.storage_examples import CASES, E4M3, measured, normal, sound, stored
 

@@ -5,7 +5,8 @@ import doctest
 import numpy as np
 import pytest
 
-from perfci.measure.lowprec import FORMATS, formats
+from perfci.measure.lowprec import formats
+from perfci.measure.lowprec.formats import FORMATS
 from tests.storage_examples import rounded
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.core.model import ErrorHistogram
-from perfci.measure.lowprec import BINS, EDGES, dense, divergence, histogram
-from perfci.measure.lowprec.histogram import SMOOTHING
+from perfci.measure.lowprec.histogram import BINS, EDGES, SMOOTHING, dense, divergence, histogram
 
 
 def test_the_edges_are_eight_a_decade_from_1e_8_to_1e4():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfci.measure.lowprec import FORMATS
+from perfci.measure.lowprec.formats import FORMATS
 from perfci.measure.lowprec.storage import Held, amaxima, channels, figures
 from tests.storage_examples import E4M3, E5M2, changed, normal, one, rounded
 

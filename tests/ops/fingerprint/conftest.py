@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from perfci.ops.fingerprint import Fingerprint, fingerprint
+from perfci.ops.fingerprint import fingerprint
+from perfci.ops.fingerprint.tree import Fingerprint
 
 OP = "kernels/softmax/softmax_triton.py"
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from perfci import git as git_history
 from perfci.core import settings
+from perfci.git.checkout import materialise
 from perfci.ops import discover
-from perfci.ops.fingerprint import Fingerprint, Tree, changed_files, fingerprint, same
+from perfci.ops.fingerprint import changed_files, fingerprint, same
+from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from tests.git_repositories import alone, commit_all, git, start
 
 TRITON = "kernels/softmax/softmax_triton.py"
@@ -30,7 +31,7 @@ def project(tmp_path, monkeypatch) -> Path:
 
 
 def of_base(project: Path, name: str, into: Path) -> Fingerprint:
-    root = git_history.materialise(project, name, into)
+    root = materialise(project, name, into)
     assert isinstance(root, Path)
     return fingerprint(root, root / "kernels", "softmax")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfci.ops.fingerprint import pins_changed
+from perfci.ops.fingerprint.pins import pins_changed
 
 
 @pytest.fixture

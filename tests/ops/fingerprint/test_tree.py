@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfci.core.wording import catalogue, sentence
-from perfci.ops.fingerprint import Tree, changed_files, fingerprint, same
+from perfci.ops.fingerprint import changed_files, fingerprint, same
+from perfci.ops.fingerprint.tree import Tree
 
 OP = "kernels/softmax/softmax_triton.py"
 

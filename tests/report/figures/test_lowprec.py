@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
-from perfci.measure.lowprec import EDGES, beside, families
+from perfci.measure.lowprec.accepted import beside
+from perfci.measure.lowprec.advice import families
+from perfci.measure.lowprec.histogram import EDGES
 from perfci.report import figures
 from perfci.report.figures import lowprec
 from perfci.report.figures.lowprec import ACCEPTED, ACROSS, LIMIT, P99, THIS_RUN, Limits, columns

@@ -3,7 +3,7 @@ from dataclasses import replace
 from perfci.core.model import ErrorStats, HistoryStored
 from perfci.report.figures import save, style
 from perfci.report.figures.trends import StoredTrend, Trend, stored_trends, trends
-from perfci.store.past import series, stored_series
+from perfci.store.past.series import series, stored_series
 from tests.history_examples import CASE, OTHER, accepted, figures
 
 RUNS = (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from perfci import store
 from perfci.core import wording
 from perfci.report import html
+from perfci.store.launches import append_launches
 
 VOID = {"meta", "input", "wbr", "br", "link", "img"}
 
@@ -134,4 +134,4 @@ def write_launches(run, folder):
                     arm: [t.time.median_us * (1 + rng.gauss(0, 0.01)) for _ in range(30)]
                     for arm, t in block.arms.items()
                 }
-                store.append_launches(folder, op.op, case.case, block.process, block.index, arms)
+                append_launches(folder, op.op, case.case, block.process, block.index, arms)

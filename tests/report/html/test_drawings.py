@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.model import Interval, Limits, Verdict
 from perfci.report import frame
-from perfci.report.figures import Duel
+from perfci.report.figures.duels import Duel
 from perfci.report.html import drawings
 from perfci.report.html.drawings import Timed
 from perfci.report.rows import as_ratio

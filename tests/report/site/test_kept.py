@@ -7,7 +7,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import Reason
 from perfci.report.site import kept
 from perfci.report.site.kept import Place
-from perfci.thresholds import Thresholds
+from perfci.thresholds.limits import Thresholds
 
 H200 = Place("nvidia-h200", "softmax")
 

@@ -6,8 +6,7 @@ import pytest
 from perfci.report.past import day
 from perfci.report.site import trend
 from perfci.report.site.trend import Kind, State
-from perfci.thresholds import Thresholds
-from perfci.thresholds.limits import CaseThresholds, OpThresholds
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 
 
 def exact(histories, us, **changes):

@@ -27,7 +27,7 @@ from perfci.core.model import (
     Summary,
     Verdict,
 )
-from perfci.store.past import line
+from perfci.store.past.lines import line
 from tests.history_examples import environment
 
 

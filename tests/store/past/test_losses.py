@@ -7,7 +7,7 @@ import pytest
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.core.wording import sentence
 from perfci.runs.losses import losses
-from perfci.thresholds import CaseThresholds
+from perfci.thresholds.limits import CaseThresholds
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 
 LENGTH = 100.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.model import ErrorStats, HistoryStored
-from perfci.store.past import environment_steps, series, stored_series
+from perfci.store.past.series import environment_steps, series, stored_series
 from tests.history_examples import CASE, OTHER, accepted, figures
 
 

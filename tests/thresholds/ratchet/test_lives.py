@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from perfci.statistics import drift
-from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds, ratchet
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.ratchet.steps import propose
 from tests.benchmark_modules import imported
 from tests.thresholds.ratchet.histories import CASE, run
 
@@ -41,7 +42,7 @@ def _history(world, seen):
 
 
 def _proposed(history, limits):
-    changes = ratchet.propose(history, limits, "op", family=30)
+    changes = propose(history, limits, "op", family=30)
     found = {change.key: change.after for change in changes}
     return {key: ((0.0, value),) if key == "tau" else value for key, value in found.items()}
 

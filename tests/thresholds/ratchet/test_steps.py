@@ -8,9 +8,12 @@ import pytest
 
 from perfci.core.model import Epoch, Suite
 from perfci.core.wording import sentence
-from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds, ratchet
+from perfci.thresholds import ratchet
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from perfci.thresholds.ratchet import steps
-from perfci.thresholds.ratchet.steps import Earned, step
+from perfci.thresholds.ratchet.figures import KEYS
+from perfci.thresholds.ratchet.steps import Earned, anew, predicted, propose, rescaled, step
+from perfci.thresholds.ratchet.tau import RATE
 from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, errors, nulls, run, with_figure, with_nulls
 
 FAMILY = 30
@@ -22,9 +25,7 @@ def _limits(**fields):
 
 
 def _propose(history, limits=PLAIN, **more):
-    return {
-        (change.key, change.suite): change for change in ratchet.propose(history, limits, "op", family=FAMILY, **more)
-    }
+    return {(change.key, change.suite): change for change in propose(history, limits, "op", family=FAMILY, **more)}
 
 
 def _one(history, key, limits=PLAIN, suite=Suite.PERFORMANCE):
@@ -46,7 +47,7 @@ def test_tau_goes_a_quarter_of_the_way_from_the_default_to_what_its_noise_bears(
     assert change.floor_hit
     assert change.after == pytest.approx(0.01 - 0.25 * (0.01 - 0.0025), rel=1e-3)
     assert change.runs == tuple(f"r{number}" for number in range(30))
-    assert 0 < change.predicted <= ratchet.RATE
+    assert 0 < change.predicted <= RATE
 
 
 def test_nineteen_nulls_leave_the_default():
@@ -111,15 +112,15 @@ def test_tau_settles_by_steps_and_never_turns_round():
 
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] < 0.009
-    assert ratchet.predicted(history, CASE, "tau", tau, family=FAMILY, alpha=0.01) <= ratchet.RATE
+    assert predicted(history, CASE, "tau", tau, family=FAMILY, alpha=0.01) <= RATE
 
 
 def test_a_case_that_the_newest_run_lacks_is_left_alone():
-    assert ratchet.propose([*with_nulls(30), run("x", case="other")], PLAIN, "op", family=FAMILY) == ()
+    assert propose([*with_nulls(30), run("x", case="other")], PLAIN, "op", family=FAMILY) == ()
 
 
 def test_an_empty_history_earns_nothing():
-    assert ratchet.propose([], PLAIN, "op", family=FAMILY) == ()
+    assert propose([], PLAIN, "op", family=FAMILY) == ()
 
 
 # --- other thresholds -------------------------------------------------------------------------------------------------
@@ -273,13 +274,13 @@ def test_runs_that_jump_about_earn_no_target():
 def test_the_keys_that_are_wanted_can_be_named():
     history = with_figure("speedup", _speedups(20), compile_s=1.0)
 
-    assert {key for key, _ in _propose(history, keys=[ratchet.KEYS[0]])} == {"speedup"}
+    assert {key for key, _ in _propose(history, keys=[KEYS[0]])} == {"speedup"}
 
 
-@pytest.mark.parametrize("key", [key.name for key in ratchet.KEYS])
+@pytest.mark.parametrize("key", [key.name for key in KEYS])
 def test_every_key_tightens_by_steps_and_keeps_its_rate(key):
     rng = np.random.default_rng(4)
-    known = next(each for each in ratchet.KEYS if each.name == key)
+    known = next(each for each in KEYS if each.name == key)
     before = None
     for _ in range(25):
         series = ratchet.figures.Series(tuple(rng.normal(0, 0.01, 40).tolist()), ("GPU-1",) * 40, ("r",) * 40)
@@ -288,7 +289,7 @@ def test_every_key_tightens_by_steps_and_keeps_its_rate(key):
             continue
         assert before is None or known.tightens(change.after, before)
         assert before is None or abs(change.after - before) <= 0.25 * abs(change.bound - before) * (1 + 1e-9)
-        assert change.predicted <= ratchet.RATE
+        assert change.predicted <= RATE
         before = change.after
 
     assert before is not None
@@ -314,7 +315,7 @@ def test_a_step_that_nobody_would_notice_is_not_made(bound):
 
 
 def test_an_accepted_loss_scales_the_target_by_what_the_duel_measured():
-    (change,) = ratchet.rescaled(_limits(speedup=1.4), "op", {CASE: math.log(1.08)}, "r9")
+    (change,) = rescaled(_limits(speedup=1.4), "op", {CASE: math.log(1.08)}, "r9")
 
     assert change.after == pytest.approx(1.4 / 1.08)
     assert change.runs == ("r9",)
@@ -322,17 +323,17 @@ def test_an_accepted_loss_scales_the_target_by_what_the_duel_measured():
 
 
 def test_a_gain_or_a_case_without_a_target_is_not_scaled():
-    assert ratchet.rescaled(_limits(speedup=1.4), "op", {CASE: -0.1}, "r9") == ()
-    assert ratchet.rescaled(PLAIN, "op", {CASE: 0.1}, "r9") == ()
+    assert rescaled(_limits(speedup=1.4), "op", {CASE: -0.1}, "r9") == ()
+    assert rescaled(PLAIN, "op", {CASE: 0.1}, "r9") == ()
 
 
 def test_what_was_learnt_in_another_environment_goes_back_to_where_it_began():
     earned = {(CASE, "tau"): Earned(0.004, 0.01, HERE), (CASE, "speedup"): Earned(1.3, None, ELSEWHERE)}
     other_board = replace(HERE, device=replace(HERE.device, uuid="GPU-7"))
 
-    assert ratchet.anew([run(1)], earned) == ((CASE, "speedup"),)
-    assert ratchet.anew([run(1, environment=other_board)], earned) == ((CASE, "speedup"),)
-    assert ratchet.anew([], earned) == ()
+    assert anew([run(1)], earned) == ((CASE, "speedup"),)
+    assert anew([run(1, environment=other_board)], earned) == ((CASE, "speedup"),)
+    assert anew([], earned) == ()
 
 
 def test_the_predicted_rate_falls_with_every_looser_value():
@@ -342,22 +343,20 @@ def test_the_predicted_rate_falls_with_every_looser_value():
     ]
     shown = {"tau": (0.001, 0.003, 0.01), "speedup": (1.5, 1.45, 1.3)}
     for key, values in shown.items():
-        rates = [ratchet.predicted(history, CASE, key, value, family=FAMILY, alpha=0.01) for value in values]
+        rates = [predicted(history, CASE, key, value, family=FAMILY, alpha=0.01) for value in values]
         assert rates == sorted(rates, reverse=True)
-        assert rates[-1] < ratchet.RATE
+        assert rates[-1] < RATE
 
 
 def test_too_short_a_history_predicts_nothing():
     for key in ("tau", "speedup"):
-        assert (
-            ratchet.predicted(with_figure("speedup", _speedups(7)), CASE, key, 1.0, family=FAMILY, alpha=0.01) is None
-        )
-        assert ratchet.predicted([], CASE, key, 1.0, family=FAMILY, alpha=0.01) is None
+        assert predicted(with_figure("speedup", _speedups(7)), CASE, key, 1.0, family=FAMILY, alpha=0.01) is None
+        assert predicted([], CASE, key, 1.0, family=FAMILY, alpha=0.01) is None
 
 
 def test_an_unknown_key_is_a_mistake_of_the_caller():
     with pytest.raises(KeyError):
-        ratchet.predicted(with_nulls(1), CASE, "nonsense", 1.0, family=FAMILY, alpha=0.01)
+        predicted(with_nulls(1), CASE, "nonsense", 1.0, family=FAMILY, alpha=0.01)
 
 
 def test_every_change_has_a_sentence_with_its_numbers():
@@ -365,7 +364,7 @@ def test_every_change_has_a_sentence_with_its_numbers():
         replace(one, cases=(replace(one.cases[0], null=null, peak_bytes=2**20),))
         for one, null in zip(with_figure("speedup", _speedups(30)), nulls(30), strict=True)
     ]
-    told = {change.key: sentence(change.why) for change in ratchet.propose(history, PLAIN, "op", family=FAMILY)}
+    told = {change.key: sentence(change.why) for change in propose(history, PLAIN, "op", family=FAMILY)}
 
     assert {"tau", "speedup", "peak_memory"} <= told.keys()
     assert "30 A/A duels" in told["tau"]

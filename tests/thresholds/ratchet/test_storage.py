@@ -6,8 +6,11 @@ import pytest
 
 from perfci.core.model import Suite
 from perfci.core.wording import sentence
-from perfci.thresholds import CaseThresholds, OpThresholds, Thresholds, ratchet
-from perfci.thresholds.ratchet import KEYS, RUNS, figures
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.ratchet import figures, steps
+from perfci.thresholds.ratchet.figures import KEYS
+from perfci.thresholds.ratchet.prediction import RUNS
+from perfci.thresholds.ratchet.steps import predicted
 from tests.storage_examples import changed, line, sound
 from tests.thresholds.ratchet.histories import HERE
 
@@ -27,7 +30,7 @@ def history(count=40, **figures_of):
 
 def propose(runs, **limits):
     own = Thresholds(ops={"op": OpThresholds(CaseThresholds(), ((TENSOR.case, limits),))}) if limits else Thresholds()
-    return {change.key: change for change in ratchet.propose(runs, own, "op", family=1)}
+    return {change.key: change for change in steps.propose(runs, own, "op", family=1)}
 
 
 def test_a_history_of_storage_earns_limits_on_its_three_figures_and_no_others():
@@ -93,8 +96,6 @@ def test_limits_on_the_errors_of_outputs_are_not_learnt_from_storage():
 
 def test_how_often_a_value_would_cry_wolf_is_predicted():
     runs = history(clip_ratio=lambda number: 0.004 + 0.0002 * (number % 3))
-    tight, loose = (
-        ratchet.predicted(runs, TENSOR.case, "clip_ratio", value, family=1, alpha=0.01) for value in (0.0045, 0.02)
-    )
+    tight, loose = (predicted(runs, TENSOR.case, "clip_ratio", value, family=1, alpha=0.01) for value in (0.0045, 0.02))
 
     assert loose < tight
