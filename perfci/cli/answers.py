@@ -34,7 +34,7 @@ from perfci.runs.accepting import accept_runs
 from perfci.runs.decide import decide, stored_for
 from perfci.runs.doctor import Facts
 from perfci.runs.plan import Request
-from perfci.runs.rebaseline import Wishes, rebaseline_runs
+from perfci.runs.rebaseline import RebaselineOptions, rebaseline_runs
 
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|(?<=##)\\[|(?<=##vso)\\[")
 """What a terminal or a job's log obeys, or what turns text round, where JSON is read by people; its encoder escapes the
@@ -214,15 +214,15 @@ def accept(
 
 
 def rebaseline(
-    paths: Sequence[Path], ops: Sequence[str], project: Path, wishes: Wishes, *, cases: bool, json: bool
+    paths: Sequence[Path], ops: Sequence[str], project: Path, options: RebaselineOptions, *, cases: bool, json: bool
 ) -> int:
     """What the environment moved since the baselines; with a wish to write, a step in them."""
     where = language.load(project)
-    found = rebaseline_runs([store.read_run(path) for path in paths], where, ops, wishes)
+    found = rebaseline_runs([store.read_run(path) for path in paths], where, ops, options)
     if json:
         _print_json(rebaselines.to_json(found))
     else:
-        _print(*rebaselines.shown(found, by_case=cases, wrote=wishes.write))
+        _print(*rebaselines.shown(found, by_case=cases, wrote=options.write))
     return rebaselines.exit_code(found)
 
 

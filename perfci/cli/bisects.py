@@ -24,7 +24,7 @@ from perfci.core.wording import say, sentence
 from perfci.git.history import Commit, FileChange
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.runs.bisect import Audience, Bisection, Culprit, bisect_op
-from perfci.runs.bisect_revisions import Wishes
+from perfci.runs.bisect_revisions import BisectOptions
 from perfci.statistics.bisection import Side, Step
 
 ID = 10
@@ -40,7 +40,7 @@ _SIDE_STYLES = {
 }
 
 
-def bisect(wishes: Wishes, project: Path, *, json: bool) -> int:
+def bisect(options: BisectOptions, project: Path, *, json: bool) -> int:
     """Search, telling every revision as it is tried, and print the answer; `json` leaves standard output to that."""
     where = language.load(project)
     # Of this file, as it is now: while something moves on a terminal, rich leads what is printed there.
@@ -53,7 +53,7 @@ def bisect(wishes: Wishes, project: Path, *, json: bool) -> int:
 
     audience = Audience(lambda begun: lines(live, ends(begun)), lambda *tried: lines(live, step_lines(*tried)))
     with Progress(moving) as progress:
-        found = bisect_op(where, wishes, command(), progress, audience)
+        found = bisect_op(where, options, command(), progress, audience)
     if json:
         write_json(encode(to_json(found)).decode())
     else:

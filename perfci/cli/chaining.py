@@ -22,17 +22,17 @@ from perfci.core.wording import say, sentence
 from perfci.lab.chains.files import FOLDER
 from perfci.lab.chains.records import ChainCase, ChainResult, Error, StageResult
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.runs.chains import Chains, Wishes, check_chains
+from perfci.runs.chains import ChainOptions, Chains, check_chains
 
 _COLOURS = {"PASS": "green", "WRONG": "bold red", "ERROR": "bold red", "UNCHECKED": "dim"}
 _GAP = 2
 
 
-def checked(wishes: Wishes, project: Path, *, json: bool) -> int:
+def checked(options: ChainOptions, project: Path, *, json: bool) -> int:
     """Check chains and print what came of it."""
     where = language.load(project)
     with Progress() as progress:
-        found = check_chains(where, wishes, progress)
+        found = check_chains(where, options, progress)
     if json:
         write_json(encode(to_json(found)).decode())
         return exit_code(found)

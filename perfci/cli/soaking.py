@@ -20,17 +20,17 @@ from perfci.core.model import Fact
 from perfci.core.wording import say, sentence
 from perfci.lab.soak.findings import Finding, Status
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.runs.soak import FOLDER, Soak, Wishes, soak_ops
+from perfci.runs.soak import FOLDER, Soak, SoakOptions, soak_ops
 from perfci.store.files import write_atomically
 
 STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.SKIPPED: "dim"}
 
 
-def soaked(wishes: Wishes, project: Path, *, json: bool) -> int:
+def soaked(options: SoakOptions, project: Path, *, json: bool) -> int:
     """Soak, print what came of it, and keep it as JSON; exit 2 where a test failed."""
     where = language.load(project)
     with Progress() as progress:
-        found = soak_ops(where, wishes, progress)
+        found = soak_ops(where, options, progress)
     text = encode(to_json(found)).decode()
     path = where.reports / FOLDER / "soak.json"
     write_atomically(path, text.encode() + b"\n")

@@ -10,14 +10,14 @@ from perfci.cli.thresholds_tighten import print_all, reason_data, text
 from perfci.core.wording import say, sentence
 from perfci.report.text import plain
 from perfci.runs.effective_thresholds import place, relaxed_note
-from perfci.runs.relaxing import Wishes
+from perfci.runs.relaxing import RelaxOptions
 from perfci.runs.relaxing import relax as relaxed
 
 
-def relax(wishes: Wishes, project: Path, *, json: bool) -> int:
+def relax(options: RelaxOptions, project: Path, *, json: bool) -> int:
     """Write the entry, and say what it does."""
     where = language.load(project)
-    done = relaxed(where, wishes)
+    done = relaxed(where, options)
     note = relaxed_note(done.entry, None)
     if json:
         answers.print_record({**reason_data(note), "written": place(done.path, where.root), "replaced": done.replaced})

@@ -18,15 +18,15 @@ from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.runs.effective_thresholds import relaxed_note, shown
-from perfci.runs.origins import Explained, Layer, Value, Wishes, explain
+from perfci.runs.origins import Explained, ExplainOptions, Layer, Value, explain
 from perfci.thresholds.layers import TAU
 
 _KEY, _VALUE, _ALARMS = 24, 11, 12
 
 
-def show(wishes: Wishes, project: Path, *, json: bool) -> int:
+def show(options: ExplainOptions, project: Path, *, json: bool) -> int:
     """Print what holds; exit 0 also where entries have ended, which is said."""
-    found = explain(language.load(project), wishes)
+    found = explain(language.load(project), options)
     if json:
         answers.print_record([_as_data(one) for one in found])
     else:

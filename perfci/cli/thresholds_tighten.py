@@ -20,7 +20,7 @@ from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.report.text import NAME_LIMIT, plain, shorten
 from perfci.runs.effective_thresholds import place, shown
-from perfci.runs.tightening import Tightened, Wishes, refuse_in_pipeline
+from perfci.runs.tightening import Tightened, TightenOptions, refuse_in_pipeline
 from perfci.runs.tightening import tighten as tightened
 from perfci.thresholds.layers import Earned
 
@@ -32,16 +32,16 @@ _RUN = 12
 """Characters of a run's id."""
 
 
-def tighten(wishes: Wishes, project: Path, *, json: bool) -> int:
+def tighten(options: TightenOptions, project: Path, *, json: bool) -> int:
     """Show, and write if that is wished; exit 1 where a file could not be read or written."""
     where = language.load(project)
-    if wishes.write:
+    if options.write:
         refuse_in_pipeline()
-    found = tightened(where, wishes)
+    found = tightened(where, options)
     if json:
         answers.print_record([to_data(one, where) for one in found])
     else:
-        print_all(lines(found, where, wrote=wishes.write))
+        print_all(lines(found, where, wrote=options.write))
     return Exit.PERFCI_FAILED if any(one.failure for one in found) else Exit.OK
 
 
@@ -55,7 +55,7 @@ def after_check(code: int, project: Path, *, json: bool) -> int:
     if code != Exit.OK:
         _print_beside(sentence(Reason("tighten_gate")), json=json)
         return code
-    found = tightened(where, Wishes(write=True))
+    found = tightened(where, TightenOptions(write=True))
     if json:
         moved = sum(len(one.changes) for one in found)
         _print_beside(say("Thresholds that were tightened: {count}.", count=moved), json=True)

@@ -23,7 +23,7 @@ from perfci.lab.tune import records
 from perfci.lab.tune.records import Config, Tried, key
 from perfci.lab.tune.search import Choice
 from perfci.report.text import NAME_LIMIT, plain
-from perfci.runs.tuning import Tuning, Wishes, tune_op
+from perfci.runs.tuning import TuneOptions, Tuning, tune_op
 from perfci.store.files import write_atomically
 
 BEST = 5
@@ -33,11 +33,11 @@ GOAL = 0.8
 """Share of the original speed that tuning for a lesser device is to bring back."""
 
 
-def tuned(wishes: Wishes, project: Path, *, json: bool) -> int:
+def tuned(options: TuneOptions, project: Path, *, json: bool) -> int:
     """Search, print what came of it, and write the table of all candidates."""
     where = language.load(project)
     with Progress() as progress:
-        found = tune_op(where, wishes, progress)
+        found = tune_op(where, options, progress)
     table = found.state.with_suffix(".md")
     write_atomically(table, _table(found).encode())
     if json:

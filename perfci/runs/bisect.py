@@ -19,7 +19,7 @@ from perfci.core.wording import caused
 from perfci.git import history
 from perfci.git.history import Commit, FileChange
 from perfci.runs.bench import Listener, claimed
-from perfci.runs.bisect_revisions import FOLDER, Ground, Tried, Wishes
+from perfci.runs.bisect_revisions import FOLDER, BisectOptions, Ground, Tried
 from perfci.statistics import bisection
 from perfci.statistics.bisection import DOUBT, SAME, Found, Noise, Search, Seen, Step, certainty, confirmed
 from perfci.thresholds.read import load
@@ -104,20 +104,22 @@ class Audience:
     """each revision that was tried"""
 
 
-def bisect_op(settings: Settings, wishes: Wishes, command: str, listener: Listener, audience: Audience) -> Bisection:
+def bisect_op(
+    settings: Settings, options: BisectOptions, command: str, listener: Listener, audience: Audience
+) -> Bisection:
     """Find what made an op slower, or wrong, between two revisions.
 
     The work tree, its index and every ref stay as they are. Raises UsageError where the two revisions or the op give
     nothing to search, StoredFileError where the search's own file is damaged or cannot be written.
     """
-    if not wishes.op:
-        raise UsageError("bisect_without_op", good=wishes.good, bad=wishes.bad)
-    found = history.ends(settings.root, wishes.good, wishes.bad)
+    if not options.op:
+        raise UsageError("bisect_without_op", good=options.good, bad=options.bad)
+    found = history.ends(settings.root, options.good, options.bad)
     if isinstance(found, Reason):
         raise UsageError(_OF_ENDS.get(found.kind, found.kind), **found.facts)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claimed(own, listener) as bench:
-        ground = Ground(bench, settings, wishes, command, *found)
+        ground = Ground(bench, settings, options, command, *found)
         return _Hunt(ground, audience).answer()
 
 

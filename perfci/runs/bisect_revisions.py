@@ -52,7 +52,7 @@ _SHIFT = "kernel/base"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class BisectOptions:
     """What is to be found."""
 
     op: str
@@ -135,12 +135,14 @@ class _Open:
 class Ground:
     """The revisions between two ends, tried as they are asked for: a `bisect.World`."""
 
-    def __init__(self, bench: Bench, settings: Settings, wishes: Wishes, command: str, good: str, bad: str) -> None:
+    def __init__(
+        self, bench: Bench, settings: Settings, options: BisectOptions, command: str, good: str, bad: str
+    ) -> None:
         self._bench = bench
         self.settings = settings
         self._command = command
-        self.wishes = wishes
-        self.op = wishes.op
+        self.options = options
+        self.op = options.op
         self.good = good
         self.bad = bad
         self.case = ""
@@ -159,7 +161,7 @@ class Ground:
 
     def _read(self) -> State:
         """The state on disk, if it answers the same question."""
-        asked, seed = self._asked(), self.wishes.request.seed
+        asked, seed = self._asked(), self.options.request.seed
         if self._path.exists():
             state = kept_state(self._path)
             if state.asked == asked and seed in {None, state.seed}:
@@ -169,17 +171,17 @@ class Ground:
 
     def _asked(self) -> dict[str, Fact]:
         """All that the answers depend on."""
-        wishes, request = self.wishes, self.wishes.request
+        options, request = self.options, self.options.request
         packages = environment.installed(environment.PACKAGES)
         return {
-            "op": wishes.op,
+            "op": options.op,
             "good": self.good,
             "bad": self.bad,
             "case": request.pattern,
             "device": request.device,
             "budget": request.budget_s,
             "timer": request.timer,
-            "first_parent": wishes.first_parent,
+            "first_parent": options.first_parent,
             "perfci": perfci.__version__,
             "packages": ", ".join(f"{name} {version}" for name, version in sorted(packages.items())),
         }
@@ -199,7 +201,7 @@ class Ground:
 
     def suspects(self, good: Collection[str], bad: str) -> Sequence[str]:
         """By git's own bisection, among the commits that touch the op's files where those are known."""
-        root, first_parent = self.settings.root, self.wishes.first_parent
+        root, first_parent = self.settings.root, self.options.first_parent
         paths = self._paths()
         found = history.halving(root, good, bad, paths, first_parent=first_parent)
         if isinstance(found, Reason) or not found:
@@ -221,7 +223,7 @@ class Ground:
 
     def count(self) -> int:
         """Commits of the range."""
-        found = history.between(self.settings.root, self.good, self.bad, first_parent=self.wishes.first_parent)
+        found = history.between(self.settings.root, self.good, self.bad, first_parent=self.options.first_parent)
         return given(found)
 
     def changed(self, commit: Commit) -> tuple[tuple[FileChange, ...], int]:
@@ -242,13 +244,13 @@ class Ground:
 
     def check_ends(self) -> None:
         """Raises UsageError where one of the ends lacks the op, or both have the same files of it."""
-        for commit, name in ((self.bad, self.wishes.bad), (self.good, self.wishes.good)):
+        for commit, name in ((self.bad, self.options.bad), (self.good, self.options.good)):
             tree = given(self._tree(commit))
             if why := self._lacks(tree):
                 why = caused("bisect_end_lacks_op", why, revision=name)
                 raise UsageError(why.kind, **why.facts)
         if fingerprint.same(self._prints[self.good], self._prints[self.bad]):
-            raise UsageError("bisect_same_files", op=self.op, good=self.wishes.good, bad=self.wishes.bad)
+            raise UsageError("bisect_same_files", op=self.op, good=self.options.good, bad=self.options.bad)
         here = git.read(self.settings.root)
         if isinstance(here, Revision) and here.dirty and here.commit == self.bad:
             self.said.append(Reason("bisect_dirty"))
@@ -394,7 +396,7 @@ class Ground:
         other = given(self._tree(against)) if against else None
         base = BaseTree(Base(against, How.ASKED, against[:10]), other) if against and other else None
         request = dataclasses.replace(
-            self.wishes.request,
+            self.options.request,
             ops=(self.op,),
             seed=self.state.seed,
             duel=DuelWhat.CHANGED if base else DuelWhat.NONE,

@@ -23,7 +23,7 @@ FOLDER = "chains"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ChainOptions:
     """What is to be checked."""
 
     name: str | None = None
@@ -44,23 +44,23 @@ class Chains:
     results: tuple[ChainResult, ...]
 
 
-def check_chains(settings: Settings, wishes: Wishes, listener: Listener) -> Chains:
+def check_chains(settings: Settings, options: ChainOptions, listener: Listener) -> Chains:
     """Check chains stage by stage and as a whole. No results if the project has none and no name was given.
 
     Raises UsageError where there is no such chain or case, and what keeps a worker from opening the device.
     """
-    seed = draw_seed() if wishes.seed is None else wishes.seed
-    if wishes.name is None and not known_chains(settings.kernels):
+    seed = draw_seed() if options.seed is None else options.seed
+    if options.name is None and not known_chains(settings.kernels):
         return Chains(None, seed, ())
-    chosen = select(chain_files(settings.kernels), wishes.name)
+    chosen = select(chain_files(settings.kernels), options.name)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claimed(own, listener) as bench:
-        kind = wishes.device if wishes.device != "auto" else _found(bench)
-        runs = [_Checking(bench, dataclasses.replace(wishes, device=kind, seed=seed), file) for file in chosen]
+        kind = options.device if options.device != "auto" else _found(bench)
+        runs = [_Checking(bench, dataclasses.replace(options, device=kind, seed=seed), file) for file in chosen]
         results = tuple(run.result() for run in runs)
     if not any(result.cases or result.failure for result in results):
         names = ", ".join(file.name for file in chosen)
-        raise UsageError("chain_no_case", chains=names, pattern=wishes.pattern)
+        raise UsageError("chain_no_case", chains=names, pattern=options.pattern)
     device = next((run.device for run in runs if run.device), None)
     if device is None and (failure := results[0].failure) and failure.kind in _NO_DEVICE:
         raise PerfciError(failure.kind, **failure.facts)
@@ -115,8 +115,8 @@ def _found(bench: Bench) -> str:
 class _Checking:
     """One chain, from worker to worker."""
 
-    def __init__(self, bench: Bench, wishes: Wishes, file: ChainFile) -> None:
-        self._bench, self._wishes, self._file = bench, wishes, file
+    def __init__(self, bench: Bench, options: ChainOptions, file: ChainFile) -> None:
+        self._bench, self._wishes, self._file = bench, options, file
         self._planned: tuple[str, ...] | None = None
         self._done: dict[str, ChainCase] = {}
         self._step: Step | None = None

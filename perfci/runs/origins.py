@@ -41,7 +41,7 @@ class Layer(StrEnum):
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ExplainOptions:
     """What is to be shown."""
 
     ops: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class Explained:
     """relaxed entries that have no effect any more"""
 
 
-def explain(settings: Settings, wishes: Wishes, day: date | None = None) -> list[Explained]:
+def explain(settings: Settings, options: ExplainOptions, day: date | None = None) -> list[Explained]:
     """The thresholds in force now, op by op and device by device.
 
     Raises UsageError for an op, a device, a key or a case that nobody knows, and StoredFileError for files that cannot
@@ -95,12 +95,12 @@ def explain(settings: Settings, wishes: Wishes, day: date | None = None) -> list
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, known_ops(settings), settings.root)
-    ops = _ops(settings, wishes, written)
-    _check_key(wishes)
-    places = [(op, device) for op in ops for device in _devices(settings, wishes)]
-    found = [_explained(settings, op, device, wishes, written, today) for op, device in places]
-    if wishes.pattern is not None and not any(each.case for one in found for each in one.values):
-        raise UsageError("relax_case", pattern=wishes.pattern, op=", ".join(ops))
+    ops = _ops(settings, options, written)
+    _check_key(options)
+    places = [(op, device) for op in ops for device in _devices(settings, options)]
+    found = [_explained(settings, op, device, options, written, today) for op, device in places]
+    if options.pattern is not None and not any(each.case for one in found for each in one.values):
+        raise UsageError("relax_case", pattern=options.pattern, op=", ".join(ops))
     return found
 
 
@@ -142,23 +142,23 @@ def check_device(settings: Settings, device: str) -> None:
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _ops(settings: Settings, wishes: Wishes, written: Thresholds) -> list[str]:
-    for op in wishes.ops:
+def _ops(settings: Settings, options: ExplainOptions, written: Thresholds) -> list[str]:
+    for op in options.ops:
         check_op(settings, op, written)
-    return list(wishes.ops) or sorted({*(known_ops(settings) or ()), *written.ops})
+    return list(options.ops) or sorted({*(known_ops(settings) or ()), *written.ops})
 
 
-def _devices(settings: Settings, wishes: Wishes) -> list[str | None]:
-    if wishes.device is not None:
-        check_device(settings, wishes.device)
-        return [wishes.device]
+def _devices(settings: Settings, options: ExplainOptions) -> list[str | None]:
+    if options.device is not None:
+        check_device(settings, options.device)
+        return [options.device]
     return [*devices(settings)] or [None]
 
 
-def _check_key(wishes: Wishes) -> None:
+def _check_key(options: ExplainOptions) -> None:
     known = CaseThresholds.__dataclass_fields__
-    if wishes.key is not None and wishes.key not in known:
-        raise UsageError("relax_key", key=wishes.key, keys=nearest_first(wishes.key, known))
+    if options.key is not None and options.key not in known:
+        raise UsageError("relax_key", key=options.key, keys=nearest_first(options.key, known))
 
 
 # --- one op on one device ---------------------------------------------------------------------------------------------
@@ -181,13 +181,13 @@ class _Place:
 
 
 def _explained(
-    settings: Settings, op: str, device: str | None, wishes: Wishes, written: Thresholds, day: date
+    settings: Settings, op: str, device: str | None, options: ExplainOptions, written: Thresholds, day: date
 ) -> Explained:
     place = _place(settings, op, device, written, day)
-    common = [each for each in _values(place, None) if _wanted(each, wishes)]
-    cases = [case for case in (known_cases(settings, op, device) if device else ()) if matches(case, wishes.pattern)]
-    special = [each for case in cases for each in _of_case(place, case, common, whole=wishes.pattern is not None)]
-    values = [*(common if wishes.pattern is None else ()), *(each for each in special if _wanted(each, wishes))]
+    common = [each for each in _values(place, None) if _wanted(each, options)]
+    cases = [case for case in (known_cases(settings, op, device) if device else ()) if matches(case, options.pattern)]
+    special = [each for case in cases for each in _of_case(place, case, common, whole=options.pattern is not None)]
+    values = [*(common if options.pattern is None else ()), *(each for each in special if _wanted(each, options))]
     own = written.ops.get(op)
     ended = [each for each in (own.relaxed if own else ()) if each.about(device) and not each.holds(day)]
     told = tuple(relaxed_note(each, day) for each in ended)
@@ -223,8 +223,8 @@ def _in_force(
     return in_force(settings, where, day.isoformat(), known_ops(settings))
 
 
-def _wanted(value: Value, wishes: Wishes) -> bool:
-    return wishes.key is None or value.key == wishes.key
+def _wanted(value: Value, options: ExplainOptions) -> bool:
+    return options.key is None or value.key == options.key
 
 
 def _of_case(place: _Place, case: str, common: Sequence[Value], *, whole: bool) -> Iterator[Value]:

@@ -34,7 +34,7 @@ MOST_FILES = 3
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RebaselineOptions:
     """What is to be done with what moved."""
 
     write: bool = False
@@ -48,7 +48,7 @@ class Wishes:
     """runs of a work tree with uncommitted changes are taken too"""
 
 
-SHOW = Wishes()
+SHOW = RebaselineOptions()
 
 
 @dataclass(frozen=True)
@@ -69,17 +69,17 @@ class Rebaselined:
 
 
 def rebaseline_runs(
-    runs: Sequence[Run], settings: Settings, names: Sequence[str] = (), wishes: Wishes = SHOW
+    runs: Sequence[Run], settings: Settings, names: Sequence[str] = (), options: RebaselineOptions = SHOW
 ) -> list[Rebaselined]:
     """Hold fresh runs against the stored baselines, op by op, and store what the environment moved if that is wished.
 
     An op whose file cannot be read or written is told and costs no other. Raises UsageError for runs that do not go
     together, for ops that they do not hold, and for a wish to write without a reason.
     """
-    if wishes.write and not wishes.why.strip():
+    if options.write and not options.why.strip():
         raise UsageError("rebaseline_without_why")
     measured = list(dict.fromkeys(op.op for run in runs for op in run.ops))
-    for op in (*names, *wishes.unexplained, *wishes.changed_code):
+    for op in (*names, *options.unexplained, *options.changed_code):
         if op not in measured:
             raise UsageError("op_not_in_run", op=op, known=", ".join(measured))
     limits = in_force(settings, runs[-1].environment, runs[-1].created, known_ops(settings)).limits
@@ -87,9 +87,9 @@ def rebaseline_runs(
     evidence = [(run, judge(run, compare(run, shelf.readable, limits), limits)) for run in runs]
     with _code(settings) as code:
         # All is weighed before anything is written: what is refused is refused with nothing done.
-        ready = [_rebaselined(op, evidence, shelf, limits, code, wishes) for op in (names or measured)]
+        ready = [_rebaselined(op, evidence, shelf, limits, code, options) for op in (names or measured)]
     with history.held(shelf.place):
-        stored = [each.stored(shelf, wishes) for each in ready]
+        stored = [each.stored(shelf, options) for each in ready]
     return [_noted(each, evidence, settings, shelf.key) for each in stored]
 
 
@@ -165,14 +165,14 @@ class _Ready:
     old: Baseline | None = None
     new: Baseline | None = None
 
-    def stored(self, shelf: _Shelf, wishes: Wishes) -> Rebaselined:
+    def stored(self, shelf: _Shelf, options: RebaselineOptions) -> Rebaselined:
         """Write the cases taken, if that is wished."""
-        if not wishes.write or not self.found.taken or self.old is None or self.new is None:
+        if not options.write or not self.found.taken or self.old is None or self.new is None:
             return self.found
         date = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         try:
             path = shelf.write(
-                stepped(self.old, self.new, self.found.survey, self.found.taken, date, wishes.why.strip())
+                stepped(self.old, self.new, self.found.survey, self.found.taken, date, options.why.strip())
             )
         except PerfciError as error:
             return replace(self.found, taken=(), failure=error.reason)
@@ -180,10 +180,10 @@ class _Ready:
 
 
 def _rebaselined(
-    op: str, evidence: Sequence[Evidence], shelf: _Shelf, limits: Thresholds, code: _Code, wishes: Wishes
+    op: str, evidence: Sequence[Evidence], shelf: _Shelf, limits: Thresholds, code: _Code, options: RebaselineOptions
 ) -> _Ready:
     """One op: what moved, and which of it is taken."""
-    fresh = accept(op, evidence, dirty=wishes.dirty)
+    fresh = accept(op, evidence, dirty=options.dirty)
     old, new = shelf.of(op), fresh.baseline
     if isinstance(old, Reason):
         return _Ready(Rebaselined(Survey(op), failure=old))
@@ -195,11 +195,11 @@ def _rebaselined(
         facts = {"op": op, "stored": old.timer, "timer": new.timer}
         return _Ready(Rebaselined(Survey(op), withheld=(Reason("rebaseline_other_timer", facts),)))
     seen = survey(old, new, lambda case: limits.for_case(op, case))
-    return _Ready(_weighed(seen, old, new, fresh.refused, code, wishes), old, new)
+    return _Ready(_weighed(seen, old, new, fresh.refused, code, options), old, new)
 
 
 def _weighed(
-    seen: Survey, old: Baseline, new: Baseline, refused: tuple[Reason, ...], code: _Code, wishes: Wishes
+    seen: Survey, old: Baseline, new: Baseline, refused: tuple[Reason, ...], code: _Code, options: RebaselineOptions
 ) -> Rebaselined:
     """Which cases are taken: none whose op's files changed too, and none whose kernel moved alone, but by name."""
     op = seen.op
@@ -210,10 +210,10 @@ def _weighed(
     before, after = commits(old, names), commits(new, names)
     changed, unsure = code.between(op, before, after)
     held: list[Reason] = [*refused, *seen.apart]
-    if changed and op not in wishes.changed_code:
+    if changed and op not in options.changed_code:
         facts = {"op": op, "files": _named(changed), "commit": (before[0] or "")[:10]}
         return Rebaselined(seen, (), (Reason("rebaseline_code_changed", facts), *held), (*unsure, *_unknown(seen)))
-    alone = seen.unexplained if op not in wishes.unexplained else ()
+    alone = seen.unexplained if op not in options.unexplained else ()
     if alone:
         held.insert(0, _unexplained(op, alone, before[0]))
     taken = tuple(move.case for move in seen.cases if move not in alone)

@@ -27,7 +27,7 @@ LONGEST = timedelta(days=366)
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RelaxOptions:
     """What is to be loosened."""
 
     key: str
@@ -49,7 +49,7 @@ class Loosened:
     """it took the place of one of the same key, case and device"""
 
 
-def relax(settings: Settings, wishes: Wishes, day: date | None = None) -> Loosened:
+def relax(settings: Settings, options: RelaxOptions, day: date | None = None) -> Loosened:
     """Write an entry that loosens a threshold until a day, and no line beside it.
 
     Raises UsageError for what nobody knows, for a reason or day that will not do, and where it would loosen nothing;
@@ -57,17 +57,17 @@ def relax(settings: Settings, wishes: Wishes, day: date | None = None) -> Loosen
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, known_ops(settings), settings.root)
-    _check(settings, wishes, written, today)
-    to = _to(wishes)
-    entry = Relaxed(wishes.op, wishes.key, _why(wishes.why), wishes.until, wishes.case, wishes.device, to)
-    path = settings.thresholds / f"{wishes.op}.yaml"
+    _check(settings, options, written, today)
+    to = _to(options)
+    entry = Relaxed(options.op, options.key, _why(options.why), options.until, options.case, options.device, to)
+    path = settings.thresholds / f"{options.op}.yaml"
     entry = replace(entry, file=place(path, settings.root))
-    _refuse_without_effect(settings, wishes, written, entry)
+    _refuse_without_effect(settings, options, written, entry)
     content = path.read_bytes() if path.exists() or path.is_symlink() else None
-    own = written.ops.get(wishes.op)
+    own = written.ops.get(options.op)
     same = [each for each in (own.relaxed if own else ()) if _same(each, entry)]
     replace_file(settings, path, content, with_relaxed(path, content, entry))
-    now = load(settings.thresholds, None, settings.root).ops[wishes.op].relaxed
+    now = load(settings.thresholds, None, settings.root).ops[options.op].relaxed
     return Loosened(next(each for each in now if _same(each, entry)), path, bool(same))
 
 
@@ -75,21 +75,21 @@ def _same(one: Relaxed, other: Relaxed) -> bool:
     return (one.key, one.case, one.device) == (other.key, other.case, other.device)
 
 
-def _check(settings: Settings, wishes: Wishes, written: Thresholds, today: date) -> None:
+def _check(settings: Settings, options: RelaxOptions, written: Thresholds, today: date) -> None:
     known = {key: parser for key, parser in NUMBERS.items() if key != ALPHA}
-    if wishes.key not in known:
-        raise UsageError("relax_key", key=wishes.key, keys=nearest_first(wishes.key, known))
-    check_op(settings, wishes.op, written)
-    if wishes.device is not None:
-        check_device(settings, wishes.device)
-    if wishes.case is not None:
-        cases = known_cases(settings, wishes.op, wishes.device)
-        fits = any(matches(case, wishes.case) for case in cases) if cases else True
-        if not is_pattern(wishes.case) or not fits:
-            raise UsageError("relax_case", pattern=wishes.case, op=wishes.op)
-    if not _why(wishes.why) or len(_why(wishes.why)) > WHY_LENGTH:
+    if options.key not in known:
+        raise UsageError("relax_key", key=options.key, keys=nearest_first(options.key, known))
+    check_op(settings, options.op, written)
+    if options.device is not None:
+        check_device(settings, options.device)
+    if options.case is not None:
+        cases = known_cases(settings, options.op, options.device)
+        fits = any(matches(case, options.case) for case in cases) if cases else True
+        if not is_pattern(options.case) or not fits:
+            raise UsageError("relax_case", pattern=options.case, op=options.op)
+    if not _why(options.why) or len(_why(options.why)) > WHY_LENGTH:
         raise UsageError("relax_why", most=WHY_LENGTH)
-    _check_until(wishes.until, today)
+    _check_until(options.until, today)
 
 
 def _check_until(text: str, today: date) -> None:
@@ -105,34 +105,34 @@ def _why(text: str) -> str:
     return " ".join(text.split())
 
 
-def _to(wishes: Wishes) -> float | None:
-    if wishes.to is None:
+def _to(options: RelaxOptions) -> float | None:
+    if options.to is None:
         return None
     try:
-        return value_of(wishes.key, wishes.to, "--to")
+        return value_of(options.key, options.to, "--to")
     except StoredFileError as error:
         want = error.reason.facts.get("want") or say("a value")
-        raise UsageError("relax_value", key=wishes.key, found=wishes.to, want=want) from error
+        raise UsageError("relax_value", key=options.key, found=options.to, want=want) from error
 
 
-def _refuse_without_effect(settings: Settings, wishes: Wishes, written: Thresholds, entry: Relaxed) -> None:
+def _refuse_without_effect(settings: Settings, options: RelaxOptions, written: Thresholds, entry: Relaxed) -> None:
     """An entry that loosens nothing on any device is a slip."""
-    keys = [wishes.device] if wishes.device else devices(settings)
-    earned = [read_earned(settings.thresholds, key, settings.root).by_op.get(wishes.op) for key in keys]
+    keys = [options.device] if options.device else devices(settings)
+    earned = [read_earned(settings.thresholds, key, settings.root).by_op.get(options.op) for key in keys]
     values = [
         each.value
         for file in earned
         for each in (file.values if file else ())
-        if each.key == wishes.key and entry.about(None, each.case)
+        if each.key == options.key and entry.about(None, each.case)
     ]
     if entry.to is None:
         if not values:
-            raise UsageError("relax_nothing", key=wishes.key, op=wishes.op)
+            raise UsageError("relax_nothing", key=options.key, op=options.op)
         return
-    cases = [case for case in known_cases(settings, wishes.op, wishes.device) if matches(case, wishes.case)]
-    limits = [written.for_case(wishes.op, case) for case in cases or [wishes.case or ""]]
-    in_force = [*values, *(value for each in limits if (value := strictest(each, wishes.key)) is not None)]
-    if not any(stricter(wishes.key, value, entry.to) for value in in_force):
-        holds = shown(wishes.key, in_force[0]) if in_force else "-"
-        facts = {"key": wishes.key, "to": shown(wishes.key, entry.to), "holds": holds}
-        raise UsageError("relax_tighter", **facts, op=wishes.op, file=entry.file)
+    cases = [case for case in known_cases(settings, options.op, options.device) if matches(case, options.case)]
+    limits = [written.for_case(options.op, case) for case in cases or [options.case or ""]]
+    in_force = [*values, *(value for each in limits if (value := strictest(each, options.key)) is not None)]
+    if not any(stricter(options.key, value, entry.to) for value in in_force):
+        holds = shown(options.key, in_force[0]) if in_force else "-"
+        facts = {"key": options.key, "to": shown(options.key, entry.to), "holds": holds}
+        raise UsageError("relax_tighter", **facts, op=options.op, file=entry.file)

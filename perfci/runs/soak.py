@@ -28,7 +28,7 @@ NO_DEVICE = "device_gone"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class SoakOptions:
     """What is to be soaked."""
 
     ops: tuple[str, ...] = ()
@@ -59,23 +59,25 @@ class Soak:
 
 
 def soak_ops(
-    settings: Settings, wishes: Wishes, listener: Listener, heard: Callable[[Finding], None] = lambda _: None
+    settings: Settings, options: SoakOptions, listener: Listener, heard: Callable[[Finding], None] = lambda _: None
 ) -> Soak:
     """Soak ops, each in workers of its own; `heard` is told each finding as it comes.
 
     Raises UsageError where there is no such op or case, PerfciError where the device cannot be opened.
     """
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
-    seed = draw_seed() if wishes.seed is None else wishes.seed
-    chosen = {op.op: op for op in select(settings, wishes.ops)}
+    seed = draw_seed() if options.seed is None else options.seed
+    chosen = {op.op: op for op in select(settings, options.ops)}
     with claimed(own, listener) as bench:
-        request = Request(ops=wishes.ops, pattern=wishes.pattern, device=wishes.device, seed=seed, timer=wishes.timer)
+        request = Request(
+            ops=options.ops, pattern=options.pattern, device=options.device, seed=seed, timer=options.timer
+        )
         found = describe_ops(bench, request)
-        known = dataclasses.replace(wishes, device=found.device.kind, seed=seed)
+        known = dataclasses.replace(options, device=found.device.kind, seed=seed)
         runs = [_Soaking(bench, known, chosen[op.op], op, heard) for op in found.ops]
         findings = [finding for run in runs for finding in run.findings()]
     if not any(each.case or each.status is Status.ERROR for each in findings):
-        raise UsageError("soak_no_case", ops=", ".join(chosen), pattern=wishes.pattern or "*")
+        raise UsageError("soak_no_case", ops=", ".join(chosen), pattern=options.pattern or "*")
     return Soak(found.device, seed, tuple(findings))
 
 
@@ -83,9 +85,9 @@ class _Soaking:
     """One op, from worker to worker."""
 
     def __init__(
-        self, bench: Bench, wishes: Wishes, op: OpFolder, planned: PlannedOp, heard: Callable[[Finding], None]
+        self, bench: Bench, options: SoakOptions, op: OpFolder, planned: PlannedOp, heard: Callable[[Finding], None]
     ) -> None:
-        self._bench, self._wishes, self._op, self._planned, self._heard = bench, wishes, op, planned, heard
+        self._bench, self._wishes, self._op, self._planned, self._heard = bench, options, op, planned, heard
         self._findings: list[Finding] = []
         self._at: Step | None = None
 
@@ -116,21 +118,21 @@ class _Soaking:
         return tuple(named(each.test, each.case) for each in self._findings)
 
     def _job(self) -> Job:
-        settings, wishes = self._bench.settings, self._wishes
+        settings, options = self._bench.settings, self._wishes
         return Job(
             task="soak",
             ops=(OpFiles(self._op.op, str(self._op.folder)),),
             shared_folder=str(settings.kernels),
-            device=wishes.device,
-            seed=wishes.seed or 0,
-            pattern=wishes.pattern,
+            device=options.device,
+            seed=options.seed or 0,
+            pattern=options.pattern,
             run_started=time.time(),
-            timer=wishes.timer,
+            timer=options.timer,
             lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
             lock_wait_s=settings.lock_wait_s,
             root=str(settings.root),
             fake=settings.fake,
-            soak=SoakFiles(wishes.calls, wishes.limit, self._done()),
+            soak=SoakFiles(options.calls, options.limit, self._done()),
         )
 
     def _around(self) -> Surroundings:

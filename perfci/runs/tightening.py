@@ -40,7 +40,7 @@ _KEPT = {"ratchet_tau": "earned_tau", "ratchet_figure": "earned_figure", "ratche
 
 
 @dataclass(frozen=True)
-class Wishes:
+class TightenOptions:
     """What is to be tightened."""
 
     ops: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class _Ready:
     content: bytes | None = None
 
 
-def tighten(settings: Settings, wishes: Wishes, day: date | None = None) -> list[Tightened]:
+def tighten(settings: Settings, options: TightenOptions, day: date | None = None) -> list[Tightened]:
     """What the histories of accepted runs have earned, op by op and device by device; stored if that is wished.
 
     One op that cannot be read or written is told and costs no other. Raises UsageError where there is no history of
@@ -96,10 +96,10 @@ def tighten(settings: Settings, wishes: Wishes, day: date | None = None) -> list
     today = (day or datetime.now(UTC).date()).isoformat()
     ready = [
         _ready(settings, written, device, op, today)
-        for device, ops in _histories(settings, wishes).items()
+        for device, ops in _histories(settings, options).items()
         for op in ops
     ]
-    return [_stored(settings, each) if wishes.write else each.told for each in ready]
+    return [_stored(settings, each) if options.write else each.told for each in ready]
 
 
 def refuse_in_pipeline(variables: Mapping[str, str] | None = None) -> None:
@@ -115,22 +115,22 @@ def refuse_in_pipeline(variables: Mapping[str, str] | None = None) -> None:
 # --- which ops --------------------------------------------------------------------------------------------------------
 
 
-def _histories(settings: Settings, wishes: Wishes) -> dict[str, list[str]]:
+def _histories(settings: Settings, options: TightenOptions) -> dict[str, list[str]]:
     """Device -> the ops asked for that have a history there."""
     devices = history_devices(settings.baselines)
-    if not devices and wishes.device is None and not wishes.ops:
+    if not devices and options.device is None and not options.ops:
         return {}
     if not devices:
         raise UsageError("tighten_no_history")
-    if wishes.device is not None and wishes.device not in devices:
-        raise UsageError("tighten_no_device", device=wishes.device, known=", ".join(devices))
-    chosen = [wishes.device] if wishes.device is not None else devices
+    if options.device is not None and options.device not in devices:
+        raise UsageError("tighten_no_device", device=options.device, known=", ".join(devices))
+    chosen = [options.device] if options.device is not None else devices
     there = {device: history_ops(settings.baselines, device) for device in chosen}
     known = sorted({op for ops in there.values() for op in ops})
-    for op in wishes.ops:
+    for op in options.ops:
         if op not in known:
             raise UsageError("tighten_no_op", op=op, known=", ".join(known) or "-")
-    return {device: [op for op in ops if not wishes.ops or op in wishes.ops] for device, ops in there.items()}
+    return {device: [op for op in ops if not options.ops or op in options.ops] for device, ops in there.items()}
 
 
 def counted(settings: Settings, device: str, op: str) -> tuple[tuple[HistoryRun, ...], tuple[Reason, ...]]:

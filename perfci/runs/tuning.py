@@ -47,7 +47,7 @@ _MODELLED = "By perfci's static model for a device that is not at hand, not meas
 
 
 @dataclass(frozen=True)
-class Wishes:
+class TuneOptions:
     """What is to be tuned."""
 
     op: str
@@ -86,20 +86,20 @@ class Tuning:
 
 
 def tune_op(
-    settings: Settings, wishes: Wishes, listener: Listener, heard: Callable[[Tried], None] = lambda _: None
+    settings: Settings, options: TuneOptions, listener: Listener, heard: Callable[[Tried], None] = lambda _: None
 ) -> Tuning:
     """Search an op's configurations; writes its tuned file where that was asked for.
 
     Raises UsageError, ContractError and StoredFileError for what keeps it from searching, DeviceError without a device,
     and StoredFileError where the file was edited meanwhile.
     """
-    op = _op(settings, wishes.op)
+    op = _op(settings, options.op)
     read_space(op.op, op.folder)  # said before any worker starts
-    spec = described(settings.kernels, wishes.spec) if wishes.spec is not None else None
+    spec = described(settings.kernels, options.spec) if options.spec is not None else None
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claimed(own, listener) as bench:
-        kind, key = (wishes.device, spec.key) if spec else _device(bench, wishes, op)
-        hunt = _Hunt(bench, settings, wishes, op, kind, key, heard)
+        kind, key = (options.device, spec.key) if spec else _device(bench, options, op)
+        hunt = _Hunt(bench, settings, options, op, kind, key, heard)
         hunt.like = str(spec.values.get("like") or spec.key) if spec else None
         hunt.run()
         return hunt.answer()
@@ -114,9 +114,9 @@ def _op(settings: Settings, name: str) -> OpFolder:
     return found[0]
 
 
-def _device(bench: Bench, wishes: Wishes, op: OpFolder) -> tuple[str, str]:
+def _device(bench: Bench, options: TuneOptions, op: OpFolder) -> tuple[str, str]:
     """Kind and key of the device at hand; raises UsageError where no case fits the pattern."""
-    request = Request(ops=(op.op,), pattern=wishes.pattern, device=wishes.device, timer=wishes.timer)
+    request = Request(ops=(op.op,), pattern=options.pattern, device=options.device, timer=options.timer)
     found = describe_ops(bench, request)
     (planned,) = found.ops
     if planned.failure:
@@ -124,7 +124,7 @@ def _device(bench: Bench, wishes: Wishes, op: OpFolder) -> tuple[str, str]:
     if found.device.kind in UNTIMED:
         raise DeviceError("tune_not_timed", op=op.op)
     if not planned.performance:
-        raise UsageError("tune_no_case", op=op.op, pattern=wishes.pattern)
+        raise UsageError("tune_no_case", op=op.op, pattern=options.pattern)
     return found.device.kind, found.device.key
 
 
@@ -135,38 +135,38 @@ class _Hunt:
         self,
         bench: Bench,
         settings: Settings,
-        wishes: Wishes,
+        options: TuneOptions,
         op: OpFolder,
         kind: str,
         key: str,
         heard: Callable[[Tried], None],
     ) -> None:
-        self._bench, self._settings, self._wishes, self._op = bench, settings, wishes, op
+        self._bench, self._settings, self._wishes, self._op = bench, settings, options, op
         self._kind, self._key, self._heard = kind, key, heard
         self.like: str | None = None
         self._regimes: Regimes | None = None
         self._trying: Trying | None = None
         self._modelled: dict[str, Modelled] = {}
         self._late = False
-        self._until = time.time() + wishes.budget_s
+        self._until = time.time() + options.budget_s
         self._state = self._opened()
 
     def _opened(self) -> State:
-        wishes, op = self._wishes, self._op
+        options, op = self._wishes, self._op
         print_ = Tree(self._settings.root, self._settings.kernels).fingerprint(op.op)
         packages = environment.installed(environment.PACKAGES)
         asked: dict[str, Fact] = {
             "op": op.op,
             "device": self._key,
-            "case": wishes.pattern,
-            "timer": wishes.timer,
+            "case": options.pattern,
+            "timer": options.timer,
             "files": print_.digest,
             "perfci": perfci.__version__,
             "packages": ", ".join(f"{name} {version}" for name, version in sorted(packages.items())),
         }
-        part = f"-{hashlib.sha256(wishes.pattern.encode()).hexdigest()[:8]}" if wishes.pattern else ""
+        part = f"-{hashlib.sha256(options.pattern.encode()).hexdigest()[:8]}" if options.pattern else ""
         path = self._bench.settings.reports / f"{op.op}-{self._key}{part}.jsonl"
-        return opened(path, asked, wishes.seed, draw_seed())
+        return opened(path, asked, options.seed, draw_seed())
 
     # --- workers --------------------------------------------------------------------------------------------------
 
@@ -189,22 +189,22 @@ class _Hunt:
             self._add(Tried(trying.regime, trying.config, failure=failure))
 
     def _job(self, *, alone: bool) -> Job:
-        settings, wishes = self._settings, self._wishes
+        settings, options = self._settings, self._wishes
         return Job(
             task="tune",
             ops=(OpFiles(self._op.op, str(self._op.folder)),),
             shared_folder=str(settings.kernels),
-            device="cuda" if wishes.spec else self._kind,
+            device="cuda" if options.spec else self._kind,
             seed=self._state.head.seed,
-            pattern=wishes.pattern,
+            pattern=options.pattern,
             run_started=time.time(),
-            timer=wishes.timer,
+            timer=options.timer,
             lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
             lock_wait_s=settings.lock_wait_s,
             root=str(settings.root),
             until_s=self._until,
             fake=settings.fake,
-            tune=TuneFiles(tuple(self._state.tried), wishes.spec, self.like, alone),
+            tune=TuneFiles(tuple(self._state.tried), options.spec, self.like, alone),
         )
 
     def _around(self) -> Surroundings:

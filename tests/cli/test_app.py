@@ -15,7 +15,7 @@ from perfci.cli.options import DeviceKind, DuelKind, Format, SuiteKind, TimerKin
 from perfci.core.model import DuelWhat, Suite
 from perfci.device import KINDS
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
-from perfci.runs.rebaseline import Wishes
+from perfci.runs.rebaseline import RebaselineOptions
 
 COMMANDS = typer.main.get_command(app).commands
 BOTH = (Suite.ACCURACY, Suite.PERFORMANCE)
@@ -166,12 +166,12 @@ def test_rebaselines_options_arrive(called):
     assert called == [
         (
             "rebaseline",
-            ([Path("a"), Path("b")], ["relu"], Path("/p"), Wishes(dirty=True)),
+            ([Path("a"), Path("b")], ["relu"], Path("/p"), RebaselineOptions(dirty=True)),
             {"cases": True, "json": True},
         ),
         (
             "rebaseline",
-            ([Path("a")], [], Path(), Wishes(True, "driver 590", ("relu", "scale"), ("relu",))),
+            ([Path("a")], [], Path(), RebaselineOptions(True, "driver 590", ("relu", "scale"), ("relu",))),
             {"cases": False, "json": False},
         ),
     ]

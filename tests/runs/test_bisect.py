@@ -26,7 +26,7 @@ from perfci.core.settings import load
 from perfci.runs import base as base_stage
 from perfci.runs import bisect_revisions
 from perfci.runs.bisect import Audience, bisect_op
-from perfci.runs.bisect_revisions import Wishes
+from perfci.runs.bisect_revisions import BisectOptions
 from perfci.runs.describe import Found
 from perfci.runs.plan import Request
 from perfci.statistics.bisection import Side
@@ -174,16 +174,16 @@ def bisected(tmp_path, workers):
     """Tell a history, then search it; gives the answer, the commits' ids, and what was told of each step."""
     root = tmp_path / "project"
 
-    def run(chapters=None, good=0, bad=-1, **wishes):
+    def run(chapters=None, good=0, bad=-1, **options):
         if chapters is not None:
             run.ids = tell(root, [("start", start()), *chapters])
         ends = [run.ids[end] if isinstance(end, int) else end for end in (good, bad)]
-        first_parent = wishes.pop("first_parent", False)
-        op = wishes.pop("op", "relu")
-        request = Request(**({"device": "fake", "seed": 7} | wishes))
+        first_parent = options.pop("first_parent", False)
+        op = options.pop("op", "relu")
+        request = Request(**({"device": "fake", "seed": 7} | options))
         run.begun, run.told = [], []
         audience = Audience(run.begun.append, lambda *step: run.told.append(step))
-        wanted = Wishes(op, *ends, request, first_parent)
+        wanted = BisectOptions(op, *ends, request, first_parent)
         run.found = bisect_op(load(root), wanted, "perfci bisect", lambda _: None, audience)
         return run.found
 
@@ -379,7 +379,7 @@ def test_a_search_in_a_folder_of_the_repository_names_files_from_there(tmp_path,
 
     found = bisect_op(
         settings,
-        Wishes("relu", ids[0], ids[-1], Request(device="fake")),
+        BisectOptions("relu", ids[0], ids[-1], Request(device="fake")),
         "",
         lambda _: None,
         Audience(lambda _: None, lambda *_: None),
@@ -425,15 +425,15 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize(("wishes", "kind"), ENDS.values(), ids=ENDS)
-def test_ends_that_give_nothing_to_search_are_refused(bisected, monkeypatch, wishes, kind):
+@pytest.mark.parametrize(("options", "kind"), ENDS.values(), ids=ENDS)
+def test_ends_that_give_nothing_to_search_are_refused(bisected, monkeypatch, options, kind):
     def no_case(*_, **__):
         raise UsageError("no_case_fits", pattern="rows=9", ops="relu")
 
     if kind == "no_case_fits":
         monkeypatch.setattr(bisect_revisions, "make_plan", no_case)
     with pytest.raises(PerfciError) as caught:
-        bisected([note(1), ("slow", {KERNEL: kernel(55.0)})], **wishes)
+        bisected([note(1), ("slow", {KERNEL: kernel(55.0)})], **options)
 
     assert caught.value.reason.kind == kind
 

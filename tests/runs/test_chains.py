@@ -9,7 +9,7 @@ from perfci.core.model import Device, Reason
 from perfci.core.settings import load
 from perfci.lab.chains.records import ChainCase, ListedChain
 from perfci.runs import chains
-from perfci.runs.chains import Wishes, check_chains, list_chains
+from perfci.runs.chains import ChainOptions, check_chains, list_chains
 from perfci.runs.describe import Found
 from perfci.worker.protocol import ChainChecked, ChainListed, ChainPlanned, OpDone, Ready, Step, ends
 
@@ -55,8 +55,10 @@ def good(*cases):
     ]
 
 
-def check(settings, **wishes):
-    return check_chains(settings, Wishes(**{"name": "echo", "device": "fake", "seed": 7} | wishes), lambda _: None)
+def check(settings, **options):
+    return check_chains(
+        settings, ChainOptions(**{"name": "echo", "device": "fake", "seed": 7} | options), lambda _: None
+    )
 
 
 def test_a_worker_that_lost_its_device_is_followed_by_one_for_what_is_left(settings, jobs):
@@ -136,7 +138,7 @@ def test_who_watches_hears_of_the_chain_and_its_case(settings, jobs):
     jobs.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)]
     heard = []
 
-    check_chains(settings, Wishes("echo", device="fake", seed=7), heard.append)
+    check_chains(settings, ChainOptions("echo", device="fake", seed=7), heard.append)
     assert [(m.stage, m.op, m.case) for m in heard if isinstance(m, Step)] == [("chain", "echo", "rows=1")]
 
 

@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from perfci.core.errors import UsageError
-from perfci.runs.origins import Layer, Wishes, explain
+from perfci.runs.origins import ExplainOptions, Layer, explain
 from perfci.store.history import append_history, history_path
 from perfci.thresholds.earned import EarnedFile
 from perfci.thresholds.layers import STORED_KEYS
@@ -45,8 +45,8 @@ def with_values(project, *values, where=None):
     path.write_bytes(with_earned(EarnedFile("relu", KEY, path), where or environment(), mine))
 
 
-def shown(project, **wishes):
-    (found,) = explain(project, Wishes(("relu",), **wishes), DAY)
+def shown(project, **options):
+    (found,) = explain(project, ExplainOptions(("relu",), **options), DAY)
     return found
 
 
@@ -123,15 +123,15 @@ def test_a_damaged_history_costs_no_answer(project):
 
 
 @pytest.mark.parametrize(
-    ("wishes", "kind"),
+    ("options", "kind"),
     [
-        (Wishes(("rleu",)), "relax_op"),
-        (Wishes(device="nvidia-h20"), "relax_device"),
-        (Wishes(key="tua"), "relax_key"),
-        (Wishes(("relu",), pattern="rows=99"), "relax_case"),
+        (ExplainOptions(("rleu",)), "relax_op"),
+        (ExplainOptions(device="nvidia-h20"), "relax_device"),
+        (ExplainOptions(key="tua"), "relax_key"),
+        (ExplainOptions(("relu",), pattern="rows=99"), "relax_case"),
     ],
 )
-def test_what_nobody_knows_is_named(project, wishes, kind):
+def test_what_nobody_knows_is_named(project, options, kind):
     with pytest.raises(UsageError) as caught:
-        explain(project, wishes, DAY)
+        explain(project, options, DAY)
     assert caught.value.reason.kind == kind

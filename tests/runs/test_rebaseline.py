@@ -12,12 +12,12 @@ from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run
 from perfci.core.wording import sentence
 from perfci.runs.accepting import accept_runs
 from perfci.runs.decide import decide
-from perfci.runs.rebaseline import Wishes, rebaseline_runs
+from perfci.runs.rebaseline import RebaselineOptions, rebaseline_runs
 from perfci.store.history import history_path, read_history
 from tests.decision_examples import blocks, check, environment
 from tests.git_repositories import commit_all, git
 
-WRITE = Wishes(write=True, why="driver 590 everywhere")
+WRITE = RebaselineOptions(write=True, why="driver 590 everywhere")
 CASES = ("rows=1,dtype=float16", "rows=2,dtype=float16")
 
 
@@ -118,7 +118,7 @@ def test_several_runs_of_several_boards_go_together(project):
 def test_writing_needs_a_reason(project):
     run = run_of(project, "new", driver="590")
 
-    assert refused([run], project, (), Wishes(write=True, why="  ")).kind == "rebaseline_without_why"
+    assert refused([run], project, (), RebaselineOptions(write=True, why="  ")).kind == "rebaseline_without_why"
 
 
 def test_doing_it_twice_does_nothing_the_second_time(project):
@@ -152,11 +152,15 @@ def test_a_dirty_run_is_refused_unless_the_user_says_so(project):
 
 
 @pytest.mark.parametrize(
-    ("names", "wishes"),
-    [(["gelu"], Wishes()), ((), Wishes(unexplained=("gelu",))), ((), Wishes(changed_code=("gelu",)))],
+    ("names", "options"),
+    [
+        (["gelu"], RebaselineOptions()),
+        ((), RebaselineOptions(unexplained=("gelu",))),
+        ((), RebaselineOptions(changed_code=("gelu",))),
+    ],
 )
-def test_an_op_that_no_run_holds_is_refused(project, names, wishes):
-    assert refused([run_of(project, "new", driver="590")], project, names, wishes).kind == "op_not_in_run"
+def test_an_op_that_no_run_holds_is_refused(project, names, options):
+    assert refused([run_of(project, "new", driver="590")], project, names, options).kind == "op_not_in_run"
 
 
 def test_what_one_run_lacks_is_refused_before_anything_is_written(project):
@@ -303,7 +307,9 @@ def test_what_an_op_imports_by_a_computed_name_is_said(changed):
     path = changed.kernels / "scale" / "scale_triton.py"
     path.write_text("import importlib, sys\nimportlib.import_module(sys.argv[0])\n")
     commit_all(changed.root)
-    old = rebaseline_runs([run_of(changed, "new", driver="590")], changed, ["scale"], Wishes(True, "x", (), ("scale",)))
+    old = rebaseline_runs(
+        [run_of(changed, "new", driver="590")], changed, ["scale"], RebaselineOptions(True, "x", (), ("scale",))
+    )
     (changed.root / "other.txt").write_text("no matter\n")
     commit_all(changed.root)
 

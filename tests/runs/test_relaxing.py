@@ -8,7 +8,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.wording import catalogue
-from perfci.runs.relaxing import Wishes, relax
+from perfci.runs.relaxing import RelaxOptions, relax
 from perfci.store.history import append_history
 from perfci.thresholds.read import load
 from tests.history_examples import CASE, accepted
@@ -28,8 +28,8 @@ def project(settings):
     return settings
 
 
-def wishes(key="tau", **others):
-    return Wishes(**{"key": key, "op": "relu", "why": "noisy", "until": "2027-01-31", "to": "3 %"} | others)
+def options(key="tau", **others):
+    return RelaxOptions(**{"key": key, "op": "relu", "why": "noisy", "until": "2027-01-31", "to": "3 %"} | others)
 
 
 def entries(project):
@@ -37,7 +37,7 @@ def entries(project):
 
 
 def test_an_entry_is_written_and_nothing_else_changes(project):
-    done = relax(project, wishes(case=f"{CASE}", device=KEY, why="noisy\n since  driver 590"), DAY)
+    done = relax(project, options(case=f"{CASE}", device=KEY, why="noisy\n since  driver 590"), DAY)
 
     assert (project.thresholds / "relu.yaml").read_text().startswith("# ours\nspeedup: 1.2\nrelaxed:\n")
     assert entries(project) == (done.entry,)
@@ -45,50 +45,50 @@ def test_an_entry_is_written_and_nothing_else_changes(project):
 
 
 def test_an_op_without_a_file_gets_one(project):
-    done = relax(project, wishes(op="scale"), DAY)
+    done = relax(project, options(op="scale"), DAY)
 
     assert done.path == project.thresholds / "scale.yaml"
     assert done.path.read_text().startswith("relaxed:\n  - {key: tau, to: 3 %")
 
 
 def test_an_entry_again_takes_the_place_of_the_first(project):
-    relax(project, wishes(), DAY)
-    done = relax(project, wishes(to="5 %"), DAY)
+    relax(project, options(), DAY)
+    done = relax(project, options(to="5 %"), DAY)
 
     assert done.replaced
     assert [each.to for each in entries(project)] == [0.05]
 
 
 def test_without_a_value_it_goes_back_to_what_people_wrote(project):
-    assert relax(project, wishes(to=None), DAY).entry.to is None
+    assert relax(project, options(to=None), DAY).entry.to is None
 
 
 @pytest.mark.parametrize(
     ("asked", "kind"),
     [
-        (wishes("tua"), "relax_key"),
-        (wishes("alpha"), "relax_key"),
-        (wishes("floor_us"), "relax_key"),
-        (wishes(op="rleu"), "relax_op"),
-        (wishes(op="../x"), "relax_op"),
-        (wishes(case="rows"), "relax_case"),
-        (wishes(case="rows=99"), "relax_case"),
-        (wishes(device="nvidia-h20"), "relax_device"),
-        (wishes(why=" "), "relax_why"),
-        (wishes(why="x" * 301), "relax_why"),
-        (wishes(until="soon"), "relax_until"),
-        (wishes(until="2026-11-30"), "relax_until"),
-        (wishes(until="2027-12-31"), "relax_until"),
-        (wishes(until="2027-02-30"), "relax_until"),
-        (wishes(until="20270131"), "relax_until"),
-        (wishes(to="3"), "relax_value"),
-        (wishes(to="nan"), "relax_value"),
-        (wishes(to="-3 %"), "relax_value"),
-        (wishes(to="{a: b}"), "relax_value"),
-        (wishes(to="0.1 %"), "relax_tighter"),
-        (wishes("speedup", to="1.3"), "relax_tighter"),
-        (wishes("registers", to="5 %"), "relax_tighter"),
-        (wishes("margin", to=None), "relax_nothing"),
+        (options("tua"), "relax_key"),
+        (options("alpha"), "relax_key"),
+        (options("floor_us"), "relax_key"),
+        (options(op="rleu"), "relax_op"),
+        (options(op="../x"), "relax_op"),
+        (options(case="rows"), "relax_case"),
+        (options(case="rows=99"), "relax_case"),
+        (options(device="nvidia-h20"), "relax_device"),
+        (options(why=" "), "relax_why"),
+        (options(why="x" * 301), "relax_why"),
+        (options(until="soon"), "relax_until"),
+        (options(until="2026-11-30"), "relax_until"),
+        (options(until="2027-12-31"), "relax_until"),
+        (options(until="2027-02-30"), "relax_until"),
+        (options(until="20270131"), "relax_until"),
+        (options(to="3"), "relax_value"),
+        (options(to="nan"), "relax_value"),
+        (options(to="-3 %"), "relax_value"),
+        (options(to="{a: b}"), "relax_value"),
+        (options(to="0.1 %"), "relax_tighter"),
+        (options("speedup", to="1.3"), "relax_tighter"),
+        (options("registers", to="5 %"), "relax_tighter"),
+        (options("margin", to=None), "relax_nothing"),
     ],
 )
 def test_what_will_not_do_is_refused_by_name_with_nothing_written(project, asked, kind):
@@ -111,7 +111,7 @@ def test_a_link_is_not_written_over(project, tmp_path):
     path.symlink_to(elsewhere)
 
     with pytest.raises(StoredFileError) as caught:
-        relax(project, wishes(), DAY)
+        relax(project, options(), DAY)
 
     assert caught.value.reason.kind == "thresholds_linked"
     assert elsewhere.read_text() == "speedup: 1.2\n"
@@ -121,6 +121,6 @@ def test_a_file_in_braces_gets_the_line_named(project):
     (project.thresholds / "relu.yaml").write_text("{speedup: 1.2}\n")
 
     with pytest.raises(StoredFileError) as caught:
-        relax(project, wishes(), DAY)
+        relax(project, options(), DAY)
 
     assert "- {key: tau, to: 3 %" in str(caught.value)

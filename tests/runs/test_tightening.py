@@ -15,7 +15,7 @@ from perfci.core.model import Comparison, ErrorStats, HistoryAccuracy, Interval,
 from perfci.core.wording import sentence
 from perfci.runs import tightening
 from perfci.runs.effective_thresholds import in_force
-from perfci.runs.tightening import Wishes, refuse_in_pipeline, rescale, shift_of, tighten
+from perfci.runs.tightening import TightenOptions, refuse_in_pipeline, rescale, shift_of, tighten
 from perfci.store.history import append_history, history_path, read_history
 from perfci.thresholds.earned import EarnedFile, read_file
 from perfci.thresholds.layers import Earned, strictest
@@ -24,7 +24,7 @@ from tests.history_examples import CASE, OTHER, accepted, figures
 
 KEY = "nvidia-h200"
 DAY = date(2026, 12, 1)
-WRITE = Wishes(write=True)
+WRITE = TightenOptions(write=True)
 
 
 def runs(count, start=0, *, speedup=1.5, **surroundings):
@@ -67,7 +67,7 @@ def sentences(*reasons):
 def test_without_a_wish_to_write_nothing_is_written(nights):
     before = sorted(nights.root.rglob("*"))
 
-    (found,) = tighten(nights, Wishes(), DAY)
+    (found,) = tighten(nights, TightenOptions(), DAY)
 
     assert {each.key for each in found.changes} >= {"speedup", "rsd"}
     assert sorted(nights.root.rglob("*")) == before
@@ -197,27 +197,30 @@ def test_a_case_that_both_suites_have_gets_the_looser_of_two_bounds(settings):
         checks = (HistoryAccuracy(CASE, 3, rough),)
         keep(settings, dataclasses.replace(each, cases=(timed,), accuracy=checks))
 
-    (found,) = tighten(settings, Wishes(), DAY)
+    (found,) = tighten(settings, TightenOptions(), DAY)
 
     (change,) = [each for each in found.changes if each.key == "max_abs"]
     assert change.bound > 1e-3
 
 
 def test_nothing_accepted_yet_is_no_error_unless_it_was_asked_for(settings):
-    assert tighten(settings, Wishes()) == []
-    for wishes, kind in (
-        (Wishes(device="nvidia-b200"), "tighten_no_history"),
-        (Wishes(("relu",)), "tighten_no_history"),
+    assert tighten(settings, TightenOptions()) == []
+    for options, kind in (
+        (TightenOptions(device="nvidia-b200"), "tighten_no_history"),
+        (TightenOptions(("relu",)), "tighten_no_history"),
     ):
         with pytest.raises(UsageError) as caught:
-            tighten(settings, wishes)
+            tighten(settings, options)
         assert caught.value.reason.kind == kind
 
 
 def test_an_unknown_op_or_device_is_named_with_those_that_are_known(nights):
-    for wishes, kind in ((Wishes(("gone",)), "tighten_no_op"), (Wishes(device="x"), "tighten_no_device")):
+    for options, kind in (
+        (TightenOptions(("gone",)), "tighten_no_op"),
+        (TightenOptions(device="x"), "tighten_no_device"),
+    ):
         with pytest.raises(UsageError) as caught:
-            tighten(nights, wishes)
+            tighten(nights, options)
         assert caught.value.reason.kind == kind
         assert str(caught.value)
 
@@ -225,8 +228,8 @@ def test_an_unknown_op_or_device_is_named_with_those_that_are_known(nights):
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def failure(settings, wishes=WRITE):
-    (found,) = tighten(settings, wishes, DAY)
+def failure(settings, options=WRITE):
+    (found,) = tighten(settings, options, DAY)
     assert found.failure is not None
     assert sentence(found.failure)
     return found.failure.kind

@@ -87,9 +87,9 @@ def rebaseline(
 ) -> int:
     """Show what a new driver, torch or board moved since the baselines, op by op; store it as a step."""
     from perfci.cli import answers
-    from perfci.runs.rebaseline import Wishes
+    from perfci.runs.rebaseline import RebaselineOptions
 
-    wishes = Wishes(write, why, tuple(include_unexplained), tuple(include_changed_code), dirty)
+    wishes = RebaselineOptions(write, why, tuple(include_unexplained), tuple(include_changed_code), dirty)
     return answers.rebaseline(runs, op, project, wishes, cases=cases, json=output is Format.JSON)
 
 

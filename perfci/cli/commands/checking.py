@@ -169,9 +169,9 @@ def chain(
 ) -> int:
     """Check chains of ops as a model calls them: the whole, and where an error or a NaN came in."""
     from perfci.cli import chaining
-    from perfci.runs.chains import Wishes
+    from perfci.runs.chains import ChainOptions
 
-    wishes = Wishes(name, case, str(device), seed)
+    wishes = ChainOptions(name, case, str(device), seed)
     return chaining.checked(wishes, project, json=output is Format.JSON)
 
 
@@ -204,7 +204,7 @@ def soak(
 ) -> int:
     """Call ops a thousand times, on streams, from threads and on huge arrays: leaks, decay, answers that change."""
     from perfci.cli import soaking
-    from perfci.runs.soak import Wishes
+    from perfci.runs.soak import SoakOptions
 
-    wishes = Wishes(tuple(op), case, calls, decay_limit / 100, str(device), seed, str(timer))
+    wishes = SoakOptions(tuple(op), case, calls, decay_limit / 100, str(device), seed, str(timer))
     return soaking.soaked(wishes, project, json=output is Format.JSON)

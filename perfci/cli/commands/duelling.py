@@ -127,7 +127,9 @@ def bisect(
 ) -> int:
     """Find the commit between two revisions that made an op slower, or wrong, by duels, and say how sure that is."""
     from perfci.cli import answers, bisects
-    from perfci.runs.bisect_revisions import Wishes
+    from perfci.runs.bisect_revisions import BisectOptions
 
     request = answers.request([], case, device, budget, seed, "both", timer)
-    return bisects.bisect(Wishes(op or "", good, bad, request, first_parent), project, json=output is Format.JSON)
+    return bisects.bisect(
+        BisectOptions(op or "", good, bad, request, first_parent), project, json=output is Format.JSON
+    )

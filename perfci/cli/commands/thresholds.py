@@ -31,9 +31,9 @@ def show(
 ) -> int:
     """Explain every value in force: built in, a file's line, earned by accepted runs, or relaxed; measures nothing."""
     from perfci.cli import thresholds_show as showing
-    from perfci.runs.origins import Wishes
+    from perfci.runs.origins import ExplainOptions
 
-    return showing.show(Wishes(tuple(op), case, device, key), project, json=output is Format.JSON)
+    return showing.show(ExplainOptions(tuple(op), case, device, key), project, json=output is Format.JSON)
 
 
 @thresholds.command("tighten", cls=Command)
@@ -49,9 +49,9 @@ def tighten(
 ) -> int:
     """Show, and write, what the history of accepted runs has earned: tighter by a quarter of the gap, never looser."""
     from perfci.cli import thresholds_tighten as tightening
-    from perfci.runs.tightening import Wishes
+    from perfci.runs.tightening import TightenOptions
 
-    return tightening.tighten(Wishes(tuple(op), device, write), project, json=output is Format.JSON)
+    return tightening.tighten(TightenOptions(tuple(op), device, write), project, json=output is Format.JSON)
 
 
 @thresholds.command("relax", cls=Command)
@@ -76,7 +76,7 @@ def relax(
 ) -> int:
     """Loosen a threshold for a time, by an entry with a reason and a last day in the op's file."""
     from perfci.cli import thresholds_relax as relaxing
-    from perfci.runs.relaxing import Wishes
+    from perfci.runs.relaxing import RelaxOptions
 
-    wishes = Wishes(key, op, why, until, case, device, to)
+    wishes = RelaxOptions(key, op, why, until, case, device, to)
     return relaxing.relax(wishes, project, json=output is Format.JSON)

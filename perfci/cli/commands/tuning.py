@@ -55,7 +55,7 @@ def tune(
 ) -> int:
     """Search an op's configurations: a coarse grid, then steps around the best; checking never tunes."""
     from perfci.cli import tuning
-    from perfci.runs.tuning import Wishes
+    from perfci.runs.tuning import TuneOptions
 
-    wishes = Wishes(op, case, str(device), budget, seed, str(timer), device_spec, write)
+    wishes = TuneOptions(op, case, str(device), budget, seed, str(timer), device_spec, write)
     return tuning.tuned(wishes, project, json=output is Format.JSON)
