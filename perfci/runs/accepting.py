@@ -96,7 +96,7 @@ def accept_runs(
 
 def note(op: str, lines: Sequence[HistoryRun], settings: Settings, key: str) -> tuple[Reason, ...]:
     """Put lines into an op's history; gives what was repaired there. Raises StoredFileError."""
-    return tuple(reason for each in lines for reason in append_history(settings.baselines, key, op, each).said)
+    return tuple(reason for each in lines for reason in append_history(settings.baselines, key, op, each).repairs)
 
 
 def past(op: str, runs: Sequence[Run], settings: Settings) -> tuple[Baseline | None, tuple[HistoryRun, ...]]:

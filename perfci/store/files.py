@@ -57,7 +57,7 @@ def encode(record: object, path: Path) -> bytes:
         try:
             msgspec.json.decode(data, type=type(record))
         except msgspec.ValidationError as error:
-            raise StoredFileError("value_unstorable", path=str(path), **_place_in_json(error)) from error
+            raise StoredFileError("value_unstorable", path=str(path), **place_in_json(error)) from error
     return data
 
 
@@ -135,7 +135,7 @@ def _parse(path: Path, data: bytes, kind: type[Record]) -> Record:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:  # JSON, but not of this shape
-        raise StoredFileError("file_unexpected", path=str(path), **_place_in_json(error)) from error
+        raise StoredFileError("file_unexpected", path=str(path), **place_in_json(error)) from error
     except msgspec.DecodeError as error:  # no JSON
         if conflict := _CONFLICT.search(data):
             line, _ = _line_and_column(data, conflict.start())
@@ -158,7 +158,7 @@ def _uncountable(value: Any, place: str = "$") -> str | None:
     return place if isinstance(value, int) and abs(value) > sys.float_info.max else None
 
 
-def _place_in_json(error: msgspec.ValidationError) -> dict[str, str]:
+def place_in_json(error: msgspec.ValidationError) -> dict[str, str]:
     """What msgspec found, and where: "Expected `int`, got `str` - at `$.format`"."""
     found, _, place = str(error).partition(" - at ")
     return {"found": found, "place": place.strip("`") or "$"}

@@ -1,8 +1,7 @@
 """Histories in `baselines/<device key>/<op>.history.jsonl`: one JSON object a line, one accepted run a line.
 
-Branches append to these files, git merges them, and machines die beside them. So reading gives every line that it can
-read, in the file's order, and says what is wrong with the rest; writing never loses a line that it cannot read, and
-refuses where it could.
+Branches append to these files, git merges them, and machines die while writing. So reading returns every line that it
+can read, in the file's order, and lists what is wrong with the rest. Writing never loses a line that it cannot read.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
 from perfci.core.wording import say
 from perfci.store import layout
-from perfci.store.files import uncollected, write_atomically
+from perfci.store.files import place_in_json, uncollected, write_atomically
 
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
 
 ENDING = ".history.jsonl"
-"""Of a history's file; a torn line set aside lies in one whose name goes on after it."""
+"""Of a history's file. A torn line that was set aside lies in a file with `.torn` after it."""
 
 KEPT = 100
-"""Runs of an op on a device that its history holds; older ones are left out when one more is written."""
+"""Runs of an op on a device that its history keeps. Writing one more drops older ones."""
 
 WAIT_S = 60.0
-"""How long a writer waits for another one, which needs less than a second."""
+"""How long a writer waits for another one. Writing takes less than a second."""
 
 STOPPING = frozenset({"history_damaged", "history_too_new", "history_conflicted", "history_other_device"})
-"""Problems with which nothing is written: what stands there is to be settled by a person first."""
+"""With one of these problems nothing is written until a person has settled it."""
 
 _STEP = 1 << 16
-"""Bytes that are read at once from a file's end."""
+"""Bytes read at once from a file's end."""
 
 _CONFLICT = re.compile(rb"(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( .*)?\r?")
-"""What git writes into a file of which two branches changed one place."""
+"""The lines that git writes into a file if two branches changed the same place."""
 
 
 @dataclass(frozen=True)
@@ -56,27 +55,29 @@ class History:
     device: str
     """device key"""
     runs: tuple[HistoryRun, ...] = ()
-    """in the file's order, the oldest first; a run once; cases and files renamed since under the names of now"""
+    """each run once, in the file's order, oldest first. Cases that were renamed since have their present names."""
     problems: tuple[Reason, ...] = ()
     """what could not be read or looks wrong, each with file and line"""
 
 
 @dataclass(frozen=True)
 class Appended:
-    """What became of a line."""
+    """The outcome of appending a line."""
 
     path: Path
     written: bool
-    """false where the history has all of it already"""
-    said: tuple[Reason, ...] = ()
-    """what was repaired on the way"""
+    """false if the history has all of it already"""
+    repairs: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Head:
-    """The part of every line that tells whether this perfci can read the rest."""
+    """The part of every line that shows whether this perfci can read the rest."""
 
     format: int = 0
+
+
+_LINES = msgspec.json.Decoder(HistoryRun)
 
 
 @dataclass
@@ -85,16 +86,16 @@ class _File:
 
     path: Path
     lines: list[bytes] = field(default_factory=list)
-    """whole lines without their ends, blank ones and exact doubles left out"""
+    """whole lines without their ends, without blank ones and exact doubles"""
     runs: list[HistoryRun | None] = field(default_factory=list)
-    """what each of these lines holds; None where it cannot be read"""
+    """the run of each of these lines; None if it cannot be read"""
     torn: bytes = b""
     """what a killed writer left of a last line"""
     problems: list[Reason] = field(default_factory=list)
 
 
 def history_path(folder: Path, device: str, op: str) -> Path:
-    """Where the history of an op on a device model lies. Raises StoredFileError for a name that no file may have."""
+    """Returns the path of an op's history on a device model. Raises StoredFileError for a name no file may have."""
     from perfci.store import baseline_path
 
     return baseline_path(folder, device, op).with_name(f"{op}{ENDING}")
@@ -103,19 +104,14 @@ def history_path(folder: Path, device: str, op: str) -> Path:
 def read_history(
     folder: Path, device: str, op: str, *, last: int | None = None, follow: bool = True, formerly: str | None = None
 ) -> History:
-    """An op's history on a device model (its key) in the baselines folder; an empty one where there is no file.
+    """Returns an op's history on a device model (its key) in the baselines folder; an empty one if there is no file.
 
-    What is wrong in the file is said in `problems`; the rest is read all the same. `last` reads that many of the newest
-    runs. Cases that were renamed since stand under their names of now, and what an op had under an earlier name comes
-    first; `follow=False` gives the file as it is. `formerly` is that name where no line says so yet. Raises
-    StoredFileError where the file itself cannot be read.
+    `problems` lists what is wrong in the file; the rest is read all the same. `last` reads that many of the newest
+    runs. Renamed cases have their present names, and the runs of an op's earlier name come first; `follow=False`
+    returns the file as it is. `formerly` is that earlier name, if no line holds it yet. Raises StoredFileError if the
+    file itself cannot be read.
     """
-    return _followed(folder, device, op, last, formerly) if follow else _read(folder, device, op, last)
-
-
-def read_histories(folder: Path, device: str, *, last: int | None = None) -> Mapping[str, History]:
-    """Every history of a device model by op, as `read_history` gives it. Raises StoredFileError as that does."""
-    return {op: read_history(folder, device, op, last=last) for op in history_ops(folder, device)}
+    return _read_renamed(folder, device, op, last, formerly) if follow else _read(folder, device, op, last)
 
 
 def history_ops(folder: Path, device: str) -> list[str]:
@@ -131,7 +127,7 @@ def history_devices(folder: Path) -> list[str]:
 
 
 def _is_name(text: str) -> bool:
-    """Whether it may be an op's or a device's; a file of another name is not perfci's."""
+    """Returns whether an op or a device may have this name. A file of another name is not perfci's."""
     try:
         history_path(Path(), text, text)
     except StoredFileError:
@@ -140,26 +136,39 @@ def _is_name(text: str) -> bool:
 
 
 def check_history(folder: Path, device: str, op: str) -> None:
-    """Raise StoredFileError where `append_history` would refuse: nothing is to be accepted that it could not note."""
-    _refuse(_parsed(history_path(folder, device, op)))
+    """Raises StoredFileError if `append_history` would refuse. Ask before accepting what could not be recorded."""
+    _refuse(_parse(history_path(folder, device, op)))
 
 
 def append_history(folder: Path, device: str, op: str, line: HistoryRun) -> Appended:
-    """Put a run at the end of an op's history, of which the last 100 runs stay.
+    """Appends a run to an op's history, which keeps the last 100 runs.
 
-    A run that is there already is joined with its line, which stays where it is. Several processes may write at once:
-    each waits for its turn, and the file is replaced whole. Raises StoredFileError, the file as it was, where it holds
-    what this perfci cannot read (a torn last line is put aside and said), and where it cannot be written.
+    If the run is there already, its line is merged with this one and keeps its place. Several processes may write at
+    once: each waits for its turn, and the file is replaced as a whole. Raises StoredFileError, and leaves the file as
+    it was, if it holds what this perfci cannot read or cannot be written. A torn last line is set aside and reported.
     """
     path = history_path(folder, device, op)
     with held(path.parent):
-        file = _parsed(path)
+        file = _parse(path)
         _refuse(file)
-        said = _put_aside(file)
-        lines, changed = _with(file, line)
-        if changed or said:
+        repairs: tuple[Reason, ...] = ()
+        if file.torn:
+            aside = path.with_name(f"{path.name}.torn")
+            write_atomically(aside, _bytes(aside) + file.torn + b"\n")
+            repairs = (Reason("history_repaired", {"path": str(path), "aside": str(aside)}),)
+
+        at = next((at for at, run in enumerate(file.runs) if run is not None and run.run == line.run), None)
+        old = None if at is None else file.runs[at]
+        text = layout.line(joined(old, line) if old else line).encode().rstrip(b"\n")
+        try:
+            _LINES.decode(text)
+        except msgspec.ValidationError as error:
+            raise StoredFileError("value_unstorable", path=str(path), **place_in_json(error)) from error
+        lines = [*file.lines, text] if at is None else [*file.lines[:at], text, *file.lines[at + 1 :]]
+        changed = lines != file.lines
+        if changed or repairs:
             write_atomically(path, b"".join(each + b"\n" for each in lines[-KEPT:]))
-        return Appended(path, changed, said)
+        return Appended(path, changed, repairs)
 
 
 @contextmanager
@@ -185,34 +194,31 @@ def held(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
 
 
 def joined(old: HistoryRun, new: HistoryRun) -> HistoryRun:
-    """Two lines of one run: what is new counts, and what only the old one has stays."""
+    """Merges two lines of one run. The new line counts; what only the old one has stays."""
     cases, accuracy, stored = (
         {case.case: case for case in (*before, *now)}
         for before, now in ((old.cases, new.cases), (old.accuracy, new.accuracy), (old.stored, new.stored))
     )
-    unsaid = dict.fromkeys((*old.inconclusive, *new.inconclusive))
+    epoch = new.epoch or old.epoch
+    if old.epoch and new.epoch:
+        why = old.epoch.why if new.epoch.why in old.epoch.why else f"{old.epoch.why}; {new.epoch.why}"
+        epoch = Epoch(why, tuple(dict.fromkeys((*old.epoch.cases, *new.epoch.cases))))
+    inconclusive = dict.fromkeys((*old.inconclusive, *new.inconclusive))
     return replace(
         new,
         cases=tuple(cases.values()),
         accuracy=tuple(accuracy.values()),
-        epoch=_both(old.epoch, new.epoch),
-        inconclusive=tuple(case for case in unsaid if case not in cases),
+        epoch=epoch,
+        inconclusive=tuple(case for case in inconclusive if case not in cases),
         boards=new.boards or old.boards,
         stored=tuple(stored.values()),
     )
 
 
-def _both(old: Epoch | None, new: Epoch | None) -> Epoch | None:
-    if old is None or new is None:
-        return new or old
-    why = old.why if new.why in old.why else f"{old.why}; {new.why}"
-    return Epoch(why, tuple(dict.fromkeys((*old.cases, *new.cases))))
+# --- present names ----------------------------------------------------------------------------------------------------
 
 
-# --- names of now -----------------------------------------------------------------------------------------------------
-
-
-def _followed(
+def _read_renamed(
     folder: Path, device: str, op: str, last: int | None, formerly: str | None, seen: frozenset[str] = frozenset()
 ) -> History:
     found = _read(folder, device, op, last)
@@ -220,8 +226,8 @@ def _followed(
     missing = None if last is None else last - len(found.runs)
     if before and before not in seen | {op} and missing != 0:
         try:
-            earlier = _followed(folder, device, before, missing, None, seen | {op})
-        except StoredFileError as error:  # a name from a line that no file may have
+            earlier = _read_renamed(folder, device, before, missing, None, seen | {op})
+        except StoredFileError as error:  # a line holds a name that no file may have
             earlier = History(before, device, (), (error.reason,))
         known = {run.run for run in found.runs}
         runs = (*(run for run in earlier.runs if run.run not in known), *found.runs)
@@ -230,38 +236,37 @@ def _followed(
 
 
 def with_names_of_now(runs: Sequence[HistoryRun], renamed: Mapping[str, str] | None = None) -> tuple[HistoryRun, ...]:
-    """Runs, oldest first, with each case under the name that it has by the end.
+    """Returns the runs, oldest first, with each case under its last name.
 
-    renamed: id now -> id before, where a later run than all of these says so.
+    renamed: id now -> id before, from a run later than all of these.
     """
     now = {old: new for new, old in (renamed or {}).items()}
     found = []
     for run in reversed(runs):
-        found.append(_named(run, now) if now else run)
+        found.append(_rename(run, now) if now else run)
         # What an even later run renamed again has its last name.
         now |= {old: now.get(new, new) for new, old in run.renamed.items()}
     return tuple(reversed(found))
 
 
-def _named(run: HistoryRun, now: Mapping[str, str]) -> HistoryRun:
+def _rename(run: HistoryRun, now: Mapping[str, str]) -> HistoryRun:
+    def rename(cases: Sequence[Case]) -> tuple[Case, ...]:
+        # A case that had the new name beside the old one was another case, and has no name any more.
+        taken = {now[case.case] for case in cases if case.case in now}
+        return tuple(
+            replace(case, case=now.get(case.case, case.case))
+            for case in cases
+            if case.case in now or case.case not in taken
+        )
+
     return replace(
         run,
-        cases=tuple(_renamed(run.cases, now)),
-        accuracy=tuple(_renamed(run.accuracy, now)),
-        stored=tuple(_renamed(run.stored, now)),
+        cases=rename(run.cases),
+        accuracy=rename(run.accuracy),
+        stored=rename(run.stored),
         epoch=replace(run.epoch, cases=tuple(now.get(case, case) for case in run.epoch.cases)) if run.epoch else None,
         inconclusive=tuple(now.get(case, case) for case in run.inconclusive),
     )
-
-
-def _renamed(cases: Sequence[Case], now: Mapping[str, str]) -> Iterator[Case]:
-    """A case that had the new name beside the old one was another one, and has no name any more."""
-    taken = {now[case.case] for case in cases if case.case in now}
-    for case in cases:
-        if case.case in now:
-            yield replace(case, case=now[case.case])
-        elif case.case not in taken:
-            yield case
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -270,17 +275,25 @@ def _renamed(cases: Sequence[Case], now: Mapping[str, str]) -> Iterator[Case]:
 def _read(folder: Path, device: str, op: str, last: int | None = None) -> History:
     path = history_path(folder, device, op)
     with uncollected():
-        file = _parsed(path) if last is None else _newest(path, last)
+        file = _parse(path, None if last is None else _tail(path, last))
+        if last is not None and file.problems:  # their line numbers need the whole file
+            file = _parse(path)
     runs: dict[str, HistoryRun] = {}
     for run in filter(None, file.runs):
         runs.setdefault(run.run, run)
-    return History(op, device, tuple(runs.values())[-(last or len(runs)) :], (*file.problems, *_clocks(path, runs)))
-
-
-def _newest(path: Path, last: int) -> _File:
-    """The file's last lines; the whole of it where anything is wrong in them, since its place is to be told."""
-    found = _parsed(path, _tail(path, last))
-    return _parsed(path) if found.problems else found
+    problems = list(file.problems)
+    back = [(old, new) for old, new in itertools.pairwise(runs.values()) if new.created < old.created]
+    if back:  # a clock was wrong: name the first run that is dated before the one above it
+        old, new = back[0]
+        facts: dict[str, Fact] = {
+            "path": str(path),
+            "run": new.run,
+            "created": new.created,
+            "before": old.created,
+            "count": len(back),
+        }
+        problems.append(Reason("history_clock", facts))
+    return History(op, device, tuple(runs.values())[-(last or len(runs)) :], tuple(problems))
 
 
 def _tail(path: Path, last: int) -> bytes:
@@ -299,18 +312,29 @@ def _tail(path: Path, last: int) -> bytes:
     return b"\n".join(lines) if len(lines) > last else data
 
 
-def _parsed(path: Path, data: bytes | None = None) -> _File:
-    """A history line by line; `data` is what it holds, else it is read."""
+def _parse(path: Path, data: bytes | None = None) -> _File:
+    """Reads a history line by line, from `data` or from the file."""
     file = _File(path)
-    pieces = (_bytes(path) if data is None else data).split(b"\n")
+    *pieces, end = (_bytes(path) if data is None else data).split(b"\n")
     numbers: dict[bytes, int] = {}
-    for number, text in enumerate(pieces[:-1], 1):
+    for number, text in enumerate(pieces, 1):
         if text.strip() and text not in numbers:
             numbers[text] = number
-            file.lines.append(text)
-            file.runs.append(_line(file, number, text))
-    _last(file, pieces[-1], len(pieces))
-    _doubles(file, numbers)
+            _read_line(file, number, text)
+    if end.strip() and end not in numbers:  # behind the last line's end: a line without its end, or a torn one
+        before = len(file.problems)
+        numbers[end] = len(pieces) + 1
+        _read_line(file, numbers[end], end)
+        if [problem.kind for problem in file.problems[before:]] == ["history_damaged"]:
+            file.torn = file.lines.pop()
+            file.runs.pop()
+            file.problems[before:] = [Reason("history_torn", {"path": str(path), "line": numbers[end]})]
+
+    first: dict[str, int] = {}
+    for text, run in zip(file.lines, file.runs, strict=True):
+        if run is not None and first.setdefault(run.run, numbers[text]) != numbers[text]:
+            facts: dict[str, Fact] = {"line": numbers[text], "run": run.run, "first": first[run.run]}
+            file.problems.append(Reason("history_double", {"path": str(path), **facts}))
     return file
 
 
@@ -323,28 +347,15 @@ def _bytes(path: Path) -> bytes:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
 
 
-def _last(file: _File, text: bytes, number: int) -> None:
-    """What stands behind the last line's end: nothing, a line whose end alone is missing, or a torn one."""
-    if not text.strip() or text in file.lines:
-        return
-    before = len(file.problems)
-    run = _line(file, number, text)
-    if run is None and file.problems[before:] and file.problems[before].kind == "history_damaged":
-        file.torn = text
-        file.problems[before:] = [Reason("history_torn", {"path": str(file.path), "line": number})]
-        return
-    file.lines.append(text)
-    file.runs.append(run)
-
-
-def _line(file: _File, number: int, text: bytes) -> HistoryRun | None:
+def _read_line(file: _File, number: int, text: bytes) -> None:
+    """Adds a line to the file, with its run or the problem that it has."""
     place: dict[str, Fact] = {"path": str(file.path), "line": number}
+    found: HistoryRun | _Head | str = ""
+    problem = None
     if _CONFLICT.fullmatch(text):
-        if all(problem.kind != "history_conflicted" for problem in file.problems):
-            file.problems.append(Reason("history_conflicted", place))
-        return None
-    found = _decoded(text)
-    if isinstance(found, str):
+        if all(each.kind != "history_conflicted" for each in file.problems):
+            problem = Reason("history_conflicted", place)
+    elif isinstance(found := _decode(text), str):
         problem = Reason("history_damaged", {**place, "why": found})
     elif found.format > FORMAT:
         problem = Reason("history_too_new", {**place, "found": found.format, "supported": FORMAT})
@@ -352,48 +363,23 @@ def _line(file: _File, number: int, text: bytes) -> HistoryRun | None:
         problem = Reason("history_damaged", {**place, "why": say("no format number")})
     elif found.environment.device.key != file.path.parent.name:
         problem = Reason("history_other_device", {**place, "device": found.environment.device.key, "run": found.run})
-    else:
-        return found
-    file.problems.append(problem)
-    return None
+    if problem:
+        file.problems.append(problem)
+    file.lines.append(text)
+    file.runs.append(found if isinstance(found, HistoryRun) and not problem else None)
 
 
-def _decoded(text: bytes) -> HistoryRun | _Head | str:
-    """What a line holds; of a later format its head alone; else what is wrong with it."""
+def _decode(text: bytes) -> HistoryRun | _Head | str:
+    """Returns a line's run, the head alone if it has a later format, else what is wrong with it."""
+    unreadable = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
     try:
         return _LINES.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except unreadable as error:
         wrong = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    with contextlib.suppress(*unreadable):
         head = msgspec.json.decode(text, type=_Head)
         return head if head.format > FORMAT else wrong
     return wrong
-
-
-_LINES = msgspec.json.Decoder(HistoryRun)
-
-
-def _doubles(file: _File, numbers: Mapping[bytes, int]) -> None:
-    """Lines that say otherwise what an earlier one said of the same run."""
-    first: dict[str, int] = {}
-    for text, run in zip(file.lines, file.runs, strict=True):
-        if run is None:
-            continue
-        number = numbers.get(text, len(numbers) + 1)
-        if run.run in first:
-            facts: dict[str, Fact] = {"line": number, "run": run.run, "first": first[run.run]}
-            file.problems.append(Reason("history_double", {"path": str(file.path), **facts}))
-        first.setdefault(run.run, number)
-
-
-def _clocks(path: Path, runs: Mapping[str, HistoryRun]) -> Iterator[Reason]:
-    """The first run that is dated before the one above it, and how many are."""
-    order = list(runs.values())
-    back = [(before, run) for before, run in itertools.pairwise(order) if run.created < before.created]
-    if back:
-        before, run = back[0]
-        facts: dict[str, Fact] = {"run": run.run, "created": run.created, "before": before.created, "count": len(back)}
-        yield Reason("history_clock", {"path": str(path), **facts})
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -403,35 +389,6 @@ def _refuse(file: _File) -> None:
     for problem in file.problems:
         if problem.kind in STOPPING:
             raise StoredFileError(problem.kind, **problem.facts)
-
-
-def _with(file: _File, line: HistoryRun) -> tuple[list[bytes], bool]:
-    """The file's lines with one more, or with the one of the same run joined with it, and whether that differs."""
-    at = next((at for at, run in enumerate(file.runs) if run is not None and run.run == line.run), None)
-    old = None if at is None else file.runs[at]
-    text = _text(joined(old, line) if old else line, file.path)
-    if at is None:
-        return [*file.lines, text], True
-    return [*file.lines[:at], text, *file.lines[at + 1 :]], text != file.lines[at]
-
-
-def _text(line: HistoryRun, path: Path) -> bytes:
-    found = layout.line(line).encode().rstrip(b"\n")
-    try:
-        _LINES.decode(found)
-    except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at ")
-        raise StoredFileError("value_unstorable", path=str(path), found=what, place=place.strip("`") or "$") from error
-    return found
-
-
-def _put_aside(file: _File) -> tuple[Reason, ...]:
-    """Keep a torn last line beside the history, where nothing reads it, and say so."""
-    if not file.torn:
-        return ()
-    aside = file.path.with_name(f"{file.path.name}.torn")
-    write_atomically(aside, _bytes(aside) + file.torn + b"\n")
-    return (Reason("history_repaired", {"path": str(file.path), "aside": str(aside)}),)
 
 
 def _opened(folder: Path) -> int | None:

@@ -25,7 +25,6 @@ from perfci.store.history import (
     held,
     history_devices,
     history_ops,
-    read_histories,
     read_history,
     with_names_of_now,
 )
@@ -83,7 +82,6 @@ def line(number, **fields):
 
 def test_an_op_without_a_history_has_an_empty_one(tmp_path):
     assert read_history(tmp_path, KEY, OP) == History(OP, KEY)
-    assert read_histories(tmp_path, KEY) == {}
     assert history_devices(tmp_path) == []
 
 
@@ -94,7 +92,6 @@ def test_what_was_appended_is_read_in_that_order(path):
     assert found.runs[1] == accepted(1)
     assert found.problems == ()
     assert history_devices(path.parent.parent) == [KEY]
-    assert list(read_histories(path.parent.parent, KEY)) == [OP]
 
 
 def test_every_line_stands_alone_and_fits_the_published_schema(path):
@@ -220,8 +217,8 @@ def test_the_next_write_repairs_a_torn_line_and_keeps_its_text(path):
     done = append(path)
 
     aside = path.with_name(f"{path.name}.torn")
-    assert [reason.kind for reason in done.said] == ["history_repaired"]
-    assert str(aside) in sentence(done.said[0])
+    assert [reason.kind for reason in done.repairs] == ["history_repaired"]
+    assert str(aside) in sentence(done.repairs[0])
     assert names(read(path)) == ["run0", "run1", "run2", "run9"]
     assert read(path).problems == ()
     assert aside.read_text() == f"{torn}\n"
@@ -241,7 +238,7 @@ def test_a_torn_line_is_repaired_although_the_run_is_known(path):
     with path.open("a") as file:
         file.write("{")
 
-    assert [reason.kind for reason in append(path, 1).said] == ["history_repaired"]
+    assert [reason.kind for reason in append(path, 1).repairs] == ["history_repaired"]
     assert names(read(path)) == ["run0", "run1", "run2"]
 
 
