@@ -177,7 +177,7 @@ def run(
 def compiled(messages: list[dict]) -> dict[str, dict]:
     """Every op's result by its name."""
     assert not bodies(messages, "Failed"), messages
-    return {body["static"]["op"]: body["static"] for body in bodies(messages, "Compiled")}
+    return {body["op"]: body for body in bodies(messages, "StaticOp")}
 
 
 def bodies(messages: list[dict], kind: str) -> list[dict]:

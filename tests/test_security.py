@@ -110,7 +110,7 @@ def forge():
             "Step": {{"stage": text, "op": text, "case": text, "done": 0, "total": 3}},
             "Waiting": {{"holder": text}},
             "Checked": {{"case": {{"case": text, "inputs": "normal", "failure": reason}}}},
-            "Described": {{"planned": {{"op": text, "performance": [text]}}}},
+            "PlannedOp": {{"op": text, "performance": [text]}},
             "Gone": {{"x": text}},
         }}
         for kind, body in bodies.items():

@@ -12,7 +12,7 @@ from perfci.device.seam import Accelerator
 
 
 @dataclass(frozen=True)
-class Opponent:
+class BaseKernel:
     """The kernel as of the base revision, imported beside the kernel under test."""
 
     kernel: Callable[..., Any]

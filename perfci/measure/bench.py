@@ -11,7 +11,7 @@ from typing import Any
 
 from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
 from perfci.device.seam import Accelerator, Inputs
-from perfci.measure.base import InseparableError, Opponent
+from perfci.measure.base import BaseKernel, InseparableError
 from perfci.ops.spec import Params, Performance
 from perfci.thresholds.limits import CaseThresholds
 
@@ -138,7 +138,7 @@ class Bench:
     """called with a case's id before each of its blocks: a sign of life, and the place to name if the process dies"""
     order: random.Random
     """draws the order of everything"""
-    opponent: Opponent | None = None
+    opponent: BaseKernel | None = None
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
     """what each case is judged by; those left out by the built-in values"""
 
@@ -191,7 +191,7 @@ def bench(
     settings: Settings,
     describe: Describe,
     step: Callable[[str], None] = _quiet,
-    opponent: Opponent | None = None,
+    opponent: BaseKernel | None = None,
     limits: Mapping[str, CaseThresholds] | None = None,
 ) -> Bench:
     """A bench whose order of everything follows from the seed."""

@@ -13,7 +13,7 @@ from perfci.core.model import BaseArm, Identity, PerformanceCase, Reason
 from perfci.core.wording import caused
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
-from perfci.measure.base import InseparableError, Opponent, stranger
+from perfci.measure.base import BaseKernel, InseparableError, stranger
 from perfci.measure.bench import KERNEL, Arm, Bench, Subject
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.outputs import wrong_output
@@ -159,7 +159,7 @@ class _Met:
     peak_bytes: int | None = None
 
 
-def _meet(bench: Bench, params: Params, inputs: Inputs, opponent: Opponent, held: int | None) -> _Met:
+def _meet(bench: Bench, params: Params, inputs: Inputs, opponent: BaseKernel, held: int | None) -> _Met:
     """Call the base's kernel on the same inputs: it has to be right to be worth a comparison.
 
     held: bytes on the device before any call; what the kernel under test has kept since is not the base's.
@@ -179,7 +179,7 @@ def _meet(bench: Bench, params: Params, inputs: Inputs, opponent: Opponent, held
         return _Met(failure=bench.base_raised(case, error))
 
 
-def _held_against(facts: PerformanceCase, opponent: Opponent, met: _Met, captured: Capture) -> BaseArm:
+def _held_against(facts: PerformanceCase, opponent: BaseKernel, met: _Met, captured: Capture) -> BaseArm:
     """The opponent as it stands before timing; raises InseparableError where an arm runs the other's code."""
     if met.capture is None:
         return BaseArm(failure=met.failure)

@@ -14,7 +14,7 @@ import perfci
 from perfci import store
 from perfci.core import environment
 from perfci.core.settings import Settings
-from perfci.worker.parent import Surroundings
+from perfci.worker.parent import WorkerEnvironment
 from perfci.worker.protocol import Message
 
 Listener = Callable[[Message], None]
@@ -77,7 +77,7 @@ class Place:
     """when it is ended whatever it does, seconds since the epoch"""
 
 
-def surroundings(bench: Bench, place: Place) -> Surroundings:
+def surroundings(bench: Bench, place: Place) -> WorkerEnvironment:
     """A worker's environment, folder, log and time limit."""
     settings = bench.settings
     interpret = place.device == "cpu"
@@ -85,7 +85,7 @@ def surroundings(bench: Bench, place: Place) -> Surroundings:
     variables |= _visible(variables, place) | _python_path(variables, place, bench)
     if place.python:
         variables.pop("PYTHONHOME", None)
-    return Surroundings(
+    return WorkerEnvironment(
         environment=variables,
         folder=place.root or settings.root,
         log=_logs(bench) / f"{place.name}.log",

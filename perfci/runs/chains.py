@@ -15,8 +15,8 @@ from perfci.lab.chains.records import ChainCase, ChainResult, ListedChain
 from perfci.runs.bench import Bench, Listener, Place, both, claimed, opened, surroundings
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import Request, draw_seed
-from perfci.worker.parent import Surroundings, run_worker
-from perfci.worker.protocol import ChainChecked, ChainListed, ChainPlanned, Job, Message, OpFiles, Ready, Step
+from perfci.worker.parent import WorkerEnvironment, run_worker
+from perfci.worker.protocol import ChainPlanned, Job, Message, OpFiles, Ready, Step
 
 FOLDER = "chains"
 """In the reports folder: what the workers printed."""
@@ -81,7 +81,7 @@ def list_chains(settings: Settings, pattern: str | None, device: str, listener: 
             failure = run_worker(_listing(settings, pattern, device, waiting), around, both(heard.append, listener))
             asked = {file.name for file in waiting}
             # What a chain's file writes into the pipe itself may name anything.
-            told = [m.listed for m in heard if isinstance(m, ChainListed) and m.listed.chain in asked]
+            told = [m for m in heard if isinstance(m, ListedChain) and m.chain in asked]
             found |= {each.chain: each for each in told}
             if failure is not None:
                 last = next((m.op for m in reversed(heard) if isinstance(m, Step) and m.op in asked), waiting[0].name)
@@ -163,7 +163,7 @@ class _Checking:
             fake=settings.fake,
         )
 
-    def _around(self) -> Surroundings:
+    def _around(self) -> WorkerEnvironment:
         return surroundings(self._bench, Place(f"chain-{self._file.name}", self._wishes.device))
 
     def _hear(self, message: Message) -> None:
@@ -172,8 +172,8 @@ class _Checking:
                 self.device = device
             case ChainPlanned(cases) if self._planned is None:
                 self._planned = cases
-            case ChainChecked(case):
-                self._done[case.case] = case
+            case ChainCase():
+                self._done[message.case] = message
             case Step(_, op, case, done, total) if case is not None:
                 self._step = message
                 message = Step("chain", op, case, done, total)

@@ -14,7 +14,7 @@ from perfci.ops.discover import OpFolder, check_contract, check_files, ops, sele
 from perfci.runs.bench import Bench, Place, both, spelt, surroundings
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import Running, run_worker, side_by_side, working
-from perfci.worker.protocol import Described, Job, Message, OpFiles, Ready, Step
+from perfci.worker.protocol import Job, Message, OpFiles, Ready, Step
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _described(
         ready = next((m for m in heard if isinstance(m, Ready)), ready)
         asked = {op.op for op in waiting}
         # What an op writes into the pipe itself may name anything; each op that was asked for is described once.
-        told = {m.planned.op: m.planned for m in heard if isinstance(m, Described) and m.planned.op in asked}
+        told = {m.op: m for m in heard if isinstance(m, PlannedOp) and m.op in asked}
         if ready is None:
             raise _as_error(failure)
         if failure is not None:

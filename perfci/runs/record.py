@@ -28,7 +28,7 @@ from perfci.store import launches
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.gather import EVERY, Gathered
 from perfci.worker.pair import Rules, Side, pairing
-from perfci.worker.parent import LATE, Running, Surroundings, Working, side_by_side, working
+from perfci.worker.parent import LATE, Running, WorkerEnvironment, Working, side_by_side, working
 from perfci.worker.protocol import DONE, BaseFiles, Checked, Job, Measured, Message, Ready, Step
 
 
@@ -418,7 +418,7 @@ class Recorder:
         sides = Side(head, self._around(job, board)), Side(other, surroundings(self._bench, place))
         return pairing(*sides, rules, heard)
 
-    def _around(self, job: Job, board: UsedBoard | None) -> Surroundings:
+    def _around(self, job: Job, board: UsedBoard | None) -> WorkerEnvironment:
         return surroundings(self._bench, self._place(job, board, job.ops[0].op))
 
     def _place(self, job: Job, board: UsedBoard | None, name: str) -> Place:

@@ -13,7 +13,7 @@ from perfci.runs.bench import Place, opened, surroundings
 from perfci.scaffold import kernelgen, sketch
 from perfci.scaffold.new import Draft
 from perfci.worker.parent import run_worker
-from perfci.worker.protocol import Job, Message, OpFiles, Sketched, SketchFiles
+from perfci.worker.protocol import Job, Message, OpFiles, SketchFiles
 
 
 def of_kernelgen(op: str, folder: Path, version: int | None, settings: Settings) -> Draft:
@@ -67,7 +67,7 @@ def _rehearsed(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch
         failure = run_worker(job, around, heard.append)
     if failure is not None:
         raise PerfciError(failure.kind, **failure.facts)
-    return next(message.sketch for message in heard if isinstance(message, Sketched))
+    return next(message for message in heard if isinstance(message, sketch.Sketch))
 
 
 def _import_name(path: Path, project: Path) -> str | None:

@@ -15,8 +15,8 @@ from perfci.ops.discover import OpFolder, select
 from perfci.runs.bench import Bench, Listener, Place, claimed, surroundings
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import Request, draw_seed
-from perfci.worker.parent import Surroundings, run_worker
-from perfci.worker.protocol import Job, Message, OpFiles, Soaked, SoakFiles, Step
+from perfci.worker.parent import WorkerEnvironment, run_worker
+from perfci.worker.protocol import Job, Message, OpFiles, SoakFiles, Step
 
 FOLDER = "soak"
 """In the reports folder: what the workers printed, and the findings as JSON."""
@@ -135,15 +135,15 @@ class _Soaking:
             soak=SoakFiles(options.calls, options.limit, self._done()),
         )
 
-    def _around(self) -> Surroundings:
+    def _around(self) -> WorkerEnvironment:
         return surroundings(self._bench, Place(f"soak-{self._op.op}", self._wishes.device))
 
     def _hear(self, message: Message) -> None:
         match message:
             case Step() if message.stage in TESTS:
                 self._at = message
-            case Soaked(finding):
-                self._add(finding)
+            case Finding():
+                self._add(message)
         self._bench.listener(message)
 
     def _add(self, finding: Finding) -> None:

@@ -26,8 +26,8 @@ from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, Place, surroundings
 from perfci.runs.describe import contract_violation
 from perfci.runs.plan import Request
-from perfci.worker.parent import Surroundings, run_worker
-from perfci.worker.protocol import Compiled, Job, Message, OpFiles
+from perfci.worker.parent import WorkerEnvironment, run_worker
+from perfci.worker.protocol import Job, Message, OpFiles
 
 FORMAT = 1
 """Of cached files; they are made anew where it differs."""
@@ -187,8 +187,8 @@ def _compile_group(bench: Bench, group: Sequence[_Wanted], lock: threading.Lock)
 
 def _keeping(compiled: list[StaticOp], heard: Callable[[Message], None]) -> Callable[[Message], None]:
     def hear(message: Message) -> None:
-        if isinstance(message, Compiled):
-            compiled.append(message.static)
+        if isinstance(message, StaticOp):
+            compiled.append(message)
         heard(message)
 
     return hear
@@ -216,7 +216,7 @@ def _job(bench: Bench, waiting: Sequence[_Wanted]) -> Job:
     )
 
 
-def _around(bench: Bench, one: _Wanted) -> Surroundings:
+def _around(bench: Bench, one: _Wanted) -> WorkerEnvironment:
     name = f"static-{one.target}{'-base' if one.of_base else ''}"
     around = surroundings(bench, Place(name, "offline", one.settings.root))
     # No device is touched, also where there is one.

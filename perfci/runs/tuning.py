@@ -31,8 +31,8 @@ from perfci.runs.bench import Bench, Listener, Place, claimed, surroundings
 from perfci.runs.describe import contract_violation, describe_ops
 from perfci.runs.plan import Request, draw_seed
 from perfci.store.files import write_atomically
-from perfci.worker.parent import Surroundings, run_worker
-from perfci.worker.protocol import Candidate, Job, Message, Modelled, OpDone, OpFiles, Regimes, Trying, TuneFiles
+from perfci.worker.parent import WorkerEnvironment, run_worker
+from perfci.worker.protocol import Job, Message, Modelled, OpDone, OpFiles, Regimes, Trying, TuneFiles
 
 FOLDER = "tune"
 """In the reports folder: a file of each search, and a table of its candidates."""
@@ -207,7 +207,7 @@ class _Hunt:
             tune=TuneFiles(tuple(self._state.tried), options.spec, self.like, alone),
         )
 
-    def _around(self) -> Surroundings:
+    def _around(self) -> WorkerEnvironment:
         spec = self._wishes.spec
         place = Place(f"tune-{self._op.op}", "offline" if spec else self._kind, self._settings.root)
         around = surroundings(self._bench, place)
@@ -222,8 +222,8 @@ class _Hunt:
                 self._regimes = message
             case Trying():
                 self._trying = message
-            case Candidate(tried):
-                self._add(tried)
+            case Tried():
+                self._add(message)
             case Modelled():
                 self._modelled[message.case] = message
             case OpDone():

@@ -16,7 +16,7 @@ from perfci.lab.chains.runs import Setting, check_case
 from perfci.lab.chains.state import names
 from perfci.ops.spec import Chain, Params, Stage, case_id, matches
 from perfci.worker.load import describe_exception, imported, parameters
-from perfci.worker.protocol import ChainChecked, ChainListed, ChainPlanned, Job, Message, OpDone, OpFiles, Step
+from perfci.worker.protocol import ChainPlanned, Job, Message, OpDone, OpFiles, Step
 
 Say = Callable[[Message], None]
 
@@ -31,14 +31,14 @@ def load_chain(name: str, folder: Path, shared: Path) -> Chain:
     return chain
 
 
-def listed(files: OpFiles, job: Job) -> ChainListed:
+def listed(files: OpFiles, job: Job) -> ListedChain:
     """What a chain declares: its stages, and the cases that fit the job's pattern."""
     try:
         chain = load_chain(files.op, Path(files.folder), Path(job.shared_folder))
     except ContractError as error:
-        return ChainListed(ListedChain(files.op, failure=error.reason))
+        return ListedChain(files.op, failure=error.reason)
     stages, cases = (stage.name for stage in chain.stages), map(case_id, _chosen(job, chain))
-    return ChainListed(ListedChain(files.op, tuple(stages), tuple(cases)))
+    return ListedChain(files.op, tuple(stages), tuple(cases))
 
 
 def run(job: Job, say: Say, device: Accelerator, chain: Chain) -> None:
@@ -54,7 +54,7 @@ def run(job: Job, say: Say, device: Accelerator, chain: Chain) -> None:
     for params in chosen:
         say(Step("inputs and references", name, case_id(params), done, len(chosen)))
         case = check_case(on, params, job.seed)
-        say(ChainChecked(case))
+        say(case)
         done += 1
         if case.lost:
             break

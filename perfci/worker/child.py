@@ -26,7 +26,6 @@ from perfci.worker.load import LoadedOp, import_roots, load_op, parameters
 from perfci.worker.protocol import (
     BASE,
     Apart,
-    Described,
     Examined,
     Failed,
     Job,
@@ -42,7 +41,7 @@ from perfci.worker.protocol import (
 _PARENT_GONE = 3
 
 
-class Mouth:
+class MessageChannel:
     """Where messages go; nothing else in the process writes there."""
 
     def __init__(self, descriptor: int, hear: Callable[[], str]) -> None:
@@ -75,7 +74,7 @@ def main() -> None:
     _shun_stale_caches()
     answers: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_die_with_parent, args=(answers,), daemon=True).start()
-    mouth = Mouth(job.events_fd, answers.get)
+    mouth = MessageChannel(job.events_fd, answers.get)
     if job.head_root:
         settle(Path(job.root), Path(job.head_root))
     try:
@@ -103,7 +102,7 @@ def _die_with_parent(answers: queue.Queue[str]) -> None:
     os._exit(_PARENT_GONE)
 
 
-def _describe(job: Job, mouth: Mouth) -> None:
+def _describe(job: Job, mouth: MessageChannel) -> None:
     """Say what device there is and which cases each op has; nothing is launched."""
     kind = detect() if job.device == "auto" else job.device
     device = open_device(kind, seed=job.seed, timer=job.timer, fake=job.fake)
@@ -112,10 +111,10 @@ def _describe(job: Job, mouth: Mouth) -> None:
         mouth.say(Step("import", files.op))
         # The op before may have modules of the same names.
         forget_others(Path(files.folder), Path(job.shared_folder))
-        mouth.say(Described(_planned(files, job)))
+        mouth.say(_planned(files, job))
 
 
-def _examine(job: Job, mouth: Mouth) -> None:
+def _examine(job: Job, mouth: MessageChannel) -> None:
     """Say what the device is doing and which timer works on it."""
     device = open_device(detect() if job.device == "auto" else job.device, seed=job.seed, fake=job.fake)
     mouth.say(Ready(device.info))
@@ -163,7 +162,7 @@ def _stored(suite: Accuracy, job: Job) -> tuple[str, ...]:
     return planned(suite, job.pattern)
 
 
-def _run(job: Job, mouth: Mouth) -> None:
+def _run(job: Job, mouth: MessageChannel) -> None:
     """Verify an op and time it, alone or beside the base revision."""
     from perfci.measure.base import InseparableError
     from perfci.measure.bench import PeerLostError
@@ -215,7 +214,7 @@ def _load(files: OpFiles, job: Job) -> LoadedOp:
 
 
 @contextmanager
-def _lock(device: Accelerator, job: Job, mouth: Mouth) -> Iterator[None]:
+def _lock(device: Accelerator, job: Job, mouth: MessageChannel) -> Iterator[None]:
     """The device alone to itself; boards that are no hardware are shared unless it is planted."""
     shared = device.info.kind == "cpu" or (device.info.kind == "fake" and not job.fake.get("locked"))
     if shared or not job.lock:
@@ -228,14 +227,14 @@ def _lock(device: Accelerator, job: Job, mouth: Mouth) -> Iterator[None]:
         yield
 
 
-def _static(job: Job, mouth: Mouth) -> None:
+def _static(job: Job, mouth: MessageChannel) -> None:
     """Capture and compile the performance cases for a target, without a device."""
     from perfci.worker import static
 
     static.run(job, mouth.say)
 
 
-def _tune(job: Job, mouth: Mouth) -> None:
+def _tune(job: Job, mouth: MessageChannel) -> None:
     """Search an op's configurations: on the device, or by the model for one that is not here."""
     files = job.ops[0]
     mouth.say(Step("import", files.op))
@@ -256,7 +255,7 @@ def _tune(job: Job, mouth: Mouth) -> None:
         run(job, mouth.say, device, loaded)
 
 
-def _list_chains(job: Job, mouth: Mouth) -> None:
+def _list_chains(job: Job, mouth: MessageChannel) -> None:
     """Say what each chain declares; no device is opened, and nothing is launched."""
     from perfci.worker import chains
 
@@ -266,7 +265,7 @@ def _list_chains(job: Job, mouth: Mouth) -> None:
         mouth.say(chains.listed(files, job))
 
 
-def _chain(job: Job, mouth: Mouth) -> None:
+def _chain(job: Job, mouth: MessageChannel) -> None:
     """Check a chain of ops, stage by stage and as a whole."""
     from perfci.worker import chains
 
@@ -280,7 +279,7 @@ def _chain(job: Job, mouth: Mouth) -> None:
         chains.run(job, mouth.say, device, loaded)
 
 
-def _soak(job: Job, mouth: Mouth) -> None:
+def _soak(job: Job, mouth: MessageChannel) -> None:
     """Call an op often, at once and on huge arrays."""
     from perfci.worker import soak
 
@@ -294,7 +293,7 @@ def _soak(job: Job, mouth: Mouth) -> None:
         soak.run(job, mouth.say, device, loaded)
 
 
-def _sketch(job: Job, mouth: Mouth) -> None:
+def _sketch(job: Job, mouth: MessageChannel) -> None:
     """Find out what an op of somebody's functions takes; no device is opened, and nothing is launched."""
     from perfci.worker import sketch
 

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from perfci.core.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
 from perfci.core.model.closeness import worst
 from perfci.core.wording import caused
-from perfci.worker.protocol import Apart, Checked, Finished, InStorage, Measured, Message, OpDone, Prepared, Ready, Step
+from perfci.worker.protocol import Apart, Checked, Finished, Measured, Message, OpDone, Prepared, Ready, Step
 
 TIMING = frozenset({"prepare", "measure"})
 """Stages in which both revisions are at work."""
@@ -52,8 +52,8 @@ class Gathered:
         match message:
             case Checked(case):
                 self._accuracy.append(case)
-            case InStorage(tensor):
-                self._stored.append(tensor)
+            case StoredTensor():
+                self._stored.append(message)
             case Prepared(case) if not self._again:
                 self._cases[case.case] = case
             case Measured(name, block, _):

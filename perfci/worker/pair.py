@@ -20,7 +20,7 @@ from perfci.measure.blocks import FIRST_BLOCKS, duel_goal
 from perfci.ops import identity
 from perfci.statistics import exact
 from perfci.thresholds.limits import CaseThresholds
-from perfci.worker.parent import Running, Surroundings, Working, finished, started
+from perfci.worker.parent import Running, WorkerEnvironment, Working, finished, started
 from perfci.worker.protocol import Finished, Job, Measured, Message, Prepared, Ready, Step, Turn, TurnAsked
 
 HEAD = "head"
@@ -35,7 +35,7 @@ class Side:
     """One worker of the pair."""
 
     job: Job
-    around: Surroundings
+    around: WorkerEnvironment
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ _GLANCE_S = 1.0
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class WorkerEnvironment:
     """What a worker runs in."""
 
     environment: Mapping[str, str]
@@ -63,7 +63,7 @@ Working = Generator[Sequence["Running"], None, Reason | None]
 """Workers under way: gives those that it waits for, whenever it does, and why they failed in the end."""
 
 
-def run_worker(job: Job, around: Surroundings, heard: Callable[[Message], None]) -> Reason | None:
+def run_worker(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None]) -> Reason | None:
     """Run one worker to its end; gives why it failed as a whole, None if it did not.
 
     Whatever interrupts this call (Ctrl-C, SIGTERM's exception) kills the worker with all its children first.
@@ -71,7 +71,7 @@ def run_worker(job: Job, around: Surroundings, heard: Callable[[Message], None])
     return finished(working(job, around, heard))
 
 
-def working(job: Job, around: Surroundings, heard: Callable[[Message], None]) -> Working:
+def working(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None]) -> Working:
     """As `run_worker`, but leaves the waiting to whoever goes on with it; the worker is killed where it is closed."""
     with started(job, around) as worker:
         while not worker.over:
@@ -113,7 +113,7 @@ def _close(lane: Iterator[Sequence[Running]]) -> None:
 
 
 @contextmanager
-def started(job: Job, around: Surroundings) -> Iterator[Running]:
+def started(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
     """A worker that has been given its job; it is killed at the end of the context at the latest."""
     reading, writing = os.pipe()
     try:
@@ -140,7 +140,7 @@ def wait(workers: Iterable[Running]) -> None:
 class Running:
     """A worker under way: hears what it says, notices how it ends. Reading never blocks."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reading: int, job: Job, around: Surroundings) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], reading: int, job: Job, around: WorkerEnvironment) -> None:
         assert process.stdout is not None
         self._process = process
         self._reading = reading
@@ -255,7 +255,7 @@ class Running:
         return Reason(kind, {"op": step.op, "where": where, **said, **facts})
 
 
-def _start(job: Job, around: Surroundings, writing: int) -> subprocess.Popen[bytes]:
+def _start(job: Job, around: WorkerEnvironment, writing: int) -> subprocess.Popen[bytes]:
     around.log.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
         # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a base
@@ -302,7 +302,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _shown(around: Surroundings) -> str:
+def _shown(around: WorkerEnvironment) -> str:
     log, home = around.log, around.shown_from or around.folder
     return (log.relative_to(home) if log.is_relative_to(home) else log).as_posix()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from perfci.core.codec import decode, encode
 from perfci.core.model import (
@@ -187,13 +187,6 @@ class Examined:
 
 
 @dataclass(frozen=True)
-class Described:
-    """One op's cases are known, or why they are not."""
-
-    planned: PlannedOp
-
-
-@dataclass(frozen=True)
 class Step:
     """What is being done now; if the worker dies, this is where."""
 
@@ -218,14 +211,7 @@ class Checked:
 
     case: AccuracyCase
     op: str = ""
-    """told by the parent, where several ops are under way"""
-
-
-@dataclass(frozen=True)
-class InStorage:
-    """What is known of one tensor that the op stores in low precision."""
-
-    tensor: StoredTensor
+    """added by the parent if several ops are under way"""
 
 
 @dataclass(frozen=True)
@@ -270,20 +256,6 @@ class OpDone:
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """One op was captured and compiled without a device."""
-
-    static: StaticOp
-
-
-@dataclass(frozen=True)
-class Sketched:
-    """What was found out about functions that become an op."""
-
-    sketch: Sketch
-
-
-@dataclass(frozen=True)
 class Regimes:
     """The entries that a search is about."""
 
@@ -309,13 +281,6 @@ class Trying:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """What one candidate showed."""
-
-    tried: Tried
-
-
-@dataclass(frozen=True)
 class Modelled:
     """One case by the model, microseconds."""
 
@@ -329,32 +294,11 @@ class Modelled:
 
 
 @dataclass(frozen=True)
-class ChainListed:
-    """What one chain declares, or why that is not known."""
-
-    listed: ListedChain
-
-
-@dataclass(frozen=True)
 class ChainPlanned:
     """A chain is imported."""
 
     cases: tuple[str, ...]
     """that fit the pattern, in order"""
-
-
-@dataclass(frozen=True)
-class ChainChecked:
-    """One case of a chain is done."""
-
-    case: ChainCase
-
-
-@dataclass(frozen=True)
-class Soaked:
-    """One test of one case has come to an end."""
-
-    finding: Finding
 
 
 @dataclass(frozen=True)
@@ -387,59 +331,32 @@ class Failed:
 Message = (
     Ready
     | Examined
-    | Described
+    | PlannedOp
     | Step
     | Waiting
     | Checked
-    | InStorage
+    | StoredTensor
     | Prepared
     | Measured
     | Finished
     | OpDone
-    | Compiled
-    | Sketched
+    | StaticOp
+    | Sketch
     | Regimes
     | Trying
-    | Candidate
+    | Tried
     | Modelled
-    | Soaked
-    | ChainListed
+    | Finding
+    | ListedChain
     | ChainPlanned
-    | ChainChecked
+    | ChainCase
     | Apart
     | TurnAsked
     | Failed
 )
+"""What a worker sends. Records of a run are sent as they are."""
 
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        Ready,
-        Examined,
-        Described,
-        Step,
-        Waiting,
-        Checked,
-        InStorage,
-        Prepared,
-        Measured,
-        Finished,
-        OpDone,
-        Compiled,
-        Sketched,
-        Regimes,
-        Trying,
-        Candidate,
-        Modelled,
-        ChainListed,
-        ChainPlanned,
-        ChainChecked,
-        Soaked,
-        Apart,
-        TurnAsked,
-        Failed,
-    )
-}
+KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 @dataclass(frozen=True)
@@ -451,14 +368,10 @@ class _Envelope:
 def ends(job: Job, message: Message) -> bool:
     """Whether a worker has done its job with this message; one that ends before has failed, whatever its status."""
     match message:
-        case OpDone() | Examined() | Apart() | Sketched():
+        case OpDone() | Examined() | Apart() | Sketch():
             return True
-        case Described(planned):
-            return planned.op == job.ops[-1].op
-        case ChainListed(listed):
-            return listed.chain == job.ops[-1].op
-        case Compiled(static):
-            return static.op == job.ops[-1].op
+        case PlannedOp(op) | StaticOp(op) | ListedChain(op):
+            return op == job.ops[-1].op
         case Ready():
             return job.task == "describe" and not job.ops
         case _:
@@ -474,7 +387,7 @@ def unpack(line: bytes) -> Message:
     """The message on one line; raises ValueError for a line that is none, such as one cut off by a crash."""
     kind, _, body = line.partition(b'","body":')
     name = kind.removeprefix(b'{"kind":"').decode(errors="replace")
-    if name not in _KINDS or not body.endswith(b"}\n"):
+    if name not in KINDS or not body.endswith(b"}\n"):
         raise ValueError(f"no message: {line[:80]!r}")
-    message: Message = decode(body[:-2], _KINDS[name])
+    message: Message = decode(body[:-2], KINDS[name])
     return message

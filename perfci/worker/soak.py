@@ -22,7 +22,7 @@ from perfci.lab.soak.together import streams, threads
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id, matches
 from perfci.worker.load import LoadedOp, describe_exception
-from perfci.worker.protocol import Job, Message, OpDone, Soaked, Step
+from perfci.worker.protocol import Job, Message, OpDone, Step
 
 CALLS, FEW_CALLS = 1000, 24
 """Of each test on an accelerator, and in Triton's interpreter, where a call may take seconds."""
@@ -98,7 +98,7 @@ class _Soaker:
         for test, reason in self._untested.items():
             wanted = test != LARGE or self._loaded.accuracy.large_cases
             if wanted and named(test, None) not in self._done:
-                self._say(Soaked(Finding(self._op, test, None, Status.SKIPPED, reason)))
+                self._say(Finding(self._op, test, None, Status.SKIPPED, reason))
 
     # --- tests ----------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class _Soaker:
             self._loaded.accuracy.deterministic, self._ticker(test, case), self._describe,
         )  # fmt: skip
         finding = self._made(subject, test, body)
-        self._say(Soaked(finding))
+        self._say(finding)
         if finding.status is Status.ERROR:
             self._check_device()
         del subject

@@ -19,7 +19,7 @@ from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id, matches
 from perfci.worker.apart import forget_others
 from perfci.worker.load import call_reason, import_roots, load_op
-from perfci.worker.protocol import Compiled, Job, Message, OpFiles, Step
+from perfci.worker.protocol import Job, Message, OpFiles, Step
 
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 """A device that the machine may have is none of the target's."""
@@ -38,12 +38,12 @@ def run(job: Job, say: Say) -> None:
         installed(target)
     except DeviceError as error:  # of all ops: another worker would not get further
         for files in job.ops:
-            say(Compiled(StaticOp(files.op, target.name, failure=error.reason)))
+            say(StaticOp(files.op, target.name, failure=error.reason))
         return
     for files in job.ops:
         say(Step("static", files.op))
         with paths(files, job):
-            say(Compiled(_op(files, job, target, say)))
+            say(_op(files, job, target, say))
 
 
 def installed(target: Target) -> None:

@@ -19,7 +19,7 @@ from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.triton_release import unknown_triton
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.base import InseparableError, Opponent, refuse_operators
+from perfci.measure.base import BaseKernel, InseparableError, refuse_operators
 from perfci.measure.bench import Bench, Settings, Subject, bench
 from perfci.measure.blocks import measure, short
 from perfci.measure.inputs import bound_inputs, flat
@@ -37,7 +37,6 @@ from perfci.worker.protocol import (
     Checked,
     Failed,
     Finished,
-    InStorage,
     Job,
     Measured,
     Message,
@@ -50,7 +49,7 @@ from perfci.worker.protocol import (
 )
 
 
-class Mouth(Protocol):
+class MessageChannel(Protocol):
     """Where messages go."""
 
     def say(self, message: Message) -> None:
@@ -64,7 +63,7 @@ class Worker:
     """One op on one device."""
 
     def __init__(
-        self, job: Job, mouth: Mouth, device: Accelerator, loaded: LoadedOp, opponent: Opponent | None
+        self, job: Job, mouth: MessageChannel, device: Accelerator, loaded: LoadedOp, opponent: BaseKernel | None
     ) -> None:
         files: OpFiles = job.ops[0]
         self._job = job
@@ -110,7 +109,7 @@ class Worker:
             if isinstance(found, AccuracyCase):
                 sound &= self._say(found)
             else:
-                self._speak(InStorage(found))
+                self._speak(found)
             if self._late():
                 break
         return sound
@@ -270,7 +269,7 @@ class Worker:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None
 
 
-def opponent(job: Job, device: Accelerator, before: frozenset[str]) -> Opponent | None:
+def opponent(job: Job, device: Accelerator, before: frozenset[str]) -> BaseKernel | None:
     """The op as of the base revision; raises InseparableError where this process cannot hold both."""
     base, files = job.base, job.ops[0]
     if base is None:
@@ -281,7 +280,7 @@ def opponent(job: Job, device: Accelerator, before: frozenset[str]) -> Opponent 
     except ContractError as error:
         # In a process of its own it was imported before.
         raise InseparableError(caused("imports_alone", error.reason, op=files.op)) from error
-    return Opponent(
+    return BaseKernel(
         kernel=other.performance.kernel,
         root=Path(base.root),
         head_root=Path(job.root),

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from perfci.cli.progress import Progress
 from perfci.core.model import AccuracyCase, Device, Reason, StaticOp
-from perfci.worker.protocol import DONE, Apart, Checked, Compiled, Failed, OpDone, Ready, Step, Waiting
+from perfci.worker.protocol import DONE, Apart, Checked, Failed, OpDone, Ready, Step, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
 
@@ -70,7 +70,7 @@ def test_compiling_without_a_device_is_one_line_an_op():
     text = shown(
         Step("static", "relu"),
         *(Step("static", "relu", f"rows={i}", i, 2) for i in range(2)),
-        Compiled(StaticOp("relu", "sm_90")),
+        StaticOp("relu", "sm_90"),
         Step("static", "scale"),
         Apart(Reason("imports_late", {"where": "scale.py"})),
     )

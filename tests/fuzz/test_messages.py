@@ -16,23 +16,23 @@ from perfci.core.model import Base, Reason
 from perfci.git import Revision
 from perfci.git.base import resolve
 from perfci.git.checkout import materialise
-from perfci.worker.protocol import _KINDS, pack, unpack
+from perfci.worker.protocol import KINDS, pack, unpack
 from tests.fuzz import mutations, values
 
-NAMES = sorted(_KINDS)
+NAMES = sorted(KINDS)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 def test_a_message_arrives_as_it_was_sent(name, data):
-    message = data.draw(values.records(_KINDS[name]))
+    message = data.draw(values.records(KINDS[name]))
 
     assert unpack(pack(message)) == message
 
 
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_a_spoilt_line_is_a_message_or_a_value_error(data, name):
-    line = pack(data.draw(values.records(_KINDS[name]))).removesuffix(b"\n")
+    line = pack(data.draw(values.records(KINDS[name]))).removesuffix(b"\n")
 
     understood(data.draw(mutations.mutated(line)) + b"\n")
 

@@ -12,7 +12,7 @@ from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.seam import Launch, warmed
 from perfci.device.source import inputs_digest
 from perfci.measure import blocks
-from perfci.measure.base import Opponent
+from perfci.measure.base import BaseKernel
 from perfci.measure.bench import Settings, bench
 from perfci.measure.prepare import prepare
 from perfci.ops.spec import Performance, grid
@@ -91,7 +91,7 @@ class Scripted:
         if self.base is None:
             return None
         fields = {"inputs": inputs_digest(self.make_inputs), "cases": frozenset(NAMES)} | self.against
-        return Opponent(self.base, BASE_ROOT, HEAD_ROOT, **fields)
+        return BaseKernel(self.base, BASE_ROOT, HEAD_ROOT, **fields)
 
     def bench(self, seed=1, process=0, budget_s=1.0):
         suite = Performance(self.kernel, self.reference, self.make_inputs, self.cases, **self.fields)

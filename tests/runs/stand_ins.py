@@ -19,7 +19,6 @@ from perfci.core.model import (
 from perfci.worker.protocol import (
     Apart,
     Checked,
-    Described,
     Finished,
     Measured,
     OpDone,
@@ -97,7 +96,7 @@ class Workers:
             heard(Step("import", files.op))
             if (death := self.dies.get(("describe", files.op))) is not None:
                 return death
-            heard(Described(self.planned.get(files.op, PlannedOp(files.op, ("rows=0",), CASES))))
+            heard(self.planned.get(files.op, PlannedOp(files.op, ("rows=0",), CASES)))
         return None
 
     def _measure(self, job, around, heard):

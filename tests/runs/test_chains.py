@@ -11,7 +11,7 @@ from perfci.lab.chains.records import ChainCase, ListedChain
 from perfci.runs import chains
 from perfci.runs.chains import ChainOptions, check_chains, list_chains
 from perfci.runs.describe import Found
-from perfci.worker.protocol import ChainChecked, ChainListed, ChainPlanned, OpDone, Ready, Step, ends
+from perfci.worker.protocol import ChainPlanned, OpDone, Ready, Step, ends
 
 CASES = ("rows=1", "rows=2", "rows=3")
 FAKE = Device("fake", "Fake One", "fake-one")
@@ -51,7 +51,7 @@ def good(*cases):
     return [
         message
         for case in cases
-        for message in (Step("stage loud", "echo", case), ChainChecked(ChainCase(case, 7, lost=case == "rows=2")))
+        for message in (Step("stage loud", "echo", case), ChainCase(case, 7, lost=case == "rows=2"))
     ]
 
 
@@ -143,7 +143,7 @@ def test_who_watches_hears_of_the_chain_and_its_case(settings, jobs):
 
 
 def listing(name, *cases):
-    return [Step("import", name), ChainListed(ListedChain(name, ("loud",), cases))]
+    return [Step("import", name), ListedChain(name, ("loud",), cases)]
 
 
 def test_all_chains_are_listed_by_one_worker_that_opens_no_device(settings, jobs):
@@ -168,7 +168,7 @@ def test_a_chain_that_kills_the_worker_is_named_and_the_others_are_listed(settin
 
 
 def test_a_worker_that_dies_before_any_chain_costs_no_more_than_one_of_them(settings, jobs):
-    forged = ChainListed(ListedChain("nobody", (), ("rows=1",)))
+    forged = ListedChain("nobody", (), ("rows=1",))
     jobs.said = [([forged], CRASH), ([*listing("other", "rows=2")], None)]
 
     found = list_chains(settings, None, "fake", lambda _: None)

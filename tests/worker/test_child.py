@@ -10,14 +10,13 @@ import sys
 import pytest
 
 from perfci.core import environment
-from perfci.core.model import DuelWhat, Suite
+from perfci.core.model import DuelWhat, PlannedOp, Suite
 from perfci.worker import child
-from perfci.worker.parent import Surroundings, started, wait
+from perfci.worker.parent import WorkerEnvironment, started, wait
 from perfci.worker.protocol import (
     Apart,
     BaseFiles,
     Checked,
-    Described,
     Failed,
     Finished,
     Job,
@@ -100,7 +99,7 @@ def say(job, folder, turns=(), environment=None):
     """Run a worker; what it says, and its failure. `turns` answer what it asks."""
     heard, given = [], iter(turns)
     variables = {**os.environ, **(environment or {}), "PYTHONDONTWRITEBYTECODE": "1"}
-    with started(job, Surroundings(variables, folder, folder / "log", 30.0)) as worker:
+    with started(job, WorkerEnvironment(variables, folder, folder / "log", 30.0)) as worker:
         while not worker.over:
             wait([worker])
             for message in worker.hear():
@@ -128,8 +127,8 @@ def test_a_describing_worker_says_how_many_devices_there_are(head):
     heard, _ = say(head.job("describe", fake={"devices": 4}), head.root)
 
     assert of(Ready, heard)[0].devices == 4
-    assert of(Described, heard)[0].planned.performance == CASES
-    assert of(Described, heard)[0].planned.signature == ("x",)
+    assert of(PlannedOp, heard)[0].performance == CASES
+    assert of(PlannedOp, heard)[0].signature == ("x",)
 
 
 def test_the_fake_board_of_a_process_is_the_one_that_it_may_see(head):
@@ -147,7 +146,7 @@ def test_ops_with_modules_of_the_same_name_are_described_each_with_its_own(tmp_p
 
     heard, _ = say(project.job("describe", ops=("one", "two")), project.root)
 
-    assert [message.planned.performance[0] for message in of(Described, heard)] == ["rows=1", "rows=2"]
+    assert [message.performance[0] for message in of(PlannedOp, heard)] == ["rows=1", "rows=2"]
 
 
 def test_a_worker_times_kernel_base_and_reference(head, base):
@@ -215,7 +214,7 @@ def test_the_description_tells_with_which_cache_an_op_is_timed(head):
     head.edit("twice", "performance", "cases=", 'cache="warm", cases=')
     warm, _ = say(head.job("describe"), head.root)
 
-    assert [of(Described, said)[0].planned.cache for said in (heard, warm)] == ["cold", "warm"]
+    assert [of(PlannedOp, said)[0].cache for said in (heard, warm)] == ["cold", "warm"]
 
 
 def absolute_import(path):
@@ -238,7 +237,7 @@ def test_a_base_that_reads_heads_files_is_refused_in_its_own_process_and_when_it
     assert of(Apart, beside)[0].reason.kind == "imports_other_code"
     assert failure.kind == "base_reaches_head" and failure.facts["file"].startswith(str(head.root))
     assert not of(Ready, alone) and not of(Failed, alone)
-    assert of(Described, described)[0].planned.failure.kind == "base_reaches_head"
+    assert of(PlannedOp, described)[0].failure.kind == "base_reaches_head"
 
 
 def test_an_editable_installation_leads_a_base_that_is_alone_to_its_own_files(head, base, tmp_path):
@@ -335,7 +334,6 @@ RARE = (
     "perfci.lab.chains.runs",
     "perfci.core.environment",
     "perfci.store.past",
-    "perfci.measure.lowprec",
     "perfci.git",
     "perfci.core.settings",
     "perfci.lab.soak.subject",

@@ -29,7 +29,7 @@ from perfci.statistics import duel_rule
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker import parent
 from perfci.worker.pair import BASE, BEGIN, HEAD, Referee, Rules, Side, run_pair
-from perfci.worker.parent import Surroundings
+from perfci.worker.parent import WorkerEnvironment
 from perfci.worker.protocol import (
     Checked,
     Finished,
@@ -589,7 +589,7 @@ class Pair:
             place.mkdir()
             (place / "worker.py").write_text(WORKER + script)
             job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, arm=arm, turns=True)
-            sides.append(Side(job, Surroundings(dict(os.environ), place, place / "log", limit_s)))
+            sides.append(Side(job, WorkerEnvironment(dict(os.environ), place, place / "log", limit_s)))
         rules = Rules((A,), DuelWhat.CHANGED, 0, {}, by_identity=True)
         return run_pair(*sides, rules, listener or self.heard.append)
 

@@ -16,8 +16,8 @@ from perfci.core.errors import Stopped
 from perfci.core.model import Device, PlannedOp, Reason
 from perfci.core.wording import sentence
 from perfci.worker import log, parent
-from perfci.worker.parent import Surroundings, run_worker, side_by_side, started, wait, working
-from perfci.worker.protocol import Described, Job, OpDone, OpFiles, Ready, Step, Turn, TurnAsked
+from perfci.worker.parent import WorkerEnvironment, run_worker, side_by_side, started, wait, working
+from perfci.worker.protocol import Job, OpDone, OpFiles, Ready, Step, Turn, TurnAsked
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
@@ -49,7 +49,7 @@ class Worker:
         self._monkeypatch.setattr(
             parent.subprocess, "Popen", lambda command, **options: start([sys.executable, str(path)], **options)
         )
-        around = Surroundings(dict(os.environ), self.folder, self.folder / "logs" / "relu.log", limit_s)
+        around = WorkerEnvironment(dict(os.environ), self.folder, self.folder / "logs" / "relu.log", limit_s)
         return run_worker(job, around, listener or self.heard.append)
 
     @property
@@ -298,7 +298,7 @@ def test_a_worker_that_never_reads_its_job_has_a_reason_and_no_traceback(worker,
     path = worker.folder / "logs" / "relu.log"
     monkeypatch.setattr(parent.subprocess, "Popen", dead_on_arrival)
 
-    failure = run_worker(JOB, Surroundings(dict(os.environ), worker.folder, path, DEADLINE_S), worker.heard.append)
+    failure = run_worker(JOB, WorkerEnvironment(dict(os.environ), worker.folder, path, DEADLINE_S), worker.heard.append)
 
     assert (failure.kind, failure.facts["status"], failure.facts["where"]) == ("worker_exited", 9, "start")
     assert failure.facts["op"] == "relu"
@@ -307,10 +307,10 @@ def test_a_worker_that_never_reads_its_job_has_a_reason_and_no_traceback(worker,
 def test_a_describing_worker_must_describe_every_op(worker):
     job = Job("describe", (OpFiles("a", "/"), OpFiles("b", "/")), "/", "fake", 1)
     ready = 'say(Ready(Device("fake", "Fake One", "fake-one")))\n'
-    first, second = ('say(Described(PlannedOp("a")))\n', 'say(Described(PlannedOp("b")))\n')
+    first, second = ('say(PlannedOp("a"))\n', 'say(PlannedOp("b"))\n')
 
     assert worker.run(ready + first + second, job) is None
-    assert worker.heard[-2:] == [Described(PlannedOp("a")), Described(PlannedOp("b"))]
+    assert worker.heard[-2:] == [PlannedOp("a"), PlannedOp("b")]
     assert worker.run(ready + first, job).kind == "worker_exited"
     assert worker.heard[-2] == Ready(Device("fake", "Fake One", "fake-one"))
 
@@ -325,7 +325,9 @@ def test_the_worker_runs_in_its_own_environment_and_folder(tmp_path, monkeypatch
     monkeypatch.setattr(parent.subprocess, "Popen", lambda c, **options: start([sys.executable, str(path)], **options))
     environment = {"GIVEN": "given ", "PATH": os.environ["PATH"]}
 
-    failure = run_worker(JOB, Surroundings(environment, tmp_path, tmp_path / "log", DEADLINE_S), worker.heard.append)
+    failure = run_worker(
+        JOB, WorkerEnvironment(environment, tmp_path, tmp_path / "log", DEADLINE_S), worker.heard.append
+    )
 
     assert failure is None
     assert worker.heard[-1].tuned == f"given none{tmp_path}"
@@ -333,7 +335,7 @@ def test_the_worker_runs_in_its_own_environment_and_folder(tmp_path, monkeypatch
 
 def test_the_real_worker_fails_with_a_reason_where_an_op_does_not_exist(tmp_path):
     heard = []
-    around = Surroundings(dict(os.environ), tmp_path, tmp_path / "log", DEADLINE_S)
+    around = WorkerEnvironment(dict(os.environ), tmp_path, tmp_path / "log", DEADLINE_S)
 
     failure = run_worker(JOB, around, heard.append)
 
@@ -359,7 +361,7 @@ def run_telling(worker, script, tell, limit_s=DEADLINE_S):
     worker._monkeypatch.setattr(
         parent.subprocess, "Popen", lambda command, **options: start([sys.executable, str(path)], **options)
     )
-    around = Surroundings(dict(os.environ), worker.folder, worker.folder / "logs" / "relu.log", limit_s)
+    around = WorkerEnvironment(dict(os.environ), worker.folder, worker.folder / "logs" / "relu.log", limit_s)
     with started(JOB, around) as running:
         while not running.over:
             wait([running])
@@ -414,7 +416,7 @@ def test_a_worker_that_died_while_it_waited_can_be_told_without_harm(worker):
 def test_several_workers_are_heard_in_one_thread_and_all_end_with_it(worker):
     worker.run("say(OpDone())")
     (worker.folder / "worker.py").write_text(HEAD + "say(Step('measure', str(os.getpid())))\ntime.sleep(600)\n")
-    around = Surroundings(dict(os.environ), worker.folder, worker.folder / "logs" / "relu.log", DEADLINE_S)
+    around = WorkerEnvironment(dict(os.environ), worker.folder, worker.folder / "logs" / "relu.log", DEADLINE_S)
     pids = set()
 
     def run_both():
@@ -436,7 +438,7 @@ def test_a_log_is_shown_from_the_project_though_the_worker_runs_elsewhere(worker
     elsewhere = worker.folder / "elsewhere"
     elsewhere.mkdir()
 
-    around = Surroundings(dict(os.environ), elsewhere, log, DEADLINE_S, shown_from=worker.folder / "project")
+    around = WorkerEnvironment(dict(os.environ), elsewhere, log, DEADLINE_S, shown_from=worker.folder / "project")
     failure = run_worker(JOB, around, worker.heard.append)
 
     assert (failure.facts["status"], failure.facts["log"]) == (7, "logs/relu.log")
@@ -451,7 +453,7 @@ def until(worker, script, seconds, limit_s=DEADLINE_S):
     worker.heard.clear()
     (worker.folder / "worker.py").write_text(HEAD + textwrap.dedent(script))
     log = worker.folder / "logs" / "relu.log"
-    around = Surroundings(dict(os.environ), worker.folder, log, limit_s, until_s=time.time() + seconds)
+    around = WorkerEnvironment(dict(os.environ), worker.folder, log, limit_s, until_s=time.time() + seconds)
     began = time.monotonic()
     return run_worker(JOB, around, worker.heard.append), time.monotonic() - began
 
@@ -508,7 +510,7 @@ class Lanes:
 
     def lane(self, op):
         log = self.folder / "logs" / f"{op}.log"
-        around = Surroundings(dict(os.environ), self.folder, log, DEADLINE_S)
+        around = WorkerEnvironment(dict(os.environ), self.folder, log, DEADLINE_S)
         job = Job("measure", (OpFiles(op, "/nowhere"),), "/nowhere", "fake", 1)
         try:
             self.ended.append((op, (yield from working(job, around, self.hear))))

@@ -28,12 +28,8 @@ from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.protocol import (
     Apart,
     BaseFiles,
-    ChainChecked,
-    ChainListed,
     ChainPlanned,
     Checked,
-    Compiled,
-    Described,
     Examined,
     Failed,
     Finished,
@@ -61,7 +57,7 @@ MESSAGES = [
     Ready(Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580", "CUDA 13.0", 132, 1 << 25, 1 << 37), "activity"),
     Ready(Device("fake", "Fake One", "fake-one"), devices=8),
     Examined(DeviceState(1980, 3200, 40, 300.5, ("thermal",), 1), None),
-    Described(PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"), REASON)),
+    PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"), REASON),
     Step("accuracy", "relu", "rows=1,note=\"body\":{}", 3, 7),
     Step("import", "relu"),
     Waiting("process 7"),
@@ -72,10 +68,10 @@ MESSAGES = [
     Finished(PerformanceCase("rows=1", errors=ERRORS, failure=REASON, raised=True, suspicion=(REASON,), cache="warm")),
     OpDone(REASON, (REASON,), "abc", 1.0, 2.0, 0.7, Limits(4000.0, {"float16": 700.0})),
     OpDone(),
-    Compiled(StaticOp("relu", "sm_90", failure=REASON)),
-    ChainListed(ListedChain("echo", ("loud",), ("rows=1",), REASON)),
+    StaticOp("relu", "sm_90", failure=REASON),
+    ListedChain("echo", ("loud",), ("rows=1",), REASON),
     ChainPlanned(("rows=1", "rows=2")),
-    ChainChecked(ChainCase("rows=1", 7, (StageResult("norm", Error(1e-3, 0.5), growth=2.5),), failures=(REASON,))),
+    ChainCase("rows=1", 7, (StageResult("norm", Error(1e-3, 0.5), growth=2.5),), failures=(REASON,)),
     Apart(REASON),
     TurnAsked(),
     Failed(REASON),
@@ -175,11 +171,11 @@ def test_each_task_ends_with_its_own_last_message():
     assert not ends(job("measure", "relu"), ready)
     assert not ends(job("measure", "relu"), Step("accuracy", "relu"))
     assert ends(job("examine"), Examined(DeviceState(), None))
-    assert not ends(job("describe", "a", "b"), Described(PlannedOp("a")))
-    assert ends(job("describe", "a", "b"), Described(PlannedOp("b")))
+    assert not ends(job("describe", "a", "b"), PlannedOp("a"))
+    assert ends(job("describe", "a", "b"), PlannedOp("b"))
     assert not ends(job("describe", "a"), ready)
     assert ends(job("describe"), ready)
     assert ends(job("measure", "relu"), Apart(REASON))
     assert not ends(job("measure", "relu"), TurnAsked())
-    assert not ends(job("static", "a", "b"), Compiled(StaticOp("a", "sm_90")))
-    assert ends(job("static", "a", "b"), Compiled(StaticOp("b", "sm_90")))
+    assert not ends(job("static", "a", "b"), StaticOp("a", "sm_90"))
+    assert ends(job("static", "a", "b"), StaticOp("b", "sm_90"))

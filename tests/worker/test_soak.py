@@ -12,7 +12,7 @@ from perfci.core.wording import sentence
 from perfci.device import open_device
 from perfci.lab.soak.findings import Finding, Status
 from perfci.ops.spec import Accuracy, grid
-from perfci.worker.protocol import Soaked, pack, unpack
+from perfci.worker.protocol import pack, unpack
 from perfci.worker.soak import smallest
 from tests.worker.test_load import OpFolder
 
@@ -52,7 +52,7 @@ def test_the_smallest_cases_keep_to_the_pattern(device):
 def test_a_finding_travels_as_it_is():
     finding = Finding("op", "decay", "rows=1", Status.FAIL, None, {"change": 0.5, "clock": None, "throttle": ""})
 
-    assert unpack(pack(Soaked(finding))) == Soaked(finding)
+    assert unpack(pack(finding)) == finding
 
 
 # --- the declaration --------------------------------------------------------------------------------------------------

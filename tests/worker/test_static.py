@@ -220,8 +220,8 @@ def test_a_machine_without_triton_is_told_so(tmp_path):
     write(tmp_path, "sound", SCALE)
     program = "import sys\nsys.modules['triton'] = None\nfrom perfci.worker.child import main\nmain()\n"
 
-    (told,) = bodies(run(tmp_path, ["sound"], "sm_90", tmp_path / "cache", program=program), "Compiled")
-    assert told["static"]["failure"]["kind"] == "static_needs_triton"
+    (told,) = bodies(run(tmp_path, ["sound"], "sm_90", tmp_path / "cache", program=program), "StaticOp")
+    assert told["failure"]["kind"] == "static_needs_triton"
 
 
 def test_the_process_that_runs_tests_stays_as_it_is():

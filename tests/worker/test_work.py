@@ -10,7 +10,7 @@ import pytest
 from perfci.core.model import Suite
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
-from perfci.measure.base import InseparableError, Opponent
+from perfci.measure.base import BaseKernel, InseparableError
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.spec import Accuracy, Performance
 from perfci.statistics import duel_rule
@@ -40,7 +40,7 @@ def reference(x):
     return x * 2
 
 
-class Mouth:
+class MessageChannel:
     def __init__(self):
         self.said = []
 
@@ -58,7 +58,7 @@ def worker(mouth, device, opponent=None, **fields):
 
 
 def opponent(base=base_kernel, **fields):
-    return Opponent(
+    return BaseKernel(
         base,
         Path("/base"),
         Path("/head"),
@@ -69,7 +69,7 @@ def opponent(base=base_kernel, **fields):
 
 
 def test_an_op_is_timed_beside_its_base_and_every_case_is_told_from_beginning_to_end():
-    mouth = Mouth()
+    mouth = MessageChannel()
 
     worker(mouth, FakeDevice(FakeSpec(), 1), opponent()).measure(right=True)
 
@@ -81,7 +81,7 @@ def test_an_op_is_timed_beside_its_base_and_every_case_is_told_from_beginning_to
 
 
 def test_operators_that_a_kernel_registers_when_it_is_called_make_the_revisions_inseparable():
-    mouth, device = Mouth(), FakeDevice(FakeSpec(), 1)
+    mouth, device = MessageChannel(), FakeDevice(FakeSpec(), 1)
     seen = {"aten"}
     device.registered = lambda: frozenset(seen)
 
@@ -97,7 +97,7 @@ def test_operators_that_a_kernel_registers_when_it_is_called_make_the_revisions_
 
 
 def test_a_kernel_that_is_wrong_is_not_timed():
-    mouth = Mouth()
+    mouth = MessageChannel()
 
     worker(mouth, FakeDevice(FakeSpec(), 1)).measure(right=False)
 
@@ -108,7 +108,7 @@ def test_a_kernel_that_is_wrong_is_not_timed():
     ("fields", "measured"), [({}, True), ({"process": 1}, False), ({"arm": "base", "turns": True}, False)]
 )
 def test_the_devices_limits_are_measured_once_a_run_and_never_by_the_base(fields, measured):
-    mouth = Mouth()
+    mouth = MessageChannel()
 
     worker(mouth, FakeDevice(FakeSpec(), 1), **fields).measure(right=True)
 
@@ -135,7 +135,7 @@ def said(mouth, kind):
 
 
 def test_a_worker_without_time_says_that_it_is_late_and_does_nothing():
-    mouth = Mouth()
+    mouth = MessageChannel()
     idle = worker(mouth, FakeDevice(FakeSpec(), 1), until_s=1.0)
 
     assert idle.verify()
@@ -145,7 +145,7 @@ def test_a_worker_without_time_says_that_it_is_late_and_does_nothing():
 
 
 def test_blocks_are_taken_case_by_case_until_the_time_is_up(monkeypatch):
-    mouth = Mouth()
+    mouth = MessageChannel()
     Clock(monkeypatch, mouth)
 
     worker(mouth, FakeDevice(FakeSpec(), 1), until_s=5.0).measure(right=True)
@@ -157,7 +157,7 @@ def test_blocks_are_taken_case_by_case_until_the_time_is_up(monkeypatch):
 
 
 def test_a_case_that_had_its_blocks_is_not_short_though_a_larger_budget_would_buy_more(monkeypatch):
-    mouth = Mouth()
+    mouth = MessageChannel()
     Clock(monkeypatch, mouth)
 
     worker(mouth, FakeDevice(FakeSpec(launch_noise=0.2), 1), until_s=2.0 * FIRST_BLOCKS).measure(right=True)
@@ -168,7 +168,7 @@ def test_a_case_that_had_its_blocks_is_not_short_though_a_larger_budget_would_bu
 
 
 def test_a_duel_that_its_first_look_cleared_is_not_short(monkeypatch):
-    mouth = Mouth()
+    mouth = MessageChannel()
     Clock(monkeypatch, mouth)
     device = FakeDevice(FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0), 1)
 
@@ -179,9 +179,9 @@ def test_a_duel_that_its_first_look_cleared_is_not_short(monkeypatch):
 
 
 def test_whoever_takes_turns_is_ended_by_whoever_gives_them(monkeypatch):
-    mouth = Mouth()
+    mouth = MessageChannel()
     turns = iter([f'{{"index": {index}, "cases": ["rows=4", "rows=8"]}}' for index in range(3)])
-    monkeypatch.setattr(Mouth, "ask", lambda self, message: next(turns, '{"index": 3, "cases": []}'))
+    monkeypatch.setattr(MessageChannel, "ask", lambda self, message: next(turns, '{"index": 3, "cases": []}'))
     monkeypatch.setattr("perfci.worker.work.time.time", lambda: 0.0 if not said(mouth, Prepared)[1:] else 9.0)
 
     worker(mouth, FakeDevice(FakeSpec(), 1), turns=True, until_s=5.0).measure(right=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perfci.core.errors import DeviceError
-from perfci.worker.protocol import Job, Message, Sketched, Step
+from perfci.worker.protocol import Job, Message, Step
 
 
 def run(job: Job, say: Callable[[Message], None]) -> None:
@@ -24,4 +24,4 @@ def run(job: Job, say: Callable[[Message], None]) -> None:
     except ImportError as error:
         raise DeviceError("new_needs_torch", error=str(error)) from error
     find = tests.find if job.sketch.baseline else function.find
-    say(Sketched(find(op, job.sketch, lambda file: say(Step("rehearsal", op, file)))))
+    say(find(op, job.sketch, lambda file: say(Step("rehearsal", op, file))))

@@ -19,7 +19,7 @@ from perfci.lab.tune.search import Grid, coming, decide, finalists
 from perfci.lab.tune.space import fixed, read_space, regimes
 from perfci.lab.tune.tuned_file import TunedFile, read_tuned
 from perfci.ops.spec import Params, Performance, case_id, matches
-from perfci.worker.protocol import Candidate, Job, Message, OpDone, Regimes, Step, Trying
+from perfci.worker.protocol import Job, Message, OpDone, Regimes, Step, Trying
 from perfci.worker.tuning.seam import Entries, Seam
 
 BATCH = 8
@@ -206,7 +206,7 @@ class Search:
     def keep(self, tried: Tried) -> None:
         """Say what a candidate showed, and go on from it."""
         self.known.append(decode(encode(tried), Tried))
-        self.say(Candidate(tried))
+        self.say(tried)
 
     def trying(self, regime: Regime, config: Config | None) -> None:
         """Say what comes now."""
