@@ -1,30 +1,26 @@
-"""Two identities of a call held against each other: the same device work, or what changed."""
+"""Compares two identities of a call: the same device work, or what changed."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from perfci.core.model import Fact, Identity, LaunchIdentity, Reason
 
 MOST_CHANGES = 6
-"""Changes that are named; the first ones tell enough."""
+"""Changes that are named. The first ones are enough."""
 
 SHOWN = 160
 """Characters of an operation or argument that are shown."""
 
 
 def same(before: Identity, after: Identity) -> bool | None:
-    """Whether two calls do the same device work; None where either could not be captured."""
-    if before.unknown or after.unknown:
-        return None
-    return before == after
+    """Returns whether two calls do the same device work; None if either could not be captured."""
+    return None if before.unknown or after.unknown else before == after
 
 
 def changes(before: Identity, after: Identity) -> tuple[Reason, ...]:
-    """What differs, in the order in which it happens: why it could not be captured, or what the call does now.
-
-    Beyond MOST_CHANGES the others are counted.
-    """
+    """Returns what differs, in the order of the call, or why it could not be captured. Beyond MOST_CHANGES, a count."""
     if unknown := before.unknown or after.unknown:
         return (unknown,)
     found = list(_changes(before, after))
@@ -38,23 +34,19 @@ def _changes(before: Identity, after: Identity) -> Iterator[Reason]:
         yield Reason("inputs_changed")
     if before.choices != after.choices:
         yield Reason("choices_changed", {"before": _text(before.choices), "after": _text(after.choices)})
-    if before.operations != after.operations:
-        yield _operations_changed(before.operations, after.operations)
+    old, new = before.operations, after.operations
+    if old != new:
+        pairs = enumerate(itertools.zip_longest(old, new))
+        first = next(at for at, (one, other) in pairs if one != other)
+        kind = "operations_changed" if len(old) == len(new) else "operations_counted"
+        facts: dict[str, Fact] = {"before": _text(old[first : first + 1]), "after": _text(new[first : first + 1])}
+        yield Reason(kind, {**facts, "count": len(old), "now": len(new)})
     if len(before.launches) != len(after.launches):
-        facts: dict[str, Fact] = {"before": _names(before.launches), "after": _names(after.launches)}
+        facts = {"before": _names(before.launches), "after": _names(after.launches)}
         yield Reason("launches_changed", {**facts, "count": len(before.launches), "now": len(after.launches)})
         return
-    for old, new in zip(before.launches, after.launches, strict=True):
-        yield from _launch_changes(old, new)
-
-
-def _operations_changed(before: Sequence[str], after: Sequence[str]) -> Reason:
-    """The first place where the two sequences part."""
-    at = next((i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), None)
-    place = min(len(before), len(after)) if at is None else at
-    old, new = (_text(list(side[place : place + 1])) for side in (before, after))
-    kind = "operations_changed" if len(before) == len(after) else "operations_counted"
-    return Reason(kind, {"before": old, "after": new, "count": len(before), "now": len(after)})
+    for launch, later in zip(before.launches, after.launches, strict=True):
+        yield from _launch_changes(launch, later)
 
 
 def _launch_changes(old: LaunchIdentity, new: LaunchIdentity) -> Iterator[Reason]:
@@ -64,7 +56,8 @@ def _launch_changes(old: LaunchIdentity, new: LaunchIdentity) -> Iterator[Reason
     for name in ("grid", "warps", "stages"):
         was, now = getattr(old, name), getattr(new, name)
         if was != now:
-            yield Reason("launch_changed", {**where, "what": name, "before": _said(was), "after": _said(now)})
+            before, after = (None if value is None else str(value) for value in (was, now))
+            yield Reason("launch_changed", {**where, "what": name, "before": before, "after": after})
     for name in dict.fromkeys((*old.arguments, *new.arguments)):
         was, now = old.arguments.get(name), new.arguments.get(name)
         if was != now:
@@ -72,10 +65,6 @@ def _launch_changes(old: LaunchIdentity, new: LaunchIdentity) -> Iterator[Reason
             yield Reason("argument_changed", {**where, **facts})
     if old.artefact != new.artefact:
         yield Reason("code_changed", {**where, "before": old.artefact[:8], "after": new.artefact[:8]})
-
-
-def _said(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _names(launches: Sequence[LaunchIdentity]) -> str:
