@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, PlannedOp, Reason
 from perfci.core.settings import Settings
-from perfci.lab.soak.findings import DECAY_LIMIT, TESTS, Finding, Status, named
+from perfci.lab.soak.findings import DECAY_LIMIT, TESTS, Finding, Status, name_test
 from perfci.ops.discover import OpFolder, select
 from perfci.runs.bench import Bench, Listener, Place, claimed, surroundings
 from perfci.runs.describe import describe_ops
@@ -111,11 +111,11 @@ class _Soaking:
     def _blame(self, failure: Reason) -> None:
         """The test that was under way died with its worker, unless it had been told."""
         at = self._at
-        if at is not None and named(at.stage, at.case) not in self._done() and failure.kind != LOST:
+        if at is not None and name_test(at.stage, at.case) not in self._done() and failure.kind != LOST:
             self._add(Finding(self._op.op, at.stage, at.case, Status.ERROR, failure))
 
     def _done(self) -> tuple[str, ...]:
-        return tuple(named(each.test, each.case) for each in self._findings)
+        return tuple(name_test(each.test, each.case) for each in self._findings)
 
     def _job(self) -> Job:
         settings, options = self._bench.settings, self._wishes

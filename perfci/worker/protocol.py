@@ -82,7 +82,7 @@ class SoakFiles:
     limit: float = DECAY_LIMIT
     """ratio by which a call may become slower over all calls"""
     done: tuple[str, ...] = ()
-    """tests of cases that are settled, as `perfci.lab.soak.named` has them: a worker before this one died"""
+    """tests of cases that are settled, named by `name_test`: a worker before this one died"""
 
 
 @dataclass(frozen=True)

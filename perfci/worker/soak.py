@@ -13,12 +13,11 @@ from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Fact, Reason
 from perfci.device import endurance
 from perfci.device.seam import Accelerator, not_interpreted
-from perfci.lab.soak import huge
-from perfci.lab.soak.findings import DECAY, DETERMINISM, LARGE, MEMORY, STREAMS, THREADS, Finding, Status, named
-from perfci.lab.soak.huge import is_large
-from perfci.lab.soak.repeated import decay, determinism, memory
+from perfci.lab.soak.findings import DECAY, DETERMINISM, LARGE, MEMORY, STREAMS, THREADS, Finding, Status, name_test
+from perfci.lab.soak.huge import check_large, is_large
+from perfci.lab.soak.repeated import check_decay, check_determinism, check_memory
 from perfci.lab.soak.subject import Subject
-from perfci.lab.soak.together import streams, threads
+from perfci.lab.soak.together import check_streams, check_threads
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id, matches
 from perfci.worker.load import LoadedOp, describe_exception
@@ -97,7 +96,7 @@ class _Soaker:
         """Once for the op."""
         for test, reason in self._untested.items():
             wanted = test != LARGE or self._loaded.accuracy.large_cases
-            if wanted and named(test, None) not in self._done:
+            if wanted and name_test(test, None) not in self._done:
                 self._say(Finding(self._op, test, None, Status.SKIPPED, reason))
 
     # --- tests ----------------------------------------------------------------------------------------------------
@@ -107,21 +106,21 @@ class _Soaker:
         suite = self._timed_suite()
         calls, limit = self._calls, self._job.soak.limit
         bodies: dict[str, Callable[[Subject], Finding]] = {
-            THREADS: threads,
-            MEMORY: lambda subject: memory(subject, calls),
-            DECAY: lambda subject: decay(subject, calls, limit),
-            DETERMINISM: lambda subject: determinism(subject, calls),
-            STREAMS: streams,
+            THREADS: check_threads,
+            MEMORY: lambda subject: check_memory(subject, calls),
+            DECAY: lambda subject: check_decay(subject, calls, limit),
+            DETERMINISM: lambda subject: check_determinism(subject, calls),
+            STREAMS: check_streams,
         }
         for test, body in bodies.items():
             self._test(test, suite, params, body)
         if not self._host and self._huge(suite, params):
-            self._test(LARGE, suite, params, lambda subject: huge.large(subject, self._loaded.accuracy))
+            self._test(LARGE, suite, params, lambda subject: check_large(subject, self._loaded.accuracy))
 
     def large(self, params: Params) -> None:
         """A case that is for this alone."""
         accuracy = self._loaded.accuracy
-        self._test(LARGE, as_performance(accuracy, [params]), params, lambda each: huge.large(each, accuracy))
+        self._test(LARGE, as_performance(accuracy, [params]), params, lambda each: check_large(each, accuracy))
 
     def _huge(self, suite: Performance, params: Params) -> bool:
         """Whether a performance case is beyond 2^31 elements; False where its inputs cannot be made."""
@@ -144,7 +143,7 @@ class _Soaker:
 
     def _test(self, test: str, suite: Performance, params: Params, body: Callable[[Subject], Finding]) -> None:
         case = case_id(params)
-        if test in self._untested or named(test, case) in self._done:
+        if test in self._untested or name_test(test, case) in self._done:
             return
         self._say(Step(test, self._op, case))
         subject = Subject(

@@ -17,10 +17,10 @@ import torch
 
 from perfci.device import endurance, open_device
 from perfci.lab.soak.findings import Status
-from perfci.lab.soak.huge import large
-from perfci.lab.soak.repeated import determinism, memory
+from perfci.lab.soak.huge import check_large
+from perfci.lab.soak.repeated import check_determinism, check_memory
 from perfci.lab.soak.subject import Subject
-from perfci.lab.soak.together import streams, threads
+from perfci.lab.soak.together import check_streams, check_threads
 from perfci.ops.spec import Accuracy, Performance, grid
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +84,7 @@ def subject():
 
 @pytest.mark.cuda
 def test_a_kernel_on_the_current_stream_passes_streams_threads_and_many_calls(subject):
-    found = [streams(subject(double)), threads(subject(double)), determinism(subject(double), 100)]
+    found = [check_streams(subject(double)), check_threads(subject(double)), check_determinism(subject(double), 100)]
 
     assert [each.status for each in found] == [Status.PASS] * 3, found
     assert found[0].numbers["late"] is True
@@ -96,7 +96,7 @@ def test_a_kernel_on_the_default_stream_whichever_is_current_is_found(subject):
         with torch.cuda.stream(torch.cuda.default_stream()):
             return x * 2
 
-    assert streams(subject(stubborn)).reason.kind == "soak_stream_side"
+    assert check_streams(subject(stubborn)).reason.kind == "soak_stream_side"
 
 
 @pytest.mark.cuda
@@ -109,7 +109,7 @@ def test_a_kernel_on_a_stream_of_its_own_that_is_never_joined_is_found(subject):
             torch.cuda._sleep(20_000_000)
             return x * 2
 
-    assert streams(subject(unjoined)).status is Status.FAIL
+    assert check_streams(subject(unjoined)).status is Status.FAIL
 
 
 @pytest.mark.cuda
@@ -121,8 +121,8 @@ def test_a_workspace_that_calls_on_several_streams_share_is_found(subject):
         torch.cuda._sleep(10_000_000)
         return workspace * 2
 
-    assert streams(subject(sharing)).status is Status.FAIL
-    assert threads(subject(sharing)).status is Status.FAIL
+    assert check_streams(subject(sharing)).status is Status.FAIL
+    assert check_threads(subject(sharing)).status is Status.FAIL
 
 
 @pytest.mark.cuda
@@ -133,7 +133,7 @@ def test_outputs_kept_in_a_global_are_a_leak_and_a_bounded_cache_is_none(subject
         kept.append(x[:1024] * 2)
         return x * 2
 
-    found = memory(subject(keeping), 200)
+    found = check_memory(subject(keeping), 200)
     assert (found.status, found.reason.kind) == (Status.FAIL, "soak_leak")
     assert found.numbers["rate"] == 4096
     kept.clear()
@@ -143,7 +143,7 @@ def test_outputs_kept_in_a_global_are_a_leak_and_a_bounded_cache_is_none(subject
             kept.append(x[:1024] * 2)
         return x * 2
 
-    assert memory(subject(caching), 200).status is Status.PASS
+    assert check_memory(subject(caching), 200).status is Status.PASS
 
 
 @pytest.mark.cuda
@@ -160,9 +160,9 @@ def test_an_index_of_32_bits_is_found_beyond_2_to_the_31(subject):
         pytest.fail(f"{needed} bytes of device memory are not free here")
     accuracy = Accuracy(wrapping, double, inputs, grid(size=[1000, 2000]))
 
-    found = large(subject(wrapping, size=size), accuracy)
+    found = check_large(subject(wrapping, size=size), accuracy)
     assert (found.status, found.reason.kind) == (Status.FAIL, "soak_large")
-    found = large(subject(double, size=size), accuracy)
+    found = check_large(subject(double, size=size), accuracy)
     assert (found.status, found.numbers["elements"]) == (Status.PASS, size)
 
 

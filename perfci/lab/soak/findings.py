@@ -1,4 +1,4 @@
-"""What came of one test of one case."""
+"""The result of one test of one case."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from enum import StrEnum
 from perfci.core.model import Fact, Reason
 
 THREADS, MEMORY, DECAY, DETERMINISM, STREAMS, LARGE = TESTS = (
-    "threads",
-    "memory",
-    "decay",
-    "determinism",
-    "streams",
-    "large",
-)
-"""In the order in which a case goes through them: threads first, since the first calls of all have to come at once."""
+    "threads", "memory", "decay", "determinism", "streams", "large",
+)  # fmt: skip
+"""In the order of a case's tests: threads first, since the first calls of all have to come at once."""
 
 DECAY_LIMIT = 0.03
 """A call may become slower by this ratio over all calls."""
@@ -33,24 +28,24 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One test of one case, or of all cases of an op."""
+    """The result of one test of one case, or of all cases of an op."""
 
     op: str
     test: str
-    """one of TESTS; "" where the op could not be tried at all"""
+    """one of TESTS, or "" if the op could not be tried at all"""
     case: str | None
     """None: all cases"""
     status: Status
     reason: Reason | None = None
     """why it did not pass, or what a reader of its numbers should know"""
     numbers: Mapping[str, Fact] = field(default_factory=dict)
-    """bytes, microseconds (`_us`), ratios and counts, by name (docs/soak.md lists them)"""
+    """bytes, microseconds (`_us`), ratios and counts, by name (listed in docs/soak.md)"""
 
 
-def named(test: str, case: str | None) -> str:
-    """One text for a test of a case.
+def name_test(test: str, case: str | None) -> str:
+    """Returns one text for a test of a case.
 
-    >>> named("memory", "rows=4")
+    >>> name_test("memory", "rows=4")
     'memory rows=4'
     """
     return f"{test} {case or '*'}"

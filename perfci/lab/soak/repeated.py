@@ -1,19 +1,21 @@
-"""Many calls one behind the other: what stays in memory, whether they become slower, whether they answer alike."""
+"""Many calls one after the other: what stays in memory, whether they become slower, whether they answer alike."""
 
 from __future__ import annotations
 
 import functools
 import gc
 import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
-from perfci.core.model import DeviceState, Fact, Reason
-from perfci.device.seam import Launch, MemoryUse
+import numpy as np
+
+from perfci.core.model import Fact, Interval, Reason
 from perfci.lab.soak.findings import DECAY, DECAY_LIMIT, DETERMINISM, MEMORY, Finding, Status
-from perfci.lab.soak.rules import LEAST_LAUNCHES, LEAST_WINDOWS, leak, windows
-from perfci.lab.soak.rules import decay as judged_decay
 from perfci.lab.soak.subject import Subject
+from perfci.statistics import exact
 
 WARM_CALLS = 10
 """Calls before memory is read: compiled kernels, workspaces and what a wrapper keeps on its first calls are no leak."""
@@ -21,52 +23,59 @@ WARM_CALLS = 10
 WARM_TIMED = 50
 """Calls before the first timed one."""
 
+WINDOWS = 20
+"""Readings over all calls, if there are enough calls."""
+
+LEAST_WINDOWS = 8
+"""With fewer, a trend cannot be beyond doubt, and a leak looks like a cache that fills."""
+
+LEAST_LAUNCHES = 5
+"""Least timed calls of a window. A spike then does not move its median."""
+
+P_LIMIT = 0.01
+"""A rise counts if chance alone shows one as clear in fewer cases than this."""
+
+
+def split_calls(calls: int, least: int = 1) -> list[int]:
+    """Number of calls in each window, all nearly alike. Empty if there are too few calls for LEAST_WINDOWS.
+
+    >>> split_calls(1000)[:2], len(split_calls(1000)), split_calls(41, least=5), split_calls(30, least=5)
+    ([50, 50], 20, [6, 5, 5, 5, 5, 5, 5, 5], [])
+    """
+    count = min(WINDOWS, calls // least)
+    if count < LEAST_WINDOWS:
+        return []
+    return [calls // count + (index < calls % count) for index in range(count)]
+
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def memory(subject: Subject, calls: int) -> Finding:
-    """Whether calls leave device memory behind, by the allocator's account and by the driver's."""
-    if subject.endurance.memory().allocated is None:
-        return subject.skipped(MEMORY, "soak_no_memory")
-    sizes = windows(calls)
+def check_memory(subject: Subject, calls: int) -> Finding:
+    """Whether calls leave device memory behind, in the allocator's account and in the driver's."""
+    endurance = subject.endurance
+    if endurance.memory().allocated is None:
+        return subject.skip(MEMORY, "soak_no_memory")
+    sizes = split_calls(calls)
     if not sizes:
-        return subject.skipped(MEMORY, "soak_few_calls", calls=calls, least=LEAST_WINDOWS)
+        return subject.skip(MEMORY, "soak_few_calls", calls=calls, least=LEAST_WINDOWS)
     inputs = subject.inputs()
     for _ in range(WARM_CALLS):
         subject.outputs(inputs)
-    alone = _is_alone(subject)
-    readings = _readings(subject, inputs, sizes)
-    alone = alone and _is_alone(subject)
-    return _judged_memory(subject, calls, readings, calls / len(sizes), alone=alone)
-
-
-def _readings(subject: Subject, inputs: dict[str, Any], sizes: list[int]) -> list[MemoryUse]:
-    """One before the first window, and one behind each."""
+    alone = subject.device.state().foreign_processes == 0  # else the driver counts others' memory too
     gc.collect()
     subject.device.synchronize()
-    subject.endurance.reset_peak()
-    readings = [subject.endurance.memory()]
+    endurance.reset_peak()
+    readings = [endurance.memory()]
     for done, size in zip(itertools.accumulate(sizes), sizes, strict=True):
         for _ in range(size):
             subject.outputs(inputs)
         gc.collect()  # what only a cycle of references holds is no leak
         subject.device.synchronize()
-        readings.append(subject.endurance.memory())
-        subject.tick(done, sum(sizes))
-    return readings
-
-
-def _is_alone(subject: Subject) -> bool:
-    """Whether the driver's account is of this process alone."""
-    return subject.device.state().foreign_processes == 0
-
-
-def _judged_memory(
-    subject: Subject, calls: int, readings: list[MemoryUse], per_window: float, *, alone: bool
-) -> Finding:
+        readings.append(endurance.memory())
+        subject.tick(done, calls)
+    alone = alone and subject.device.state().foreign_processes == 0
     held = [each.allocated or 0 for each in readings]
-    outside = [each.outside or 0 for each in readings]
     numbers: dict[str, Fact] = {
         "calls": calls,
         "before": held[0],
@@ -76,55 +85,61 @@ def _judged_memory(
         "outside_after": readings[-1].outside,
         "alone": alone,
     }
-    if (grown := leak(held)) is not None:
-        return subject.failed(MEMORY, "soak_leak", {**numbers, "rate": grown / per_window})
-    if alone and (grown := leak(outside)) is not None:
-        return subject.failed(MEMORY, "soak_leak_outside", {**numbers, "rate": grown / per_window})
+    per_window = calls / len(sizes)
+    if (grown := find_leak(held)) is not None:
+        return subject.fail(MEMORY, "soak_leak", {**numbers, "rate": grown / per_window})
+    if alone and (grown := find_leak([each.outside or 0 for each in readings])) is not None:
+        return subject.fail(MEMORY, "soak_leak_outside", {**numbers, "rate": grown / per_window})
     return subject.finding(MEMORY, Status.PASS, numbers)
+
+
+def find_leak(held: Sequence[float]) -> float | None:
+    """Bytes a window that do not come back, by Theil and Sen's slope. None if memory does not go on growing.
+
+    held: bytes at evenly spaced readings. The first quarter is for caches to fill. Memory goes on growing if the least
+    reading of each of the last three quarters lies above that of the one before, the last reading lies above the last
+    one of the third quarter (a cache that is full by then stands still), and the rise is beyond chance (Mann-Kendall).
+    """
+    size = len(held)
+    quarters = [held[size * k // 4 : size * (k + 1) // 4] for k in (1, 2, 3)]
+    if min(len(quarter) for quarter in quarters) < 2:
+        return None
+    second, third, last = (min(quarter) for quarter in quarters)
+    if not (second < third < last and held[-1] > quarters[1][-1]):
+        return None
+    late = held[size // 4 :]
+    return exact.trend(late).value if exact.trend_p(late) < P_LIMIT else None
 
 
 # --- speed ------------------------------------------------------------------------------------------------------------
 
 
-def decay(subject: Subject, calls: int, limit: float = DECAY_LIMIT) -> Finding:
-    """Whether calls become slower, beyond what the clock explains; the device's timer has been started."""
-    if subject.device.absent is not None:
-        return subject.skipped(DECAY, "soak_not_timed")
-    sizes = windows(calls, LEAST_LAUNCHES)
+def check_decay(subject: Subject, calls: int, limit: float = DECAY_LIMIT) -> Finding:
+    """Whether calls become slower by more than the clock explains. The device's timer has been started."""
+    device = subject.device
+    if device.absent is not None:
+        return subject.skip(DECAY, "soak_not_timed")
+    sizes = split_calls(calls, LEAST_LAUNCHES)
     if not sizes:
-        return subject.skipped(DECAY, "soak_few_calls", calls=calls, least=LEAST_WINDOWS * LEAST_LAUNCHES)
-    launches, states = _timed(subject, sizes)
-    ends = list(itertools.accumulate(sizes))
-    times = [[launch.time_us for launch in launches[end - size : end]] for end, size in zip(ends, sizes, strict=True)]
-    medians = [median(each) for each in times]
-    if min(medians) <= 0:
-        reason = Reason("nothing_launched", {"arm": "kernel", "case": subject.case})
-        return subject.finding(DECAY, Status.ERROR, reason=reason)
-    return _judged_decay(subject, calls, medians, states, limit)
-
-
-def _timed(subject: Subject, sizes: list[int]) -> tuple[list[Launch], list[DeviceState]]:
-    """Every call, and the device's state in each window."""
+        return subject.skip(DECAY, "soak_few_calls", calls=calls, least=LEAST_WINDOWS * LEAST_LAUNCHES)
     call = functools.partial(subject.suite.kernel, **subject.inputs())
-    warm = subject.suite.cache == "warm"
     for _ in range(WARM_TIMED):
         call()
     states = []
-    with subject.device.session() as session:
+    with device.session() as session:
         for done, size in zip(itertools.accumulate(sizes), sizes, strict=True):
             for _ in range(size):
-                session.launch(call, warm=warm)
+                session.launch(call, warm=subject.suite.cache == "warm")
             session.pause()
-            states.append(subject.device.state())  # before waiting: an idle board's clock says nothing of the launches
-            subject.device.synchronize()
-            subject.tick(done, sum(sizes))
-    return list(session.launches()), states
-
-
-def _judged_decay(
-    subject: Subject, calls: int, medians: list[float], states: list[DeviceState], limit: float
-) -> Finding:
-    found = judged_decay(medians, [state.sm_clock_mhz for state in states])
+            states.append(device.state())  # before waiting: the clock of an idle board describes no launch
+            device.synchronize()
+            subject.tick(done, calls)
+    times = iter(launch.time_us for launch in session.launches())
+    medians = [median(itertools.islice(times, size)) for size in sizes]
+    if min(medians) <= 0:
+        reason = Reason("nothing_launched", {"arm": "kernel", "case": subject.case})
+        return subject.finding(DECAY, Status.ERROR, reason=reason)
+    found = measure_decay(medians, [state.sm_clock_mhz for state in states])
     heat = [state.temperature_c for state in states if state.temperature_c is not None]
     numbers: dict[str, Fact] = {
         "calls": calls,
@@ -141,31 +156,70 @@ def _judged_decay(
         "last_c": heat[-1] if heat else None,
         "throttle": ", ".join(sorted({name for state in states for name in state.throttle})),
     }
-    if not found.beyond(limit):
+    if not found.is_beyond(limit):
         return subject.finding(DECAY, Status.PASS, numbers)
-    if found.explained(limit):
+    if found.is_explained(limit):
         reason = Reason("soak_clock_explains", {"case": subject.case, **numbers})
         return subject.finding(DECAY, Status.PASS, numbers, reason)
-    kind = "soak_decay_unclocked" if found.clock is None else "soak_decay"
-    return subject.failed(DECAY, kind, numbers)
+    return subject.fail(DECAY, "soak_decay_unclocked" if found.clock is None else "soak_decay", numbers)
+
+
+@dataclass(frozen=True)
+class Decay:
+    """How the time of a call changed over all windows. Changes are ratios - 1, positive is slower."""
+
+    change: Interval
+    p: float
+    """Mann-Kendall, one-sided: chance that a series without a trend rises as clearly"""
+    clock: float | None = None
+    """change of the SM clock over the same time, None if it is unknown"""
+    left: float | None = None
+    """the change in clock cycles: what the clock does not explain"""
+
+    def is_beyond(self, limit: float) -> bool:
+        """Whether calls became slower by more than the limit beyond doubt."""
+        return self.change.low > limit and self.p < P_LIMIT
+
+    def is_explained(self, limit: float) -> bool:
+        """Whether the change in clock cycles is within the limit."""
+        return self.left is not None and self.left <= limit
+
+
+def measure_decay(medians_us: Sequence[float], clocks_mhz: Sequence[float | None]) -> Decay:
+    """Theil and Sen's slope of the windows' log medians, over all of them, beside the change of the clock.
+
+    medians_us: median time of each window's calls, above 0. clocks_mhz: SM clock in each window. Cycles are time times
+    clock: a kernel whose time follows the clock alone keeps its cycles.
+    """
+    times = np.log(np.asarray(medians_us, dtype=np.float64))
+    steps = times.size - 1
+    slope = exact.trend(times)
+    low, value, high = (math.expm1(each * steps) for each in (slope.low, slope.value, slope.high))
+    change, p = Interval(value, low, high, slope.confidence), exact.trend_p(times)
+    known = [clock for clock in clocks_mhz if clock]
+    if len(known) < times.size:
+        return Decay(change, p)
+    clocks = np.log(np.asarray(known, dtype=np.float64))
+    fall, cycles = (math.expm1(exact.trend(each).value * steps) for each in (clocks, times + clocks))
+    return Decay(change, p, fall, cycles)
 
 
 # --- the same answer --------------------------------------------------------------------------------------------------
 
 
-def determinism(subject: Subject, calls: int) -> Finding:
+def check_determinism(subject: Subject, calls: int) -> Finding:
     """Whether every call answers the same inputs alike, and the first call's answer stays as it is."""
     if not subject.deterministic:
-        return subject.skipped(DETERMINISM, "soak_not_deterministic")
+        return subject.skip(DETERMINISM, "soak_not_deterministic")
     inputs = subject.inputs()
     first = subject.outputs(inputs)
     kept = subject.copies(first)
     for call in range(2, calls + 1):
         if found := subject.difference(subject.outputs(inputs), kept):
-            return subject.failed(DETERMINISM, "soak_differs", {"calls": calls, "call": call, **found})
+            return subject.fail(DETERMINISM, "soak_differs", {"calls": calls, "call": call, **found})
         subject.tick(call, calls)
-    subject.outputs(subject.inputs(1))  # other values: an output that a later call writes into shows them
+    subject.outputs(subject.inputs(1))  # other values, which show in an output that a later call writes into
     subject.device.synchronize()
     if found := subject.difference(first, kept):
-        return subject.failed(DETERMINISM, "soak_rewritten", {"calls": calls, **found})
+        return subject.fail(DETERMINISM, "soak_rewritten", {"calls": calls, **found})
     return subject.finding(DETERMINISM, Status.PASS, {"calls": calls})

@@ -30,7 +30,7 @@ class Subject:
     seed: int
     deterministic: bool
     tick: Callable[[int, int], None]
-    """told how many calls of how many are made, so that a hang can be told from work"""
+    """called with calls made and calls in all, so that work looks different from a hang"""
     describe: Callable[[BaseException], Mapping[str, Fact]]
 
     @cached_property
@@ -40,15 +40,15 @@ class Subject:
 
     @property
     def arrays(self) -> Arrays:
-        """The device's."""
+        """The device's arrays."""
         return self.device.arrays
 
     def inputs(self, number: int = 0) -> dict[str, Any]:
-        """Inputs of the case; each number has values of its own."""
+        """Inputs of the case. Each number has its own values."""
         return bound_inputs(self.suite, self.params, self.arrays.device, self.seed + number)
 
     def outputs(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The arrays that one call gives."""
+        """Calls the kernel once and returns its arrays."""
         return flat(self.suite.kernel(**inputs))
 
     def copies(self, outputs: Sequence[Any]) -> list[Any]:
@@ -58,28 +58,28 @@ class Subject:
     def finding(
         self, test: str, status: Status, numbers: Mapping[str, Fact] | None = None, reason: Reason | None = None
     ) -> Finding:
-        """What came of a test."""
+        """A finding about this case."""
         return Finding(self.op, test, self.case, status, reason, numbers or {})
 
-    def failed(self, test: str, kind: str, numbers: Mapping[str, Fact], **facts: Fact) -> Finding:
-        """A failure, whose reason knows the numbers too."""
+    def fail(self, test: str, kind: str, numbers: Mapping[str, Fact], **facts: Fact) -> Finding:
+        """A failure. Its reason has the numbers too."""
         return self.finding(test, Status.FAIL, numbers, Reason(kind, {"case": self.case, **numbers, **facts}))
 
-    def skipped(self, test: str, kind: str, **facts: Fact) -> Finding:
+    def skip(self, test: str, kind: str, **facts: Fact) -> Finding:
         """A test that cannot be made here."""
         return self.finding(test, Status.SKIPPED, reason=Reason(kind, {"op": self.op, "case": self.case, **facts}))
 
     def difference(self, got: Sequence[Any], wanted: Sequence[Any]) -> dict[str, Fact] | None:
-        """How many elements of two calls' outputs differ, and the first such; None where they are the same.
+        """Count and first index of the elements in which two calls' outputs differ. None if they are the same.
 
-        The same is bit by bit, but for ops that are not deterministic, whose tolerance holds.
+        Outputs are compared bit by bit. If the op is not deterministic, its tolerance is used instead.
         """
         if len(got) != len(wanted):
             return {"count": abs(len(got) - len(wanted)), "index": "-"}
         pairs = zip(got, wanted, strict=True)
-        return next((found for one, other in pairs if (found := self._differing(one, other))), None)
+        return next((found for one, other in pairs if (found := self._compare(one, other))), None)
 
-    def _differing(self, got: Any, wanted: Any) -> dict[str, Fact] | None:
+    def _compare(self, got: Any, wanted: Any) -> dict[str, Fact] | None:
         arrays = self.arrays
         if not (arrays.is_array(got) and arrays.is_array(wanted)):
             return None if got == wanted else {"count": 1, "index": "-"}
@@ -92,12 +92,10 @@ class Subject:
             terms = self.suite.reduces(**self.params) if self.suite.reduces else 1
             found = arrays.mismatch(got, wanted, *tolerance(facts.dtype, self.suite.tolerance, terms))
             return {"count": found.count, "index": str(found.worst_index)} if found.count else None
-        return _bitwise(arrays.host(got), arrays.host(wanted))
-
-
-def _bitwise(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> dict[str, Fact]:
-    """Of arrays whose bits differ; two NaN of other bits, and zeros of other signs, count once and have no place."""
-    differing = (got != wanted) & ~(np.isnan(got) & np.isnan(wanted)) if got.dtype.kind == "f" else got != wanted
-    if not differing.any():
-        return {"count": 1, "index": "-"}
-    return {"count": int(differing.sum()), "index": str(first_index(differing))}
+        one, other = arrays.host(got), arrays.host(wanted)
+        differing = one != other
+        if one.dtype.kind == "f":
+            differing &= ~(np.isnan(one) & np.isnan(other))
+        if not differing.any():  # NaN with other bits, or zeros of the other sign
+            return {"count": 1, "index": "-"}
+        return {"count": int(differing.sum()), "index": str(first_index(differing))}

@@ -8,7 +8,7 @@ import pytest
 
 from perfci.device import endurance, open_device
 from perfci.lab.soak.findings import Status
-from perfci.lab.soak.huge import large
+from perfci.lab.soak.huge import check_large
 from perfci.lab.soak.subject import Subject
 from perfci.worker.soak import as_performance
 
@@ -33,7 +33,7 @@ def run(monkeypatch):
         if kernel is not None:
             performance = dataclasses.replace(performance, kernel=kernel)
         subject = Subject(op, performance, params, device, own, 3, True, lambda *_: None, lambda error: {})
-        return large(subject, suite, BEYOND)
+        return check_large(subject, suite, BEYOND)
 
     return made
 

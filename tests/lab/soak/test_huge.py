@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfci.lab.soak.findings import Status
-from perfci.lab.soak.huge import RANDOM, is_large, large
+from perfci.lab.soak.huge import RANDOM, check_large, is_large
 from perfci.ops.spec import Accuracy, grid
 
 BEYOND = 1 << 14
@@ -41,7 +41,7 @@ def soaked(subject):
         made = subject(kernel, inputs, reference=reference, params={"rows": rows})
         suite = Accuracy(kernel, reference, inputs, grid(rows=cases), **accuracy)
         suited = dataclasses.replace(made.suite, tolerance=suite.tolerance)
-        return large(dataclasses.replace(made, suite=suited), suite, BEYOND)
+        return check_large(dataclasses.replace(made, suite=suited), suite, BEYOND)
 
     return run
 
@@ -116,7 +116,7 @@ def test_too_little_memory_is_said_with_needed_and_free_bytes(subject):
         def room(self):
             return 1 << 30
 
-    found = large(dataclasses.replace(made, endurance=Full()), Accuracy(add, add, inputs, grid(rows=[9])), BEYOND)
+    found = check_large(dataclasses.replace(made, endurance=Full()), Accuracy(add, add, inputs, grid(rows=[9])), BEYOND)
 
     assert found.reason.kind == "soak_no_room"
     assert (found.reason.facts["needed"], found.reason.facts["free"]) == (6 << 30, 1 << 30)

@@ -1,12 +1,29 @@
-"""The same call many times: whether it answers alike, on numpy and on torch."""
+"""The same call many times: whether it answers alike, and which series of readings count as a leak or a decay."""
 
 from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from perfci.lab.soak.findings import Status
-from perfci.lab.soak.repeated import decay, determinism, memory
+from perfci.lab.soak.repeated import (
+    LEAST_WINDOWS,
+    WINDOWS,
+    check_decay,
+    check_determinism,
+    check_memory,
+    find_leak,
+    measure_decay,
+    split_calls,
+)
+
+PER_WINDOW = 50
+TRACES = Path(__file__).parents[3] / "benchmarks" / "traces"
 
 
 def inputs(rows, device, seed):
@@ -14,76 +31,155 @@ def inputs(rows, device, seed):
 
 
 def test_a_kernel_that_answers_alike_passes(subject):
-    found = determinism(subject(lambda x: x * 2.0, inputs), 50)
+    found = check_determinism(subject(lambda x: x * 2.0, inputs), 50)
 
     assert (found.status, found.numbers) == (Status.PASS, {"calls": 50})
+    assert check_determinism(subject(lambda x: x * np.nan, inputs), 10).status is Status.PASS
 
 
 def test_one_call_that_answers_otherwise_is_found_and_named(subject):
     calls = []
 
-    def changing(x):
+    def change(x):
         calls.append(1)
         out = x * 2.0
         if len(calls) == 500:
             out[2, 1] += 1e-12
         return out
 
-    found = determinism(subject(changing, inputs), 1000)
+    found = check_determinism(subject(change, inputs), 1000)
 
     assert found.reason.kind == "soak_differs"
-    assert {name: found.reason.facts[name] for name in ("call", "count", "index")} == {
-        "call": 500,
-        "count": 1,
-        "index": "(2, 1)",
-    }
+    assert {"call": 500, "count": 1, "index": "(2, 1)"}.items() <= found.reason.facts.items()
 
 
 def test_an_output_that_a_later_call_writes_into_is_found(subject):
     kept = np.empty((4, 4))
 
-    def keeping(x):
-        np.multiply(x, 2.0, out=kept)
-        return kept
-
-    found = determinism(subject(keeping, inputs), 50)
+    found = check_determinism(subject(lambda x: np.multiply(x, 2.0, out=kept), inputs), 50)
 
     assert (found.status, found.reason.kind) == (Status.FAIL, "soak_rewritten")
 
 
-def test_several_outputs_are_all_held_to_the_first_call(subject):
+def test_all_outputs_and_their_shapes_are_compared_with_the_first_call(subject):
     calls = []
 
     def two(x):
         calls.append(1)
         return x * 2.0, {"rest": x + (len(calls) > 20)}
 
-    assert determinism(subject(two, inputs), 30).reason.facts["call"] == 21
-
-
-def test_another_shape_or_number_of_outputs_is_another_answer(subject):
-    calls = []
-
-    def shrinking(x):
+    def shrink(x):
         calls.append(1)
-        return x[: 4 - (len(calls) > 10)]
+        return x[: 4 - (len(calls) > 40)]
 
-    assert determinism(subject(shrinking, inputs), 30).reason.kind == "soak_differs"
-
-
-def test_nan_of_the_same_bits_is_the_same_answer(subject):
-    assert determinism(subject(lambda x: x * np.nan, inputs), 10).status is Status.PASS
+    assert check_determinism(subject(two, inputs), 30).reason.facts["call"] == 21
+    assert check_determinism(subject(shrink, inputs), 30).reason.kind == "soak_differs"
 
 
 @pytest.mark.torch
-def test_what_cannot_be_told_on_the_host_is_skipped(subject):
+def test_what_the_host_cannot_measure_is_skipped(subject):
     host = subject(lambda x: x, inputs, device="cpu")
 
-    assert memory(host, 100).reason.kind == "soak_no_memory"
-    assert decay(host, 100).reason.kind == "soak_not_timed"
+    assert check_memory(host, 100).reason.kind == "soak_no_memory"
+    assert check_decay(host, 100).reason.kind == "soak_not_timed"
 
 
 def test_a_call_that_takes_no_time_of_the_device_launches_nothing(subject):
-    found = decay(subject(lambda x: x * 2.0, inputs), 100)
+    found = check_decay(subject(lambda x: x * 2.0, inputs), 100)
 
     assert (found.status, found.reason.kind) == (Status.ERROR, "nothing_launched")
+
+
+@pytest.mark.parametrize("calls", [8, 9, 40, 41, 1000])
+def test_windows_hold_all_calls_and_are_alike(calls):
+    sizes = split_calls(calls)
+
+    assert sum(sizes) == calls
+    assert max(sizes) - min(sizes) <= 1
+    assert LEAST_WINDOWS <= len(sizes) <= WINDOWS
+
+
+# --- leaks ------------------------------------------------------------------------------------------------------------
+
+
+def read_memory(bytes_of, windows=20):
+    """Readings of memory if the n-th call leaves `bytes_of(n)` bytes behind."""
+    total, readings = 1 << 20, [1 << 20]
+    for window in range(windows):
+        total += sum(bytes_of(window * PER_WINDOW + call + 1) for call in range(PER_WINDOW))
+        readings.append(total)
+    return readings
+
+
+def test_a_steady_leak_is_found_with_its_size_also_under_memory_that_goes_up_and_down():
+    noise = 4096 * np.random.default_rng(4).integers(0, 2, 21)
+
+    assert find_leak(read_memory(lambda call: 512)) == 512 * PER_WINDOW
+    assert find_leak(np.array(read_memory(lambda call: 512)) + noise) == pytest.approx(512 * PER_WINDOW, rel=0.1)
+    found = find_leak(read_memory(lambda call: 512 * (call % 100 == 0)))
+    assert found == pytest.approx(512 / 100 * PER_WINDOW, rel=0.1)
+
+
+@pytest.mark.parametrize("full", [10, 250, 400, 700])
+def test_a_cache_that_is_full_after_some_calls_is_no_leak(full):
+    assert find_leak(read_memory(lambda call: 4096 * (call <= full))) is None
+
+
+def test_memory_that_goes_up_and_down_or_shrinks_is_no_leak():
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        assert find_leak((1 << 20) + 512 * rng.integers(0, 2, 21)) is None
+    assert find_leak(read_memory(lambda call: -8)) is None
+    assert find_leak([1, 2, 3, 4]) is None
+
+
+# --- decay ------------------------------------------------------------------------------------------------------------
+
+
+def draw_times(change, noise=0.003, seed=1, count=20):
+    """Medians that become slower by a ratio over all windows."""
+    rng = np.random.default_rng(seed)
+    return 100 * np.exp(np.linspace(0, np.log1p(change), count) + rng.normal(0, noise, count))
+
+
+def test_a_decay_of_ten_per_cent_is_beyond_three():
+    found = measure_decay(draw_times(0.10), [1980] * 20)
+
+    assert found.change.low < 0.10 < found.change.high
+    assert found.is_beyond(0.03)
+    assert not found.is_explained(0.03)
+    assert found.clock == 0
+
+
+def test_steady_times_a_single_slow_window_and_a_decay_of_the_limit_itself_are_not_beyond_doubt():
+    spiked = draw_times(0.0)
+    spiked[-1] *= 2
+    unclocked = [None] * 20
+
+    assert sum(measure_decay(draw_times(0.03, seed=seed), unclocked).is_beyond(0.03) for seed in range(200)) <= 8
+    assert not any(measure_decay(draw_times(0.0, 0.01, seed), unclocked).is_beyond(0.03) for seed in range(300))
+    assert not measure_decay(spiked, unclocked).is_beyond(0.03)
+
+
+def test_a_decay_that_follows_the_clock_is_explained_and_one_beyond_it_is_not():
+    clocks = [round(1980 - 300 * step / 19) for step in range(20)]
+    following = 100 * 1980 / np.array(clocks)
+
+    found = measure_decay(following, clocks)
+
+    assert found.is_beyond(0.03)
+    assert found.is_explained(0.03)
+    assert found.clock == pytest.approx(-300 / 1980, rel=0.05)
+    assert not measure_decay(following * draw_times(0.2) / 100, clocks).is_explained(0.03)
+    assert not measure_decay(following, [*clocks[:-1], None]).is_explained(0.03)
+
+
+def test_recorded_launches_of_an_h200_never_fail_but_at_the_power_cap_without_a_look_at_the_clock():
+    failed = Counter()
+    with gzip.open(TRACES / "h200-sequential.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for line in map(json.loads, lines):
+            medians = [float(np.median(part)) for part in np.split(np.array(line["ev"]), 20)]
+            failed[line["case"]] += measure_decay(medians, [None] * 20).is_beyond(0.03)
+
+    assert +failed == {"matmul_8192x8192x4096_bf16": 41}
+    assert len(failed) == 6

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfci.lab.soak.findings import Status
-from perfci.lab.soak.together import CALLS, streams, threads
+from perfci.lab.soak.together import CALLS, check_streams, check_threads
 
 
 def inputs(rows, device, seed):
@@ -22,7 +22,7 @@ def double(x):
 
 
 def test_a_kernel_without_state_passes(subject):
-    found = threads(subject(double, inputs))
+    found = check_threads(subject(double, inputs))
 
     assert found.status is Status.PASS
     assert found.numbers == {"threads": 2, "calls": CALLS}
@@ -40,7 +40,7 @@ def test_a_scratch_buffer_that_threads_share_is_found(subject):
             _meet(both)  # both have written; what either reads now is the other's
         return scratch * 2.0 if own.calls == 30 else x * 2.0
 
-    found = threads(subject(sharing, inputs))
+    found = check_threads(subject(sharing, inputs))
 
     assert (found.status, found.reason.kind) == (Status.FAIL, "soak_threads")
     assert found.reason.facts["call"] == 30
@@ -60,7 +60,7 @@ def test_a_table_that_two_first_calls_set_up_at_once_is_found(subject):
         _meet(both)
         return x * table["factor"]
 
-    found = threads(subject(filling, inputs))
+    found = check_threads(subject(filling, inputs))
 
     assert (found.status, found.reason.kind) == (Status.FAIL, "soak_threads_first")
 
@@ -76,7 +76,7 @@ def test_what_raises_in_threads_alone_is_a_failure_and_what_always_raises_is_rai
             raise RuntimeError("no event loop in this thread")
         return x * 2.0
 
-    found = threads(subject(main_only, inputs))
+    found = check_threads(subject(main_only, inputs))
     assert (found.status, found.reason.kind) == (Status.FAIL, "soak_thread_raised")
     assert found.reason.facts["error"] == "RuntimeError"
 
@@ -84,7 +84,7 @@ def test_what_raises_in_threads_alone_is_a_failure_and_what_always_raises_is_rai
         raise ValueError("planted")
 
     with pytest.raises(ValueError, match="planted"):
-        threads(subject(broken, inputs))
+        check_threads(subject(broken, inputs))
 
 
 def test_a_device_too_small_for_two_calls_at_once_is_no_failure_of_the_threads(subject):
@@ -94,7 +94,7 @@ def test_a_device_too_small_for_two_calls_at_once_is_no_failure_of_the_threads(s
         return x * 2.0
 
     with pytest.raises(MemoryError):
-        threads(subject(greedy, inputs))
+        check_threads(subject(greedy, inputs))
 
 
 @pytest.mark.torch
@@ -114,8 +114,8 @@ def test_torch_on_the_host_is_tried_from_threads_too(subject):
             return scratch * 2
         return x * 2
 
-    assert threads(subject(lambda x: x * 2, tensors, device="cpu")).status is Status.PASS
-    assert threads(subject(sharing, tensors, device="cpu")).reason.kind == "soak_threads"
+    assert check_threads(subject(lambda x: x * 2, tensors, device="cpu")).status is Status.PASS
+    assert check_threads(subject(sharing, tensors, device="cpu")).reason.kind == "soak_threads"
 
 
 def test_threads_of_an_op_that_is_not_deterministic_are_held_to_its_tolerance(subject):
@@ -124,12 +124,12 @@ def test_threads_of_an_op_that_is_not_deterministic_are_held_to_its_tolerance(su
     def loose(x):
         return x * (2.0 + 1e-9 * rng.random())
 
-    assert threads(subject(loose, inputs, deterministic=False)).status is Status.PASS
-    assert threads(subject(loose, inputs)).reason.kind in {"soak_threads_first", "soak_threads"}
+    assert check_threads(subject(loose, inputs, deterministic=False)).status is Status.PASS
+    assert check_threads(subject(loose, inputs)).reason.kind in {"soak_threads_first", "soak_threads"}
 
 
 def test_a_device_without_streams_says_so(subject):
-    found = streams(subject(double, inputs))
+    found = check_streams(subject(double, inputs))
 
     assert (found.status, found.reason.kind) == (Status.SKIPPED, "soak_no_streams")
 
@@ -207,14 +207,14 @@ def queued(subject, monkeypatch):
 
 
 def test_calls_on_the_current_stream_pass(queued):
-    found = streams(queued())
+    found = check_streams(queued())
 
     assert found.status is Status.PASS, found
     assert found.numbers["late"] is True
 
 
 def test_an_op_that_always_works_on_the_default_stream_is_found_by_inputs_that_come_late(queued):
-    found = streams(queued(where=0))
+    found = check_streams(queued(where=0))
 
     assert (found.status, found.reason.kind) == (Status.FAIL, "soak_stream_side")
     assert found.reason.facts["count"] == 4 * 64
