@@ -11,9 +11,9 @@ import numpy as np
 from perfci.core.model import HistoryRun, OpRun
 from perfci.device.numpy_arrays import NumpyArrays
 from perfci.measure.lowprec import storage
-from perfci.measure.lowprec.accepted import beside
-from perfci.measure.lowprec.declared import stored_tensors
-from perfci.measure.lowprec.formats import FORMATS
+from perfci.measure.lowprec.advice import add_history
+from perfci.measure.lowprec.declared import check_stored_tensors
+from perfci.measure.lowprec.storage import FORMATS
 from perfci.ops.spec import Accuracy, Quantised, Stored, grid
 from perfci.store.past.lines import _stored
 from tests.history_examples import environment
@@ -37,7 +37,7 @@ def rounded(values, dtype):
 def scales(x, dtype, scaling, group=GROUP):
     """That take each group's amax to the format's largest number, float32; and the widths of the groups."""
     widths = {"tensor": x.shape, "row": (1, x.shape[1]), "column": (x.shape[0], 1), "group": (1, group)}[scaling]
-    peaks = storage.amaxima(np.abs(x), widths)
+    peaks = storage.group_maxima(np.abs(x), widths)
     scale = (np.where(peaks > 0, peaks, 1) / FORMATS[dtype].largest).astype(np.float32)
     return scale, widths
 
@@ -46,7 +46,7 @@ def stored(x, dtype=E4M3, scaling="tensor", group=GROUP, shrink=1.0):
     """A tensor quantised; shrink: what its scales are multiplied with before."""
     scale, widths = scales(x, dtype, scaling, group)
     scale = (scale * shrink).astype(np.float32)
-    wide = storage.Held(x, x, scale, widths, FORMATS[dtype]).spread
+    wide = storage.HostTensor(x, x, scale, widths, FORMATS[dtype]).spread_scale()
     return Stored(x, rounded(x / wide, dtype), scale, group=widths, dtype=dtype)
 
 
@@ -71,7 +71,7 @@ def measured(store=store, cases=CASES, pattern=None, **fields):
     """What is recorded of a declaration: tensors, and failed checks."""
     suite = Accuracy(None, None, None, (), quantised=Quantised(store, cases, **fields))
     describe = lambda error: {"error": type(error).__name__, "message": str(error), "file": "-", "line": 0}  # noqa: E731
-    return list(stored_tensors(suite, DEVICE, pattern, describe))
+    return list(check_stored_tensors(suite, DEVICE, pattern, describe))
 
 
 @functools.cache
@@ -105,4 +105,4 @@ def clipped(op="quantised"):
     """An op of which a scale per tensor is too small now, beside twelve accepted runs."""
     history = [line(number) for number in range(12)]
     now = measured(functools.partial(store, shrink=0.3))
-    return OpRun(op, stored=tuple(beside(each, history) for each in now))
+    return OpRun(op, stored=tuple(add_history(each, history) for each in now))

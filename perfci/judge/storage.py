@@ -7,9 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfci.core import units
 from perfci.core.model import Fact, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
 from perfci.judge.figures import show
-from perfci.measure.lowprec.advice import Limit, advice, families, held, value_of, way, worst
-from perfci.measure.lowprec.causes import Cause, cause
-from perfci.measure.lowprec.formats import FORMATS
+from perfci.measure.lowprec.advice import (
+    Cause,
+    Limit,
+    advise,
+    compare_limits,
+    families,
+    find_cause,
+    value_of,
+    way,
+    worst,
+)
+from perfci.measure.lowprec.storage import FORMATS
 from perfci.thresholds.limits import Thresholds
 
 BY_CAUSE = {
@@ -40,7 +49,7 @@ def beyond(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgement]:
 
 def advised_of(found: StoredTensor, ways: Sequence[StoredTensor], limits: Mapping[str, float | None]) -> Reason | None:
     """Which other way of storing the tensor to take, by what this run measured of it; None where that says nothing."""
-    told = advice(found, ways, limits)
+    told = advise(found, ways, limits)
     if told is None:
         return None
     facts: dict[str, Fact] = {"case": found.case, "figure": told.figure, "ways": told.measured}
@@ -55,7 +64,7 @@ def advised_of(found: StoredTensor, ways: Sequence[StoredTensor], limits: Mappin
 def reason_of(op: str, found: StoredTensor, device: str, limits: Thresholds) -> Reason | None:
     """Why a stored tensor is beyond its limits, by the figure that is furthest beyond; None where none is."""
     own = limits.for_case(op, found.case)
-    every = held(found, vars(own))
+    every = compare_limits(found, vars(own))
     first = worst(every)
     if first is None:
         return None
@@ -64,7 +73,7 @@ def reason_of(op: str, found: StoredTensor, device: str, limits: Thresholds) -> 
         "shown": shown(first), "allowed": shown(first, limit=True), "beyond": sum(each.beyond for each in every),
         "source": limits.origin(op, found.case, first.figure, device), "command": show(op, found.case),
     }  # fmt: skip
-    return Reason(BY_CAUSE[cause(found)], facts | _told(found))
+    return Reason(BY_CAUSE[find_cause(found)], facts | _told(found))
 
 
 def shown(figure: Limit, *, limit: bool = False) -> str:

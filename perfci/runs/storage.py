@@ -7,7 +7,7 @@ import dataclasses
 from perfci.core.errors import StoredFileError
 from perfci.core.model import OpRun, Run
 from perfci.core.settings import Settings
-from perfci.measure.lowprec.accepted import beside
+from perfci.measure.lowprec.advice import add_history
 from perfci.store.history import read_history
 
 
@@ -23,4 +23,4 @@ def beside_accepted(op: OpRun, run: Run, rules: Settings) -> OpRun:
     except StoredFileError:
         return op
     earlier = [each for each in history if each.run != run.id]
-    return dataclasses.replace(op, stored=tuple(beside(found, earlier) for found in op.stored))
+    return dataclasses.replace(op, stored=tuple(add_history(found, earlier) for found in op.stored))

@@ -157,9 +157,9 @@ def _stored(suite: Accuracy, job: Job) -> tuple[str, ...]:
     if suite.quantised is None or Suite.ACCURACY not in job.suites:
         return ()
 
-    from perfci.measure.lowprec.declared import planned
+    from perfci.measure.lowprec.declared import list_stored_cases
 
-    return planned(suite, job.pattern)
+    return list_stored_cases(suite, job.pattern)
 
 
 def _run(job: Job, mouth: MessageChannel) -> None:

@@ -23,7 +23,7 @@ from perfci.measure.base import BaseKernel, InseparableError, refuse_operators
 from perfci.measure.bench import Bench, Settings, Subject, bench
 from perfci.measure.blocks import measure, short
 from perfci.measure.inputs import bound_inputs, flat
-from perfci.measure.lowprec.declared import stored_tensors
+from perfci.measure.lowprec.declared import check_stored_tensors
 from perfci.measure.peers import meet
 from perfci.measure.prepare import prepare
 from perfci.measure.suspect import suspicions
@@ -105,7 +105,7 @@ class Worker:
 
         sound = True
         self._speak(Step("accuracy", self._op, "stored tensors"))
-        for found in stored_tensors(self._loaded.accuracy, self._device, self._job.pattern, self._describe):
+        for found in check_stored_tensors(self._loaded.accuracy, self._device, self._job.pattern, self._describe):
             if isinstance(found, AccuracyCase):
                 sound &= self._say(found)
             else:

@@ -7,7 +7,7 @@ import pytest
 from perfci.core.model import OpRun, Reason, Suite, Verdict
 from perfci.core.wording import catalogue, sentence
 from perfci.judge import storage
-from perfci.measure.lowprec.causes import Cause
+from perfci.measure.lowprec.advice import Cause
 from perfci.ops.spec import is_stored
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from tests.decision_examples import CASE, check, judged, plan, run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.measure.lowprec.declared import stored_tensors
+from perfci.measure.lowprec.declared import check_stored_tensors
 from perfci.thresholds.read import load
 
 torch = pytest.importorskip("torch")
@@ -26,7 +26,7 @@ import _quant  # noqa: E402
 
 
 def measured(suite):
-    return list(stored_tensors(suite, open_device("cpu", seed=0), None, lambda error: {"error": repr(error)}))
+    return list(check_stored_tensors(suite, open_device("cpu", seed=0), None, lambda error: {"error": repr(error)}))
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,6 @@
-"""Storage in low precision under watch: what is recorded of a stored tensor, and what a bad figure comes from.
+"""Storage in low precision: declared by an op, recorded in a run, compared with limits. See docs/low-precision.md.
 
-declared    what an op says that it stores, held to what it must be
-formats     the low-precision formats: their range and their steps
-storage     the figures of one stored tensor
-histogram   errors in fixed bins, and how far two histograms are apart
-accepted    a tensor beside what accepted runs had
-causes      the likely cause of a figure beyond its limit
-advice      which other way of storing the same tensor would keep the limits
-
-docs/low-precision.md says what each figure means.
+declared    calls the op's declaration and checks it
+storage     number formats, and the figures of one stored tensor
+advice      limits, the likely cause of a figure beyond its limit, and a better way of storing the tensor
 """

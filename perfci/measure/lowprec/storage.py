@@ -3,31 +3,96 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from perfci.core.model import Channels, ErrorHistogram, ErrorStats, Extent
-from perfci.measure.closeness import error_stats
-from perfci.measure.lowprec.formats import Format
-from perfci.measure.lowprec.histogram import histogram
+from perfci.measure.closeness import errors_of
 
 Host = np.ndarray[Any, Any]
 
 ROUNDING = 1 + 2.0**-20
-"""How far dividing by a float32 scale, rounded itself, may take the largest value beyond the format's largest."""
+"""Dividing by a float32 scale, rounded itself, may take the largest value this far beyond the format's largest."""
 
 EXTREME = 10.0
-"""A channel is extreme whose largest magnitude is so many times the median of all channels'."""
+"""A channel is extreme if its largest magnitude is this many times the median of all channels'."""
 
 LEAST_CHANNELS = 8
-"""Slices that an axis must have for their median to say what is usual."""
+"""Slices that an axis must have for their median to mean something."""
 
 
 @dataclass(frozen=True)
-class Held:
+class Format:
+    """A number format of 8 bits or fewer."""
+
+    largest: float
+    """finite magnitude"""
+    mantissa: int = 0
+    """bits after the leading one; unused for integers"""
+    exponent: int = 0
+    """of the least normal number, to base 2"""
+    integer: bool = False
+
+    def half_step(self, size: float, scale: float) -> float:
+        """Returns the greatest rounding error of a stored number whose product with the scale has this size.
+
+        >>> FORMATS["float8_e4m3fn"].half_step(1.0, 1 / 448), FORMATS["float8_e5m2"].half_step(1.0, 1 / 57344)
+        (0.03571428571428571, 0.07142857142857142)
+        """
+        if self.integer:
+            return scale / 2
+        if not size or not scale:
+            return 0.0
+        exponent = max(int(np.floor(np.log2(min(size / scale, self.largest)))), self.exponent)
+        return float(2.0 ** (exponent - self.mantissa - 1) * scale)
+
+    def count_foreign(self, values: Host) -> int:
+        """Returns how many finite values are not numbers of the format."""
+        sizes = np.abs(values[np.isfinite(values)]).astype(np.float64)
+        if self.integer:
+            return int(((sizes > self.largest + 1) | (sizes != np.round(sizes))).sum())
+        exponents = np.maximum(np.frexp(sizes)[1] - 1, self.exponent)
+        steps = np.ldexp(sizes, self.mantissa - exponents)
+        return int(((sizes > self.largest) | (steps != np.round(steps))).sum())
+
+
+FORMATS: Mapping[str, Format] = {
+    "float8_e4m3fn": Format(448.0, 3, -6),
+    "float8_e5m2": Format(57344.0, 2, -14),
+    "float8_e4m3fnuz": Format(240.0, 3, -7),
+    "float8_e5m2fnuz": Format(57344.0, 2, -15),
+    "float6_e2m3fn": Format(7.5, 3, 0),
+    "float6_e3m2fn": Format(28.0, 2, -2),
+    "float4_e2m1fn": Format(6.0, 1, 0),
+    "int8": Format(127.0, integer=True),
+    "int4": Format(7.0, integer=True),
+}
+"""By name. float8_e4m3fn has no infinity and a NaN at the top exponent, so its largest is 1.75 * 2^8 = 448; float8_e5m2
+is a short float16 with 1.75 * 2^15 = 57344 (OCP 8-bit floating point specification, 2023; the 6 and 4 bits of OCP
+microscaling formats, 2023)."""
+
+EDGES: tuple[float, ...] = tuple(10.0 ** (-8 + step / 8) for step in range(12 * 8 + 1))
+"""From 1e-8 to 1e4, eight a decade. They never move, so that histograms of any two runs can be compared."""
+
+BINS = len(EDGES) + 1
+"""One below the lowest edge, which exact zeros fall into too, and one from the highest on."""
+
+
+def histogram(errors: Host) -> ErrorHistogram:
+    """Returns how many of the absolute errors, all finite, lie in each bin: from one edge on, to below the next."""
+    counts = np.bincount(np.searchsorted(EDGES, errors.ravel(), side="right"), minlength=BINS)
+    used = np.flatnonzero(counts)
+    if not used.size:
+        return ErrorHistogram(0)
+    first, last = int(used[0]), int(used[-1])
+    return ErrorHistogram(first, tuple(int(count) for count in counts[first : last + 1]))
+
+
+@dataclass(frozen=True)
+class HostTensor:
     """A stored tensor on the host, in float64."""
 
     original: Host
@@ -38,19 +103,19 @@ class Held:
     """values that share a scale, by axis"""
     form: Format
 
-    @property
-    def spread(self) -> Host:
-        """The scale of each value."""
+    def spread_scale(self) -> Host:
+        """Returns the scale of each value."""
         found = self.scale.reshape((1,) * self.values.ndim) if self.scale.size == 1 else self.scale
         for axis, (size, width) in enumerate(zip(self.values.shape, self.group, strict=True)):
             if found.shape[axis] != size:
-                found = np.repeat(found, width, axis=axis)[_first(size, axis)]
+                # The last group of an axis may be narrower.
+                found = np.take(np.repeat(found, width, axis=axis), range(size), axis=axis)
         return np.broadcast_to(found, self.values.shape)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What is recorded of it; see `StoredTensor` for what each is."""
+    """What is recorded of a tensor; see `StoredTensor` for what each is."""
 
     errors: ErrorStats
     clip_ratio: float
@@ -63,31 +128,31 @@ class Figures:
     channels: Channels | None
 
 
-def figures(held: Held) -> Figures:
-    """All of them; the tensor holds at least one finite original."""
-    scales, size = held.spread, np.abs(held.original)
-    restored = held.values * scales
-    known = np.isfinite(held.original) & np.isfinite(restored)
-    finite = np.isfinite(held.original)
-    clipped = size[finite] > scales[finite] * held.form.largest * ROUNDING
-    there = finite & (held.original != 0)
-    amax = amaxima(np.where(finite, size, 0.0), held.group)
-    scale = held.scale.reshape(amax.shape) if held.scale.size == amax.size else held.scale
+def figures(tensor: HostTensor) -> Figures:
+    """Returns all figures of a tensor with at least one finite original."""
+    scales, size = tensor.spread_scale(), np.abs(tensor.original)
+    restored = tensor.values * scales
+    finite = np.isfinite(tensor.original)
+    known = finite & np.isfinite(restored)
+    clipped = size[finite] > scales[finite] * tensor.form.largest * ROUNDING
+    nonzero = finite & (tensor.original != 0)
+    amax = group_maxima(np.where(finite, size, 0.0), tensor.group)
+    scale = tensor.scale.reshape(amax.shape) if tensor.scale.size == amax.size else tensor.scale
     return Figures(
-        errors=error_stats(restored, held.original),
+        errors=errors_of(restored, tensor.original).stats,
         clip_ratio=float(clipped.mean()),
-        lost_ratio=float((held.values[there] == 0).mean()) if there.any() else 0.0,
-        groups=int(held.scale.size),
-        amax=extent(amax),
-        scale=extent(held.scale),
-        load=extent(amax / (scale * held.form.largest)),
-        histogram=histogram(np.abs(restored[known] - held.original[known])),
+        lost_ratio=float((tensor.values[nonzero] == 0).mean()) if nonzero.any() else 0.0,
+        groups=int(tensor.scale.size),
+        amax=_extent(amax),
+        scale=_extent(tensor.scale),
+        load=_extent(amax / (scale * tensor.form.largest)),
+        histogram=histogram(np.abs(restored[known] - tensor.original[known])),
         channels=channels(np.where(finite, size, 0.0)),
     )
 
 
-def amaxima(size: Host, group: Sequence[int]) -> Host:
-    """The largest of each group of magnitudes; the last group of an axis holds what is left."""
+def group_maxima(size: Host, group: Sequence[int]) -> Host:
+    """Returns the largest of each group of magnitudes; the last group of an axis holds what is left."""
     if not size.ndim:
         return size
     padded = np.pad(size, [(0, -length % width) for length, width in zip(size.shape, group, strict=True)])
@@ -96,24 +161,17 @@ def amaxima(size: Host, group: Sequence[int]) -> Host:
 
 
 def channels(size: Host) -> Channels | None:
-    """The axis, of those with LEAST_CHANNELS slices or more, on which the slices' largest magnitudes differ most."""
-    return max(_channels(size), key=lambda each: (each.ratio, each.axis), default=None)
-
-
-def extent(values: Host) -> Extent:
-    """Least, median and greatest."""
-    return Extent(*(float(each) for each in np.quantile(values, (0.0, 0.5, 1.0))))
-
-
-def _channels(size: Host) -> Iterator[Channels]:
+    """Returns the axis, of those with LEAST_CHANNELS slices or more, whose slices differ most in largest magnitude."""
+    found = []
     for axis, count in enumerate(size.shape):
         if size.ndim > 1 and count >= LEAST_CHANNELS:
             peaks = size.max(axis=tuple(other for other in range(size.ndim) if other != axis))
             usual = float(np.median(peaks))
             extreme = int((peaks >= EXTREME * usual).sum()) if usual else 0
             ratio = float(peaks.max()) / usual if usual else 0.0
-            yield Channels(axis, count, extreme, ratio if math.isfinite(ratio) else 0.0)
+            found.append(Channels(axis, count, extreme, ratio if math.isfinite(ratio) else 0.0))
+    return max(found, key=lambda each: (each.ratio, each.axis), default=None)
 
 
-def _first(size: int, axis: int) -> tuple[slice, ...]:
-    return (*(slice(None),) * axis, slice(size))
+def _extent(values: Host) -> Extent:
+    return Extent(*(float(each) for each in np.quantile(values, (0.0, 0.5, 1.0))))

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfci.core.model import ErrorHistogram, StoredTensor
-from perfci.measure.lowprec.advice import way
-from perfci.measure.lowprec.histogram import BINS, EDGES, dense
+from perfci.measure.lowprec.advice import dense, way
+from perfci.measure.lowprec.storage import BINS, EDGES
 from perfci.report.figures import fonts, legend
 from perfci.report.figures.sheet import (
     Axis,

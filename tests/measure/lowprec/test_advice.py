@@ -1,9 +1,27 @@
-"""Which other way of storing a tensor to take, by what was measured."""
+"""A stored tensor beside accepted runs and limits: histories, causes, better ways."""
 
+import math
 from dataclasses import replace
 
-from perfci.measure.lowprec.advice import advice, families, held, way, worst
-from tests.storage_examples import E4M3, E5M2, clipped, sound
+import numpy as np
+import pytest
+
+from perfci.core.model import Channels, ErrorHistogram
+from perfci.measure.lowprec.advice import (
+    KEPT,
+    SMOOTHING,
+    Cause,
+    add_history,
+    advise,
+    compare_limits,
+    divergence,
+    families,
+    find_cause,
+    way,
+    worst,
+)
+from perfci.measure.lowprec.storage import BINS, histogram
+from tests.storage_examples import E4M3, E5M2, changed, clipped, line, measured, normal, one, sound, store
 
 LIMITS = {"stored_p99": 0.03, "clip_ratio": 0.02, "divergence": 0.1}
 
@@ -28,7 +46,7 @@ def test_what_tells_a_way_from_the_others_of_its_family():
 
 
 def test_the_way_with_the_fewest_scales_that_keeps_the_limits_is_advised():
-    told = advice(of("tensor", E4M3), ways(), LIMITS)
+    told = advise(of("tensor", E4M3), ways(), LIMITS)
 
     assert told.figure in {"stored_p99", "clip_ratio"}
     assert (told.to.mode, told.to.dtype) == ("row", E4M3)
@@ -36,14 +54,14 @@ def test_the_way_with_the_fewest_scales_that_keeps_the_limits_is_advised():
 
 
 def test_the_same_dtype_is_kept_where_that_is_enough():
-    told = advice(of("tensor", E5M2), ways(), LIMITS | {"stored_p99": 0.06})
+    told = advise(of("tensor", E5M2), ways(), LIMITS | {"stored_p99": 0.06})
 
     assert (told.to.mode, told.to.dtype) == ("row", E5M2)
-    assert advice(of("tensor", E5M2), ways(), LIMITS).to.dtype == E4M3
+    assert advise(of("tensor", E5M2), ways(), LIMITS).to.dtype == E4M3
 
 
 def test_where_none_keeps_the_limits_the_least_is_named():
-    told = advice(of("tensor", E4M3), ways(), LIMITS | {"stored_p99": 1e-4})
+    told = advise(of("tensor", E4M3), ways(), LIMITS | {"stored_p99": 1e-4})
 
     assert told.to is None
     assert told.least == min(ways(), key=lambda each: each.errors.p99_abs)
@@ -51,14 +69,226 @@ def test_where_none_keeps_the_limits_the_least_is_named():
 
 
 def test_nothing_is_advised_for_what_keeps_its_limits_or_only_diverges():
-    assert advice(of("row", E4M3), ways(), LIMITS) is None
+    assert advise(of("row", E4M3), ways(), LIMITS) is None
     drifted = replace(of("row", E4M3), divergence=3.0)
-    assert advice(drifted, ways(), LIMITS) is None
-    assert worst(held(drifted, LIMITS)).figure == "divergence"
+    assert advise(drifted, ways(), LIMITS) is None
+    assert worst(compare_limits(drifted, LIMITS)).figure == "divergence"
 
 
 def test_a_limit_of_none_holds_nothing_and_one_of_0_everything():
     found = of("tensor", E4M3)
 
-    assert worst(held(found, {})) is None
-    assert worst(held(found, {"clip_ratio": 0.0, "stored_p99": 0.3})).figure == "clip_ratio"
+    assert worst(compare_limits(found, {})) is None
+    assert worst(compare_limits(found, {"clip_ratio": 0.0, "stored_p99": 0.3})).figure == "clip_ratio"
+
+
+# --- accepted runs ---
+
+
+def now():
+    return sound()[0]
+
+
+def test_without_a_history_there_is_no_divergence_and_nothing_before():
+    found = add_history(now(), [])
+
+    assert (found.divergence, found.before, found.accepted) == (0.0, (), None)
+
+
+def test_the_divergence_is_from_the_newest_accepted_run():
+    other = measured(lambda **case: store(**case, shrink=0.3))
+    found = add_history(now(), [line(0), line(1, other)])
+
+    assert found.divergence == divergence(now().histogram, other[0].histogram) > 0.1
+    assert found.accepted == other[0].histogram
+    assert add_history(now(), [line(0, other), line(1)]).divergence == 0.0
+
+
+def test_the_figures_of_the_accepted_runs_come_along_oldest_first():
+    history = [line(number, [changed(each, p99=1 + number) for each in sound()]) for number in range(3)]
+    found = add_history(now(), history)
+
+    assert [each.run for each in found.before] == ["run0", "run1", "run2"]
+    assert [each.p99_abs / now().errors.p99_abs for each in found.before] == pytest.approx([1, 2, 3])
+
+
+def test_a_long_history_gives_its_last_runs_only():
+    found = add_history(now(), [line(number) for number in range(KEPT + 5)])
+
+    assert len(found.before) == KEPT
+    assert found.before[-1].run == f"run{KEPT + 4}"
+
+
+def test_runs_that_lack_the_tensor_are_passed_over():
+    history = [line(0), line(1, sound()[1:]), line(2, ())]
+
+    assert [each.run for each in add_history(now(), history).before] == ["run0"]
+
+
+def test_the_divergence_of_known_histograms_is_the_one_worked_out_by_hand():
+    found, accepted = ErrorHistogram(10, (300, 100)), ErrorHistogram(10, (100, 300))
+    total = 400 + SMOOTHING * BINS
+    p, q = (300 + SMOOTHING) / total, (100 + SMOOTHING) / total
+
+    assert divergence(found, accepted) == pytest.approx(p * math.log(p / q) + q * math.log(q / p), rel=1e-12)
+
+
+def test_the_divergence_of_the_same_histogram_is_exactly_zero_however_many_it_counts():
+    assert divergence(ErrorHistogram(3, (5, 0, 2)), ErrorHistogram(3, (5, 0, 2))) == 0.0
+
+
+def test_a_bin_that_the_accepted_run_had_nothing_in_does_not_make_it_infinite():
+    found = divergence(ErrorHistogram(50, (1000,)), ErrorHistogram(10, (1000,)))
+
+    total = 1000 + SMOOTHING * BINS
+    ratio = (1000 + SMOOTHING) / SMOOTHING
+    assert found == pytest.approx((1000 + SMOOTHING) / total * math.log(ratio) - SMOOTHING / total * math.log(ratio))
+
+
+def test_it_grows_the_further_two_histograms_are_apart_and_many_values_of_one_kind_hardly_differ():
+    rng = np.random.default_rng(0)
+    base, again, wider, far = (histogram(np.abs(rng.normal(size=40_000)) * size) for size in (1, 1, 1.3, 4))
+
+    assert 0 < divergence(again, base) < 0.003 < divergence(wider, base) < divergence(far, base)
+
+
+def test_an_empty_histogram_says_nothing():
+    assert divergence(ErrorHistogram(0), ErrorHistogram(1, (4,))) == 0.0
+    assert divergence(ErrorHistogram(1, (4,)), ErrorHistogram(0)) == 0.0
+
+
+# --- causes ---
+
+
+def with_outliers(columns=3, size=40.0):
+    x = normal()
+    x[:, :columns] *= size
+    return x
+
+
+def before(tensor):
+    return [line(0, [tensor])]
+
+
+def test_a_scale_that_clips_is_too_small():
+    found = one(normal(), shrink=0.3)
+
+    assert found.clip_ratio > 0.01
+    assert find_cause(found) is Cause.SCALE_SMALL
+
+
+def test_few_channels_of_extreme_scale_are_named_before_what_they_clip():
+    # A scale that suits all other channels: the extreme ones are clipped, and nothing else.
+    found = one(with_outliers(), shrink=1 / 25)
+
+    assert found.channels.axis == 1 and found.channels.extreme == 3
+    assert 0.001 < found.clip_ratio <= 3 / 256
+    assert find_cause(found) is Cause.CHANNELS
+
+
+def test_where_more_is_clipped_than_the_extreme_channels_hold_the_scale_is_too_small():
+    found = one(with_outliers(), shrink=1 / 400)
+
+    assert found.clip_ratio > found.channels.extreme / found.channels.count
+    assert find_cause(found) is Cause.SCALE_SMALL
+
+
+def test_many_extreme_channels_are_no_few():
+    found = one(with_outliers(columns=30))
+
+    assert found.channels.extreme / found.channels.count > 0.05
+    assert find_cause(found) is not Cause.CHANNELS
+
+
+def test_channels_that_were_as_extreme_when_the_run_was_accepted_explain_nothing_new():
+    found = one(with_outliers())
+
+    assert find_cause(found) is Cause.CHANNELS
+    assert find_cause(add_history(found, before(found))) is not Cause.CHANNELS
+
+
+def test_a_scale_that_makes_zeros_of_small_values_is_too_large():
+    found = one(normal(), shrink=3000.0)
+
+    assert found.lost_ratio > 0.01 and found.clip_ratio == 0
+    assert find_cause(found) is Cause.SCALE_LARGE
+
+
+def test_int8_loses_small_values_to_a_single_large_one():
+    x = normal(rows=64, cols=64)
+    x[0] *= 100
+
+    assert one(x, "int8").lost_ratio > 0.1
+    assert find_cause(replace(one(x, "int8"), channels=None)) is Cause.SCALE_LARGE
+
+
+def test_a_tail_that_drifts_while_the_mean_is_steady_is_told():
+    base = sound()[0]
+    found = add_history(changed(base, p99=1.5, mean=1.02), before(base))
+
+    assert find_cause(found) is Cause.TAIL
+
+
+def test_the_rules_of_a_drifted_tail_end_where_they_say():
+    base = sound()[0]
+
+    def drifted(p99, mean):
+        return find_cause(add_history(changed(base, p99=p99, mean=mean), before(base)))
+
+    assert drifted(1.26, 1.09) is Cause.TAIL
+    assert drifted(1.24, 1.0) is Cause.COARSE
+    assert drifted(1.26, 1.12) is Cause.MOVED
+
+
+def test_a_tail_drifts_for_real_where_few_values_grow():
+    x = normal()
+    grown = x.copy()
+    rng = np.random.default_rng(3)
+    where = rng.random(x.shape) < 0.012
+    grown[where] *= 1.3
+
+    def rough(values):
+        """A quantisation that rounds its largest values badly."""
+        return one(values, E5M2)
+
+    accepted, now = rough(x), rough(grown)
+    # The mean hardly moves, since so few values are concerned.
+    assert now.errors.mean_abs / accepted.errors.mean_abs < 1.1
+    found = add_history(changed(now, p99=1.3 * accepted.errors.p99_abs / now.errors.p99_abs), before(accepted))
+    assert find_cause(found) is Cause.TAIL
+
+
+def test_where_all_errors_grew_that_is_told():
+    base = one(normal())
+    found = add_history(one(3 * normal()), before(replace(base, case=one(3 * normal()).case)))
+
+    assert found.errors.mean_abs / base.errors.mean_abs == pytest.approx(3, rel=0.05)
+    assert find_cause(found) is Cause.MOVED
+
+
+@pytest.mark.parametrize("dtype", [E4M3, E5M2, "int8"])
+def test_errors_of_rounding_alone_are_the_formats_own(dtype):
+    x = normal(size=4.0) if dtype != "int8" else np.random.default_rng(0).uniform(1, 4, (64, 64))
+
+    assert find_cause(one(x, dtype)) is Cause.COARSE
+
+
+def test_errors_beyond_what_rounding_makes_have_no_cause_that_is_known():
+    found = changed(one(normal()), p99=5.0)
+
+    assert find_cause(found) is Cause.UNKNOWN
+
+
+def test_a_format_that_is_not_known_has_no_rounding_either():
+    assert find_cause(replace(one(normal()), dtype="float3")) is Cause.UNKNOWN
+
+
+def test_a_tensor_whose_channels_are_not_known_is_judged_by_the_rest():
+    assert find_cause(replace(one(with_outliers(), shrink=1 / 40), channels=None)) is Cause.SCALE_SMALL
+    assert find_cause(replace(one(normal()), channels=Channels(1, 256, 0, 1.2))) is Cause.COARSE
+
+
+def test_an_accepted_run_with_no_error_at_all_is_no_measure():
+    base = sound()[0]
+
+    assert find_cause(add_history(changed(base, p99=1.5), before(changed(base, p99=0, mean=0)))) is Cause.COARSE

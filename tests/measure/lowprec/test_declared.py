@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core.model import AccuracyCase, StoredTensor
 from perfci.core.wording import sentence
-from perfci.measure.lowprec.declared import planned
+from perfci.measure.lowprec.declared import list_stored_cases
 from perfci.ops.spec import Accuracy, Quantised, Stored, grid
 from tests.storage_examples import CASES, E4M3, measured, normal, sound, stored
 
@@ -84,8 +84,8 @@ def test_a_case_pattern_chooses_tensors_too(pattern, count):
 def test_the_plan_knows_the_cases_but_not_the_tensors(pattern, count):
     suite = Accuracy(None, None, None, (), quantised=Quantised(lambda: None, CASES))
 
-    assert len(planned(suite, pattern)) == count
-    assert planned(Accuracy(None, None, None, ()), pattern) == ()
+    assert len(list_stored_cases(suite, pattern)) == count
+    assert list_stored_cases(Accuracy(None, None, None, ()), pattern) == ()
 
 
 @pytest.mark.parametrize(
@@ -96,22 +96,22 @@ def test_the_plan_knows_the_cases_but_not_the_tensors(pattern, count):
         ("stored_type", lambda **_: {"x": X}),
         ("stored_name", lambda **_: {"a,b": GOOD}),
         ("stored_name", lambda **_: {3: GOOD}),
-        ("stored_part", given(scale=0.5)),
-        ("stored_part", given(values=[1, 2])),
+        ("stored_type", given(scale=0.5)),
+        ("stored_type", given(values=[1, 2])),
         ("stored_shape", given(original=GOOD.original[:, :4])),
-        ("stored_empty", given(original=np.ones((0, 8)), values=np.ones((0, 8)))),
+        ("stored_shape", given(original=np.ones((0, 8)), values=np.ones((0, 8)))),
         ("stored_wide", given(dtype=None)),
         ("stored_wide", given(dtype="float32")),
-        ("stored_original", given(original=GOOD.original.astype(np.int64))),
-        ("stored_scale_dtype", given(scale=np.array([[1]]))),
+        ("stored_dtype", given(original=GOOD.original.astype(np.int64))),
+        ("stored_dtype", given(scale=np.array([[1]]))),
         ("stored_group", given(group=(1,))),
         ("stored_group", given(group=(0, 8))),
         ("stored_group", given(group=(1.5, 8))),
         ("stored_group", given(group="ab")),
-        ("stored_scale_axes", given(scale=np.ones(8), group=None)),
-        ("stored_group_unsaid", given(scale=np.ones((4, 2)), group=None)),
-        ("stored_scale_shape", given(scale=np.ones((4, 3)), group=(1, 4))),
-        ("stored_scale_shape", given(scale=np.ones((1, 1)), group=(1, 4))),
+        ("stored_group", given(scale=np.ones(8), group=None)),
+        ("stored_group", given(scale=np.ones((4, 2)), group=None)),
+        ("stored_group", given(scale=np.ones((4, 3)), group=(1, 4))),
+        ("stored_group", given(scale=np.ones((1, 1)), group=(1, 4))),
         ("stored_unheld", given(values=GOOD.original)),
         ("stored_not_finite", given(original=np.full((4, 8), np.nan))),
     ],

@@ -1,10 +1,14 @@
-"""The figures of a stored tensor, against answers that are known."""
+"""Formats, histograms and the figures of a stored tensor, compared with known answers."""
+
+import doctest
 
 import numpy as np
 import pytest
 
-from perfci.measure.lowprec.formats import FORMATS
-from perfci.measure.lowprec.storage import Held, amaxima, channels, figures
+from perfci.core.model import ErrorHistogram
+from perfci.measure.lowprec import storage
+from perfci.measure.lowprec.advice import dense
+from perfci.measure.lowprec.storage import BINS, EDGES, FORMATS, HostTensor, channels, figures, group_maxima, histogram
 from tests.storage_examples import E4M3, E5M2, changed, normal, one, rounded
 
 FORM = FORMATS[E4M3]
@@ -12,7 +16,7 @@ FORM = FORMATS[E4M3]
 
 def held(original, values, scale=1.0, group=None):
     original, values = np.asarray(original, dtype=float), np.asarray(values, dtype=float)
-    return Held(original, values, np.asarray(scale, dtype=float), group or original.shape, FORM)
+    return HostTensor(original, values, np.asarray(scale, dtype=float), group or original.shape, FORM)
 
 
 def test_errors_are_those_of_values_times_scale():
@@ -87,10 +91,10 @@ def test_what_is_not_finite_takes_no_part():
 def test_every_group_has_its_amax_also_the_last_one_that_is_narrower():
     x = np.arange(14.0).reshape(2, 7)
 
-    np.testing.assert_array_equal(amaxima(x, (1, 3)), [[2, 5, 6], [9, 12, 13]])
-    np.testing.assert_array_equal(amaxima(x, (2, 7)), [[13]])
-    np.testing.assert_array_equal(amaxima(x, (1, 7)), [[6], [13]])
-    np.testing.assert_array_equal(amaxima(x, (2, 4)), [[10, 13]])
+    np.testing.assert_array_equal(group_maxima(x, (1, 3)), [[2, 5, 6], [9, 12, 13]])
+    np.testing.assert_array_equal(group_maxima(x, (2, 7)), [[13]])
+    np.testing.assert_array_equal(group_maxima(x, (1, 7)), [[6], [13]])
+    np.testing.assert_array_equal(group_maxima(x, (2, 4)), [[10, 13]])
 
 
 def test_each_value_is_held_against_the_scale_of_its_own_group():
@@ -129,3 +133,94 @@ def test_saturated_values_and_their_errors_are_seen_in_the_histogram():
 
 def test_the_quantiser_of_these_tests_saturates_and_rounds_to_even():
     np.testing.assert_array_equal(rounded(np.array([500.0, -1e9, 17.0, 19.0, 1.0625]), E4M3), [448, -448, 16, 20, 1.0])
+
+
+# --- formats ---
+
+
+def test_the_examples_in_the_documentation_are_true():
+    assert doctest.testmod(storage).failed == 0
+    assert doctest.testmod(storage).attempted > 0
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "int4" and "float" in name])
+def test_every_number_of_a_format_is_held_and_what_lies_between_is_not(name):
+    form = FORMATS[name]
+    steps = np.arange(2**form.mantissa, 2 ** (form.mantissa + 1))
+    exponents = np.arange(form.exponent, int(np.log2(form.largest)) + 1)
+    normal = np.ldexp(steps[:, None].astype(float), exponents - form.mantissa).ravel()
+    normal = normal[normal <= form.largest]
+    subnormal = np.arange(2**form.mantissa) * 2.0 ** (form.exponent - form.mantissa)
+    values = np.concatenate([subnormal, normal, -normal])
+
+    assert form.count_foreign(values) == 0
+    assert form.largest in normal
+    between = (normal + 2.0 ** (form.exponent - form.mantissa - 1))[:3]
+    assert form.count_foreign(between) == 3
+    assert form.count_foreign(np.array([form.largest * 1.5, np.nan, np.inf])) == 1
+
+
+def test_integers_are_held_to_their_range():
+    assert FORMATS["int8"].count_foreign(np.array([-128.0, -127.0, 0.0, 127.0])) == 0
+    assert FORMATS["int8"].count_foreign(np.array([0.5, 129.0])) == 2
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [name for name in FORMATS if name.startswith("float8")])
+def test_the_range_and_the_numbers_of_float8_are_those_of_torch(name):
+    torch = pytest.importorskip("torch")
+    dtype, form = getattr(torch, name), FORMATS[name]
+    every = torch.arange(256, dtype=torch.uint8).view(dtype).to(torch.float32).to(torch.float64).numpy()
+
+    assert torch.finfo(dtype).max == form.largest
+    assert torch.finfo(dtype).smallest_normal == 2.0**form.exponent
+    assert form.count_foreign(every) == 0
+    values = np.random.default_rng(1).normal(size=4000) * np.logspace(-5, 3, 4000)
+    cast = torch.from_numpy(np.clip(values, -form.largest, form.largest)).to(torch.float32).to(dtype)
+    np.testing.assert_array_equal(rounded(values.astype(np.float32), name), cast.to(torch.float32).numpy())
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "int8"])
+@pytest.mark.parametrize("size", [0.3, 1.0, 7.0])
+def test_rounding_errs_by_half_a_step_at_most(name, size):
+    form = FORMATS[name]
+    scale = size / form.largest
+    values = np.linspace(-size, size, 10001)
+
+    errors = np.abs(rounded(values / scale, name) * scale - values)
+
+    assert errors.max() <= form.half_step(size, scale) * 1.0001
+    assert errors.max() >= form.half_step(size, scale) * 0.95
+
+
+# --- histograms ---
+
+
+def test_the_edges_are_eight_a_decade_from_1e_8_to_1e4():
+    assert EDGES[0] == pytest.approx(1e-8) and EDGES[-1] == pytest.approx(1e4)
+    assert len(EDGES) == 97 and BINS == 98
+    assert np.diff(np.log10(EDGES)) == pytest.approx(1 / 8)
+
+
+def test_each_error_falls_into_the_bin_whose_lower_edge_it_reaches():
+    found = dense(histogram(np.array([0.0, 9e-9, 1e-8, EDGES[1], 1.0, 9999.0, 1e4, 1e9])))
+
+    assert found[0] == 2
+    assert found[1] == 1
+    assert found[2] == 1
+    assert found[1 + EDGES.index(1.0)] == 1
+    assert found[BINS - 2] == 1
+    assert found[BINS - 1] == 2
+    assert found.sum() == 8
+
+
+def test_empty_bins_at_either_end_are_left_out():
+    found = histogram(np.array([1.0, 1.0, 2.0]))
+
+    assert found.counts == (2, 0, 1)
+    assert found.start == 1 + EDGES.index(1.0)
+    assert histogram(np.array([])) == ErrorHistogram(0)
+
+
+def test_counts_beyond_the_last_bin_of_a_foreign_file_are_kept_in_it():
+    assert dense(ErrorHistogram(BINS - 1, (1, 2, 3)))[BINS - 1] == 6

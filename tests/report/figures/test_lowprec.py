@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 
-from perfci.measure.lowprec.accepted import beside
-from perfci.measure.lowprec.advice import families
-from perfci.measure.lowprec.histogram import EDGES
+from perfci.measure.lowprec.advice import add_history, families
+from perfci.measure.lowprec.storage import EDGES
 from perfci.report import figures
 from perfci.report.figures import lowprec
 from perfci.report.figures.lowprec import ACCEPTED, ACROSS, LIMIT, P99, THIS_RUN, Limits, columns
@@ -109,7 +108,7 @@ def test_errors_of_zero_alone_and_one_accepted_run_are_drawn_too(tmp_path):
     assert found.errors.max_abs == 0
 
     figures.save(figures.histograms([found], "exact"), tmp_path / "exact.png")
-    again = beside(found, [line(0, [found])])
+    again = add_history(found, [line(0, [found])])
     figures.save(figures.storage_trends([again], "one", Limits(0.03, 2.0, 0.1)), tmp_path / "one.png")
 
     assert {path.read_bytes()[:4] for path in tmp_path.iterdir()} == {b"\x89PNG"}
