@@ -25,7 +25,7 @@ from perfci.core.model import DuelWhat, Judgements, OpRun, Run, Suite
 from perfci.core.settings import Settings, are_devices
 from perfci.core.wording import say, sentence
 from perfci.judge.notes import peers_missing
-from perfci.lab.chains.files import known_chains
+from perfci.lab.chains.records import find_chains
 from perfci.ops.spec import matches
 from perfci.report import data
 from perfci.runs import chains as runs_chains
@@ -235,7 +235,7 @@ def list_ops(ops: Sequence[str], case: str | None, device: str, project: Path, *
         _print_json(plan.ops)
     else:
         _print(tables.ops(plan))
-        if not ops and (chains := known_chains(where.kernels)):
+        if not ops and (chains := find_chains(where.kernels)):
             names = ", ".join(chain.name for chain in chains)
             _print("", say("Chains of ops, with their stages by perfci list --chains: {names}", names=names))
     return Exit.PERFCI_FAILED if any(op.failure for op in plan.ops) else Exit.OK
@@ -248,7 +248,7 @@ def list_chains(ops: Sequence[str], case: str | None, device: str, project: Path
     where = language.load(project)
     with Progress() as progress:
         chains = runs_chains.list_chains(where, case, str(device), progress)
-    if not chains and case is not None and (known := known_chains(where.kernels)):
+    if not chains and case is not None and (known := find_chains(where.kernels)):
         raise UsageError("chain_no_case", chains=", ".join(each.name for each in known), pattern=case)
     if json:
         _print_json(chains)

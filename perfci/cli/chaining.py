@@ -19,8 +19,7 @@ from perfci.core import units
 from perfci.core.codec import encode
 from perfci.core.model import Reason
 from perfci.core.wording import say, sentence
-from perfci.lab.chains.files import FOLDER
-from perfci.lab.chains.records import ChainCase, ChainResult, Error, StageResult
+from perfci.lab.chains.records import FOLDER, ChainCase, ChainResult, Error, StageResult
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
 from perfci.runs.chains import ChainOptions, Chains, check_chains
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import Settings
-from perfci.lab.chains.files import ChainFile, chain_files, known_chains, select
-from perfci.lab.chains.records import ChainCase, ChainResult, ListedChain
+from perfci.lab.chains.records import ChainCase, ChainFile, ChainResult, ListedChain, find_chains, select_chains
 from perfci.runs.bench import Bench, Listener, Place, both, claimed, opened, surroundings
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import Request, draw_seed
@@ -50,9 +49,9 @@ def check_chains(settings: Settings, options: ChainOptions, listener: Listener) 
     Raises UsageError where there is no such chain or case, and what keeps a worker from opening the device.
     """
     seed = draw_seed() if options.seed is None else options.seed
-    if options.name is None and not known_chains(settings.kernels):
+    if options.name is None and not find_chains(settings.kernels):
         return Chains(None, seed, ())
-    chosen = select(chain_files(settings.kernels), options.name)
+    chosen = select_chains(settings.kernels, options.name)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claimed(own, listener) as bench:
         kind = options.device if options.device != "auto" else _found(bench)
@@ -73,7 +72,7 @@ def list_chains(settings: Settings, pattern: str | None, device: str, listener: 
     Those of which no case fits the pattern are left out. Nothing is launched and no device is opened; a chain that
     kills its worker is named, and the rest are imported by another.
     """
-    waiting, found = list(known_chains(settings.kernels)), dict[str, ListedChain]()
+    waiting, found = list(find_chains(settings.kernels)), dict[str, ListedChain]()
     with opened(settings, listener) as bench:
         around = surroundings(bench, Place("list-chains", device))
         while waiting:

@@ -10,10 +10,8 @@ from typing import Any
 from perfci.core.errors import ContractError
 from perfci.core.wording import as_fact
 from perfci.device.seam import Accelerator
-from perfci.lab.chains.files import ENDING
-from perfci.lab.chains.records import ListedChain
-from perfci.lab.chains.runs import Setting, check_case
-from perfci.lab.chains.state import names
+from perfci.lab.chains.records import ENDING, ListedChain
+from perfci.lab.chains.runs import Setting, check_case, list_parameters
 from perfci.ops.spec import Chain, Params, Stage, case_id, matches
 from perfci.worker.load import describe_exception, imported, parameters
 from perfci.worker.protocol import ChainPlanned, Job, Message, OpDone, OpFiles, Step
@@ -103,7 +101,7 @@ def _check_wiring(stage: Stage, file: str) -> None:
     takes = stage.takes
     if not isinstance(takes, Mapping) or not all(isinstance(name, str) for pair in takes.items() for name in pair):
         raise _misfit(file, f"takes of {stage.name}", as_fact("a mapping of parameters to names"), takes)
-    ours, theirs = names(stage.kernel), names(stage.reference)
+    ours, theirs = list_parameters(stage.kernel), list_parameters(stage.reference)
     if not takes and sorted(ours) != sorted(theirs):
         facts = {"kernel": ", ".join(ours), "reference": ", ".join(theirs)}
         raise ContractError("chain_signatures", file=file, stage=stage.name, **facts)
@@ -118,7 +116,7 @@ def _check_wiring(stage: Stage, file: str) -> None:
 
 def _has_names(function: Any) -> bool:
     try:
-        names(function)
+        list_parameters(function)
     except (TypeError, ValueError):
         return False
     return True

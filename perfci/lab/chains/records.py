@@ -1,20 +1,57 @@
-"""What was found out about a chain's cases, stage by stage."""
+"""Which chains a project has, and the results of their cases, stage by stage."""
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
+from pathlib import Path
 
+from perfci.core.errors import UsageError
 from perfci.core.model import Reason
+
+FOLDER = "_chains"
+"""In the kernels folder. It is no op, since its name begins with an underscore."""
+
+ENDING = "_chain.py"
+
+
+@dataclass(frozen=True)
+class ChainFile:
+    """One chain."""
+
+    name: str
+    path: Path
+
+
+def find_chains(kernels: Path) -> tuple[ChainFile, ...]:
+    """Every chain of a kernels folder, `_chains/<name>_chain.py`, by name. Nothing is imported."""
+    found = sorted(
+        path for path in (kernels / FOLDER).glob(f"*{ENDING}") if path.is_file() and path.name[0] not in "._"
+    )
+    return tuple(ChainFile(path.name.removesuffix(ENDING), path) for path in found)
+
+
+def select_chains(kernels: Path, name: str | None) -> tuple[ChainFile, ...]:
+    """The chain of this name, or all of them. Raises UsageError if there is none, with the nearest name."""
+    found = find_chains(kernels)
+    if not found:
+        raise UsageError("chain_none", folder=str(kernels / FOLDER))
+    chosen = tuple(each for each in found if name in {None, each.name})
+    if not chosen:
+        known = [each.name for each in found]
+        near = difflib.get_close_matches(name or "", known, n=1, cutoff=0.0)
+        raise UsageError("chain_unknown", chain=name, guess=near[0], known=", ".join(known))
+    return chosen
 
 
 @dataclass(frozen=True)
 class Error:
-    """How far outputs are from those in float64, over the elements that are finite in both; the worst of several."""
+    """How far outputs are from those in float64, over the elements that are finite in both: the worst of several."""
 
     l2: float | None = None
-    """relative, ||output - exact|| / ||exact||; None where only ||exact|| is 0, and where nothing is finite"""
+    """relative, ||output - exact|| / ||exact||, None if only ||exact|| is 0 or if nothing is finite"""
     max_abs: float | None = None
-    """largest absolute error; None where nothing is finite"""
+    """largest absolute error, None if nothing is finite"""
 
 
 @dataclass(frozen=True)
@@ -31,8 +68,8 @@ class StageResult:
     usual: Error | None = None
     """of the references in the case's dtype up to here"""
     growth: float | None = None
-    """relative L2 error so far / the largest of the stages that it reads; None for one that reads inputs alone, and
-    where that error is 0"""
+    """relative L2 error so far / the largest of the stages that it reads, None if it reads inputs alone or if that
+    error is 0"""
     usual_growth: float | None = None
     """the same of the references"""
 
@@ -45,11 +82,11 @@ class ChainCase:
     seed: int
     stages: tuple[StageResult, ...] = ()
     whole: Error | None = None
-    """of what the chain gives, of several outputs the one nearest to its limit; None where the kernels got no answer"""
+    """of what the chain gives, of several outputs the one nearest to its limit, None if the kernels got no answer"""
     limit: Error | None = None
     """allowed for it"""
     failures: tuple[Reason, ...] = ()
-    """what is wrong, the gravest first; none if it passed"""
+    """what is wrong, the gravest first"""
     raised: bool = False
     """a stage raised or crashed, so that there is no whole answer: ERROR instead of WRONG"""
     notes: tuple[Reason, ...] = ()
@@ -57,7 +94,7 @@ class ChainCase:
     unchecked: Reason | None = None
     """why it could not be checked on this machine"""
     lost: bool = False
-    """the process lost its device over it: what is left needs another process"""
+    """the process lost its device, so that the other cases need another process"""
 
     @property
     def verdict(self) -> str:
@@ -90,7 +127,7 @@ class ChainResult:
     name: str
     cases: tuple[ChainCase, ...] = ()
     failure: Reason | None = None
-    """it could not be checked at all, or not to its end"""
+    """why it could not be checked at all, or not to its end"""
 
     @property
     def failed(self) -> bool:

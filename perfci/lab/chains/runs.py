@@ -1,7 +1,8 @@
-"""One case of a chain: the three runs, every stage by itself, and what comes of them."""
+"""One case of a chain: the three runs, every stage by itself, and the result."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,17 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from perfci.core.model import ErrorStats, Fact, Reason
+from perfci.core.model import Fact, Reason
 from perfci.device.seam import Accelerator, Arrays, NotInterpretedError, not_interpreted
-from perfci.lab.chains import verdicts
 from perfci.lab.chains.records import ChainCase, Error, StageResult
-from perfci.lab.chains.state import StageError, State, form, given, joined, named, reads, shown, wiring
-from perfci.lab.chains.verdicts import Output, Values
+from perfci.lab.chains.verdicts import Output, Values, add_growth, judge, judge_finiteness, worst
 from perfci.measure.closeness import errors_of, first_index
 from perfci.ops.spec import Chain, Params, Stage, case_id
 
-Host = np.ndarray[Any, Any]
-Describe = Callable[[BaseException], Mapping[str, Fact]]
+State = Mapping[str, Any]
+"""A chain's inputs, and what its stages gave, by name."""
+
+Where = Mapping[str, Fact]
+"""Chain and case, for reasons."""
+
+KERNEL, REFERENCE = "kernel", "reference"
+
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class StageError(Exception):
+    """A stage cannot be computed. Carries the reason."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.kind)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -29,251 +43,28 @@ class Setting:
     name: str
     chain: Chain
     device: Accelerator
-    describe: Describe
+    describe: Callable[[BaseException], Mapping[str, Fact]]
     """type, message, file and line of what a stage raised"""
     tell: Callable[[str, str], None] = lambda *_: None
-    """hears of each stage of each case before its kernel is called"""
+    """called with each stage and case before its kernel is called"""
 
     @property
     def arrays(self) -> Arrays:
-        """The device's."""
+        """The device's arrays."""
         return self.device.arrays
 
 
 def check_case(on: Setting, params: Params, seed: int) -> ChainCase:
-    """Compute a case three times and judge it; whatever its functions do becomes one of its failures."""
+    """Computes a case three times and judges it. Whatever its functions do becomes one of its failures."""
     case = case_id(params)
-    if reason := _unchecked(on, params):
-        return ChainCase(case, seed, unchecked=reason)
+    if on.device.info.kind == "cpu" and any(params is each for each in on.chain.accelerator_cases):
+        return ChainCase(case, seed, unchecked=Reason("chain_accelerator_case", {"case": case}))
     try:
-        made = _make(on, params, seed)
-        walk = _Walk(on, made)
-        walk.run()
-        return _result(on, made, walk, seed)
+        return _Case(on, params, seed).check()
     except StageError as error:
         return ChainCase(case, seed, failures=(error.reason,), raised=True, lost=_is_lost(on.device))
     except NotInterpretedError as error:
         return ChainCase(case, seed, unchecked=Reason("interpreter_lacks", {"case": case, "function": str(error)}))
-
-
-def _unchecked(on: Setting, params: Params) -> Reason | None:
-    """Why a case is not tried in Triton's interpreter."""
-    if on.device.info.kind != "cpu":
-        return None
-    if any(params is each for each in on.chain.accelerator_cases):
-        return Reason("chain_accelerator_case", {"case": case_id(params)})
-    return None
-
-
-# --- the references' two runs -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Made:
-    """A case's inputs and what is right for them; the outputs of each stage by name."""
-
-    where: Mapping[str, Fact]
-    """chain and case"""
-    inputs: dict[str, Any]
-    exact: list[dict[str, Any]]
-    """of the references in float64"""
-    usual: list[dict[str, Any]]
-    """of the references in the case's dtype"""
-    rounded: list[dict[str, Any]]
-    """exact, rounded to the case's dtype"""
-    largest: list[dict[str, float]]
-    """largest finite magnitude of the exact ones"""
-    reads: tuple[tuple[int, ...], ...]
-    makers: dict[str, str]
-    """name -> the stage that gives it"""
-
-    def before(self, at: int) -> dict[str, Any]:
-        """What a stage finds if all before it were exact but for their rounding."""
-        state = dict(self.inputs)
-        for outputs in self.rounded[:at]:
-            state |= outputs
-        return state
-
-
-def _make(on: Setting, params: Params, seed: int) -> _Made:
-    """Raises StageError where inputs or references cannot be computed."""
-    where: dict[str, Fact] = {"chain": on.name, "case": case_id(params)}
-    try:
-        inputs = on.chain.make_inputs(**params, device=on.arrays.device, seed=seed)
-    except Exception as error:
-        raise StageError(Reason("chain_inputs_raised", {**where, **on.describe(error)})) from error
-    if not isinstance(inputs, Mapping) or not all(isinstance(name, str) for name in inputs):
-        raise StageError(Reason("chain_inputs", {**where, "got": type(inputs).__name__}))
-    usual = _references(on, dict(inputs), where)
-    exact = _references(on, on.arrays.upcast(inputs), where)
-    for stage, ours, theirs in zip(on.chain.stages, usual, exact, strict=True):
-        _refuse_other_names(stage, theirs, ours, where)
-    hosts = [{name: on.arrays.host(each) for name, each in outputs.items()} for outputs in exact]
-    return _Made(
-        where,
-        dict(inputs),
-        exact,
-        usual,
-        [
-            {name: on.arrays.like(values, outputs[name]) for name, values in host.items()}
-            for host, outputs in zip(hosts, usual, strict=True)
-        ],
-        [{name: _largest(values) for name, values in host.items()} for host in hosts],
-        reads(on.chain.stages, usual),
-        {name: stage.name for stage, outputs in zip(on.chain.stages, usual, strict=True) for name in outputs},
-    )
-
-
-def _references(on: Setting, inputs: dict[str, Any], where: Mapping[str, Fact]) -> list[dict[str, Any]]:
-    """The references all through, from these inputs."""
-    state, found = inputs, []
-    for stage in on.chain.stages:
-        taken = on.arrays.copies(given(stage, stage.reference, state, where))
-        outputs = _called(on, stage, stage.reference, taken, where, "chain_reference_raised")
-        state = joined(stage, state, outputs, where)
-        found.append(outputs)
-    return found
-
-
-def _called(
-    on: Setting,
-    stage: Stage,
-    function: Callable[..., Any],
-    taken: State,
-    where: Mapping[str, Fact],
-    kind: str,
-    makers: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """A stage's outputs by name; raises StageError with this kind for whatever the function raises."""
-    try:
-        output = function(**taken)
-        on.device.synchronize()
-    except Exception as error:
-        if missing := not_interpreted(error):
-            raise NotInterpretedError(missing) from error
-        said = dict(on.describe(error))
-        if on.device.out_of_memory(error):
-            place = f"{where['case']} ({where['chain']}.{stage.name})"
-            raise StageError(Reason("out_of_memory", {**said, "case": place})) from error
-        facts = {
-            **where,
-            "stage": stage.name,
-            "given": shown(taken, wiring(stage, function), makers or {}, on.arrays),
-            **said,
-        }
-        raise StageError(Reason(kind, facts)) from error
-    return named(stage, output, on.arrays, where)
-
-
-def _refuse_other_names(stage: Stage, got: State, wanted: State, where: Mapping[str, Fact]) -> None:
-    if set(got) != set(wanted):
-        facts = {"stage": stage.name, "got": ", ".join(got), "expected": ", ".join(wanted)}
-        raise StageError(Reason("chain_names", {**where, **facts}))
-
-
-def _largest(values: Host) -> float:
-    finite = values[np.isfinite(values)]
-    return float(np.abs(finite).max(initial=0.0)) if finite.size else 0.0
-
-
-# --- the kernels' run -------------------------------------------------------------------------------------------------
-
-
-class _Walk:
-    """The kernels all through, each called twice on the state that it finds."""
-
-    def __init__(self, on: Setting, made: _Made) -> None:
-        self._on, self._made = on, made
-        self._state: dict[str, Any] = dict(made.inputs)
-        self._kept: dict[str, Any] = on.arrays.copies(made.inputs)
-        self.outputs: list[dict[str, Any]] = []
-        """copies of what each stage gave, as far as it came"""
-        self.failures: list[Reason] = []
-        self.raised = False
-        self.lost = False
-        """the process has lost its device"""
-
-    def run(self) -> None:
-        """Go from stage to stage until one cannot be computed, or gives what the next cannot take."""
-        for stage, usual in zip(self._on.chain.stages, self._made.usual, strict=True):
-            self._on.tell(stage.name, str(self._made.where["case"]))
-            try:
-                if not self._step(stage, usual):
-                    return
-            except StageError as error:
-                self.failures.append(error.reason)
-                self.raised = True
-                self.lost = _is_lost(self._on.device)
-                return
-
-    def _step(self, stage: Stage, usual: State) -> bool:
-        """One stage; gives whether the next can follow."""
-        arrays, where = self._on.arrays, self._made.where
-        taken = given(stage, stage.kernel, self._state, where)
-        first, damaged = self._call(stage, taken, "nan")
-        _refuse_other_names(stage, first, usual, where)
-        copies = arrays.copies(first)
-        if reason := self._wrong_form(stage, first, usual):
-            self.failures.append(reason)
-            return False
-        if self._is_untouched(stage):  # else a second call finds another state
-            second, more = self._call(stage, taken, "value")
-            damaged += more
-            self._compare(stage, copies, second)
-        if damaged:
-            self._fail("chain_wrote_outside", stage, zones=damaged)
-        self._state = joined(stage, self._state, first, where)
-        self._kept |= copies
-        self.outputs.append(copies)
-        return True
-
-    def _call(self, stage: Stage, taken: State, filler: str) -> tuple[dict[str, Any], int]:
-        """Outputs, with fresh memory filled beforehand, and how many zones around it were written into."""
-        with self._on.arrays.watch_allocations(filler) as watch:
-            found = _called(
-                self._on, stage, stage.kernel, taken, self._made.where, "chain_kernel_raised", self._made.makers
-            )
-        return found, watch.damaged()
-
-    def _wrong_form(self, stage: Stage, got: State, usual: State) -> Reason | None:
-        arrays = self._on.arrays
-        name = next((name for name in usual if form(got[name], arrays) != form(usual[name], arrays)), None)
-        if name is None:
-            return None
-        at = self._on.chain.stages.index(stage)
-        followers = [each for each, before in zip(self._on.chain.stages, self._made.reads, strict=True) if at in before]
-        facts = {"got": form(got[name], arrays), "expected": form(usual[name], arrays)}
-        named_next = {"name": name, "next": ", ".join(each.name for each in followers) or "-"}
-        return Reason("chain_form", {**self._made.where, "stage": stage.name, **named_next, **facts})
-
-    def _compare(self, stage: Stage, first: State, second: State) -> None:
-        """Two calls on the same state give the same bits."""
-        arrays = self._on.arrays
-        for name in first:
-            if name not in second or arrays.facts(first[name]).shape != arrays.facts(second[name]).shape:
-                return self._fail("chain_differs", stage, name=name, count="-", index="-")
-            if arrays.same_bits(first[name], second[name]):
-                continue
-            left, right = arrays.host(first[name]), arrays.host(second[name])
-            unwritten = np.isnan(left) & arrays.is_filler(second[name]) if left.dtype.kind == "f" else np.zeros(1, bool)
-            if unwritten.any():
-                return self._fail("chain_not_written", stage, **_where(name, unwritten))
-            if stage.deterministic:
-                return self._fail("chain_differs", stage, **_where(name, _differing(left, right)))
-        return None
-
-    def _is_untouched(self, stage: Stage) -> bool:
-        """Whether all that was there before still is: inputs, and what earlier stages gave."""
-        arrays = self._on.arrays
-        there = {name: value for name, value in self._state.items() if arrays.is_array(value)}
-        changed = [name for name, value in there.items() if not arrays.same_bits(value, self._kept[name])]
-        if changed:
-            self._fail("chain_state_changed", stage, names=", ".join(changed))
-            self._kept |= arrays.copies({name: there[name] for name in changed})
-        return not changed
-
-    def _fail(self, kind: str, stage: Stage, **facts: Fact) -> None:
-        self.failures.append(Reason(kind, {**self._made.where, "stage": stage.name, **facts}))
 
 
 def _is_lost(device: Accelerator) -> bool:
@@ -285,131 +76,327 @@ def _is_lost(device: Accelerator) -> bool:
     return False
 
 
-def _differing(left: Host, right: Host) -> Host:
-    both = np.isnan(left) & np.isnan(right) if left.dtype.kind == "f" else np.zeros(left.shape, dtype=bool)
-    differing: Host = (left != right) & ~both
-    # Zeros of two signs, and two kinds of NaN, differ in bits alone.
-    return differing if differing.any() else np.ones(left.shape, dtype=bool)
+# --- what stages take and give ----------------------------------------------------------------------------------------
 
 
-def _where(name: str, mask: Host) -> dict[str, Fact]:
-    return {"name": name, "count": int(mask.sum()), "index": str(first_index(mask))}
+def list_parameters(function: Callable[..., Any]) -> list[str]:
+    """Names that a stage's function takes. `*` and `**` take nothing.
+
+    >>> list_parameters(lambda x, weight, *, eps=1e-6, **others: x)
+    ['x', 'weight', 'eps']
+    """
+    found = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in found if parameter.kind not in _REST]
 
 
-# --- what comes of it -------------------------------------------------------------------------------------------------
+def _wire(stage: Stage, function: Callable[..., Any]) -> dict[str, str]:
+    """Parameter -> the name in the state that it is given."""
+    return dict(stage.takes) or {name: name for name in list_parameters(function)}
 
 
-def _result(on: Setting, made: _Made, walk: _Walk, seed: int) -> ChainCase:
-    """All that is known of the case, each failure once."""
-    case = str(made.where["case"])
-    if walk.lost:  # whatever lies on the device is gone
-        return ChainCase(case, seed, failures=tuple(walk.failures), raised=True, lost=True)
-    outputs = [_outputs(on.arrays, made, at, got) for at, got in enumerate(walk.outputs)]
-    finite, notes = _finite(on.arrays, made, walk)
-    rows = [_row(on, made, at, outputs[at] if at < len(outputs) else None) for at in range(len(on.chain.stages))]
-    rows, broken, lost = _with_own(on, made, rows)
-    # The stage at which the walk ended is told by it.
-    alone = [reason for at, reason in broken.items() if at != len(outputs)]
-    stages = verdicts.with_growth(rows, made.reads)
-    judged = verdicts.Judged()
-    if len(outputs) == len(stages):
-        judged = verdicts.judge(stages, outputs, made.reads, on.chain.tolerance, made.where)
-    errors, others = (walk.failures, []) if walk.raised else ([], walk.failures)
-    return ChainCase(
-        case,
-        seed,
-        stages,
-        judged.whole,
-        judged.limit,
-        (*errors, *alone, *finite, *others, *judged.failures),
-        raised=walk.raised or bool(alone),
-        notes=notes,
-        lost=lost,
-    )
+def take_arguments(stage: Stage, function: Callable[..., Any], state: State, where: Where) -> dict[str, Any]:
+    """Arguments of a stage's function out of the state. Raises StageError if it has no such name."""
+    taken = {}
+    for parameter, name in _wire(stage, function).items():
+        if name in state:
+            taken[parameter] = state[name]
+        elif stage.takes or inspect.signature(function).parameters[parameter].default is inspect.Parameter.empty:
+            known = ", ".join(state)
+            raise StageError(Reason("chain_name_missing", {**where, "stage": stage.name, "name": name, "known": known}))
+    return taken
 
 
-def _outputs(arrays: Arrays, made: _Made, at: int, got: State) -> list[Output]:
-    """Numbers of each output of a stage that the kernels have reached."""
-    return [_output(arrays, made, at, name, array) for name, array in got.items()]
+def name_outputs(stage: Stage, output: Any, arrays: Arrays, where: Where) -> dict[str, Any]:
+    """A stage's outputs by the names that later stages take. Raises StageError for anything but tensors."""
+    found = dict(output) if isinstance(output, Mapping) else {stage.name: output}
+    sound = all(isinstance(name, str) and name.isidentifier() and arrays.is_array(each) for name, each in found.items())
+    if not found or not sound:
+        kinds = ", ".join(f"{name}: {type(each).__name__}" for name, each in found.items())
+        got = f"{{{kinds}}}" if isinstance(output, Mapping) else type(output).__name__
+        raise StageError(Reason("chain_output", {**where, "stage": stage.name, "got": got}))
+    return found
 
 
-def _output(arrays: Arrays, made: _Made, at: int, name: str, array: Any) -> Output:
-    exact, usual = made.exact[at][name], made.usual[at][name]
-    kind = arrays.dtype_facts(usual)
-    return Output(
-        name,
-        arrays.facts(usual).dtype,
-        kind.epsilon if kind else 0.0,
-        made.largest[at][name],
-        _error(arrays, array, exact),
-        _error(arrays, usual, exact),
-    )
+def add_outputs(stage: Stage, state: State, outputs: State, where: Where) -> dict[str, Any]:
+    """The state with a stage's outputs. Raises StageError for a name that it has already."""
+    if twice := next((name for name in outputs if name in state), None):
+        raise StageError(Reason("chain_name_taken", {**where, "stage": stage.name, "name": twice}))
+    return {**state, **outputs}
 
 
-def _stats(arrays: Arrays, got: Any, exact: Any) -> ErrorStats:
-    found = arrays.deviation(got, exact)
-    return found.stats if found else errors_of(arrays.host(got), arrays.host(exact)).stats
+def describe_arguments(values: State, wires: Mapping[str, str], makers: Mapping[str, str], arrays: Arrays) -> str:
+    """Arguments in a sentence, each with the stage it came from: `q=heads.q (2, 8) float16, b=w_out (8, 8) float16`."""
+    found = []
+    for parameter, value in values.items():
+        name = wires[parameter]
+        maker = makers.get(name, name)
+        source = name if maker == name else f"{maker}.{name}"
+        label = source if parameter == source else f"{parameter}={source}"
+        found.append(f"{label} {_describe_form(value, arrays) if arrays.is_array(value) else repr(value)}")
+    return ", ".join(found) or "-"
 
 
-def _error(arrays: Arrays, got: Any, exact: Any) -> Error:
-    stats = _stats(arrays, got, exact)
-    return Error(stats.l2, stats.max_abs)
+def _describe_form(array: Any, arrays: Arrays) -> str:
+    """Shape and dtype, and the device if it is not the case's."""
+    facts = arrays.facts(array)
+    place = "" if facts.device == arrays.device.partition(":")[0] else f" {facts.device}"
+    return f"{facts.shape} {facts.dtype}{place}"
 
 
-def _row(on: Setting, made: _Made, at: int, outputs: Sequence[Output] | None) -> StageResult:
-    """A stage's line, but for what its kernel does alone."""
-    exact, usual = made.exact[at], made.usual[at]
-    common = verdicts.worst([_error(on.arrays, usual[name], exact[name]) for name in exact])
-    so_far = verdicts.worst([output.so_far for output in outputs]) if outputs is not None else None
-    return StageResult(on.chain.stages[at].name, so_far=so_far, usual=common)
+# --- one case ---------------------------------------------------------------------------------------------------------
 
 
-def _with_own(
-    on: Setting, made: _Made, rows: Sequence[StageResult]
-) -> tuple[list[StageResult], dict[int, Reason], bool]:
-    """The lines with each stage's own errors; why a stage could not be called alone; whether that cost the device."""
-    found, broken = list(rows), {}
-    for at, row in enumerate(rows):
-        if not made.reads[at] and row.so_far:  # all that it reads is exact anyway
-            found[at] = replace(row, own=row.so_far, usual_own=row.usual)
-            continue
+class _Case:
+    """A case's inputs and references, and the kernels' run over them."""
+
+    def __init__(self, on: Setting, params: Params, seed: int) -> None:
+        """Raises StageError if inputs or references cannot be computed."""
+        self.on, self.seed, arrays, stages = on, seed, on.arrays, on.chain.stages
+        self.where: dict[str, Fact] = {"chain": on.name, "case": case_id(params)}
+        self.makers: dict[str, str] = {}
+        """name -> the stage that gives it"""
         try:
-            own, usual = _own(on, made, at)
-            found[at] = replace(row, own=own, usual_own=usual)
-        except StageError as error:
-            broken[at] = error.reason
-            if _is_lost(on.device):
-                return found, broken, True
-    return found, broken, False
+            inputs = on.chain.make_inputs(**params, device=arrays.device, seed=seed)
+        except Exception as error:
+            raise StageError(Reason("chain_inputs_raised", {**self.where, **on.describe(error)})) from error
+        if not isinstance(inputs, Mapping) or not all(isinstance(name, str) for name in inputs):
+            raise StageError(Reason("chain_inputs", {**self.where, "got": type(inputs).__name__}))
+        self.inputs = dict(inputs)
+        # Outputs of each stage by name: of the references in the case's dtype, and of those in float64.
+        self.usual = self._run_references(self.inputs)
+        self.exact = self._run_references(arrays.upcast(inputs))
+        for stage, ours, theirs in zip(stages, self.usual, self.exact, strict=True):
+            self._refuse_other_names(stage, theirs, ours)
+        self.rounded, self.largest = [], []
+        for outputs, usual in zip(self.exact, self.usual, strict=True):
+            hosts = {name: arrays.host(each) for name, each in outputs.items()}
+            self.rounded.append({name: arrays.like(values, usual[name]) for name, values in hosts.items()})
+            finite = {name: values[np.isfinite(values)] for name, values in hosts.items()}
+            self.largest.append({name: float(np.abs(each).max(initial=0.0)) for name, each in finite.items()})
+        self.makers = {name: stage.name for stage, each in zip(stages, self.usual, strict=True) for name in each}
+        places = {name: at for at, each in enumerate(self.usual) for name in each}
+        taken = ([*_wire(stage, stage.kernel).values()] for stage in stages)
+        self.reads = tuple(tuple(sorted({places[name] for name in each if name in places})) for each in taken)
+        # Of the kernels, as far as they came:
+        self.outputs: list[dict[str, Any]] = []
+        self.failures: list[Reason] = []
 
+    def _run_references(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
+        """The references all through, from these inputs."""
+        state, found = inputs, []
+        for stage in self.on.chain.stages:
+            taken = self.on.arrays.copies(take_arguments(stage, stage.reference, state, self.where))
+            outputs = self._call(stage, REFERENCE, taken)
+            state = add_outputs(stage, state, outputs, self.where)
+            found.append(outputs)
+        return found
 
-def _own(on: Setting, made: _Made, at: int) -> tuple[Error | None, Error]:
-    """Errors of a stage's kernel, and of its reference in the case's dtype, on exact inputs rounded to the dtype."""
-    arrays, where, stage, state = on.arrays, made.where, on.chain.stages[at], made.before(at)
-    on.tell(stage.name, str(where["case"]))
-    known = given(stage, stage.reference, state, where)
-    exact = _called(on, stage, stage.reference, arrays.upcast(known), where, "chain_reference_raised", made.makers)
-    usual = _called(on, stage, stage.reference, arrays.copies(known), where, "chain_reference_raised", made.makers)
-    taken = arrays.copies(given(stage, stage.kernel, state, where))
-    got = _called(on, stage, stage.kernel, taken, where, "chain_kernel_raised", made.makers)
-    usual_own = verdicts.worst([_error(arrays, usual[name], exact[name]) for name in exact])
-    fits = all(name in got and form(got[name], arrays) == form(usual[name], arrays) for name in exact)
-    return verdicts.worst([_error(arrays, got[name], exact[name]) for name in exact]) if fits else None, usual_own
+    def _call(self, stage: Stage, arm: str, taken: State) -> dict[str, Any]:
+        """Outputs of a stage's kernel or reference by name. Raises StageError for whatever it raises."""
+        on, function = self.on, getattr(stage, arm)
+        try:
+            output = function(**taken)
+            on.device.synchronize()
+        except Exception as error:
+            if missing := not_interpreted(error):
+                raise NotInterpretedError(missing) from error
+            raised = dict(on.describe(error))
+            if on.device.out_of_memory(error):
+                place = f"{self.where['case']} ({self.where['chain']}.{stage.name})"
+                raise StageError(Reason("out_of_memory", {**raised, "case": place})) from error
+            kind = "chain_kernel_raised" if arm == KERNEL else "chain_reference_raised"
+            given = describe_arguments(taken, _wire(stage, function), self.makers, on.arrays)
+            raise StageError(Reason(kind, {**self.where, "stage": stage.name, "given": given, **raised})) from error
+        return name_outputs(stage, output, on.arrays, self.where)
 
+    def _refuse_other_names(self, stage: Stage, got: State, wanted: State) -> None:
+        if set(got) != set(wanted):
+            facts = {"stage": stage.name, "got": ", ".join(got), "expected": ", ".join(wanted)}
+            raise StageError(Reason("chain_names", {**self.where, **facts}))
 
-def _finite(arrays: Arrays, made: _Made, walk: _Walk) -> tuple[list[Reason], tuple[Reason, ...]]:
-    """The first stage whose kernel made NaN or an infinity, and the first in which the format's range was left."""
-    notes: list[Reason] = []
-    for at, outputs in enumerate(walk.outputs):
-        for name, got in outputs.items():
-            exact, usual, rounded = made.exact[at][name], made.usual[at][name], made.rounded[at][name]
-            facts = arrays.facts(usual)
-            if _stats(arrays, got, exact).count == math.prod(facts.shape):
+    # --- the kernels' run ---------------------------------------------------------------------------------------------
+
+    def _run_kernels(self) -> bool:
+        """Calls each kernel twice on the state that it finds, until one gives what the next cannot take.
+
+        Returns whether one could not be computed.
+        """
+        on = self.on
+        state, kept = dict(self.inputs), on.arrays.copies(self.inputs)
+        for at, stage in enumerate(on.chain.stages):
+            on.tell(stage.name, str(self.where["case"]))
+            try:
+                taken = take_arguments(stage, stage.kernel, state, self.where)
+                first, damaged = self._call_watched(stage, taken, "nan")
+                self._refuse_other_names(stage, first, self.usual[at])
+                copies = on.arrays.copies(first)
+                if not self._has_form(stage, first, at):
+                    return False
+                if self._is_untouched(stage, state, kept):  # else a second call finds another state
+                    second, more = self._call_watched(stage, taken, "value")
+                    damaged += more
+                    self._compare(stage, copies, second)
+                if damaged:
+                    self._fail("chain_wrote_outside", stage, zones=damaged)
+                state = add_outputs(stage, state, first, self.where)
+            except StageError as error:
+                self.failures.append(error.reason)
+                return True
+            kept |= copies
+            self.outputs.append(copies)
+        return False
+
+    def _call_watched(self, stage: Stage, taken: State, filler: str) -> tuple[dict[str, Any], int]:
+        """Outputs, with fresh memory filled beforehand, and how many zones around it were written into."""
+        with self.on.arrays.watch_allocations(filler) as watch:
+            found = self._call(stage, KERNEL, taken)
+        return found, watch.damaged()
+
+    def _has_form(self, stage: Stage, got: State, at: int) -> bool:
+        for name, usual in self.usual[at].items():
+            found, wanted = _describe_form(got[name], self.on.arrays), _describe_form(usual, self.on.arrays)
+            if found != wanted:
+                takers = [
+                    each.name for each, reads in zip(self.on.chain.stages, self.reads, strict=True) if at in reads
+                ]
+                next_ = ", ".join(takers) or "-"
+                self._fail("chain_form", stage, name=name, next=next_, got=found, expected=wanted)
+                return False
+        return True
+
+    def _is_untouched(self, stage: Stage, state: State, kept: dict[str, Any]) -> bool:
+        """Whether inputs, and what earlier stages gave, are still the same."""
+        arrays = self.on.arrays
+        there = {name: value for name, value in state.items() if arrays.is_array(value)}
+        changed = [name for name, value in there.items() if not arrays.same_bits(value, kept[name])]
+        if changed:
+            self._fail("chain_state_changed", stage, names=", ".join(changed))
+            kept |= arrays.copies({name: there[name] for name in changed})
+        return not changed
+
+    def _compare(self, stage: Stage, first: State, second: State) -> None:
+        """Two calls on the same state have to give the same bits."""
+        arrays = self.on.arrays
+        for name in first:
+            if name not in second or arrays.facts(first[name]).shape != arrays.facts(second[name]).shape:
+                return self._fail("chain_differs", stage, name=name, count="-", index="-")
+            if arrays.same_bits(first[name], second[name]):
                 continue
-            values = Values(*(arrays.host(each) for each in (got, exact, rounded, usual)))
-            where = {**made.where, "stage": made.makers[name], "name": name}
-            if found := verdicts.not_finite(values, where):
-                return [found], tuple(notes)
-            if not notes and (note := verdicts.overflow(values, where, facts.dtype)):
-                notes.append(note)
-    return [], tuple(notes)
+            left, right = arrays.host(first[name]), arrays.host(second[name])
+            mask, kind = left != right, "chain_differs"
+            if left.dtype.kind == "f":
+                mask &= ~(np.isnan(left) & np.isnan(right))
+                unwritten = np.isnan(left) & arrays.is_filler(second[name])
+                if unwritten.any():
+                    mask, kind = unwritten, "chain_not_written"
+            if kind == "chain_not_written" or stage.deterministic:
+                # Zeros of two signs, and two kinds of NaN, differ in bits alone.
+                mask = mask if mask.any() else np.ones(left.shape, dtype=bool)
+                return self._fail(kind, stage, name=name, count=int(mask.sum()), index=str(first_index(mask)))
+        return None
+
+    def _fail(self, kind: str, stage: Stage, **facts: Fact) -> None:
+        self.failures.append(Reason(kind, {**self.where, "stage": stage.name, **facts}))
+
+    # --- the result ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> ChainCase:
+        """All that is known of the case, each failure once."""
+        on, case = self.on, str(self.where["case"])
+        raised = self._run_kernels()
+        if raised and _is_lost(on.device):  # whatever lies on the device is gone
+            return ChainCase(case, self.seed, failures=tuple(self.failures), raised=True, lost=True)
+        outputs = [[self._measure(at, name, got[name]) for name in got] for at, got in enumerate(self.outputs)]
+        finite, notes = self._judge_finiteness()
+        rows, broken, lost = self._run_alone(outputs)
+        # The stage at which the kernels' run ended is among its failures already.
+        alone = [reason for at, reason in broken.items() if at != len(outputs)]
+        stages = add_growth(rows, self.reads)
+        whole = limit = None
+        too_far: tuple[Reason, ...] = ()
+        if len(outputs) == len(stages):
+            whole, limit, too_far = judge(stages, outputs, self.reads, on.chain.tolerance, self.where)
+        errors, others = (self.failures, []) if raised else ([], self.failures)
+        failures = (*errors, *alone, *finite, *others, *too_far)
+        raised = raised or bool(alone)
+        return ChainCase(case, self.seed, stages, whole, limit, failures, raised, notes, lost=lost)
+
+    def _measure(self, at: int, name: str, array: Any) -> Output:
+        """Numbers of an output of a stage that the kernels have reached."""
+        arrays, exact, usual = self.on.arrays, self.exact[at][name], self.usual[at][name]
+        kind = arrays.dtype_facts(usual)
+        return Output(
+            name,
+            arrays.facts(usual).dtype,
+            kind.epsilon if kind else 0.0,
+            self.largest[at][name],
+            self._error(array, exact),
+            self._error(usual, exact),
+        )
+
+    def _error(self, got: Any, exact: Any) -> Error:
+        found = self.on.arrays.deviation(got, exact)
+        stats = found.stats if found else errors_of(self.on.arrays.host(got), self.on.arrays.host(exact)).stats
+        return Error(stats.l2, stats.max_abs)
+
+    def _run_alone(self, outputs: Sequence[Sequence[Output]]) -> tuple[list[StageResult], dict[int, Reason], bool]:
+        """Each stage's errors, why some could not be called alone, and whether that cost the device."""
+        rows, broken = [], dict[int, Reason]()
+        for at, stage in enumerate(self.on.chain.stages):
+            exact, usual = self.exact[at], self.usual[at]
+            so_far = worst([output.so_far for output in outputs[at]]) if at < len(outputs) else None
+            common = worst([self._error(usual[name], exact[name]) for name in exact])
+            rows.append(StageResult(stage.name, so_far=so_far, usual=common))
+        for at, row in enumerate(rows):
+            if not self.reads[at] and row.so_far:  # all that it reads is exact anyway
+                rows[at] = replace(row, own=row.so_far, usual_own=row.usual)
+                continue
+            try:
+                own, usual_own = self._measure_alone(at)
+                rows[at] = replace(row, own=own, usual_own=usual_own)
+            except StageError as error:
+                broken[at] = error.reason
+                if _is_lost(self.on.device):
+                    return rows, broken, True
+        return rows, broken, False
+
+    def _measure_alone(self, at: int) -> tuple[Error | None, Error]:
+        """Errors of a stage's kernel, and of its reference in the case's dtype, on exact inputs rounded to it."""
+        arrays, stage = self.on.arrays, self.on.chain.stages[at]
+        state = dict(self.inputs)
+        for outputs in self.rounded[:at]:
+            state |= outputs
+        self.on.tell(stage.name, str(self.where["case"]))
+        known = take_arguments(stage, stage.reference, state, self.where)
+        exact = self._call(stage, REFERENCE, arrays.upcast(known))
+        usual = self._call(stage, REFERENCE, arrays.copies(known))
+        got = self._call(stage, KERNEL, arrays.copies(take_arguments(stage, stage.kernel, state, self.where)))
+        usual_own = worst([self._error(usual[name], exact[name]) for name in exact])
+        forms = [
+            (_describe_form(got[name], arrays) if name in got else "", _describe_form(usual[name], arrays))
+            for name in exact
+        ]
+        if any(found != wanted for found, wanted in forms):
+            return None, usual_own
+        return worst([self._error(got[name], exact[name]) for name in exact]), usual_own
+
+    def _judge_finiteness(self) -> tuple[list[Reason], tuple[Reason, ...]]:
+        """The first stage whose kernel made NaN or an infinity, and the first that left the format's range."""
+        arrays = self.on.arrays
+        notes: list[Reason] = []
+        for at, outputs in enumerate(self.outputs):
+            for name, got in outputs.items():
+                exact, usual = self.exact[at][name], self.usual[at][name]
+                facts = arrays.facts(usual)
+                found = arrays.deviation(got, exact)
+                stats = found.stats if found else errors_of(arrays.host(got), arrays.host(exact)).stats
+                if stats.count == math.prod(facts.shape):
+                    continue
+                values = Values(*(arrays.host(each) for each in (got, exact, self.rounded[at][name], usual)))
+                where = {**self.where, "stage": self.makers[name], "name": name}
+                fault, note = judge_finiteness(values, where, facts.dtype)
+                if fault:
+                    return [fault], tuple(notes)
+                if note and not notes:
+                    notes.append(note)
+        return [], tuple(notes)

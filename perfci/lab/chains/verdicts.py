@@ -1,9 +1,9 @@
-"""Is the whole right; if not, which stage is to blame? Numbers in, reasons out: nothing here calls a stage."""
+"""Is the whole right? If not, which stage is to blame? Numbers in, reasons out: nothing here calls a stage."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,15 +11,15 @@ import numpy as np
 
 from perfci.core.model import Fact, Reason
 from perfci.lab.chains.records import Error, StageResult
-from perfci.lab.chains.state import ends, leading_to
 from perfci.measure.closeness import RATIO, TOLERANCES, finiteness, first_index
 
 Host = np.ndarray[Any, Any]
 Where = Mapping[str, Fact]
 Reads = Sequence[Sequence[int]]
+"""For each stage the places of the stages whose outputs it takes."""
 
 NOISE = 2.0**-10
-"""Errors below this share of a dtype's epsilon count as this: by how many times one of them is larger says nothing."""
+"""Errors below this share of a dtype's epsilon count as this: the ratio of two of them means nothing."""
 
 MEASURES = ("l2", "max_abs")
 
@@ -31,46 +31,60 @@ class Output:
     name: str
     dtype: str
     epsilon: float
-    """of the dtype; 0 for integers"""
+    """of the dtype, 0 for integers"""
     largest: float
     """largest finite magnitude of the exact output"""
     so_far: Error
     usual: Error
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What is said of the chain's outputs."""
+def find_ends(reads: Reads) -> tuple[int, ...]:
+    """Places of the stages that no other reads: what they give is what the chain gives.
 
-    whole: Error | None = None
-    limit: Error | None = None
-    failures: tuple[Reason, ...] = ()
+    >>> find_ends([(), (0,), (0,), (1, 2)]), find_ends([(), (0,), (0,)])
+    ((3,), (1, 2))
+    """
+    taken = {at for each in reads for at in each}
+    return tuple(at for at in range(len(reads)) if at not in taken)
+
+
+def trace_back(reads: Reads, end: int) -> tuple[int, ...]:
+    """Places of a stage and of all that it goes back to, in order.
+
+    >>> trace_back([(), (0,), (0,), (1,)], 3)
+    (0, 1, 3)
+    """
+    found: set[int] = set()
+    waiting = [end]
+    while waiting:
+        at = waiting.pop()
+        if at not in found:
+            found.add(at)
+            waiting.extend(reads[at])
+    return tuple(sorted(found))
 
 
 def worst(errors: Sequence[Error]) -> Error:
-    """Of several outputs the largest of each figure."""
+    """The largest of each figure of several outputs."""
     found = {name: [value for each in errors if (value := getattr(each, name)) is not None] for name in MEASURES}
     return Error(*(max(found[name], default=None) for name in MEASURES))
 
 
-def with_growth(stages: Sequence[StageResult], reads: Reads) -> tuple[StageResult, ...]:
+def add_growth(stages: Sequence[StageResult], reads: Reads) -> tuple[StageResult, ...]:
     """Stages with the growth of the relative L2 error over the stages that each reads."""
+
+    def grow(at: int, which: str) -> float | None:
+        errors = [getattr(stages[before], which) for before in reads[at]]
+        known = [each.l2 for each in errors if each and each.l2 is not None]
+        now: Error | None = getattr(stages[at], which)
+        if not known or not max(known) or now is None or now.l2 is None:
+            return None
+        grown: float = now.l2 / max(known)
+        return grown if math.isfinite(grown) else None
+
     return tuple(
-        replace(
-            stage,
-            growth=_growth([stages[before].so_far for before in reads[at]], stage.so_far),
-            usual_growth=_growth([stages[before].usual for before in reads[at]], stage.usual),
-        )
-        for at, stage in enumerate(stages)
+        replace(stage, growth=grow(at, "so_far"), usual_growth=grow(at, "usual")) for at, stage in enumerate(stages)
     )
-
-
-def _growth(before: Sequence[Error | None], now: Error | None) -> float | None:
-    known = [each.l2 for each in before if each and each.l2 is not None]
-    if not known or not max(known) or now is None or now.l2 is None:
-        return None
-    grown = now.l2 / max(known)
-    return grown if math.isfinite(grown) else None
 
 
 # --- NaN and infinities -----------------------------------------------------------------------------------------------
@@ -85,54 +99,34 @@ class Values:
     exact: Host
     """in float64"""
     rounded: Host
-    """that, rounded to the case's dtype"""
+    """the exact output, rounded to the case's dtype"""
     usual: Host
     """of the references in the case's dtype all through"""
 
 
-def introduced(values: Values) -> Host:
-    """Where the kernels have NaN or an infinity, and neither the rounded exact answer nor PyTorch has one."""
-    mine: Host = _bad(values) & (finiteness(values.rounded) == 0) & (finiteness(values.usual) == 0)
-    return mine
+def judge_finiteness(values: Values, where: Where, dtype: str) -> tuple[Reason | None, Reason | None]:
+    """Returns the kernel's fault with NaN and infinities, and what is only a limit of the format.
 
+    It is the kernel's fault if it makes one that neither the rounded exact answer nor PyTorch has (chain_not_finite),
+    or loses one that is right and that PyTorch has (chain_swallowed). It is a limit of the format if the exact answer
+    is finite, but not PyTorch's in the same dtype, or not the rounded one (chain_overflow).
+    """
+    got, exact, rounded, usual = map(finiteness, (values.got, values.exact, values.rounded, values.usual))
+    bad = (got != 0) & (exact == 0)
+    made = bad & (rounded == 0) & (usual == 0)
+    lost = (exact != 0) & (got != rounded) & (got != usual)
+    beyond = bad & ~made
 
-def overflowed(values: Values) -> Host:
-    """Where the exact answer is finite, but not PyTorch's in the same dtype, or not once it is rounded to that."""
-    theirs: Host = _bad(values) & ~introduced(values)
-    return theirs
+    def place(kind: str, mask: Host, **more: Fact) -> Reason | None:
+        if not mask.any():
+            return None
+        at = first_index(mask)
+        facts: dict[str, Fact] = {"count": int(mask.sum()), "size": int(mask.size), "index": str(at)}
+        shown = {"got": f"{values.got[at]:g}", "expected": f"{values.exact[at]:.4g}"}
+        return Reason(kind, {**where, **facts, **shown, **more})
 
-
-def swallowed(values: Values) -> Host:
-    """Where NaN or an infinity is right, PyTorch has it, and the kernels have something else."""
-    kind = finiteness(values.got)
-    exact = finiteness(values.rounded)
-    lost: Host = (finiteness(values.exact) != 0) & (kind != exact) & (kind != finiteness(values.usual))
-    return lost
-
-
-def _bad(values: Values) -> Host:
-    bad: Host = (finiteness(values.got) != 0) & (finiteness(values.exact) == 0)
-    return bad
-
-
-def not_finite(values: Values, where: Where) -> Reason | None:
-    """That a stage's kernel made NaN or an infinity, or lost one."""
-    mine, lost = introduced(values), swallowed(values)
-    if mine.any():
-        return Reason("chain_not_finite", _places(values, mine, where))
-    return Reason("chain_swallowed", _places(values, lost, where)) if lost.any() else None
-
-
-def overflow(values: Values, where: Where, dtype: str) -> Reason | None:
-    """That the format's range is at fault, not the kernel."""
-    theirs = overflowed(values)
-    return Reason("chain_overflow", {**_places(values, theirs, where), "dtype": dtype}) if theirs.any() else None
-
-
-def _places(values: Values, mask: Host, where: Where) -> dict[str, Fact]:
-    at = first_index(mask)
-    count: dict[str, Fact] = {"count": int(mask.sum()), "size": int(mask.size), "index": str(at)}
-    return {**where, **count, "got": f"{values.got[at]:g}", "expected": f"{values.exact[at]:.4g}"}
+    fault = place("chain_not_finite", made) or place("chain_swallowed", lost)
+    return fault, place("chain_overflow", beyond, dtype=dtype)
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------
@@ -144,98 +138,79 @@ def judge(
     reads: Reads,
     tolerance: Mapping[str, float] | None,
     where: Where,
-) -> Judged:
-    """Hold what the chain gives against its limits; every output that is too far is told once.
+) -> tuple[Error | None, Error | None, tuple[Reason, ...]]:
+    """Compares what the chain gives with its limits.
 
-    stages, outputs, reads: of all stages, in order; all of them were computed.
+    stages, outputs, reads: of all stages, in order, all of which were computed. Returns the error that is nearest to
+    its limit, that limit, and a reason for each output that is too far.
     """
-    found = [(end, output, _limit(output, tolerance)) for end in ends(reads) for output in outputs[end]]
-    failures = [
-        _too_far(measure, _Far(stages, outputs, reads, end), output, limit, where)
-        for end, output, limit in found
-        for measure in _beyond(output.so_far, limit)
-    ]
-    if not found:
-        return Judged(failures=tuple(failures))
-    _, nearest, limit = max(found, key=lambda each: _share(each[1].so_far, each[2]))
-    return Judged(nearest.so_far, limit, tuple(failures))
+    nearest: tuple[float, Error | None, Error | None] = (-1.0, None, None)
+    failures = []
+    for end in find_ends(reads):
+        for output in outputs[end]:
+            # The tolerance, or RATIO times the error of PyTorch's own ops, whichever is larger.
+            rtol = (tolerance or {}).get(output.dtype, TOLERANCES.get(output.dtype, (0.0, 0.0))[0])
+            ours, usual = output.so_far, output.usual
+            limit = Error(
+                max(rtol, RATIO * (usual.l2 or 0.0)), max(rtol * output.largest, RATIO * (usual.max_abs or 0.0))
+            )
+            shares = {
+                name: value / most if (most := getattr(limit, name)) else math.inf
+                for name in MEASURES
+                if (value := getattr(ours, name))
+            }
+            share = max(shares.values(), default=0.0)
+            if share > nearest[0]:
+                nearest = share, ours, limit
+            # An error that is unknown in one measure is judged by the other.
+            measure = next(
+                (name for name in MEASURES if name in shares and getattr(ours, name) > getattr(limit, name)), ""
+            )
+            if measure:
+                failures.append(_blame(stages, outputs, reads, end, output, measure, getattr(limit, measure), where))
+    return nearest[1], nearest[2], tuple(failures)
 
 
-def _limit(output: Output, tolerance: Mapping[str, float] | None) -> Error:
-    """The tolerance, or RATIO times what PyTorch's own ops are off by, whichever is larger."""
-    rtol = (tolerance or {}).get(output.dtype, TOLERANCES.get(output.dtype, (0.0, 0.0))[0])
-    usual = output.usual
-    return Error(max(rtol, RATIO * (usual.l2 or 0.0)), max(rtol * output.largest, RATIO * (usual.max_abs or 0.0)))
+def _blame(
+    stages: Sequence[StageResult],
+    outputs: Sequence[Sequence[Output]],
+    reads: Reads,
+    end: int,
+    output: Output,
+    measure: str,
+    limit: float,
+    where: Where,
+) -> Reason:
+    """Blames the stage that leads to the end whose error grows most beyond PyTorch's, the first of equals."""
 
+    def lead(at: int) -> float:
+        """How many times PyTorch's error the kernels' is."""
+        ratios = []
+        for each in outputs[at]:
+            floor = NOISE * (each.epsilon or TOLERANCES["float64"][0])
+            floor *= 1.0 if measure == "l2" else each.largest or 1.0
+            ours, theirs = getattr(each.so_far, measure), getattr(each.usual, measure)
+            ratios.append(max(ours or 0.0, floor) / max(theirs or 0.0, floor))
+        return max(ratios, default=1.0)
 
-def _beyond(error: Error, limit: Error) -> Iterator[str]:
-    """The first measure by which it is too far; one that is unknown is held by the other."""
-    for measure in MEASURES:
-        value, most = getattr(error, measure), getattr(limit, measure)
-        if value is not None and value > most:
-            yield measure
-            return
+    # If earlier stages were better than PyTorch, a stage that only loses that lead is not to blame.
+    beyond = {at: lead(at) / max(1.0, *map(lead, reads[at]), 1.0) for at in trace_back(reads, end)}
+    culprit = max(beyond, key=lambda at: beyond[at])
 
-
-def _share(error: Error, limit: Error) -> float:
-    shares = [
-        value / most if (most := getattr(limit, name)) else math.inf
-        for name in MEASURES
-        if (value := getattr(error, name))
-    ]
-    return max(shares, default=0.0)
-
-
-@dataclass(frozen=True)
-class _Far:
-    """What led to an output that is too far."""
-
-    stages: Sequence[StageResult]
-    outputs: Sequence[Sequence[Output]]
-    reads: Reads
-    end: int
-
-    def culprit(self, measure: str) -> int:
-        """The stage that leads to the end whose error grows most beyond PyTorch's, the first of equals."""
-        beyond = {at: self._beyond(at, measure) for at in leading_to(self.reads, self.end)}
-        return max(beyond, key=lambda at: beyond[at])
-
-    def before(self, at: int, which: str, measure: str) -> float:
-        """Largest error of the stages that one reads; 0 where it reads inputs alone."""
-        errors = (getattr(self.stages[each], which) for each in self.reads[at])
+    def before(which: str) -> float:
+        errors = (getattr(stages[each], which) for each in reads[culprit])
         return max((getattr(error, measure) or 0.0 for error in errors if error), default=0.0)
 
-    def _beyond(self, at: int, measure: str) -> float:
-        """By how many times the error outgrows PyTorch's; a lead that earlier stages had over PyTorch is no debt."""
-        return self._ratio(at, measure) / max(1.0, *(self._ratio(each, measure) for each in self.reads[at]), 1.0)
-
-    def _ratio(self, at: int, measure: str) -> float:
-        """How many times PyTorch's error the kernels' is."""
-        return max((_times(output, measure) for output in self.outputs[at]), default=1.0)
-
-
-def _times(output: Output, measure: str) -> float:
-    ours, theirs = getattr(output.so_far, measure), getattr(output.usual, measure)
-    floor = NOISE * (output.epsilon or TOLERANCES["float64"][0])
-    floor *= 1.0 if measure == "l2" else output.largest or 1.0
-    return max(ours or 0.0, floor) / max(theirs or 0.0, floor)
-
-
-def _too_far(measure: str, far: _Far, output: Output, limit: Error, where: Where) -> Reason:
-    at = far.culprit(measure)
-    stage = far.stages[at]
-    assert stage.so_far is not None
-    assert stage.usual is not None
     facts: dict[str, Fact] = {
         **where,
         "name": output.name,
-        "stage": stage.stage,
+        "stage": stages[culprit].stage,
         "error": getattr(output.so_far, measure),
-        "limit": getattr(limit, measure),
+        "limit": limit,
         "usual": getattr(output.usual, measure),
-        "before": far.before(at, "so_far", measure),
-        "after": getattr(stage.so_far, measure),
-        "usual_before": far.before(at, "usual", measure),
-        "usual_after": getattr(stage.usual, measure),
+        "before": before("so_far"),
+        "after": getattr(stages[culprit].so_far, measure),
+        "usual_before": before("usual"),
+        "usual_after": getattr(stages[culprit].usual, measure),
     }
     return Reason("chain_too_far" if measure == "l2" else "chain_too_far_at", facts)

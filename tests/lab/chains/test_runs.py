@@ -90,12 +90,6 @@ def test_errors_are_held_against_float64_from_the_same_rounded_inputs():
     assert stage.growth == pytest.approx(stage.so_far.l2 / case.stages[0].so_far.l2)
 
 
-def test_the_first_stages_own_error_is_its_error_so_far():
-    first = check().stages[0]
-
-    assert (first.own, first.growth) == (first.so_far, None)
-
-
 def test_an_error_planted_in_the_second_stage_is_named():
     case = check({"product": lambda norm, w: product(norm, w) * norm.dtype.type(1.05)})
 
@@ -153,15 +147,6 @@ def test_an_overflow_that_the_reference_has_too_is_the_formats_and_fails_nothing
     assert (note.kind, note.facts["stage"], note.facts["dtype"]) == ("chain_overflow", "total", "float16")
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
-def test_an_overflow_of_the_kernel_alone_is_its_own():
-    def wrong(x, product, scale):
-        return (x * x.dtype.type(60000) + product) / x.dtype.type(60000)
-
-    references = {**REFERENCES, "total": lambda x, product, scale: x + product / x.dtype.type(60000)}
-    assert only(check({"total": wrong}, references)).kind == "chain_not_finite"
-
-
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -194,15 +179,6 @@ def test_a_stage_that_gives_another_answer_each_time_is_told():
     assert (reason.kind, reason.facts["stage"], reason.facts["index"]) == ("chain_differs", "product", "(2, 3)")
 
 
-def test_a_stage_may_say_that_it_adds_atomically():
-    calls = iter(range(100))
-
-    def noisy(norm, w):
-        return product(norm, w) + norm.dtype.type(next(calls) * 2**-14)
-
-    assert check({"product": noisy}, deterministic=False).verdict == "PASS"
-
-
 def test_memory_that_nobody_wrote_is_told():
     def lazy(norm, w):
         out = np.empty_like(norm)
@@ -222,22 +198,6 @@ def test_a_stage_that_changes_what_it_reads_is_told():
 
     reason = only(check({"total": wrong}))
     assert (reason.kind, reason.facts["names"]) == ("chain_state_changed", "product")
-
-
-def test_a_buffer_that_a_later_stage_writes_again_is_told():
-    buffer = np.zeros((16, 8), np.float16)
-
-    def first(x):
-        buffer[...] = norm(x)
-        return buffer
-
-    def second(norm, w):
-        buffer[...] = product(norm, w)
-        return buffer.copy()
-
-    reasons = check({"norm": first, "product": second}).failures
-    assert reasons[0].facts["stage"] == "product"
-    assert "norm" in [reason.facts.get("names") for reason in reasons]
 
 
 def test_an_error_raised_by_a_stage_is_an_error_that_names_it_and_what_it_was_given():
@@ -261,13 +221,6 @@ def test_a_reference_that_raises_is_told_apart_from_a_kernel():
 
     case = check(references={**REFERENCES, "product": broken})
     assert (case.verdict, only(case).kind, case.stages) == ("ERROR", "chain_reference_raised", ())
-
-
-def test_memory_that_runs_out_says_so():
-    def hungry(norm, w):
-        raise MemoryError
-
-    assert only(check({"product": hungry})).kind == "out_of_memory"
 
 
 def test_inputs_that_cannot_be_made_are_an_error():
@@ -309,10 +262,6 @@ def test_integers_are_exact():
     assert check(references=references).verdict == "PASS"
     wrong = check({"best": lambda norm: norm.argmax(-1) + 1}, references)
     assert only(wrong).facts["stage"] == "best"
-
-
-def test_empty_arrays_pass():
-    assert check(inputs=lambda **case: make_inputs(**{**case, "rows": 0})).verdict == "PASS"
 
 
 def test_each_stage_is_told_before_it_is_called():

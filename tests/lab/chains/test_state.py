@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.lab.chains.state import StageError, ends, given, joined, leading_to, named, reads, shown, wiring
+from perfci.lab.chains.runs import StageError, add_outputs, describe_arguments, name_outputs, take_arguments
 from perfci.ops.spec import Stage
 
 ARRAYS = NumpyArrays()
@@ -21,19 +21,19 @@ def stage(function, name="out", **fields):
 def test_a_stage_takes_what_its_parameters_are_called():
     found = stage(lambda x, w: x @ w)
 
-    assert [*given(found, found.kernel, {"w": W, "x": X, "other": 1}, WHERE)] == ["x", "w"]
+    assert [*take_arguments(found, found.kernel, {"w": W, "x": X, "other": 1}, WHERE)] == ["x", "w"]
 
 
 def test_a_parameter_with_a_default_may_name_nothing():
     found = stage(lambda x, eps=1e-6, *rest, **others: x)
 
-    assert [*given(found, found.kernel, {"x": X}, WHERE)] == ["x"]
+    assert [*take_arguments(found, found.kernel, {"x": X}, WHERE)] == ["x"]
 
 
 def test_takes_says_what_each_parameter_is_given_and_no_other_gets_anything():
     found = stage(lambda a, b, bias=None: a @ b, takes={"a": "x", "b": "w"})
 
-    assert given(found, found.kernel, {"x": X, "w": W, "bias": X}, WHERE) == {"a": X, "b": W}
+    assert take_arguments(found, found.kernel, {"x": X, "w": W, "bias": X}, WHERE) == {"a": X, "b": W}
 
 
 @pytest.mark.parametrize("fields", [{}, {"takes": {"x": "x", "w": "weight"}}])
@@ -41,14 +41,14 @@ def test_a_name_that_is_nowhere_is_told_with_those_that_are_there(fields):
     found = stage(lambda x, w: x, **fields)
 
     with pytest.raises(StageError) as error:
-        given(found, found.kernel, {"x": X}, WHERE)
+        take_arguments(found, found.kernel, {"x": X}, WHERE)
     assert error.value.reason.kind == "chain_name_missing"
     assert error.value.reason.facts["known"] == "x"
 
 
 def test_a_tensor_is_known_by_the_stages_name_and_those_of_a_mapping_by_their_own():
-    assert [*named(stage(len), X, ARRAYS, WHERE)] == ["out"]
-    assert [*named(stage(len), {"q": X, "k": W}, ARRAYS, WHERE)] == ["q", "k"]
+    assert [*name_outputs(stage(len), X, ARRAYS, WHERE)] == ["out"]
+    assert [*name_outputs(stage(len), {"q": X, "k": W}, ARRAYS, WHERE)] == ["q", "k"]
 
 
 @pytest.mark.parametrize(
@@ -63,32 +63,18 @@ def test_a_tensor_is_known_by_the_stages_name_and_those_of_a_mapping_by_their_ow
 )
 def test_anything_but_tensors_with_names_is_refused(output, told):
     with pytest.raises(StageError) as error:
-        named(stage(len), output, ARRAYS, WHERE)
+        name_outputs(stage(len), output, ARRAYS, WHERE)
     assert error.value.reason.facts["got"] == told
 
 
 def test_a_name_is_given_once():
     with pytest.raises(StageError) as error:
-        joined(stage(len), {"x": X}, {"x": W}, WHERE)
+        add_outputs(stage(len), {"x": X}, {"x": W}, WHERE)
     assert error.value.reason.kind == "chain_name_taken"
 
 
-def test_stages_read_each_other_by_the_names_that_they_give():
-    stages = (
-        stage(lambda x: x, "heads"),
-        stage(lambda q, x: q, "mix"),
-        stage(lambda a, b: a, "sum", takes={"a": "k", "b": "mix"}),
-    )
-
-    found = reads(stages, [{"q": X, "k": X}, {"mix": X}, {"sum": X}])
-    assert found == ((), (0,), (0, 1))
-    assert ends(found) == (2,)
-    assert leading_to(found, 1) == (0, 1)
-
-
 def test_arguments_are_shown_with_shape_dtype_and_the_stage_they_come_from():
-    found = stage(lambda a, b, heads: a, takes={"a": "q", "b": "w", "heads": "heads"})
-    wires = wiring(found, found.kernel)
+    wires = {"a": "q", "b": "w", "heads": "heads"}
 
-    told = shown({"a": X, "b": W, "heads": 2}, wires, {"q": "split"}, ARRAYS)
-    assert told == "a=split.q (2, 3) float32, b=w (3, 4) float16, heads 2"
+    shown = describe_arguments({"a": X, "b": W, "heads": 2}, wires, {"q": "split"}, ARRAYS)
+    assert shown == "a=split.q (2, 3) float32, b=w (3, 4) float16, heads 2"

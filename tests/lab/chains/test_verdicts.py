@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.lab.chains.records import Error, StageResult
-from perfci.lab.chains.verdicts import Output, Values, introduced, judge, not_finite, overflow, with_growth, worst
+from perfci.lab.chains.verdicts import Output, Values, add_growth, find_ends, judge, judge_finiteness, trace_back, worst
 
 WHERE = {"chain": "block", "case": "rows=2"}
 NAN, INF = np.nan, np.inf
@@ -21,7 +21,7 @@ def chain(so_far, usual, reads=LINE, largest=1.0, measure="l2"):
         two = [Error(**{"l2": 0.0, "max_abs": 0.0, measure: each}) for each in (mine, theirs)]
         rows.append(StageResult(name, so_far=two[0], usual=two[1]))
         outputs.append([Output(name, "float16", 2.0**-10, largest, *two)])
-    return with_growth(rows, reads), outputs, reads
+    return add_growth(rows, reads), outputs, reads
 
 
 def test_growth_is_the_error_so_far_over_that_of_the_stage_before():
@@ -44,23 +44,23 @@ def test_of_several_outputs_the_worst_of_each_figure_is_told():
 
 
 def test_a_whole_within_the_tolerance_passes():
-    judged = judge(*chain((1e-4, 3e-4, 9e-4), (1e-4, 1e-4, 1e-4)), None, WHERE)
+    whole, limit, failures = judge(*chain((1e-4, 3e-4, 9e-4), (1e-4, 1e-4, 1e-4)), None, WHERE)
 
-    assert judged.failures == ()
-    assert judged.whole == Error(9e-4, 0.0)
-    assert judged.limit.l2 == 1e-3, "float16's rtol"
+    assert failures == ()
+    assert whole == Error(9e-4, 0.0)
+    assert limit.l2 == 1e-3, "float16's rtol"
 
 
 def test_a_whole_within_twice_pytorchs_own_error_passes_beyond_the_tolerance():
-    assert judge(*chain((1e-3, 5e-3, 9e-3), (1e-3, 3e-3, 5e-3)), None, WHERE).failures == ()
-    assert judge(*chain((1e-3, 5e-3, 1.1e-2), (1e-3, 3e-3, 5e-3)), None, WHERE).failures
+    assert judge(*chain((1e-3, 5e-3, 9e-3), (1e-3, 3e-3, 5e-3)), None, WHERE)[2] == ()
+    assert judge(*chain((1e-3, 5e-3, 1.1e-2), (1e-3, 3e-3, 5e-3)), None, WHERE)[2]
 
 
 def test_a_tolerance_of_ones_own_takes_the_place_of_the_dtypes():
     found = chain((1e-4, 3e-4, 9e-4), (1e-4, 1e-4, 1e-4))
 
-    assert judge(*found, {"float16": 5e-4}, WHERE).failures
-    assert judge(*found, {"float32": 5e-4}, WHERE).failures == ()
+    assert judge(*found, {"float16": 5e-4}, WHERE)[2]
+    assert judge(*found, {"float32": 5e-4}, WHERE)[2] == ()
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_a_tolerance_of_ones_own_takes_the_place_of_the_dtypes():
     ],
 )
 def test_the_stage_that_grows_most_beyond_pytorchs_is_blamed(so_far, usual, blamed):
-    (reason,) = judge(*chain(so_far, usual), {"float16": 0.0}, WHERE).failures
+    (reason,) = judge(*chain(so_far, usual), {"float16": 0.0}, WHERE)[2]
 
     assert (reason.kind, reason.facts["stage"]) == ("chain_too_far", blamed)
     assert reason.facts["after"] == so_far["abc".index(blamed)]
 
 
 def test_errors_below_a_thousandth_of_the_dtypes_last_place_blame_nobody():
-    (reason,) = judge(*chain((1e-9, 1e-3, 1e-2), (1e-15, 1e-3, 1e-3)), None, WHERE).failures
+    (reason,) = judge(*chain((1e-9, 1e-3, 1e-2), (1e-15, 1e-3, 1e-3)), None, WHERE)[2]
 
     assert reason.facts["stage"] == "c"
 
@@ -91,14 +91,14 @@ def test_errors_below_a_thousandth_of_the_dtypes_last_place_blame_nobody():
 def test_only_a_stage_that_leads_to_the_wrong_output_is_blamed():
     stages, outputs, _ = chain((1e-4, 5e-1, 5e-3), (1e-4, 5e-1, 1e-4))
 
-    (reason,) = judge(stages, outputs, ((), (), (0,)), None, WHERE).failures
+    (reason,) = judge(stages, outputs, ((), (), (0,)), None, WHERE)[2]
     assert (reason.facts["name"], reason.facts["stage"]) == ("c", "c")
 
 
 def test_a_single_element_far_off_fails_though_the_mean_does_not_show_it():
     found = chain((1e-3, 9.0, 9.0), (1e-3, 1e-3, 1e-3), largest=100.0, measure="max_abs")
 
-    (reason,) = judge(*found, None, WHERE).failures
+    (reason,) = judge(*found, None, WHERE)[2]
     assert (reason.kind, reason.facts["stage"]) == ("chain_too_far_at", "b")
     assert reason.facts["limit"] == pytest.approx(0.1), "1e-3 of the largest magnitude"
 
@@ -112,38 +112,40 @@ def values(got, exact, rounded=None, usual=None):
 
 
 def test_a_nan_that_only_the_kernels_have_is_introduced():
-    found = not_finite(values([1.0, NAN], [1.0, 2.0]), WHERE)
+    found, note = judge_finiteness(values([1.0, NAN], [1.0, 2.0]), WHERE, "float16")
 
-    assert found.kind == "chain_not_finite"
+    assert (found.kind, note) == ("chain_not_finite", None)
     assert (found.facts["count"], found.facts["index"], found.facts["got"]) == (1, "(1,)", "nan")
 
 
-def test_an_infinity_that_pytorch_has_too_is_the_formats():
-    both = values([INF, 1.0], [7e4, 1.0], usual=[INF, 1.0])
+@pytest.mark.parametrize(
+    "both", [values([INF, 1.0], [7e4, 1.0], usual=[INF, 1.0]), values([INF], [7e4], rounded=[INF], usual=[6.5e4])]
+)
+def test_an_infinity_that_pytorch_has_too_or_that_the_exact_answer_rounds_to_is_the_formats(both):
+    fault, note = judge_finiteness(both, WHERE, "float16")
 
-    assert not introduced(both).any()
-    assert not_finite(both, WHERE) is None
-    assert overflow(both, WHERE, "float16").facts["expected"] == "7e+04"
-
-
-def test_an_infinity_that_the_exact_answer_rounds_to_is_the_formats():
-    assert overflow(values([INF], [7e4], rounded=[INF], usual=[6.5e4]), WHERE, "float16") is not None
+    assert (fault, note.kind, note.facts["expected"]) == (None, "chain_overflow", "7e+04")
 
 
 def test_a_nan_beside_an_overflow_of_the_format_is_the_kernels_all_the_same():
     mixed = values([INF, NAN], [7e4, 1.0], rounded=[INF, 1.0], usual=[INF, 1.0])
 
-    assert not_finite(mixed, WHERE).facts["index"] == "(1,)"
+    assert judge_finiteness(mixed, WHERE, "float16")[0].facts["index"] == "(1,)"
 
 
-def test_a_nan_that_was_there_before_is_right():
-    right = values([NAN, INF], [NAN, INF])
+def test_a_nan_that_a_kernel_loses_is_found_unless_it_was_wrong_or_pytorch_loses_it_too():
+    def fault(*args, **kwargs):
+        found, note = judge_finiteness(values(*args, **kwargs), WHERE, "float16")
+        assert note is None
+        return found and found.kind
 
-    assert not_finite(right, WHERE) is None
-    assert overflow(right, WHERE, "float16") is None
+    assert fault([0.0], [NAN]) == fault([-INF], [INF]) == "chain_swallowed"
+    assert fault([0.0], [NAN], usual=[0.0]) is None
+    assert fault([NAN, INF], [NAN, INF]) is None
 
 
-def test_a_nan_that_a_kernel_loses_is_told():
-    assert not_finite(values([0.0], [NAN]), WHERE).kind == "chain_swallowed"
-    assert not_finite(values([-INF], [INF]), WHERE).kind == "chain_swallowed"
-    assert not_finite(values([0.0], [NAN], usual=[0.0]), WHERE) is None, "PyTorch loses it too"
+def test_what_no_stage_reads_is_an_end_and_is_traced_back_to_what_leads_to_it():
+    reads = ((), (0,), (0,), (1,))
+
+    assert find_ends(reads) == (2, 3)
+    assert trace_back(reads, 3) == (0, 1, 3)
