@@ -62,7 +62,6 @@ def json_target(folder: Path):
     from perfci.core.model import Baseline, Reason, Run
     from perfci.core.wording import sentence
     from perfci.judge import judge
-    from perfci.judge.compare import compare
     from perfci.report.data import to_json
     from perfci.store.launches import LAUNCHES_FILE
     from perfci.thresholds.limits import Thresholds
@@ -84,7 +83,7 @@ def json_target(folder: Path):
         if isinstance(found, Run):
             limits = Thresholds()
             baselines = {"softmax": stored} if isinstance(stored, Baseline) else {}
-            to_json(judge(found, compare(found, baselines, limits), limits), found)
+            to_json(judge(found, baselines, limits), found)
         for written in (data, gzip.compress(data, 1)):
             (folder / LAUNCHES_FILE).write_bytes(written)
             refused = outcome(lambda: read_launches(folder))

@@ -43,7 +43,6 @@ from perfci.core.model import (
 )
 from perfci.judge import compare as compare_module
 from perfci.judge import judge
-from perfci.judge.compare import compare
 from perfci.statistics import exact
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 
@@ -142,7 +141,7 @@ def _judged(stored: Baseline, looks: Sequence[Look], setting: Setting) -> Judgem
     plan = Plan((PlannedOp("op", performance=("case", *others)),), 0, 1.0, "cuda", (Suite.PERFORMANCE,))
     op = OpRun("op", performance=(PerformanceCase("case", blocks=tuple(itertools.chain(*groups))),))
     run = Run("run", "2026-01-02T00:00:00Z", "0", "perfci check", environment(setting.torch), plan, (op,))
-    return judge(run, compare(run, {"op": stored}, setting.thresholds), setting.thresholds)
+    return judge(run, {"op": stored}, setting.thresholds)
 
 
 def planted(look: Look, process: int, factor: float, arm: str = "kernel") -> tuple[Block, ...]:

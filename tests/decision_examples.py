@@ -28,7 +28,6 @@ from perfci.core.model import (
 )
 from perfci.core.wording import catalogue
 from perfci.judge import judge
-from perfci.judge.compare import compare
 from perfci.statistics import exact
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 
@@ -113,7 +112,7 @@ def duel_plan(*performance, same=False, base=BASE, family=None, skip_unchanged=T
 def judged(measured, stored=None, **limits):
     """The run's judgements, every reason of which has its sentence and all the numbers that it names."""
     thresholds = Thresholds(CaseThresholds(**limits))
-    found = judge(measured, compare(measured, {"op": stored} if stored else {}, thresholds), thresholds)
+    found = judge(measured, {"op": stored} if stored else {}, thresholds)
     for reason in (*found.notes, *(reason for row in found.rows for reason in row.reasons)):
         assert_worded(reason)
     return found

@@ -44,7 +44,6 @@ from perfci.core.model import (
     Verdict,
 )
 from perfci.judge import judge
-from perfci.judge.compare import compare
 from perfci.ops.spec import case_id, grid
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 
@@ -590,7 +589,7 @@ def stored(op: str, times_us: dict[str, tuple[float, float]]) -> Baseline:
 
 def judged(run: Run, *baselines: Baseline, thresholds: Thresholds | None = None) -> tuple[Run, Judgements]:
     limits = thresholds or Thresholds()
-    return run, judge(run, compare(run, {one.op: one for one in baselines}, limits), limits)
+    return run, judge(run, {one.op: one for one in baselines}, limits)
 
 
 def duelled() -> tuple[Run, Judgements]:

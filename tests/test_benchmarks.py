@@ -12,7 +12,6 @@ import pytest
 
 from perfci.core.model import ArmBlock, Base, BaseArm, Block, PerformanceCase, Plan, PlannedOp, Verdict
 from perfci.judge import judge
-from perfci.judge.compare import compare
 from perfci.statistics import duel_rule, exact
 from perfci.statistics.duel_rule import Answer
 from perfci.thresholds.limits import Thresholds
@@ -57,7 +56,7 @@ def _judged(duels, outcomes):
         for case, duel, ended in zip(cases, duels, outcomes, strict=True)
     ]
     run = decision_examples.run(*timed, planned=plan)
-    found = judge(run, compare(run, {}, Thresholds()), Thresholds())
+    found = judge(run, {}, Thresholds())
     verdicts = {row.case: row.verdict for row in found.rows}
     return [verdicts[case] for case in cases]
 

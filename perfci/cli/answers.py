@@ -24,7 +24,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Judgements, OpRun, Run, Suite
 from perfci.core.settings import Settings, are_devices
 from perfci.core.wording import say, sentence
-from perfci.judge.notes import peers_missing
+from perfci.judge.notes import note_missing_peers
 from perfci.lab.chains.records import find_chains
 from perfci.ops.spec import matches
 from perfci.report import data
@@ -106,7 +106,7 @@ def run(wanted: Request, project: Path, *, json: bool) -> int:
     if json:
         write_json(path.read_text(encoding="utf-8"))
     else:
-        missing = peers_missing(found.plan)
+        missing = note_missing_peers(found.plan)
         plain(
             *([sentence(missing)] if missing else []),
             say("Run: {path}", path=relative(path)),

@@ -1,22 +1,20 @@
-"""Figures of a case that have limits of their own: its share of the bandwidth, its first call, its errors."""
+"""Figures of a case that have limits of their own: speedup, bandwidth, memory, its first call, its errors."""
 
 from __future__ import annotations
 
 import math
 import shlex
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from perfci.core.model import Block, ErrorStats, Fact, PerformanceCase, Reason, Verdict
-from perfci.judge.findings import KERNEL, PROCESSES, Context, Finding
+from perfci.core.model import Block, Comparison, ErrorStats, Fact, Interval, PerformanceCase, Reason, Suite, Verdict
+from perfci.judge.findings import KERNEL, PROCESSES, SPEEDUP, Context, Finding, medians_again
 from perfci.statistics import exact
 from perfci.store.past.lines import CACHE_MULTIPLE, from_memory
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 CEILING = 0.03
-"""What the copy's bandwidth, which is measured once a run, may be off by before a kernel is blamed. The copies of 18
-first allocations on one H200 lay 2.2 % below to 1.0 % above their median (standard deviation 0.9 %)."""
+"""By how much the copy's bandwidth, which is measured once a run, may be wrong before a kernel is blamed. The copies of
+18 first allocations on one H200 lay 2.2 % below to 1.0 % above their median (standard deviation 0.9 %)."""
 
 SAME_STATE = 2.0
 """First calls that differ by more than this factor did not compile the same: one of them found it compiled."""
@@ -25,205 +23,199 @@ OVERALL = ("mean_abs", "rmse")
 ERRORS = (*OVERALL, "p99_abs", "max_abs")
 
 
-# --- share of the bandwidth -------------------------------------------------------------------------------------------
+def judge_memory(case: PerformanceCase, limits: CaseThresholds) -> Iterator[Finding]:
+    """Yields a finding if a call holds more device memory than is allowed beside the base's."""
+    allowed, now = limits.peak_memory, case.peak_bytes
+    if allowed is None or case.base is None or case.base.failure:
+        return
+    before = case.base.peak_bytes
+    facts: dict[str, Fact] = {"before": before, "after": now, "allowed": allowed}
+    if now is None or not before:
+        yield Finding(Verdict.INCONCLUSIVE, (Reason("peak_memory_unknown", facts),))
+    elif now > before * (1 + allowed):
+        facts["change"] = now / before - 1
+        yield Finding(Verdict.REGRESSED, (Reason("peak_memory_grew", facts),), exact=True)
 
 
-def bandwidth(case: PerformanceCase, op: str, context: Context) -> Iterator[Finding]:
-    """Whether a kernel that memory bounds reaches its share of the run's own copy; nothing where none is asked for.
+# --- targets of speedup and bandwidth ---------------------------------------------------------------------------------
 
-    By the rule of the speedup target: the lower end of the interval must reach the share to pass; the upper end must
-    miss it to fail, and every fresh process's own median too, two at least. All processes share one measured copy,
-    whose noise no interval shows: to fail, all must miss by CEILING besides. A share of default.yaml is for the cases
-    that it can be meant for; where it cannot be held although somebody asked for it by op or case, that is told.
+
+def judge_speedup(comparison: Comparison, blocks: Sequence[Block], limits: CaseThresholds) -> Iterator[Finding]:
+    """Whether the speedup reaches its target, if there is one."""
+    wanted, seen = limits.speedup, comparison.speedup
+    if wanted is None or seen is None:
+        return
+    facts: dict[str, Fact] = {
+        "speedup": seen.value,
+        "low": seen.low,
+        "high": seen.high,
+        "target": wanted,
+        "blocks": len(blocks),
+    }
+    again = [math.exp(-shift) for shift in medians_again(blocks, [block.shifts.get(SPEEDUP) for block in blocks])]
+    kinds = ("speedup_too_few_blocks", "speedup_reached", "speedup_undecided", "too_slow", "too_slow_suspected")
+    yield _judge_target(seen, wanted, again, facts, kinds)
+
+
+def _judge_target(
+    seen: Interval,
+    wanted: float,
+    again: Sequence[float],
+    facts: dict[str, Fact],
+    kinds: Sequence[str],
+    off: float = 0.0,
+) -> Finding:
+    """Returns PASS if the lower end of the interval reaches the target.
+
+    Returns TOO_SLOW if the upper end misses it, and the median of every fresh process too. A duel may have had one of
+    these already. off: by how much, as a ratio, all figures may be wrong alike.
+    kinds: of the reasons if there are too few blocks, it is reached, undecided, missed, suspected to be missed.
+    """
+    few, reached, undecided, missed, suspected = kinds
+    more = len(again) < PROCESSES
+    if seen.confidence < exact.CONFIDENCE:
+        return Finding(Verdict.INCONCLUSIVE, (Reason(few, facts),), unsettled=more)
+    if seen.low >= wanted:
+        return Finding(Verdict.PASS, (Reason(reached, facts),))
+    if seen.high * (1 + off) >= wanted:
+        return Finding(Verdict.INCONCLUSIVE, (Reason(undecided, facts),), unsettled=more)
+    if not more and max(again) * (1 + off) < wanted:
+        return Finding(Verdict.TOO_SLOW, (Reason(missed, {**facts, "processes": len(again)}),))
+    return Finding(Verdict.INCONCLUSIVE, (Reason(suspected, facts),), unsettled=more)
+
+
+def judge_bandwidth(case: PerformanceCase, op: str, context: Context) -> Iterator[Finding]:
+    """Whether a kernel that memory bounds reaches its share of the run's own copy, if a share is asked for.
+
+    By the rule of the speedup target. All processes share one measured copy, whose noise no interval shows: so to fail,
+    all must miss by CEILING besides. A share of default.yaml is for the cases that it can be meant for. If it cannot be
+    applied to a case although somebody asked for it by op or case, a reason says so.
     """
     wanted = context.limits.bandwidth_share
     blocks = [block for block in case.blocks if KERNEL in block.arms]
     if wanted is None or not blocks:
         return
-    facts = _told(op, case.case, "bandwidth_share", context) | {"target": wanted, "moved": case.bytes_moved}
-    copy, moved = context.ceilings.copy_gbps, case.bytes_moved
-    why_not = _not_held(case, context, facts)
-    if why_not is not None:
-        yield from why_not
-    elif moved and copy:
-        yield _share(moved, copy, wanted, blocks, facts)
-
-
-def _not_held(case: PerformanceCase, context: Context, facts: dict[str, Fact]) -> tuple[Finding, ...] | None:
-    """None where it can be held; else what is to be said of it."""
+    facts = _facts(op, case.case, "bandwidth_share", context) | {"target": wanted, "moved": case.bytes_moved}
+    copy, moved, l2 = context.run.limits.copy_gbps, case.bytes_moved, context.run.environment.device.l2_bytes
     asked = facts["source"] != f"{context.thresholds.folder}/default.yaml"
-    l2 = context.device.l2_bytes if context.device else None
-    if not case.bytes_moved:
-        return (Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_undeclared", facts),)),) if asked else ()
-    if context.ceilings.copy_gbps is None or l2 is None:
-        return (Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_unknown", facts),)),)
-    kind = None
+    if not moved:
+        if asked:
+            yield Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_undeclared", facts),))
+    elif copy is None or l2 is None:
+        yield Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_unknown", facts),))
+    elif kind := _not_bounded_by_memory(case, moved, copy, l2, context):
+        if asked:
+            facts |= {"l2": l2, "times": CACHE_MULTIPLE, "dtype": case.dtype or "-"}
+            yield Finding(Verdict.PASS, (Reason(kind, facts),))
+    else:
+        yield _judge_share(moved, copy, wanted, blocks, facts)
+
+
+def _not_bounded_by_memory(case: PerformanceCase, moved: int, copy: float, l2: int, context: Context) -> str | None:
     if case.cache == "warm":
-        kind = "bandwidth_warm"
-    elif not from_memory(case.bytes_moved, case.cache, l2):
-        kind = "bandwidth_small"
-    elif case.flops and not _by_memory(case, context):
-        kind = "bandwidth_by_arithmetic"
-    if kind is None:
-        return None
-    told = Reason(kind, {**facts, "l2": l2, "times": CACHE_MULTIPLE, "dtype": case.dtype or "-"})
-    return (Finding(Verdict.PASS, (told,)),) if asked else ()
+        return "bandwidth_warm"
+    if not from_memory(moved, case.cache, l2):
+        return "bandwidth_small"
+    # The roofline: the copy has to be the lower ceiling.
+    peak = context.run.limits.matmul_tflops.get(case.dtype or "") or 0.0
+    return "bandwidth_by_arithmetic" if case.flops and case.flops / moved * copy >= 1e3 * peak else None
 
 
-def _by_memory(case: PerformanceCase, context: Context) -> bool:
-    """Whether the copy is the lower ceiling (roofline); not where the other is not known."""
-    peak = context.ceilings.matmul_tflops.get(case.dtype or "")
-    intensity = (case.flops or 0) / (case.bytes_moved or 1)
-    return bool(peak) and intensity * (context.ceilings.copy_gbps or 0.0) < 1e3 * (peak or 0.0)
-
-
-def _share(moved: int, copy: float, wanted: float, blocks: Sequence[Block], told: dict[str, Fact]) -> Finding:
+def _judge_share(moved: int, copy: float, wanted: float, blocks: Sequence[Block], facts: dict[str, Fact]) -> Finding:
     def share(log_us: float) -> float:
         return moved / math.exp(log_us) / 1e3 / copy
 
-    seen = exact.location([math.log(block.arms[KERNEL].time.median_us) for block in blocks])
-    again = [share(median) for median in _medians_again(blocks)]
-    more = len(again) < PROCESSES
-    low, high = share(seen.high), share(seen.low)
-    facts: dict[str, Fact] = {
-        **told, "share": share(seen.value), "low": low, "high": high, "copy": copy, "blocks": len(blocks),
-        "ceiling": CEILING, "processes": len(again),
-    }  # fmt: skip
-    if seen.confidence < exact.CONFIDENCE:
-        return Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_too_few_blocks", facts),), unsettled=more)
-    if low >= wanted:
-        return Finding(Verdict.PASS, (Reason("bandwidth_reached", facts),))
-    if high * (1 + CEILING) >= wanted:
-        return Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_undecided", facts),), unsettled=more)
-    if not more and max(again) * (1 + CEILING) < wanted:
-        return Finding(Verdict.TOO_SLOW, (Reason("bandwidth_low", facts),))
-    return Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_suspected", facts),), unsettled=more)
-
-
-def _medians_again(blocks: Sequence[Block]) -> list[float]:
-    """Logarithm of the kernel's median time, microseconds, in each fresh process."""
-    times: dict[int, list[float]] = {}
-    for block in blocks:
-        if block.process > 0:
-            times.setdefault(block.process, []).append(math.log(block.arms[KERNEL].time.median_us))
-    return [statistics.median(own) for own in times.values()]
+    logs = [math.log(block.arms[KERNEL].time.median_us) for block in blocks]
+    time = exact.location(logs)
+    seen = Interval(share(time.value), share(time.high), share(time.low), time.confidence)
+    again = [share(median) for median in medians_again(blocks, logs)]
+    facts |= {"share": seen.value, "low": seen.low, "high": seen.high, "copy": copy, "blocks": len(blocks)}
+    facts |= {"ceiling": CEILING, "processes": len(again)}
+    ends = ("too_few_blocks", "reached", "undecided", "low", "suspected")
+    return _judge_target(seen, wanted, again, facts, [f"bandwidth_{end}" for end in ends], CEILING)
 
 
 # --- first call -------------------------------------------------------------------------------------------------------
 
 
-def first_call(case: PerformanceCase, op: str, context: Context) -> Iterator[Finding]:
-    """Whether the first call, compilation included, keeps its limit; nothing where it does, or where there is none.
+def judge_first_call(case: PerformanceCase, op: str, context: Context) -> Iterator[Finding]:
+    """Yields a finding if the first call, compilation included, takes longer than its limit.
 
     One call is one observation on a busy host: TOO_SLOW takes two fresh processes that lie beyond the limit too, and
     that compiled as much. A first look that was much faster than theirs had found the kernel compiled, by an accuracy
-    check or another case, and tells of something else. What was earned is of runs of both suites, in which the accuracy
-    checks start the compiler: another run's first calls are no match for it.
+    check or another case, and shows something else. An earned limit is that of runs of both suites, in which the
+    accuracy checks start the compiler: the first calls of another run cannot be compared with it.
     """
     limit, seconds, again = context.limits.compile_s, case.compile_s, case.compile_again_s
-    if limit is None:
+    if limit is None or (seconds is not None and seconds <= limit):
         return
-    facts = _told(op, case.case, "compile_s", context)
+    facts = _facts(op, case.case, "compile_s", context)
     facts |= {"seconds": seconds, "limit": limit, "processes": len(again)}
     facts |= {"least": min(again, default=None), "most": max(again, default=None)}
+    plan = context.run.plan
+    whole = Suite.ACCURACY in plan.suites and plan.filter is None
+    earned = facts["source"] == f"{context.thresholds.folder}/{context.run.environment.device.key}/{op}.yaml"
     if seconds is None:
-        yield Finding(Verdict.INCONCLUSIVE, (Reason("compile_unknown", facts),), exact=True)
-    elif seconds > limit and not context.whole and _earned(op, facts, context):
-        yield Finding(Verdict.PASS, (Reason("compile_not_held", facts),))
-    elif seconds > limit:
-        yield _first_calls(seconds, limit, again, case, facts)
-
-
-def _earned(op: str, facts: Mapping[str, Fact], context: Context) -> bool:
-    key = context.device.key if context.device else ""
-    return facts["source"] == f"{context.thresholds.folder}/{key}/{op}.yaml"
-
-
-def _first_calls(
-    seconds: float, limit: float, again: Sequence[float], case: PerformanceCase, facts: dict[str, Fact]
-) -> Finding:
-    if len(again) < PROCESSES:
-        # Runs from before first calls were kept of fresh processes have these processes without them.
-        open_question = len({block.process for block in case.blocks} - {0}) < PROCESSES
-        return Finding(Verdict.INCONCLUSIVE, (Reason("compile_suspected", facts),), unsettled=open_question, exact=True)
-    if max(again) <= limit:
-        return Finding(Verdict.PASS, (Reason("compile_refuted", facts),))
-    if min(again) <= limit:
-        return Finding(Verdict.INCONCLUSIVE, (Reason("compile_disputed", facts),), exact=True)
-    if seconds * SAME_STATE < min(again):
-        return Finding(Verdict.INCONCLUSIVE, (Reason("compile_other_state", facts),), exact=True)
-    return Finding(Verdict.TOO_SLOW, (Reason("compile_too_slow", facts),), exact=True)
+        verdict, kind = Verdict.INCONCLUSIVE, "compile_unknown"
+    elif earned and not whole:
+        verdict, kind = Verdict.PASS, "compile_not_held"
+    elif len(again) < PROCESSES:
+        verdict, kind = Verdict.INCONCLUSIVE, "compile_suspected"
+    elif max(again) <= limit:
+        verdict, kind = Verdict.PASS, "compile_refuted"
+    elif min(again) <= limit:
+        verdict, kind = Verdict.INCONCLUSIVE, "compile_disputed"
+    elif seconds * SAME_STATE < min(again):
+        verdict, kind = Verdict.INCONCLUSIVE, "compile_other_state"
+    else:
+        verdict, kind = Verdict.TOO_SLOW, "compile_too_slow"
+    # Runs from before first calls were kept of fresh processes have these processes without them.
+    more = kind == "compile_suspected" and len({block.process for block in case.blocks} - {0}) < PROCESSES
+    yield Finding(verdict, (Reason(kind, facts),), unsettled=more, exact=verdict is not Verdict.PASS)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Beyond:
-    """An error that is larger than its limit."""
-
-    figure: str
-    value: float
-    limit: float
-
-    @property
-    def times(self) -> float:
-        """How many times the limit."""
-        return self.value / self.limit if self.limit else math.inf
-
-
-def timed_errors(case: PerformanceCase, op: str, context: Context) -> Iterator[Finding]:
-    """Whether the timed outputs are as exact as is asked for; nothing where they are, or where errors are not known."""
-    reason = case.errors and errors_beyond(
-        "timed", case.errors, op, case.case, context.thresholds, context.device.key if context.device else ""
-    )
-    if reason:
+def judge_errors(case: PerformanceCase, op: str, context: Context) -> Iterator[Finding]:
+    """Yields a finding if the timed outputs are less exact than is asked for."""
+    device = context.run.environment.device.key
+    if case.errors and (reason := errors_beyond("timed", case.errors, op, case.case, context.thresholds, device)):
         yield Finding(Verdict.WRONG, (reason,), exact=True)
 
 
 def errors_beyond(
     whose: str, errors: ErrorStats, op: str, case: str, limits: Thresholds, device: str, checks: int = 1
 ) -> Reason | None:
-    """Why errors are beyond their limits, by the figure that is furthest beyond; None where none is.
+    """Returns why errors are beyond their limits, by the figure that is furthest beyond; None if none is.
 
     whose: "checked" or "timed"; checks: how many the errors are the worst of.
     """
     own = limits.for_case(op, case)
-    found = list(_beyond(errors, own))
-    if not found:
+    known = {name: (getattr(errors, name), getattr(own, name)) for name in ERRORS}
+    beyond = {
+        name: value / limit if limit else math.inf
+        for name, (value, limit) in known.items()
+        if value is not None and limit is not None and value > limit
+    }
+    if not beyond:
         return None
-    worst = max(found, key=lambda each: each.times)
-    spread = "overall" if any(each.figure in OVERALL for each in found) else "in_places"
+    worst = max(beyond, key=lambda name: beyond[name])
+    value, limit = known[worst]
     facts: dict[str, Fact] = {
-        "op": op, "case": case, "figure": worst.figure, "value": worst.value, "limit": worst.limit,
-        "source": limits.origin(op, case, worst.figure, device), "beyond": len(found),
-        "limits": sum(getattr(own, figure) is not None for figure in ERRORS), "checks": checks,
-        "max_abs": errors.max_abs, "command": show(op, case),
+        "op": op, "case": case, "figure": worst, "value": value, "limit": limit,
+        "source": limits.origin(op, case, worst, device), "beyond": len(beyond),
+        "limits": sum(limit is not None for _, limit in known.values()), "checks": checks,
+        "max_abs": errors.max_abs, "command": show_command(op, case),
     }  # fmt: skip
-    return Reason(f"{whose}_errors_{spread}", facts)
+    return Reason(f"{whose}_errors_{'overall' if any(name in OVERALL for name in beyond) else 'in_places'}", facts)
 
 
-def _beyond(errors: ErrorStats, limits: CaseThresholds) -> Iterator[Beyond]:
-    for figure in ERRORS:
-        value: float | None = getattr(errors, figure)
-        limit: float | None = getattr(limits, figure)
-        if value is not None and limit is not None and value > limit:
-            yield Beyond(figure, value, limit)
-
-
-# --- what every sentence tells ----------------------------------------------------------------------------------------
-
-
-def show(op: str, case: str) -> str:
-    """The command that tells where every value comes from that a case is judged by."""
+def show_command(op: str, case: str) -> str:
+    """The command that shows the origin of every value that a case is judged by."""
     return shlex.join(["perfci", "thresholds", "show", "--op", op, "--case", case])
 
 
-def _told(op: str, case: str, key: str, context: Context) -> dict[str, Fact]:
-    device = context.device.key if context.device else ""
-    return {
-        "op": op,
-        "case": case,
-        "source": context.thresholds.origin(op, case, key, device),
-        "command": show(op, case),
-    }
+def _facts(op: str, case: str, key: str, context: Context) -> dict[str, Fact]:
+    origin = context.thresholds.origin(op, case, key, context.run.environment.device.key)
+    return {"op": op, "case": case, "source": origin, "command": show_command(op, case)}

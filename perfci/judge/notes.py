@@ -1,11 +1,11 @@
-"""What is said of a run as a whole: how it was judged, and what moved all of its cases."""
+"""What is said of a run as a whole: how it was judged, what moved all of its cases, what time left undone."""
 
 from __future__ import annotations
 
 import math
 import shlex
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from perfci.core.environment import told
@@ -15,16 +15,17 @@ from perfci.core.model import (
     Base,
     Comparison,
     Difference,
-    Expected,
     Fact,
     Judgement,
+    OpRun,
     Plan,
     Reason,
     Run,
     Verdict,
 )
 from perfci.core.wording import say
-from perfci.judge.expected import reason_of
+from perfci.judge.duel import identity_counts
+from perfci.judge.expected import why_of
 from perfci.thresholds.limits import Thresholds
 
 COMMON = 3
@@ -33,16 +34,7 @@ COMMON = 3
 MOST_FILES = 5
 
 DIGITS = 12
-"""Of a commit that is to be named to git."""
-
-CREPT = {
-    (False, False): "release_crept",
-    (False, True): "release_stepped",
-    (True, False): "epoch_crept",
-    (True, True): "epoch_stepped",
-}
-"""What is said of a slow-down since a release: whether an epoch began after it, and whether one commit did it all."""
-
+"""Of a commit that git is asked about."""
 
 SCREENED = frozenset(
     {"no_change"}
@@ -54,67 +46,84 @@ DUELLED = frozenset({"duel_slower", "duel_faster", "duel_span_slower"})
 """Kinds of reason that rest on the duel's test. Duels are cleared by the centre of their blocks alone."""
 
 
-def notes(
+def note_run(
     run: Run, comparisons: Sequence[Comparison], rows: Sequence[Judgement], thresholds: Thresholds
 ) -> Iterator[Reason]:
-    """What a change does to its own judging first, then the base, then how it was judged."""
-    base = run.plan.base
+    """What a change does to its own judging, the base, how it was judged, and what time left undone; in this order."""
+    plan, base = run.plan, run.plan.base
     if base:
-        yield from _rules(base)
-        yield from _caches(run.plan, base)
-        yield _base(run.plan, base, comparisons)
-    if run.plan.base_note:
-        yield run.plan.base_note
-    if run.plan.again:
-        yield from run.plan.again.said
+        yield from _note_rules(base)
+        for op in plan.ops:
+            if op.base and op.base.performance and op.base.cache != op.cache:
+                caches: dict[str, Fact] = {"op": op.op, "cache": op.cache, "before": op.base.cache, "base": base.name}
+                yield Reason("cache_changed", caches)
+        yield _note_base(plan, base, comparisons)
+    if plan.base_note:
+        yield plan.base_note
+    if plan.again:
+        yield from plan.again.said
     if run.stopped:
         yield Reason("run_stopped", {"signal": run.stopped})
-    yield from once(op.unmeasured for op in run.ops)
-    yield from once(note for op in run.ops for note in op.notes if note.kind == "triton_unknown")
-    yield from once(op.base.failure for op in run.plan.ops if op.base)
-    yield from once(op.base.apart for op in run.plan.ops if op.base and not op.base.same)
-    yield from _peers(run)
+    yield from _once(op.unmeasured for op in run.ops)
+    yield from _once(note for op in run.ops for note in op.notes if note.kind == "triton_unknown")
+    yield from _once(op.base.failure for op in plan.ops if op.base)
+    yield from _once(op.base.apart for op in plan.ops if op.base and not op.base.same)
+    yield from _note_peers(run)
     if any(comparison.screens and not comparison.duel for comparison in comparisons):
-        facts = {"family": run.plan.family, "alpha": thresholds.alpha, "margin": thresholds.default.margin}
-        yield Reason("how_judged", facts)
-    yield from _duels(run.plan, comparisons, thresholds)
-    yield from _tests(rows)
-    yield from _surroundings(comparisons)
+        yield Reason(
+            "how_judged", {"family": plan.family, "alpha": thresholds.alpha, "margin": thresholds.default.margin}
+        )
+    shifts = [comparison.duel.shift.value for comparison in comparisons if comparison.duel]
+    if shifts:
+        yield Reason("how_duelled", {"family": plan.duel_family, "alpha": thresholds.alpha})
+    if len(shifts) >= COMMON:
+        yield Reason("common_shift", {"change": math.expm1(statistics.median(shifts)), "cases": len(shifts)})
+    yield from _note_tests(rows)
+    yield from _note_environments(comparisons)
+    yield from _note_late(run)
 
 
-def with_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
-    """A slow-down against the case's own commit, with the commits between which it came."""
+def add_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
+    """A slow-down against the case's own commit, with the commits between which it came.
+
+    Since a release, or an epoch after it, it is either creep or the step of a single commit.
+    """
     if row.verdict is not Verdict.REGRESSED or again is None or again.commit is None:
         return row
     good, bad = again.commit[:DIGITS], (run.environment.commit or "HEAD")[:DIGITS]
     command = shlex.join(["perfci", "bisect", "--op", row.op, "--case", row.case or "", good, bad])
-    release = run.plan.again.release if run.plan.again else None
     facts: dict[str, Fact] = {"good": good, "bad": bad, "command": command}
-    came = _since_release(row, again, release, facts) if release else Reason("slower_since", facts)
-    return replace(row, reasons=(*row.reasons, came))
+    release, kind = run.plan.again.release if run.plan.again else None, "slower_since"
+    if release:
+        end = "stepped" if again.touching == 1 else "crept"
+        kind = f"epoch_{end}" if again.since else f"release_{end}"
+        counts = {"commits": again.commits, "touching": again.touching}
+        facts |= {name: "-" if count is None else count for name, count in counts.items()}
+        duel = row.comparison.duel if row.comparison else None
+        change = math.expm1(duel.shift.value) if duel else None
+        facts |= {"op": row.op, "change": change, "release": release, "why": again.since}
+    return replace(row, reasons=(*row.reasons, Reason(kind, facts)))
 
 
-def _since_release(row: Judgement, again: AgainCase, release: str, facts: dict[str, Fact]) -> Reason:
-    """How much slower since a release, or an epoch after it, and by how many commits: creep, or the step of one."""
-    duel = row.comparison.duel if row.comparison else None
-    change = math.expm1(duel.shift.value) if duel else None
-    counts = {"commits": again.commits, "touching": again.touching}
-    told: dict[str, Fact] = {name: "-" if count is None else count for name, count in counts.items()}
-    kind = CREPT[bool(again.since), again.touching == 1]
-    told |= {"op": row.op, "change": change, "release": release, "why": again.since}
-    return Reason(kind, {**facts, **told})
+def note_missing_peers(plan: Plan) -> Reason | None:
+    """Ops of which --peers times nothing more, since their suites name no peers."""
+    if not plan.peers or plan.device in UNTIMED:
+        return None
+    without = [op.op for op in plan.ops if not (op.failure or op.peers)]
+    return Reason("peers_none", {"ops": _name_some(without)}) if without else None
 
 
-def identity_counts(base: Base | None) -> bool:
-    """Whether the same device work proves a kernel unchanged: not where the toolchain that makes it changes.
-
-    With an interpreter of the base's own each revision has its own toolchain, and every case is duelled.
-    """
-    return base is None or not base.changed_pins or base.python is not None
+def is_reached(found: OpRun | None) -> bool:
+    """Whether anything is known of an op; one that the run does not know at all was not missed for lack of time."""
+    return found is None or found.late is None or bool(found.accuracy or found.performance)
 
 
-def once(reasons: Iterator[Reason | None]) -> list[Reason]:
-    """Each reason but once; facts are mappings, so that reasons cannot be hashed."""
+def _name_some(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_FILES]) + (", ..." if len(names) > MOST_FILES else "")
+
+
+def _once(reasons: Iterable[Reason | None]) -> list[Reason]:
+    """Each reason once; facts are mappings, so that reasons cannot be hashed."""
     seen: list[Reason] = []
     for reason in reasons:
         if reason and reason not in seen:
@@ -122,12 +131,48 @@ def once(reasons: Iterator[Reason | None]) -> list[Reason]:
     return seen
 
 
-def _peers(run: Run) -> Iterator[Reason]:
-    """Ops that know no peer where they were asked for, and peers that failed, each kind once; no verdict is about it.
+def _note_rules(base: Base) -> Iterator[Reason]:
+    if base.rules and base.changed_baselines:
+        kind, files = "baselines_proposed" if base.proposed_on else "baselines_edited", base.changed_baselines
+        facts: dict[str, Fact] = {"count": len(files), "files": ", ".join(files[:MOST_FILES])}
+        yield Reason(kind, {**facts, "branch": base.proposed_on})
+    if files := base.changed_rules:
+        facts = {"count": len(files), "files": ", ".join(files[:MOST_FILES]), "base": base.name}
+        yield Reason("rules_changed" if base.rules else "rules_differ", facts)
+    for entry in (entry for entry in base.expected if entry.added):
+        added: dict[str, Fact] = {"op": entry.op, "case": entry.case, "up_to": entry.up_to, "why": why_of(entry)}
+        yield Reason("expected_added", {**added, "until": entry.until, "file": entry.file, "line": entry.line})
+    if not identity_counts(base):
+        yield Reason("pins_changed", {"pins": "; ".join(base.changed_pins[:MOST_FILES])})
 
-    That one does not support a case is no failure.
+
+def _note_base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Reason:
+    how = {
+        "asked": say("named by --against"),
+        "first_parent": say("first parent"),
+        "merge_base": say("merge base"),
+        "baseline": say("commit of the baselines"),
+    }
+    duelled = sum(comparison.duel is not None for comparison in comparisons)
+    facts: dict[str, Fact] = {"name": base.name, "commit": base.commit[:10], "how": how.get(base.how, base.how)}
+    facts |= {"duelled": duelled}
+    if plan.again:
+        commits = dict.fromkeys(each.commit[:10] for each in plan.again.cases if each.commit and not each.failure)
+        facts |= {"run": plan.again.run, "commits": _name_some([*commits]), "count": len(commits)}
+        facts |= {"family": plan.duel_family, "release": plan.again.release}
+        return Reason("compared_release" if plan.again.release else "compared_again", facts)
+    kind = "compared_with_python" if base.python else "compared_with"
+    if plan.device in UNTIMED:
+        kind = "compared_untimed"
+    return Reason(kind, {**facts, "family": plan.duel_family, "python": base.python})
+
+
+def _note_peers(run: Run) -> Iterator[Reason]:
+    """Ops that know no peer although peers were asked for, and peers that failed, each kind once.
+
+    No verdict is about peers. That one does not support a case is no failure.
     """
-    if missing := peers_missing(run.plan):
+    if missing := note_missing_peers(run.plan):
         yield missing
     failed: dict[tuple[object, ...], Reason] = {}
     for op in run.ops:
@@ -136,89 +181,22 @@ def _peers(run: Run) -> Iterator[Reason]:
     yield from (why for why in failed.values() if why.kind != "peer_unsupported")
 
 
-def peers_missing(plan: Plan) -> Reason | None:
-    """Ops of which --peers times nothing more, since their suites name no peers."""
-    if not plan.peers or plan.device in UNTIMED:
-        return None
-    without = [op.op for op in plan.ops if not (op.failure or op.peers)]
-    shown = ", ".join(without[:MOST_FILES]) + (", ..." if len(without) > MOST_FILES else "")
-    return Reason("peers_none", {"ops": shown}) if without else None
-
-
-def _rules(base: Base) -> Iterator[Reason]:
-    if base.rules and base.changed_baselines:
-        shown = ", ".join(base.changed_baselines[:MOST_FILES])
-        kind = "baselines_proposed" if base.proposed_on else "baselines_edited"
-        facts: dict[str, Fact] = {"count": len(base.changed_baselines), "files": shown, "branch": base.proposed_on}
-        yield Reason(kind, facts)
-    if base.changed_rules:
-        shown = ", ".join(base.changed_rules[:MOST_FILES])
-        kind = "rules_changed" if base.rules else "rules_differ"
-        yield Reason(kind, {"count": len(base.changed_rules), "files": shown, "base": base.name})
-    yield from (_added(entry) for entry in base.expected if entry.added)
-    if not identity_counts(base):
-        yield Reason("pins_changed", {"pins": "; ".join(base.changed_pins[:MOST_FILES])})
-
-
-def _added(entry: Expected) -> Reason:
-    facts: dict[str, Fact] = {"op": entry.op, "case": entry.case, "up_to": entry.up_to, "why": reason_of(entry)}
-    return Reason("expected_added", {**facts, "until": entry.until, "file": entry.file, "line": entry.line})
-
-
-def _caches(plan: Plan, base: Base) -> Iterator[Reason]:
-    """Ops whose suites say otherwise than the base's with what L2 cache they are timed."""
-    for op in plan.ops:
-        if op.base and op.base.performance and op.base.cache != op.cache:
-            yield Reason("cache_changed", {"op": op.op, "cache": op.cache, "before": op.base.cache, "base": base.name})
-
-
-def _base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Reason:
-    duelled = sum(comparison.duel is not None for comparison in comparisons)
-    facts: dict[str, Fact] = {
-        "name": base.name,
-        "commit": base.commit[:10],
-        "how": _how(base),
-        "duelled": duelled,
-    }
-    if plan.again:
-        commits = dict.fromkeys(each.commit[:10] for each in plan.again.cases if each.commit and not each.failure)
-        shown = ", ".join([*commits][:MOST_FILES]) + (", ..." if len(commits) > MOST_FILES else "")
-        told: dict[str, Fact] = {"run": plan.again.run, "commits": shown, "count": len(commits)}
-        told |= {"family": plan.duel_family, "release": plan.again.release}
-        return Reason("compared_release" if plan.again.release else "compared_again", {**facts, **told})
-    kind = "compared_with_python" if base.python else "compared_with"
-    if plan.device in UNTIMED:
-        kind = "compared_untimed"
-    return Reason(kind, {**facts, "family": plan.duel_family, "python": base.python})
-
-
-def _tests(rows: Sequence[Judgement]) -> Iterator[Reason]:
+def _note_tests(rows: Sequence[Judgement]) -> Iterator[Reason]:
     """Each statistical test that decided a row. DRIFTED beside a duel takes both: equal to the base, and moved."""
     screen = duels = False
     for row in rows:
-        if row.comparison is None:
-            continue
-        drifted, duelled = row.verdict is Verdict.DRIFTED, row.comparison.duel is not None
-        kinds = {reason.kind for reason in row.reasons}
-        screen |= bool(kinds & SCREENED) and (drifted or not duelled)
-        duels |= bool(kinds & DUELLED) or (drifted and duelled)
+        if row.comparison is not None:
+            drifted, duelled = row.verdict is Verdict.DRIFTED, row.comparison.duel is not None
+            kinds = {reason.kind for reason in row.reasons}
+            screen |= bool(kinds & SCREENED) and (drifted or not duelled)
+            duels |= bool(kinds & DUELLED) or (drifted and duelled)
     if screen:
         yield Reason("tested_by_screen")
     if duels:
         yield Reason("tested_by_duel")
 
 
-def _how(base: Base) -> str:
-    known = {
-        "asked": say("named by --against"),
-        "first_parent": say("first parent"),
-        "merge_base": say("merge base"),
-        "baseline": say("commit of the baselines"),
-    }
-    return known.get(base.how, base.how)
-
-
-def _surroundings(comparisons: Sequence[Comparison]) -> Iterator[Reason]:
+def _note_environments(comparisons: Sequence[Comparison]) -> Iterator[Reason]:
     """What differs from the environments of the baselines: what may move a number, and what is only named."""
     moving: dict[Difference, int] = {}
     named: dict[Difference, int] = {}
@@ -232,9 +210,14 @@ def _surroundings(comparisons: Sequence[Comparison]) -> Iterator[Reason]:
         yield Reason("environment_named", {"fields": told([*named])})
 
 
-def _duels(plan: Plan, comparisons: Sequence[Comparison], thresholds: Thresholds) -> Iterator[Reason]:
-    shifts = [comparison.duel.shift.value for comparison in comparisons if comparison.duel]
-    if shifts:
-        yield Reason("how_duelled", {"family": plan.duel_family, "alpha": thresholds.alpha})
-    if len(shifts) >= COMMON:
-        yield Reason("common_shift", {"change": math.expm1(statistics.median(shifts)), "cases": len(shifts)})
+def _note_late(run: Run) -> Iterator[Reason]:
+    """How much of the run the time limit cost, and which time limit of the job was ignored."""
+    if run.plan.deadline_note:
+        yield run.plan.deadline_note
+    late = [op.late for op in run.ops if op.late]
+    cases = [each.late for op in run.ops for each in op.performance if each.late]
+    if late or cases:
+        unreached = sum(not is_reached(op) for op in run.ops)
+        counts = {"unreached": unreached, "cut": len(late) - unreached, "cases": len(cases)}
+        facts = {**(*late, *cases)[0].facts, **counts, "ops": len(run.plan.ops)}
+        yield Reason("run_late_reserve" if facts.get("reserve_s") else "run_late", facts)

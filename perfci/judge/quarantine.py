@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 from perfci.core.model import Fact, Judgement, Judgements, PerformanceCase, Reason, Run, Suite, Verdict, board_key
@@ -11,31 +11,34 @@ TIMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdic
 """Verdicts that rest on times alone; a wrong answer or an exception is one on every board."""
 
 
-def advised(run: Run, judgements: Judgements, quarantine: Sequence[str]) -> Judgements:
-    """The judgements where these boards, by their UUIDs, gate nothing.
+def advise(run: Run, judgements: Judgements, quarantine: Collection[str]) -> Judgements:
+    """The judgements if these boards, by their UUIDs, gate nothing.
 
-    A case is advised on that was timed on such boards only; where another one joined, its verdict stands. Of those
-    cases the verdicts that rest on times become INCONCLUSIVE, and the others say where they come from.
+    Only cases that were timed on such boards alone change: verdicts that rest on times become INCONCLUSIVE, and the
+    others name their board.
     """
     listed = {board_key(board) for board in quarantine}
     if not listed:
         return judgements
     boards = {(op.op, case.case): boards_of(case, run) for op in run.ops for case in op.performance}
     timed = {key: found for key, found in boards.items() if found}
-    there = {key: found for key, found in timed.items() if {board_key(board) for board in found} <= listed}
-    if not there:
+    only = {key: found for key, found in timed.items() if {board_key(board) for board in found} <= listed}
+    if not only:
         return judgements
-    rows = tuple(_advised(row, there.get((row.op, row.case or ""), ())) for row in judgements.rows)
-    return replace(judgements, rows=rows, notes=(*judgements.notes, _note(there, len(timed))))
+    rows = tuple(_advise_row(row, only.get((row.op, row.case or ""), ())) for row in judgements.rows)
+    names = ", ".join(dict.fromkeys(board for found in only.values() for board in found))
+    facts: dict[str, Fact] = {"boards": names, "count": len(only), "cases": len(timed)}
+    note = Reason("only_quarantined" if len(only) == len(timed) else "some_quarantined", facts)
+    return replace(judgements, rows=rows, notes=(*judgements.notes, note))
 
 
 def boards_of(case: PerformanceCase, run: Run) -> tuple[str, ...]:
-    """UUIDs of the boards on which a case was timed; none where that is not known of every block."""
+    """UUIDs of the boards on which a case was timed; none if that is not known of every block."""
     found = dict.fromkeys(block.board or run.environment.device.uuid for block in case.blocks)
     return tuple(board for board in found if board) if None not in found else ()
 
 
-def _advised(row: Judgement, boards: Sequence[str]) -> Judgement:
+def _advise_row(row: Judgement, boards: tuple[str, ...]) -> Judgement:
     if not boards or row.suite is not Suite.PERFORMANCE:
         return row
     facts: dict[str, Fact] = {"op": row.op, "case": row.case, "board": ", ".join(boards), "verdict": row.verdict.value}
@@ -46,9 +49,3 @@ def _advised(row: Judgement, boards: Sequence[str]) -> Judgement:
     return replace(
         row, verdict=Verdict.INCONCLUSIVE, reasons=reasons, expected=None, suggested=None, warns=False, p_adjusted=None
     )
-
-
-def _note(there: dict[tuple[str, str], tuple[str, ...]], timed: int) -> Reason:
-    boards = dict.fromkeys(board for found in there.values() for board in found)
-    facts: dict[str, Fact] = {"boards": ", ".join(boards), "count": len(there), "cases": timed}
-    return Reason("only_quarantined" if len(there) == timed else "some_quarantined", facts)

@@ -1,4 +1,4 @@
-"""Verdicts about compiled kernels: no noise, so that what grew by more than is allowed fails at once."""
+"""Verdicts about compiled kernels: there is no noise, so what grew by more than is allowed fails at once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfci.core import units
 from perfci.core.model import (
     Fact,
-    Identity,
     Judgement,
     KernelBinary,
     Reason,
     Run,
-    Static,
     StaticCase,
     StaticOp,
     Suite,
@@ -37,34 +35,27 @@ FIGURES: Mapping[str, str] = {
 """Threshold -> field of a `KernelBinary`."""
 
 
-def rows(run: Run, thresholds: Thresholds) -> Iterator[Judgement]:
-    """One row an op and target where all its cases are fine, else one a case that is not."""
-    if run.static:
-        yield from judged(run.static, run, thresholds)
-
-
-def judged(found: Static, run: Run, thresholds: Thresholds) -> Iterator[Judgement]:
-    """The verdicts about what was compiled."""
-    before = {(op.op, op.target): op for op in found.base_ops}
-    same = {op.op for op in run.plan.ops if op.base and op.base.same}
-    for op in found.ops:
-        base = before.get((op.op, op.target))
-        yield from _op(op, base, op.op in same, thresholds)
-        if run.plan.device == OFFLINE and run.plan.filter is None:
-            yield from _removed(op, base)
-
-
-def _removed(op: StaticOp, base: StaticOp | None) -> Iterator[Judgement]:
-    """Cases that only the base has; a run that times says so of what it times."""
-    if base is None or op.failure:
+def judge_static(run: Run, thresholds: Thresholds) -> Iterator[Judgement]:
+    """One row an op and target for all cases that are fine, and one for each other case."""
+    if run.static is None:
         return
-    kept = {case.case for case in op.cases}
-    for case in base.cases:
-        if case.case not in kept:
-            yield _row(op, case.case, Verdict.REMOVED, (Reason("removed_since_base", {"op": op.op}),))
+    before = {(op.op, op.target): op for op in run.static.base_ops}
+    same = {op.op for op in run.plan.ops if op.base and op.base.same}
+    for op in run.static.ops:
+        base = before.get((op.op, op.target))
+        yield from _judge_op(op, base, op.op in same, thresholds)
+        # A run that times names the removed cases by what it times.
+        if run.plan.device == OFFLINE and run.plan.filter is None and base and not op.failure:
+            kept = {case.case for case in op.cases}
+            for case in (case.case for case in base.cases if case.case not in kept):
+                yield _row(op, case, Verdict.REMOVED, (Reason("removed_since_base", {"op": op.op}),))
 
 
-def _op(op: StaticOp, base: StaticOp | None, same: bool, thresholds: Thresholds) -> Iterator[Judgement]:
+def _row(op: StaticOp, case: str | None, verdict: Verdict, reasons: Sequence[Reason]) -> Judgement:
+    return Judgement(op.op, Suite.COMPILED, case, verdict, tuple(reasons), target=op.target)
+
+
+def _judge_op(op: StaticOp, base: StaticOp | None, same: bool, thresholds: Thresholds) -> Iterator[Judgement]:
     if op.failure:
         # A Triton that perfci does not know is no fault of the op.
         unknown = op.failure.kind == "triton_unknown"
@@ -73,16 +64,38 @@ def _op(op: StaticOp, base: StaticOp | None, same: bool, thresholds: Thresholds)
     known = {case.case: case for case in base.cases} if base else {}
     fine: list[tuple[Verdict, StaticCase]] = []
     for case in op.cases:
-        verdict, reasons = _case(case, known.get(case.case), same, thresholds.for_case(op.op, case.case))
+        verdict, reasons = _judge_case(case, known.get(case.case), same, thresholds.for_case(op.op, case.case))
         if verdict in {Verdict.PASS, Verdict.UNCHANGED} and not reasons:
             fine.append((verdict, case))
         else:
             yield _row(op, case.case, verdict, reasons)
     if fine:
-        yield _row(op, None, *_gathered(op, fine, base))
+        yield _gather(op, fine, base)
 
 
-def _case(
+def _gather(op: StaticOp, fine: Sequence[tuple[Verdict, StaticCase]], base: StaticOp | None) -> Judgement:
+    """All cases of an op that are fine, as one row."""
+    verdict = Verdict.UNCHANGED if {verdict for verdict, _ in fine} == {Verdict.UNCHANGED} else Verdict.PASS
+    binaries = {binary.artefact: binary for _, case in fine for binary in case.binaries}.values()
+    facts: dict[str, Fact] = {
+        "cases": len(fine),
+        "target": op.target,
+        "kernels": len(binaries),
+        "registers": max((binary.registers or 0 for binary in binaries), default=0),
+        "spilled": sum(bool(binary.spill_bytes) for binary in binaries),
+    }
+    # Kernels of an NPU have no registers.
+    bare = binaries and not op.unavailable and all(binary.registers is None for binary in binaries)
+    if verdict is Verdict.UNCHANGED:
+        kind = "compiled_alone_unchanged" if bare else "compiled_unchanged"
+    else:
+        kind = "compiled_alone" if bare else "compiled"
+    lacking = (caused("base_uncompiled", base.failure),) if base and base.failure else ()
+    unavailable = (op.unavailable,) if op.unavailable else ()
+    return _row(op, None, verdict, (Reason(kind, facts), *lacking, *unavailable))
+
+
+def _judge_case(
     case: StaticCase, base: StaticCase | None, same: bool, limits: CaseThresholds
 ) -> tuple[Verdict, tuple[Reason, ...]]:
     if case.failure:
@@ -90,63 +103,52 @@ def _case(
     if same:
         return Verdict.UNCHANGED, ()
     if base is None:
-        return (Verdict.INCONCLUSIVE, _unknown(case.identity)) if case.identity.unknown else (Verdict.PASS, ())
+        unknown = case.identity.unknown
+        return (Verdict.INCONCLUSIVE, (Reason("identity_unknown"), unknown)) if unknown else (Verdict.PASS, ())
     if base.failure:
         return Verdict.PASS, (caused("base_uncompiled", base.failure),)
-    return _against(case, base, limits)
-
-
-def _unknown(call: Identity) -> tuple[Reason, ...]:
-    return (Reason("identity_unknown"), call.unknown) if call.unknown else ()
-
-
-def _against(case: StaticCase, base: StaticCase, limits: CaseThresholds) -> tuple[Verdict, tuple[Reason, ...]]:
-    """Unchanged, or what changed; what grew is seen as well where a call could not be captured to its end."""
     alike = identity.same(base.identity, case.identity)
-    if alike:
-        return Verdict.UNCHANGED, ()
-    grown = tuple(_grown(case.binaries, base.binaries, limits))
-    unseen = tuple(_unseen(case.binaries, base.binaries, limits))
+    return (Verdict.UNCHANGED, ()) if alike else _judge_changed(case, base, limits, alike)
+
+
+def _judge_changed(
+    case: StaticCase, base: StaticCase, limits: CaseThresholds, alike: bool | None
+) -> tuple[Verdict, tuple[Reason, ...]]:
+    """What changed; what grew is seen as well if a call could not be captured to its end (alike is None)."""
+    grown, unseen = _compare_figures(case.binaries, base.binaries, limits)
     changes = identity.changes(base.identity, case.identity)
     if grown:
         return Verdict.REGRESSED, (*grown, *unseen, *changes)
     if alike is None:
         return Verdict.INCONCLUSIVE, (Reason("identity_unknown"), *changes, *unseen)
-    if unseen:
-        return Verdict.INCONCLUSIVE, (*unseen, *_changed(case, base), *changes)
-    return Verdict.PASS, (*_changed(case, base), *changes)
+    verdict = Verdict.INCONCLUSIVE if unseen else Verdict.PASS
+    return verdict, (*unseen, *_describe_changes(case, base), *changes)
 
 
-def _grown(now: Sequence[KernelBinary], before: Sequence[KernelBinary], limits: CaseThresholds) -> Iterator[Reason]:
-    """Figures of a kernel that went beyond what is allowed."""
-    for binary, old in _pairs(now, before):
-        for threshold, allowed in _gates(limits):
-            was, is_now = getattr(old, FIGURES[threshold]), getattr(binary, FIGURES[threshold])
-            if was is not None and is_now is not None and _beyond(threshold, was, is_now, allowed):
-                facts: dict[str, Fact] = {"kernel": binary.name, "what": _words(threshold), "option": threshold}
-                told = {"before": _told(threshold, was), "after": _told(threshold, is_now)}
-                yield Reason("compiled_grew", {**facts, **told, "allowed": _allowed(threshold, allowed)})
+def _compare_figures(
+    now: Sequence[KernelBinary], before: Sequence[KernelBinary], limits: CaseThresholds
+) -> tuple[list[Reason], list[Reason]]:
+    """Returns figures of kernels beyond what is allowed, and those that are limited and that no tool gave."""
+    gates = {name: float(getattr(limits, name)) for name in FIGURES if getattr(limits, name) is not None}
+    pairs = list(_pair(now, before))
+    grown = []
+    for new, old in pairs:
+        for name, allowed in gates.items():
+            was, is_now = getattr(old, FIGURES[name]), getattr(new, FIGURES[name])
+            if was is not None and is_now is not None and _is_beyond(name, was, is_now, allowed):
+                before_after = {"before": _write(name, was), "after": _write(name, is_now)}
+                facts: dict[str, Fact] = {"kernel": new.name, "what": _words(name), "option": name}
+                facts |= {**before_after, "allowed": _write_allowed(name, allowed)}
+                grown.append(Reason("compiled_grew", facts))
+    changed = [binary for pair in pairs if pair[0].artefact != pair[1].artefact for binary in pair]
+    unseen = []
+    for name in gates:
+        if blind := next((binary for binary in changed if getattr(binary, FIGURES[name]) is None), None):
+            unseen.append(Reason("compiled_unseen", {"kernel": blind.name, "what": _words(name), "option": name}))
+    return grown, unseen
 
 
-def _unseen(now: Sequence[KernelBinary], before: Sequence[KernelBinary], limits: CaseThresholds) -> Iterator[Reason]:
-    """Figures that are gated and that no tool gave: a gate that cannot look says so."""
-    for threshold, _ in _gates(limits):
-        field = FIGURES[threshold]
-        other = (pair for pair in _pairs(now, before) if pair[0].artefact != pair[1].artefact)
-        blind = (binary for pair in other for binary in pair if getattr(binary, field) is None)
-        if binary := next(blind, None):
-            facts: dict[str, Fact] = {"kernel": binary.name, "what": _words(threshold), "option": threshold}
-            yield Reason("compiled_unseen", facts)
-
-
-def _gates(limits: CaseThresholds) -> Iterator[tuple[str, float]]:
-    for threshold in FIGURES:
-        allowed: float | None = getattr(limits, threshold)
-        if allowed is not None:
-            yield threshold, allowed
-
-
-def _pairs(now: Sequence[KernelBinary], before: Sequence[KernelBinary]) -> Iterator[tuple[KernelBinary, KernelBinary]]:
+def _pair(now: Sequence[KernelBinary], before: Sequence[KernelBinary]) -> Iterator[tuple[KernelBinary, KernelBinary]]:
     """Each kernel with the base's: the same code with itself, then by name, then what is left in order of launching.
 
     So neither another name nor a second variant of the same name hides what grew.
@@ -161,22 +163,27 @@ def _pairs(now: Sequence[KernelBinary], before: Sequence[KernelBinary]) -> Itera
                 yield binary, old
 
 
-def _beyond(threshold: str, was: float, now: float, allowed: float) -> bool:
+def _is_beyond(threshold: str, was: float, now: float, allowed: float) -> bool:
     if threshold == SPILLS:
         return now > was + allowed
     return now < was * (1 - allowed) if threshold == OCCUPANCY else now > was * (1 + allowed)
 
 
 def _words(threshold: str) -> str:
-    known = {SPILLS: say("spill bytes"), "shared_memory": say("shared memory"), "instructions": say("instructions")}
-    return known.get(threshold) or (say("occupancy") if threshold == OCCUPANCY else say("registers"))
+    return {
+        SPILLS: say("spill bytes"),
+        "shared_memory": say("shared memory"),
+        "instructions": say("instructions"),
+        OCCUPANCY: say("occupancy"),
+        "registers": say("registers"),
+    }[threshold]
 
 
-def _told(threshold: str, value: float) -> str:
+def _write(threshold: str, value: float) -> str:
     return units.percent(value) if threshold == OCCUPANCY else str(value)
 
 
-def _allowed(threshold: str, allowed: float) -> str:
+def _write_allowed(threshold: str, allowed: float) -> str:
     if threshold == SPILLS:
         return say("{bytes} B more", bytes=f"{allowed:.0f}")
     if threshold == OCCUPANCY:
@@ -184,22 +191,22 @@ def _allowed(threshold: str, allowed: float) -> str:
     return say("{share:%} more", share=allowed)
 
 
-def _changed(case: StaticCase, base: StaticCase) -> Iterator[Reason]:
+def _describe_changes(case: StaticCase, base: StaticCase) -> Iterator[Reason]:
     """How the figures of kernels with other code changed, or if they did not, their instructions by class.
 
-    Nothing if neither did: that the code is another, and launches and arguments, are told by `identity.changes`.
+    Nothing if neither did: `identity.changes` names other code, launches and arguments.
     """
     same = {one.artefact for one in case.binaries} & {one.artefact for one in base.binaries}
     before, after = (tuple(b for b in each.binaries if b.artefact not in same) for each in (base, case))
     if figures(before) != figures(after):
         yield Reason("compiled_changed", {"before": figures(before), "after": figures(after)})
         return
-    for new, old in _pairs(after, before):
+    for new, old in _pair(after, before):
         classes = [name for name in sorted({*old.mix, *new.mix}) if old.mix.get(name, 0) != new.mix.get(name, 0)]
         if classes:
-            told = ", ".join(f"{name} {old.mix.get(name, 0)} -> {new.mix.get(name, 0)}" for name in classes)
+            mix = ", ".join(f"{name} {old.mix.get(name, 0)} -> {new.mix.get(name, 0)}" for name in classes)
             code: dict[str, Fact] = {"before": old.artefact[:8], "after": new.artefact[:8]}
-            yield Reason("compiled_mix_changed", {"kernel": new.name, **code, "figures": _figures(new), "mix": told})
+            yield Reason("compiled_mix_changed", {"kernel": new.name, **code, "figures": _figures(new), "mix": mix})
 
 
 def figures(binaries: Sequence[KernelBinary]) -> str:
@@ -219,31 +226,5 @@ def _figures(binary: KernelBinary) -> str:
         (binary.instructions, f"{binary.instructions} instructions"),
         (binary.occupancy, f"occupancy {100 * (binary.occupancy or 0):.0f} %"),
     ]
-    told = ", ".join(text for value, text in parts if value is not None)
-    return f"{binary.name}: {told}" if told else binary.name
-
-
-def _gathered(
-    op: StaticOp, fine: Sequence[tuple[Verdict, StaticCase]], base: StaticOp | None
-) -> tuple[Verdict, tuple[Reason, ...]]:
-    """All cases of an op that are fine, as one row."""
-    verdict = Verdict.UNCHANGED if {verdict for verdict, _ in fine} == {Verdict.UNCHANGED} else Verdict.PASS
-    binaries = {binary.artefact: binary for _, case in fine for binary in case.binaries}
-    facts: dict[str, Fact] = {
-        "cases": len(fine),
-        "target": op.target,
-        "kernels": len(binaries),
-        "registers": max((binary.registers or 0 for binary in binaries.values()), default=0),
-        "spilled": sum(bool(binary.spill_bytes) for binary in binaries.values()),
-    }
-    kind = "compiled_unchanged" if verdict is Verdict.UNCHANGED else "compiled"
-    if binaries and not op.unavailable and all(binary.registers is None for binary in binaries.values()):
-        # an NPU's, which has none
-        kind = "compiled_alone_unchanged" if verdict is Verdict.UNCHANGED else "compiled_alone"
-    lacking = (caused("base_uncompiled", base.failure),) if base and base.failure else ()
-    unavailable = (op.unavailable,) if op.unavailable else ()
-    return verdict, (Reason(kind, facts), *lacking, *unavailable)
-
-
-def _row(op: StaticOp, case: str | None, verdict: Verdict, reasons: Sequence[Reason]) -> Judgement:
-    return Judgement(op.op, Suite.COMPILED, case, verdict, tuple(reasons), target=op.target)
+    known = ", ".join(text for value, text in parts if value is not None)
+    return f"{binary.name}: {known}" if known else binary.name

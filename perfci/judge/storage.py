@@ -1,4 +1,4 @@
-"""Verdicts about what is stored in low precision: figures beyond their limits, each with its likely cause."""
+"""Verdicts about tensors stored in low precision: figures beyond their limits, each with its likely cause."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
 from perfci.core.model import Fact, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
-from perfci.judge.figures import show
+from perfci.judge.figures import show_command
 from perfci.measure.lowprec.advice import (
     Cause,
-    Limit,
     advise,
     compare_limits,
     families,
@@ -33,22 +32,32 @@ BY_CAUSE = {
 """Cause -> kind of the reason."""
 
 
-def beyond(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgement]:
-    """A row for each stored tensor with a figure beyond its limit; nothing of those within.
+def judge_stored(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgement]:
+    """Yields a row for each stored tensor with a figure beyond its limit.
 
     No noise is allowed for: the inputs are those of a fixed seed, so that the same code gives the same figures.
     """
     ways = families(op.stored)
     for found in op.stored:
-        reason = reason_of(op.op, found, device, limits)
-        if reason:
-            advised = advised_of(found, ways[found.family], vars(limits.for_case(op.op, found.case)))
-            also = (advised,) if advised else ()
-            yield Judgement(op.op, Suite.ACCURACY, found.case, Verdict.WRONG, (reason, *also))
+        own = vars(limits.for_case(op.op, found.case))
+        every = compare_limits(found, own)
+        first = worst(every)
+        if first is None:
+            continue
+        facts: dict[str, Fact] = {
+            "op": op.op, "case": found.case, "figure": first.figure, "value": first.value, "limit": first.limit,
+            "shown": _write(first.figure, first.value), "allowed": _write(first.figure, first.limit),
+            "beyond": sum(each.beyond for each in every),
+            "source": limits.origin(op.op, found.case, first.figure, device),
+            "command": show_command(op.op, found.case),
+        }  # fmt: skip
+        reason = Reason(BY_CAUSE[find_cause(found)], facts | _statistics(found))
+        advised = _advise(found, ways[found.family], own)
+        yield Judgement(op.op, Suite.ACCURACY, found.case, Verdict.WRONG, (reason, *((advised,) if advised else ())))
 
 
-def advised_of(found: StoredTensor, ways: Sequence[StoredTensor], limits: Mapping[str, float | None]) -> Reason | None:
-    """Which other way of storing the tensor to take, by what this run measured of it; None where that says nothing."""
+def _advise(found: StoredTensor, ways: Sequence[StoredTensor], limits: Mapping[str, float | None]) -> Reason | None:
+    """Which other way of storing the tensor to take, by what this run measured; None if that does not help."""
     told = advise(found, ways, limits)
     if told is None:
         return None
@@ -56,36 +65,19 @@ def advised_of(found: StoredTensor, ways: Sequence[StoredTensor], limits: Mappin
     if told.measured == 1:
         return Reason("stored_advice_alone", facts)
     best = told.to or told.least
-    value = shown(Limit(told.figure, value_of(best, told.figure), None))
-    facts |= {"way": way(best), "shown": value, "scale_bytes": best.scale_bytes, "now_bytes": found.scale_bytes}
+    facts |= {"way": way(best), "shown": _write(told.figure, value_of(best, told.figure))}
+    facts |= {"scale_bytes": best.scale_bytes, "now_bytes": found.scale_bytes}
     return Reason("stored_advice_to" if told.to else "stored_advice_none", facts)
 
 
-def reason_of(op: str, found: StoredTensor, device: str, limits: Thresholds) -> Reason | None:
-    """Why a stored tensor is beyond its limits, by the figure that is furthest beyond; None where none is."""
-    own = limits.for_case(op, found.case)
-    every = compare_limits(found, vars(own))
-    first = worst(every)
-    if first is None:
-        return None
-    facts: dict[str, Fact] = {
-        "op": op, "case": found.case, "figure": first.figure, "value": first.value, "limit": first.limit,
-        "shown": shown(first), "allowed": shown(first, limit=True), "beyond": sum(each.beyond for each in every),
-        "source": limits.origin(op, found.case, first.figure, device), "command": show(op, found.case),
-    }  # fmt: skip
-    return Reason(BY_CAUSE[find_cause(found)], facts | _told(found))
-
-
-def shown(figure: Limit, *, limit: bool = False) -> str:
-    """A figure, or its limit, as people read it."""
-    value = figure.limit if limit else figure.value
+def _write(figure: str, value: float | None) -> str:
     if value is None:
         return "-"
-    return units.percent(value) if figure.figure == "clip_ratio" else units.significant(value)
+    return units.percent(value) if figure == "clip_ratio" else units.significant(value)
 
 
-def _told(found: StoredTensor) -> dict[str, Fact]:
-    """The statistics that causes are told by."""
+def _statistics(found: StoredTensor) -> dict[str, Fact]:
+    """The statistics by which causes are found."""
     last, channels, form = found.before[-1] if found.before else None, found.channels, FORMATS.get(found.dtype)
     return {
         "dtype": found.dtype,

@@ -15,8 +15,7 @@ from perfci.core.renames import with_aliases
 from perfci.core.settings import Settings
 from perfci.git.checkout import materialise
 from perfci.judge import judge
-from perfci.judge.compare import compare
-from perfci.judge.quarantine import advised
+from perfci.judge.quarantine import advise
 from perfci.report.past import Past
 from perfci.report.sources import Source
 from perfci.runs import effective_thresholds
@@ -38,10 +37,10 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
     with nullcontext(judged_by) if judged_by else _rules(run, settings) as rules:
         found = effective_thresholds.of_run(run, rules, check_ops=True)
         run, limits = _with_change(run, found.limits, settings, planned=judged_by is not None or rules is settings)
-        judgements = judge(run, compare(run, _baselines(run, rules, against), limits), limits)
+        judgements = judge(run, _baselines(run, rules, against), limits)
         first, last = effective_thresholds.notes(run, found)
         judgements = dataclasses.replace(judgements, notes=(*first, *judgements.notes, *last))
-        judgements = advised(run, judgements, rules.quarantine)
+        judgements = advise(run, judgements, rules.quarantine)
         judgements = with_history(run, judgements, _beside(rules, against))
     return judgements if judged_by or rules is not settings else _admitted(judgements, run.plan.base)
 
@@ -136,6 +135,6 @@ def _beside(rules: Settings, against: Path | None) -> Settings:
 def _as_baselines(other: Run, settings: Settings) -> Mapping[str, Baseline]:
     """Another run in the place of the stored baselines; its refused cases are left out."""
     limits = effective_thresholds.limits_of(other, settings, check_ops=True)
-    evidence = [(other, judge(other, compare(other, {}, limits), limits))]
+    evidence = [(other, judge(other, {}, limits))]
     answers = [accept(op.op, evidence, dirty=True) for op in other.ops]
     return {answer.op: answer.baseline for answer in answers if answer.baseline}

@@ -17,7 +17,6 @@ from perfci.core.settings import Settings
 from perfci.core.wording import caused
 from perfci.git.checkout import materialise
 from perfci.judge import judge
-from perfci.judge.compare import compare
 from perfci.ops import fingerprint
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.accept import Evidence, accept
@@ -84,7 +83,7 @@ def rebaseline_runs(
             raise UsageError("op_not_in_run", op=op, known=", ".join(measured))
     limits = in_force(settings, runs[-1].environment, runs[-1].created, known_ops(settings)).limits
     shelf = _Shelf(settings, runs[0].environment.device.key, _planned(runs, measured))
-    evidence = [(run, judge(run, compare(run, shelf.readable, limits), limits)) for run in runs]
+    evidence = [(run, judge(run, shelf.readable, limits)) for run in runs]
     with _code(settings) as code:
         # All is weighed before anything is written: what is refused is refused with nothing done.
         ready = [_rebaselined(op, evidence, shelf, limits, code, options) for op in (names or measured)]

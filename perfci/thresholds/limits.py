@@ -133,8 +133,8 @@ class Thresholds:
     ops: Mapping[str, OpThresholds] = field(default_factory=dict)
     folder: str = field(default="thresholds", compare=False)
     """as people know it: relative to the project's root"""
-    up_to: float = 0.0
-    """slow-down that is allowed in every case besides, ratio: what an expected entry would allow"""
+    excusing: int | None = None
+    """place of the expected entry, among those of each case, whose slow-down is allowed too"""
     earned: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     """op -> case id -> key -> value that accepted runs have earned in the environment that is judged"""
     loosened: Mapping[str, tuple[Relaxed, ...]] = field(default_factory=dict)
@@ -156,7 +156,8 @@ class Thresholds:
                 found = overridden(found, overrides)
         if self.earned or self.loosened or self.commanded:
             found = self._layered(op, case, found)
-        return found.widened(self.up_to) if self.up_to else found
+        entries = () if self.excusing is None else self.expected(op, case)[self.excusing :]
+        return found.widened(entries[0].up_to) if entries else found
 
     def _layered(self, op: str, case: str, written: CaseThresholds) -> CaseThresholds:
         """What people wrote with what was earned, relaxed and asked for above it."""
@@ -169,11 +170,11 @@ class Thresholds:
 
         device: key of the one that is judged. Of a key that nobody set it is `default.yaml`, where it would stand.
         """
-        written = replace(self, earned={}, loosened={}, commanded={}, up_to=0.0).for_case(op, case)
-        asked = replace(self, loosened={}, commanded={}, up_to=0.0).for_case(op, case)
+        written = replace(self, earned={}, loosened={}, commanded={}).for_case(op, case)
+        asked = replace(self, loosened={}, commanded={}).for_case(op, case)
         if key in self.commanded:
             return "--threshold"
-        relaxed = getattr(replace(self, commanded={}, up_to=0.0).for_case(op, case), key) != getattr(asked, key)
+        relaxed = getattr(replace(self, commanded={}).for_case(op, case), key) != getattr(asked, key)
         if not relaxed and getattr(asked, key) != getattr(written, key):
             return f"{self.folder}/{device}/{op}.yaml"
         own = self.ops.get(op)

@@ -20,7 +20,6 @@ from perfci.cli.main import run as command
 from perfci.core import codec
 from perfci.core.model import Judgements, Run, Suite
 from perfci.judge import judge
-from perfci.judge.compare import compare
 from perfci.report import data
 from perfci.report.plots import Gallery
 from perfci.thresholds.limits import Thresholds
@@ -36,7 +35,7 @@ FOREIGN = re.compile(r"<(?!/?(?:details|summary|br|sub|sup|img|b|p|a)\b)\w|(?<!\
 
 def told(run: Run, baselines: dict) -> Judgements:
     thresholds = Thresholds()
-    return judge(run, compare(run, baselines, thresholds), thresholds)
+    return judge(run, baselines, thresholds)
 
 
 def drawn(data: st.DataObject) -> tuple[Run, Judgements]:

@@ -16,7 +16,6 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import Base, Baseline, Reason, Run
 from perfci.core.wording import sentence
 from perfci.judge import judge
-from perfci.judge.compare import compare
 from perfci.report.build import _how
 from perfci.thresholds.limits import Thresholds
 from tests.store.test_store import a_baseline, a_run
@@ -155,4 +154,4 @@ def test_blocks_without_arms_are_not_drawn(tmp_path):
     bare = dataclasses.replace(run, ops=(dataclasses.replace(op, performance=cases),))
 
     limits = Thresholds()
-    assert report.write(bare, judge(bare, compare(bare, {}, limits), limits), tmp_path).exists()
+    assert report.write(bare, judge(bare, {}, limits), tmp_path).exists()

@@ -15,7 +15,7 @@ from tests.decision_examples import CASE, baseline, blocks, duelled, environment
 
 
 def _compare(measured, stored=None, **limits):
-    found = compare(measured, {"op": stored} if stored else {}, Thresholds(CaseThresholds(**limits)))
+    found = tuple(compare(measured, {"op": stored} if stored else {}, Thresholds(CaseThresholds(**limits))))
     return {comparison.case: comparison for comparison in found}
 
 

@@ -10,7 +10,6 @@ import pytest
 from perfci.core.model import BaseArm, Expected, Gate, Need, PerformanceCase, PlannedOp, Reason, Suite, Verdict
 from perfci.core.wording import sentence
 from perfci.judge import judge
-from perfci.judge.compare import compare
 from perfci.judge.expected import GRACE, ROOM, Stage, day_of, stage
 from perfci.report import rows
 from perfci.report.data import to_json
@@ -51,7 +50,7 @@ def rules(*entries, dropped=(), listed=None, **limits):
 
 
 def judged(measured, thresholds, stored=None):
-    found = judge(measured, compare(measured, {"op": stored} if stored else {}, thresholds), thresholds)
+    found = judge(measured, {"op": stored} if stored else {}, thresholds)
     for reason in (*found.notes, *(reason for row in found.rows for reason in row.reasons)):
         assert_worded(reason)
     return found

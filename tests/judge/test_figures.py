@@ -29,9 +29,8 @@ from perfci.core.model import (
 )
 from perfci.core.wording import sentence
 from perfci.judge import judge
-from perfci.judge.compare import compare
-from perfci.judge.figures import CEILING, bandwidth
-from perfci.judge.findings import Adjusted, Context
+from perfci.judge.figures import CEILING, judge_bandwidth
+from perfci.judge.findings import Context
 from perfci.runs.merge import merge
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from tests.decision_examples import (
@@ -80,7 +79,7 @@ def moving(timed, **facts):
 def decided(measured, stored=None, entries=(), **limits):
     """Judged by what the op's own file asks for."""
     thresholds = Thresholds(CaseThresholds(), {"op": OpThresholds(CaseThresholds(**limits), (), tuple(entries))})
-    found = judge(measured, compare(measured, {"op": stored} if stored else {}, thresholds), thresholds)
+    found = judge(measured, {"op": stored} if stored else {}, thresholds)
     for reason in (*found.notes, *(reason for row in found.rows for reason in row.reasons)):
         assert_worded(reason)
     return found
@@ -240,12 +239,13 @@ def _timed(rng):
 def test_a_kernel_at_its_very_limit_is_hardly_ever_blamed():
     """The copy varies as it did on a device; a kernel that misses by 10 % always is."""
     rng, usual = np.random.default_rng(5), float(np.median(H200_COPIES))
-    context = Context(CaseThresholds(bandwidth_share=0.9), Adjusted(), 0.01, 1, "activity", device=here().device)
+    limits = CaseThresholds(bandwidth_share=0.9)
+    measured = replace(run(moving(again(1.0))), environment=here())
 
     def blamed(true):
         timed = moving(tuple(_timed(rng)), bytes_moved=round(true * usual * 50_000))
-        now = replace(context, ceilings=Limits(float(rng.choice(H200_COPIES))))
-        return [found.verdict for found in bandwidth(timed, "op", now)] == [Verdict.TOO_SLOW]
+        now = Context(replace(measured, limits=Limits(float(rng.choice(H200_COPIES)))), Thresholds(), limits)
+        return [found.verdict for found in judge_bandwidth(timed, "op", now)] == [Verdict.TOO_SLOW]
 
     assert sum(blamed(0.9) for _ in range(3000)) == 0  # 95 % bound: 1 in 1,000
     assert sum(blamed(0.81) for _ in range(100)) == 100
@@ -312,7 +312,7 @@ def test_an_earned_limit_is_held_in_runs_like_those_that_earned_it(planned, verd
     written = Thresholds(CaseThresholds(compile_s=0.6))
 
     for rules, wanted in ((earned, verdict), (written, Verdict.TOO_SLOW)):
-        row = row_of(judge(measured, compare(measured, {"op": baseline()}, rules), rules))
+        row = row_of(judge(measured, {"op": baseline()}, rules))
         assert row.verdict is wanted
         told = [reason for reason in row.reasons if reason.kind.startswith("compile_")]
         assert [reason.kind for reason in told] == [
@@ -458,7 +458,7 @@ def test_a_limit_for_one_case_is_for_that_case():
     own = Thresholds(CaseThresholds(), {"op": OpThresholds(CaseThresholds(), (("rows=9", {"max_abs": 0.001}),))})
     checks = (check(errors=ERRORS), check("rows=9,dtype=float16", errors=ERRORS))
 
-    found = judge(run(accuracy=checks), (), own)
+    found = judge(run(accuracy=checks), {}, own)
 
     assert [row.case for row in found.rows if row.verdict is Verdict.WRONG] == [None, "rows=9,dtype=float16"]
 
@@ -518,7 +518,7 @@ def test_shards_that_were_merged_are_held_against_the_copy_that_was_measured_fir
     joined = _merged(sharded, cases)
 
     limits = Thresholds(CaseThresholds(bandwidth_share=0.97))
-    found = judge(joined, compare(joined, {}, limits), limits)
+    found = judge(joined, {}, limits)
 
     assert joined.limits.copy_gbps == COPY_GBPS
     assert [row.verdict for row in found.rows] == [Verdict.TOO_SLOW, Verdict.TOO_SLOW]

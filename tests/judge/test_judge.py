@@ -420,7 +420,7 @@ def test_a_wrong_answer_outweighs_an_exception():
 
 
 def _verdict_of(checks):
-    rows = judge(run(accuracy=checks), (), Thresholds()).rows
+    rows = judge(run(accuracy=checks), {}, Thresholds()).rows
     assert rows[0].verdict is rows[1].verdict
     return rows[0].verdict
 

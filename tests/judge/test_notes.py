@@ -6,7 +6,8 @@ import pytest
 
 from perfci.core.model import Again, AgainCase, DuelWhat, OpRun, PlannedBase, PlannedOp, Reason, Suite, Verdict
 from perfci.core.wording import sentence, speaking
-from perfci.judge.notes import MOST_FILES, identity_counts
+from perfci.judge.duel import identity_counts
+from perfci.judge.notes import MOST_FILES
 from tests.decision_examples import (
     BASE,
     CASE,

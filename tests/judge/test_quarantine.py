@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.model import BaseArm, Gate, Judgement, Judgements, OpRun, PerformanceCase, Reason, Suite, Verdict
 from perfci.core.wording import sentence
-from perfci.judge.quarantine import advised
+from perfci.judge.quarantine import advise
 from perfci.runs.accept import accept
 from perfci.store.past.lines import line
 from tests.decision_examples import CASE, blocks, duel_plan, duelled, environment, judged, row_of, run
@@ -26,12 +26,12 @@ def made(case=SLOW, uuid="GPU-1"):
 
 def row(found, quarantine, judgements=None):
     judgements = judgements or judged(found)
-    return row_of(advised(found, judgements, quarantine))
+    return row_of(advise(found, judgements, quarantine))
 
 
 def test_a_regression_on_a_quarantined_board_alone_is_inconclusive_and_says_so():
     found = made()
-    judgements = advised(found, judged(found), ("GPU-1",))
+    judgements = advise(found, judged(found), ("GPU-1",))
     told = row_of(judgements)
 
     assert row_of(judged(found)).verdict is Verdict.REGRESSED
@@ -53,7 +53,7 @@ def test_a_board_is_known_by_any_spelling_of_its_uuid(listed, uuid):
 def test_another_board_and_one_that_is_not_known_gate_as_ever(uuid, listed):
     found = made(uuid=uuid)
 
-    assert advised(found, judged(found), listed) == judged(found)
+    assert advise(found, judged(found), listed) == judged(found)
 
 
 def test_where_another_board_joined_the_verdict_stands():
@@ -72,7 +72,7 @@ def test_of_merged_shards_only_the_cases_of_that_board_advise():
         Judgement("op", Suite.PERFORMANCE, case.case, Verdict.REGRESSED, (Reason("slower"),)) for case in cases
     )
 
-    judgements = advised(found, Judgements(rows), ("GPU-2",))
+    judgements = advise(found, Judgements(rows), ("GPU-2",))
 
     assert [each.verdict for each in judgements.rows] == [Verdict.REGRESSED, Verdict.INCONCLUSIVE]
     assert judgements.notes[0].kind == "some_quarantined"
@@ -84,7 +84,7 @@ def judged_as(verdict, suite=Suite.PERFORMANCE, case=CASE):
     found = made()
     op = found.ops[0].op
     judgements = Judgements((Judgement(op, suite, case, verdict, (Reason("why"),)),))
-    return advised(found, judgements, ("GPU-1",)).rows[0]
+    return advise(found, judgements, ("GPU-1",)).rows[0]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.EXPECTED])
@@ -107,13 +107,13 @@ def test_accuracy_and_the_rows_of_an_op_as_a_whole_are_left_alone():
 def test_a_run_whose_every_board_is_quarantined_fails_by_no_time():
     found = made()
 
-    assert advised(found, judged(found), ("GPU-0", "GPU-1", "GPU-2")).gate is Gate.WARNS
+    assert advise(found, judged(found), ("GPU-0", "GPU-1", "GPU-2")).gate is Gate.WARNS
 
 
 def test_what_was_timed_on_a_quarantined_board_becomes_no_baseline():
     case = PerformanceCase(CASE, blocks=blocks())
     found = run(case)
-    judgements = advised(found, judged(found), ("GPU-1",))
+    judgements = advise(found, judged(found), ("GPU-1",))
     op = found.ops[0].op
 
     answer = accept(op, [(found, judgements)])
@@ -127,7 +127,7 @@ def test_what_was_timed_on_a_quarantined_board_becomes_no_baseline():
 def test_the_history_counts_what_a_quarantined_board_said_as_judged_and_not_as_open():
     found = made()
     op = found.ops[0].op
-    kept = line(op, found, advised(found, judged(found), ("GPU-1",)), ())
+    kept = line(op, found, advise(found, judged(found), ("GPU-1",)), ())
 
     (counts,) = kept.boards
     assert (counts.board, counts.judged, counts.inconclusive, counts.suspects, counts.overturned) == (

@@ -330,8 +330,8 @@ def test_thresholds_of_a_case_hold_for_that_case():
     )
     found = _run([_case(_binary(code="new", registers=60))], [_case(_binary())])
 
-    assert judge(found, (), limits).rows[0].verdict is Verdict.PASS
-    assert judge(found, (), replace(limits, ops={})).rows[0].verdict is Verdict.REGRESSED
+    assert judge(found, {}, limits).rows[0].verdict is Verdict.PASS
+    assert judge(found, {}, replace(limits, ops={})).rows[0].verdict is Verdict.REGRESSED
 
 
 def test_a_gate_that_cannot_look_says_so():

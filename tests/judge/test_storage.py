@@ -17,7 +17,7 @@ LIMITS = Thresholds()
 
 
 def rows(op, limits=LIMITS):
-    return {row.case: row for row in storage.beyond(op, "nvidia-h200", limits)}
+    return {row.case: row for row in storage.judge_stored(op, "nvidia-h200", limits)}
 
 
 def case(name, found):

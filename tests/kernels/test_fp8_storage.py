@@ -54,7 +54,7 @@ def test_both_operands_are_recorded_in_every_mode_and_format(found):
 def test_it_keeps_the_limits_of_the_project(found):
     limits = load(ROOT / "thresholds")
 
-    assert [row.case for row in storage.beyond(OpRun("fp8_matmul", stored=tuple(found)), "-", limits)] == []
+    assert [row.case for row in storage.judge_stored(OpRun("fp8_matmul", stored=tuple(found)), "-", limits)] == []
 
 
 def test_e4m3_errs_half_as_much_as_e5m2_whatever_the_mode(found):

@@ -27,7 +27,6 @@ from perfci.core.model import (
 )
 from perfci.core.wording import sentence
 from perfci.judge import judge
-from perfci.judge.compare import compare
 from perfci.runs.merge import merge
 from perfci.thresholds.limits import Thresholds
 from tests.example_runs import environment
@@ -87,7 +86,7 @@ def joined(*runs):
 
 
 def judged(run):
-    rows = judge(run, compare(run, {}, Thresholds()), Thresholds())
+    rows = judge(run, {}, Thresholds())
     return {(row.op, row.case): row for row in rows.rows}, rows.gate
 
 

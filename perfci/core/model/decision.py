@@ -92,8 +92,6 @@ class Comparison:
     """median of the base's block medians"""
     differs: tuple[Difference, ...] = ()
     """fields in which this run's environment is not that of the case's baseline"""
-    within: tuple[Comparison, ...] = ()
-    """the same with what each of the case's expected entries allows, in their order"""
     peers: tuple[PeerFigure, ...] = ()
     """in the suite's order; nothing is judged by them"""
 
