@@ -37,8 +37,6 @@ HOMES = {
     "click": ("cli",),
     "rich": ("cli",),
     "typer": ("cli",),
-    "gitlab": ("gitlab.api",),
-    "requests": ("gitlab.api",),
     "jinja2": ("report.markdown", "report.html.page"),
     "matplotlib": ("report.figures", "report.plots"),
     "PIL": ("report.figures",),  # a part of matplotlib, as it were: it writes the PNGs

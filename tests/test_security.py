@@ -193,7 +193,7 @@ class Flow:
 
     def posted(self, run: str) -> None:
         """Post the note on a server that behaves as GitLab."""
-        self.server = load("gitlab_server", TESTS / "gitlab" / "note" / "gitlab_server.py").GitLab(CANARY)
+        self.server = load("gitlab_server", TESTS / "gitlab" / "gitlab_server.py").GitLab(CANARY)
         try:
             variables = {
                 "CI_API_V4_URL": self.server.api,
@@ -366,7 +366,7 @@ def test_a_worker_starts_without_secrets_and_a_run_records_none(flow):
 
 
 def test_the_note_and_the_summary_are_text_and_nothing_else(flow):
-    reader = load("gitlab_markdown", TESTS / "gitlab" / "note" / "gitlab_markdown.py")
+    reader = load("gitlab_markdown", TESTS / "gitlab" / "gitlab_markdown.py")
 
     (posted,) = flow.server.notes
     for note in (flow.said["note"][1], flow.files["reports/summary.md"].decode(), posted["body"]):
@@ -652,7 +652,7 @@ def test_whatever_a_plan_and_its_shards_hold_is_shown_as_text(given, name):
 
     assert code in {0, 2, 3}
     assert matching(everything(given), UNSEEN) == matching(everything(given), WORKFLOW) == {}
-    assert load("gitlab_markdown", TESTS / "gitlab" / "note" / "gitlab_markdown.py").findings(note) == []
+    assert load("gitlab_markdown", TESTS / "gitlab" / "gitlab_markdown.py").findings(note) == []
     assert given.outside.read_text() == "precious"
     ElementTree.parse(given.reports / "junit.xml")
 

@@ -10,13 +10,11 @@ from pathlib import Path
 from perfci import store
 from perfci.cli import language
 from perfci.cli.exits import Exit
-from perfci.core.errors import MissingPackageError, UsageError
+from perfci.core.errors import UsageError
 from perfci.core.model import Judgements, Reason, Run
 from perfci.core.wording import say, sentence
-from perfci.gitlab.note import place, posting
-from perfci.gitlab.note.body import compose, marker
-from perfci.gitlab.note.pictures import pictures
-from perfci.gitlab.note.summary import summarise
+from perfci.gitlab import note
+from perfci.gitlab.note_text import compose, find_links, marker
 from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
 
@@ -28,9 +26,9 @@ def post(path: Path, project: Path, *, report: str | None, key: str, dry_run: bo
     run = store.read_run(path)
     judgements = decide(run, where)
     if dry_run:
-        sys.stdout.write(compose(run, judgements, place.links(os.environ, report), key=key))
+        sys.stdout.write(compose(run, judgements, find_links(os.environ, report), key=key))
         return Exit.OK
-    _warn([*_posted(run, judgements, path if path.is_dir() else path.parent, report, key), *_summed(run, judgements)])
+    _warn([*_posted(run, judgements, report, key), *_summed(run, judgements)])
     return Exit.OK
 
 
@@ -41,16 +39,12 @@ def _refuse_malformed(key: str) -> None:
         raise UsageError("note_key_malformed", key=key) from error
 
 
-def _posted(run: Run, judgements: Judgements, folder: Path, report: str | None, key: str) -> Iterable[Reason]:
+def _posted(run: Run, judgements: Judgements, report: str | None, key: str) -> Iterable[Reason]:
     """Why the note is not there, or not whole. On GitHub, where there is no note, that is no news."""
-    target = place.target(os.environ)
+    target = note.find_target(os.environ)
     if isinstance(target, Reason):
         return [] if os.environ.get("GITHUB_STEP_SUMMARY") else [target]
-    try:
-        links = place.links(os.environ, report)
-        done = posting.post(run, judgements, target, links, pictures(judgements, folder), key=key)
-    except MissingPackageError as error:
-        return [error.reason]
+    done = note.post(run, judgements, target, find_links(os.environ, report), key=key)
     if done.note is not None:
         new, old = (
             say("The note is new: {number}.", number=done.note),
@@ -61,7 +55,7 @@ def _posted(run: Run, judgements: Judgements, folder: Path, report: str | None, 
 
 
 def _summed(run: Run, judgements: Judgements) -> Iterable[Reason]:
-    problem = summarise(run, judgements, place.links(os.environ), os.environ)
+    problem = note.append_summary(run, judgements, find_links(os.environ), os.environ)
     return [problem] if problem else []
 
 

@@ -15,30 +15,21 @@ from perfci import git
 from perfci.cli import answers, language
 from perfci.cli.exits import Exit
 from perfci.core import settings
-from perfci.core.errors import PerfciError, UsageError
+from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
-from perfci.gitlab.propose import place, posting
-from perfci.gitlab.propose.place import TOKENS, Wishes
-from perfci.gitlab.propose.posting import Proposed, State
-from perfci.gitlab.propose.preview import preview
+from perfci.gitlab import propose as proposing
+from perfci.gitlab.propose import ProposalOptions, Proposed, State
 from perfci.report.text import plain
 
 
-def propose(source: Path, wishes: Wishes, project: Path, *, json: bool) -> int:
+def propose(source: Path, options: ProposalOptions, project: Path, *, json: bool) -> int:
     """Propose, or push; 0 where it is done or nothing was to be done, else 1 with a sentence for each reason."""
     where = _settings(project)
     here = git.read(where.root)
-    prefix = place.prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
-    if wishes.dry_run and not any(os.environ.get(name, "").strip() for name in TOKENS):
-        base = wishes.base or os.environ.get("CI_COMMIT_SHA") or "HEAD"
-        done = preview(source.resolve(), where, wishes, base, prefix)
-    else:
-        target = place.target(wishes, os.environ)
-        if isinstance(target, Reason):
-            raise PerfciError(target.kind, **target.facts)
-        done = posting.propose(source.resolve(), where, target, prefix, title=wishes.title, dry_run=wishes.dry_run)
+    prefix = proposing.find_prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
+    done = proposing.propose(source.resolve(), where, options, os.environ, prefix)
     if json:
         answers.print_record(_record(done))
     else:
@@ -69,15 +60,13 @@ def _told(done: Proposed) -> Iterator[str]:
         yield say("Dry run: it would go to branch {branch}, and nothing was written.", branch=done.branch)
     if done.compared:
         yield say(
-            "Compared with commit {commit} of this clone, since no token is set: GitLab was not asked.",
+            "Compared with commit {commit} of this clone: GitLab was not asked.",
             commit=done.compared[:12],
         )
     if done.commit:
         yield say("Commit {commit} on branch {branch}.", commit=done.commit[:12], branch=done.branch)
-    if done.state is State.PROPOSED:
-        facts = {"number": done.merge_request, "url": done.url or ""}
-        new, old = say("Merge request !{number} is new: {url}", **facts), say("Merge request !{number}: {url}", **facts)
-        yield new if done.created else old
+    if done.merge_request is not None:
+        yield say("Merge request !{number}: {url}", number=done.merge_request, url=done.url or "")
 
 
 def _listed(done: Proposed) -> Iterator[str]:
@@ -103,7 +92,6 @@ def _record(done: Proposed) -> dict[str, object]:
         "commit": done.commit,
         "merge_request": done.merge_request,
         "url": done.url,
-        "created": done.created,
         "files": found.files if found else (),
         "cases": [{**asdict(case), "change": case.change} for case in found.cases] if found else (),
         "thresholds": [asdict(each) for each in found.thresholds] if found else (),

@@ -1,1 +1,1 @@
-"""GitLab: its API, the merge request's note, and merge requests that propose baselines and thresholds."""
+"""GitLab: the merge request's note, and merge requests that propose baselines and thresholds."""

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.git_repositories import alone, commit_all, git
-from tests.gitlab.note.gitlab_server import GitLab
+from tests.gitlab.gitlab_server import GitLab
 
 ROOT = Path(__file__).parents[2]
 COMPONENT = ROOT / "templates" / "check.yml"

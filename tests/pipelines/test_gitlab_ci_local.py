@@ -8,8 +8,8 @@ import pytest
 
 from perfci import store
 from tests.git_repositories import commit_all, git
-from tests.gitlab.note.gitlab_server import Fault
-from tests.gitlab.propose.gitlab_repository import Repository as Origin
+from tests.gitlab.gitlab_server import Fault
+from tests.gitlab.remote_repository import RemoteRepository
 from tests.pipelines.conftest import TOKEN
 
 pytestmark = pytest.mark.slow
@@ -117,25 +117,24 @@ def test_a_shard_that_never_came_is_red_and_not_a_shorter_report(repository):
     assert "fails (exit 2)" in done.log("perfci-merge")
 
 
-def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_proposed(repository, tmp_path, request):
+def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_proposed(repository, tmp_path, monkeypatch):
     demo = repository()
     git(demo.root, "checkout", "-q", "main")
-    server = Origin(TOKEN, tmp_path / "origin.git")
-    request.addfinalizer(server.close)
+    server = RemoteRepository(tmp_path / "gitlab.git", monkeypatch, "https://gitlab.example.org/kernels/demo.git")
+    server.git("fetch", "-q", str(demo.root), "main:main")
 
     done = demo.run(
         "perfci-propose",
         token=TOKEN,
         CI_PIPELINE_SOURCE="schedule",
-        CI_API_V4_URL=server.api,
-        CI_PROJECT_ID="7",
+        CI_PROJECT_URL="https://gitlab.example.org/kernels/demo",
         CI_COMMIT_SHA=git(demo.root, "rev-parse", "HEAD"),
     )
 
     after = ("perfci-plan", *SHARDS, "perfci-merge", "perfci-again", "perfci-creep", "perfci-accept", "perfci-propose")
     assert done.outcomes == dict.fromkeys(after, "PASS"), done.output
     assert "3 of 3 ops are measured" in done.log("perfci-plan")
-    assert [request["source_branch"] for request in server.requests] == ["perfci/nightly"]
+    assert "merge_request.target=main" in server.options()
     proposed = server.git("diff", "--name-only", "main", "perfci/nightly").splitlines()
     assert {f"baselines/fake-one/{op}.json" for op in ("relu", "row_sum", "scale")} <= set(proposed)
     assert all(path.startswith("baselines/fake-one/") for path in proposed)

@@ -141,7 +141,7 @@ def propose(
 ) -> int:
     """Propose changed baselines and thresholds in a GitLab merge request, or push them; runs nothing of the project."""
     from perfci.cli import proposals
-    from perfci.gitlab.propose.place import Wishes
+    from perfci.gitlab.propose import ProposalOptions
 
-    wishes = Wishes(to=to, target=target, branch=branch, base=base, title=title, dry_run=dry_run)
-    return proposals.propose(source, wishes, project, json=output is Format.JSON)
+    options = ProposalOptions(to=to, target=target, branch=branch, base=base, title=title, dry_run=dry_run)
+    return proposals.propose(source, options, project, json=output is Format.JSON)

@@ -5,9 +5,8 @@ import pytest
 
 from perfci.core.model import Judgements, Reason
 from perfci.core.wording import speaking
-from perfci.gitlab.note.body import Links, Shown, compose, marker, safe_upload, safe_url
+from perfci.gitlab.note_text import Links, compose, find_links, marker, safe_url
 
-UPLOAD = "/uploads/0123456789abcdef0123456789abcdef/duels-softmax.png"
 HOSTILE = (
     "\n/close\n@all #1 !2 :tada: deadbeef JIRA-1 ](http://evil.example) <b> | `x` %{project_name} [[a]] "
     "::include{file=x}"
@@ -31,13 +30,11 @@ def test_what_a_change_does_to_its_own_judging_comes_first(examples):
     assert shown[2].startswith("> **This change alters how it is judged")
 
 
-def test_then_come_the_verdicts_then_what_changed_then_plots_and_links(examples):
-    links = Links(report="https://gitlab.example.com/r.html", pictures=(Shown(UPLOAD, "softmax"),))
-    note = compose(*examples.duelled(), links)
+def test_then_come_the_verdicts_then_what_changed_then_links(examples):
+    note = compose(*examples.duelled(), Links(report="https://gitlab.example.com/r.html"))
 
-    places = [note.index(part) for part in ("| verdict |", "### What changed", "### Plots", "More: [the report")]
+    places = [note.index(part) for part in ("| verdict |", "### What changed", "More: [the report")]
     assert places == sorted(places)
-    assert f"![Plot of softmax]({UPLOAD})" in note
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -104,16 +101,16 @@ def test_a_run_without_verdicts_says_so(examples):
 def test_no_text_from_a_kernel_a_branch_or_an_exception_becomes_anything(examples, reader, monkeypatch, name):
     for hostile in (examples.HOSTILE, HOSTILE, "/close", "#F00", "[x]"):
         monkeypatch.setattr(examples, "HOSTILE", hostile)
-        note = compose(*getattr(examples, name)(), Links(pictures=(Shown(UPLOAD, hostile),)))
+        note = compose(*getattr(examples, name)(), Links())
 
         assert reader.findings(note) == []
-        assert reader.read(note).addresses == [UPLOAD]
+        assert reader.read(note).addresses == []
 
 
 def test_no_line_begins_with_foreign_text(examples, monkeypatch):
     monkeypatch.setattr(examples, "HOSTILE", "FOREIGN text")
     for name in ("hostile", "hostile_change"):
-        note = compose(*getattr(examples, name)(), Links(pictures=(Shown(UPLOAD, "FOREIGN"),)))
+        note = compose(*getattr(examples, name)(), Links())
 
         assert "FOREIGN" in note
         assert [line for line in lines(note) if line.startswith("FOREIGN")] == []
@@ -155,11 +152,10 @@ def test_it_speaks_chinese(examples):
 
 
 def test_links_that_are_none_are_left_out(examples):
-    bad = Links("javascript:alert(1)", "https://x.example/) @all", "https://x.example/a b", (Shown("http://a)b", "x"),))
+    bad = Links("javascript:alert(1)", "https://x.example/) @all", "https://x.example/a b")
     note = compose(*examples.small(), bad)
 
     assert "More:" not in note
-    assert "Plots" not in note
 
 
 @pytest.mark.parametrize(
@@ -173,15 +169,48 @@ def test_an_address_with_a_way_out_of_a_link_is_none(url):
     assert safe_url(url) is None
 
 
-def test_only_addresses_as_gitlab_gives_them_are_uploads():
-    assert safe_upload(UPLOAD) == UPLOAD
-    assert safe_upload(f"/-/project/12{UPLOAD}") is not None
-    assert safe_upload("/uploads/0123/x.png") is None
-    assert safe_upload(f"https://evil.example{UPLOAD}") is None
-    assert safe_upload(f"{UPLOAD})[x](y") is None
-
-
 @pytest.mark.parametrize("key", ["", "a b", "-->", "x" * 65, "a\n"])
 def test_a_key_cannot_end_the_marker(key):
     with pytest.raises(ValueError, match="no key of a note"):
         marker(key)
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+JOB = {
+    "CI_API_V4_URL": "https://gitlab.example.com/api/v4",
+    "CI_JOB_URL": "https://gitlab.example.com/team/kernels/-/jobs/11",
+    "CI_PIPELINE_URL": "https://gitlab.example.com/team/kernels/-/pipelines/5",
+}
+
+
+def test_links_lead_to_report_job_and_pipeline():
+    found = find_links(JOB, "reports/report.html")
+
+    assert found.report == f"{JOB['CI_JOB_URL']}/artifacts/file/reports/report.html"
+    assert (found.job, found.pipeline) == (JOB["CI_JOB_URL"], JOB["CI_PIPELINE_URL"])
+
+
+def test_another_jobs_report_is_linked_on_the_same_server_only():
+    there = "https://gitlab.example.com/team/kernels/-/jobs/10/artifacts/file/reports/report.html"
+
+    assert find_links(JOB | {"PERFCI_REPORT_URL": there}).report == there
+    assert find_links(JOB | {"PERFCI_REPORT_URL": there.replace("gitlab.example.com", "evil.example")}).report is None
+
+
+@pytest.mark.parametrize("report", ["../secret", "a/../../b", "/etc/passwd", "a b", "a)b", "x\n/close"])
+def test_a_report_outside_of_the_artefacts_is_not_linked(report):
+    assert find_links(JOB, report).report is None
+
+
+def test_what_is_no_address_is_left_out():
+    assert find_links({"CI_JOB_URL": "javascript:alert(1)", "CI_PIPELINE_URL": ""}, "r.html") == find_links({})
+
+
+def test_on_github_the_run_is_linked():
+    given = {
+        "GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "team/kernels",
+        "GITHUB_RUN_ID": "9",
+    }  # fmt: skip
+
+    assert find_links(given).pipeline == "https://github.com/team/kernels/actions/runs/9"

@@ -3,8 +3,8 @@ import random
 
 import pytest
 
-from perfci.gitlab.note import markup
-from perfci.gitlab.note.markup import code, harden, inline
+from perfci.gitlab import markup
+from perfci.gitlab.markup import code, harden, inline
 from perfci.report import text
 
 ACTIVE = [

@@ -1,4 +1,4 @@
-"""A small HTTP server that behaves as GitLab's REST interface does for the notes and uploads of project 7's !3.
+"""A small HTTP server that behaves as GitLab's REST interface does for the notes of project 7's !3.
 
 Faults are planned beforehand: `server.plan("POST /notes", Fault(status=503))` befalls the next call that fits.
 """
@@ -14,7 +14,6 @@ OWN, OTHER = 100, 200
 """Users: the token's, and somebody else."""
 
 NOTES = "/api/v4/projects/7/merge_requests/3/notes"
-UPLOADS = "/api/v4/projects/7/uploads"
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,8 @@ class GitLab:
         self.token = token
         self.calls: list[Call] = []
         self.notes: list[dict] = []
-        self.uploads: list[bytes] = []
         self.faults: list[tuple[str, str, Fault]] = []
         self.per_page_limit = 100
-        self.page_headers = ("X-Next-Page", "Link")
         self.closing = threading.Event()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._http.daemon_threads = True
@@ -95,8 +92,6 @@ class GitLab:
             return 200, {}, {"id": OWN, "username": "project_7_bot"}
         if call.path == NOTES:
             return self._list(call) if call.verb == "GET" else self._create(call)
-        if (call.verb, call.path) == ("POST", UPLOADS):
-            return self._upload(call)
         if (found := re.fullmatch(f"{NOTES}/(\\d+)", call.path)) and call.verb == "PUT":
             return self._update(int(found.group(1)), call)
         return 404, {}, {"message": "404 Not found"}
@@ -105,11 +100,7 @@ class GitLab:
         size = min(int(call.query.get("per_page", ["20"])[0]), self.per_page_limit)
         page = int(call.query.get("page", ["1"])[0])
         found = self.notes[(page - 1) * size : page * size]
-        more = page * size < len(self.notes)
-        headers = {"X-Page": str(page), "X-Next-Page": str(page + 1) if more else ""}
-        if more:
-            headers["Link"] = f'<http://internal.invalid{NOTES}?page={page + 1}&per_page={size}>; rel="next"'
-        return 200, {name: value for name, value in headers.items() if name in self.page_headers}, found
+        return 200, {}, found
 
     def _create(self, call: Call) -> tuple[int, dict, object]:
         body = json.loads(call.body)["body"]
@@ -125,14 +116,6 @@ class GitLab:
             return 403, {}, {"message": "403 Forbidden"}
         note["body"] = json.loads(call.body)["body"]
         return 200, {}, note
-
-    def _upload(self, call: Call) -> tuple[int, dict, object]:
-        found = re.search(rb'name="file"; filename="([^"]+)".*?\r\n\r\n(.*?)\r\n--', call.body, re.DOTALL)
-        if not found:
-            return 400, {}, {"error": "file is invalid"}
-        self.uploads.append(found.group(2))
-        url = f"/uploads/{len(self.uploads):032x}/{found.group(1).decode()}"
-        return 201, {}, {"id": 1, "alt": "plot", "url": url, "full_path": f"/-/project/7{url}", "markdown": "x"}
 
 
 def _handler(server: GitLab) -> type[BaseHTTPRequestHandler]:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.gitlab.propose.tightening import earned_moved, moved
+from perfci.gitlab.proposal import compare_earned, compare_written
 from perfci.thresholds.earned import EarnedFile
 from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
@@ -12,7 +12,7 @@ CASES = {"relu": ("rows=1", "rows=2")}
 
 
 def looser(before, after):
-    return {(each.op, each.case, each.key) for each in moved(before, after, CASES) if each.looser}
+    return {(each.op, each.case, each.key) for each in compare_written(before, after, CASES) if each.looser}
 
 
 def op(*cases, **common):
@@ -20,7 +20,7 @@ def op(*cases, **common):
 
 
 def test_equal_thresholds_differ_in_nothing():
-    assert list(moved(op(margin=0.03), op(margin=0.03), CASES)) == []
+    assert list(compare_written(op(margin=0.03), op(margin=0.03), CASES)) == []
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def values(*found, environment=HERE):
     ],
 )
 def test_an_earned_value_is_loosened_by_an_accepted_loss_alone(before, after, loose):
-    (found,) = earned_moved(values(*before), values(*after))
+    (found,) = compare_earned(values(*before), values(*after))
 
     assert found.looser is loose
 
 
 def test_in_another_environment_earned_values_begin_anew():
-    found = list(earned_moved(values(earned(value=0.006)), values(environment=THERE)))
+    found = list(compare_earned(values(earned(value=0.006)), values(environment=THERE)))
 
     assert [(each.key, each.after, each.looser) for each in found] == [("tau", None, False)]
 

@@ -1,0 +1,429 @@
+"""A proposal by git alone: one commit on a branch in a temporary clone, one push, GitLab's push options.
+
+Never by force. If somebody pushed first, the branches are fetched again and the commit is made anew. Files that people
+changed meanwhile are never replaced, perfci's own older proposals are; histories keep the lines of both.
+
+The token goes to git through environment variables only, so that no process list, file or message shows it.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from perfci.core.errors import PerfciError, UsageError
+from perfci.core.model import Reason
+from perfci.core.settings import Settings
+from perfci.git import command
+from perfci.git.base import PROPOSALS
+from perfci.gitlab.proposal import (
+    ROWS,
+    TRAILER,
+    Proposal,
+    ProposedFile,
+    compare_thresholds,
+    describe_changes,
+    read_changed,
+    refuse_looser,
+    write_description,
+    write_title,
+)
+from perfci.report.text import plain
+from perfci.store.history import ENDING
+
+TOKENS = ("PERFCI_PUSH_TOKEN", "PERFCI_GITLAB_TOKEN")
+"""The first that is set is used. Merge requests' pipelines must know the note's token, but need not know the first."""
+
+MERGE_REQUEST, PUSH = "merge-request", "push"
+
+WAITS_S = (1.0, 2.0, 4.0, 8.0)
+"""Before each further attempt after somebody else pushed first."""
+
+LIMIT_S = 600.0
+"""For a fetch or a push."""
+
+MOST_DESCRIPTION = 60_000
+"""Bytes of a push option: one packet of git's protocol."""
+
+_ATTRIBUTES = f"*.json -merge\n*.yaml -merge\n*{ENDING} merge=union\n"
+"""How git merges: a file of numbers as a whole, since two halves of different runs fit nowhere; histories by line."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+/-]{0,199}")
+_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~-]+)+")
+_TOKEN = re.compile(r"[!-~]{8,512}")
+_REQUEST = re.compile(r"https?://\S+/-/merge_requests/([1-9][0-9]*)")
+_REFUSED_OPTION = re.compile(r"Error encountered with push options? (.+)")
+
+
+@dataclass(frozen=True)
+class ProposalOptions:
+    """What the user asked for."""
+
+    to: str = MERGE_REQUEST
+    """merge-request, push, or the name of a branch to push to"""
+    target: str | None = None
+    """branch that gets the files in the end; None for $CI_DEFAULT_BRANCH"""
+    branch: str = PROPOSALS
+    """of the merge request"""
+    base: str | None = None
+    """commit whose files the other job began with; None for $CI_COMMIT_SHA"""
+    title: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Remote:
+    """The repository that gets the proposal. The token shows in no text of it."""
+
+    url: str
+    token: str = field(default="", repr=False)
+    certificates: str | None = None
+    """file of certificates to trust, if they are not the system's"""
+
+
+class State(StrEnum):
+    """What became of a proposal."""
+
+    NOTHING = "nothing"
+    PROPOSED = "proposed"
+    PUSHED = "pushed"
+    CONFLICTS = "conflicts"
+    """nothing was written"""
+    DRY = "dry-run"
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """What became of a proposal."""
+
+    state: State
+    branch: str | None = None
+    commit: str | None = None
+    """None if the branch had it all"""
+    merge_request: int | None = None
+    url: str | None = None
+    proposal: Proposal | None = None
+    problems: tuple[Reason, ...] = ()
+    compared: str | None = None
+    """commit of the clone that a dry run compared with"""
+
+
+def find_remote(environ: Mapping[str, str]) -> Remote:
+    """From GitLab's variables. Raises PerfciError if one is missing or malformed."""
+    name, token = next(((name, found) for name in TOKENS if (found := environ.get(name, "").strip())), ("", ""))
+    if not token:
+        raise PerfciError("propose_no_token")
+    if not _TOKEN.fullmatch(token):
+        raise PerfciError("propose_token_malformed", name=name)
+    url = environ.get("CI_PROJECT_URL", "")
+    if not _URL.fullmatch(url):
+        raise PerfciError("propose_variable_invalid", name="CI_PROJECT_URL", found=plain(url, 80))
+    return Remote(f"{url}.git", token, environ.get("CI_SERVER_TLS_CA_FILE") or None)
+
+
+def find_prefix(root: Path, environ: Mapping[str, str], repository: Path | None) -> str:
+    """The project's path in its repository, with a slash at the end; empty for the repository's own root."""
+    known = environ.get("CI_PROJECT_DIR")
+    for folder in (Path(known) if known else None, repository):
+        if folder and root.is_relative_to(folder.resolve()):
+            inner = root.relative_to(folder.resolve()).as_posix()
+            return "" if inner == "." else f"{inner}/"
+    return ""
+
+
+def is_branch(name: str) -> bool:
+    """Whether a branch can have this name.
+
+    >>> is_branch("perfci/nightly"), is_branch("-f"), is_branch("a..b"), is_branch("a/")
+    (True, False, False, False)
+    """
+    odd = ".." in name or "//" in name or "/." in name or name.endswith(("/", ".", ".lock"))
+    return bool(_BRANCH.fullmatch(name)) and not odd
+
+
+def propose(
+    source: Path,
+    settings: Settings,
+    options: ProposalOptions,
+    environ: Mapping[str, str],
+    prefix: str = "",
+    *,
+    remote: Remote | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Proposed:
+    """Propose the files below `source` that differ from those of the base commit.
+
+    prefix: the project's path in its repository; remote: None for the one of GitLab's variables. A dry run compares
+    with the clone at hand and needs neither remote nor token. Raises UsageError and StoredFileError for files that
+    cannot be proposed, and PerfciError if git or the server refuses.
+    """
+    base = options.base or environ.get("CI_COMMIT_SHA", "")
+    target = options.target or environ.get("CI_DEFAULT_BRANCH")
+    if options.dry_run:
+        found = command.commit_id(settings.root, base or "HEAD")
+        if found is None:
+            raise PerfciError("propose_no_commit", commit=base or "HEAD", folder=str(settings.root))
+        base, target, remote = found, target or "HEAD", Remote(settings.root.as_uri())
+        if isinstance(top := command.git(settings.root, "rev-parse", "--show-toplevel"), str):
+            remote = Remote(Path(top.strip()).as_uri())
+    remote = remote or find_remote(environ)
+    if not _COMMIT.fullmatch(base):
+        raise PerfciError("propose_no_base", found=plain(base, 80) or "-")
+    if target is None:
+        raise PerfciError("propose_no_target")
+    for name in (options.to, options.branch, target):
+        if not is_branch(name):
+            raise PerfciError("propose_branch_invalid", branch=plain(name, 80))
+    with tempfile.TemporaryDirectory(prefix="perfci-propose-") as folder:
+        clone = _Clone(Path(folder).resolve(), remote, base)
+        folders = _find_folders(settings)
+        clone.prepare([f"/{prefix}{each}/" for each in folders.values()])
+        project = clone.folder / prefix
+        changed = read_changed(source, clone.folder, folders, prefix)
+        if not changed:
+            return Proposed(State.NOTHING, compared=base if options.dry_run else None)
+        limits = source / folders["thresholds"], project / folders["thresholds"]
+        moved = tuple(compare_thresholds(changed, *limits, source / folders["baselines"]))
+        if looser := refuse_looser(moved, folders["thresholds"]):
+            return Proposed(State.CONFLICTS, problems=looser)
+        proposal = describe_changes(changed, moved)
+        proposer = _Proposer(clone, options, target, changed, proposal, write_title(options.title, proposal))
+        for pause in (*WAITS_S, None):
+            done = proposer.attempt()
+            if done is not None:
+                return done
+            if pause is not None:
+                sleep(pause)
+    raise PerfciError("propose_raced")
+
+
+def _find_folders(settings: Settings) -> dict[str, str]:
+    """Baselines and thresholds -> path in the project. Raises UsageError for a folder outside."""
+    found = {}
+    for name, folder in (("baselines", settings.baselines), ("thresholds", settings.thresholds)):
+        if not folder.is_relative_to(settings.root):
+            raise UsageError("propose_outside", folder=str(folder), name=name)
+        found[name] = folder.relative_to(settings.root).as_posix()
+    return found
+
+
+@dataclass
+class _Clone:
+    """A temporary clone that holds the files of two folders only."""
+
+    folder: Path
+    remote: Remote
+    base: str
+
+    def run(self, *arguments: str, given: str = "", fails: bool = False) -> tuple[int, str]:
+        """Exit code and what git printed, errors last. Raises PerfciError if it fails and that is not expected."""
+        config = {
+            "core.hooksPath": os.devnull,
+            "commit.gpgSign": "false",
+            "credential.helper": "",
+            "http.followRedirects": "false",
+            "user.name": "perfci",
+            "user.email": "perfci@noreply.invalid",
+        }
+        secret = base64.b64encode(f"perfci:{self.remote.token}".encode()).decode()
+        if self.remote.token:
+            config["http.extraHeader"] = f"Authorization: Basic {secret}"
+        if self.remote.certificates:
+            config["http.sslCAInfo"] = self.remote.certificates
+        variables = {"GIT_CONFIG_COUNT": str(len(config))}
+        for index, (name, value) in enumerate(config.items()):
+            variables |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}
+        done = command.run(self.folder, *arguments, variables=variables, given=given, limit_s=LIMIT_S)
+        if isinstance(done, Reason):
+            raise PerfciError(done.kind, **done.facts)
+        printed = (done.stdout + done.stderr).decode(errors="replace")
+        if done.returncode and not fails:
+            self.fail(printed)
+        return done.returncode, printed
+
+    def fail(self, printed: str) -> None:
+        """Raise what git printed as an error, without the token."""
+        why = printed
+        if self.remote.token:
+            secret = base64.b64encode(f"perfci:{self.remote.token}".encode()).decode()
+            why = why.replace(self.remote.token, "***").replace(secret, "***")
+        lines = [line for line in why.splitlines() if line.strip() and not line.startswith("hint:")]
+        raise PerfciError("propose_git_failed", url=self.remote.url, why=plain(" ".join(lines), 300) or "-")
+
+    def prepare(self, folders: Sequence[str]) -> None:
+        """Check out these folders of the base."""
+        self.run("init", "--quiet")
+        self.run("remote", "add", "origin", self.remote.url)
+        self.run("sparse-checkout", "set", "--no-cone", *folders)
+        (self.folder / ".git" / "info" / "attributes").write_text(_ATTRIBUTES)
+        self.fetch(self.base)
+        self.check_out(self.base)
+
+    def check_out(self, commit: str) -> None:
+        """Bring HEAD and the files to a commit."""
+        self.run("checkout", "--quiet", "--detach", "--force", commit)
+
+    def fetch(self, *commits: str) -> None:
+        """Bring commits with their history, and files only when they are looked at."""
+        missing = [each for each in commits if self.run("cat-file", "-e", f"{each}^{{commit}}", fails=True)[0]]
+        if missing:
+            self.run("fetch", "--quiet", "--no-tags", "--filter=blob:none", "--update-shallow", "origin", *missing)
+
+    def fetch_branches(self, *branches: str) -> dict[str, str]:
+        """Bring branches; name -> tip, for those that exist."""
+        printed = self.run("ls-remote", "origin", *(f"refs/heads/{name}" for name in branches))[1]
+        found = (line.split("\trefs/heads/") for line in printed.splitlines() if "\trefs/heads/" in line)
+        tips = {name: commit for commit, name in found if name in branches}
+        self.fetch(*tips.values())
+        return tips
+
+    def head(self) -> str:
+        """The commit at hand."""
+        return self.run("rev-parse", "HEAD")[1].strip()
+
+    def content(self, commit: str, path: str) -> bytes | None:
+        """A file of a commit; None if it has none."""
+        done = command.run(self.folder, "cat-file", "blob", f"{commit}:{path}")
+        return done.stdout if not isinstance(done, Reason) and done.returncode == 0 else None
+
+
+@dataclass
+class _Proposer:
+    """One proposal on its way."""
+
+    clone: _Clone
+    options: ProposalOptions
+    target: str
+    changed: tuple[ProposedFile, ...]
+    proposal: Proposal
+    title: str
+
+    def attempt(self) -> Proposed | None:
+        """From fetching the branches to pushing; None if somebody pushed first."""
+        clone, options = self.clone, self.options
+        branch = {PUSH: self.target, MERGE_REQUEST: options.branch}.get(options.to, options.to)
+        tips = {self.target: clone.base} if options.dry_run else clone.fetch_branches(self.target, branch)
+        if self.target not in tips:
+            raise PerfciError("propose_no_branch", branch=self.target)
+        # A new data branch starts at the base.
+        into = self.target if options.to == MERGE_REQUEST else branch
+        top = tips.get(into, clone.base)
+
+        clone.check_out(clone.base)
+        for file in self.changed:
+            place = clone.folder / file.path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(file.after.read_bytes())
+        measured = self._commit()
+        problems = self._find_edited(clone.base, top, into, "propose_conflict")
+        clone.check_out(top)
+        problems = problems or self._repeat(measured, into)
+        wanted = clone.head()
+        updates = not problems and wanted != top and options.to == MERGE_REQUEST and branch in tips
+        if updates:
+            problems = self._update(tips[branch], top, wanted)
+        if problems:
+            return Proposed(State.CONFLICTS, branch, proposal=self.proposal, problems=problems)
+        if wanted == top:
+            return Proposed(State.NOTHING, proposal=self.proposal)
+        if options.dry_run:
+            return Proposed(State.DRY, branch, proposal=self.proposal, compared=clone.base)
+        if updates and clone.head() == tips[branch]:
+            return Proposed(State.PROPOSED, branch, proposal=self.proposal)
+        return self._push(branch)
+
+    def _commit(self) -> str:
+        """Commit what is in the folders if anything changed. Returns the commit at hand."""
+        for file in self.changed:
+            path = self.clone.folder / file.path
+            if file.is_history and path.is_file():
+                lines = [line for line in path.read_bytes().split(b"\n") if line.strip()]
+                path.write_bytes(b"".join(line + b"\n" for line in dict.fromkeys(lines)))
+        self.clone.run("add", "--all", "--force", "--", ".")
+        if self.clone.run("diff", "--cached", "--quiet", "HEAD", fails=True)[0]:
+            message = f"{self.title}\n\n{TRAILER}: {self.clone.base}\n"
+            self.clone.run("commit", "--quiet", "--cleanup=verbatim", "--file=-", given=message)
+        return self.clone.head()
+
+    def _find_edited(
+        self, since: str, tip: str, branch: str, kind: str, more: Sequence[str] = ()
+    ) -> tuple[Reason, ...]:
+        """A reason for each proposed file, and each of `more`, that somebody else changed on the way to `tip`."""
+        log = ("log", "--no-merges", "--format=%H", "--invert-grep", f"--grep=^{TRAILER}: ", f"{since}..{tip}", "--")
+        ours = {file.path: file.after for file in self.changed if not file.is_history}
+        found = []
+        for path in dict.fromkeys((*ours, *more)):
+            there = self.clone.content(tip, path)
+            same = path in ours and there in {self.clone.content(since, path), ours[path].read_bytes()}
+            commits = [] if same else self.clone.run(*log, path)[1].split()
+            if commits:
+                found.append(Reason(kind, {"path": path, "branch": branch, "commit": commits[0][:10]}))
+        return tuple(found)
+
+    def _repeat(self, commit: str, branch: str) -> tuple[Reason, ...]:
+        """Repeat a commit on HEAD. Its files win, since nobody else's changes are in the way; histories keep both."""
+        failed, printed = self.clone.run("cherry-pick", "--no-commit", "-X", "theirs", commit, fails=True)
+        paths = self.clone.run("diff", "--name-only", "-z", "--diff-filter=U")[1].split("\0")
+        problems = [
+            Reason("propose_conflict", {"path": path, "branch": branch, "commit": self.clone.head()[:10]})
+            for path in paths
+            if path
+        ]
+        if failed and not problems:
+            self.clone.fail(printed)
+        if not problems:
+            self._commit()
+        return tuple(problems)
+
+    def _update(self, tip: str, top: str, wanted: str) -> tuple[Reason, ...]:
+        """Bring the open branch up to date: merge the target into it, then repeat the commit there.
+
+        What perfci proposed earlier gives way to the target and to the new proposal. What others changed on the branch
+        stays; if it is in the way, nothing is written.
+        """
+        common = self.clone.run("merge-base", tip, top, fails=True)[1].strip() or top
+        moved = self.clone.run("diff", "--name-only", "-z", common, top)[1].split("\0")
+        branch = self.options.branch
+        more = [path for path in moved if path]
+        if problems := self._find_edited(top, tip, branch, "propose_branch_edited", more):
+            return problems
+        self.clone.check_out(tip)
+        message = f"Merge {self.target}\n\n{TRAILER}: {self.clone.base}\n"
+        self.clone.run("merge", "--quiet", "-X", "theirs", "--no-edit", "-m", message, top)
+        return self._repeat(wanted, branch)
+
+    def _push(self, branch: str) -> Proposed | None:
+        """Push HEAD; None if somebody pushed first."""
+        clone = self.clone
+        values = ["create", f"target={self.target}", f"title={self.title}", "remove_source_branch"]
+        for rows in (ROWS, ROWS // 4, 0):
+            # GitLab reads backslash and n as a line break, which a push option cannot hold. Foreign text must not.
+            text = re.sub(r"\\(?=n)", "&#92;", write_description(self.proposal, clone.base, rows)).strip()
+            description = text.replace("\n", "\\n")
+            if len(description.encode()) <= MOST_DESCRIPTION:
+                break
+        values.append(f"description={description}")
+        options = [f"--push-option=merge_request.{value}" for value in values]
+        options = options if self.options.to == MERGE_REQUEST else []
+        failed, printed = clone.run("push", *options, "origin", f"HEAD:refs/heads/{branch}", fails=True)
+        if failed and re.search(r"\[rejected\]|\[remote rejected\].*(?:cannot lock ref|failed to update ref)", printed):
+            return None
+        if failed:
+            clone.fail(printed)
+        commit = clone.head()
+        if self.options.to != MERGE_REQUEST:
+            return Proposed(State.PUSHED, branch, commit, proposal=self.proposal)
+        refused = _REFUSED_OPTION.search(printed)
+        if refused:
+            raise PerfciError("propose_request_failed", branch=branch, why=plain(refused[1], 200))
+        request = _REQUEST.search(printed)
+        number, url = (int(request[1]), request[0]) if request else (None, None)
+        return Proposed(State.PROPOSED, branch, commit, number, url, self.proposal)

@@ -1,0 +1,377 @@
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+from perfci.core import wording
+from perfci.core.model import Reason
+from perfci.gitlab import note
+from perfci.gitlab.note import SUMMARY_LIMIT, NoteTarget, append_summary, find_target, post
+from perfci.gitlab.note_text import Links, marker
+from tests.gitlab.gitlab_server import OWN, Fault
+
+MARKER = marker("check")
+
+
+@pytest.fixture
+def waits():
+    return []
+
+
+@pytest.fixture
+def send(examples, environ, waits):
+    """Post the note of an example; waiting takes no time."""
+
+    def send(name="small", **changes):
+        run, judgements = getattr(examples, name)()
+        return post(run, judgements, replace(find_target(environ), **changes), Links(), sleep=waits.append)
+
+    return send
+
+
+def kinds(posted):
+    return [problem.kind for problem in posted.problems]
+
+
+# --- one note, updated in place ---------------------------------------------------------------------------------------
+
+
+def test_the_first_run_creates_a_note(gitlab, send):
+    posted = send()
+
+    assert (posted.created, posted.problems) == (True, ())
+    assert [note["id"] for note in gitlab.notes] == [posted.note]
+    assert gitlab.notes[0]["body"].startswith(MARKER)
+
+
+def test_the_second_run_updates_the_same_note(gitlab, send):
+    first, second = send(), send(name="full")
+
+    assert (second.note, second.created, second.problems) == (first.note, False, ())
+    assert len(gitlab.notes) == 1
+    assert "matmul" in gitlab.notes[0]["body"]
+
+
+def test_an_unchanged_note_is_not_written_again(gitlab, send):
+    send()
+
+    assert send().problems == ()
+    assert gitlab.count("PUT", "") == 0
+
+
+def test_a_foreign_note_with_the_marker_is_never_touched(gitlab, send):
+    foreign = gitlab.add(f"{MARKER}\nmine")
+
+    posted = send()
+
+    assert foreign["body"] == f"{MARKER}\nmine"
+    assert posted.created
+    assert posted.note != foreign["id"]
+
+
+def test_own_notes_without_the_marker_and_quotations_of_it_are_not_touched(gitlab, send):
+    others = [
+        gitlab.add("a word of the bot", OWN),
+        gitlab.add(f"> {MARKER}\nquoted", OWN),
+        gitlab.add(f"see\n{MARKER}", OWN),
+        gitlab.add(f"{marker('other')}\nanother note of perfci", OWN),
+        gitlab.add(f"{MARKER}\nsystem", OWN, system=True),
+    ]
+    before = [note["body"] for note in others]
+
+    assert send().created
+    assert [note["body"] for note in others] == before
+
+
+def test_line_ends_of_windows_do_not_hide_a_note(gitlab, send):
+    gitlab.add(f"{MARKER}\r\n\r\nold", OWN)
+
+    assert not send().created
+
+
+def test_a_server_with_shorter_pages_is_read_to_its_end(gitlab, send):
+    gitlab.per_page_limit = 20
+    for index in range(50):
+        gitlab.add(f"note {index}")
+    own = gitlab.add(f"{MARKER}\nold", OWN)
+
+    assert send().note == own["id"]
+
+
+def test_a_note_that_was_deleted_meanwhile_is_created_anew(gitlab, send):
+    own = gitlab.add(f"{MARKER}\nold", OWN)
+    gitlab.plan(f"PUT /{own['id']}", Fault(status=404))
+
+    posted = send()
+    assert posted.created
+    assert posted.problems == ()
+
+
+def test_a_forks_pipeline_writes_to_the_target_project(gitlab, environ, examples, waits):
+    environ |= {"CI_PROJECT_ID": "99", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "99"}
+
+    posted = post(*examples.small(), find_target(environ), Links(), sleep=waits.append)
+
+    assert posted.created
+    assert {call.path.split("/")[4] for call in gitlab.calls if "projects" in call.path} == {"7"}
+
+
+# --- what goes wrong is a reason --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 422])
+@pytest.mark.parametrize("call", ["GET /user", "GET /notes", "POST /notes"])
+def test_what_will_not_get_better_is_a_reason_at_once(gitlab, send, waits, call, status):
+    gitlab.plan(call, Fault(status=status, body=b'{"message": "no @all"}'))
+
+    posted = send()
+
+    assert kinds(posted) == ["note_token_refused" if status == 401 else "note_refused"]
+    assert (posted.problems[0].facts["status"], posted.problems[0].facts["told"]) == (status, "no @all")
+    assert (posted.note, waits) == (None, [])
+
+
+def test_a_busy_server_is_waited_for_as_long_as_it_asks(gitlab, send, waits):
+    gitlab.plan("GET /notes", Fault(status=429, headers={"Retry-After": "7"}), Fault(status=429))
+
+    assert send().created
+    assert waits == [7.0, 2.0]
+
+
+def test_nobody_waits_for_minutes(gitlab, send, waits):
+    gitlab.plan("GET /user", Fault(status=429, headers={"Retry-After": "90"}))
+
+    assert kinds(send()) == ["note_refused"]
+    assert waits == []
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+@pytest.mark.parametrize("call", ["GET /user", "GET /notes", "POST /notes"])
+def test_a_fault_of_the_server_is_tried_again(gitlab, send, call, status):
+    gitlab.plan(call, Fault(status=status, body=b"<html>Bad Gateway</html>"))
+
+    posted = send()
+    assert posted.created
+    assert posted.problems == ()
+    assert len(gitlab.notes) == 1
+
+
+def test_an_update_is_tried_again(gitlab, send):
+    number = send().note
+    gitlab.plan(f"PUT /{number}", Fault(status=502), Fault(status=500))
+
+    assert send(name="full").problems == ()
+    assert "matmul" in gitlab.notes[0]["body"]
+
+
+@pytest.mark.parametrize("call", ["GET /notes", "POST /notes"])
+def test_a_server_that_stays_broken_is_given_up(gitlab, send, waits, call):
+    gitlab.plan(call, *[Fault(status=502)] * 20)
+
+    assert kinds(send()) == ["note_refused"]
+    assert waits == list(note.WAITS_S)
+    assert gitlab.notes == []
+
+
+@pytest.mark.parametrize("lost", [{"status": 502}, {"status": 201, "cut": True}])
+def test_no_note_is_written_twice_if_the_answer_was_lost(gitlab, send, lost):
+    gitlab.plan("POST /notes", Fault(done=True, **lost))
+
+    posted = send()
+    assert posted.created
+    assert posted.problems == ()
+    assert [each["id"] for each in gitlab.notes] == [posted.note]
+
+
+@pytest.mark.parametrize("body", [b'{"id": 1', b"", b"\xff\xfe", b"<html>", b"[]", b"null", b'{"id": "x"}'])
+def test_an_answer_that_is_none_of_gitlabs_is_a_reason(gitlab, send, body):
+    gitlab.plan("GET /user", *[Fault(body=body)] * 5)
+
+    assert kinds(send()) == ["note_failed"]
+
+
+@pytest.mark.parametrize("body", [b"{}", b"null", b'[1, null, {"author": 3}, {"author": {"id": 100}, "id": 1}]'])
+def test_a_list_of_another_form_has_no_note_of_ours(gitlab, send, body):
+    gitlab.plan("GET /notes", Fault(body=body))
+
+    assert send().created
+
+
+def test_a_server_that_does_not_answer_or_is_not_there_is_a_reason(gitlab, send, monkeypatch, waits):
+    monkeypatch.setattr(note, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(note, "WAITS_S", (1.0,))
+    gitlab.plan("GET /user", Fault(hang=True), Fault(hang=True))
+
+    assert kinds(send()) == ["note_failed"]
+    assert waits == [1.0]
+    posted = send(api="http://127.0.0.1:9/api/v4")
+    assert (kinds(posted), posted.problems[0].facts["api"]) == (["note_failed"], "http://127.0.0.1:9/api/v4")
+
+
+# --- the token --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("call", ["GET /user", "POST /notes"])
+def test_no_redirect_is_followed_and_the_token_stays(gitlab, elsewhere, send, call, status):
+    gitlab.plan(call, Fault(status=status, headers={"Location": f"{elsewhere.url}/api/v4/user"}))
+
+    assert kinds(send()) == ["note_refused"]
+    assert elsewhere.calls == []
+
+
+def test_the_token_goes_in_the_header_alone(gitlab, send, environ):
+    token = environ["PERFCI_GITLAB_TOKEN"]
+    send()
+
+    for call in gitlab.calls:
+        assert call.headers["private-token"] == token
+        assert token not in call.path + repr(call.query) + call.body.decode("latin-1")
+        assert [name for name, value in call.headers.items() if token in value] == ["private-token"]
+
+
+FAULTS = [{"status": 401}, {"status": 429}, {"status": 500}, {"status": 302}, {"body": b"{"}, {"cut": True}]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_token_is_in_no_message_exception_or_log(gitlab, send, environ, monkeypatch, caplog, capfd, fault):
+    token = environ["PERFCI_GITLAB_TOKEN"]
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(note, "WAITS_S", ())
+    body = json.dumps({"message": f"the token {token} is bad", "error": token}).encode()
+    headers = {"Location": f"http://evil.invalid/?token={token}", "Retry-After": "1"}
+    gitlab.plan("GET /user", Fault(**{"body": body, "headers": headers, **fault}))
+
+    posted = send()
+
+    assert len(posted.problems) == 1
+    shown = [repr(posted), *map(wording.sentence, posted.problems), caplog.text, *capfd.readouterr()]
+    assert [text for text in shown if token in text] == []
+
+
+# --- where the note goes ----------------------------------------------------------------------------------------------
+
+GIVEN = {
+    "PERFCI_GITLAB_TOKEN": "glpat-Secret_of-the-tests.42",
+    "CI_API_V4_URL": "https://gitlab.example.com/api/v4",
+    "CI_PROJECT_ID": "7",
+    "CI_MERGE_REQUEST_IID": "3",
+}
+
+
+def test_a_merge_requests_pipeline_says_where_its_note_goes():
+    found = find_target(GIVEN)
+
+    assert found == NoteTarget("https://gitlab.example.com/api/v4", GIVEN["PERFCI_GITLAB_TOKEN"], 7, 3)
+
+
+def test_a_forks_note_goes_to_the_project_of_the_merge_request():
+    fork = {"CI_PROJECT_ID": "99", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "99", "CI_MERGE_REQUEST_PROJECT_ID": "7"}
+
+    assert find_target(GIVEN | fork).project == 7
+
+
+@pytest.mark.parametrize(
+    "api", ["http://gitlab.lan:8080/api/v4", "https://host/gitlab/api/v4/", "https://[::1]/api/v4"]
+)
+def test_a_server_of_ones_own_may_be_anywhere(api):
+    assert find_target(GIVEN | {"CI_API_V4_URL": api}).api == api.rstrip("/")
+
+
+def test_certificates_of_a_server_of_ones_own_are_taken_from_its_variable():
+    assert find_target(GIVEN | {"CI_SERVER_TLS_CA_FILE": "/builds/ca.pem"}).certificates == "/builds/ca.pem"
+
+
+@pytest.mark.parametrize("token", ["", "  "])
+def test_without_a_token_nothing_is_posted_even_if_the_job_has_its_own(token):
+    found = find_target({**GIVEN, "CI_JOB_TOKEN": "glcbt-1234567890", "PERFCI_GITLAB_TOKEN": token})
+
+    assert found == Reason("note_no_token")
+
+
+@pytest.mark.parametrize(
+    "token", ["short", "glpat secret with blanks", "glpat-secret\r\nX: y", "glpat-s\u00e9cret-secret"]
+)
+def test_a_token_that_no_header_can_hold_is_refused_without_telling_it(token):
+    found = find_target(GIVEN | {"PERFCI_GITLAB_TOKEN": token})
+
+    assert found == Reason("note_token_malformed")
+
+
+def test_a_line_end_behind_a_token_is_no_part_of_it():
+    assert find_target(GIVEN | {"PERFCI_GITLAB_TOKEN": "glpat-secret-secret\n"}).token == "glpat-secret-secret"
+
+
+def test_a_branchs_pipeline_has_no_merge_request():
+    assert find_target({k: v for k, v in GIVEN.items() if k != "CI_MERGE_REQUEST_IID"}) == Reason(
+        "note_no_merge_request"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("CI_MERGE_REQUEST_IID", "3/../4"),
+        ("CI_MERGE_REQUEST_IID", "0"),
+        ("CI_PROJECT_ID", ""),
+        ("CI_PROJECT_ID", "group/project"),
+        ("CI_MERGE_REQUEST_PROJECT_ID", "-1"),
+        ("CI_API_V4_URL", ""),
+        ("CI_API_V4_URL", "gitlab.example.com/api/v4"),
+        ("CI_API_V4_URL", "https://gitlab.example.com@evil.example/api/v4"),
+        ("CI_API_V4_URL", "https://gitlab.example.com/api/v4?x=1"),
+        ("CI_API_V4_URL", "https://gitlab.example.com/api/v4#"),
+        ("CI_API_V4_URL", "https://gitlab.example.com/api/v3"),
+        ("CI_API_V4_URL", "https://gitlab.example.com:port/api/v4"),
+        ("CI_API_V4_URL", "file:///api/v4"),
+    ],
+)
+def test_a_variable_that_is_none_of_gitlabs_is_named_with_its_value(name, found):
+    assert find_target(GIVEN | {name: found}) == Reason("note_variable_invalid", {"name": name, "found": found})
+
+
+def test_the_token_shows_in_no_text_of_a_target():
+    assert "Secret" not in repr(find_target(GIVEN))
+    assert "Secret" not in str(find_target(GIVEN))
+
+
+# --- GitHub's summary of a step ---------------------------------------------------------------------------------------
+
+
+def test_without_the_variable_nothing_is_written(examples):
+    assert append_summary(*examples.small(), Links(), {}) is None
+
+
+def test_it_is_appended_to_what_is_there(examples, tmp_path):
+    file = tmp_path / "summary.md"
+    file.write_text("# Before\n", encoding="utf-8")
+
+    assert append_summary(*examples.small(), Links(), {"GITHUB_STEP_SUMMARY": str(file)}) is None
+    assert file.read_text(encoding="utf-8").startswith("# Before\n\n<!-- perfci:note:check -->\n")
+
+
+def test_it_takes_only_the_room_that_is_left(examples, tmp_path):
+    file = tmp_path / "summary.md"
+    file.write_bytes(b"x" * (SUMMARY_LIMIT - 4_000))
+
+    assert append_summary(*examples.full(), Links(), {"GITHUB_STEP_SUMMARY": str(file)}) is None
+    assert SUMMARY_LIMIT - 4_000 < file.stat().st_size <= SUMMARY_LIMIT
+
+
+def test_a_full_summary_is_left_alone_and_said(examples, tmp_path):
+    file = tmp_path / "summary.md"
+    file.write_bytes(b"x" * SUMMARY_LIMIT)
+
+    reason = append_summary(*examples.small(), Links(), {"GITHUB_STEP_SUMMARY": str(file)})
+
+    assert reason.kind == "step_summary_full"
+    assert file.stat().st_size == SUMMARY_LIMIT
+
+
+@pytest.mark.parametrize("place", ["", "missing/summary.md"])
+def test_a_place_that_cannot_be_written_is_a_reason(examples, tmp_path, place):
+    reason = append_summary(*examples.small(), Links(), {"GITHUB_STEP_SUMMARY": str(tmp_path / place)})
+
+    assert reason.kind == "step_summary_unwritable"
+    assert reason.facts["path"] == str(tmp_path / place)

@@ -1,0 +1,559 @@
+"""Proposals pushed to a real repository by git."""
+
+import json
+import os
+import re
+
+import pytest
+
+from perfci import store
+from perfci.cli.main import run
+from perfci.core import settings
+from perfci.core.errors import PerfciError, StoredFileError, UsageError
+from perfci.core.model import (
+    Baseline,
+    BaselineBlock,
+    BaselineCase,
+    BaselineRun,
+    Device,
+    Environment,
+    HistoryCase,
+    HistoryRun,
+    Spread,
+)
+from perfci.core.wording import sentence
+from perfci.git import command
+from perfci.gitlab.proposal import TRAILER
+from perfci.gitlab.propose import ProposalOptions, State, find_prefix, find_remote, is_branch, propose
+from perfci.store.history import append_history
+from tests.git_repositories import alone
+from tests.gitlab.remote_repository import RemoteRepository
+from tests.thresholds.earned_examples import KEY, earned, kept, written
+
+TOKEN = "glpat-Secret_of-the-tests.42"
+URL = "https://gitlab.example.com/team/kernels"
+PATH = "baselines/fake-one/softmax.json"
+HISTORY = "baselines/fake-one/softmax.history.jsonl"
+LIMITS = "thresholds/softmax.yaml"
+NIGHT = "perfci/nightly"
+ENVIRONMENT = Environment(
+    Device("fake", "Fake One", "fake-one"), "virtual", "3.11.7", {}, "host", "Linux", commit="c" * 40
+)
+
+
+@pytest.fixture
+def remote(tmp_path, monkeypatch):
+    """main holds a README among the baselines, and thresholds of softmax."""
+    alone(monkeypatch, tmp_path)
+    for name in [name for name in os.environ if name.startswith(("CI_", "PERFCI_"))]:
+        monkeypatch.delenv(name)
+    repository = RemoteRepository(tmp_path / "repository.git", monkeypatch, f"{URL}.git")
+    repository.put({"baselines/README.md": b"Numbers.\n", LIMITS: b"margin: 4 %\n", "kernels/x.py": b"pass\n"})
+    return repository
+
+
+class Job:
+    """The job without a token: a work tree of main with what it changed in it."""
+
+    def __init__(self, root, remote):
+        self.root, self.remote = root, remote
+        root.mkdir()
+        self.check_out()
+
+    def check_out(self, branch="main"):
+        """Begin anew with what the branch has."""
+        for path in (PATH, HISTORY):
+            (self.root / path).unlink(missing_ok=True)
+        self.base = self.remote.tip(branch)
+        for path in self.remote.git("ls-tree", "-r", "--name-only", self.base).splitlines():
+            place = self.root / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(self.remote.show(path, self.base))
+
+    def accept(self, us=10.0, day=1, cases=("rows=1", "rows=2")):
+        created = f"2026-01-0{day}T00:00:00Z"
+        runs = (BaselineRun(f"run-{created}", created, ENVIRONMENT),)
+        blocks = tuple(BaselineBlock(runs[0].id, us, 2 * us, 0.7) for _ in range(4))
+        found = Baseline("softmax", "fake-one", "virtual", runs, tuple(BaselineCase(case, blocks) for case in cases))
+        return store.write_baseline(found, self.root / "baselines").read_bytes()
+
+    def note(self, day=1):
+        created = f"2026-01-0{day}T00:00:00Z"
+        line = HistoryRun(f"run-{created}", created, ENVIRONMENT, (HistoryCase("rows=1", 4, Spread(9.0, 9.0, 9.0)),))
+        append_history(self.root / "baselines", "fake-one", "softmax", line)
+        return (self.root / HISTORY).read_bytes()
+
+    def tighten(self, text="margin: 3 %\n"):
+        (self.root / LIMITS).write_text(text)
+
+
+@pytest.fixture
+def job(tmp_path, remote):
+    return Job(tmp_path / "job", remote)
+
+
+@pytest.fixture
+def environ(job):
+    return {"PERFCI_PUSH_TOKEN": TOKEN, "CI_PROJECT_URL": URL, "CI_DEFAULT_BRANCH": "main"}
+
+
+@pytest.fixture
+def send(job, environ):
+    """Propose what the job left."""
+
+    def send(prefix="", **options):
+        wanted = ProposalOptions(**{"base": job.base} | options)
+        own = settings.at(job.root / prefix)
+        return propose(job.root / prefix, own, wanted, environ, prefix, sleep=lambda _: None)
+
+    return send
+
+
+def kinds(done):
+    return [problem.kind for problem in done.problems]
+
+
+# --- the merge request ------------------------------------------------------------------------------------------------
+
+
+def test_changed_files_become_one_commit_and_one_merge_request(remote, job, send):
+    remote.answer(f"View merge request for {NIGHT}:\n  {URL}/-/merge_requests/5\n")
+    accepted, noted = job.accept(), job.note()
+    job.tighten()
+
+    done = send()
+
+    assert (done.state, done.branch, done.problems) == (State.PROPOSED, NIGHT, ())
+    assert (done.merge_request, done.url) == (5, f"{URL}/-/merge_requests/5")
+    assert remote.git("rev-parse", f"{NIGHT}^") == remote.tip()
+    assert remote.git("diff", "--name-only", "main", NIGHT).splitlines() == [HISTORY, PATH, LIMITS]
+    assert (remote.show(PATH, NIGHT), remote.show(HISTORY, NIGHT)) == (accepted, noted)
+    assert remote.git("log", "-1", "--format=%B", NIGHT).strip().endswith(f"{TRAILER}: {job.base}")
+    *options, description = remote.options()
+    assert options == [
+        "merge_request.create",
+        "merge_request.target=main",
+        "merge_request.title=perfci: baselines of 2 cases, thresholds tightened: 1",
+        "merge_request.remove_source_branch",
+    ]
+    assert r"\n| `softmax` | `rows=1` | `fake-one` | - | 10.0 us | - |\n" in description
+    assert "| `softmax` | all | `margin` | 4.0 % | 3.0 % |" in description
+
+
+def test_nothing_changed_pushes_nothing(remote, send):
+    assert send().state is State.NOTHING
+    assert remote.tip(NIGHT) is None
+
+
+def test_a_second_night_adds_to_the_branch_and_keeps_both_lines_of_history(remote, job, send):
+    job.accept()
+    job.note()
+    send()
+    job.check_out()
+    newer = job.accept(9.0, day=2)
+    job.note(day=2)
+
+    done = send()
+
+    assert (done.state, remote.show(PATH, NIGHT)) == (State.PROPOSED, newer)
+    assert remote.show(HISTORY, NIGHT).count(b"\n") == 2
+    assert len(remote.log(NIGHT)) == len(remote.log()) + 2
+
+
+def test_repeating_a_proposal_changes_nothing(remote, job, send):
+    job.accept()
+    job.note()
+    send()
+    tip = remote.tip(NIGHT)
+
+    again = send()
+
+    assert (again.state, again.commit, remote.tip(NIGHT)) == (State.PROPOSED, None, tip)
+
+
+def test_what_the_target_has_by_now_is_not_proposed(remote, job, send):
+    remote.put({PATH: job.accept()})
+
+    assert send().state is State.NOTHING
+
+
+def test_a_target_that_moved_elsewhere_is_no_obstacle(remote, job, send):
+    job.accept()
+    send()
+    remote.put({"kernels/x.py": b"x = 1\n"})
+    job.accept(9.0, day=2)
+
+    assert send().state is State.PROPOSED
+    assert remote.show("kernels/x.py", NIGHT) == b"x = 1\n"
+
+
+def test_a_file_that_somebody_changed_on_the_target_is_named_and_nothing_is_written(remote, job, send):
+    remote.put({PATH: job.accept(10.0)})
+    job.check_out()
+    remote.put({PATH: job.accept(11.0, day=2)})
+    job.accept(9.0, day=3)
+
+    done = send()
+
+    assert (done.state, kinds(done)) == (State.CONFLICTS, ["propose_conflict"])
+    shown = sentence(done.problems[0])
+    assert PATH in shown and "main" in shown and remote.tip()[:10] in shown
+    assert remote.tip(NIGHT) is None
+
+
+def test_a_file_that_was_removed_on_the_target_is_a_conflict(remote, job, send):
+    remote.put({PATH: job.accept(10.0)})
+    job.check_out()
+    remote.put({PATH: None})
+    job.accept(9.0, day=3)
+
+    assert kinds(send()) == ["propose_conflict"]
+
+
+def test_a_reviewers_edit_on_perfcis_branch_is_not_overwritten(remote, job, send):
+    job.accept()
+    send()
+    edited = remote.put({PATH: job.accept(12.0)}, NIGHT)
+    job.accept(9.0, day=2)
+
+    assert kinds(send()) == ["propose_branch_edited"]
+    assert remote.tip(NIGHT) == edited
+
+
+def test_a_reviewers_commit_to_another_file_of_the_branch_stays(remote, job, send):
+    job.accept()
+    send()
+    remote.put({"docs/why.md": b"why\n"}, NIGHT)
+    job.accept(9.0, day=2)
+
+    assert send().state is State.PROPOSED
+    assert remote.show("docs/why.md", NIGHT) == b"why\n"
+
+
+def test_an_older_proposal_gives_way_to_what_was_changed_on_the_target(remote, job, send):
+    job.tighten()
+    send()
+    remote.put({LIMITS: b"margin: 3.5 %\n"})
+    job.check_out()
+    job.accept()
+
+    assert send().state is State.PROPOSED
+    assert remote.show(LIMITS, NIGHT) == b"margin: 3.5 %\n"
+    assert remote.git("diff", "--name-only", "main", NIGHT) == PATH
+
+
+def test_foreign_names_become_no_markup_and_no_line(remote, job, send):
+    job.accept(cases=("rows=1|<b>", "note=@all", "x=![y](http://evil.invalid)", "a=b\\n/close"))
+
+    send(title="mine\n/close @all")
+
+    *options, description = remote.options()
+    assert "merge_request.title=mine /close @all" in options
+    lines = description.split("\\n")
+    shown = re.sub("`[^`]*`", "", "\n".join(lines))  # within code GitLab looks for nothing
+    assert [each for each in ("<b>", "@all", "](", "evil.invalid") if each in shown] == []
+    assert not [line for line in lines if line.startswith("/")]
+
+
+def test_a_merge_request_that_is_refused_says_that_the_files_are_there(remote, job, send):
+    remote.answer("WARNINGS:\nError encountered with push options 'merge_request.create': no such target\n")
+    job.accept()
+
+    with pytest.raises(PerfciError) as raised:
+        send()
+
+    assert raised.value.reason.kind == "propose_request_failed" and NIGHT in str(raised.value)
+    assert remote.tip(NIGHT)
+
+
+# --- dry runs and the command -----------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_needs_no_token_and_pushes_nothing(remote, job, tmp_path, capsys):
+    remote.git("clone", "--quiet", str(remote.folder), str(tmp_path / "clone"))
+    command = ["propose", "--from", str(job.root), "--project", str(tmp_path / "clone"), "--dry-run"]
+
+    assert run(command) == 0
+    assert "Nothing to propose" in capsys.readouterr().out
+    job.accept()
+    assert run(command) == 0
+    assert PATH in capsys.readouterr().out
+    assert run([*command, "--base", "0" * 40]) == 1
+    assert "--base" in capsys.readouterr().err
+    job.tighten("margin: 9 %\n")
+    assert run(command) == 1
+    assert "would be loosened" in capsys.readouterr().err
+    assert remote.tip(NIGHT) is None
+
+
+def test_the_command_does_it_all_by_the_jobs_variables(remote, job, environ, monkeypatch, capsys):
+    for name, value in {**environ, "CI_COMMIT_SHA": job.base, "CI_PROJECT_DIR": str(job.root)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(job.root.parent)
+    job.accept()
+    (job.root / "kernels" / "x.py").write_text("raise SystemExit('imported')\n")
+
+    first = run(["propose", "--from", str(job.root), "--project", str(job.root)])
+    shown = capsys.readouterr()
+    again = run(["propose", "--from", str(job.root), "--project", str(job.root), "--format", "json"])
+
+    assert (first, again, shown.err) == (0, 0, "")
+    assert PATH in shown.out
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["state"], answer["cases"][0]["after_us"]) == ("proposed", 10.0)
+    assert remote.git("diff", "--name-only", "main", NIGHT) == PATH
+
+
+# --- pushing ----------------------------------------------------------------------------------------------------------
+
+
+def test_pushing_commits_onto_the_target_itself(remote, job, send):
+    accepted, base = job.accept(), remote.tip()
+
+    done = send(to="push")
+
+    assert (done.state, done.branch, done.commit) == (State.PUSHED, "main", remote.tip())
+    assert remote.git("rev-parse", "main^") == base and remote.show(PATH) == accepted
+    assert remote.options() == []
+
+
+def test_a_refused_push_says_what_the_server_said(remote, job, send):
+    remote.answer(f"GitLab: You are not allowed to push code to protected branches with {TOKEN}.\n")
+    (remote.folder / "refuse").touch()
+    job.accept()
+
+    with pytest.raises(PerfciError) as raised:
+        send(to="push")
+
+    assert "not allowed to push code" in str(raised.value) and TOKEN not in str(raised.value)
+
+
+def test_a_push_is_repeated_if_somebody_else_came_first(remote, job, send, monkeypatch):
+    theirs = job.note()
+    (job.root / HISTORY).unlink()
+    job.note(day=2)
+    first = [lambda: remote.put({HISTORY: theirs})]
+    run_git = command.run
+
+    def run_later(folder, *arguments, **more):
+        if arguments[0] == "push" and first:
+            first.pop()()
+        return run_git(folder, *arguments, **more)
+
+    monkeypatch.setattr(command, "run", run_later)
+
+    assert send(to="push").state is State.PUSHED
+    lines = remote.show(HISTORY).decode().splitlines()
+    assert sorted(re.search(r"2026-01-0\d", line)[0] for line in lines) == ["2026-01-01", "2026-01-02"]
+
+
+def test_a_data_branch_is_made_and_then_goes_on(remote, job, send):
+    job.accept()
+    job.note()
+    assert send(to="perfci-data").state is State.PUSHED
+    job.check_out()
+    newer = job.accept(9.0, day=2)
+    job.note(day=2)
+
+    assert send(to="perfci-data").state is State.PUSHED
+    assert remote.show(PATH, "perfci-data") == newer
+    assert remote.show(HISTORY, "perfci-data").count(b"\n") == 2
+    assert remote.show(PATH) is None
+
+
+# --- what is not proposed ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "loose"),
+    [
+        ("", False),  # 2 % holds if a file says nothing, which is tighter
+        ("margin: 5 %\n", True),
+        ("margin: 4 %\nspeedup: 1.2\nfloor_us: {virtual: 9}\n", True),
+        ("margin: 4 %\ncases:\n  rows=1:\n    margin: 9 %\n", True),
+        ('margin: 4 %\nexpected:\n  - {case: "rows=1", up_to: 6 %, why: "because", until: 2027-01-31}\n', True),
+        ("margin: 4 %\ntau:\n  0: 3 %\n  5: 9 %\n", True),
+    ],
+)
+def test_no_way_of_loosening_gets_through(remote, job, send, text, loose):
+    """Also by an op's case, of which the baselines know."""
+    job.accept()
+    job.tighten(text)
+
+    done = send()
+
+    assert set(kinds(done)) == ({"propose_looser"} if loose else set())
+    assert (remote.tip(NIGHT) is None) == loose
+
+
+def test_earned_values_are_proposed_beside_the_baselines(remote, job, send):
+    file = kept(job.root / "thresholds", earned())
+
+    done = send()
+
+    assert remote.show(f"thresholds/{KEY}/softmax.yaml", done.branch) == file.content
+    assert [(each.op, each.key, each.after) for each in done.proposal.thresholds] == [("softmax", "tau", 0.0075)]
+
+
+@pytest.mark.parametrize("name", ["baselines/evil.sh", "baselines/README.md"])
+def test_a_file_that_perfci_does_not_write_is_refused(job, send, name):
+    assert send().state is State.NOTHING  # an unchanged one is not
+    (job.root / name).write_text("Other words.\n")
+
+    with pytest.raises(UsageError) as raised:
+        send()
+
+    assert raised.value.reason.kind == "propose_other_file" and name in str(raised.value)
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "top"])
+def test_links_are_not_followed(job, send, tmp_path, what):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "softmax.json").write_text("{}")
+    if what == "file":
+        (job.root / "baselines" / "fake-one").mkdir()
+        (job.root / PATH).symlink_to(secret / "softmax.json")
+    elif what == "folder":
+        (job.root / "baselines" / "fake-one").symlink_to(secret)
+    else:
+        (job.root / "baselines" / "README.md").unlink()
+        (job.root / "baselines").rmdir()
+        (job.root / "baselines").symlink_to(secret)
+
+    with pytest.raises(UsageError) as raised:
+        send()
+
+    assert raised.value.reason.kind == "propose_not_regular"
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"format": 99}', b"\xff\xfe", b""])
+def test_a_baseline_that_perfci_cannot_read_is_refused(job, send, content):
+    job.accept()
+    (job.root / PATH).write_bytes(content)
+
+    with pytest.raises(StoredFileError):
+        send()
+
+
+def test_a_baseline_under_another_ops_name_is_refused(job, send):
+    job.accept()
+    (job.root / PATH).rename(job.root / "baselines" / "fake-one" / "matmul.json")
+
+    with pytest.raises(StoredFileError):
+        send()
+
+
+def test_a_damaged_history_is_refused(job, send):
+    job.note()
+    with (job.root / HISTORY).open("ab") as file:
+        file.write(b"{}\n")
+
+    with pytest.raises(StoredFileError):
+        send()
+
+
+def test_thresholds_that_cannot_be_read_are_refused(job, send):
+    job.tighten("margn: 3 %\n")
+
+    with pytest.raises(StoredFileError):
+        send()
+    job.tighten()
+    written(job.root / "thresholds", "cases: [\n")
+    with pytest.raises(StoredFileError):
+        send()
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(job, send, monkeypatch):
+    monkeypatch.setattr("perfci.gitlab.proposal.MOST_BYTES", 100)
+    job.accept()
+
+    with pytest.raises(UsageError) as raised:
+        send()
+    assert raised.value.reason.kind == "propose_too_large"
+
+
+def test_a_folder_with_neither_is_a_mistake(job, send):
+    for name in ("baselines", "thresholds"):
+        (job.root / name).rename(job.root / f"x{name}")
+
+    with pytest.raises(UsageError) as raised:
+        send()
+    assert raised.value.reason.kind == "propose_nothing_there"
+
+
+def test_a_project_in_a_folder_of_its_repository_stays_there(remote, job, send):
+    remote.put({"sub/thresholds/softmax.yaml": b"margin: 4 %\n"})
+    job.check_out()
+    (job.root / "sub" / "thresholds" / "softmax.yaml").write_text("margin: 3 %\n")
+
+    done = send(prefix="sub/")
+
+    assert done.proposal.files == ("sub/thresholds/softmax.yaml",)
+    assert remote.show("sub/thresholds/softmax.yaml", NIGHT) == b"margin: 3 %\n"
+
+
+# --- where, and by whom -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"PERFCI_PUSH_TOKEN": ""}, "propose_no_token"),
+        ({"PERFCI_PUSH_TOKEN": "two words and more"}, "propose_token_malformed"),
+        ({"CI_PROJECT_URL": ""}, "propose_variable_invalid"),
+        ({"CI_PROJECT_URL": "ext::sh -c x"}, "propose_variable_invalid"),
+        ({"CI_PROJECT_URL": "https://gitlab.example.com@evil.example/x"}, "propose_variable_invalid"),
+        ({"CI_COMMIT_SHA": "abc123"}, "propose_no_base"),
+        ({"CI_DEFAULT_BRANCH": "a b"}, "propose_branch_invalid"),
+        ({"CI_DEFAULT_BRANCH": "production"}, "propose_no_branch"),
+        ({"CI_COMMIT_SHA": "d" * 40}, "propose_git_failed"),
+    ],
+)
+def test_a_missing_or_malformed_variable_is_named(job, environ, changed, expected):
+    job.accept()
+
+    with pytest.raises(PerfciError) as raised:
+        propose(
+            job.root,
+            settings.at(job.root),
+            ProposalOptions(),
+            {**environ, "CI_COMMIT_SHA": job.base, **changed},
+            sleep=lambda _: None,
+        )
+    assert raised.value.reason.kind == expected
+
+
+def test_the_token_for_pushing_goes_before_the_notes_and_shows_in_no_text(environ):
+    found = find_remote({**environ, "PERFCI_GITLAB_TOKEN": "glpat-note-token"})
+
+    assert (found.url, found.token) == (f"{URL}.git", TOKEN)
+    assert TOKEN not in repr(found)
+
+
+def test_the_token_is_in_no_argument_and_no_file(remote, job, send, monkeypatch, tmp_path):
+    seen = []
+    run_git = command.run
+
+    def spy(folder, *arguments, **more):
+        seen.extend(arguments)
+        done = run_git(folder, *arguments, **more)
+        seen.extend(path.read_text(errors="replace") for path in folder.glob(".git/config"))
+        return done
+
+    monkeypatch.setattr(command, "run", spy)
+    job.accept()
+    send()
+
+    assert not [text for text in seen if TOKEN in text or "Basic" in text]
+
+
+@pytest.mark.parametrize("name", ["", "-f", "a..b", "a b", "a/", ".a", "a/.b", "a.lock", "a//b", "a@{1}", "x" * 300])
+def test_no_odd_name_of_a_branch_is_taken(name):
+    assert not is_branch(name)
+
+
+def test_the_projects_place_is_where_the_pipeline_or_git_says(tmp_path):
+    assert find_prefix(tmp_path / "sub" / "x", {"CI_PROJECT_DIR": str(tmp_path)}, None) == "sub/x/"
+    assert find_prefix(tmp_path / "sub", {}, tmp_path) == "sub/"
+    assert find_prefix(tmp_path, {"CI_PROJECT_DIR": str(tmp_path)}, None) == ""
