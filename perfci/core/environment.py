@@ -1,4 +1,4 @@
-"""All that may move a number without the kernel changing, and the environment that workers start with."""
+"""What may move a number although the kernel did not change, and the environment that workers start with."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ PACKAGES = (
     "nvidia-cudnn-cu12",
     "nvidia-cudnn-cu13",
 )
-"""Distributions whose version is recorded: kernels, references and timers come from them."""
+"""Distributions whose version is recorded. Kernels, references and timers come from them."""
 
 REFERENCE_PACKAGES = (
     "torch", "torch-npu", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13",
 )  # fmt: skip
-"""Where references come from: with another version of these their times say nothing about the clock."""
+"""References come from these. With another version their times give no information about the clock."""
 
 TELLING = ("TRITON_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "CUBLAS_", "CUDNN_", "ASCEND_", "NPU_", "HCCL_")
 TELLING_NAMES = frozenset(
@@ -44,7 +44,7 @@ TELLING_NAMES = frozenset(
         "INF_NAN_MODE_ENABLE", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "TASK_QUEUE_ENABLE",
     }
 )  # fmt: skip
-"""Variables that change timing or code: recorded with a run."""
+"""Variables that change timing or code. They are recorded with a run."""
 
 PASSED = (
     "ASCEND", "CUBLAS", "CUDA", "CUDNN", "GOMP_", "HCCL_", "KMP_", "LC_", "MKL_", "NCCL_", "NPU_", "NVIDIA", "OMP_",
@@ -57,13 +57,13 @@ PASSED_NAMES = frozenset(
         "TOOLCHAIN_HOME", "TZ", "USER", "VIRTUAL_ENV",
     }
 )  # fmt: skip
-"""Variables that workers may see, by the beginning of the name or by the name; nothing else reaches them."""
+"""Variables that workers may see, by prefix or by name. No other variable reaches them."""
 
 CACHES = frozenset({"TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "TORCHINDUCTOR_CACHE_DIR"})
-"""Folders that could hand a worker what another process compiled."""
+"""Folders from which a worker could get what another process compiled."""
 
 UNCOMPARED = frozenset({"commit", "dirty", "branch"})
-"""Fields of an environment that tell the code, not what surrounds it."""
+"""Fields that identify the code, not its environment."""
 
 UNTOLD = (
     "ASCEND_AICPU_PATH", "ASCEND_CACHE_PATH", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_PROCESS_LOG_PATH",
@@ -73,7 +73,7 @@ UNTOLD = (
     "TORCH_LOGS", "TRITON_CACHE_DIR", "TRITON_CUOBJDUMP_PATH", "TRITON_DISABLE_LINE_INFO", "TRITON_DUMP_DIR",
     "TRITON_HOME", "TRITON_INTERPRET", "TRITON_NVDISASM_PATH", "TRITON_OVERRIDE_DIR", "TRITON_PRINT_AUTOTUNING",
 )  # fmt: skip
-"""Recorded variables that move no number: what they choose is recorded by itself, concerns the host or a build alone,
+"""Recorded variables that move no number. What they select is recorded separately, concerns only the host or a build,
 or is set by perfci in every worker."""
 
 BEARINGS: tuple[tuple[str, Bearing], ...] = (
@@ -93,7 +93,7 @@ BEARINGS: tuple[tuple[str, Bearing], ...] = (
     ("host", Bearing.NAMED),
     ("system", Bearing.NAMED),
 )
-"""Pattern of a field's dotted name -> what it means for stored numbers that it differs; the first that fits decides.
+"""Pattern of a field's dotted name -> what a difference means for stored numbers. The first match decides.
 docs/how-perfci-decides.md has the same table with the reasons."""
 
 TOLD = 5
@@ -111,7 +111,7 @@ def describe(
     dirty: bool = False,
     variables: Mapping[str, str] | None = None,
 ) -> Environment:
-    """Returns the environment of a run at a commit; versions are read without importing the packages."""
+    """Returns the environment of a run at a commit. Versions are read without importing the packages."""
     import socket
 
     return Environment(
@@ -129,20 +129,20 @@ def describe(
 
 
 def installed(names: Iterable[str]) -> dict[str, str]:
-    """Versions of those of the distributions that are installed, from their metadata."""
+    """Returns the versions of the installed ones of these distributions, from their metadata."""
     return {name: version for name in names if (version := _version(name)) is not None}
 
 
 def telling(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables that may change timing or code, by name; never one that may hold a secret."""
+    """Returns the variables that may change timing or code, without any that may hold a secret."""
     names = sorted(name for name in variables if name in TELLING_NAMES or name.startswith(TELLING))
     return {name: variables[name] for name in names if not _holds_secret(name, variables[name])}
 
 
 def differences(before: Sequence[Environment], after: Environment) -> tuple[Difference, ...]:
-    """The fields whose value now none of the environments before has, those that may move a number first.
+    """Returns the fields whose present value none of the earlier environments has, those that may move a number first.
 
-    What a device did not tell is no difference: the driver, say, where its management library is missing.
+    A missing fact about the device is no difference, such as the driver if its management library is missing.
     """
     old, new = [dict(_flat(each)) for each in before], dict(_flat(after))
     fields = dict.fromkeys(name for each in (*old, new) for name in each)
@@ -151,14 +151,14 @@ def differences(before: Sequence[Environment], after: Environment) -> tuple[Diff
 
 
 def mixed(first: Environment, other: Environment) -> tuple[Difference, ...]:
-    """What keeps the numbers of two runs out of one baseline; none for runs that differ in their board alone."""
+    """Returns the differences that keep two runs out of one baseline; none if only their boards differ."""
     return tuple(each for each in differences([first], other) if each.bearing in {Bearing.APART, Bearing.MOVES})
 
 
 def told(found: Sequence[Difference], most: int = TOLD) -> str:
-    """Differences in one line, the same in every language: device.driver 580.65 -> 590.12; packages.torch - -> 2.13.
+    """Returns the differences on one line: device.driver 580.65 -> 590.12; packages.torch - -> 2.13.
 
-    Of more than `most` the others are counted: `... (+3)`.
+    It is the same in every language. Beyond `most` the others are counted: `... (+3)`.
     """
     named = [f"{each.field} {_clipped(each.before)} -> {_clipped(each.after)}" for each in found[:most]]
     rest = [f"... (+{len(found) - most})"] if len(found) > most else []
@@ -168,14 +168,20 @@ def told(found: Sequence[Difference], most: int = TOLD) -> str:
 def worker_environment(
     base: Mapping[str, str], extra: Iterable[str], interpret: bool, cache_folder: Path
 ) -> dict[str, str]:
-    """The variables that a worker starts with: allow-listed ones of `base`, caches of its own, no secret.
+    """Returns the variables that a worker starts with: allow-listed ones of `base`, its own caches, no secret.
 
-    `extra` names further variables that the project allows. `interpret` makes Triton interpret kernels: it must be set
-    before the worker imports Triton; with it torch loads no accelerator's plugin, which dies where its driver is
-    missing, and keeps to one thread, since the interpreter gains nothing from more.
+    `extra` names further variables that the project allows. `interpret` makes Triton interpret kernels. It must be set
+    before the worker imports Triton. torch then loads no accelerator's plugin, which would fail without its driver,
+    and uses one thread, since the interpreter gains nothing from more.
     """
+    # TRITON_INTERPRET is set by perfci only: one left in a shell would time the interpreter instead of the kernel.
+    withheld = CACHES | {"TRITON_INTERPRET"}
     allowed = frozenset(extra) | PASSED_NAMES
-    passed = {name: value for name, value in base.items() if _passes(name, value, allowed)}
+    passed = {
+        name: value
+        for name, value in base.items()
+        if name not in withheld and (name in allowed or name.startswith(PASSED)) and not _holds_secret(name, value)
+    }
     own = {
         "TRITON_CACHE_DIR": str(cache_folder / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache_folder / "inductor"),
@@ -188,15 +194,8 @@ def worker_environment(
 _INTERPRETING = {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
 
 
-def _passes(name: str, value: str, allowed: frozenset[str]) -> bool:
-    """TRITON_INTERPRET is perfci's to set: one left in a shell would time the interpreter in a kernel's place."""
-    if name in CACHES or name == "TRITON_INTERPRET" or _holds_secret(name, value):
-        return False
-    return name in allowed or name.startswith(PASSED)
-
-
 def _holds_secret(name: str, value: str) -> bool:
-    """By its name, or by an address with a password: https://user:word@host."""
+    """Returns whether the name is a secret's, or the value an address with a password: https://user:word@host."""
     return is_secret(name) or re.search(r"://[^/\s]*@", value) is not None
 
 
@@ -217,20 +216,13 @@ def _difference(name: str, before: Sequence[Fact], after: Fact) -> Difference | 
             return None
     if after in before or not before:
         return None
-    was = dict.fromkeys("-" if value is None else str(value) for value in before)
-    text = None if before[0] is None and len(was) == 1 else ", ".join(was)
-    now = None if after is None else str(after)
-    return Difference(name, text, now, _bearing(name, text, now))
-
-
-def _bearing(name: str, before: str | None, after: str | None) -> Bearing:
-    if name == "python" and before and after and _minor(after) in map(_minor, before.split(", ")):
-        return Bearing.NAMED
-    return next((bearing for pattern, bearing in BEARINGS if fnmatchcase(name, pattern)), Bearing.MOVES)
-
-
-def _minor(version: str) -> tuple[str, ...]:
-    return tuple(version.split(".")[:2])
+    values = dict.fromkeys("-" if value is None else str(value) for value in before)
+    old = None if before[0] is None and len(values) == 1 else ", ".join(values)
+    new = None if after is None else str(after)
+    bearing = next((bearing for pattern, bearing in BEARINGS if fnmatchcase(name, pattern)), Bearing.MOVES)
+    if name == "python" and old and new and new.split(".")[:2] in [each.split(".")[:2] for each in old.split(", ")]:
+        bearing = Bearing.NAMED
+    return Difference(name, old, new, bearing)
 
 
 def _clipped(value: str | None) -> str:
