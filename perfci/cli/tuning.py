@@ -95,7 +95,7 @@ def _entry(found: Tuning, choice: Choice) -> Iterator[Text]:
 def _verdict(choice: Choice) -> str:
     if not choice.changed:
         return say("stays as it is")
-    config = plain(records.shown(choice.config))
+    config = plain(records.describe_config(choice.config))
     if choice.change is None:
         return say("takes {config}; what it had does not work here", config=config)
     change = choice.change
@@ -244,7 +244,7 @@ def _times(tried: Tried) -> str:
 
 
 def _name(tried: Tried) -> str:
-    return plain(records.shown(tried.config)) or say("what it takes today")
+    return plain(records.describe_config(tried.config)) or say("what it takes today")
 
 
 def _us(found: Tuning, choice: Choice, config: Config | None) -> Mapping[str, float]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import perfci
 from perfci import store
 from perfci.core import environment
 from perfci.core.settings import Settings
 from perfci.worker.parent import WorkerEnvironment
-from perfci.worker.protocol import Message
+from perfci.worker.protocol import Job, Message, OpFiles
 
 Listener = Callable[[Message], None]
 
@@ -159,3 +161,20 @@ def _python_path(variables: Mapping[str, str], place: Place, bench: Bench) -> di
 def _own_package(bench: Bench) -> Path:
     """A folder with perfci and nothing else."""
     return bench.folder / "package"
+
+
+def make_job(settings: Settings, task: str, name: str, folder: Path, device: str, seed: int, **more: Any) -> Job:
+    """The job of a worker that works on one op or chain of a project."""
+    return Job(
+        task=task,
+        ops=(OpFiles(name, str(folder)),),
+        shared_folder=str(settings.kernels),
+        device=device,
+        seed=seed,
+        run_started=time.time(),
+        lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
+        lock_wait_s=settings.lock_wait_s,
+        root=str(settings.root),
+        fake=settings.fake,
+        **more,
+    )

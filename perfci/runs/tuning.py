@@ -1,12 +1,13 @@
-"""The whole of `perfci tune`: workers that search until they are done or the time is up, and the file that comes of it.
+"""The whole of `perfci tune`: workers that search until they are done or the time is up, and the tuned file.
 
-All that a candidate showed is on disk before the next is tried. A worker that a candidate killed is followed by
+All results of a candidate are on disk before the next is tried. A worker that a candidate killed is followed by
 another, which goes on behind it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,30 +19,24 @@ from perfci.core import environment
 from perfci.core.errors import ContractError, DeviceError, PerfciError, StoredFileError, UsageError
 from perfci.core.model import UNTIMED, Fact, Reason
 from perfci.core.settings import Settings
-from perfci.lab.tune import records, tuned_file
-from perfci.lab.tune.devices import described
-from perfci.lab.tune.records import SUITE, Regime, Tried
+from perfci.lab.tune.files import GENERIC, Description, change_tuned, read_description, read_tuned
+from perfci.lab.tune.records import SUITE, Regime, Tried, key, open_state
 from perfci.lab.tune.search import Choice, Grid, decide
 from perfci.lab.tune.space import read_space
-from perfci.lab.tune.state import State, opened
-from perfci.lab.tune.tuned_file import TunedFile, changed, read_tuned
 from perfci.ops.discover import OpFolder, select
 from perfci.ops.fingerprint.tree import Tree
-from perfci.runs.bench import Bench, Listener, Place, claimed, surroundings
+from perfci.runs.bench import Bench, Listener, Place, claimed, make_job, surroundings
 from perfci.runs.describe import contract_violation, describe_ops
 from perfci.runs.plan import Request, draw_seed
 from perfci.store.files import write_atomically
-from perfci.worker.parent import WorkerEnvironment, run_worker
-from perfci.worker.protocol import Job, Message, Modelled, OpDone, OpFiles, Regimes, Trying, TuneFiles
+from perfci.worker.parent import run_worker
+from perfci.worker.protocol import Message, Modelled, OpDone, Regimes, Trying, TuneFiles
 
 FOLDER = "tune"
 """In the reports folder: a file of each search, and a table of its candidates."""
 
-GENERIC = "generic"
-"""Device key of every device without a description."""
-
 _DEATHS = ("worker_", "tune_device_lost")
-"""Beginnings of the kinds that say that a candidate took its worker with it."""
+"""Beginnings of the kinds of failure of a candidate that took its worker with it."""
 
 _MODELLED = "By perfci's static model for a device that is not at hand, not measured. "
 
@@ -62,7 +57,7 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What came of a search."""
+    """The result of a search."""
 
     op: str
     device: str
@@ -88,47 +83,27 @@ class Tuning:
 def tune_op(
     settings: Settings, options: TuneOptions, listener: Listener, heard: Callable[[Tried], None] = lambda _: None
 ) -> Tuning:
-    """Search an op's configurations; writes its tuned file where that was asked for.
+    """Searches an op's configurations. Writes its tuned file if that was asked for.
 
     Raises UsageError, ContractError and StoredFileError for what keeps it from searching, DeviceError without a device,
-    and StoredFileError where the file was edited meanwhile.
+    and StoredFileError if the file was edited meanwhile.
     """
-    op = _op(settings, options.op)
-    read_space(op.op, op.folder)  # said before any worker starts
-    spec = described(settings.kernels, options.spec) if options.spec is not None else None
+    found = select(settings, (options.op,))
+    if len(found) != 1:
+        raise UsageError("tune_one_op", name=options.op, ops=", ".join(op.op for op in found))
+    (op,) = found
+    if reason := contract_violation(op):
+        raise ContractError(reason.kind, **reason.facts)
+    read_space(op.op, op.folder)  # fails before any worker starts
+    spec = read_description(settings.kernels, options.spec) if options.spec is not None else None
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claimed(own, listener) as bench:
-        kind, key = (options.device, spec.key) if spec else _device(bench, options, op)
-        hunt = _Hunt(bench, settings, options, op, kind, key, heard)
-        hunt.like = str(spec.values.get("like") or spec.key) if spec else None
-        hunt.run()
-        return hunt.answer()
+        search = _TuneSearch(bench, settings, options, op, spec, heard)
+        search.run()
+        return search.conclude()
 
 
-def _op(settings: Settings, name: str) -> OpFolder:
-    found = select(settings, (name,))
-    if len(found) != 1:
-        raise UsageError("tune_one_op", name=name, ops=", ".join(op.op for op in found))
-    if reason := contract_violation(found[0]):
-        raise ContractError(reason.kind, **reason.facts)
-    return found[0]
-
-
-def _device(bench: Bench, options: TuneOptions, op: OpFolder) -> tuple[str, str]:
-    """Kind and key of the device at hand; raises UsageError where no case fits the pattern."""
-    request = Request(ops=(op.op,), pattern=options.pattern, device=options.device, timer=options.timer)
-    found = describe_ops(bench, request)
-    (planned,) = found.ops
-    if planned.failure:
-        raise PerfciError(planned.failure.kind, **planned.failure.facts)
-    if found.device.kind in UNTIMED:
-        raise DeviceError("tune_not_timed", op=op.op)
-    if not planned.performance:
-        raise UsageError("tune_no_case", op=op.op, pattern=options.pattern)
-    return found.device.kind, found.device.key
-
-
-class _Hunt:
+class _TuneSearch:
     """One search, from worker to worker."""
 
     def __init__(
@@ -137,84 +112,74 @@ class _Hunt:
         settings: Settings,
         options: TuneOptions,
         op: OpFolder,
-        kind: str,
-        key: str,
+        spec: Description | None,
         heard: Callable[[Tried], None],
     ) -> None:
-        self._bench, self._settings, self._wishes, self._op = bench, settings, options, op
-        self._kind, self._key, self._heard = kind, key, heard
-        self.like: str | None = None
+        self._bench, self._settings, self._options, self._op, self._heard = bench, settings, options, op, heard
+        self._like = str(spec.values.get("like") or spec.key) if spec else None
+        self._kind, self._key = ("cuda", spec.key) if spec else self._find_device()
         self._regimes: Regimes | None = None
         self._trying: Trying | None = None
         self._modelled: dict[str, Modelled] = {}
         self._late = False
         self._until = time.time() + options.budget_s
-        self._state = self._opened()
-
-    def _opened(self) -> State:
-        options, op = self._wishes, self._op
-        print_ = Tree(self._settings.root, self._settings.kernels).fingerprint(op.op)
         packages = environment.installed(environment.PACKAGES)
         asked: dict[str, Fact] = {
             "op": op.op,
             "device": self._key,
             "case": options.pattern,
             "timer": options.timer,
-            "files": print_.digest,
+            "files": Tree(settings.root, settings.kernels).fingerprint(op.op).digest,
             "perfci": perfci.__version__,
             "packages": ", ".join(f"{name} {version}" for name, version in sorted(packages.items())),
         }
         part = f"-{hashlib.sha256(options.pattern.encode()).hexdigest()[:8]}" if options.pattern else ""
-        path = self._bench.settings.reports / f"{op.op}-{self._key}{part}.jsonl"
-        return opened(path, asked, options.seed, draw_seed())
+        path = bench.settings.reports / f"{op.op}-{self._key}{part}.jsonl"
+        self._state = open_state(path, asked, options.seed, draw_seed())
+
+    def _find_device(self) -> tuple[str, str]:
+        """Kind and key of the device at hand. Raises UsageError if no case fits the pattern."""
+        options, op = self._options, self._op.op
+        request = Request(ops=(op,), pattern=options.pattern, device=options.device, timer=options.timer)
+        found = describe_ops(self._bench, request)
+        (planned,) = found.ops
+        if planned.failure:
+            raise PerfciError(planned.failure.kind, **planned.failure.facts)
+        if found.device.kind in UNTIMED:
+            raise DeviceError("tune_not_timed", op=op)
+        if not planned.performance:
+            raise UsageError("tune_no_case", op=op, pattern=options.pattern)
+        return found.device.kind, found.device.key
 
     # --- workers --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Have workers search until one comes to the end; raises what keeps them all from it."""
+        """Has workers search until one comes to the end. Raises what keeps them all from it."""
+        options, op = self._options, self._op
+        place = Place(f"tune-{op.op}", "offline" if options.spec else self._kind, self._settings.root)
+        around = surroundings(self._bench, place)
+        if options.spec:
+            hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+            around = dataclasses.replace(around, environment={**around.environment, **hidden})
         alone = False
         while True:
             self._trying = None
-            failure = run_worker(self._job(alone=alone), self._around(), self._hear)
+            files = TuneFiles(tuple(self._state.tried), options.spec, self._like, alone)
+            job = make_job(
+                self._settings, "tune", op.op, op.folder, self._kind, self._state.head.seed,
+                pattern=options.pattern, timer=options.timer, until_s=self._until, tune=files,
+            )  # fmt: skip
+            failure = run_worker(job, around, self._hear)
             if failure is None:
                 return
             trying = self._trying
-            if trying is None or not failure.kind.startswith(_DEATHS):
-                raise _as_error(failure)
-            if not trying.regime:
-                if alone:
-                    raise _as_error(failure)
+            # If several were timed together, each is tried alone to find the one that kills its worker.
+            if trying is None or not failure.kind.startswith(_DEATHS) or (alone and not trying.regime):
+                raise PerfciError(failure.kind, **failure.facts)
+            if trying.regime:
+                self._add(Tried(trying.regime, trying.config, failure=failure))
+            else:
                 alone = True
-                continue
-            self._add(Tried(trying.regime, trying.config, failure=failure))
-
-    def _job(self, *, alone: bool) -> Job:
-        settings, options = self._settings, self._wishes
-        return Job(
-            task="tune",
-            ops=(OpFiles(self._op.op, str(self._op.folder)),),
-            shared_folder=str(settings.kernels),
-            device="cuda" if options.spec else self._kind,
-            seed=self._state.head.seed,
-            pattern=options.pattern,
-            run_started=time.time(),
-            timer=options.timer,
-            lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
-            lock_wait_s=settings.lock_wait_s,
-            root=str(settings.root),
-            until_s=self._until,
-            fake=settings.fake,
-            tune=TuneFiles(tuple(self._state.tried), options.spec, self.like, alone),
-        )
-
-    def _around(self) -> WorkerEnvironment:
-        spec = self._wishes.spec
-        place = Place(f"tune-{self._op.op}", "offline" if spec else self._kind, self._settings.root)
-        around = surroundings(self._bench, place)
-        if spec is None:
-            return around
-        hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        return dataclasses.replace(around, environment={**around.environment, **hidden})
 
     def _hear(self, message: Message) -> None:
         match message:
@@ -234,71 +199,58 @@ class _Hunt:
         self._state.add(tried)
         self._heard(tried)
 
-    # --- the answer -----------------------------------------------------------------------------------------------
+    # --- the result -----------------------------------------------------------------------------------------------
 
-    def answer(self) -> Tuning:
-        """What was found; the tuned file is written where it was asked for and something changes."""
-        seen, state = self._regimes, self._state
+    def conclude(self) -> Tuning:
+        """The result. The tuned file is written if that was asked for and something changes."""
+        seen, state, spec, op = self._regimes, self._state, self._options.spec, self._op.op
         if seen is None:
             raise PerfciError("worker_silent")
-        choices = self._choices(seen.regimes)
-        path = Path(seen.file)
+        choices: list[Choice] = []
+        for regime in reversed(seen.regimes):
+            if regime.cases:
+                # An entry behind one that is not there would take its calls.
+                choices.insert(0, self._choose(regime, needed=any(choice.changed for choice in choices)))
+        path, root = Path(seen.file), self._settings.root
         file = read_tuned(path)
         if file.digest != seen.digest:
             raise StoredFileError("tune_edited", path=str(path), state=str(state.path))
-        text = changed(file, seen.regimes, choices, _MODELLED + file.about if self._wishes.spec else None)
-        said = (*self._said(seen), *_taken_over(self._op.op, seen.regimes, choices))
-        written = self._written(file, text, seen)
-        name = (
-            path.relative_to(self._settings.root).as_posix() if path.is_relative_to(self._settings.root) else str(path)
-        )
+        text = change_tuned(file, seen.regimes, choices, _MODELLED + file.about if spec else None)
+        written = self._options.write and text != file.text
+        if written:
+            if seen.key == GENERIC:
+                raise UsageError("tune_generic", device=self._key, folder=str(self._settings.kernels / "_devices"))
+            write_atomically(path, text.encode())
+        said = []
+        if state.anew:
+            said.append(Reason("tune_anew", {"path": str(state.path)}))
+        if seen.unserved:
+            said.append(Reason("tune_unserved_some", {"count": len(seen.unserved), "case": seen.unserved[0]}))
+        if self._late:
+            said.append(Reason("tune_late", {"op": op}))
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+        old, new = file.text.splitlines(), text.splitlines()
+        diff = difflib.unified_diff(old, new, name if old else "nothing", name, lineterm="", n=1)
         return Tuning(
-            self._op.op, self._key, path, state.head.seed, choices, tuple(state.tried),
-            tuple(tuned_file.diff(file, text, name)), written, self._late, state.resumed, seen.unserved,
-            self._wishes.spec, self.like, self._modelled, state.path, said,
+            op, self._key, path, state.head.seed, tuple(choices), tuple(state.tried), tuple(diff), written, self._late,
+            state.resumed, seen.unserved, spec, self._like, self._modelled, state.path,
+            (*said, *_find_taken_over(op, seen.regimes, choices)),
         )  # fmt: skip
 
-    def _choices(self, regimes: Sequence[Regime]) -> tuple[Choice, ...]:
-        """One for each entry that serves a case; an entry behind one that is not there would take its calls."""
-        choices: list[Choice] = []
-        for regime in reversed(regimes):
-            if regime.cases:
-                needed = any(choice.changed for choice in choices)
-                choices.insert(0, self._choice(regime, needed=needed))
-        return tuple(choices)
-
-    def _choice(self, regime: Regime, *, needed: bool) -> Choice:
-        """An entry's; a candidate that the accuracy suite has not seen yet is no choice."""
+    def _choose(self, regime: Regime, *, needed: bool) -> Choice:
+        """An entry's choice. A candidate that has not passed the accuracy suite yet is none."""
         known = [each for each in self._state.tried if each.regime == regime.label]
-        near = regime.current if self._wishes.spec else None
+        near = regime.current if self._options.spec else None
         grid = Grid(regime.lists, lambda _: True, self._state.head.seed, regime.current, near)
         choice = decide(grid, regime, known, needed=needed)
         passed = {each.key for each in known if each.stage == SUITE and not each.failure}
-        if choice.changed and self._wishes.spec is None and records.key(choice.config) not in passed:
+        if choice.changed and self._options.spec is None and key(choice.config) not in passed:
             return dataclasses.replace(choice, config=None, change=None)
         return choice
 
-    def _written(self, file: TunedFile, text: str, seen: Regimes) -> bool:
-        if not self._wishes.write or text == file.text:
-            return False
-        if seen.key == GENERIC:
-            raise UsageError("tune_generic", device=self._key, folder=str(self._settings.kernels / "_devices"))
-        write_atomically(file.path, text.encode())
-        return True
 
-    def _said(self, seen: Regimes) -> tuple[Reason, ...]:
-        reasons = []
-        if self._state.anew:
-            reasons.append(Reason("tune_anew", {"path": str(self._state.path)}))
-        if seen.unserved:
-            reasons.append(Reason("tune_unserved_some", {"count": len(seen.unserved), "case": seen.unserved[0]}))
-        if self._late:
-            reasons.append(Reason("tune_late", {"op": self._op.op}))
-        return tuple(reasons)
-
-
-def _taken_over(op: str, regimes: Sequence[Regime], choices: Sequence[Choice]) -> tuple[Reason, ...]:
-    """Entries that were not looked at and are not in the file: calls of theirs go to a new one further down."""
+def _find_taken_over(op: str, regimes: Sequence[Regime], choices: Sequence[Choice]) -> tuple[Reason, ...]:
+    """Entries that were not searched and are not in the file: their calls go to a new entry further down."""
     new = [choice.regime.label for choice in choices if choice.changed and choice.regime.current is None]
     if not new:
         return ()
@@ -306,7 +258,3 @@ def _taken_over(op: str, regimes: Sequence[Regime], choices: Sequence[Choice]) -
     passed = [each.label for each in regimes[:last] if each.current is None and not each.cases]
     facts: dict[str, Fact] = {"op": op, "entries": "; ".join(passed), "entry": regimes[last].label}
     return (Reason("tune_taken_over", facts),) if passed else ()
-
-
-def _as_error(failure: Reason) -> PerfciError:
-    return PerfciError(failure.kind, **failure.facts)

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from perfci.device.targets import TARGETS
-from perfci.lab.tune.devices import described
+from perfci.lab.tune.files import read_description, read_numbers, read_tuned
 from perfci.lab.tune.search import Grid
-from perfci.lab.tune.space import fixed, read_space, regimes
-from perfci.lab.tune.tuned_file import read_tuned
+from perfci.lab.tune.space import list_regimes, pick_fixed, read_space
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 OPS = sorted(path.parent.parent.name for path in KERNELS.glob("*/tuned/space.json"))
@@ -19,9 +18,9 @@ DEVICES = ("nvidia-h200", "nvidia-h100", "nvidia-a100", "low-bw", "half-register
 def made(op, device):
     """Regimes of an op on a device, each with its grid."""
     folder = KERNELS / op
-    space, names = read_space(op, folder), described(KERNELS, device).numbers
-    for regime in regimes(space, read_tuned(folder / "tuned" / f"{device}.json").entries):
-        known = {**names, **fixed(regime.when)}
+    space, names = read_space(op, folder), read_numbers(KERNELS, device)
+    for regime in list_regimes(space, read_tuned(folder / "tuned" / f"{device}.json").entries):
+        known = {**names, **pick_fixed(regime.when)}
         yield regime, Grid(regime.lists, lambda config, known=known: space.is_valid(config, known), 7, regime.current)
 
 
@@ -34,12 +33,12 @@ def test_every_op_with_configurations_to_choose_declares_what_they_may_be():
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_entry_has_candidates_on_every_device_that_can_run_it(op, device):
-    if op.startswith("fp8") and not described(KERNELS, device).values["float8"]:
+    if op.startswith("fp8") and not read_description(KERNELS, device).values["float8"]:
         pytest.skip("no float8 there")
     lacking = [regime for regime, grid in made(op, device) if not grid.coarse]
 
     # Entries of tiles by descriptor serve no call on a device that has none.
-    descriptors = described(KERNELS, device).values["descriptors"]
+    descriptors = read_description(KERNELS, device).values["descriptors"]
     assert all(not descriptors and regime.lists.get("tma") == (True,) for regime in lacking)
 
 

@@ -341,7 +341,7 @@ RARE = (
     "perfci.thresholds.read",
     "perfci.lab.tune.search",
     "perfci.lab.tune.space",
-    "perfci.lab.tune.state",
+    "perfci.lab.tune.files",
     "perfci.worker.parent",
 )
 """Modules that few workers come to need, and that would be paid for at every start of one."""

@@ -1,20 +1,27 @@
-"""What a search for configurations is told and finds out."""
+"""What a search for configurations is given and finds out, and its file on disk."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from perfci.core.model import Reason
+from perfci.core.codec import decode, encode
+from perfci.core.errors import StoredFileError
+from perfci.core.model import Fact, Reason
+from perfci.core.wording import say
 
 Value = int | float | str | bool | None
 Config = Mapping[str, Value]
-"""A configuration's values by name, with dots where it is one of several kernels."""
+"""A configuration's values by name, with dots if it is one of several kernels."""
 
 SEARCH, FINAL, SUITE = "search", "final", "suite"
-"""Stages of a candidate: looked at once, held against the best with many blocks, run through the accuracy suite."""
+"""Stages of a candidate: timed once, compared with the best over many blocks, run through the accuracy suite."""
+
+FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -27,25 +34,25 @@ class Regime:
     lists: Mapping[str, tuple[Value, ...]]
     """what each value may be"""
     current: Config | None = None
-    """the entry's configuration today; None where there is no entry and the op uses its own"""
+    """the entry's configuration today, None if there is no entry and the op uses its own"""
     cases: tuple[str, ...] = ()
     """performance cases that it serves"""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """One candidate in one stage; kept on disk."""
+    """One candidate in one stage, as it is kept on disk."""
 
     regime: str
     config: Config | None
     """None: what the op takes today"""
     stage: str = SEARCH
     shifts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """case -> logarithm of its time over that of the anchor in the same block; below 0 is faster"""
+    """case -> logarithm of its time over that of the anchor in the same block, below 0 is faster"""
     us: Mapping[str, float] = field(default_factory=dict)
     """case -> time, microseconds"""
     anchor: Config | None = None
-    """what it was held against: None for what the op takes today"""
+    """what it was compared with: None for what the op takes today"""
     failure: Reason | None = None
     registers: int | None = None
     """of its most demanding kernel"""
@@ -63,35 +70,35 @@ def key(config: Config | None) -> str:
     return "current" if config is None else json.dumps(dict(config), sort_keys=True)
 
 
-def shown(config: Config | None) -> str:
-    """A configuration as people read it.
+def describe_config(config: Config | None) -> str:
+    """A configuration for people.
 
-    >>> shown({"block": 64, "warps": 4}), shown(None)
-    ('block=64 warps=4', '')
+    >>> describe_config({"block": 64, "tma": True}), describe_config(None)
+    ('block=64 tma=true', '')
     """
-    return " ".join(f"{name}={_plain(value)}" for name, value in (config or {}).items())
+    plain = {True: "true", False: "false", None: "null"}
+    return " ".join(
+        f"{name}={plain[value] if value is None or isinstance(value, bool) else value}"
+        for name, value in (config or {}).items()
+    )
 
 
-def _plain(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
     """A configuration with dots in place of nesting.
 
-    >>> flat({"keys": {"block": 16}, "warps": 4})
+    >>> flatten({"keys": {"block": 16}, "warps": 4})
     {'keys.block': 16, 'warps': 4}
     """
     found: dict[str, Value] = {}
     for name, value in config.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+        found |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
     return found
 
 
-def nested(config: Config) -> dict[str, Any]:
+def nest(config: Config) -> dict[str, Any]:
     """The same as it stands in a file.
 
-    >>> nested({"keys.block": 16, "warps": 4})
+    >>> nest({"keys.block": 16, "warps": 4})
     {'keys': {'block': 16}, 'warps': 4}
     """
     found: dict[str, Any] = {}
@@ -102,3 +109,70 @@ def nested(config: Config) -> dict[str, Any]:
             place = place.setdefault(part, {})
         place[last] = value
     return found
+
+
+# --- the file of a search: a line of what it is about, then one line for each candidate -------------------------------
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a search is about. Another question starts anew."""
+
+    asked: Mapping[str, Fact]
+    seed: int
+    format: int = FORMAT
+
+
+@dataclass
+class TuneState:
+    """A search's file."""
+
+    path: Path
+    head: Head
+    tried: list[Tried] = field(default_factory=list)
+    resumed: bool = False
+    anew: bool = False
+    """this search has replaced another one in the file"""
+
+    def add(self, tried: Tried) -> None:
+        """Keeps one more. It is on disk when this returns."""
+        self.tried.append(tried)
+        with self.path.open("ab") as file:
+            file.write(encode(tried) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def open_state(path: Path, asked: Mapping[str, Fact], seed: int | None, fresh_seed: int) -> TuneState:
+    """The search in a file if it asks the same, else a new one in its place.
+
+    A line that an interrupted write cut off is dropped. Raises StoredFileError if the file is damaged otherwise, and
+    leaves it as it is.
+    """
+    state = _read_state(path) if path.exists() else None
+    if state and state.head.asked == asked and seed in {None, state.head.seed}:
+        state.resumed = bool(state.tried)
+    else:
+        state = TuneState(path, Head(asked, fresh_seed if seed is None else seed), anew=state is not None)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_bytes(b"".join(encode(each) + b"\n" for each in (state.head, *state.tried)))
+    fresh.replace(path)
+    return state
+
+
+def _read_state(path: Path) -> TuneState:
+    # The text behind the last newline was being written when the search ended.
+    head, *others = path.read_bytes().split(b"\n")[:-1] or [b""]
+    state, number = TuneState(path, Head({}, 0)), 1
+    try:
+        state.head = decode(head, Head)
+        for number, line in enumerate(others, start=2):  # noqa: B007, since the error names it
+            state.tried.append(decode(line, Tried))
+    except ValueError as error:
+        why = str(error) if head else say("it is empty")
+        raise StoredFileError("tune_state_damaged", path=str(path), line=number, why=why) from error
+    if state.head.format != FORMAT:
+        why = say("format {found} is not {format}", found=state.head.format, format=FORMAT)
+        raise StoredFileError("tune_state_damaged", path=str(path), line=1, why=why)
+    return state

@@ -15,11 +15,10 @@ from perfci.core.errors import DeviceError, UsageError
 from perfci.core.model import Fact, Reason
 from perfci.device.targets import Target, target_named
 from perfci.lab.tune import records
-from perfci.lab.tune.devices import Description, described
+from perfci.lab.tune.files import Description, TunedFile, read_description, read_tuned
 from perfci.lab.tune.model import Launch, NoModelError, Work, estimate, floor_us
 from perfci.lab.tune.records import FINAL, SEARCH, Config, Regime, Tried
-from perfci.lab.tune.space import fixed
-from perfci.lab.tune.tuned_file import TunedFile, read_tuned
+from perfci.lab.tune.space import pick_fixed
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import call_reason, load_op
@@ -34,8 +33,8 @@ AS_DEVICE = "KERNELS_AS_DEVICE"
 
 def run_modelled(job: Job, say: Say) -> None:
     """Search for a device that is not here, by the model; the process is spent for anything else."""
-    spec = described(Path(job.shared_folder), job.tune.spec or "")
-    like = described(Path(job.shared_folder), job.tune.like or spec.key)
+    spec = read_description(Path(job.shared_folder), job.tune.spec or "")
+    like = read_description(Path(job.shared_folder), job.tune.like or spec.key)
     name = spec.values.get("target")
     if not name:
         raise UsageError("tune_no_model", spec=spec.key, lacks="target")
@@ -113,7 +112,7 @@ class _Modelled(Search):
     def _named(self, regime: Regime, config: Config | None) -> Mapping[str, Any]:
         """What rules may name of a configuration; nothing where the op's own is in force, which nobody knows."""
         chosen = regime.current if config is None else config
-        return {} if chosen is None else {**fixed(regime.when), **chosen}
+        return {} if chosen is None else {**pick_fixed(regime.when), **chosen}
 
     def _quietly(self, params: Params) -> None:
         self._called(params)

@@ -13,11 +13,10 @@ from perfci.core.codec import decode, encode
 from perfci.core.errors import ContractError, UsageError
 from perfci.core.model import Reason
 from perfci.lab.tune import records
-from perfci.lab.tune.devices import describing
-from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Config, Regime, Tried, nested, shown
-from perfci.lab.tune.search import Grid, coming, decide, finalists
-from perfci.lab.tune.space import fixed, read_space, regimes
-from perfci.lab.tune.tuned_file import TunedFile, read_tuned
+from perfci.lab.tune.files import TunedFile, read_numbers, read_tuned
+from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Config, Regime, Tried, describe_config, nest
+from perfci.lab.tune.search import Grid, choose_finalists, decide, find_next
+from perfci.lab.tune.space import list_regimes, pick_fixed, read_space
 from perfci.ops.spec import Params, Performance, case_id, matches
 from perfci.worker.protocol import Job, Message, OpDone, Regimes, Step, Trying
 from perfci.worker.tuning.seam import Entries, Seam
@@ -69,8 +68,8 @@ class Search:
             raise ContractError("tune_not_asked", op=self.op)
         path = self.folder / "tuned" / f"{key}.json"
         self.file = read_tuned(path)
-        self.names = describing(self.shared, key)
-        found = regimes(self.space, self._start(key).entries)
+        self.names = read_numbers(self.shared, key)
+        found = list_regimes(self.space, self._start(key).entries)
         self.all = tuple(replace(each, lists=dict(each.lists)) for each in found)
         served: dict[int | None, list[str]] = {}
         for case, params in self.cases.items():
@@ -103,7 +102,7 @@ class Search:
     def entries(self, regime: Regime | None, config: Config | None) -> Entries:
         """All entries, one of them with this configuration; those without one get the simplest that is valid."""
         return tuple(
-            {**each.when, "config": nested(config if each is regime and config else self._usual(each))}
+            {**each.when, "config": nest(config if each is regime and config else self._usual(each))}
             for each in self.all
         )
 
@@ -132,7 +131,7 @@ class Search:
         return self._grids[regime.label]
 
     def _made(self, regime: Regime) -> Grid:
-        names = {**self.names, **fixed(regime.when)}
+        names = {**self.names, **pick_fixed(regime.when)}
         near = regime.current if self.job.tune.spec else None
         return Grid(
             regime.lists, functools.partial(self.space.is_valid, names=names), self.job.seed, regime.current, near
@@ -147,7 +146,7 @@ class Search:
             raise UsageError("tune_space_empty", path=str(self.space.path), entry=regime.label)
         if not any(each.config is None for each in self.of(regime)) and not self._batch(regime, [None], SEARCH):
             return False
-        while batch := coming(grid, self.of(regime)):
+        while batch := find_next(grid, self.of(regime)):
             size = 1 if self.job.tune.alone else BATCH
             if not self._batch(regime, batch[:size], SEARCH):
                 return False
@@ -157,7 +156,7 @@ class Search:
         """The finalists held against today's choice, until one of them, or none, is right everywhere."""
         while True:
             done = {each.key for each in self.of(regime) if each.stage == FINAL}
-            left = [config for config in finalists(grid, self.of(regime)) if records.key(config) not in done]
+            left = [config for config in choose_finalists(grid, self.of(regime)) if records.key(config) not in done]
             if left and not self._batch(regime, left, FINAL):
                 return False
             choice = decide(grid, regime, self.of(regime), needed=True)
@@ -211,7 +210,7 @@ class Search:
     def trying(self, regime: Regime, config: Config | None) -> None:
         """Say what comes now."""
         self.say(Trying(regime.label, config))
-        self.say(Step("tune", self.op, f"{regime.label} {shown(config)}".strip()))
+        self.say(Step("tune", self.op, f"{regime.label} {describe_config(config)}".strip()))
 
     def _late(self) -> bool:
         return self.job.until_s is not None and time.time() >= self.job.until_s

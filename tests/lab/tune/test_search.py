@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.model import Reason
 from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Regime, Tried, key
-from perfci.lab.tune.search import MOST_COARSE, MOST_TRIED, Grid, coming, decide, finalists
+from perfci.lab.tune.search import MOST_COARSE, MOST_TRIED, Grid, choose_finalists, decide, find_next
 
 LISTS = {"block": (16, 32, 64, 128, 256, 512), "warps": (1, 2, 4, 8, 16), "fast": (False, True)}
 TODAY = {"block": 16, "warps": 1, "fast": False}
@@ -20,7 +20,7 @@ def grid(lists=LISTS, valid=lambda _: True, seed=7, **fields):
 def searched(on, cost, known=None):
     """A whole search over a function of the configuration; gives all that was tried."""
     known = [Tried("*", None, shifts={"a": (0.0,)})] if known is None else known
-    while batch := coming(on, known):
+    while batch := find_next(on, known):
         known += [Tried("*", each, shifts={"a": (cost(each),)}) for each in batch]
     return known
 
@@ -50,7 +50,7 @@ def test_the_coarse_grid_holds_ends_and_every_second_value_and_all_that_has_no_o
 def test_steps_around_the_best_find_what_the_coarse_grid_leaves_out():
     known = searched(grid(), bowl)
 
-    assert finalists(grid(), known)[0] == {"block": 128, "warps": 4, "fast": True}
+    assert choose_finalists(grid(), known)[0] == {"block": 128, "warps": 4, "fast": True}
     assert len(known) < 6 * 5 * 2, "not all is tried"
 
 
@@ -62,7 +62,7 @@ def test_a_trade_of_two_values_gets_along_a_rule_that_bounds_their_product():
         bounded, lambda config: abs(math.log2(config["rows"] / config["cols"])) - math.log2(config["rows"])
     )
 
-    assert finalists(bounded, known)[0] == {"rows": 64, "cols": 64}
+    assert choose_finalists(bounded, known)[0] == {"rows": 64, "cols": 64}
 
 
 def test_a_large_grid_is_sampled_the_same_way_for_one_seed_and_otherwise_for_another():
@@ -145,7 +145,7 @@ def test_what_is_wrong_in_any_stage_never_wins(stage):
     known = [*final(fast, *[-0.9] * 12), *final(slow, *[-0.1] * 12), Tried("*", fast, stage, failure=WRONG)]
 
     assert decide(grid(current=TODAY), regime(), known).config == slow
-    assert fast not in finalists(grid(current=TODAY), known)
+    assert fast not in choose_finalists(grid(current=TODAY), known)
 
 
 def test_where_todays_choice_does_not_work_the_best_is_taken_without_a_change_to_name():

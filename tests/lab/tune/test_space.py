@@ -5,7 +5,7 @@ import json
 import pytest
 
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.lab.tune.space import read_space, regimes
+from perfci.lab.tune.space import list_regimes, read_space
 
 PLAIN = {"config": {"block": [16, 32, 64], "warps": 4}}
 
@@ -34,7 +34,7 @@ def test_a_single_value_is_a_list_of_one_and_nesting_becomes_dots(space):
 
 
 def test_without_entries_one_configuration_serves_all_calls(space):
-    (regime,) = regimes(space(PLAIN), ())
+    (regime,) = list_regimes(space(PLAIN), ())
 
     assert (regime.label, regime.when, regime.current) == ("*", {}, None)
 
@@ -42,7 +42,7 @@ def test_without_entries_one_configuration_serves_all_calls(space):
 def test_an_entrys_own_lists_take_the_place_of_those_above(space):
     tree = PLAIN | {"entries": [{"m_max": 16, "config": {"block": [16]}}, {}]}
 
-    first, second = regimes(space(tree), ())
+    first, second = list_regimes(space(tree), ())
 
     assert first.lists == {"block": (16,), "warps": (4,)}
     assert second.lists == {"block": (16, 32, 64), "warps": (4,)}
@@ -52,7 +52,7 @@ def test_entries_of_the_tuned_file_come_first_and_keep_their_order(space):
     tree = PLAIN | {"entries": [{"m_max": 16}, {"m_max": 64}, {}]}
     tuned = [{"config": {"block": 32}}, {"m_max": 16, "config": {"block": 16}}]
 
-    found = regimes(space(tree), tuned)
+    found = list_regimes(space(tree), tuned)
 
     assert [regime.label for regime in found] == ["*", "m_max=16", "m_max=64"]
     assert [regime.current for regime in found] == [{"block": 32, "warps": 4}, {"block": 16, "warps": 4}, None]
@@ -65,7 +65,7 @@ def test_entries_that_ask_for_the_same_are_told_apart_by_their_switches(space):
     }
     tuned = [{"itemsize": 2, "config": {"block": 2}}, {"itemsize": 2, "config": {"block": 4, "tma": True}}]
 
-    plain, copied = regimes(space(tree), tuned)
+    plain, copied = list_regimes(space(tree), tuned)
 
     assert (plain.lists["tma"], copied.lists["tma"]) == ((False,), (True,))
     assert plain.label != copied.label

@@ -1,0 +1,151 @@
+"""Tuned files, changed entry by entry; and device descriptions, each number with a source."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.device.targets import TARGETS
+from perfci.lab.tune.files import change_tuned, read_description, read_numbers, read_tuned
+from perfci.lab.tune.records import Regime
+from perfci.lab.tune.search import Choice
+
+TEXT = """{
+  "about": "First that fits.",
+  "configs": [
+    {"m_max": 16, "config": {"block": 16}},
+    {"config": {"keys": {"block": 32}, "warps": 4}}
+  ]
+}
+"""
+SMALL = Regime("m_max=16", {"m_max": 16}, {"block": (16, 32)}, {"block": 16})
+REST = Regime("*", {}, {"keys.block": (32, 64)}, {"keys.block": 32, "warps": 4})
+NEW = Regime("kind=fast", {"kind": "fast"}, {"block": (16,)})
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "fake-one.json"
+    path.write_text(TEXT)
+    return read_tuned(path)
+
+
+def test_where_nothing_changes_the_text_is_the_files_own(file):
+    choices = (Choice(SMALL, None), Choice(REST, dict(REST.current)))
+
+    assert change_tuned(file, (SMALL, REST), choices) == TEXT
+
+
+def test_one_entry_changes_and_the_others_stay_letter_by_letter(file):
+    text = change_tuned(file, (SMALL, REST), (Choice(REST, {"keys.block": 64, "warps": 4}),))
+
+    assert text == TEXT.replace('{"block": 32}', '{"block": 64}')
+
+
+def test_an_entry_of_the_same_bounds_behind_the_one_that_changes_goes_on_serving_what_that_cannot(tmp_path):
+    path = tmp_path / "fake-one.json"
+    path.write_text(TEXT.replace('{"m_max": 16,', '{"m_max": 16, "config": {"block": 8}},\n    {"m_max": 16,'))
+    groups = Regime("m_max=16", {"m_max": 16}, {"block": (8, 16, 32)}, {"block": 8})
+
+    text = change_tuned(read_tuned(path), (groups, SMALL, REST), (Choice(groups, {"block": 32}), Choice(SMALL, None)))
+
+    assert text == path.read_text().replace('{"block": 8}', '{"block": 32}')
+
+
+def test_a_new_entry_comes_behind_those_of_the_file_and_one_without_a_choice_is_left_out(file):
+    text = change_tuned(file, (SMALL, REST, NEW), (Choice(SMALL, {"block": 32}), Choice(NEW, {"block": 16})))
+
+    assert json.loads(text)["configs"] == [
+        {"m_max": 16, "config": {"block": 32}},
+        {"config": {"keys": {"block": 32}, "warps": 4}},
+        {"kind": "fast", "config": {"block": 16}},
+    ]
+
+
+def test_a_device_that_varies_another_gets_all_of_its_entries(tmp_path):
+    file = read_tuned(tmp_path / "low-bw.json")
+
+    text = change_tuned(file, (SMALL, REST, NEW), (Choice(SMALL, {"block": 32}),), "By the model.")
+
+    assert json.loads(text) == {
+        "about": "By the model.",
+        "configs": [{"m_max": 16, "config": {"block": 32}}, {"config": {"keys": {"block": 32}, "warps": 4}}],
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", '{"configs": [1]}', '{"configs": [{}]}', '{"configs": [', "[" * 99999]
+)
+def test_a_damaged_file_is_named(tmp_path, text):
+    path = tmp_path / "fake-one.json"
+    path.write_text(text)
+
+    with pytest.raises(StoredFileError, match=r"fake-one\.json is no tuned file: .+ Restore it from git"):
+        read_tuned(path)
+
+
+# --- device descriptions
+
+KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+KEYS = sorted(path.stem for path in (KERNELS / "_devices").glob("*.json"))
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_number_has_its_source_and_every_device_the_same_fields(key):
+    found = read_description(KERNELS, key)
+
+    assert all(found.sources.values())
+    assert found.values.keys() == read_description(KERNELS, "generic").values.keys()
+
+
+@pytest.mark.parametrize(
+    ("variant", "field", "share"), [("low-bw", "bandwidth_gbps", 0.7), ("half-registers", "registers", 0.5)]
+)
+def test_a_variant_differs_in_what_it_is_about(variant, field, share):
+    lesser, whole = read_description(KERNELS, variant), read_description(KERNELS, "nvidia-h200")
+    differing = {name for name, value in lesser.values.items() if value != whole.values[name]}
+
+    assert lesser.values["like"] == "nvidia-h200"
+    assert lesser.values[field] == pytest.approx(share * whole.values[field])
+    assert differing <= {field, "like", "tile_elements"}
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if read_description(KERNELS, key).values["target"]])
+def test_what_is_compiled_for_agrees_with_the_published_facts_of_its_target(key):
+    found, target = read_description(KERNELS, key).values, TARGETS[read_description(KERNELS, key).values["target"]]
+
+    assert found["processors"] == target.processors
+    assert found["shared_bytes"] == target.shared_block
+    assert found["warp_size"] == target.warp_size
+    assert key == "half-registers" or found["registers"] == target.registers
+
+
+def test_a_name_close_to_one_is_guessed_and_any_other_gets_the_list():
+    with pytest.raises(UsageError, match="no device description low_bw: did you mean --device-spec low-bw"):
+        read_description(KERNELS, "low_bw")
+    with pytest.raises(UsageError, match=r"no device description zzz: .*generic, half-registers, low-bw"):
+        read_description(KERNELS, "zzz")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"processors": 3}', '{"processors": {"value": 3}}'])
+def test_a_damaged_description_is_named(tmp_path, text):
+    (tmp_path / "_devices").mkdir()
+    (tmp_path / "_devices" / "odd.json").write_text(text)
+
+    with pytest.raises(StoredFileError, match=r"odd\.json is no device description"):
+        read_description(tmp_path, "odd")
+
+
+def test_numbers_for_rules_are_those_of_the_longest_key_that_fits_else_the_generic_ones(tmp_path):
+    folder = tmp_path / "_devices"
+    folder.mkdir()
+    for key, size in (("generic", 1), ("nvidia-h100", 2), ("nvidia-h100-nvl", 3)):
+        (folder / f"{key}.json").write_text(json.dumps({"size": {"value": size, "source": "x"}}))
+
+    assert [read_numbers(tmp_path, key)["size"] for key in ("nvidia-h100-nvl", "nvidia-h100-mig", "nvidia-h1000")] == [
+        3,
+        2,
+        1,
+    ]
+    assert read_numbers(tmp_path / "nowhere", "x") == {}
