@@ -37,7 +37,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 TESTS = (
     "tests/kernels/test_interpreted.py",
     "tests/kernels/test_compiled.py",
-    "tests/device/test_artefacts.py",
+    "tests/device/test_binaries.py",
     "tests/device/test_capture.py",
     "tests/device/test_offline.py",
     "tests/worker/test_static.py",

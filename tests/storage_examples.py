@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from perfci.core.model import HistoryRun, OpRun
-from perfci.device.numpy_arrays import NumpyArrays
+from perfci.device.fake import NumpyArrays
 from perfci.measure.lowprec import storage
 from perfci.measure.lowprec.advice import add_history
 from perfci.measure.lowprec.declared import check_stored_tensors

@@ -24,7 +24,7 @@ TREES = {path.relative_to(ROOT).as_posix(): tree for path, tree in trees().items
 IMPORT_ALL = """
 import importlib, pkgutil, perfci
 TORCH = "perfci.device."
-pure = ("perfci.device.fake", "perfci.device.lock", "perfci.device.seam", "perfci.device.nvml")
+pure = ("perfci.device.fake", "perfci.core.locks", "perfci.device.seam", "perfci.device.nvml")
 for module in pkgutil.walk_packages(perfci.__path__, "perfci."):
     left_out = module.name.startswith(TORCH) and module.name not in pure
     if not (left_out or "demo_project" in module.name or module.name == "perfci.__main__"):

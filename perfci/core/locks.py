@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from perfci.core.errors import DeviceError
+
 _LONGEST = 1000
 """Bytes of a holder's signature that are read."""
+
+
+POLL_S = 0.5
+WAIT_S = 3600.0
 
 
 def take(handle: int) -> bool:
@@ -34,3 +45,48 @@ def holder(handle: int) -> str:
     """Who signed the file."""
     os.lseek(handle, 0, os.SEEK_SET)
     return os.read(handle, _LONGEST).decode(errors="replace").strip() or "another process"
+
+
+@contextmanager
+def device_lock(
+    name: str, folder: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S
+) -> Iterator[None]:
+    """Hold the lock of a device; calls `waiting` with the holder's name as long as another process has it.
+
+    Raises DeviceError if the folder cannot be written, and if the device was not free for `limit_s` seconds.
+    """
+    path = Path(folder or tempfile.gettempdir()) / f"perfci-{name}.lock"
+    try:
+        handle = _open_shared(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        _wait(handle, path, waiting, limit_s)
+        yield
+    finally:
+        os.close(handle)  # which drops the lock
+
+
+def _open_shared(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(PermissionError):
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    return os.open(path, os.O_RDONLY)  # another user's: it can be locked all the same
+
+
+def _wait(handle: int, path: Path, waiting: Callable[[str], None], limit_s: float) -> None:
+    until = time.monotonic() + limit_s
+    try:
+        while not take(handle):
+            if time.monotonic() > until:
+                raise DeviceError("device_taken", holder=holder(handle), limit_s=limit_s)
+            waiting(holder(handle))
+            time.sleep(POLL_S)
+    except OSError as error:  # a file system without locks
+        raise _unwritable(path, error) from error
+    with contextlib.suppress(OSError):
+        sign(handle)
+
+
+def _unwritable(path: Path, error: OSError) -> DeviceError:
+    return DeviceError("lock_unwritable", path=str(path), error=error.strerror or str(error))

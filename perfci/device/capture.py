@@ -5,22 +5,23 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.autotuner import Autotuner
 
-from perfci.core.model import Reason
-from perfci.device.launches import watched_launches
-from perfci.device.noted import Captured, listening, note_unknown
-from perfci.device.source import inputs_digest, is_installed
+from perfci.core.model import Identity, LaunchIdentity, Reason
+from perfci.device.binaries import artefact
+from perfci.device.launches import Launched, watched_launches
+from perfci.device.source import is_installed, is_own, plain_function, stable
 from perfci.device.tensors import operator_namespaces
-
-__all__ = ["Captured", "Mode", "captured", "inputs_digest"]
 
 BUILT_IN = operator_namespaces() | {"higher_order"}
 """Namespaces of torch's own operators: this module is imported before any op's files."""
@@ -59,6 +60,176 @@ LAUNCHERS = ("cupy", "cutlass", "numba.cuda", "pycuda", "tilelang")
 
 _LOADED = frozenset(sys.modules)
 
+OPTIONS = {
+    "shared": "shared memory",
+    "num_ctas": "programs of a cluster",
+    "cluster_dims": "cluster",
+    "launch_cooperative_grid": "cooperative launch",
+    "launch_pdl": "dependent launch",
+    "tmem_size": "tensor memory",
+}
+"""What Triton launches with beside warps and stages: its name, and ours, which no parameter can have."""
+
+_open: list[Captured] = []
+
+
+class Captured:
+    """What was seen so far, in words that stay the same as long as the device's work does."""
+
+    def __init__(self) -> None:
+        self.launched: list[Launched] = []
+        self._operations: list[str] = []
+        self._launches: list[LaunchIdentity] = []
+        self._choices: list[str] = []
+        self._sources: dict[str, None] = {}
+        self.blind: Reason | None = None
+        """what could not be seen first, if anything"""
+        self._storages = Storages()
+        self._muted = 0
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Files of the functions that were launched, in order, each once."""
+        return tuple(self._sources)
+
+    def identity(self, inputs: str) -> Identity:
+        """The call's identity; inputs: digest of `make_inputs`.
+
+        Unknown where something could not be captured, and where nothing was seen at all: a call that hands out what it
+        computed before would pass as unchanged whatever it held.
+        """
+        nothing = None if self._operations or self._launches else Reason("captured_nothing")
+        return Identity(
+            tuple(self._operations), tuple(self._launches), inputs, tuple(self._choices), self.blind or nothing
+        )
+
+    def operation(self, text: str) -> None:
+        """Note what happens on the device beside launches."""
+        if not self._muted:
+            self._operations.append(text)
+
+    def call(self, name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
+        """Note a torch operation with its arguments."""
+        words = [self.text(value) for value in args]
+        words += [f"{key}={self.text(value)}" for key, value in sorted(kwargs.items())]
+        self.operation(f"{name}({', '.join(words)})")
+
+    def choice(self, text: str) -> None:
+        """Note what a tuner chose, or may choose; each choice once."""
+        if text not in self._choices:
+            self._choices.append(text)
+
+    def unknown(self, reason: Reason) -> None:
+        """Note why the call cannot be captured; the first reason stands."""
+        self.blind = self.blind or reason
+
+    def launch(self, launch: Launched) -> None:
+        """Note a launch."""
+        if self._muted:
+            return
+        self.launched.append(replace(launch, arguments={}))  # which would keep tensors alive
+        self._operations.append(f"launch {launch.name}")
+        self._launches.append(self._identity(launch))
+        if function := plain_function(launch.function):
+            self._sources[function.__code__.co_filename] = None
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Note nothing: a tuner tries its candidates inside."""
+        self._muted += 1
+        try:
+            yield
+        finally:
+            self._muted -= 1
+
+    def text(self, value: Any) -> str:
+        """Any argument as a stable text."""
+        return stable(value, self._special)
+
+    def _special(self, value: Any) -> str | None:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, torch.device):
+            return "cuda" if value.type == "meta" else value.type  # offline the one stands for the other
+        # Streams are drawn from a pool: their numbers differ from call to call.
+        kinds = (("generator", torch.Generator), ("stream", torch.Stream))
+        return next((name for name, kind in kinds if isinstance(value, kind)), None)
+
+    def _tensor(self, tensor: torch.Tensor) -> str:
+        """Which storage, in order of appearance; dtype, shape, strides and, on the device, alignment."""
+        host = tensor.device.type == "cpu"
+        shape = f"{str(tensor.dtype).removeprefix('torch.')}[{','.join(map(str, tensor.shape))}]"
+        try:
+            number, address = self._storages.number(tensor), tensor.data_ptr()
+        except (RuntimeError, NotImplementedError):  # sparse and nested tensors have no storage of their own
+            return f"{tensor.layout} {shape}"
+        text = f"#{number} {shape}({','.join(map(str, tensor.stride()))})"
+        return f"cpu {text}" if host else f"{text}@{alignment(address)}"
+
+    def _identity(self, launch: Launched) -> LaunchIdentity:
+        metadata = launch.kernel.metadata
+        options = {ours: getattr(metadata, name, None) for name, ours in OPTIONS.items()}
+        return LaunchIdentity(
+            kernel=launch.name,
+            artefact=artefact(launch.kernel),
+            grid=launch.grid,
+            warps=getattr(metadata, "num_warps", None),
+            stages=getattr(metadata, "num_stages", None),
+            arguments={name: self.text(value) for name, value in launch.arguments.items()}
+            | {name: stable(value) for name, value in options.items() if value and value not in (1, (1, 1, 1))},
+        )
+
+
+class Storages:
+    """Numbers storages in the order in which they are seen; none is given twice, though memory is."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[int, StorageWeakRef]] = {}
+
+    def number(self, tensor: torch.Tensor) -> int:
+        """The number of a tensor's storage."""
+        return self.of(tensor.untyped_storage())
+
+    def of(self, storage: torch.UntypedStorage) -> int:
+        """The number of a storage."""
+        key = storage._cdata
+        if key not in self._seen:
+            # The weak reference keeps the storage's own address from being given to another.
+            self._seen[key] = len(self._seen), StorageWeakRef(storage)
+        return self._seen[key][0]
+
+
+def alignment(address: int) -> int:
+    """The largest power of two that divides an address, up to the 16 bytes that Triton tells apart."""
+    return min(address & -address, 16) or 16
+
+
+def note(text: str) -> None:
+    """Tell every capture under way what happens on the device."""
+    for capture in _open:
+        capture.operation(text)
+
+
+def note_choice(text: str) -> None:
+    """Tell every capture under way what a tuner may choose."""
+    for capture in _open:
+        capture.choice(text)
+
+
+def note_unknown(kind: str, what: str) -> Reason:
+    """Tell every capture under way what it cannot see, and which line of the op did it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    place = (Path(frame.f_code.co_filename).name, frame.f_lineno) if frame else (None, None)
+    reason = Reason(kind, {"what": what, "file": place[0], "line": place[1]})
+    for capture in _open:
+        capture.unknown(reason)
+    return reason
+
+
+# --- watching ---------------------------------------------------------------------------------------------------------
+
 
 @contextmanager
 def captured(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Iterator[Captured]:
@@ -72,7 +243,8 @@ def captured(around: Callable[[], AbstractContextManager[Any]] = nullcontext) ->
         stack.enter_context(_watched_tuners(capture))
         stack.enter_context(_watched_functions(capture))
         stack.enter_context(_Operations(capture, around))
-        stack.enter_context(listening(capture))
+        _open.append(capture)
+        stack.callback(_open.remove, capture)
         yield capture
         if package := _launcher():
             capture.unknown(Reason("captured_package", {"package": package}))
@@ -171,23 +343,20 @@ def _in(context: Callable[[], AbstractContextManager[Any]], function: Callable[.
 @contextmanager
 def _watched_functions(capture: Captured) -> Iterator[None]:
     """Note calls of what orders the device's work, and of what launches code that is not seen."""
+    owners: list[tuple[Any, tuple[str, ...]]] = [(owner, (name,)) for owner, name in SYNCHRONISING]
+    for module, class_name, names in NPU_SYNCHRONISING:
+        owner = sys.modules.get(module)
+        owners.append((getattr(owner, class_name, None) if class_name else owner, names))
     with ExitStack() as stack:
-        for owner, name in (*SYNCHRONISING, *_of_npu()):
+        for owner, name in ((owner, name) for owner, names in owners for name in names):
             label = f"{getattr(owner, '__qualname__', 'torch')}.{name.removeprefix('_')}()"
-            stack.enter_context(_told(owner, name, functools.partial(capture.operation, label)))
+            stack.enter_context(_calling_before(owner, name, functools.partial(capture.operation, label)))
         for module, class_name, name, what in OPAQUE:
             owner = getattr(sys.modules.get(module), class_name, None)
             tell = functools.partial(note_unknown, "captured_opaque", what)
-            stack.enter_context(_told(owner, name, tell))
+            stack.enter_context(_calling_before(owner, name, tell))
         stack.enter_context(_watched_compiler())
         yield
-
-
-def _of_npu() -> Iterator[tuple[Any, str]]:
-    for module, class_name, names in NPU_SYNCHRONISING:
-        owner = sys.modules.get(module)
-        owner = getattr(owner, class_name, None) if class_name else owner
-        yield from ((owner, name) for name in names if owner is not None)
 
 
 @contextmanager
@@ -212,8 +381,8 @@ def _watched_compiler() -> Iterator[None]:
 
 
 @contextmanager
-def _told(owner: Any, name: str, tell: Callable[[], Any]) -> Iterator[None]:
-    """Call `tell` before every call of a function, if there is such a function."""
+def _calling_before(owner: Any, name: str, tell: Callable[[], Any]) -> Iterator[None]:
+    """Call `tell` before every call of a function, if that exists."""
     own = vars(owner).get(name) if owner is not None else None
     if own is None:
         yield

@@ -1,28 +1,39 @@
-"""No accelerator: kernels run in Triton's interpreter, which tells right from wrong, never fast from slow."""
+"""No accelerator: kernels run in Triton's interpreter, which tells right from wrong, never fast from slow.
+
+Data races are seen there: it runs programs one after the other, so a race would never show by itself. Every address
+that a program loads or stores is noted. Two programs of one launch race if both store different values to one address,
+or if one loads an address to which another stores a value that differs from what was loaded. A launch with atomics may
+be synchronised by them and is left alone.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
-from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
-from perfci.device.races import watched_races
-from perfci.device.seam import Capture, PeakMemory, Race, Session, Uncaptured
-from perfci.device.source import inputs_digest
-from perfci.device.tensors import TorchArrays, operator_namespaces
-from perfci.device.triton_release import unknown_triton
+from perfci.core.model import Device, Reason
+from perfci.device.seam import Accelerator, Endurance, Race
+from perfci.device.targets import unknown_triton
+from perfci.device.tensors import TorchArrays, measure_footprint, operator_namespaces
+
+Array = np.ndarray[Any, Any]
+
+MOST_ACCESSES = 4_000_000
+"""A launch with more is not looked at: noting it would take more memory than running it."""
+
+_WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
-class CpuDevice:
+class CpuDevice(Accelerator):
     """Accuracy only; interpreter times say nothing about a kernel's speed, so there is no timer."""
 
-    timer: str | None = None
     absent: Reason | None = Reason("no_accelerator")
 
     def __init__(self) -> None:
@@ -40,74 +51,172 @@ class CpuDevice:
         self.info = Device(kind="cpu", name=f"CPU {name}", key="cpu", runtime=runtime)
         self.arrays = TorchArrays("cpu")
 
-    def count(self) -> int:
-        """One."""
-        return 1
-
-    def visible(self) -> int:
-        """One."""
-        return 1
-
-    @contextmanager
-    def session(self) -> Iterator[Session]:
-        """Refuse: there is nothing to time with."""
-        raise DeviceError("no_accelerator")
-        yield  # pragma: no cover
-
-    def start_timer(self) -> None:
-        """Have no timer to start."""
-
-    def synchronize(self) -> None:
-        """Have nothing to wait for."""
-
-    def pad(self, seed: int) -> object:
-        """Occupy nothing."""
-        return seed
-
-    def state(self) -> DeviceState:
-        """Know nothing."""
-        return DeviceState()
-
-    def limits(self, dtypes: Sequence[str]) -> Limits:
-        """Know no ceilings."""
-        return Limits()
-
-    def window_s(self, call: Callable[[], Any], launches: int) -> float:
-        """Refuse: there is nothing to warm up."""
-        raise DeviceError("no_accelerator")
-
-    def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
-        """Compile nothing."""
-        return nullcontext({})
-
-    def captured(self) -> AbstractContextManager[Capture]:
-        """See nothing: the interpreter compiles nothing."""
-        return nullcontext(Uncaptured())
-
-    def fallbacks(self, identity: Identity) -> tuple[str, ...]:
-        """None: everything is computed on the host."""
-        return ()
-
-    def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
-        """Digest of the source."""
-        return inputs_digest(make_inputs)
-
-    def peak_memory(self) -> AbstractContextManager[PeakMemory]:
-        """Know nothing of the host's memory."""
-        return nullcontext(PeakMemory())
-
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
-        """Watch the interpreter's memory; see none in a Triton whose interpreter is not known."""
         return nullcontext(()) if unknown_triton() else watched_races()
 
     def out_of_memory(self, error: BaseException) -> bool:
-        """Whether the host's memory ran out."""
-        return isinstance(error, MemoryError) or "not enough memory" in str(error)
+        return super().out_of_memory(error) or "not enough memory" in str(error)
 
     def registered(self) -> frozenset[str]:
-        """Namespaces of torch operators, torch's own among them."""
         return operator_namespaces()
 
-    def tampered(self) -> tuple[str, ...]:
-        """Offer nothing to tamper with."""
-        return ()
+    def endurance(self) -> Endurance:
+        return HostEndurance()
+
+
+class HostEndurance(Endurance):
+    """The CPU: no account of memory, no streams, and kernels run in Triton's interpreter."""
+
+    def interprets(self, call: Callable[[], Any]) -> bool:
+        """Watch the interpreter's launches; True if the Triton is unknown."""
+        if unknown_triton():
+            return True
+        from triton.runtime import interpreter
+
+        launches: list[object] = []
+        run = interpreter.GridExecutor.__call__
+
+        def noted(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            launches.append(executor)
+            return run(executor, *args, **kwargs)
+
+        interpreter.GridExecutor.__call__ = noted
+        try:
+            call()
+        finally:
+            interpreter.GridExecutor.__call__ = run
+        return bool(launches)
+
+    def footprint(self, make: Callable[[], Any]) -> int | None:
+        return measure_footprint(make)
+
+
+# --- races ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Accesses:
+    """Elements touched by one load or store of one program."""
+
+    addresses: Array
+    bits: Array
+    program: int
+
+
+class _Log:
+    """One launch's accesses."""
+
+    def __init__(self) -> None:
+        self.loads: list[_Accesses] = []
+        self.stores: list[_Accesses] = []
+        self.count = 0
+        self.program = -1
+        self.readable = True
+
+    def note(self, kept: list[_Accesses], pointers: Array, values: Array, mask: Array) -> None:
+        """Keep the accesses that the mask lets through."""
+        self.count += pointers.size
+        self.readable &= self.count <= MOST_ACCESSES
+        if self.readable:
+            chosen = np.broadcast_to(mask, pointers.shape).reshape(-1)
+            bits = np.ascontiguousarray(values).reshape(-1)
+            wide = bits.view(_WIDTHS[bits.dtype.itemsize]).astype(np.uint64)
+            kept.append(_Accesses(pointers.reshape(-1)[chosen], wide[chosen], self.program))
+
+    def race(self) -> Race | None:
+        """The launch's race, if it has one."""
+        if not self.readable or not self.stores:
+            return None
+        return _two_stores(_joined(self.stores)) or _load_and_store(_joined(self.loads), _joined(self.stores))
+
+
+class _Watched:
+    """Stands in for the interpreter's memory, notes every access, and passes it on."""
+
+    def __init__(self, memory: Any, log: _Log) -> None:
+        self._memory = memory
+        self._log = log
+
+    def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Any:
+        result = self._memory.load(pointers, mask, other, dtype)
+        self._log.note(self._log.loads, pointers, result, mask)
+        return result
+
+    def store(self, pointers: Array, values: Array, mask: Array) -> Any:
+        self._log.note(self._log.stores, pointers, values, mask)
+        return self._memory.store(pointers, values, mask)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("atomic"):
+            self._log.readable = False
+        return getattr(self._memory, name)
+
+
+@contextmanager
+def watched_races() -> Iterator[list[Race]]:
+    """Collect a race of every interpreted launch inside; needs a process that runs with TRITON_INTERPRET=1."""
+    from triton.runtime import interpreter
+
+    found: list[Race] = []
+    memory, run = interpreter._interpreter, interpreter.GridExecutor.__call__
+    place = interpreter.interpreter_builder.set_grid_idx
+
+    def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        log = _Log()
+
+        def start_program(*index: int) -> None:
+            log.program += 1
+            place(*index)
+
+        interpreter._interpreter = _Watched(memory, log)
+        interpreter.interpreter_builder.set_grid_idx = start_program
+        try:
+            return run(executor, *args, **kwargs)
+        finally:
+            interpreter._interpreter = memory
+            interpreter.interpreter_builder.set_grid_idx = place
+            if race := log.race():
+                found.append(race)
+
+    interpreter.GridExecutor.__call__ = launch
+    try:
+        yield found
+    finally:
+        interpreter.GridExecutor.__call__ = run
+
+
+def _joined(accesses: list[_Accesses]) -> tuple[Array, Array, Array]:
+    """Addresses, bits and programs of all accesses, sorted by address."""
+    if not accesses:
+        return np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64)
+    addresses = np.concatenate([one.addresses for one in accesses]).astype(np.uint64)
+    bits = np.concatenate([one.bits for one in accesses])
+    programs = np.concatenate([np.full(one.addresses.size, one.program) for one in accesses])
+    order = np.argsort(addresses, kind="stable")
+    return addresses[order], bits[order], programs[order]
+
+
+def _two_stores(stores: tuple[Array, Array, Array]) -> Race | None:
+    addresses, bits, programs = stores
+    clash = (addresses[1:] == addresses[:-1]) & (programs[1:] != programs[:-1]) & (bits[1:] != bits[:-1])
+    if not clash.any():
+        return None
+    first = int(clash.argmax())
+    count = np.unique(addresses[1:][clash]).size
+    return Race("two stores", count, (int(programs[first]), int(programs[first + 1])))
+
+
+def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Array, Array]) -> Race | None:
+    """Loads of an address that another program stores to; the first store to an address stands for all of them."""
+    addresses, bits, programs = loads
+    stored, stored_bits, stored_by = stores
+    if not stored.size:
+        return None
+    place = np.searchsorted(stored, addresses)
+    place[place == stored.size] = 0
+    clash = (stored[place] == addresses) & (stored_by[place] != programs) & (stored_bits[place] != bits)
+    if not clash.any():
+        return None
+    first = int(clash.argmax())
+    count = np.unique(addresses[clash]).size
+    return Race("load and store", count, (int(programs[first]), int(stored_by[place][first])))

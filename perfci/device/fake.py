@@ -12,25 +12,42 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perfci.core.errors import DeviceError, RecordsLostError, UsageError
-from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
+from perfci.core.model import Device, DeviceState, Identity, Limits, Reason
 from perfci.core.wording import as_fact
-from perfci.device.numpy_arrays import NumpyArrays
-from perfci.device.seam import Launch, MemoryUse, PeakMemory, Race, warmed
-from perfci.device.source import inputs_digest
+from perfci.device.seam import (
+    Accelerator,
+    ArrayFacts,
+    Arrays,
+    DtypeFacts,
+    Endurance,
+    Launch,
+    MemoryUse,
+    Mismatch,
+    other_number,
+    warm_cache,
+)
+
+Array = np.ndarray[Any, Any]
 
 VISIBLE = "FAKE_VISIBLE_DEVICES"
 """Variable that names the boards which a process may use."""
 
 TICK_US = 0.032
 """Times are whole ticks, as on an H200."""
+
+GUARD = 64
+"""Elements of NaN on either side of a guarded input."""
+
+FILLER = 77.0
+"""What never-written elements hold in the second of two calls."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +107,7 @@ class FakeSpec:
             wanted, fits = _OTHERS.get(key) or _KINDS[type(known[key])]
             if not fits(value):
                 raise UsageError("fake_setting_type", key=key, wanted=wanted, found=repr(value))
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
-        }
+        values: Mapping[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
         return cls(**values)
 
 
@@ -126,13 +141,13 @@ _KERNELS, _REFERENCE = frozenset({"kernel", "base"}), "reference"
 """Names of arms."""
 
 
+@dataclass
 class _Clock:
     """Virtual device time spent by the call under way."""
 
-    def __init__(self) -> None:
-        self.spent: list[float] = []
-        self.heard: list[list[float]] = []
-        """of captures under way"""
+    spent: list[float] = field(default_factory=list)
+    heard: list[list[float]] = field(default_factory=list)
+    """of captures under way"""
 
 
 _clock = _Clock()
@@ -144,13 +159,13 @@ def work(us: float) -> None:
         spent.append(us)
 
 
+@dataclass
 class _Memory:
     """What kernels keep of the fake device's memory, bytes."""
 
-    def __init__(self) -> None:
-        self.held = 0
-        self.peak = 0
-        self.outside = 0
+    held: int = 0
+    peak: int = 0
+    outside: int = 0
 
 
 _memory = _Memory()
@@ -168,46 +183,20 @@ def hold(count: int, *, outside: bool = False) -> None:
         _memory.peak = max(_memory.peak, _memory.held)
 
 
-class FakeEndurance:
-    """What soaking needs of the fake device, which has no streams."""
+class FakeEndurance(Endurance):
+    """What kernels hold of the fake device's memory; it has no streams."""
 
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
 
     def memory(self) -> MemoryUse:
-        """What kernels hold."""
         return MemoryUse(_memory.held, _memory.peak, _memory.outside)
 
     def reset_peak(self) -> None:
-        """Begin anew."""
         _memory.peak = _memory.held
 
     def room(self) -> int | None:
-        """What nobody holds."""
         return self._memory_bytes - _memory.held - _memory.outside
-
-    def trim(self) -> None:
-        """Keep nothing back."""
-
-    def stream(self) -> object | None:
-        """None."""
-        return None
-
-    def on(self, stream: object | None) -> AbstractContextManager[object]:
-        """Go on as before."""
-        return nullcontext(stream)
-
-    def occupy(self) -> None:
-        """Nothing runs behind the host's back."""
-
-    def interprets(self, call: Callable[[], Any]) -> bool:
-        """No."""
-        call()
-        return False
-
-    def footprint(self, make: Callable[[], Any]) -> int | None:
-        """Not to be told without making the arrays."""
-        return None
 
 
 def crash() -> None:
@@ -242,7 +231,7 @@ class FakeSession:
         if _is_gone(self._spec):
             raise RuntimeError("the fake device is lost")
         if warm:
-            warmed(call)
+            warm_cache(call)
         _clock.spent.clear()
         result = call()
         claimed = sum(_clock.spent) * (self._spec.warm_factor if warm else 1.0)
@@ -303,17 +292,17 @@ class FakeCapture:
         return Identity(operations, inputs=inputs, unknown=None if operations else Reason("captured_nothing"))
 
 
-class FakeDevice:
+class FakeDevice(Accelerator):
     """An accelerator made of numpy and a seeded generator."""
 
     timer: str | None = "virtual"
-    absent: Reason | None = None
 
     def __init__(self, spec: FakeSpec, seed: int) -> None:
         if _is_gone(spec):
             raise DeviceError("fake_gone", file=spec.gone_file)
         index = os.environ.get(VISIBLE, "0").split(",")[0]
-        model = _model(spec, index)
+        known = index.isdecimal() and int(index) < len(spec.models)
+        model = spec.models[int(index)] if known else spec.model
         self.info = Device(
             kind="fake",
             name=model,
@@ -334,31 +323,20 @@ class FakeDevice:
         self._session: FakeSession | None = None
 
     def count(self) -> int:
-        """As planted, where all are of one model."""
         return 1 if len({*self._spec.models}) > 1 else self._spec.devices
 
     def visible(self) -> int:
-        """As planted."""
         return self._spec.devices
 
     @contextmanager
     def session(self) -> Iterator[FakeSession]:
-        """Open a session on the virtual clock."""
         self._session = FakeSession(self._spec, self._rng, self._losses, self._bias)
         yield self._session
 
-    def start_timer(self) -> None:
-        """Cost nothing."""
-
-    def synchronize(self) -> None:
-        """Have nothing to wait for."""
-
     def pad(self, seed: int) -> object:
-        """Occupy nothing."""
         return nullcontext(seed)
 
     def state(self) -> DeviceState:
-        """What the specification plants."""
         blocks = self._session.blocks if self._session else 0
         clock = round(1980 * math.exp(-self._spec.clock_drop_per_block * blocks))
         return DeviceState(clock, 3200, 40, 300.0, self._spec.throttle, self._spec.foreign_processes)
@@ -374,10 +352,6 @@ class FakeDevice:
             call()
         return sum(_clock.spent) / 1e6
 
-    def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
-        """Compile nothing."""
-        return nullcontext({})
-
     @contextmanager
     def captured(self) -> Iterator[FakeCapture]:
         """Listen to what `work` claims: kernels that claim the same are the same."""
@@ -389,44 +363,14 @@ class FakeDevice:
             # By identity, as two captures that heard the same are equal lists.
             _clock.heard = [spent for spent in _clock.heard if spent is not capture.spent]
 
-    def fallbacks(self, identity: Identity) -> tuple[str, ...]:
-        """None."""
-        return ()
-
-    def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
-        """Digest of the source."""
-        return inputs_digest(make_inputs)
-
     def endurance(self) -> FakeEndurance:
-        """What soaking needs."""
         return FakeEndurance(self._spec.memory_bytes)
 
-    def peak_memory(self) -> AbstractContextManager[PeakMemory]:
-        """Hold no memory that could be told."""
-        return nullcontext(PeakMemory())
-
-    def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
-        """Have no programs that could race."""
-        return nullcontext(())
-
-    def out_of_memory(self, error: BaseException) -> bool:
-        """Whether numpy could not allocate."""
-        return isinstance(error, MemoryError)
-
     def registered(self) -> frozenset[str]:
-        """Namespaces of what an op defines by `torch.library.custom_op`, where it brings torch along."""
+        """Namespaces of what an op defines by `torch.library.custom_op`, if it brings torch along."""
         defined = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
         theirs = (name for name, each in defined.items() if not each._init_fn.__module__.startswith("torch"))
         return frozenset(name.partition("::")[0] for name in theirs)
-
-    def tampered(self) -> tuple[str, ...]:
-        """Offer nothing to tamper with."""
-        return ()
-
-
-def _model(spec: FakeSpec, index: str) -> str:
-    known = index.isdecimal() and int(index) < len(spec.models)
-    return spec.models[int(index)] if known else spec.model
 
 
 def _is_gone(spec: FakeSpec) -> bool:
@@ -435,3 +379,126 @@ def _is_gone(spec: FakeSpec) -> bool:
 
 def _ticks(us: float) -> float:
     return max(round(us / TICK_US), 1) * TICK_US
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+class _NoWatch:
+    """numpy offers no hook for guard zones."""
+
+    def damaged(self) -> int:
+        return 0
+
+
+class NumpyArrays(Arrays):
+    """Arrays on the host."""
+
+    device = "fake"
+    kind = np.ndarray
+
+    def facts(self, array: Array) -> ArrayFacts:
+        return ArrayFacts(tuple(array.shape), str(array.dtype), self.device, bool(array.flags.c_contiguous))
+
+    def dtype_facts(self, array: Array) -> DtypeFacts | None:
+        if not np.issubdtype(array.dtype, np.floating):
+            return None
+        info = np.finfo(array.dtype)
+        figures = (info.max, info.smallest_normal, info.smallest_subnormal, info.eps)
+        return DtypeFacts(str(array.dtype), *map(float, figures))
+
+    def host(self, array: Array) -> Array:
+        return array.astype(np.float64) if np.issubdtype(array.dtype, np.floating) else array.copy()
+
+    def rounded(self, values: Array, like: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return values.astype(like.dtype).astype(np.float64)
+
+    def like(self, values: Array, array: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.asarray(values, dtype=array.dtype)
+
+    def spoil(self, array: Array) -> None:
+        if array.size:
+            place = (-1,) * array.ndim
+            with np.errstate(over="ignore"):
+                array[place] = other_number(array[place].item())
+
+    def same_bits(self, left: Array, right: Array) -> bool:
+        return left.shape == right.shape and left.dtype == right.dtype and left.tobytes() == right.tobytes()
+
+    def overlap(self, left: Array, right: Array) -> bool:
+        return bool(np.may_share_memory(left, right))
+
+    @contextmanager
+    def watch_allocations(self, filler: str) -> Iterator[_NoWatch]:
+        """Fill what `numpy.empty` and `numpy.empty_like` give; guard nothing."""
+        value = np.nan if filler == "nan" else FILLER
+        module: Any = np
+        own = {name: getattr(np, name) for name in ("empty", "empty_like")}
+
+        def fill(make: Callable[..., Array]) -> Callable[..., Array]:
+            def made(*args: Any, **kwargs: Any) -> Array:
+                array = make(*args, **kwargs)
+                if np.issubdtype(array.dtype, np.floating):
+                    array.fill(value)
+                return array
+
+            return made
+
+        for name, make in own.items():
+            setattr(module, name, fill(make))
+        try:
+            yield _NoWatch()
+        finally:
+            for name, make in own.items():
+                setattr(module, name, make)
+
+    def is_filler(self, array: Array) -> Array:
+        return np.asarray(array == FILLER)
+
+    def mismatch(self, actual: Array, expected: Array, rtol: float, atol: float) -> Mismatch:
+        left, right = self.host(actual), self.rounded(self.host(expected), actual)
+        with np.errstate(invalid="ignore"):
+            error = np.abs(left - right)
+            # Beside an infinite value any distance would be within rtol of it.
+            near = (error <= atol + rtol * np.abs(right)) & np.isfinite(right)
+            good = near | (left == right) | (np.isnan(left) & np.isnan(right))
+        if good.all():
+            return Mismatch(0, 0.0, ())
+        error = np.where(good, -1.0, np.where(np.isnan(error), np.inf, error))
+        worst = np.unravel_index(np.argmax(error), error.shape)
+        return Mismatch(int((~good).sum()), float(error[worst]), tuple(int(i) for i in worst))
+
+    def unfinite(self, array: Array) -> int:
+        return int((~np.isfinite(self.host(array))).sum())
+
+    def deviation(self, actual: Array, expected: Array) -> None:
+        """Never: the host computes them."""
+
+    def _upcast(self, array: Array) -> Array:
+        return self.host(array)
+
+    def _place(self, array: Array, layout: str) -> Array:
+        if layout == "expanded" and array.ndim and array.shape[0]:
+            return np.broadcast_to(self._place(array[:1], "contiguous"), array.shape)
+        step = 2 if layout == "strided" and array.ndim else 1
+        filler = np.nan if np.issubdtype(array.dtype, np.floating) else 0
+        room = np.full(array.size * step + 2 * GUARD, filler, dtype=array.dtype)
+        middle = room[GUARD : GUARD + array.size * step]
+        inner = middle.reshape(*array.shape[:-1], -1)[..., ::step] if array.size else middle
+        inner = inner.reshape(array.shape) if step == 1 or not array.size else inner
+        inner[...] = array
+        return inner
+
+    def _copy(self, array: Array) -> Array:
+        return array.copy()
+
+    def _can_overwrite(self, old: Array, new: Array) -> bool:
+        """Same shape and dtype, and no element stands for several."""
+        apart = all(stride != 0 for size, stride in zip(old.shape, old.strides, strict=True) if size > 1)
+        return old.shape == new.shape and old.dtype == new.dtype and apart and bool(old.flags.writeable)
+
+    def _overwrite(self, pairs: list[tuple[Any, Any]]) -> None:
+        for old, new in pairs:
+            np.copyto(old, new)

@@ -20,9 +20,9 @@ from triton.language.extra import libdevice as portable
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHandle
 
-from perfci.device import floats, libdevice
+from perfci.device import arithmetic
 from perfci.device.seam import NotInterpretedError
-from perfci.device.triton_release import release, versions
+from perfci.device.targets import find_triton_versions, release
 
 try:
     from triton.language.extra.cuda import libdevice as nvidia
@@ -47,7 +47,7 @@ def correct() -> None:
     InterpreterBuilder.__getattr__ = _missing
     ReduceOps.sum, ReduceOps.min_max = _reduced_sum, _reduced_extreme
     interpreter._implicit_cvt = _converted_argument
-    if [release(version) for version in versions()] == [(3, 9)]:
+    if [release(version) for version in find_triton_versions()] == [(3, 9)]:
         InterpreterBuilder.create_splat = _spread
     for name, function in _libdevice_functions().items():
         for module in (portable, nvidia):
@@ -64,13 +64,13 @@ def _spread(builder: Any, shape: Any, value: Any) -> Any:
 
 def _coded(handle: Any) -> bool:
     """Whether the interpreter holds the values as the bits of a format that numpy does not know."""
-    return handle.dtype.scalar.name in floats.FORMATS and handle.data.dtype.kind == "u"
+    return handle.dtype.scalar.name in arithmetic.FORMATS and handle.data.dtype.kind == "u"
 
 
 def _values(handle: Any) -> Array:
     """The numbers of a tensor; those of bfloat16 and float8 in float32."""
     data: Array = handle.data
-    return floats.decode(data, handle.dtype.scalar.name) if _coded(handle) else data
+    return arithmetic.decode(data, handle.dtype.scalar.name) if _coded(handle) else data
 
 
 def _operand(handle: Any) -> Array:
@@ -84,8 +84,8 @@ def _tensor(values: Array, kind: Any) -> Any:
     """A tensor of a dtype from its numbers, rounded to nearest."""
     if values.dtype == np.bool_:
         return TensorHandle(values, tl.int1)
-    if kind.name in floats.FORMATS:
-        return TensorHandle(floats.encode(values, kind.name), kind)
+    if kind.name in arithmetic.FORMATS:
+        return TensorHandle(arithmetic.encode(values, kind.name), kind)
     return TensorHandle(values.astype(interpreter._get_np_dtype(kind), copy=False), kind)
 
 
@@ -111,16 +111,16 @@ class _Builder:
         return _tensor(op(_operand(arg)), arg.dtype.scalar)
 
     def create_maxnumf(self: Any, left: Any, right: Any) -> Any:
-        return self.binary_op(left, right, floats.max_number)
+        return self.binary_op(left, right, arithmetic.max_number)
 
     def create_minnumf(self: Any, left: Any, right: Any) -> Any:
-        return self.binary_op(left, right, floats.min_number)
+        return self.binary_op(left, right, arithmetic.min_number)
 
     def create_maximumf(self: Any, left: Any, right: Any) -> Any:
-        return self.binary_op(left, right, functools.partial(floats.max_number, pick=np.maximum))
+        return self.binary_op(left, right, functools.partial(arithmetic.max_number, pick=np.maximum))
 
     def create_minimumf(self: Any, left: Any, right: Any) -> Any:
-        return self.binary_op(left, right, functools.partial(floats.min_number, pick=np.minimum))
+        return self.binary_op(left, right, functools.partial(arithmetic.min_number, pick=np.minimum))
 
     def create_clampf(self: Any, arg: Any, low: Any, high: Any, propagate_nan: Any) -> Any:
         if propagate_nan == _RULES.PROPAGATE_NAN.ALL:
@@ -132,30 +132,30 @@ class _Builder:
         return _tensor(np.where(symmetric, np.copysign(bound, value), _values(result)), result.dtype.scalar)
 
     def create_frem(self: Any, left: Any, right: Any) -> Any:
-        return self.binary_op(left, right, floats.remainder)
+        return self.binary_op(left, right, arithmetic.remainder)
 
     def create_fma(self, x: Any, y: Any, z: Any) -> Any:
-        return _tensor(floats.fused(_operand(x), _operand(y), _operand(z)), z.dtype.scalar)
+        return _tensor(arithmetic.fused(_operand(x), _operand(y), _operand(z)), z.dtype.scalar)
 
     def create_exp(self: Any, arg: Any) -> Any:
-        return self.unary_op(arg, floats.exp)
+        return self.unary_op(arg, arithmetic.exp)
 
     def create_exp2(self: Any, arg: Any) -> Any:
-        return self.unary_op(arg, floats.exp2)
+        return self.unary_op(arg, arithmetic.exp2)
 
     def create_sqrt(self: Any, arg: Any) -> Any:
-        return self.unary_op(arg, floats.sqrt)
+        return self.unary_op(arg, arithmetic.sqrt)
 
     def create_rsqrt(self: Any, arg: Any) -> Any:
-        return self.unary_op(arg, floats.rsqrt)
+        return self.unary_op(arg, arithmetic.rsqrt)
 
     def create_umulhi(self, left: Any, right: Any) -> Any:
-        return TensorHandle(libdevice.high_product(left.data, right.data), left.dtype.scalar)
+        return TensorHandle(arithmetic.high_product(left.data, right.data), left.dtype.scalar)
 
     def create_dot(self, a: Any, b: Any, total: Any, input_precision: Any, *rest: Any) -> Any:
         left, right = _values(a), _values(b)
         if left.dtype == np.float32 and input_precision == _RULES.INPUT_PRECISION.TF32 and not _coded(a):
-            left, right = floats.tf32(left), floats.tf32(right)
+            left, right = arithmetic.tf32(left), arithmetic.tf32(right)
         product = np.matmul(left, right, dtype=np.float32 if _coded(total) else total.data.dtype)
         return _tensor(product + _values(total), total.dtype.scalar)
 
@@ -163,13 +163,13 @@ class _Builder:
 
     def create_fp_to_fp(self, source: Any, target: Any, rounding: Any) -> Any:
         before, after = source.dtype.scalar, target.scalar
-        if any(kind.is_fp8() and kind.name not in floats.FORMATS for kind in (before, after)):
+        if any(kind.is_fp8() and kind.name not in arithmetic.FORMATS for kind in (before, after)):
             return _fp_to_fp(self, source, target, rounding)  # a format that no NVIDIA GPU converts by itself
         values = _values(source)
         if rounding != _RULES.ROUNDING_MODE.RTZ:
             return _tensor(values, after)
         return TensorHandle(
-            floats.cut(values) if after == tl.float16 else floats.encode_towards_zero(values, after.name), after
+            arithmetic.cut(values) if after == tl.float16 else arithmetic.encode_towards_zero(values, after.name), after
         )
 
     def create_fp_ext(self: Any, source: Any, target: Any) -> Any:
@@ -179,7 +179,7 @@ class _Builder:
         return self.create_fp_to_fp(source, target, None)
 
     def create_fp_to_si(self, source: Any, target: Any) -> Any:
-        data = floats.to_integer(_values(source), interpreter._get_np_dtype(target))
+        data = arithmetic.to_integer(_values(source), interpreter._get_np_dtype(target))
         return TensorHandle(data, target.scalar)
 
     def create_fp_to_ui(self: Any, source: Any, target: Any) -> Any:
@@ -188,7 +188,7 @@ class _Builder:
     # --- what the interpreter has not, or has wrong without a way to correct it
 
     def create_extern_elementwise(self, _name: str, _path: str, symbol: str, args: Any, result: Any, _pure: Any) -> Any:
-        values = libdevice.call(symbol, [_values(each) for each in args])
+        values = arithmetic.call_libdevice(symbol, [_values(each) for each in args])
         return TensorHandle(values.astype(interpreter._get_np_dtype(result.scalar)), result.scalar)
 
     def create_inline_asm(self, *args: Any) -> Any:

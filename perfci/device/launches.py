@@ -1,4 +1,4 @@
-"""Triton's launches as they happen; whoever records kernels or identities listens here."""
+"""Triton's launches as they happen, and what its compiler made of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from triton.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
+
+from perfci.core.model import CompiledKernel as KernelFacts
 
 
 @dataclass(frozen=True)
@@ -81,3 +83,37 @@ class _Grid:
         grid = self._grid(arguments) if callable(self._grid) else self._grid
         self.sides = padded(grid)
         return grid
+
+
+@contextmanager
+def recorded_kernels() -> Iterator[dict[str, KernelFacts]]:
+    """Note every compiled kernel that is launched inside, by name and constants; not for use while timing."""
+    found: dict[str, KernelFacts] = {}
+
+    def heard(launch: Launched) -> None:
+        metadata, constants = launch.kernel.metadata, _find_constants(launch)
+        found[f"{launch.name} {constants}"] = KernelFacts(
+            name=launch.name,
+            registers=getattr(launch.kernel, "n_regs", None),
+            spills=getattr(launch.kernel, "n_spills", None),
+            shared_bytes=getattr(metadata, "shared", None),
+            warps=getattr(metadata, "num_warps", None),
+            stages=getattr(metadata, "num_stages", None),
+            constants=constants,
+        )
+
+    with watched_launches(heard):
+        yield found
+
+
+def _find_constants(launch: Launched) -> str:
+    """Named constants of the source; Triton keys them by position, nested for tuples."""
+    constants = getattr(getattr(launch.kernel, "src", None), "constants", None) or {}
+    names = getattr(launch.function, "arg_names", [])
+    named = {}
+    for key, value in constants.items():
+        place = key[0] if isinstance(key, tuple) and len(key) == 1 else key
+        name = names[place] if isinstance(place, int) and place < len(names) else place
+        if isinstance(name, str) and name:
+            named[name] = value
+    return ",".join(f"{name}={value}" for name, value in sorted(named.items()))

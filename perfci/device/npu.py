@@ -6,46 +6,33 @@ Nothing here has run on a chip yet: docs/npu.md says what has, and how.
 from __future__ import annotations
 
 import functools
-import random
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from time import perf_counter
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from triton import JITFunction
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
-from perfci.device import watching
-from perfci.device.ceilings import PAIRS, fastest_s
-from perfci.device.npu_events import npu_event_session
-from perfci.device.npu_flush import NpuFlush, interprets
+from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits
 from perfci.device.npu_profiler import npu_profiler_session
 from perfci.device.npu_runtime import BACKEND
 from perfci.device.npu_smi import FIT, Monitor
-from perfci.device.seam import Capture, PeakMemory, Race, Session, Uncaptured
-from perfci.device.source import inputs_digest
-from perfci.device.tensors import TorchArrays, operator_namespaces
-from perfci.statistics import exact
-
-COPY_BYTES = 1 << 30
-"""Size of the copy that measures bandwidth: some times L2."""
+from perfci.device.seam import Capture, Session, Uncaptured, leaves
+from perfci.device.tensors import TorchArrays
+from perfci.device.timers import event_session
+from perfci.device.torch_device import COPY_BYTES, PAIRS, TorchDevice, find_fastest_s
 
 _MEMORY_SHARE = 16
-"""Of the device's memory the copy takes no more than one part in so many."""
+"""The copy takes no more than one part in so many of the device's memory."""
 
-MATMUL_SIZE = 8192
 NO_PRODUCTS = frozenset({"float64", "float8_e4m3fn", "float8_e5m2"})
 """What a 910B does not multiply."""
-_PROBES = 10
-_PAD_STEP = 1 << 16
-_PAD_STEPS = 512
-"""Padding of up to 32 MiB: buffers of a block land elsewhere than those of the block before."""
 
 BOOST_S = 2.0
 """How long the cores are kept at work at most, for their clock to rise."""
@@ -53,69 +40,112 @@ BOOST_S = 2.0
 _BOOST_LAUNCHES = 200
 _BOOST_SIZE = 2048
 
+BATCH = 8
+"""Calls in one event pair, if calls are short: events see what the host adds to a launch once the flush has ended."""
 
-class NpuDevice:
+SHORT_BYTES = 64 << 20
+"""Calls with smaller inputs are short: an Ascend 910B reads so much in some 40 us.
+
+It is the inputs that decide, not a trial: all arms of a case must be timed alike, in every process.
+"""
+
+_FLUSH_PROBES = 5
+
+LEAST_BYTES = 192 << 20
+"""A flush reads no less: L2 of an Ascend 910B holds 192 MB."""
+
+_BLOCK = 8192
+"""Elements at once: with both buffers of a double buffering a third of what a core's memory holds."""
+
+_CORES = 40
+"""Programs if the number of vector cores is unknown: what the smallest 910B has."""
+
+
+@triton.jit
+def perfci_l2_flush(source, sink, steps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, D103, N803
+    program = tl.program_id(0)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for step in range(steps):
+        total += tl.load(source + (program * steps + step) * BLOCK + tl.arange(0, BLOCK))
+    tl.store(sink + program, tl.sum(total))
+
+
+def interprets() -> bool:
+    """Whether kernels are interpreted on the host, so that there is no cache to flush and no clock to raise."""
+    return not isinstance(perfci_l2_flush, JITFunction)
+
+
+def flush_bytes(l2_bytes: int | None) -> int:
+    """What a flush reads: twice the L2 cache, and no less than LEAST_BYTES.
+
+    >>> flush_bytes(None) == flush_bytes(64 << 20) == 192 << 20, flush_bytes(192 << 20) == 384 << 20
+    (True, True)
+    """
+    return max(LEAST_BYTES, 2 * (l2_bytes or 0))
+
+
+class NpuFlush:
+    """Reads a buffer that fills the L2 cache twice.
+
+    The kernel has the name of CUDA's, by which its records are known. It has no mask, since the vector cores compare
+    integers one by one, and as many programs as the chip has such cores, since a program more waits for a core.
+    """
+
+    def __init__(self, l2_bytes: int | None, cores: int | None, device: str) -> None:
+        self._programs = 1 if interprets() else cores or _CORES
+        self._steps = 1 if interprets() else -(-flush_bytes(l2_bytes) // (4 * _BLOCK * self._programs))
+        count = self._programs * self._steps * _BLOCK
+        self._source = torch.zeros(count, dtype=torch.float32, device=device)
+        self._sink = torch.empty(self._programs, dtype=torch.float32, device=device)
+
+    def __call__(self) -> None:
+        """Queue one flush."""
+        perfci_l2_flush[(self._programs,)](self._source, self._sink, self._steps, _BLOCK)
+
+    def mark(self) -> None:
+        """Queue a flush that reads next to nothing: L2 stays as it is."""
+        perfci_l2_flush[(1,)](self._source, self._sink, 1, _BLOCK)
+
+
+def count_batch(call: Callable[[], Any]) -> int:
+    """Calls in one event pair: BATCH if the call's `inputs` are small, else 1."""
+    inputs = getattr(call, "inputs", None)
+    if inputs is None:
+        return 1
+    held = (value for value in leaves(inputs) if isinstance(value, torch.Tensor))
+    return BATCH if sum(value.nbytes for value in held) < SHORT_BYTES else 1
+
+
+class NpuDevice(TorchDevice):
     """The first visible NPU."""
 
-    absent: Reason | None = None
+    backend = BACKEND
+    unavailable = "npu_activity_unavailable"
 
     def __init__(self, npu: Any, timer: str = "auto", monitor: Monitor | None = None) -> None:
         """`npu` is what `npu_runtime.load` gives; raises DeviceError for a chip that is not healthy."""
-        self._npu = npu
-        # Taken before an op's files are imported, so that a patched timing function shows.
-        self._originals = _timing_functions(self._npu)
-        self._synchronize, self._event = self._npu.synchronize, self._npu.Event
+        super().__init__(npu, timer)
         self._monitor = monitor or Monitor()
-        _refuse_unfit(self._monitor.health())
+        health = self._monitor.health()
+        if health is not None and health not in {FIT, "UNKNOWN"}:
+            raise DeviceError("npu_unhealthy", health=health)
         self._rated_mhz = self._monitor.rated_mhz()
-        properties = self._npu.get_device_properties(0)
+        properties = npu.get_device_properties(0)
         self.info = Device(
             kind="npu",
             name=properties.name,
             key=device_key(properties.name),
             uuid=self._monitor.serial(),
             driver=self._monitor.driver(),
-            runtime=_runtime(),
-            processors=_told(properties, "vector_core_num", "multi_processor_count"),
-            l2_bytes=_told(properties, "L2_cache_size"),
-            memory_bytes=_told(properties, "total_memory"),
+            runtime=_find_runtime(),
+            processors=_find_property(properties, "vector_core_num", "multi_processor_count"),
+            l2_bytes=_find_property(properties, "L2_cache_size"),
+            memory_bytes=_find_property(properties, "total_memory"),
         )
-        self.arrays = TorchArrays(BACKEND, reference_device="cpu")
-        self.timer: str | None = None
-        self._wanted_timer = timer
+        self.arrays = TorchArrays(self.backend, reference_device="cpu")
         self._flush: NpuFlush
 
-    def count(self) -> int:
-        """The visible NPUs, where they are all alike: times of another model are another question."""
-        names = [self._npu.get_device_name(index) for index in range(self._npu.device_count())]
-        return len(names) if len(set(names)) == 1 else 1
-
-    def visible(self) -> int:
-        """As torch_npu counts them."""
-        return int(self._npu.device_count())
-
-    def session(self) -> AbstractContextManager[Session]:
-        """Open a session of the timer in use."""
-        return self._activities() if self.timer == "activity" else self._events()
-
-    def start_timer(self) -> None:
-        """Make the flush, and start and stop the timer once."""
-        self._flush = NpuFlush(self.info.l2_bytes, self.info.processors, BACKEND)
-        self._flush()
-        self._synchronize()
-        self.timer = self._choose_timer()
-
-    def synchronize(self) -> None:
-        """Wait until the device has finished."""
-        self._synchronize()
-
-    def pad(self, seed: int) -> object:
-        """Hold a random stretch of memory."""
-        steps = random.Random(seed).randint(1, _PAD_STEPS)
-        return torch.empty(steps * _PAD_STEP, dtype=torch.uint8, device=BACKEND)
-
     def state(self) -> DeviceState:
-        """What npu-smi says of the chip."""
         return self._monitor.state()
 
     def limits(self, dtypes: Sequence[str]) -> Limits:
@@ -123,71 +153,36 @@ class NpuDevice:
         if interprets():
             return Limits()
         size = min(COPY_BYTES, (self.info.memory_bytes or COPY_BYTES * _MEMORY_SHARE) // _MEMORY_SHARE)
-        copy_s = fastest_s(self._pairs_of_buffers(size // 4))
+        copy_s = find_fastest_s(self._pairs_of_buffers(size // 4))
         rates = {name: self._matmul_tflops(getattr(torch, name)) for name in dtypes if name not in NO_PRODUCTS}
-        self._npu.empty_cache()
+        self._module.empty_cache()
         return Limits(2 * size / copy_s / 1e9, rates)
-
-    def window_s(self, call: Callable[[], Any], launches: int) -> float:
-        """Wall time of launches one behind the other."""
-        self._synchronize()
-        began = perf_counter()
-        for _ in range(launches):
-            call()
-        self._synchronize()
-        return perf_counter() - began
 
     @contextmanager
     def recorded(self) -> Iterator[Mapping[str, CompiledKernel]]:
-        """Watch Triton's launches; a chip without registers has none to tell, and its compiler tells 0."""
+        """Watch Triton's launches; a chip without registers has none, although its compiler says 0."""
         found: dict[str, CompiledKernel] = {}
-        with watching.recorded() as kernels:
+        with super().recorded() as kernels:
             yield found
         found |= {
             name: replace(kernel, registers=None, spills=None, shared_bytes=None) for name, kernel in kernels.items()
         }
 
     def captured(self) -> AbstractContextManager[Capture]:
-        """Watch Triton's launches, torch's operations, and what waits for the device."""
-        return nullcontext(Uncaptured()) if interprets() else watching.captured()
+        return nullcontext(Uncaptured()) if interprets() else super().captured()
 
     def fallbacks(self, identity: Identity) -> tuple[str, ...]:
-        """Operations of a call that torch_npu has no kernel for, so that the CPU computes them."""
         names = dict.fromkeys(_operator(text) for text in identity.operations if text.startswith("aten."))
         return tuple(name for name in names if name and _falls_back(name))
 
-    def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
-        """Digest of the source."""
-        return inputs_digest(make_inputs)
-
-    @contextmanager
-    def peak_memory(self) -> Iterator[PeakMemory]:
-        """Ask torch_npu's allocator: other libraries' memory does not count."""
-        peak = PeakMemory()
-        self._synchronize()
-        self._npu.reset_peak_memory_stats()
-        yield peak
-        self._synchronize()
-        peak.bytes = int(self._npu.max_memory_allocated())
-
-    def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
-        """See none: a race shows in answers that differ from call to call."""
-        return nullcontext(())
-
     def out_of_memory(self, error: BaseException) -> bool:
-        """Whether the device's memory ran out; older releases of torch_npu have no type of their own for it."""
-        return isinstance(error, torch.OutOfMemoryError) or "NPU out of memory" in str(error)
+        """Older releases of torch_npu have no type of their own for it."""
+        return super().out_of_memory(error) or "NPU out of memory" in str(error)
 
-    def registered(self) -> frozenset[str]:
-        """Namespaces of torch operators, torch's own and torch_npu's among them."""
-        return operator_namespaces()
-
-    def tampered(self) -> tuple[str, ...]:
-        """Timing functions that were replaced since the device was opened."""
-        now = _timing_functions(self._npu)
-        return tuple(name for name, function in self._originals.items() if now[name] is not function)
-
-    # --- timing -------------------------------------------------------------------------------------------------------
+    def _make_flush(self) -> None:
+        self._flush = NpuFlush(self.info.l2_bytes, self.info.processors, self.backend)
+        self._flush()
+        self._synchronize()
 
     def _activities(self) -> AbstractContextManager[Session]:
         return npu_profiler_session(_profiler(), self._flush, self._synchronize, self._boost)
@@ -195,74 +190,44 @@ class NpuDevice:
     @contextmanager
     def _events(self) -> Iterator[Session]:
         self._boost()
-        with npu_event_session(self._flush, self._event, self._synchronize) as session:
+        with event_session(self._flush, self._event, self._synchronize, _FLUSH_PROBES, batch=count_batch) as session:
             yield session
 
-    def _choose_timer(self) -> str:
-        """The profiler's records where one trial session gives them, else events; one asked for by name must work."""
-        if self._wanted_timer == "event":
-            return "event"
-        trouble = self._activity_trouble()
-        if trouble is None:
-            return "activity"
-        if self._wanted_timer == "activity":
-            raise DeviceError("npu_activity_unavailable", error=trouble)
-        return "event"
-
-    def _activity_trouble(self) -> str | None:
-        """Why the profiler gives no records; None if it does."""
-        try:
-            with self._activities() as session:
-                session.launch(_nothing)
-        except (DeviceError, RuntimeError, AttributeError, OSError) as error:
-            return str(error).rstrip(".")
-        return None if session.busy_s() > 0 else "a session recorded nothing"
-
     def _boost(self) -> None:
-        """Keep the cores at work until their clock is up, or stands still: an idle chip takes it down."""
-        if interprets() or self._is_fast():
+        """Keep the cores at work until their clock is up, or stands still: an idle chip lowers it."""
+        rated = self._rated_mhz
+        if interprets() or (rated is not None and self._monitor.clock_mhz() == rated):
             return
-        left = torch.ones(_BOOST_SIZE, _BOOST_SIZE, dtype=torch.float16, device=BACKEND)
+        left = torch.ones(_BOOST_SIZE, _BOOST_SIZE, dtype=torch.float16, device=self.backend)
         until, last = time.monotonic() + BOOST_S, None
         while time.monotonic() < until:
             for _ in range(_BOOST_LAUNCHES):
                 torch.matmul(left, left)
             clock = self._monitor.clock_mhz()  # read while the chip works
             self._synchronize()
-            if clock is not None and clock in {last, self._rated_mhz}:
+            if clock is not None and clock in {last, rated}:
                 return
             last = clock
-
-    def _is_fast(self) -> bool:
-        return self._rated_mhz is not None and self._monitor.clock_mhz() == self._rated_mhz
-
-    def _matmul_tflops(self, dtype: torch.dtype) -> float:
-        left, right = (torch.randn(MATMUL_SIZE, MATMUL_SIZE, device=BACKEND).to(dtype) for _ in range(2))
-        return float(2 * MATMUL_SIZE**3 / self._median_s(functools.partial(torch.matmul, left, right)) / 1e12)
-
-    def _median_s(self, call: Callable[[], Any]) -> float:
-        call()
-        return statistics.median(self._seconds(call) for _ in range(_PROBES))
-
-    def _seconds(self, call: Callable[[], Any]) -> float:
-        start, end = (self._event(enable_timing=True) for _ in range(2))
-        start.record()
-        call()
-        end.record()
-        self._synchronize()
-        return float(start.elapsed_time(end) / 1e3)
 
     def _pairs_of_buffers(self, count: int) -> Iterator[Callable[[], float]]:
         """Copies between pairs of buffers, each of which stays while the next is made, so that it lies elsewhere."""
         held = []
         for _ in range(PAIRS):
-            source = torch.zeros(count, dtype=torch.float32, device=BACKEND)
+            source = torch.zeros(count, dtype=torch.float32, device=self.backend)
             held.append((source, torch.empty_like(source)))
             yield functools.partial(self._seconds, functools.partial(torch.add, source, 0.0, out=held[-1][1]))
 
-
-def _nothing() -> None:
-    """Do no work: the flushes beside it are records enough."""
+    def _timing_functions(self) -> dict[str, Any]:
+        profile = _profiler().profile
+        return super()._timing_functions() | {
+            "torch_npu.profiler.profile": profile,
+            "torch_npu.profiler.profile.__enter__": profile.__enter__,
+            "torch_npu.profiler.profile.__exit__": profile.__exit__,
+            "torch_npu.profiler.profile.step": profile.step,
+            "torch_npu.profiler.tensorboard_trace_handler": _profiler().tensorboard_trace_handler,
+            "perfci.device.npu.NpuFlush.__call__": NpuFlush.__call__,
+            "perfci.device.npu.NpuFlush.mark": NpuFlush.mark,
+        }
 
 
 def device_key(name: str) -> str:
@@ -275,13 +240,8 @@ def device_key(name: str) -> str:
     return "ascend" + "-".join(model.replace("_", " ").replace("-", " ").split())
 
 
-def _refuse_unfit(health: str | None) -> None:
-    if health is not None and health not in {FIT, "UNKNOWN"}:
-        raise DeviceError("npu_unhealthy", health=health)
-
-
-def _runtime() -> str | None:
-    """CANN's version, as torch_npu tells it; None where it does not."""
+def _find_runtime() -> str | None:
+    """CANN's version by torch_npu; None if unknown."""
     tell = getattr(sys.modules.get("torch_npu.npu.utils"), "get_cann_version", None)
     try:
         version = tell() if tell else None
@@ -290,8 +250,8 @@ def _runtime() -> str | None:
     return f"CANN {version}" if version else None
 
 
-def _told(properties: Any, *names: str) -> int | None:
-    """The first of some properties that is told; releases of torch_npu have more and more of them."""
+def _find_property(properties: Any, *names: str) -> int | None:
+    """The first of some properties that is known; newer releases of torch_npu have more of them."""
     return next((int(value) for name in names if (value := getattr(properties, name, None))), None)
 
 
@@ -323,28 +283,3 @@ def _has_kernel(operator: str, key: str) -> bool:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, key))
     except RuntimeError:
         return False
-
-
-def _timing_functions(npu: Any) -> dict[str, Any]:
-    profile = _profiler().profile
-    return {
-        "torch.npu.synchronize": npu.synchronize,
-        "torch.npu.current_stream": npu.current_stream,
-        "torch.npu.Event": npu.Event,
-        "torch.npu.Event.record": npu.Event.record,
-        "torch.npu.Event.elapsed_time": npu.Event.elapsed_time,
-        "torch.npu.Stream.synchronize": npu.Stream.synchronize,
-        "torch_npu.profiler.profile": profile,
-        "torch_npu.profiler.profile.__enter__": profile.__enter__,
-        "torch_npu.profiler.profile.__exit__": profile.__exit__,
-        "torch_npu.profiler.profile.step": profile.step,
-        "torch_npu.profiler.tensorboard_trace_handler": _profiler().tensorboard_trace_handler,
-        "triton.runtime.jit.JITFunction.run": JITFunction.run,
-        "time.perf_counter": time.perf_counter,
-        "time.time": time.time,
-        # What turns records into numbers and verdicts; a kernel shares the process with it.
-        "perfci.device.npu_flush.NpuFlush.__call__": NpuFlush.__call__,
-        "perfci.device.npu_flush.NpuFlush.mark": NpuFlush.mark,
-        "perfci.statistics.exact.launch_shift": exact.launch_shift,
-        "perfci.statistics.exact.summary": exact.summary,
-    }

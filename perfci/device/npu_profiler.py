@@ -1,8 +1,8 @@
 """Timer of the first tier on Ascend: the chip's own records, as torch_npu.profiler writes them to kernel_details.csv.
 
-Launches stand between perfci's flushes, as on CUDA. Copies by the chip's copy engine are no kernels: they stand in
-task_time_*.csv beside it, where the parser leaves that. Whatever is missing, cut off or not to be read ends the
-session with a DeviceError, which is a RecordsLostError if only some flushes are missing. No time is ever made up.
+Launches lie between perfci's flushes, as on CUDA. Copies by the chip's copy engine are no kernels: they are in
+task_time_*.csv beside it, if the parser leaves that. Whatever is missing, cut off or unreadable ends the session with a
+DeviceError, which is a RecordsLostError if only some flushes are missing. No time is ever made up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import csv
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -20,10 +20,8 @@ from typing import Any
 
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.core.model import Reason
-from perfci.device.activity import ActivitySession, Record, split_at_flushes
-from perfci.device.flush import NAME
-from perfci.device.npu_flush import NpuFlush
 from perfci.device.seam import Launch
+from perfci.device.timers import NAME, ActivitySession, CacheFlush, Record, split_at_flushes
 
 DETAILS = "kernel_details.csv"
 """Where the parser puts the kernels, below ASCEND_PROFILER_OUTPUT."""
@@ -59,21 +57,16 @@ _COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA|MEMSET", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Row(Record):
+class NpuRecord(Record):
     """One kernel or copy; `core` is what computed it, where that is told."""
 
     core: str = ""
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether a CPU computed it in the AI cores' place."""
-        return self.core in _HOST_CORES
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_details(text: str) -> list[Row]:
+def read_details(text: str) -> list[NpuRecord]:
     """Kernels of a kernel_details.csv, in the file's order; raises ValueError that says what is wrong with it.
 
     Times stand there in microseconds, start times with a tab behind them, so that spreadsheets leave them alone.
@@ -82,7 +75,7 @@ def read_details(text: str) -> list[Row]:
     if not lines:
         raise ValueError("it is empty")
     header = [cell.strip() for cell in lines[0]]
-    places = {ours: place for ours, names in _COLUMNS.items() if (place := _place(header, names)) is not None}
+    places = {ours: header.index(name) for ours, names in _COLUMNS.items() for name in names if name in header}
     if missing := [_COLUMNS[name][0] for name in _NEEDED if name not in places]:
         raise ValueError(f"it has no column {missing[0]}")
     rows = []
@@ -93,7 +86,7 @@ def read_details(text: str) -> list[Row]:
     return rows
 
 
-def read_copies(text: str) -> list[Row]:
+def read_copies(text: str) -> list[NpuRecord]:
     """Copies of a task_time_*.csv; none where it is laid out otherwise, since kernels are told by another file."""
     found = []
     try:
@@ -110,21 +103,12 @@ def read_copies(text: str) -> list[Row]:
 _TASK_COLUMNS = {"name": "kernel_name", "start": "task_start(us)", "duration": "task_time(us)", "stream": "stream_id"}
 
 
-def _place(header: Sequence[str], names: Iterable[str]) -> int | None:
-    return next((header.index(name) for name in names if name in header), None)
-
-
-def _row(cells: Mapping[str, str], number: int) -> Row:
+def _row(cells: Mapping[str, str], number: int) -> NpuRecord:
     start, duration = _nanoseconds(cells["start"], number), _nanoseconds(cells["duration"], number)
-    is_mark = NAME in (cells["name"], cells.get("kind")) or cells["name"].startswith(f"{NAME}_")
+    is_flush = NAME in (cells["name"], cells.get("kind")) or cells["name"].startswith(f"{NAME}_")
     stream = cells.get("stream", "")
-    return Row(
-        start,
-        duration,
-        NAME if is_mark else cells["name"],
-        int(stream) if stream.isdigit() else 0,
-        cells.get("core", ""),
-    )
+    number = int(stream) if stream.isdigit() else 0
+    return NpuRecord(start, duration, NAME if is_flush else cells["name"], number, cells.get("core", ""))
 
 
 def _nanoseconds(text: str, number: int) -> int:
@@ -144,34 +128,40 @@ def _nanoseconds(text: str, number: int) -> int:
 class NpuActivitySession(ActivitySession):
     """Queues launches between flushes; reads the chip's records when the profiler's files are parsed."""
 
-    def expected(self) -> int:
-        """Flushes and marks queued so far."""
-        return self._marks
-
     def launches(self) -> Sequence[Launch]:
         """Every launch in order; a launch's time is the sum of its kernels and copies."""
         groups = split_at_flushes(self._records, self._marks)
-        plain = super().launches()
-        cpu = [_on_cpu(groups[mark]) for mark, _ in self._timed]
-        return [replace(launch, fell_back=name) for launch, name in zip(plain, cpu, strict=True)]
-
-
-def _on_cpu(records: Iterable[Record]) -> str | None:
-    return next((record.name for record in records if isinstance(record, Row) and record.on_cpu), None)
+        launches = []
+        for launch, (mark, _) in zip(super().launches(), self._timed, strict=True):
+            on_cpu = (each.name for each in groups[mark] if isinstance(each, NpuRecord) and each.core in _HOST_CORES)
+            launches.append(replace(launch, fell_back=next(on_cpu, None)))
+        return launches
 
 
 @contextmanager
 def npu_profiler_session(
-    profiler: Any, flush: NpuFlush, synchronize: Callable[[], None], ready: Callable[[], None]
+    profiler: Any, flush: CacheFlush, synchronize: Callable[[], None], ready: Callable[[], None]
 ) -> Iterator[NpuActivitySession]:
     """Run one profiler session; `profiler` is torch_npu.profiler, `ready` is called when it has started.
 
-    One may be open in a process at a time. Raises DeviceError where the records are not to be had.
+    One may be open in a process at a time. Raises DeviceError if there are no records.
     """
-    session = NpuActivitySession(flush, flush.mark)
+    session = NpuActivitySession(flush)
+    config = profiler._ExperimentalConfig(
+        profiler_level=profiler.ProfilerLevel.Level1,
+        aic_metrics=profiler.AiCMetrics.AiCoreNone,
+        export_type=profiler.ExportType.Text,
+        data_simplification=False,  # else copies are thrown away with CANN's own files
+    )
     with tempfile.TemporaryDirectory(prefix="perfci-npu-", ignore_cleanup_errors=True) as made:
         folder = Path(made).resolve()  # the parser refuses links
-        with _profile(profiler, folder) as running:
+        profile = profiler.profile(
+            activities=[profiler.ProfilerActivity.NPU],
+            schedule=profiler.schedule(wait=0, warmup=1, active=1, repeat=1),
+            on_trace_ready=profiler.tensorboard_trace_handler(str(folder)),
+            experimental_config=config,
+        )
+        with profile as running:
             synchronize()
             running.step()  # from warming up to recording
             ready()
@@ -180,31 +170,19 @@ def npu_profiler_session(
             # Kernels that are still queued when the step ends fall outside of it.
             synchronize()
             running.step()
-        session.finish(list(_collected(profiler, folder, session.expected())))
+        session.finish(list(_collect(profiler, folder, session._marks)))
 
 
-def _profile(profiler: Any, folder: Path) -> Any:
-    config = profiler._ExperimentalConfig(
-        profiler_level=profiler.ProfilerLevel.Level1,
-        aic_metrics=profiler.AiCMetrics.AiCoreNone,
-        export_type=profiler.ExportType.Text,
-        data_simplification=False,  # else copies are thrown away with CANN's own files
-    )
-    return profiler.profile(
-        activities=[profiler.ProfilerActivity.NPU],
-        schedule=profiler.schedule(wait=0, warmup=1, active=1, repeat=1),
-        on_trace_ready=profiler.tensorboard_trace_handler(str(folder)),
-        experimental_config=config,
-    )
-
-
-def _collected(profiler: Any, folder: Path, expected: int) -> list[Row]:
-    """The session's records; asks the parser again where they are not there in time."""
+def _collect(profiler: Any, folder: Path, expected: int) -> list[NpuRecord]:
+    """The session's records; asks the offline parser again, on what the session has left, if they are not there."""
     wrong = Reason("npu_details_missing", {"file": DETAILS})
     for attempt in range(RETRIES + 1):
-        if attempt:
-            _parse_again(profiler, folder)
-        found = _awaited(folder, expected)
+        analyse = getattr(getattr(profiler, "profiler", None), "analyse", None)
+        if attempt and analyse is not None:
+            analyse(str(folder))
+        until = time.monotonic() + WAIT_S
+        while isinstance(found := _read_records(folder, expected), Reason) and time.monotonic() < until:
+            time.sleep(_POLL_S)
         if not isinstance(found, Reason):
             return found
         wrong = found
@@ -212,24 +190,7 @@ def _collected(profiler: Any, folder: Path, expected: int) -> list[Row]:
     raise (RecordsLostError if lost else DeviceError)(wrong.kind, **wrong.facts)
 
 
-def _parse_again(profiler: Any, folder: Path) -> None:
-    """The offline parser, on what the session has left; it says nothing of failing but that there is no file."""
-    analyse = getattr(getattr(profiler, "profiler", None), "analyse", None)
-    if analyse is not None:
-        analyse(str(folder))
-
-
-def _awaited(folder: Path, expected: int) -> list[Row] | Reason:
-    """The records, once they hold every flush; else what is wrong with them at the end of the wait."""
-    until = time.monotonic() + WAIT_S
-    while True:
-        found = _found(folder, expected)
-        if not isinstance(found, Reason) or time.monotonic() >= until:
-            return found
-        time.sleep(_POLL_S)
-
-
-def _found(folder: Path, expected: int) -> list[Row] | Reason:
+def _read_records(folder: Path, expected: int) -> list[NpuRecord] | Reason:
     files = sorted(folder.rglob(DETAILS))
     if not files:
         return Reason("npu_details_missing", {"file": DETAILS})
@@ -240,6 +201,6 @@ def _found(folder: Path, expected: int) -> list[Row] | Reason:
     seen = sum(row.name == NAME for row in rows)
     if seen != expected:
         return Reason("npu_details_short", {"file": DETAILS, "expected": expected, "seen": seen})
-    texts = (path.read_text(encoding="utf-8", errors="replace") for path in folder.rglob(TASKS))
-    copies = [row for text in texts for row in read_copies(text)]
-    return rows + copies
+    for path in folder.rglob(TASKS):
+        rows += read_copies(path.read_text(encoding="utf-8", errors="replace"))
+    return rows

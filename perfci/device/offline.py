@@ -12,7 +12,8 @@ import os
 import re
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, TracebackType
@@ -21,18 +22,19 @@ from typing import Any
 import torch
 import triton
 import triton.testing
+from triton.backends import backends
 from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
 from perfci.core.model import Reason
-from perfci.device import artefacts, board, npu_offline, triton_release, virtual
-from perfci.device.capture import Captured, captured
-from perfci.device.noted import note_unknown
-from perfci.device.source import plain_function
-from perfci.device.stub import StubDriver, no_benchmark
-from perfci.device.targets import Target
-from perfci.device.tuning import choose, trying_or
+from perfci.device import binaries, board, virtual
+from perfci.device.board import StubDriver, no_benchmark
+from perfci.device.capture import Captured, captured, note_choice, note_unknown
+from perfci.device.launches import padded
+from perfci.device.source import digest, function_text, plain_function, stable
+from perfci.device.targets import Target, release
 
 DEVICE = "cuda"
 """What `make_inputs` gets as its device, on AMD too, and for an NPU: what is no CUDA there runs on neither."""
@@ -78,8 +80,8 @@ def install(target: Target) -> None:
     CompiledKernel.n_spills = property(lambda kernel: _usage(kernel, "local_bytes") // 4, _forget)
     virtual.start()
     board.pretend(target)
-    if target.backend == "npu" and npu_offline.has_compiler():
-        npu_offline.stop_at_ttir()
+    if target.backend == "npu" and has_compiler():
+        stop_at_ttir()
     if target.backend == "cuda":
         torch.version.cuda = torch.version.cuda or _cuda_version()
 
@@ -119,7 +121,7 @@ class _UnseenError(AttributeError):
 
 
 def _usage(kernel: Any, field: str) -> int:
-    used = artefacts.usage(kernel)
+    used = binaries.usage(kernel)
     if used is None:
         note_unknown("captured_offline", "registers of a compiled kernel without cuobjdump")
         raise _UnseenError(field)
@@ -189,10 +191,10 @@ def _tool_missing(error: Exception) -> Reason:
 
 def _lacking() -> Reason | None:
     """Why nothing can be compiled for the target at all."""
-    if _process.target and _process.target.backend == "npu" and not npu_offline.has_compiler():
+    if _process.target and _process.target.backend == "npu" and not has_compiler():
         return Reason("captured_no_triton_ascend", {"triton": triton.__version__, "target": _process.target.name})
     since = SINCE.get(_process.target.name) if _process.target else None
-    too_old = since and triton_release.release(triton.__version__) < since
+    too_old = since and release(triton.__version__) < since
     return _no_tool("it does not know that target") if too_old else None
 
 
@@ -226,3 +228,137 @@ def _diagnosis(run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -
         file.seek(0)
         lines = file.read().decode(errors="replace").splitlines()
     return next((line.split("error:", 1)[1].strip() for line in lines if "error:" in line), None)
+
+
+# --- autotuners -------------------------------------------------------------------------------------------------------
+
+
+class _State:
+    trying = False
+    """launches bind their arguments and work out their grids, but compile nothing"""
+
+
+def choose(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """In an autotuner's place: note every candidate with what it would launch, and launch the first that compiles.
+
+    Which one a device would choose is not known here, and code of those that are not compiled is only in the source,
+    so that is noted too.
+    """
+    self.nargs = dict(zip(self.arg_names, args, strict=False))
+    configs = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
+    if len(self.configs) > 1:
+        name = self.base_fn.__name__
+        note_choice(f"{name}: source {_source_digest(self)}")
+        for config in configs:
+            with _trying():
+                launch = self.fn.run(*args, **kwargs, **config.all_kwargs())
+            note_choice(f"{name}: perhaps {config}, {launch}")
+    try:
+        return _first_that_compiles(self, configs, args, kwargs)
+    finally:
+        self.nargs = None
+
+
+def _first_that_compiles(tuner: Any, configs: Any, args: Any, kwargs: Any) -> Any:
+    error: Exception | None = None
+    for config in configs:
+        tuner.best_config = config
+        if config.pre_hook is not None:
+            config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
+        try:
+            return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+        except Exception as failure:
+            if not _is_skipped(failure):
+                raise
+            error = failure
+    assert error is not None  # an autotuner has at least one config
+    raise error
+
+
+def _is_skipped(error: Exception) -> bool:
+    """Whether Triton's own autotuner goes on to the next candidate."""
+    return isinstance(error, OutOfResources) or type(error).__name__ in {"CompileTimeAssertionFailure", "PTXASError"}
+
+
+def _source_digest(tuner: Any) -> str:
+    """Digest of the kernel's source, of all that it calls, and of the heuristics between it and the tuner."""
+    texts = [function_text(tuner.base_fn)]
+    inner = tuner.fn
+    while not isinstance(inner, JITFunction) and hasattr(inner, "fn"):
+        texts.append(stable(getattr(inner, "values", None)))
+        inner = inner.fn
+    return digest("\n".join(texts))
+
+
+@contextmanager
+def _trying() -> Iterator[None]:
+    _State.trying = True
+    try:
+        yield
+    finally:
+        _State.trying = False
+
+
+def trying_or(run: Callable[..., Any]) -> Callable[..., Any]:
+    """JITFunction.run that only says what it would launch while a tuner asks."""
+
+    def running(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if _State.trying:
+            return _bound(self, args, kwargs, grid)
+        return run(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    return running
+
+
+def _bound(function: Any, args: Any, kwargs: Any, grid: Any) -> str:
+    """The launch that a call would make: its grid and whatever is no tensor."""
+    known = {name: value for name, value in kwargs.items() if name in function.signature.parameters}
+    bound = function.signature.bind(*args, **known)
+    bound.apply_defaults()
+    sides = padded(grid(bound.arguments) if callable(grid) else grid)
+    plain = {name: value for name, value in bound.arguments.items() if not hasattr(value, "data_ptr")}
+    return f"grid {sides}, {stable(plain, lambda value: 'tensor' if hasattr(value, 'data_ptr') else None)}"
+
+
+# --- NPUs -------------------------------------------------------------------------------------------------------------
+
+ASCEND = "ascend"
+"""What triton-ascend's folder among Triton's backends is called."""
+
+BINARY = "npubin"
+"""What its last stage makes."""
+
+
+def has_compiler() -> bool:
+    """Whether this Triton compiles for NPUs."""
+    return ASCEND in backends
+
+
+def stop_at_ttir() -> None:
+    """Have triton-ascend's compiler give TTIR in the binary's place, for the rest of the process's life."""
+    compiler = backends[ASCEND].compiler
+    whole = compiler.add_stages
+
+    def add_stages(self: Any, stages: MutableMapping[str, Any], options: Any, *more: Any) -> None:
+        whole(self, stages, options, *more)
+        kept = stages["ttir"]
+        stages.clear()
+        stages["ttir"] = kept
+        stages[BINARY] = lambda module, metadata: _binary(module, metadata, options)
+
+    compiler.add_stages = add_stages
+
+
+def _binary(module: Any, metadata: MutableMapping[str, Any], options: Any) -> bytes:
+    """TTIR and options as bytes; the metadata gets what the stages that are left out would have noted."""
+    text = str(module)
+    name = metadata.get("name") or _public_name(text)
+    metadata.update(name=name if " " in name else f"{name} aiv", shared=0, mix_mode="aiv")
+    metadata.setdefault("tensor_kinds", [])
+    told = {key: value for key, value in sorted(vars(options).items()) if key not in {"debug", "stream"}}
+    return f"{text}\n// {told}\n".encode()
+
+
+def _public_name(text: str) -> str:
+    _before, found, after = text.partition("tt.func public @")
+    return after.partition("(")[0] if found else "kernel"

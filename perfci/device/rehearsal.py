@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from perfci.device.arguments import Argument, Launch
+from perfci.device.seam import Argument, SketchLaunch
 from perfci.device.sketched import kernels
 from perfci.device.virtual import VirtualGenerator
 
@@ -88,7 +88,7 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """top-level packages that may be absent"""
     functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """kernel or reference -> functions that a harness which is absent gives by their names"""
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[SketchLaunch] = field(default_factory=list)
 
     @contextmanager
     def going(self) -> Iterator[None]:
@@ -182,7 +182,7 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         found = grid(given) if callable(grid) else grid
         sizes = tuple(int(each) for each in (found if isinstance(found, Sequence) else (found,)))
         constants = {each.name: given[each.name] for each in kernel.params if each.is_constexpr and each.name in given}
-        self.launches.append(Launch(sizes, constants, kernel.src))
+        self.launches.append(SketchLaunch(sizes, constants, kernel.src))
 
 
 def _do_bench(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:

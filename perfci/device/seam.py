@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import cmath
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from perfci.core.errors import DeviceError
 from perfci.core.model import CompiledKernel, Device, DeviceState, ErrorStats, Identity, Limits, Reason
+from perfci.device.source import inputs_digest
 
 Inputs = Mapping[str, Any]
 """A call's arguments by name."""
@@ -37,15 +40,6 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def pairs_to_refill(arrays: Arrays, inputs: Inputs, fresh: Inputs) -> list[tuple[Any, Any]]:
-    """Arrays of two calls in pairs; none where the calls differ in what is no array, such as a length by the seed."""
-    pairs = list(itertools.zip_longest(leaves(inputs), leaves(fresh)))
-    for old, new in pairs:
-        if arrays.is_array(old) is not arrays.is_array(new) or (isinstance(old, PLAIN) and old != new):
-            return []
-    return [(old, new) for old, new in pairs if arrays.is_array(old)]
-
-
 def other_number(value: Any) -> Any:
     """A number that no tolerance takes for this one.
 
@@ -57,8 +51,8 @@ def other_number(value: Any) -> Any:
     return value + abs(value) + 1 if cmath.isfinite(value) else 0.0
 
 
-def warmed(call: Callable[[], Any]) -> None:
-    """Make the calls that a warm launch follows; each frees its output, so that all draw the same memory."""
+def warm_cache(call: Callable[[], Any]) -> None:
+    """Make the untimed calls before a warm launch. Each frees its output, so that all use the same memory."""
     for _ in range(WARMING):
         call()
 
@@ -145,32 +139,68 @@ class Race:
     """the pair that was seen first"""
 
 
-class Arrays(Protocol):
+@dataclass(frozen=True)
+class SketchLaunch:
+    """One launch of a Triton kernel that was not made."""
+
+    grid: tuple[int, ...]
+    constants: Mapping[str, Any]
+    """values of its constexpr parameters"""
+    source: str
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A tensor that a function was called with."""
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    """its axes from the one with the largest stride to the one with the smallest"""
+    dense: bool
+    dtype: str
+    text: str | None
+    """the expression that made it, with {shape} and {0}, {1}, ...; None: not known"""
+    numbers: tuple[float, ...]
+    """what stands for {0}, {1}, ... in the text"""
+    origin: int
+    """of tensors that are copies of each other the same"""
+
+
+class Arrays(ABC):
     """Inputs and outputs of kernels: torch tensors, or numpy arrays on the fake device."""
 
     device: str
     """what `make_inputs` gets as its device"""
+    kind: type
+    """of the arrays"""
 
     def is_array(self, value: Any) -> bool:
-        """Whether the value is this seam's kind of array."""
+        """Whether the value is an array of this kind."""
+        return isinstance(value, self.kind)
 
+    @abstractmethod
     def facts(self, array: Any) -> ArrayFacts:
         """Shape, dtype, device and density."""
 
+    @abstractmethod
     def dtype_facts(self, array: Any) -> DtypeFacts | None:
         """Range of a floating-point array's type; None for any other type."""
 
+    @abstractmethod
     def host(self, array: Any) -> np.ndarray[Any, Any]:
-        """A float64 (or integer) copy on the host."""
+        """A copy on the host: float64 for floating-point arrays, others in their own type."""
 
+    @abstractmethod
     def rounded(self, values: np.ndarray[Any, Any], like: Any) -> np.ndarray[Any, Any]:
         """float64 values rounded to an array's dtype, as float64 on the host."""
 
+    @abstractmethod
     def like(self, values: np.ndarray[Any, Any], array: Any) -> Any:
-        """Host values as a new array of another's dtype and device."""
+        """Host values as a new array with another's dtype and device."""
 
     def upcast(self, inputs: Inputs) -> dict[str, Any]:
         """Inputs with every floating-point array in float64."""
+        return self._map(self._upcast, inputs)
 
     def placed(self, inputs: Inputs, layout: str) -> dict[str, Any]:
         """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show.
@@ -178,42 +208,83 @@ class Arrays(Protocol):
         contiguous lies between two zones of NaN; strided is every second element of a buffer of NaN; expanded repeats
         the first row with stride 0.
         """
+        return self._map(lambda array: self._place(array, layout), inputs)
 
     def copies(self, inputs: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Copies to hold the inputs against later."""
+        """Dense copies, to compare the inputs with later."""
+        return self._map(self._copy, inputs)
 
     def refill(self, inputs: Inputs, fresh: Inputs) -> None:
-        """Other values into the same buffers, unseen by version counters; what cannot be overwritten stays."""
+        """Write other values into the same buffers, unseen by version counters.
 
+        All arrays or none, since values of one call may depend on each other. None if the calls differ in anything but
+        arrays, such as a length that depends on the seed, or if some array cannot be overwritten.
+        """
+        pairs = list(itertools.zip_longest(leaves(inputs), leaves(fresh)))
+        for old, new in pairs:
+            if self.is_array(old) is not self.is_array(new) or (isinstance(old, PLAIN) and old != new):
+                return
+        pairs = [(old, new) for old, new in pairs if self.is_array(old)]
+        if all(self._can_overwrite(old, new) for old, new in pairs):
+            self._overwrite(pairs)
+
+    @abstractmethod
     def spoil(self, array: Any) -> None:
         """Make the last element of an array wrong."""
 
+    @abstractmethod
     def same_bits(self, left: Any, right: Any) -> bool:
-        """Whether two arrays hold the same bits."""
+        """Whether two arrays hold the same bits; NaN equals the same NaN."""
 
+    @abstractmethod
     def overlap(self, left: Any, right: Any) -> bool:
         """Whether two arrays share memory."""
 
+    @abstractmethod
     def watch_allocations(self, filler: str) -> AbstractContextManager[AllocationWatch]:
         """Hand out guard-zoned memory for arrays made empty inside, filled with NaN (`nan`) or a number (`value`)."""
 
+    @abstractmethod
     def is_filler(self, array: Any) -> np.ndarray[Any, Any]:
         """Which elements hold the number that `value` fills with."""
 
+    @abstractmethod
     def mismatch(self, actual: Any, expected: Any, rtol: float, atol: float) -> Mismatch:
-        """Hold an output against the float64 reference where it lies, without copying it to the host."""
+        """Compare an output with the float64 reference, on its device."""
 
+    @abstractmethod
     def unfinite(self, array: Any) -> int:
         """How many of an array's values are infinite or NaN."""
 
+    @abstractmethod
     def deviation(self, actual: Any, expected: Any) -> Deviation | None:
-        """Errors of a floating-point output, computed where it lies; None where the host does that as well."""
+        """Errors of a floating-point output, computed on its device; None if the host does that as well."""
 
     def nbytes(self, value: Any) -> int:
         """Bytes of an array; 0 for anything else."""
+        return int(value.nbytes) if self.is_array(value) else 0
 
     def memory_in_use(self) -> int | None:
-        """Bytes that the process holds on the device; None where that can't be told."""
+        """Bytes that the process holds on the device; None if unknown."""
+        return None
+
+    def _map(self, function: Callable[[Any], Any], inputs: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {name: function(value) if self.is_array(value) else value for name, value in inputs.items()}
+
+    @abstractmethod
+    def _upcast(self, array: Any) -> Any: ...
+
+    @abstractmethod
+    def _place(self, array: Any, layout: str) -> Any: ...
+
+    @abstractmethod
+    def _copy(self, array: Any) -> Any: ...
+
+    @abstractmethod
+    def _can_overwrite(self, old: Any, new: Any) -> bool: ...
+
+    @abstractmethod
+    def _overwrite(self, pairs: list[tuple[Any, Any]]) -> None: ...
 
 
 class AllocationWatch(Protocol):
@@ -242,8 +313,8 @@ class Session(Protocol):
     def launches(self) -> Sequence[Launch]:
         """Every launch in order, once the session has ended; one without any record has the time 0.
 
-        Raises `RecordsLostError` if too few of the timer's own records are there, here or already where the session
-        ends, and `DeviceError` if the records do not add up otherwise.
+        Raises `RecordsLostError` if too few of the timer's own records are there, here or already at the session's end,
+        and `DeviceError` if the records do not add up otherwise.
         """
 
     def busy_s(self) -> float:
@@ -263,7 +334,7 @@ class Capture(Protocol):
 
 @dataclass(frozen=True)
 class Uncaptured:
-    """Calls of which nothing is seen: whether two revisions compile to the same code cannot be told."""
+    """Calls of which nothing is seen: whether two revisions compile to the same code is unknown."""
 
     why: Reason = field(default_factory=lambda: Reason("captured_interpreted"))
     sources: tuple[str, ...] = ()
@@ -278,12 +349,12 @@ class PeakMemory:
     """What `peak_memory` saw, once its context has ended."""
 
     bytes: int | None = None
-    """held on the device at most, inputs included; None where that can't be told"""
+    """held on the device at most, inputs included; None if unknown"""
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Device memory by two accounts, bytes; None where that can't be told."""
+    """Device memory by two accounts, bytes; None if unknown."""
 
     allocated: int | None = None
     """of live arrays, as the allocator counts them"""
@@ -293,58 +364,66 @@ class MemoryUse:
     """what the driver says is in use, less what the allocator has taken from it: other libraries', other processes'"""
 
 
-class Endurance(Protocol):
-    """What soaking needs of a device beside `Accelerator`; `endurance.of` gives it."""
+class Endurance:
+    """What soaking needs of a device. The defaults are those of a device without streams and without counted memory."""
 
     def memory(self) -> MemoryUse:
-        """What is held now; the device has been waited for."""
+        """Memory in use now; the device has been waited for."""
+        return MemoryUse()
 
     def reset_peak(self) -> None:
-        """The highest use counts from here."""
+        """Start a new peak."""
 
     def room(self) -> int | None:
-        """Bytes that new arrays could take; None where that can't be told."""
+        """Bytes that new arrays could take; None if unknown."""
+        return None
 
     def trim(self) -> None:
         """Give back what the allocator keeps for later."""
 
     def stream(self) -> object | None:
-        """A new stream beside the default one; None where the device has no streams."""
+        """A new stream beside the default one; None on a device without streams."""
+        return None
 
     def on(self, stream: object | None) -> AbstractContextManager[object]:
         """Inside, in this thread, work goes to the stream; None: to the default one."""
+        return nullcontext(stream)
 
     def occupy(self) -> None:
         """Keep the current stream at work for some 20 ms, while the host goes on."""
 
     def interprets(self, call: Callable[[], Any]) -> bool:
-        """Make the call, and tell whether it launched a kernel in Triton's interpreter."""
+        """Make the call; returns whether it launched a kernel in Triton's interpreter."""
+        call()
+        return False
 
     def footprint(self, make: Callable[[], Any]) -> int | None:
-        """Bytes of the arrays that `make` would give, found without making them; None where that can't be told."""
+        """Bytes of the arrays that `make` would return, found without making them; None if unknown."""
+        return None
 
 
-class Accelerator(Protocol):
-    """A device that kernels run on."""
+class Accelerator:
+    """A device that kernels run on. The defaults are those of one device that compiles and records nothing."""
 
     info: Device
-    timer: str | None
-    """name of the timer in use, known from `start_timer` on; None where nothing can be timed"""
-    absent: Reason | None
+    arrays: Arrays
+    """its inputs and outputs"""
+    timer: str | None = None
+    """name of the timer in use, known from `start_timer` on; None if nothing can be timed"""
+    absent: Reason | None = None
     """why speed can't be measured here"""
-
-    @property
-    def arrays(self) -> Arrays:
-        """Its inputs and outputs."""
 
     def count(self) -> int:
         """Devices of this model that the process could use, this one included."""
+        return 1
 
     def visible(self) -> int:
         """Devices of any model that the process sees, this one included."""
+        return 1
 
     def session(self) -> AbstractContextManager[Session]:
-        """Open a timing session."""
+        """Open a timing session; raises DeviceError if nothing can be timed."""
+        raise DeviceError("no_accelerator")
 
     def start_timer(self) -> None:
         """Choose the timer and pay its first start, before anything is measured."""
@@ -354,39 +433,56 @@ class Accelerator(Protocol):
 
     def pad(self, seed: int) -> object:
         """Occupy a random stretch of memory as long as the result lives, so that buffers land elsewhere."""
+        return seed
 
     def state(self) -> DeviceState:
         """Clocks, temperature, power, throttling and foreign processes now."""
+        return DeviceState()
 
     def limits(self, dtypes: Sequence[str]) -> Limits:
         """Measure the ceilings: copy bandwidth, and matrix products in these dtypes."""
+        return Limits()
 
     def window_s(self, call: Callable[[], Any], launches: int) -> float:
-        """Seconds that so many launches take one behind the other, the host included; for warming up only."""
+        """Seconds that so many launches take back to back, the host included; for warming up only."""
+        raise DeviceError("no_accelerator")
 
     def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         """Collect what the compiler made of every kernel launched inside; not while timing."""
+        return nullcontext({})
 
     def captured(self) -> AbstractContextManager[Capture]:
         """Collect what the calls inside do on the device; not while timing, and after what they compile and tune."""
+        return nullcontext(Uncaptured())
 
     def fallbacks(self, identity: Identity) -> tuple[str, ...]:
         """Operations of a captured call that the host computes, since the device has nothing for them."""
+        return ()
 
     def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
         """Digest of the source of `make_inputs` and of what it leads to, free of comments and places."""
+        return inputs_digest(make_inputs)
 
     def peak_memory(self) -> AbstractContextManager[PeakMemory]:
         """Find out how much memory is held at most while the calls inside run."""
+        return nullcontext(PeakMemory())
 
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
-        """Collect data races of the launches inside, where the device can show them."""
+        """Collect data races of the launches inside, if the device can show them."""
+        return nullcontext(())
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether an exception says that device memory ran out."""
+        return isinstance(error, MemoryError)
 
     def registered(self) -> frozenset[str]:
         """Namespaces in which torch operators are registered in this process."""
+        return frozenset()
 
     def tampered(self) -> tuple[str, ...]:
         """Names of timing functions that are not the ones seen when the device was opened."""
+        return ()
+
+    def endurance(self) -> Endurance:
+        """What soaking needs of it."""
+        return Endurance()

@@ -1,10 +1,16 @@
-"""What perfci compiles for without a device: published facts of one board for each architecture. Needs no torch."""
+"""What perfci compiles for without a device, and with which Triton. Needs no torch."""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
+from perfci.core.environment import installed
 from perfci.core.errors import UsageError
+from perfci.core.model import Reason
 
 LINE_FREE = {"TRITON_DISABLE_LINE_INFO": "1"}
 """Environment that every worker needs before it imports Triton: with line information a comment above a kernel, or
@@ -125,3 +131,83 @@ def target_named(name: str) -> Target:
     if name not in known:
         raise UsageError("unknown_target", target=name, known=", ".join(known))
     return known[name]
+
+
+# --- the installed Triton ---------------------------------------------------------------------------------------------
+
+KNOWN = ((3, 2), (3, 9))
+"""First and last release that perfci is made for; docs/versions.md has those that were run."""
+
+
+@functools.cache
+def unknown_triton() -> Reason | None:
+    """Why nothing can be done that needs Triton's internals: the release is newer than those that perfci knows."""
+    newer = [version for version in find_triton_versions() if release(version) > KNOWN[1]]
+    first, last = ("{}.{}".format(*end) for end in KNOWN)
+    return Reason("triton_unknown", {"triton": newer[0], "first": first, "last": last}) if newer else None
+
+
+def find_triton_versions() -> list[str]:
+    """Of the Triton that ops would import, by its own file; of all that are installed if the file does not say it."""
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
+        return []
+    text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
+    if said := re.search(r"""^__version__ *= *["'](\d+\.\d+[^"']*)""", text, re.MULTILINE):
+        return [said[1]]
+    return list(installed(("triton", "triton-ascend", "pytorch-triton")).values())
+
+
+def release(version: str) -> tuple[int, int]:
+    """Major and minor; 0 where a version has no numbers."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    return (*numbers, 0, 0)[0], (*numbers, 0, 0)[1]
+
+
+# --- occupancy --------------------------------------------------------------------------------------------------------
+
+REGISTERS = 65536
+REGISTER_UNIT = 256
+"""NVIDIA: registers are handed out to a warp in multiples of this."""
+
+WARP_UNIT = 4
+"""NVIDIA: a processor's registers lie in four parts, and so many warps are placed at once."""
+
+LANE_REGISTERS = 512
+"""AMD, CDNA2 and later: registers that a lane of a SIMD has for all its waves, vector and accumulation together."""
+
+LANE_UNIT = 8
+SIMDS = 4
+
+
+def find_occupancy(
+    target: Target, *, registers: int, shared: int, warps: int, columns: int = 0, available: int = REGISTERS
+) -> float:
+    """Resident warps of the most that a processor holds, 0 to 1; 0 where not even one program fits.
+
+    registers: of a thread, on AMD vector and accumulation registers together. shared: bytes of a program. warps: of a
+    program. columns: of tensor memory that a program takes (Blackwell). available: registers of an NVIDIA processor.
+
+    NVIDIA: the rules of the CUDA Occupancy Calculator (registers by warp in units of 256, warps four at a time, shared
+    memory in units of 128 bytes with 1 KiB of the system's for each program). AMD: the CDNA3 ISA guide, registers of a
+    lane in units of 8, and the limits of LLVM's AMDGPU backend, where waves are spread over four SIMDs.
+    """
+    if target.backend == "hip":
+        lanes = LANE_REGISTERS // _round_up(registers, LANE_UNIT) if registers else target.warps
+        fits = min(lanes * SIMDS, target.warps)
+        # A program of one wave needs no barrier, and barriers are what runs out.
+        programs = target.warps if warps == 1 else target.blocks
+    else:
+        of_warp = _round_up(registers * target.warp_size, REGISTER_UNIT)
+        fits = available // of_warp // WARP_UNIT * WARP_UNIT if of_warp else target.warps
+        programs = target.blocks
+    limits = [programs, target.warps // warps, fits // warps]
+    if taken := _round_up(shared + target.shared_reserved, target.shared_unit):
+        limits.append(target.shared_processor // taken)
+    if columns:
+        limits.append(target.tensor_columns // columns)
+    return min(limits) * warps / target.warps
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfci.device.deviations import deviation
-from perfci.device.seam import ArrayFacts, Deviation, DtypeFacts, Inputs, Mismatch, other_number, pairs_to_refill
+from perfci.core.model import ErrorStats
+from perfci.device.seam import ArrayFacts, Arrays, Deviation, DtypeFacts, Mismatch, leaves, other_number
 
 Host = np.ndarray[Any, Any]
 
@@ -29,103 +30,68 @@ FEW = 1 << 14
 """Elements up to which errors are computed on the host."""
 
 
-class TorchArrays:
-    """Tensors on one device; see `seam.Arrays` for what each method is for.
+class TorchArrays(Arrays):
+    """Tensors on one device.
 
-    reference_device: where float64 is computed, for a device that has none.
+    reference_device: computes float64 for a device that cannot.
     """
+
+    kind = torch.Tensor
 
     def __init__(self, device: str, reference_device: str | None = None) -> None:
         self.device = device
         self._reference_device = reference_device
 
-    def is_array(self, value: Any) -> bool:
-        """Whether it is a tensor."""
-        return isinstance(value, torch.Tensor)
-
     def facts(self, array: torch.Tensor) -> ArrayFacts:
-        """Shape, dtype, device and density."""
         return ArrayFacts(tuple(array.shape), _name(array.dtype), array.device.type, array.is_contiguous())
 
     def dtype_facts(self, array: torch.Tensor) -> DtypeFacts | None:
-        """Range of a floating-point tensor's type."""
         if not array.dtype.is_floating_point:
             return None
         info = torch.finfo(array.dtype)
         return DtypeFacts(_name(array.dtype), info.max, info.smallest_normal, info.smallest_normal * info.eps, info.eps)
 
     def host(self, array: torch.Tensor) -> Host:
-        """A float64 copy of floating-point tensors on the host; others as they are."""
-        plain = self._for_reference(array.detach())
-        if plain.dtype.is_floating_point:
-            plain = _float64(plain)
+        plain = self._upcast(array.detach())
         result: Host = plain.cpu().contiguous().numpy().copy()
         return result
 
     def rounded(self, values: Host, like: torch.Tensor) -> Host:
-        """Values rounded to a tensor's dtype, as float64 on the host."""
         result: Host = _float64(torch.from_numpy(values).to(like.dtype)).numpy()
         return result
 
     def like(self, values: Host, array: torch.Tensor) -> torch.Tensor:
-        """Host values as a new tensor of another's dtype, device and order of axes in memory, where that is dense."""
+        """The axes have the other tensor's order in memory, if that is dense."""
         made = torch.from_numpy(np.array(values, order="C")).to(array.dtype).to(array.device)
         order = _order(array)
         return made if order is None else made.permute(order).contiguous().permute(_inverse(order))
 
-    def upcast(self, inputs: Inputs) -> dict[str, Any]:
-        """Floating-point tensors in float64, where the device can compute in it."""
-        return {name: self._upcast(value) if self.is_array(value) else value for name, value in inputs.items()}
-
-    def placed(self, inputs: Inputs, layout: str) -> dict[str, Any]:
-        """Copies in a memory layout, surrounded by NaN; the axes of a dense tensor keep their order in memory."""
-        return {name: _place(value, layout) if self.is_array(value) else value for name, value in inputs.items()}
-
-    def copies(self, inputs: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Dense copies."""
-        return {name: value.clone() if self.is_array(value) else value for name, value in inputs.items()}
-
-    def refill(self, inputs: Inputs, fresh: Inputs) -> None:
-        """All tensors or none: values of one call may depend on each other, such as offsets and what they index."""
-        pairs = pairs_to_refill(self, inputs, fresh)
-        if not all(_can_overwrite(old, new) for old, new in pairs):
-            return
-        olds = tuple(old for old, _ in pairs)
-        with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(olds):
-            for old, new in pairs:
-                old.copy_(new)
-
     def spoil(self, array: torch.Tensor) -> None:
-        """Put another number there."""
         if array.numel():
             last = array.detach()[(-1,) * array.ndim]
             last.copy_(torch.tensor(other_number(last.item())))
 
     def same_bits(self, left: torch.Tensor, right: torch.Tensor) -> bool:
-        """Whether both hold the same bits; NaN equals the same NaN."""
         if left.shape != right.shape or left.dtype != right.dtype:
             return False
         return bool(torch.equal(_bits(left), _bits(right)))
 
     def overlap(self, left: torch.Tensor, right: torch.Tensor) -> bool:
-        """Whether both lie in one storage."""
         if not left.numel() or not right.numel():
             return False
         return left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
 
     @contextmanager
     def watch_allocations(self, filler: str) -> Iterator[_GuardedAllocations]:
-        """Hand out filled memory between guard zones for every tensor made empty inside."""
         with _GuardedAllocations(torch.device(self.device).type, filler) as watch:
             yield watch
 
     def is_filler(self, array: torch.Tensor) -> Host:
-        """Elements that hold the filler."""
         result: Host = (array == GUARD_VALUE).cpu().numpy()
         return result
 
     def mismatch(self, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> Mismatch:
-        """Count elements beyond the tolerance, chunk by chunk where the output lies, if float64 is to be had there."""
+        """Compares chunk by chunk, on the output's device if that has float64."""
         left = actual.reshape(-1)
         right = expected.to(self._reference_device or actual.device).reshape(-1)
         count, worst, place = 0, -1.0, 0
@@ -140,14 +106,13 @@ class TorchArrays:
         return Mismatch(count, worst, tuple(int(i) for i in np.unravel_index(place, tuple(actual.shape))))
 
     def unfinite(self, array: torch.Tensor) -> int:
-        """Values that are infinite or NaN, counted chunk by chunk where the tensor lies."""
         flat = array.detach().reshape(-1)
-        narrow = flat.dtype.is_floating_point and flat.element_size() == 1  # float8 knows no such question
+        narrow = flat.dtype.is_floating_point and flat.element_size() == 1  # float8 has no isfinite
         chunks = (self._for_reference(flat[start : start + CHUNK]) for start in range(0, flat.numel(), CHUNK))
         return sum(int((~torch.isfinite(_float64(each) if narrow else each)).sum()) for each in chunks)
 
     def deviation(self, actual: torch.Tensor, expected: torch.Tensor) -> Deviation | None:
-        """Errors of a tensor that would take the host long, chunk by chunk, where float64 is computed in."""
+        """Errors of a tensor that would take the host long, chunk by chunk."""
         if actual.numel() <= FEW:
             return None
         left = actual.detach().reshape(-1)
@@ -158,24 +123,64 @@ class TorchArrays:
                 chunk = self._for_reference(left[start : start + CHUNK])
                 yield _float64(chunk), _float64(right[start : start + CHUNK])
 
-        return deviation(pieces, tuple(actual.shape))
-
-    def nbytes(self, value: Any) -> int:
-        """Bytes of a tensor."""
-        return int(value.numel() * value.element_size()) if self.is_array(value) else 0
+        return measure_deviation(pieces, tuple(actual.shape))
 
     def memory_in_use(self) -> int | None:
-        """Bytes held by live tensors on an accelerator."""
         module = torch.get_device_module(self.device)
         return int(module.memory_allocated()) if hasattr(module, "memory_allocated") else None
 
-    def _upcast(self, tensor: torch.Tensor) -> torch.Tensor:
-        moved = self._for_reference(tensor)
+    def _upcast(self, array: torch.Tensor) -> torch.Tensor:
+        moved = self._for_reference(array)
         return _float64(moved) if moved.dtype.is_floating_point else moved
 
     def _for_reference(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor where float64 is computed in: where it lies, but for devices that have none."""
+        """The tensor on the device that computes float64."""
         return tensor if self._reference_device is None else tensor.to(self._reference_device)
+
+    def _place(self, array: torch.Tensor, layout: str) -> torch.Tensor:
+        """The axes of a dense tensor keep their order in memory: kernels have own paths for transposed ones."""
+        if layout == "expanded" and array.dim() and array.shape[0]:
+            return self._place(array[:1].contiguous(), "contiguous").expand(array.shape)
+        order = _order(array)
+        if order is not None:
+            return self._place(array.permute(order), layout).permute(_inverse(order))
+        step = 2 if layout == "strided" and array.dim() and array.numel() else 1
+        guard = GUARD_BYTES // array.element_size()
+        length = array.numel() * step
+        room = torch.full((length + 2 * guard,), _poison(array.dtype), dtype=array.dtype, device=array.device)
+        inner = room[guard : guard + length]
+        shape = (*array.shape[:-1], array.shape[-1] * 2) if step == 2 else array.shape
+        inner = inner.view(shape)[..., ::step] if array.dim() else inner.view(shape)
+        inner.copy_(array)
+        return inner
+
+    def _copy(self, array: torch.Tensor) -> torch.Tensor:
+        return array.clone()
+
+    def _can_overwrite(self, old: torch.Tensor, new: torch.Tensor) -> bool:
+        """Same shape and dtype, and no element stands for several."""
+        apart = all(stride != 0 for size, stride in zip(old.shape, old.stride(), strict=True) if size > 1)
+        return old.shape == new.shape and old.dtype == new.dtype and apart
+
+    def _overwrite(self, pairs: list[tuple[Any, Any]]) -> None:
+        olds = tuple(old for old, _ in pairs)
+        with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(olds):
+            for old, new in pairs:
+                old.copy_(new)
+
+
+_EMPTY = frozenset(
+    {torch.ops.aten.empty.memory_format}
+    | {
+        getattr(torch.ops.aten, name).default
+        for name in ("empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+    }
+)
+_FILLED = frozenset(
+    getattr(torch.ops.aten, f"{before}{name}{after}").default
+    for name in ("zeros", "ones", "full")
+    for before, after in (("", ""), ("", "_like"), ("new_", ""))
+)
 
 
 class _GuardedAllocations(TorchDispatchMode):
@@ -185,30 +190,6 @@ class _GuardedAllocations(TorchDispatchMode):
     differing between two calls; the zones around it hold GUARD_VALUE, so that writes past an end show.
     """
 
-    _EMPTY = frozenset(
-        {
-            torch.ops.aten.empty.memory_format,
-            torch.ops.aten.empty_like.default,
-            torch.ops.aten.empty_permuted.default,
-            torch.ops.aten.empty_strided.default,
-            torch.ops.aten.new_empty.default,
-            torch.ops.aten.new_empty_strided.default,
-        }
-    )
-    _FILLED = frozenset(
-        {
-            torch.ops.aten.zeros.default,
-            torch.ops.aten.zeros_like.default,
-            torch.ops.aten.new_zeros.default,
-            torch.ops.aten.ones.default,
-            torch.ops.aten.ones_like.default,
-            torch.ops.aten.new_ones.default,
-            torch.ops.aten.full.default,
-            torch.ops.aten.full_like.default,
-            torch.ops.aten.new_full.default,
-        }
-    )
-
     def __init__(self, device_type: str, filler: str) -> None:
         super().__init__()
         self._device_type = device_type
@@ -217,12 +198,12 @@ class _GuardedAllocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func not in self._EMPTY | self._FILLED or result.device.type != self._device_type:
+        if func not in _EMPTY | _FILLED or result.device.type != self._device_type:
             return result
         if result.layout != torch.strided:
             return result
         guarded = self._guard(result)
-        return guarded.copy_(result) if func in self._FILLED else guarded
+        return guarded.copy_(result) if func in _FILLED else guarded
 
     def damaged(self) -> int:
         """Number of guard zones that were written into."""
@@ -241,23 +222,6 @@ class _GuardedAllocations(TorchDispatchMode):
         if plain.dtype is not torch.bool:
             self._rooms.append((room, guard))
         return room.as_strided(plain.shape, plain.stride(), guard)
-
-
-def _place(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    if layout == "expanded" and tensor.dim() and tensor.shape[0]:
-        return _place(tensor[:1].contiguous(), "contiguous").expand(tensor.shape)
-    order = _order(tensor)
-    if order is not None:  # a transposed operand stays one: kernels have paths of their own for it
-        return _place(tensor.permute(order), layout).permute(_inverse(order))
-    step = 2 if layout == "strided" and tensor.dim() and tensor.numel() else 1
-    guard = GUARD_BYTES // tensor.element_size()
-    length = tensor.numel() * step
-    room = torch.full((length + 2 * guard,), _poison(tensor.dtype), dtype=tensor.dtype, device=tensor.device)
-    inner = room[guard : guard + length]
-    shape = (*tensor.shape[:-1], tensor.shape[-1] * 2) if step == 2 else tensor.shape
-    inner = inner.view(shape)[..., ::step] if tensor.dim() else inner.view(shape)
-    inner.copy_(tensor)
-    return inner
 
 
 def _order(tensor: torch.Tensor) -> list[int] | None:
@@ -311,28 +275,133 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _can_overwrite(old: torch.Tensor, new: torch.Tensor) -> bool:
-    """Same shape and dtype, and no element stands for several."""
-    apart = all(stride != 0 for size, stride in zip(old.shape, old.stride(), strict=True) if size > 1)
-    return old.shape == new.shape and old.dtype == new.dtype and apart
+def measure_footprint(make: Callable[[], Any]) -> int | None:
+    """Bytes of the tensors that `make` would return, by torch's fake tensors; None if these cannot follow it."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    try:
+        with FakeTensorMode():
+            made = list(leaves(make()))
+    except Exception:  # whatever an op does that fake tensors cannot follow
+        return None
+    return sum(each.numel() * each.element_size() for each in made if isinstance(each, torch.Tensor))
 
 
 LATER = frozenset(
-    {
-        "_inductor_test",
-        "c10d_functional",
-        "cplib",
-        "flex_lib",
-        "fsdp",
-        "onnx",
-        "onnx_symbolic",
-        "quantized_decomposed",
-        "streams",
-    }
-)
+    {"_inductor_test", "c10d_functional", "cplib", "flex_lib", "fsdp", "onnx", "onnx_symbolic",
+     "quantized_decomposed", "streams"}
+)  # fmt: skip
 """Namespaces that torch itself registers when a part of it is first used, such as torch.compile."""
 
 
 def operator_namespaces() -> frozenset[str]:
     """Namespaces of all torch operators that are registered in this process: torch's own, those of libraries."""
     return LATER | {name.split("::")[0] for name in torch._C._dispatch_get_all_op_names()}
+
+
+# --- errors of a large output: it may be as large as the memory allows, so it is read piece by piece ------------------
+
+QUANTILES = (0.5, 0.9, 0.99)
+
+_LOW = 16
+"""Bits of a float32 that the second look tells apart; the first look tells the others."""
+
+Pieces = Callable[[], Iterator[tuple[torch.Tensor, torch.Tensor]]]
+"""Gives an output and its float64 reference in flat pieces of float64, as often as it is asked."""
+
+
+def measure_deviation(pieces: Pieces, shape: Sequence[int]) -> Deviation:
+    """Errors over the elements that are finite in both.
+
+    Quantiles are those elements of the sorted absolute errors, as float32, at or next above rank q (n - 1): found by
+    counting bit patterns, whose order is that of non-negative floats, since sorting would take several times the
+    output's memory. All else is summed in float64. A figure that leaves float64's range is None.
+    """
+    found = _Sums()
+    counts = np.zeros(1 << (31 - _LOW), dtype=np.int64)
+    for actual, exact in pieces():
+        bits = _pattern(found.take(actual, exact))
+        counts += torch.bincount(bits >> _LOW, minlength=len(counts)).cpu().numpy()
+        counts[0] -= bits.numel()
+    if not found.count:
+        return Deviation(ErrorStats(0))
+    # What was not counted is 0.
+    counts[0] += found.count
+    p50, p90, p99 = _quantiles(pieces, counts, found.count)
+    worst = tuple(int(each) for each in np.unravel_index(found.place, tuple(shape))) if shape else ()
+    error, exact = math.sqrt(found.squares), math.sqrt(found.sizes)
+    stats = ErrorStats(
+        count=found.count,
+        max_abs=_known(found.worst),
+        mean_abs=_known(found.total / found.count),
+        max_rel=_known(found.worst_share) if found.shares else None,
+        mean_rel=_known(found.share / found.shares) if found.shares else None,
+        p50_abs=_known(p50),
+        p90_abs=_known(p90),
+        p99_abs=_known(p99),
+        rmse=_known(error / math.sqrt(found.count)),
+        l2=_known(error / exact) if exact else None if error else 0.0,
+        worst_index=worst,
+    )
+    return Deviation(stats, error, exact)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+class _Sums:
+    """What one look over all pieces adds up."""
+
+    def __init__(self) -> None:
+        self.count = self.shares = self.place = self._start = 0
+        self.total = self.squares = self.sizes = self.share = 0.0
+        self.worst = -1.0
+        self.worst_share = 0.0
+
+    def take(self, actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+        """Add a piece; gives its errors, -1 where either is not finite."""
+        error = _errors(actual, exact)
+        both = error >= 0
+        if error.numel() and (worst := float(error.max())) > self.worst:
+            self.worst, self.place = worst, self._start + int(error.argmax())
+        self._start += error.numel()
+        seen, size = error.clamp(min=0.0), exact.abs().masked_fill(~both, 0.0)
+        share = (seen / size).masked_fill(size == 0, 0.0)
+        figures = (both.sum(), (size > 0).sum(), seen.sum(), seen.square().sum(), size.square().sum(), share.sum())
+        count, shares, *sums = torch.stack([figure.to(torch.float64) for figure in figures]).tolist()
+        self.count, self.shares = self.count + int(count), self.shares + int(shares)
+        self.total, self.squares = self.total + sums[0], self.squares + sums[1]
+        self.sizes, self.share = self.sizes + sums[2], self.share + sums[3]
+        if share.numel():
+            self.worst_share = max(self.worst_share, float(share.max()))
+        return error
+
+
+def _errors(actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    return (actual - exact).abs().masked_fill(~(actual.isfinite() & exact.isfinite()), -1.0)
+
+
+def _pattern(error: torch.Tensor) -> torch.Tensor:
+    """Bit patterns of the errors above 0, in the errors' order. Those of 0 would all be counted in one place."""
+    return error[error > 0].to(torch.float32).view(torch.int32)
+
+
+def _quantiles(pieces: Pieces, high: np.ndarray[tuple[int], np.dtype[np.int64]], count: int) -> list[float]:
+    """The errors at the ranks of QUANTILES; high: how many errors have which upper bits."""
+    below = np.concatenate(([0], np.cumsum(high)))
+    ranks = [math.ceil(q * (count - 1)) for q in QUANTILES]
+    upper = [int(np.searchsorted(below, rank, side="right")) - 1 for rank in ranks]
+    low = {each: np.zeros(1 << _LOW, dtype=np.int64) for each in upper}
+    for actual, exact in pieces() if any(upper) else ():
+        bits = _pattern(_errors(actual, exact))
+        for each in low:
+            inside = bits[(bits >> _LOW) == each] & ((1 << _LOW) - 1)
+            low[each] += torch.bincount(inside, minlength=1 << _LOW).cpu().numpy()
+    if 0 in low:
+        low[0][0] += high[0] - low[0].sum()
+    found = []
+    for rank, each in zip(ranks, upper, strict=True):
+        lower = int(np.searchsorted(np.cumsum(low[each]), rank - below[each], side="right"))
+        found.append(float(np.array((each << _LOW) | lower, dtype=np.int32).view(np.float32)))
+    return found

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from perfci.core.model import Judgement, KernelBinary, Limits, OpRun, PerformanceCase, Run
 from perfci.core.wording import say
-from perfci.device.occupancy import occupancy
-from perfci.device.targets import TARGETS, Target
+from perfci.device.targets import TARGETS, Target, find_occupancy
 from perfci.report.ceilings import Place, place, unsound
 from perfci.report.frame import Spread
 from perfci.report.text import code, inline
@@ -190,8 +189,8 @@ def _cause(binary: KernelBinary, target: Target | None) -> str:
     both = say("{registers} registers a thread and {shared:size} of shared memory", registers=registers, shared=shared)
     if target is None or not binary.warps:
         return both
-    by_registers = occupancy(target, registers=registers, shared=0, warps=binary.warps)
-    by_shared = occupancy(target, registers=0, shared=shared, warps=binary.warps)
+    by_registers = find_occupancy(target, registers=registers, shared=0, warps=binary.warps)
+    by_shared = find_occupancy(target, registers=0, shared=shared, warps=binary.warps)
     if by_registers == by_shared:
         return both
     if by_registers < by_shared:

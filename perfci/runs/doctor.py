@@ -15,7 +15,7 @@ from perfci.core.environment import PACKAGES, installed, telling
 from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.device.npu_host import NpuHost, look, traps
-from perfci.device.triton_release import KNOWN, release
+from perfci.device.targets import KNOWN, release
 
 DECLARED: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "Python": ((3, 11), (3, 13)),

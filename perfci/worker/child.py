@@ -18,8 +18,9 @@ from pathlib import Path
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError, DeviceError, PerfciError
 from perfci.core.model import PlannedOp, Suite
-from perfci.device import detect, open_device, triton_release
+from perfci.device import detect, open_device
 from perfci.device.seam import Accelerator
+from perfci.device.targets import find_triton_versions, release
 from perfci.ops.spec import Accuracy, case_id, matches
 from perfci.worker.apart import forget_others, settle, stray_import
 from perfci.worker.load import LoadedOp, import_roots, load_op, parameters
@@ -91,7 +92,7 @@ def _import_stages(job: Job) -> None:
 
 def _shun_stale_caches() -> None:
     """Before 3.5 Triton's cache knows a kernel by its text alone: one with another global constant gets stale code."""
-    if any(triton_release.release(version) < (3, 5) for version in triton_release.versions()):
+    if any(release(version) < (3, 5) for version in find_triton_versions()):
         os.environ["TRITON_ALWAYS_COMPILE"] = "1"
 
 
@@ -220,7 +221,7 @@ def _lock(device: Accelerator, job: Job, mouth: MessageChannel) -> Iterator[None
     if shared or not job.lock:
         yield
         return
-    from perfci.device.lock import device_lock
+    from perfci.core.locks import device_lock
 
     name = device.info.uuid or device.info.key
     with device_lock(name, job.lock_folder, lambda holder: mouth.say(Waiting(holder)), job.lock_wait_s):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Fact, Reason
-from perfci.device import endurance
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.lab.soak.findings import DECAY, DETERMINISM, LARGE, MEMORY, STREAMS, THREADS, Finding, Status, name_test
 from perfci.lab.soak.huge import check_large, is_large
@@ -60,7 +59,7 @@ class _Soaker:
         self._job, self._say, self._device, self._loaded = job, say, device, loaded
         self._op = job.ops[0].op
         self._folder = Path(job.ops[0].folder)
-        self._endurance = endurance.of(device)
+        self._endurance = device.endurance()
         self._done = set(job.soak.done)
         self._host = device.info.kind == "cpu"
         self._calls = job.soak.calls or (FEW_CALLS if self._host else CALLS)

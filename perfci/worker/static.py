@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Identity, Reason, StaticCase, StaticOp
-from perfci.device.targets import LINE_FREE, Target, target_named
-from perfci.device.triton_release import unknown_triton
+from perfci.device.targets import LINE_FREE, Target, target_named, unknown_triton
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id, matches
 from perfci.worker.apart import forget_others
@@ -63,8 +62,8 @@ def installed(target: Target) -> None:
 
 
 def _op(files: OpFiles, job: Job, target: Target, say: Say) -> StaticOp:
-    from perfci.device import artefacts
-    from perfci.device.capture import inputs_digest
+    from perfci.device import binaries
+    from perfci.device.source import inputs_digest
 
     folder = Path(files.folder)
     try:
@@ -77,9 +76,9 @@ def _op(files: OpFiles, job: Job, target: Target, say: Say) -> StaticOp:
         say(Step("static", files.op, case_id(params), done, len(chosen)))
         seen.append(_case(_Subject(suite, folder, inputs), params, job.seed))
     # All at once: the disassembler takes longer to start than to work.
-    artefacts.examine([launch for _, launches in seen for launch in launches], target)
-    cases = [replace(case, binaries=artefacts.binaries(launches, target)) for case, launches in seen]
-    return StaticOp(files.op, target.name, tuple(cases), unavailable=artefacts.unavailable(target))
+    binaries.examine([launch for _, launches in seen for launch in launches], target)
+    cases = [replace(case, binaries=binaries.binaries(launches, target)) for case, launches in seen]
+    return StaticOp(files.op, target.name, tuple(cases), unavailable=binaries.unavailable(target))
 
 
 @dataclass(frozen=True)

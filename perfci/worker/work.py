@@ -17,7 +17,7 @@ from perfci.core.model.closeness import worst
 from perfci.core.wording import caused
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
-from perfci.device.triton_release import unknown_triton
+from perfci.device.targets import unknown_triton
 from perfci.measure import verify as accuracy_stage
 from perfci.measure.base import BaseKernel, InseparableError, refuse_operators
 from perfci.measure.bench import Bench, Settings, Subject, bench

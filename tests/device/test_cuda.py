@@ -268,7 +268,7 @@ def test_the_state_has_clocks_temperature_and_power_where_the_library_is_install
 
 
 def test_recorded_kernels_name_registers_and_constants(device):
-    from perfci.device.flush import Flush
+    from perfci.device.cuda import Flush
 
     flush = Flush(1 << 20, "cuda")
     with device.recorded() as kernels:
@@ -323,3 +323,40 @@ def test_memory_in_use_follows_live_tensors(device):
     kept = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
 
     assert device.arrays.memory_in_use() - before >= kept.numel()
+
+
+def test_an_event_pair_reads_twice_the_time_for_twice_the_work(open_cuda):
+    x = torch.randn(2048, 2048, device="cuda")
+    out = torch.empty_like(x)
+
+    def median(count):
+        session = timed(open_cuda("event"), lambda: [torch.matmul(x, x, out=out) for _ in range(count)])
+        return statistics.median(launch.time_us for launch in session.launches())
+
+    assert median(8) / median(4) == pytest.approx(2, rel=0.15)
+
+
+def test_host_work_before_the_launch_is_hidden_by_the_events_spin(open_cuda):
+    add = copy_of(4 << 20)
+
+    def slow_wrapper():
+        sum(range(1000))  # some 10 us of the host
+        add()
+
+    plain, slow = (timed(open_cuda("event"), call).launches() for call in (add, slow_wrapper))
+
+    assert statistics.median(launch.time_us for launch in slow) == pytest.approx(
+        statistics.median(launch.time_us for launch in plain), abs=3
+    )
+    assert statistics.median(launch.host_us for launch in slow) > 5
+    assert all(launch.span_us == launch.time_us and launch.activities is None for launch in slow)
+
+
+def test_the_flush_reads_all_of_its_buffer(device):
+    flush = device._flush
+    flush._source.fill_(1)
+    flush()
+    torch.cuda.synchronize()
+
+    assert int(flush._sink.sum()) == flush._count
+    flush._source.zero_()

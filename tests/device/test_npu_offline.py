@@ -16,8 +16,8 @@ if "CI" not in os.environ:  # where a missing package is a failure
 
 from triton.backends import backends
 
-from perfci.device import artefacts, npu_offline
-from perfci.device.stub import StubDriver
+from perfci.device import binaries, offline
+from perfci.device.board import StubDriver
 from perfci.device.targets import NPU_TARGETS, TARGETS, target_named
 
 pytestmark = pytest.mark.torch
@@ -75,7 +75,7 @@ def stages(monkeypatch):
     """The stages that are left, as a function of the options."""
     compiler = type("Compiler", (Compiler,), {})
     monkeypatch.setitem(backends, "ascend", SimpleNamespace(compiler=compiler))
-    npu_offline.stop_at_ttir()
+    offline.stop_at_ttir()
 
     def of(**options):
         left = {}
@@ -117,7 +117,7 @@ def test_figures_that_no_tool_gives_are_not_told(monkeypatch):
     kernel = SimpleNamespace(asm={"ttir": "x", "npubin": b"x"}, metadata=metadata, hash="h", name="k")
     launch = SimpleNamespace(kernel=kernel, name="k")
 
-    (binary,) = artefacts.binaries([launch], B2)
+    (binary,) = binaries.binaries([launch], B2)
     assert (binary.registers, binary.shared_bytes, binary.warps, binary.instructions) == (None,) * 4
     assert binary.occupancy is None
 

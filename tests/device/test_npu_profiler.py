@@ -15,11 +15,12 @@ if "CI" not in os.environ:  # where a missing package is a failure
     pytest.importorskip("torch")
     pytest.importorskip("triton")
 
+
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.device import npu_profiler
-from perfci.device.flush import NAME
 from perfci.device.npu_profiler import npu_profiler_session, read_copies, read_details
 from perfci.device.seam import WARMING
+from perfci.device.timers import NAME
 from tests.device.scripted_npu import COLUMNS, Chip, Flush, Profiler, details
 
 pytestmark = pytest.mark.torch

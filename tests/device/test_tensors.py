@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import torch
 
 from perfci.device import tensors
 from perfci.device.tensors import GUARD_BYTES, TorchArrays
+from perfci.measure.closeness import errors_of
 
 pytestmark = pytest.mark.torch
 
@@ -475,3 +477,85 @@ def test_an_output_that_has_a_gradient_can_be_spoiled_and_an_empty_one_not():
     arrays.spoil(empty)
 
     assert output.tolist() == [2.0, 2.0, 5.0] and empty.shape == (0, 3)
+
+
+# --- errors of a large output -----------------------------------------------------------------------------------------
+
+QUANTILES = ("p50_abs", "p90_abs", "p99_abs")
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(tensors, "CHUNK", 7_001)
+    monkeypatch.setattr(tensors, "FEW", 10)
+    return TorchArrays("cpu")
+
+
+def both(small_pieces, actual, expected):
+    """What is computed piece by piece, and what numpy says of the whole."""
+    return small_pieces.deviation(actual, expected), errors_of(small_pieces.host(actual), small_pieces.host(expected))
+
+
+def drawn(dtype, shape=(151, 211), scale=1e-3):
+    generator = torch.Generator().manual_seed(5)
+    exact = torch.randn(shape, dtype=torch.float64, generator=generator)
+    noise = torch.randn(shape, dtype=torch.float64, generator=generator) * scale
+    return (exact + noise).to(dtype), exact
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn])
+def test_every_figure_is_that_of_the_whole(small_pieces, dtype):
+    seen, whole = both(small_pieces, *drawn(dtype))
+
+    given, wanted = asdict(seen.stats), asdict(whole.stats)
+    for name in QUANTILES:  # an element, where numpy interpolates between two
+        assert given.pop(name) == pytest.approx(wanted.pop(name), rel=0.02)
+    assert given.pop("worst_index") == wanted.pop("worst_index")
+    assert given == pytest.approx(wanted, rel=1e-9)
+    assert (seen.error, seen.exact) == pytest.approx(
+        [each.scale * math.sqrt(each.sum) for each in (whole.error, whole.exact)]
+    )
+
+
+def test_quantiles_are_elements_at_or_next_above_their_ranks(small_pieces):
+    actual, exact = drawn(torch.float32, (100_003,))
+    seen, _ = both(small_pieces, actual, exact)
+
+    errors = np.sort(np.abs(actual.double().numpy() - exact.numpy()))
+    for name, q in zip(QUANTILES, (0.5, 0.9, 0.99), strict=True):
+        assert getattr(seen.stats, name) == pytest.approx(errors[math.ceil(q * (len(errors) - 1))], rel=1e-6)
+
+
+def test_what_is_not_finite_on_either_side_is_left_out(small_pieces):
+    actual, exact = drawn(torch.float32)
+    actual[0, :5], actual[3, 3], exact[7, 7] = math.nan, math.inf, -math.inf
+    seen, whole = both(small_pieces, actual, exact)
+
+    assert seen.stats.count == whole.stats.count == actual.numel() - 7
+    assert seen.stats.max_abs == whole.stats.max_abs and seen.stats.worst_index == whole.stats.worst_index
+    nothing = small_pieces.deviation(torch.full((100,), math.nan), exact[0, :100])
+    assert nothing.stats.count == 0 and nothing.stats.max_abs is None
+
+
+def test_an_exact_output_has_errors_of_nothing(small_pieces):
+    _, exact = drawn(torch.float64)
+    seen, whole = both(small_pieces, exact.clone(), exact)
+
+    assert seen.stats == whole.stats
+    assert {seen.stats.p50_abs, seen.stats.max_abs, seen.stats.l2} == {0.0}
+
+
+def test_strides_do_not_matter_and_a_scalar_too_has_its_place(small_pieces):
+    actual, exact = drawn(torch.float32)
+    seen, whole = both(small_pieces, actual.T, exact.T)
+
+    assert seen.stats.worst_index == whole.stats.worst_index
+    assert small_pieces.deviation(actual[:3, 0], exact[:3, 0]) is None, "the host computes what is small"
+
+
+def test_an_error_beyond_the_range_of_a_figure_has_none(small_pieces):
+    actual = torch.full((100,), 1e300, dtype=torch.float64)
+    seen = small_pieces.deviation(actual, torch.zeros(100, dtype=torch.float64))
+
+    assert seen.stats.max_abs == 1e300
+    assert (seen.stats.rmse, seen.stats.p99_abs) == (None, None)

@@ -134,7 +134,7 @@ def test_a_shard_uses_several_boards_and_the_merged_run_names_them(project, boar
 @pytest.mark.slow
 def test_a_run_waits_for_the_board_that_another_has_and_goes_on_with_the_other(project, boards, monkeypatch):
     """Both runs are of one process here, whose locks exclude each other like those of two."""
-    from perfci.device.lock import device_lock
+    from perfci.core.locks import device_lock
 
     boards(locked=True)
     path, locks = project.root / "pyproject.toml", project.root / "locks"

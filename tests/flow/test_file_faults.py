@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perfci import store
-from perfci.device.lock import device_lock
+from perfci.core.locks import device_lock
 
 FULL = Path("/dev/full")
 NOWHERE = "/sys/perfci"

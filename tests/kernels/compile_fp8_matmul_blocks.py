@@ -67,7 +67,7 @@ def _launches(shape, out):
 
 def _code(cubin):
     """What the assembler made of it."""
-    from perfci.device.disassembly import tool
+    from perfci.device.binaries import tool
 
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)

@@ -6,7 +6,7 @@ from typing import Any
 
 def launched(call: Callable[[], Any]) -> Iterator[tuple[Any, Any, str, dict[str, Any]]]:
     """Each kernel that a call launches: the launch, its identity, its PTX, and the facts that always count."""
-    from perfci.device import artefacts, offline
+    from perfci.device import binaries, offline
 
     seen = offline.compiled(call)
     assert seen.failure is None, seen.failure
@@ -16,5 +16,5 @@ def launched(call: Callable[[], Any]) -> Iterator[tuple[Any, Any, str, dict[str,
             "kernel": told.kernel,
             "grid": told.grid,
             "shared": launch.kernel.metadata.shared,
-            "spilled": artefacts.usage(launch.kernel).local_bytes,
+            "spilled": binaries.usage(launch.kernel).local_bytes,
         }  # fmt: skip

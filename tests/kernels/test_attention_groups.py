@@ -1,15 +1,10 @@
-"""attention's groups of warps without a GPU: what a stand-in for Gluon computes, which calls get them, the code."""
+"""attention's groups of warps without a GPU: which calls get them, and what the compiler makes of them."""
 
 import json
-import math
 import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import NamedTuple
 
 import pytest
 
@@ -21,50 +16,6 @@ GROUPS = (3, 6) <= triton_versions.VERSION <= (3, 7)
 pytestmark = pytest.mark.torch
 needs_groups = pytest.mark.skipif(not GROUPS, reason="warps work in groups with Triton 3.6 and 3.7")
 
-# --- on a stand-in for Gluon ------------------------------------------------------------------------------------------
-
-LIMITS = SimpleNamespace(programs=2**31 - 1, grid=(2**31 - 1, 65535, 65535), processors=3, l2_bytes=2**18)
-
-
-class Form(NamedTuple):
-    """What a configuration says of groups."""
-
-    stages: int
-    ahead: bool
-    persistent: bool
-    block_m: int = 128
-    block_n: int = 128
-
-
-CONFIGS = [Form(2, False, False), Form(3, True, False), Form(2, True, True)]
-SIZES = [
-    (1, 2, 1, 128, 128, 128), (2, 4, 2, 300, 300, 128), (1, 2, 2, 200, 515, 80), (1, 2, 1, 515, 200, 128),
-    (1, 1, 1, 1, 700, 128), (1, 3, 3, 64, 65, 72), (1, 5, 1, 640, 640, 128), (1, 1, 1, 257, 1, 128),
-]  # fmt: skip
-"""batch, heads, heads of keys, queries, keys, width"""
-WIDE, SHORT = Form(2, True, True, block_n=64), Form(4, True, False, block_n=32)
-LONG = Form(3, True, True, block_m=192)
-OTHERS = [
-    (256, WIDE), (256, SHORT), (256, Form(2, False, False, block_n=64)), (64, Form(4, True, True)), (64, LONG),
-    (64, Form(2, False, False, block_m=192)),
-]  # fmt: skip
-"""padded width, form"""
-ENDS = [
-    (2, 4, 2, 300, 300, "bfloat16"),
-    (1, 2, 1, 300, 620, "float16"),
-    (1, 2, 2, 415, 300, "bfloat16"),
-    (1, 1, 1, 1, 1, "float16"),
-]
-"""batch, heads, heads of keys, queries, keys, dtype"""
-
-
-@pytest.fixture(scope="module")
-def groups():
-    from tests.kernels.gluon_groups import standing_in
-
-    with standing_in() as module:
-        yield module
-
 
 def tensors(batch, heads, key_heads, queries, keys, width, dtype="bfloat16", seed=5):
     import torch
@@ -72,162 +23,6 @@ def tensors(batch, heads, key_heads, queries, keys, width, dtype="bfloat16", see
     made = torch.Generator().manual_seed(seed)
     shapes = (heads, queries), (key_heads, keys), (key_heads, keys)
     return [torch.randn((batch, *each, width), generator=made).to(getattr(torch, dtype)) for each in shapes]
-
-
-def called(module, q, k, v, causal, config=CONFIGS[0], limits=LIMITS):
-    """Output and sums, from memory full of NaN."""
-    import torch
-
-    out, sums = torch.full(q.shape, torch.nan, dtype=q.dtype), torch.full(q.shape[:3], torch.nan)
-    assert module.launch(q, k, v, out, sums, q.shape[3] ** -0.5 * math.log2(math.e), causal, config, limits)
-    return out, sums
-
-
-def defined(q, k, v, causal):
-    import torch
-
-    k, v = (each.double().repeat_interleave(q.shape[1] // k.shape[1], 1) for each in (k, v))
-    scores = q.double() @ k.transpose(-1, -2) * q.shape[3] ** -0.5
-    if causal:
-        scores.masked_fill_(torch.ones(scores.shape[-2:]).triu(1 + k.shape[2] - q.shape[2]).bool(), -torch.inf)
-    return scores.softmax(-1).nan_to_num(0) @ v, torch.logsumexp(scores, -1) / math.log(2)
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_output_and_sums_are_those_of_the_definition(sizes, causal, config, groups):
-    """Each query is written, each group is served, and a query that sees no key gives 0 and -inf."""
-    import torch
-
-    out, sums = called(groups, *tensors(*sizes), causal, config)
-
-    right, logarithms = defined(*tensors(*sizes), causal)
-    assert (out - right).norm() <= 3e-3 * right.norm()
-    torch.testing.assert_close(sums, logarithms.float(), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("ends", ENDS, ids=str)
-@pytest.mark.parametrize(("padded", "config"), OTHERS, ids=str)
-def test_other_widths_have_tiles_and_blocks_of_their_own(padded, config, ends, causal, groups):
-    """Tiles longer than a block of keys, whose groups leave out what they do not see, and no room for two tiles."""
-    import torch
-
-    *sizes, dtype = ends
-    given = tensors(*sizes, padded - 24 * (dtype == "float16"), dtype)
-    out, sums = called(groups, *given, causal, config)
-
-    right, logarithms = defined(*given, causal)
-    assert (out - right).norm() <= 3e-3 * right.norm()
-    torch.testing.assert_close(sums, logarithms.float(), rtol=1e-5, atol=1e-5)
-
-
-def test_any_strides_that_a_descriptor_takes_are_read_as_they_are(groups):
-    """(batch, sequence, heads, width) seen as (batch, heads, sequence, width)."""
-    import torch
-
-    q, k, v = tensors(2, 4, 2, 200, 150, 128)
-    turned = [each.transpose(1, 2).contiguous().transpose(1, 2) for each in (q, k, v)]
-    out = [called(groups, *given, True)[0] for given in ((q, k, v), turned)]
-
-    assert not turned[0].is_contiguous()
-    assert torch.equal(*out)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_large_scores_leave_the_nearest_keys_alone(causal, groups):
-    """Scores beyond 2**30, of which float32 has no digit behind the point."""
-    q, k, v = tensors(1, 2, 1, 140, 300, 128)
-    q, k = q * 2**15, k * 2**15
-    out, sums = called(groups, q, k, v, causal)
-
-    right, logarithms = defined(q, k, v, causal)
-    assert (out - right).norm() <= 1e-2 * right.norm()
-    assert (sums / logarithms - 1).abs().max() < 1e-5
-
-
-def test_values_that_are_none_stay_in_their_rows(groups):
-    q, k, v = tensors(1, 1, 1, 140, 200, 128)
-    q[0, 0, 3] = math.nan
-    q[0, 0, 77, 5] = math.inf
-    out, sums = called(groups, q, k, v, False)
-
-    broken = out.isnan().any(-1)[0, 0].nonzero()[:, 0].tolist()
-    assert broken == sums.isnan()[0, 0].nonzero()[:, 0].tolist() == [3, 77]
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("processors", [1, 4, 100])
-def test_programs_that_go_on_to_other_tiles_do_each_once(processors, causal, groups, monkeypatch):
-    """An odd number of tiles a head, so that one has no partner."""
-    import torch
-
-    copied, copy_tile = [], groups._copy_tile
-    monkeypatch.setattr(groups, "_copy_tile", lambda *given: copied.append(given[6:8]) or copy_tile(*given))
-    q, k, v = tensors(1, 3, 1, 580, 580, 128)
-    several = SimpleNamespace(**vars(LIMITS) | {"processors": processors})
-    out, _ = called(groups, q, k, v, causal, CONFIGS[2], several)
-
-    assert sorted(copied) == [(head, 128 * tile) for head in range(3) for tile in range(5)]
-    assert torch.equal(out, called(groups, q, k, v, causal, Form(2, True, False))[0])
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("width", "config"), [(256, WIDE), (64, LONG)], ids=str)
-def test_programs_of_other_widths_go_on_to_other_tiles_too(width, config, causal, groups):
-    """Seven tiles of 128 queries at width 256, whose output leaves before the next queries come; else five of 192."""
-    import torch
-
-    q, k, v = tensors(1, 2, 1, 896, 896, width)
-    several = SimpleNamespace(**vars(LIMITS) | {"processors": 2})
-    out, _ = called(groups, q, k, v, causal, config, several)
-
-    assert torch.equal(out, called(groups, q, k, v, causal, config._replace(persistent=False))[0])
-    assert (out - defined(q, k, v, causal)[0]).norm() <= 3e-3 * out.norm()
-
-
-@pytest.mark.parametrize("late", [0, 1])
-@pytest.mark.parametrize(("width", "config"), [(256, WIDE), (64, LONG)], ids=str)
-def test_a_group_that_is_behind_still_finds_its_keys(width, config, late, groups, monkeypatch):
-    """Though another has gone on to the next tile, and passed by what it does not see of that one's keys."""
-    attend, turned, here = groups._attend, groups._turned, threading.local()
-
-    def attending(given, group, *rest):
-        here.late = group == late
-        return attend(given, group, *rest)
-
-    def taking(*given):
-        time.sleep(0.004 * here.late)
-        return turned(*given)
-
-    monkeypatch.setattr(groups, "_attend", attending)
-    monkeypatch.setattr(groups, "_turned", taking)
-    q, k, v = tensors(1, 2, 1, 384, 384, width)
-    out, _ = called(groups, q, k, v, True, config, SimpleNamespace(**vars(LIMITS) | {"processors": 1}))
-
-    assert (out - defined(q, k, v, True)[0]).norm() <= 3e-3 * out.norm()
-
-
-def test_lengths_within_blocks_leave_some_forms_one_tile_a_program(groups):
-    at_once = {(padded, many): groups.tiles_at_once(padded, many, True) for padded in (64, 128, 256) for many in (2, 3)}
-
-    assert at_once == {(64, 2): 2, (64, 3): 0, (128, 2): 2, (128, 3): 0, (256, 2): 0, (256, 3): 0}
-    assert [groups.tiles_at_once(padded, 2, False) for padded in (64, 128, 256)] == [2, 2, 1]
-
-
-def test_more_tiles_than_programs_are_left_to_the_other_kernel(groups):
-    few = SimpleNamespace(**vars(LIMITS) | {"programs": 5})
-
-    assert not groups.launch(*tensors(1, 3, 1, 200, 200, 128), None, None, 1.0, False, CONFIGS[0], few)
-
-
-@pytest.mark.parametrize(("keys", "heads"), [(4096, 12), (1024, 50), (10**6, 1)])
-def test_as_many_heads_take_turns_as_half_the_cache_holds(keys, heads, groups):
-    limits = SimpleNamespace(l2_bytes=50 * 2**20)
-
-    assert groups.heads_at_once(keys, 1, 256, limits) == heads
-    assert groups.heads_at_once(keys, 4, 256, limits) == 4 * heads
 
 
 # --- which calls get them ---------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ if "CI" not in os.environ:  # where a missing package is a failure
 
 import torch
 
-from perfci.device import endurance, open_device
+from perfci.device import open_device
 from perfci.lab.soak.findings import Status
 from perfci.lab.soak.huge import check_large
 from perfci.lab.soak.repeated import check_determinism, check_memory
@@ -75,7 +75,7 @@ def subject():
     def make(kernel, reference=double, size=SIZE, **suite):
         device = open_device("cuda", seed=1)
         performance = Performance(kernel, reference, inputs, grid(size=[size]), **suite)
-        own = endurance.of(device)
+        own = device.endurance()
         described = lambda error: {"error": type(error).__name__, "message": str(error), "file": "-", "line": 0}  # noqa: E731
         return Subject("op", performance, {"size": size}, device, own, 5, True, lambda *_: None, described)
 

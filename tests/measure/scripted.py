@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from perfci.device.fake import FakeDevice, FakeSpec, work
-from perfci.device.seam import Launch, warmed
+from perfci.device.seam import Launch, warm_cache
 from perfci.device.source import inputs_digest
 from perfci.measure import blocks
 from perfci.measure.base import BaseKernel
@@ -131,7 +131,7 @@ class ScriptedSession:
 
     def launch(self, call, *, warm=False):
         if warm:
-            warmed(call)
+            warm_cache(call)
         self.warm.append(warm)
         result = call()
         rows = len(call.inputs["x"])

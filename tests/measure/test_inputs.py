@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from perfci.device.numpy_arrays import NumpyArrays
+from perfci.device.fake import NumpyArrays
 from perfci.measure.inputs import Filling, bound_inputs, filled, flat
 from perfci.ops.spec import VALUES, Accuracy
 

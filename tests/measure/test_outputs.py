@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfci.device.numpy_arrays import NumpyArrays
+from perfci.device.fake import NumpyArrays
 from perfci.measure.outputs import checked_output, wrong_output
 from perfci.ops.spec import Performance
 

@@ -176,10 +176,9 @@ def test_an_unknown_target_is_named(tmp_path):
 
 TOOLLESS = """
 import sys
-from perfci.device import disassembly
-disassembly.tool = lambda name: None
-from perfci.device import artefacts
-artefacts.tool = disassembly.tool
+from perfci.device import binaries
+binaries.tool = lambda name: None
+from perfci.device import binaries
 from perfci.worker.child import main
 main()
 """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from perfci.device.arguments import Argument, Launch
+from perfci.device.seam import Argument, SketchLaunch
 
 if TYPE_CHECKING:
     from perfci.device.rehearsal import Rehearsal
@@ -60,7 +60,7 @@ class Outcome:
     kernel: tuple[tuple[int, ...], ...] | None
     """shapes of its outputs"""
     reference: tuple[tuple[int, ...], ...] | None
-    launches: tuple[Launch, ...]
+    launches: tuple[SketchLaunch, ...]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfci.core.model import Reason
-from perfci.device.arguments import Argument
+from perfci.device.seam import Argument
 from perfci.ops.spec import VALUES, case_id
 from perfci.scaffold.suites import Case, Suites, fitted
 from perfci.worker.sketch.axes import SIZES, Call, Form, written

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
-from perfci.device.arguments import Argument
+from perfci.device.seam import Argument
 from perfci.scaffold.sketch import Side, Sketch
 from perfci.worker.load import describe_exception
 from perfci.worker.protocol import SketchFiles

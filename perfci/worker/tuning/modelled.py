@@ -159,18 +159,18 @@ class _Modelled(Search):
         return max(original / us, 1.0) if original and us and self._like.key != self._spec.key else 1.0
 
     def _looked(self, seen: Any, params: Params, names: Mapping[str, Any], device: Description) -> _Looked:
-        from perfci.device import artefacts
-        from perfci.device.occupancy import occupancy
+        from perfci.device import binaries
+        from perfci.device.targets import find_occupancy
 
         case = case_id(params)
         if why := self._trouble(seen, case):
             return _Looked(None, why)
         launches, heaviest = [], _Looked(None)
         for launched in seen.capture.launched:
-            used, metadata = artefacts.usage(launched.kernel), launched.kernel.metadata
+            used, metadata = binaries.usage(launched.kernel), launched.kernel.metadata
             if used is None:
                 raise DeviceError("tune_no_registers")
-            held = occupancy(
+            held = find_occupancy(
                 self._target, registers=used.registers, shared=metadata.shared, warps=metadata.num_warps,
                 available=int(device.values.get("registers") or 0),
             )  # fmt: skip

@@ -8,30 +8,15 @@ import pytest
 import torch
 
 from perfci.device.interpreter import correct
+from tests.kernels.interpreted.suites import OPS
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
-OPS = (
-    "broadcast", "bias_relu", "softmax", "matmul", "fp8_matmul", "attention", "attention_backward",
-    "vector_add", "gelu", "layer_norm", "rms_norm", "cross_entropy",
-    "conv2d", "fp8_attention",
-)  # fmt: skip
 sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in OPS)]
 torch.set_num_threads(1)
 correct()
+
+
 GUARD = 64  # elements before and behind
-
-
-def pytest_generate_tests(metafunc):
-    """`case` and `reject` run over the accuracy suite of the op that the test's file names in OP."""
-    if not hasattr(metafunc.module, "OP"):
-        return
-    import perfci
-
-    suite = importlib.import_module(f"{metafunc.module.OP}_accuracy").accuracy
-    if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", suite.cases, ids=perfci.case_id)
-    if "reject" in metafunc.fixturenames:
-        metafunc.parametrize("reject", [pytest.param(make, id=name) for name, make in suite.rejects])
 
 
 def pytest_collection_modifyitems(items):
@@ -54,21 +39,11 @@ def suite(request):
 
 
 @pytest.fixture
-def agrees(suite):
-    """Compares the kernel's answer with the reference in float64, by torch.testing's tolerances."""
-
-    def check(inputs, terms=1):
-        got = suite.kernel(**inputs)
-        wide = {name: value.double() if torch.is_tensor(value) else value for name, value in inputs.items()}
-        exact = suite.reference(**wide)
-        dtype = next(iter(inputs.values())).dtype
-        assert got.dtype == dtype
-        assert got.is_contiguous()
-        rtol, atol = {torch.float32: (1.3e-6, 1e-5), torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5)}[dtype]
-        torch.testing.assert_close(got, exact.to(dtype), rtol=rtol, atol=atol * terms**0.5, equal_nan=True)
-        return got
-
-    return check
+def far():
+    """Rows so far apart that offsets take more than 32 bits: 4 GiB, five pages of it touched."""
+    apart = 2**29 + 64  # itself within 32 bits
+    x = torch.empty(4 * apart + 8, dtype=torch.float16).as_strided((5, 8), (apart, 1))
+    return x.copy_(torch.arange(40.0).view(5, 8) % 7)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from perfci.device import endurance, open_device
+from perfci.device import open_device
 from perfci.lab.soak.findings import Status
 from perfci.lab.soak.huge import check_large
 from perfci.lab.soak.subject import Subject
@@ -29,7 +29,7 @@ def run(monkeypatch):
     def made(op, params, kernel=None):
         suite = suite_of(op)
         performance = as_performance(suite, [params])
-        own = endurance.of(device)
+        own = device.endurance()
         if kernel is not None:
             performance = dataclasses.replace(performance, kernel=kernel)
         subject = Subject(op, performance, params, device, own, 3, True, lambda *_: None, lambda error: {})
@@ -45,7 +45,7 @@ def shrunk(op):
 
 @pytest.mark.parametrize("op", LARGE)
 def test_every_large_case_is_past_2_to_the_32_and_its_output_can_be_verified_in_slices(op, run):
-    own = endurance.of(open_device("cpu", seed=1))
+    own = open_device("cpu", seed=1).endurance()
     (params,) = suite_of(op).large_cases
     assert own.footprint(lambda: suite_of(op).make_inputs(**params, device="cpu", seed=1)) > 2 * (1 << 32)
 

@@ -79,23 +79,6 @@ def test_an_npu_tells_its_vector_and_cube_cores(running):
     assert (limits.warp_size, limits.alignment, limits.shared_bytes) == (1, 32, 192 << 10)
 
 
-def test_a_cuda_device_multiplies_on_the_processors_that_it_tells(running):
-    limits = _launch.limits(
-        running(name="NVIDIA H100 PCIe", multi_processor_count=114, shared_memory_per_block_optin=99)
-    )
-
-    assert (limits.matrix_processors, limits.matrix_bytes, limits.warp_size) == (114, 99, 32)
-
-
-def test_a_device_without_a_runtime_gets_generic_limits():
-    assert _launch.limits(torch.device("cpu")).key == "generic"
-    assert _launch.limits(torch.device("meta")).key == "generic"
-
-
-def test_limits_are_looked_up_once_a_device():
-    assert _launch.limits(torch.device("cpu")) is _launch.limits(torch.device("cpu"))
-
-
 def test_a_variable_names_the_device_to_compile_for(monkeypatch):
     _launch.limits.cache_clear()
     monkeypatch.setenv("KERNELS_AS_DEVICE", "nvidia-h200")
@@ -127,11 +110,6 @@ def test_the_device_is_switched_only_where_there_are_several(running):
 
     assert _launch.on(running(count=1, name="NVIDIA H200")) is _launch._NOTHING
     assert _launch.on(torch.device("cpu")) is _launch._NOTHING
-
-
-@pytest.mark.parametrize(("n", "power"), [(0, 1), (1, 1), (2, 2), (3, 4), (1023, 1024), (1024, 1024), (1025, 2048)])
-def test_powers_of_two(n, power):
-    assert _launch.power_of_two(n) == power
 
 
 def test_the_grid_stays_within_the_devices_limits():
@@ -167,11 +145,6 @@ def test_views_are_walked_as_rows(x, rows):
 def test_views_without_a_single_row_stride_are_refused(x):
     with pytest.raises(ValueError, match=r"op: x of shape .* has strides .* Call it with x\.contiguous\(\)"):
         _launch.as_rows("op", x)
-
-
-def test_tensors_on_two_devices_are_refused_by_name():
-    with pytest.raises(ValueError, match="x on cpu, bias on meta"):
-        _launch.check_tensors("op", x=torch.zeros(1), bias=torch.zeros(1, device="meta"))
 
 
 def test_a_damaged_tuned_file_is_named(tmp_path):
@@ -216,11 +189,6 @@ def test_the_first_entry_that_fits_the_facts_is_taken(entries, facts, block):
     assert (found and found["block"]) == block
 
 
-def test_an_entry_about_a_fact_that_the_op_does_not_tell_is_an_error(entries):
-    with pytest.raises(ValueError, match="asks for n_max, but the op tells m"):
-        entries([{"n_max": 16, "config": {}}], m=1)
-
-
 def test_a_pointwise_tile_is_that_of_the_tuned_file_where_there_is_one(entries, tmp_path):
     limits = _launch.limits(torch.device("cpu"))
     sizes = ((None, 8192, 4),)
@@ -230,7 +198,3 @@ def test_a_pointwise_tile_is_that_of_the_tuned_file_where_there_is_one(entries, 
     assert _launch.pointwise_tile(64, 4096, 2, limits, sizes, 2048, tmp_path) == (4, 512, 2)
     assert _launch.pointwise_tile(640, 4096, 2, limits, sizes, 2048, tmp_path) == (4, 1024, 4)
     _launch.tuned.cache_clear()
-
-
-def test_a_device_without_a_tuned_file_has_no_configs(tmp_path):
-    assert _launch.tuned(tmp_path, "nowhere") == ()

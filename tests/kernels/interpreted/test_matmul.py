@@ -18,13 +18,22 @@ def h200():
     return _launch.Limits(**_launch._read("nvidia-h200"))
 
 
-def test_agrees_with_the_reference_in_float64(case, suite, agrees):
-    agrees(suite.make_inputs(**case, device="cpu", seed=7), terms=case["k"])
+@pytest.fixture
+def agrees(suite):
+    """Compares the kernel's answer with the reference in float64, by torch.testing's tolerances."""
 
+    def check(inputs, terms=1):
+        got = suite.kernel(**inputs)
+        wide = {name: value.double() if torch.is_tensor(value) else value for name, value in inputs.items()}
+        exact = suite.reference(**wide)
+        dtype = next(iter(inputs.values())).dtype
+        assert got.dtype == dtype
+        assert got.is_contiguous()
+        rtol, atol = {torch.float32: (1.3e-6, 1e-5), torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5)}[dtype]
+        torch.testing.assert_close(got, exact.to(dtype), rtol=rtol, atol=atol * terms**0.5, equal_nan=True)
+        return got
 
-def test_says_what_is_wrong_with_its_arguments(reject, module):
-    with pytest.raises((TypeError, ValueError), match=r"matmul: .* but"):
-        module.matmul(**reject("cpu"))
+    return check
 
 
 @pytest.mark.parametrize(
@@ -97,16 +106,6 @@ def test_launches_nothing_for_an_empty_product(module, monkeypatch):
     assert module.matmul(torch.zeros(3, 8), torch.zeros(8, 0)).shape == (3, 0)
 
 
-def test_a_sum_of_no_terms_is_zero(module):
-    assert torch.equal(module.matmul(torch.zeros(3, 0), torch.zeros(0, 5)), torch.zeros(3, 5))
-
-
-def test_float32_is_not_rounded_to_tf32(module):
-    a = torch.full((16, 16), 1 + 2.0**-20)
-
-    assert torch.equal(module.matmul(a, torch.eye(16)), a)
-
-
 def test_the_first_tuned_entry_that_holds_the_shape_is_taken(module, tmp_path, monkeypatch):
     import _launch
 
@@ -149,14 +148,6 @@ def test_every_committed_config_fits_its_device(module):
             assert set(entry) <= {"itemsize", "m_max", "n_max", "k_max", "config"}
 
 
-def test_every_committed_file_has_a_config_for_every_shape(module):
-    import _launch
-
-    for path in module.TUNED.glob("nvidia-*.json"):
-        entries = _launch.tuned(module.TUNED, path.stem)
-        assert {entry["itemsize"] for entry in entries if set(entry) == {"itemsize", "config"}} == {2, 4}
-
-
 # --- bias and activation ----------------------------------------------------------------------------------------------
 
 
@@ -173,13 +164,6 @@ def test_the_epilogue_is_done_before_the_one_rounding(module):
     got = module.matmul(torch.cat([a, a / a], 1), torch.cat([b, b]), torch.full((16,), 1.0).half())
 
     assert torch.equal(got, torch.full((16, 16), 2050.0).half())  # 2048 + 1 would be rounded to 2048 before the bias
-
-
-def test_a_bias_of_any_stride_is_taken(agrees):
-    bias = torch.randn(80, generator=torch.Generator().manual_seed(3))
-
-    agrees({"a": normal(33, 20), "b": normal(20, 40), "bias": bias[::2]}, terms=20)
-    agrees({"a": normal(33, 20), "b": normal(20, 40), "bias": bias[:1].expand(40)}, terms=20)
 
 
 # --- tiles by descriptor ----------------------------------------------------------------------------------------------
@@ -256,13 +240,6 @@ def test_what_lies_beyond_the_edge_of_a_descriptor_counts_for_nothing(columns, g
     assert (outputs[0][:64] == -1).all() and (outputs[0][-64:] == -1).all()
 
 
-def test_a_device_without_descriptors_gets_pointers(module, monkeypatch):
-    monkeypatch.setattr(module._tma, "TensorDescriptor", None)
-    import _launch
-
-    assert module.dense_sides(half(16, 16), half(16, 16), _launch.limits(torch.device("cpu"))) is None
-
-
 @triton_versions.needs_descriptors
 def test_a_descriptor_is_what_triton_itself_would_make(module):
     from triton.tools.tensor_descriptor import TensorDescriptor
@@ -277,11 +254,3 @@ def test_a_descriptor_is_what_triton_itself_would_make(module):
 
     assert told(module._tma.descriptor(matrix, 1, 16, 8)) == told(wanted)
     assert told(module._tma.descriptor(matrix.t(), 0, 8, 16)) == told(wanted)
-
-
-def test_entries_with_descriptors_are_for_calls_that_allow_them(module):
-    assert module.choose_config(4096, 4096, 4096, 2, h200(), True).tma
-    assert not module.choose_config(4096, 4096, 4096, 2, h200(), False).tma
-    assert module.choose_config(4096, 4104, 4104, 2, h200(), True).tma  # aligned, though not in whole vectors
-    assert not module.choose_config(64, 8192, 8192, 2, h200(), True).tma
-    assert module.choose_config(64, 8200, 8192, 2, h200(), True).tma

@@ -47,33 +47,3 @@ def test_every_step_takes_any_strides_and_no_elements(variant):
 
     torch.testing.assert_close(got, (b.t().double() @ a.t().double()).half(), rtol=2e-3, atol=1e-3)
     assert matmul_steps.matmul_step(a[:0], b, variant).shape == (0, 48)
-
-
-def test_the_step_with_descriptors_says_what_it_needs():
-    a, b, _ = inputs(33, 25, 40)
-
-    with pytest.raises(ValueError, match=r"variant tma needs .* multiples of 16 bytes.* Use fused"):
-        matmul_steps.matmul_step(a, b, "tma")
-
-
-def test_steps_refuse_what_the_op_refuses():
-    a, b, _ = inputs(*SHAPES[0])
-
-    for variant in matmul_steps.VARIANTS:
-        with pytest.raises(ValueError, match=r"matmul(_step)?: needs shapes"):
-            matmul_steps.matmul_step(a, a, variant)
-        with pytest.raises(ValueError, match=r"matmul(_step)?: activation is 'tanh'"):
-            matmul_steps.matmul_step(a, b, variant, activation="tanh")
-
-
-def test_the_steps_differ_in_what_they_are_named_for():
-    import _launch
-
-    limits = _launch.Limits(**_launch._read("nvidia-h200"))
-    configs = {
-        name: matmul_steps.step_config(4096, 4096, 4096, 2, name, limits) for name in matmul_steps.VARIANTS[1:-1]
-    }
-
-    assert configs["tiled"].stages == 1 < configs["pipelined"].stages
-    assert configs["autotuned"]._replace(persistent=True) == configs["persistent"] != configs["autotuned"]
-    assert [name for name, config in configs.items() if config.tma] == ["tma"]

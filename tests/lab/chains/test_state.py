@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfci.device.numpy_arrays import NumpyArrays
+from perfci.device.fake import NumpyArrays
 from perfci.lab.chains.runs import StageError, add_outputs, describe_arguments, name_outputs, take_arguments
 from perfci.ops.spec import Stage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfci.device import endurance, open_device
+from perfci.device import open_device
 from perfci.lab.soak.subject import Subject
 from perfci.ops.spec import Performance
 
@@ -21,7 +21,7 @@ def subject():
         opened = open_device(device, seed=1, fake={"spike_share": 0.0})
         params = params or {"rows": 4}
         performance = Performance(kernel, reference or kernel, make_inputs, [params], **suite)
-        own = endurance.of(opened)
+        own = opened.endurance()
         return Subject("op", performance, params, opened, own, 7, deterministic, lambda *_: None, described)
 
     return make

@@ -123,7 +123,7 @@ def test_too_little_memory_is_said_with_needed_and_free_bytes(subject):
 
 
 def test_huge_inputs_are_told_from_their_shapes_wherever_they_stand():
-    from perfci.device.numpy_arrays import NumpyArrays
+    from perfci.device.fake import NumpyArrays
 
     huge = np.broadcast_to(np.float32(0), (1 << 16, (1 << 15) + 1))
     assert is_large(NumpyArrays(), {"x": [huge]})

@@ -1,8 +1,9 @@
-"""How records become launches; no device is needed for that."""
+"""How records and events become launches; no device is needed for that."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -10,10 +11,14 @@ if "CI" not in os.environ:  # where a missing package is a failure
     pytest.importorskip("torch")
     pytest.importorskip("triton")
 
+import torch
+
 from perfci.core.errors import DeviceError, RecordsLostError
-from perfci.device.activity import ActivitySession, Record, covered_ns, split_at_flushes
-from perfci.device.flush import NAME, perfci_l2_flush
+from perfci.device.cuda import perfci_l2_flush
+from perfci.device.npu import BATCH, SHORT_BYTES, count_batch
 from perfci.device.seam import WARMING
+from perfci.device.timers import NAME, ActivitySession, Record, covered_ns, event_session
+from tests.device.scripted_npu import Chip, Flush, event_of
 
 pytestmark = pytest.mark.torch
 
@@ -30,7 +35,7 @@ class Line:
         self.records.append(Record(self.now, duration, name))
         self.now += duration
 
-    def flush(self):
+    def __call__(self):
         self.run(NAME, 35_000)
 
     def mark(self):
@@ -53,7 +58,7 @@ def line():
 
 @pytest.fixture
 def session(line):
-    return ActivitySession(line.flush, line.mark)
+    return ActivitySession(line)
 
 
 def finished(session, line):
@@ -84,13 +89,6 @@ def test_what_runs_after_a_pause_belongs_to_no_launch(session, line):
     session.launch(line.kernels(2000))
 
     assert [launch.time_us for launch in finished(session, line)] == [1.0, 2.0]
-
-
-def test_what_ran_before_the_first_flush_belongs_to_no_launch(session, line):
-    line.run("left over", 5000)
-    session.launch(line.kernels(1000))
-
-    assert [launch.time_us for launch in finished(session, line)] == [1.0]
 
 
 def test_a_call_that_launches_nothing_takes_no_time(session, line):
@@ -131,19 +129,6 @@ def test_a_warm_launch_is_what_follows_its_mark_and_the_calls_that_warm_are_summ
     assert cold.time_us == 0.7
 
 
-def test_a_call_that_raises_while_it_warms_costs_its_own_launch_only(session, line):
-    def broken():
-        line.run("half done", 700)
-        raise RuntimeError("no stream")
-
-    session.launch(line.kernels(1000), warm=True)
-    with pytest.raises(RuntimeError, match="no stream"):
-        session.launch(broken, warm=True)
-    session.launch(line.kernels(3000), warm=True)
-
-    assert [launch.time_us for launch in finished(session, line)] == [1.0, 3.0]
-
-
 def test_a_missing_mark_is_an_error_and_no_wrong_time(session, line):
     session.launch(line.kernels(1000), warm=True)
     marks = [index for index, record in enumerate(line.records) if record.name == NAME]
@@ -173,7 +158,7 @@ def test_a_missing_or_foreign_flush_is_an_error_and_no_wrong_time(session, line,
     if change == "lost":
         del line.records[2]
     else:
-        line.flush()
+        line()
 
     with pytest.raises(DeviceError) as caught:
         finished(session, line)
@@ -191,5 +176,76 @@ def test_busy_time_counts_what_overlaps_once(session, line):
     assert covered_ns([]) == 0
 
 
-def test_no_records_are_no_groups():
-    assert split_at_flushes([], 0) == []
+# --- events, on a chip that keeps its own time ------------------------------------------------------------------------
+
+
+@dataclass
+class Call:
+    """A call that shows its arguments, as perfci's arms do."""
+
+    chip: Chip
+    inputs: dict = field(default_factory=dict)
+    us: tuple[float, ...] = (5.0,)
+    calls: int = 0
+
+    def __call__(self):
+        self.chip.run("kernel", self.us[min(self.calls, len(self.us) - 1)], gap_us=0)
+        self.calls += 1
+        return self.calls
+
+
+def short(size=1):
+    return {"x": torch.zeros(size), "sizes": [3, torch.zeros(2)]}
+
+
+def long():
+    return {"x": torch.empty(SHORT_BYTES // 4, device="meta")}
+
+
+@pytest.fixture
+def chip():
+    return Chip()
+
+
+def time_calls(chip, *calls, warm=False):
+    with event_session(Flush(chip), event_of(chip), chip.synchronize, 5, batch=count_batch) as opened:
+        results = [opened.launch(call, warm=warm) for call in calls]
+    return opened, results
+
+
+def test_a_long_call_is_timed_alone(chip):
+    opened, results = time_calls(chip, Call(chip, long(), (5.0, 90.0)), Call(chip, long(), (7.0,)))
+
+    assert [launch.time_us for launch in opened.launches()] == pytest.approx([5.0, 7.0])
+    assert results == [1, 1]
+
+
+def test_a_short_call_is_timed_several_at_a_time_and_told_as_one(chip):
+    call = Call(chip, short(), (13.0, 5.0))
+    opened, results = time_calls(chip, call)
+
+    assert call.calls == BATCH
+    assert results == [BATCH]
+    assert [launch.time_us for launch in opened.launches()] == pytest.approx([(13 + (BATCH - 1) * 5) / BATCH])
+
+
+def test_arms_on_the_same_inputs_are_timed_alike_whatever_they_take(chip):
+    inputs = short(100)
+
+    assert count_batch(Call(chip, inputs, (1.0,))) == count_batch(Call(chip, inputs, (9000.0,))) == BATCH
+    assert count_batch(Call(chip, long(), (1.0,))) == 1
+    assert count_batch(lambda: None) == 1
+
+
+def test_a_warm_call_follows_others_untimed(chip):
+    call = Call(chip, long(), (50.0,) * WARMING + (5.0,))
+    opened, _ = time_calls(chip, call, warm=True)
+
+    assert [launch.time_us for launch in opened.launches()] == pytest.approx([5.0])
+
+
+def test_the_device_was_at_work_in_the_flushes_too(chip):
+    opened, _ = time_calls(chip, Call(chip, long(), (60.0,)))
+
+    # The scripted flush takes 240 us behind a gap of one.
+    assert opened.busy_s() == pytest.approx((60 + 241) / 1e6)

@@ -1,25 +1,84 @@
-"""What soaking asks of a device: on the fake one, on the host, and on a GPU."""
+"""What CUDA GPUs and NPUs have in common, and what soaking asks of a device."""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 
 import pytest
 
-from perfci.device import endurance, open_device
-from perfci.device.fake import hold
-
 if "CI" not in os.environ:  # where a missing package is a failure
     pytest.importorskip("torch")
+    pytest.importorskip("triton")
 
 import torch
+
+from perfci.device import open_device
+from perfci.device.cuda import CudaDevice
+from perfci.device.fake import hold
+from perfci.device.torch_device import LIMIT_S, find_fastest_s
 
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.parametrize(
+    ("names", "count"), [(["H200"], 1), (["H200"] * 4, 4), (["H200", "H200", "T4"], 1), (["T4", "H200"], 1)]
+)
+def test_boards_of_another_model_are_seen_and_do_not_count(monkeypatch, names, count):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(names))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: names[index])
+    device = object.__new__(CudaDevice)
+    device._module = torch.cuda
+
+    assert (device.count(), device.visible()) == (count, len(names))
+
+
+# --- how fast a device copies at best ---------------------------------------------------------------------------------
+
+
+def pair(*seconds):
+    """A pair of buffers whose copies take these times, the untimed first one included; then the last for ever."""
+    times = itertools.chain(seconds, itertools.repeat(seconds[-1]))
+    return lambda: next(times)
+
+
+def still():
+    return 0.0
+
+
+def test_the_best_pair_counts_wherever_it_comes():
+    assert find_fastest_s([pair(1.1), pair(1.0), pair(1.12)], still) == 1.0
+
+
+def test_a_pair_counts_with_its_median_and_no_lucky_reading_sets_the_ceiling():
+    lucky = pair(9.0, 0.2, 1.1, 1.1, 1.2, 1.1)
+
+    assert find_fastest_s([lucky, pair(1.15)], still) == 1.1
+
+
+def test_the_first_copy_of_a_pair_is_not_timed():
+    assert find_fastest_s([pair(50.0, 1.0)], still) == 1.0
+
+
+def test_no_further_pair_is_begun_after_the_limit():
+    made = []
+    clock = itertools.chain([0.0, LIMIT_S / 2], itertools.repeat(LIMIT_S)).__next__
+
+    def pairs():
+        for seconds in (1.0, 0.9, 0.1):
+            made.append(seconds)
+            yield pair(seconds)
+
+    assert find_fastest_s(pairs(), clock) == 0.9
+    assert made == [1.0, 0.9], "a pair that is not timed takes no memory"
+
+
+# --- what soaking asks ------------------------------------------------------------------------------------------------
+
+
 def test_the_fake_device_counts_what_kernels_hold_and_what_they_hold_outside():
-    own = endurance.of(open_device("fake", seed=1, fake={"memory_bytes": 1 << 30}))
+    own = open_device("fake", seed=1, fake={"memory_bytes": 1 << 30}).endurance()
     before = own.memory()
     own.reset_peak()
 
@@ -36,18 +95,8 @@ def test_the_fake_device_counts_what_kernels_hold_and_what_they_hold_outside():
     assert own.stream() is None
 
 
-def test_the_fake_clock_falls_as_planted():
-    device = open_device("fake", seed=1, fake={"clock_drop_per_block": 0.01})
-    assert device.state().sm_clock_mhz == 1980
-    with device.session() as session:
-        for _ in range(10):
-            session.launch(lambda: None)
-            session.pause()
-        assert device.state().sm_clock_mhz == 1792  # 1980 exp(-0.1)
-
-
 def test_the_host_tells_no_memory_and_has_no_streams():
-    own = endurance.of(open_device("cpu", seed=1))
+    own = open_device("cpu", seed=1).endurance()
 
     assert own.memory().allocated is None
     assert own.room() is None
@@ -56,7 +105,7 @@ def test_the_host_tells_no_memory_and_has_no_streams():
 
 
 def test_footprints_are_told_without_memory():
-    own = endurance.of(open_device("cpu", seed=1))
+    own = open_device("cpu", seed=1).endurance()
 
     def huge():
         generator = torch.Generator("cpu").manual_seed(1)
@@ -77,7 +126,7 @@ def gpu():
 
 @pytest.mark.cuda
 def test_both_accounts_of_memory_see_what_is_theirs(gpu):
-    own = endurance.of(gpu)
+    own = gpu.endurance()
     before = own.memory()
     own.reset_peak()
     held = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
@@ -93,7 +142,7 @@ def test_both_accounts_of_memory_see_what_is_theirs(gpu):
 
 @pytest.mark.cuda
 def test_memory_taken_behind_the_allocators_back_is_seen_by_the_driver(gpu):
-    own, driver, pointer, size = endurance.of(gpu), ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64(), 256 << 20
+    own, driver, pointer, size = gpu.endurance(), ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64(), 256 << 20
     torch.ones(1, device="cuda")
     before = own.memory()
     assert driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)) == 0
@@ -106,7 +155,7 @@ def test_memory_taken_behind_the_allocators_back_is_seen_by_the_driver(gpu):
 
 @pytest.mark.cuda
 def test_a_side_stream_does_not_wait_for_the_default_one_and_occupying_takes_its_time(gpu):
-    own = endurance.of(gpu)
+    own = gpu.endurance()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     side = own.stream()
     with own.on(side):  # what is loaded lazily is loaded here
@@ -133,7 +182,7 @@ def test_a_side_stream_does_not_wait_for_the_default_one_and_occupying_takes_its
 
 @pytest.mark.cuda
 def test_footprints_of_arrays_made_by_a_generator_of_the_gpu_are_told(gpu):
-    own = endurance.of(gpu)
+    own = gpu.endurance()
 
     def huge():
         generator = torch.Generator("cuda").manual_seed(1)

@@ -11,10 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from perfci.device import disassembly
-from perfci.device.disassembly import amd_usage, code_sections, nvidia_counts, nvidia_opcodes, nvidia_usage, tool
-from perfci.device.occupancy import occupancy
-from perfci.device.targets import TARGETS
+from perfci.device import binaries
+from perfci.device.binaries import (
+    CLASSES,
+    amd_class,
+    amd_usage,
+    code_sections,
+    count_classes,
+    nvidia_class,
+    nvidia_counts,
+    nvidia_opcodes,
+    nvidia_usage,
+    tool,
+)
+from perfci.device.targets import TARGETS, find_occupancy
 from tests import triton_versions
 from tests.static_ops import HEADER, SCALE, compiled, edited, run, write
 
@@ -166,7 +176,7 @@ def test_the_mix_shows_what_a_kernel_does(hopper):
 def test_occupancy_follows_from_the_figures(op, hopper):
     figures = hopper.figures(op)
 
-    expected = occupancy(
+    expected = find_occupancy(
         TARGETS["sm_90"], registers=figures["registers"], shared=figures["shared_bytes"], warps=figures["warps"]
     )
     assert figures["occupancy"] == expected > 0
@@ -181,42 +191,15 @@ def test_amds_figures_are_those_that_llvm_notes_in_its_assembly(op, instinct):
     noted = {name: int(value) for name, value in re.findall(r"^; (\w+): (\d+)", text, re.MULTILINE)}
     assert figures["registers"] == noted["TotalNumVgprs"]
     assert figures["local_bytes"] == noted["ScratchSize"]
-    alone = occupancy(TARGETS["gfx942"], registers=figures["registers"], shared=0, warps=4)
+    alone = find_occupancy(TARGETS["gfx942"], registers=figures["registers"], shared=0, warps=4)
     assert alone == noted["Occupancy"] / 8
     assert figures["mix"]["memory"] > 0
     assert (figures["mix"]["tensor"] > 0) == (op == "product")
 
 
-@triton_versions.needs_rocm_linker
-def test_amds_instructions_are_those_of_the_kernels_lines(instinct):
-    text = instinct.file("_scale", "amdgcn").read_text()
-    lines = text[text.index("_scale:") : text.index(".Lfunc_end0:")].splitlines()[1:]
-    instructions = [line for line in lines if re.match(r"\t[a-z]", line)]
-    while "s_nop" in instructions[-1]:
-        instructions.pop()
-
-    assert instinct.figures("scale")["instructions"] == len(instructions)
-
-
-def test_many_cubins_are_disassembled_at_once(hopper):
-    cubins = [hopper.file(kernel, "cubin").read_bytes() for kernel in KERNELS.values()]
-
-    together = nvidia_counts(cubins, "SM90a")
-    assert together == [nvidia_counts([cubin], "SM90a")[0] for cubin in cubins]
-    assert [sum(counts.values()) for counts in together] == [hopper.figures(op)["instructions"] for op in KERNELS]
-
-
-def test_without_its_tools_nothing_is_made_up(hopper, monkeypatch):
-    cubin = hopper.file("_scale", "cubin").read_bytes()
-    monkeypatch.setattr(disassembly, "tool", lambda name: None)
-
-    assert nvidia_counts([cubin, cubin], "SM90a") == [None, None]
-    assert nvidia_usage(cubin, "", "_scale") is None
-
-
 def test_a_tool_that_fails_gives_nothing(hopper, monkeypatch):
     cubin = hopper.file("_scale", "cubin").read_bytes()
-    monkeypatch.setattr(disassembly, "tool", lambda name: "/bin/false")
+    monkeypatch.setattr(binaries, "tool", lambda name: "/bin/false")
 
     assert nvidia_counts([cubin], "SM90a") == [None]
     assert nvidia_usage(cubin, "", "_scale") is None
@@ -265,3 +248,40 @@ def test_the_code_of_a_file_is_found_by_its_sections():
     struct.pack_into("<HH", head, 0x3C, len(sections), 1)
 
     assert code_sections(bytes(head) + b"".join(sections)) == [b"k" * 32, b"c" * 16]
+
+
+@pytest.mark.parametrize(
+    ("expected", "opcodes"),
+    [
+        ("memory", "LDG STS LDGSTS ULDC UTMALDG"),
+        ("tensor", "HMMA HGMMA UTCHMMA"),
+        ("float", "FFMA MUFU HADD2 I2F"),
+        ("integer", "IMAD UIADD3 LOP3 ISETP"),
+        ("control", "BRA BAR EXIT LDGDEPBAR"),
+        ("other", "MOV UMOV SHFL S2R NOT_KNOWN_YET"),
+    ],
+)
+def test_nvidias_opcodes_have_their_class(opcodes, expected):
+    assert {nvidia_class(opcode) for opcode in opcodes.split()} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("expected", "opcodes"),
+    [
+        ("memory", "global_load_dwordx4 buffer_store_short ds_read_b128 s_load_dwordx2 scratch_store_dword"),
+        ("tensor", "v_mfma_f32_32x32x8_f16"),
+        ("float", "v_fma_f32 v_exp_f32_e32 v_pk_mul_f32 v_cvt_f16_f32_e32 v_cmp_gt_f32_e32"),
+        ("integer", "v_add_u32_e32 v_lshlrev_b32_e32 s_and_b64 v_cmp_gt_i64_e32"),
+        ("control", "s_cbranch_vccnz s_waitcnt s_endpgm"),
+        ("other", "v_mov_b32_e32 v_cndmask_b32_e32 v_accvgpr_read_b32 s_nop"),
+    ],
+)
+def test_amds_opcodes_have_their_class(opcodes, expected):
+    assert {amd_class(opcode) for opcode in opcodes.split()} == {expected}
+
+
+def test_padding_behind_the_last_instruction_is_not_counted():
+    counts = count_classes(["LDG", "NOP", "FADD", "EXIT", "BRA", "NOP", "NOP"], nvidia_class)
+
+    assert counts == {"memory": 1, "tensor": 0, "float": 1, "integer": 0, "control": 2, "other": 1}
+    assert tuple(counts) == CLASSES

@@ -1,0 +1,341 @@
+"""Arithmetic of NVIDIA GPUs where numpy's differs, bit by bit, and CUDA's libdevice for Triton's interpreter.
+
+libdevice is computed by numpy and torch, in float64 and then rounded. The hardware's functions are off by some units in
+the last place, which these are not. A function without a counterpart here raises NotInterpretedError, so that the case
+is left unchecked.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from perfci.device.seam import NotInterpretedError
+
+Array = np.ndarray[Any, Any]
+Function = Callable[..., Any]
+
+
+class Format(NamedTuple):
+    """A floating-point format that numpy does not have."""
+
+    bits: int
+    mantissa: int
+    bias: int
+    largest: float
+    """what larger values become; the format's infinity where that is not what the hardware makes of them"""
+
+
+FORMATS = {
+    "bf16": Format(16, 7, 127, np.inf),
+    "fp8e4nv": Format(8, 3, 7, 448.0),
+    "fp8e5": Format(8, 2, 15, 57344.0),
+}
+"""By Triton's names."""
+
+
+def decode(codes: Array, name: str) -> Array:
+    """The values of codes, in float32."""
+    if name == "bf16":
+        return (codes.astype(np.uint32) << 16).view(np.float32)
+    return _table(name)[codes]
+
+
+def encode(values: Array, name: str) -> Array:
+    """The codes of values, rounded to the nearest and on ties to even; values out of range as the hardware does."""
+    if name == "bf16":
+        bits = np.asarray(values, np.float32).view(np.uint32)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16)
+    magnitude = np.minimum(np.abs(values), FORMATS[name].largest)  # cvt.rn.satfinite: infinities are cut too
+    known = _table(name)[: int(np.searchsorted(_table(name)[:127], FORMATS[name].largest)) + 1].astype(np.float64)
+    middles = (known[1:] + known[:-1]) / 2
+    code = np.searchsorted(middles, magnitude)
+    tie = (code < len(middles)) & (magnitude == middles[np.minimum(code, len(middles) - 1)])
+    code = np.where(np.isnan(values), 0x7F, code + (tie & (code % 2 == 1)))
+    return (code | (np.signbit(values) & ~np.isnan(values)) << 7).astype(np.uint8)
+
+
+@functools.cache
+def _table(name: str) -> Array:
+    """The value of every code of 8 bits."""
+    codes, form = np.arange(256), FORMATS[name]
+    exponent, fraction = (codes & 0x7F) >> form.mantissa, codes & ((1 << form.mantissa) - 1)
+    significand = fraction + ((exponent > 0) << form.mantissa)
+    values = np.ldexp(significand.astype(np.float32), np.maximum(exponent, 1) - form.bias - form.mantissa)
+    if name == "fp8e5":
+        values = np.where(exponent == 31, np.where(fraction == 0, np.inf, np.nan), values)
+    else:
+        values = np.where((codes & 0x7F) == 0x7F, np.nan, values)
+    return np.where(codes >= 128, -values, values).astype(np.float32)
+
+
+def encode_towards_zero(values: Array, name: str) -> Array:
+    """The codes of values, cut: cvt.rz.bf16.f32, or the upper byte of cvt.rz.f16.f32."""
+    if name == "bf16":
+        return np.where(np.isnan(values), 0x7FFF, np.asarray(values, np.float32).view(np.uint32) >> 16).astype(
+            np.uint16
+        )
+    if name == "fp8e5":
+        return (cut(values).view(np.uint16) >> 8).astype(np.uint8)
+    raise TypeError(f"Triton compiles no conversion to {name} that rounds towards zero")
+
+
+def cut(values: Array) -> Array:
+    """Float16, rounded towards zero."""
+    with np.errstate(over="ignore"):
+        near = values.astype(np.float16)
+    away = np.abs(near.astype(values.dtype)) > np.abs(values)
+    return np.where(away, np.nextafter(near, np.float16(0)), near)
+
+
+def to_integer(values: Array, target: np.dtype[Any]) -> Array:
+    """Conversion by cvt.rzi: towards zero, and to the nearest end where out of range; one of 8 bits goes through 16."""
+    wide = np.dtype(f"{target.kind}{max(target.itemsize, 2)}")
+    info, whole = np.iinfo(wide), np.trunc(values.astype(np.float64))
+    # float64 has no 2**63 - 1: the comparison is with the next power of two.
+    above, below = whole >= float(info.max) + 1, whole < float(info.min)
+    unknown = np.isnan(whole)
+    plain = np.where(above | below | unknown, 0, whole).astype(wide)
+    result = np.where(above, wide.type(info.max), np.where(below, wide.type(info.min), plain))
+    if values.dtype == np.float64 or wide.itemsize == 8:
+        top = np.array(1 << (8 * wide.itemsize - 1), f"u{wide.itemsize}").view(wide)
+        result = np.where(unknown, top, result)
+    return result.astype(target)
+
+
+def max_number(left: Array, right: Array, pick: Any = np.fmax) -> Array:
+    """The larger one: max.f32 gives the number where the other is NaN, and +0 of the two zeros."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.where((left == 0) & (right == 0), left + right, pick(left, right))
+
+
+def min_number(left: Array, right: Array, pick: Any = np.fmin) -> Array:
+    """The smaller one: min.f32 gives the number where the other is NaN, and -0 of the two zeros."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.where((left == 0) & (right == 0), -(-left - right), pick(left, right))
+
+
+def fused(x: Array, y: Array, z: Array) -> Array:
+    """X * y + z rounded once; in float64, which numpy cannot, twice."""
+    if z.dtype == np.float64:
+        return np.asarray(x * y + z)
+    product, addend = x.astype(np.float64) * y, z.astype(np.float64)
+    # The sum is rounded to odd, so that rounding it again to fewer bits cannot go wrong.
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = product + addend
+        back = total - product
+        error = (product - (total - back)) + (addend - back)
+        inexact = np.isfinite(error) & (error != 0) & (total.view(np.int64) % 2 == 0)
+        odd = np.where(inexact, np.nextafter(total, np.copysign(np.inf, error)), total)
+        return np.asarray(odd.astype(z.dtype))
+
+
+def remainder(left: Array, right: Array) -> Array:
+    """X - trunc(x / y) * y, as compiled code computes it: in float32, with an error for large quotients."""
+    if left.dtype == np.float64:
+        return np.fmod(left, right)
+    x, y = left.astype(np.float32), right.astype(np.float32)
+    with np.errstate(all="ignore"):
+        result = np.where(np.isinf(y), x, fused(-np.trunc(x / y), y, x))
+        return result.astype(left.dtype)
+
+
+def tf32(values: Array) -> Array:
+    """The bits of float32 that tensor cores read of TF32: the lower 13 are cut off, not rounded."""
+    return (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def exp(values: Array) -> Array:
+    """In float32 ex2.approx of x times log2(e), whose rounding makes results of large x less precise."""
+    if values.dtype != np.float32:
+        return np.asarray(np.exp(values))
+    with np.errstate(over="ignore", under="ignore"):
+        return np.exp2((values * np.float32(np.log2(np.e))).astype(np.float64)).astype(np.float32)
+
+
+def exp2(values: Array) -> Array:
+    """ex2.approx.ftz.f32."""
+    with np.errstate(over="ignore", under="ignore"):
+        return _flushed(np.exp2(_flushed(values)))
+
+
+def sqrt(values: Array) -> Array:
+    """sqrt.approx.ftz.f32."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.sqrt(_flushed(values)))
+
+
+def rsqrt(values: Array) -> Array:
+    """rsqrt.approx.ftz.f32."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(1 / np.sqrt(_flushed(values)))
+
+
+def _flushed(values: Array) -> Array:
+    """Float32 with zeros for subnormals."""
+    if values.dtype != np.float32:
+        return values
+    return np.where(np.abs(values) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), values), values)
+
+
+# --- libdevice --------------------------------------------------------------------------------------------------------
+
+
+def call_libdevice(symbol: str, args: Sequence[Array]) -> Array:
+    """What a function such as `__nv_tanhf` gives, for the caller to round to its type."""
+    name = symbol.removeprefix("__nv_")
+    with np.errstate(all="ignore"):
+        if conversion := re.fullmatch(r"(?:float|double)2(int|uint|ll|ull)_(rn|rz|ru|rd)", name):
+            return _to_integer(args[0], *conversion.groups())
+        for known in _spellings(name):
+            if known in _AS_GIVEN:
+                return np.asarray(_AS_GIVEN[known](*args))
+            if known in _IN_FLOAT64:
+                wide = (each.astype(np.float64) if each.dtype.kind == "f" else each for each in args)
+                return np.asarray(_IN_FLOAT64[known](*wide))
+    raise NotInterpretedError(f"libdevice.{name}")
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """A name, then what may be left of it without its type: tanh of tanhf, isnan of isnand, exp of fast_expf."""
+    yield name
+    if found := re.fullmatch(r"[df](add|sub|mul|div|rcp|sqrt|rsqrt)_rn", name):
+        yield found[1]
+    bare = name.removeprefix("fast_")
+    yield from (bare.removesuffix(ending) for ending in ("f", "d", "ll") if bare.endswith(ending))
+
+
+def _torch(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
+    return lambda value: function(torch.tensor(value)).numpy()
+
+
+def _gamma(value: float) -> float:
+    try:
+        return math.gamma(value)
+    except OverflowError:
+        return math.inf
+    except ValueError:  # a pole: at 0 with its sign, else NaN
+        return math.copysign(math.inf, value) if value == 0 else math.nan
+
+
+def _remainder(left: float, right: float) -> float:
+    try:
+        return math.remainder(left, right)
+    except ValueError:  # of infinity, or by 0
+        return math.nan
+
+
+def _round(value: Array) -> Array:
+    """Halves away from zero."""
+    return np.copysign(np.floor(np.abs(value) + 0.5), value)
+
+
+def _to_integer(values: Array, kind: str = "ll", rounding: str = "rn") -> Array:
+    target = np.dtype({"int": np.int32, "uint": np.uint32, "ll": np.int64, "ull": np.uint64}[kind])
+    rounded: Function = {"rn": np.rint, "rz": np.trunc, "ru": np.ceil, "rd": np.floor}[rounding]
+    return to_integer(rounded(values), target)
+
+
+def high_product(left: Array, right: Array) -> Array:
+    """The upper half of the product of two unsigned integers, in the type of the left one."""
+    kind, bits = left.dtype, 8 * left.dtype.itemsize
+    unsigned = np.dtype(f"u{kind.itemsize}")
+    product = left.view(unsigned).astype(object) * right.view(unsigned).astype(object) >> bits
+    return np.asarray(product).astype(unsigned).view(kind)
+
+
+def _signed_high_product(left: Array, right: Array) -> Array:
+    product = left.astype(object) * right.astype(object) >> (8 * left.dtype.itemsize)
+    return np.asarray(product).astype(left.dtype)
+
+
+def _unsigned(value: Array) -> Array:
+    return value.view(np.dtype(f"u{value.dtype.itemsize}"))
+
+
+def _popcount(value: Array) -> Array:
+    return np.bitwise_count(_unsigned(value)).astype(np.int32)
+
+
+def _bit_length(value: Array) -> Array:
+    return np.vectorize(int.bit_length, otypes=[np.int32])(_unsigned(value).astype(object))
+
+
+def _leading_zeros(value: Array) -> Array:
+    return np.asarray(8 * value.dtype.itemsize - _bit_length(value))
+
+
+def _first_set(value: Array) -> Array:
+    """1 + the place of the lowest bit that is set, or 0."""
+    return _bit_length(value & -value)
+
+
+def _reversed_bits(value: Array) -> Array:
+    width = 8 * value.dtype.itemsize
+    texts = np.vectorize(lambda each: int(f"{each:0{width}b}"[::-1], 2), otypes=[object])
+    return np.asarray(texts(_unsigned(value).astype(object))).astype(_unsigned(value).dtype).view(value.dtype)
+
+
+_AS_GIVEN: dict[str, Function] = {
+    **{name: getattr(np, name) for name in ("abs", "copysign", "isfinite", "isinf", "isnan", "nextafter", "signbit")},
+    "finite": np.isfinite, "llabs": np.abs, "exp2": exp2, "rsqrt": rsqrt, "sqrt": sqrt,
+    "fma": fused, "fma_rn": fused, "fmaf_rn": fused,
+    "llrint": _to_integer, "llround": lambda x: _to_integer(_round(x)),
+    "float_as_int": lambda x: x.view(np.int32), "float_as_uint": lambda x: x.view(np.uint32),
+    "int_as_float": lambda x: x.view(np.float32), "uint_as_float": lambda x: x.view(np.float32),
+    "double_as_longlong": lambda x: x.view(np.int64), "longlong_as_double": lambda x: x.view(np.float64),
+    **{f"{kind}2{real}_rn": np.positive for kind in ("int", "uint", "ll", "ull") for real in ("float", "double")},
+    "double2float_rn": np.positive,
+    "umulhi": high_product, "umul64hi": high_product, "mulhi": _signed_high_product, "mul64hi": _signed_high_product,
+    "brev": _reversed_bits, "clz": _leading_zeros, "ffs": _first_set, "popc": _popcount,
+    "hadd": lambda x, y: (x >> 1) + (y >> 1) + (x & y & 1), "uhadd": lambda x, y: (x >> 1) + (y >> 1) + (x & y & 1),
+    "rhadd": lambda x, y: (x >> 1) + (y >> 1) + ((x | y) & 1),
+    "urhadd": lambda x, y: (x >> 1) + (y >> 1) + ((x | y) & 1),
+}  # fmt: skip
+"""By the name without type; computed in the type of the arguments."""
+
+_IN_FLOAT64: dict[str, Function] = {
+    **{
+        name: getattr(np, name)
+        for name in (
+            "cbrt", "ceil", "cos", "cosh", "exp", "expm1", "fabs", "floor", "fmod", "hypot", "ldexp", "log", "log10",
+            "log1p", "log2", "rint", "sin", "sinh", "tan", "tanh", "trunc",
+        )
+    },
+    **{
+        name: _torch(getattr(torch.special, other))
+        for name, other in (
+            ("cyl_bessel_i0", "i0"), ("cyl_bessel_i1", "i1"), ("erf", "erf"), ("erfc", "erfc"), ("erfcx", "erfcx"),
+            ("erfinv", "erfinv"), ("j0", "bessel_j0"), ("j1", "bessel_j1"), ("lgamma", "gammaln"), ("normcdf", "ndtr"),
+            ("normcdfinv", "ndtri"), ("y0", "bessel_y0"), ("y1", "bessel_y1"),
+        )
+    },
+    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
+    "atan2": np.arctan2, "atanh": np.arctanh, "pow": np.power, "powi": np.power, "nearbyint": np.rint,
+    "round": _round, "scalbn": np.ldexp, "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+    "fdivide": np.divide,
+    "rcp": lambda x: 1 / x,
+    "rcbrt": lambda x: 1 / np.cbrt(x),
+    "rhypot": lambda *x: 1 / np.hypot(*x),
+    "norm3d": lambda *x: np.linalg.norm(np.stack(x), axis=0),
+    "norm4d": lambda *x: np.linalg.norm(np.stack(x), axis=0),
+    "rnorm3d": lambda *x: 1 / np.linalg.norm(np.stack(x), axis=0),
+    "rnorm4d": lambda *x: 1 / np.linalg.norm(np.stack(x), axis=0),
+    "exp10": lambda x: np.power(10.0, x),
+    "cospi": lambda x: np.cos(np.pi * np.fmod(x, 2)),
+    "sinpi": lambda x: np.sin(np.pi * np.fmod(x, 2)),
+    "logb": lambda x: np.where(np.isinf(x), np.inf, np.frexp(x)[1] - 1.0),
+    "erfcinv": lambda x: -_torch(torch.special.ndtri)(x / 2) / np.sqrt(2),
+    "tgamma": np.vectorize(_gamma, otypes=[np.float64]),
+    "remainder": np.vectorize(_remainder, otypes=[np.float64]),
+    "fdim": lambda x, y: np.where(x <= y, 0.0, x - y),
+    "saturate": lambda x: np.where(np.isnan(x), 0.0, np.clip(x, 0, 1)),
+}  # fmt: skip
+"""By the name without type; floats are computed in float64."""

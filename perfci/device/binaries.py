@@ -1,0 +1,281 @@
+"""What compiled binaries say: registers, spills, instructions by class, occupancy.
+
+Cubins are read by programs that Triton bundles, AMD's binaries by their assembly. Needs no torch until a launch is
+examined. Classes of instructions are memory, tensor, float, integer, control; other is moves, shuffles and the like.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfci.core.model import KernelBinary, Reason
+from perfci.device.source import digest
+from perfci.device.targets import Target, find_occupancy
+
+if TYPE_CHECKING:
+    from perfci.device.launches import Launched
+
+CLASSES = ("memory", "tensor", "float", "integer", "control", "other")
+
+PADDING = frozenset({"NOP", "s_nop", "s_code_end"})
+
+_NVIDIA = {
+    "memory": """
+        ATOM ATOMG ATOMS CCTL CCTLL CCTLT ERRBAR FENCE LD LDC LDCU LDG LDGMC LDGSTS LDL LDS LDSM LDT LDTM MEMBAR QSPC
+        RED REDAS REDG ST STAS STG STL STS STSM STT STTM SUATOM SULD SURED SUST TEX TLD TLD4 TMML TXD TXQ""",
+    "tensor": "BMMA DMMA HMMA IMMA OMMA QMMA BGMMA HGMMA IGMMA QGMMA WARPGROUP WARPGROUPSET",
+    "float": """
+        DADD DFMA DMNMX DMUL DSETP F2F F2FP F2I F2IP FADD FADD2 FADD32I FCHK FFMA FFMA2 FFMA32I FHADD FHFMA FMNMX FMNMX3
+        FMUL FMUL2 FMUL32I FRND FSEL FSET FSETP FSWZADD HADD2 HADD2_32I HFMA2 HFMA2_32I HMNMX2 HMUL2 HMUL2_32I HSET2
+        HSETP2 I2F I2FP MUFU""",
+    "integer": """
+        BMSK BREV CREDUX FLO I2I I2IP IABS IADD IADD3 IADD32I IADD64 IDP IDP4A IMAD IMAD32I IMNMX IMUL IMUL32I ISCADD
+        ISCADD32I ISETP LEA LOP LOP3 LOP32I PLOP3 POPC PSETP REDUX SGXT SHF SHL SHR VABSDIFF VABSDIFF4 VHMNMX VIADD
+        VIADDMNMX VIMNMX VIMNMX3""",
+    "control": """
+        ACQBULK BAR BMOV BPT BRA BREAK BRX BRXU BSSY BSYNC CALL CGABAR_ARV CGABAR_GET CGABAR_SET CGABAR_WAIT CGAERRBAR
+        DEPBAR ELECT ENDCOLLECTIVE EXIT JMP JMX JMXU KILL LDGDEPBAR NANOSLEEP PREEXIT RET RPCMOV SETMAXREG SYNCS
+        WARPSYNC YIELD""",
+}
+_CLASS = {opcode: name for name, opcodes in _NVIDIA.items() for opcode in opcodes.split()}
+_FAMILIES = {"UTC": "tensor", "UTMA": "memory", "UBLK": "memory"}
+
+_AMD = (
+    (
+        "memory",
+        re.compile(r"(global|flat|t?buffer|scratch|ds)_|s_(load|store|buffer|atomic|dcache|memtime|memrealtime)"),
+    ),
+    ("tensor", re.compile(r"v_(mfma|smfmac|s?wmma|dot)")),
+    ("control", re.compile(r"s_(c?branch|endpgm|barrier|waitcnt|setpc|swappc|getpc|call|sleep|sethalt|trap|setprio)")),
+    ("other", re.compile(r"[vs]_(c?mov|cndmask|cselect|readfirstlane|readlane|writelane|perm|swap|accvgpr|nop)")),
+    ("float", re.compile(r"v_\w*_b?f(8|16|32|64)(_|$)")),
+    ("integer", re.compile(r"[vs]_\w*_[biu](1|8|16|24|32|64)(_|$)")),
+)
+
+TOOLS = {"cuobjdump": "registers, spills and occupancy", "nvdisasm": "instructions"}
+"""NVIDIA's programs, and the figures that come from each."""
+
+TIME_LIMIT_S = 120
+_FRAME_UNIT = 8
+"""Bytes in which a stack grows."""
+
+_BYTES = 16
+"""of an instruction, on every NVIDIA architecture since Volta"""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a thread of a kernel takes."""
+
+    registers: int
+    """on AMD vector and accumulation registers together"""
+    local_bytes: int
+    spill_bytes: int | None
+
+
+def tool(name: str) -> str | None:
+    """Path of one of NVIDIA's programs: named by Triton's variable, bundled with Triton, or on the path."""
+    spec = importlib.util.find_spec("triton")
+    home = Path(spec.origin).parent if spec is not None and spec.origin else Path()
+    bundled = home / "backends" / "nvidia" / "bin" / name
+    for path in (os.environ.get(f"TRITON_{name.upper()}_PATH"), bundled, shutil.which(name)):
+        if path and os.access(path, os.X_OK):
+            return str(path)
+    return None
+
+
+def nvidia_usage(cubin: bytes, ptx: str | None, name: str) -> Usage | None:
+    """Registers and stack of a kernel as cuobjdump says; what of the stack its PTX does not declare was spilled.
+
+    None where the program is missing or does not know the kernel; without the PTX nothing is known of spills.
+    """
+    text = _said("cuobjdump", cubin, "--dump-resource-usage")
+    found = re.search(rf"Function {re.escape(name)}:\s*REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", text or "")
+    if found is None:
+        return None
+    registers, stack, local = map(int, found.groups())
+    declared = sum(map(int, re.findall(r"\.local [^;\[]*__local_depot\d+\[(\d+)\]", ptx or "")))
+    asked = -(-declared // _FRAME_UNIT) * _FRAME_UNIT
+    return Usage(registers, stack + local, None if ptx is None else max(stack + local - asked, 0))
+
+
+def amd_usage(assembly: str) -> Usage | None:
+    """From the metadata at the end of a kernel's assembly; None where it is not there."""
+    found = {name: int(value) for name, value in re.findall(r"^\s*\.(\w+):\s+(\d+)$", assembly, re.MULTILINE)}
+    if not {"vgpr_count", "vgpr_spill_count", "private_segment_fixed_size"} <= found.keys():
+        return None
+    return Usage(found["vgpr_count"], found["private_segment_fixed_size"], 4 * found["vgpr_spill_count"])
+
+
+def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[dict[str, int] | None]:
+    """Instructions by class of each cubin; None where nvdisasm is missing or fails. arch: SM80, SM90a.
+
+    One run for all of them: the program takes 0.3 s to start, and hardly more for a hundred kernels than for one.
+    """
+    codes = [code_sections(cubin) for cubin in cubins]
+    image = b"".join(code for parts in codes for code in parts)
+    opcodes = nvidia_opcodes((_said("nvdisasm", image, "--binary", arch) if image else None) or "")
+    if not image or len(opcodes) * _BYTES != len(image):
+        return [None] * len(cubins)
+    taken = iter(opcodes)
+    counts: list[dict[str, int] | None] = []
+    for parts in codes:
+        counted = [count_classes(islice(taken, len(code) // _BYTES), nvidia_class) for code in parts]
+        counts.append({name: sum(part[name] for part in counted) for name in CLASSES})
+    return counts
+
+
+def amd_counts(assembly: str) -> dict[str, int]:
+    """Instructions by class of a kernel's assembly."""
+    return count_classes(amd_opcodes(assembly), amd_class)
+
+
+def code_sections(cubin: bytes) -> list[bytes]:
+    """The sections of an ELF file that hold instructions: the kernel, and functions that it calls."""
+    (table,) = struct.unpack_from("<Q", cubin, 0x28)
+    count, names = struct.unpack_from("<HH", cubin, 0x3C)
+    sections = [struct.unpack_from("<IIQQQQ", cubin, table + 64 * index) for index in range(count)]
+    strings = sections[names][4]
+    return [
+        cubin[offset : offset + size]
+        for name, _, _, _, offset, size in sections
+        if cubin[strings + name : strings + name + 6] == b".text."
+    ]
+
+
+def nvidia_opcodes(text: str) -> list[str]:
+    """Opcodes in order, without predicates and modifiers: `/*0010*/ @!P0 STG.E.128 [R2], R4 ;` is STG."""
+    return re.findall(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?\w+\s+)?(\w+)", text, re.MULTILINE)
+
+
+def amd_opcodes(text: str) -> list[str]:
+    """Opcodes of the kernel: instructions are indented and start with a letter, directives with a dot."""
+    return re.findall(r"^\t([a-z]\w+)", text.split(".Lfunc_end0:", maxsplit=1)[0], re.MULTILINE)
+
+
+def _said(name: str, image: bytes, *options: str) -> str | None:
+    """What one of NVIDIA's programs says of a file; None where it is missing or fails."""
+    path = tool(name)
+    if path is None:
+        return None
+    with tempfile.NamedTemporaryFile(suffix=".bin") as file:
+        file.write(image)
+        file.flush()
+        command = [path, *options, file.name]
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=TIME_LIMIT_S
+        )
+    return done.stdout if done.returncode == 0 else None
+
+
+def nvidia_class(opcode: str) -> str:
+    """Class of an opcode without modifiers (STG of STG.E.128), by the instruction sets in CUDA Binary Utilities.
+
+    What works on uniform registers (UIADD3) belongs with its like.
+    """
+    family = next((name for beginning, name in _FAMILIES.items() if opcode.startswith(beginning)), None)
+    return family or _CLASS.get(opcode) or _CLASS.get(opcode.removeprefix("U"), "other")
+
+
+def amd_class(opcode: str) -> str:
+    """Class of an opcode, by the naming of AMD's CDNA3 instruction set architecture."""
+    return next((name for name, pattern in _AMD if pattern.match(opcode)), "other")
+
+
+def count_classes(opcodes: Iterable[str], class_of: Callable[[str], str]) -> dict[str, int]:
+    """Instructions of every class; padding behind the last instruction is left out."""
+    kept = list(opcodes)
+    while kept and kept[-1] in PADDING:
+        kept.pop()
+    counts = dict.fromkeys(CLASSES, 0)
+    for opcode in kept:
+        counts[class_of(opcode)] += 1
+    return counts
+
+
+# --- of launches ------------------------------------------------------------------------------------------------------
+
+_usages: dict[str, Usage | None] = {}
+_counts: dict[str, dict[str, int] | None] = {}
+
+
+def artefact(kernel: Any) -> str:
+    """Digest of a compiled kernel's device code: cubin, hsaco or what else its backend ends with."""
+    binaries = [code for code in kernel.asm.values() if isinstance(code, bytes)]
+    return digest(binaries[-1] if binaries else kernel.hash)
+
+
+def examine(launches: Iterable[Launched], target: Target) -> None:
+    """Count the instructions of binaries that are not known yet, all of them at once."""
+    kernels = {artefact(launch.kernel): launch.kernel for launch in launches}
+    fresh = {key: kernel.asm for key, kernel in kernels.items() if key not in _counts}
+    if target.backend == "npu":  # what is compared is no binary
+        _counts.update(dict.fromkeys(fresh))
+        return
+    if target.backend == "hip":
+        _counts.update({key: amd_counts(asm["amdgcn"]) for key, asm in fresh.items()})
+        return
+    suffix = "a" if target.capability >= (9, 0) else ""  # as Triton compiles: for features of this architecture alone
+    counts = nvidia_counts([asm["cubin"] for asm in fresh.values()], f"SM{target.arch}{suffix}")
+    _counts.update(zip(fresh, counts, strict=True))
+
+
+def binaries(launches: Iterable[Launched], target: Target) -> tuple[KernelBinary, ...]:
+    """Every distinct kernel once, in order of its first launch; figures that no tool gives are None."""
+    first: dict[tuple[str, str], Launched] = {}
+    for launch in launches:
+        first.setdefault((launch.name, artefact(launch.kernel)), launch)
+    examine(first.values(), target)
+    return tuple(_binary(launch, target) for launch in first.values())
+
+
+def unavailable(target: Target) -> Reason | None:
+    """Which figures of a target's kernels are missing for want of a program."""
+    missing = [name for name in TOOLS if tool(name) is None] if target.backend == "cuda" else []
+    figures = " and ".join(TOOLS[name] for name in missing)
+    return Reason("static_tool_missing", {"tools": ", ".join(missing), "figures": figures}) if missing else None
+
+
+def usage(kernel: Any) -> Usage | None:
+    """What a thread of a compiled kernel takes; None where that cannot be told."""
+    key, asm = artefact(kernel), kernel.asm
+    if "npubin" in asm:
+        return None
+    if key not in _usages:
+        if "amdgcn" in asm:
+            _usages[key] = amd_usage(asm["amdgcn"])
+        else:
+            _usages[key] = nvidia_usage(asm["cubin"], asm.get("ptx"), kernel.metadata.name)
+    return _usages[key]
+
+
+def _binary(launch: Launched, target: Target) -> KernelBinary:
+    metadata, key = launch.kernel.metadata, artefact(launch.kernel)
+    used, counts, occupancy = usage(launch.kernel), _counts[key], None
+    if used:
+        columns = getattr(metadata, "tmem_size", None) or 0
+        figures = {"registers": used.registers, "shared": metadata.shared, "warps": metadata.num_warps}
+        occupancy = find_occupancy(target, **figures, columns=columns)
+    return KernelBinary(
+        name=launch.name,
+        artefact=key,
+        registers=used.registers if used else None,
+        spill_bytes=used.spill_bytes if used else None,
+        local_bytes=used.local_bytes if used else None,
+        shared_bytes=None if target.backend == "npu" else metadata.shared,
+        instructions=sum(counts.values()) if counts is not None else None,
+        mix=counts or {},
+        warps=None if target.backend == "npu" else metadata.num_warps,
+        occupancy=occupancy,
+    )

@@ -1,0 +1,253 @@
+"""Two timers: the device's own activity records (CUPTI, through torch.profiler), and event pairs as the fallback.
+
+Activity records: a launch is what lies between two of perfci's flushes, or between a mark of perfci's and the next
+flush if the cache is to stay warm. A profiler's first start in a process takes seconds, a later session some 15 ms, so
+one session spans many blocks.
+
+Events: a pair around each launch, behind a flush that hides the launch's latency. A pair adds about 3 us to a short
+kernel on an H200, so its times are kept apart from activity records.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+from torch.cuda import synchronize
+from torch.profiler import ProfilerActivity, profile
+
+from perfci.core.errors import DeviceError, RecordsLostError
+from perfci.device.seam import Launch, warm_cache
+
+# torch says that only the last cycle is kept; a session has only one.
+warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
+
+
+NAME = "perfci_l2_flush"
+"""Name of the flush's kernel in the device's activity records."""
+
+
+class CacheFlush(Protocol):
+    """What delimits launches."""
+
+    def __call__(self) -> None:
+        """Queue one flush."""
+
+    def mark(self) -> None:
+        """Queue a kernel of the flush's name that leaves the cache as it is."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One kernel, copy or memset that the device executed, nanoseconds."""
+
+    start_ns: int
+    duration_ns: int
+    name: str
+    stream: int = 0
+
+    @property
+    def end_ns(self) -> int:
+        """When it ended."""
+        return self.start_ns + self.duration_ns
+
+
+class ActivitySession:
+    """Queues launches between flushes; reads their records when the profiler has stopped."""
+
+    def __init__(self, flush: CacheFlush) -> None:
+        self._flush = flush
+        self._marks = 0
+        self._timed: list[tuple[int, float]] = []
+        self._records: list[Record] = []
+
+    def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
+        """Flush, then call; the records up to the next flush are this launch's.
+
+        A warm launch begins behind a mark instead, and what stands between the flush and the mark belongs to none.
+        """
+        self.pause()
+        if warm:
+            warm_cache(call)
+            self._flush.mark()
+            self._marks += 1
+        began = perf_counter()
+        result = call()
+        self._timed.append((self._marks - 1, 1e6 * (perf_counter() - began)))
+        return result
+
+    def pause(self) -> None:
+        """Close the launch before with a flush, so that what follows is counted to none."""
+        self._flush()
+        self._marks += 1
+
+    def aside(self) -> None:
+        """Close the launch before, as `pause` does."""
+        self.pause()
+
+    def finish(self, records: list[Record]) -> None:
+        """Take the profiler's records."""
+        self._records = sorted(records, key=lambda record: record.start_ns)
+
+    def launches(self) -> Sequence[Launch]:
+        """Every launch in order; raises RecordsLostError if flushes are missing in the records."""
+        groups = split_at_flushes(self._records, self._marks)
+        home = next((record.stream for record in self._records if record.name == NAME), 0)
+        return [_launch(groups[mark], host_us, home) for mark, host_us in self._timed]
+
+    def busy_s(self) -> float:
+        """Seconds covered by any record."""
+        return covered_ns(self._records) / 1e9
+
+
+@contextmanager
+def activity_session(flush: CacheFlush) -> Iterator[ActivitySession]:
+    """Run one profiler session."""
+    session = ActivitySession(flush)
+    # The profiler's own start is not the device's work, so it waits before anything is queued.
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        synchronize()
+        yield session
+        session.pause()
+        synchronize()
+    device = torch.autograd.DeviceType.CUDA
+    session.finish(
+        [
+            Record(event.start_ns(), event.duration_ns(), event.name(), event.device_resource_id())
+            for event in profiler.profiler.kineto_results.events()
+            if event.device_type() == device and not event.is_user_annotation()
+        ]
+    )
+
+
+def split_at_flushes(records: Sequence[Record], expected: int) -> list[list[Record]]:
+    """Records behind each flush or mark, up to the next, in order of start.
+
+    Raises RecordsLostError if one is missing, and DeviceError if there are more than were queued.
+    """
+    groups: list[list[Record]] = []
+    for record in records:
+        if record.name == NAME:
+            groups.append([])
+        elif groups:
+            groups[-1].append(record)
+    if len(groups) != expected:
+        error = RecordsLostError if len(groups) < expected else DeviceError
+        raise error("records_missing", expected=expected, seen=len(groups))
+    return groups
+
+
+def covered_ns(records: Sequence[Record]) -> int:
+    """Length of the union of the records' intervals; records are sorted by start."""
+    total, end = 0, 0
+    for record in records:
+        total += max(record.end_ns - max(record.start_ns, end), 0)
+        end = max(end, record.end_ns)
+    return total
+
+
+def _launch(records: Sequence[Record], host_us: float, home: int) -> Launch:
+    if not records:
+        return Launch(0.0, 0.0, host_us, 0)
+    span = max(record.end_ns for record in records) - records[0].start_ns
+    elsewhere = any(record.stream != home for record in records)
+    return Launch(sum(record.duration_ns for record in records) / 1e3, span / 1e3, host_us, len(records), elsewhere)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+class EventSession:
+    """Records an event before and behind each launch.
+
+    spin: keeps the device busy while the host queues what follows. batch: how many calls make one launch.
+    """
+
+    def __init__(
+        self,
+        flush: Callable[[], None],
+        event: Callable[..., Any],
+        spin: Callable[[], None],
+        batch: Callable[[Callable[[], Any]], int],
+    ) -> None:
+        self._flush, self._event, self._spin, self._batch = flush, event, spin, batch
+        self._pairs: list[tuple[Any, Any, float, int]] = []
+        self._launches: list[Launch] = []
+        self._flush_us = 0.0
+
+    def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
+        """Flush, then time the calls; a launch's time is that of one call, and the last one's result is returned."""
+        start, end = (self._event(enable_timing=True) for _ in range(2))
+        count = self._batch(call)
+        self._spin()
+        self._flush()
+        if warm:
+            warm_cache(call)
+            self._spin()
+        start.record()
+        began = perf_counter()
+        result = call()
+        host_us = 1e6 * (perf_counter() - began)
+        for _ in range(count - 1):
+            del result  # so that every call draws its output from the same pool
+            result = call()
+        end.record()
+        self._pairs.append((start, end, host_us, count))
+        return result
+
+    def pause(self) -> None:
+        """Mark nothing: events delimit launches by themselves."""
+
+    def aside(self) -> None:
+        """Mark nothing."""
+
+    def finish(self) -> None:
+        """Read all pairs; the device has been waited for."""
+        for start, end, host_us, count in self._pairs:
+            us = 1e3 * start.elapsed_time(end) / count
+            self._launches.append(Launch(us, us, host_us, None))
+
+    def launches(self) -> Sequence[Launch]:
+        """Every launch in order."""
+        return self._launches
+
+    def busy_s(self) -> float:
+        """Seconds of all calls and flushes."""
+        timed = zip(self._launches, self._pairs, strict=True)
+        return sum(launch.time_us * count + self._flush_us for launch, (*_, count) in timed) / 1e6
+
+    def time_flush(self, probes: int, synchronize: Callable[[], None]) -> None:
+        """Measure how long a flush takes."""
+        start, end = (self._event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(probes):
+            self._flush()
+        end.record()
+        synchronize()
+        self._flush_us = float(1e3 * start.elapsed_time(end) / probes)
+
+
+@contextmanager
+def event_session(
+    flush: Callable[[], None],
+    event: Callable[..., Any],
+    synchronize: Callable[[], None],
+    probes: int,
+    *,
+    spin: Callable[[], None] = lambda: None,
+    batch: Callable[[Callable[[], Any]], int] = lambda _: 1,
+) -> Iterator[EventSession]:
+    """Open a session; events are read when it ends.
+
+    event, synchronize: as they were before any op was imported. probes: flushes that are timed first.
+    """
+    session = EventSession(flush, event, spin, batch)
+    session.time_flush(probes, synchronize)
+    yield session
+    synchronize()
+    session.finish()

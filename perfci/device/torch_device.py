@@ -1,0 +1,267 @@
+"""What CUDA GPUs and Ascend NPUs have in common: whatever torch.cuda and torch.npu both offer."""
+
+from __future__ import annotations
+
+import functools
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import perf_counter
+from typing import Any
+
+import torch
+from triton import JITFunction
+
+from perfci.core.errors import DeviceError
+from perfci.core.model import CompiledKernel
+from perfci.device.seam import Accelerator, Capture, Endurance, MemoryUse, PeakMemory, Session, Uncaptured
+from perfci.device.targets import unknown_triton
+from perfci.device.tensors import measure_footprint, operator_namespaces
+from perfci.statistics import exact
+
+if unknown_triton() is None:
+    # Imported before any op's files: what these register and load differs from what is there now.
+    from perfci.device import capture, launches
+
+COPY_BYTES = 1 << 30
+"""Size of the copy that measures bandwidth: many times any L2."""
+
+MATMUL_SIZE = 8192
+_PROBES = 10
+
+PAIRS = 4
+"""Pairs of buffers to copy between, each in a place of its own: on an H200 later ones may copy 10 % slower than a
+process's first."""
+
+COPIES = 5
+"""Timed copies of a pair, after an untimed one."""
+
+LIMIT_S = 0.03
+"""No further pair is begun after this time: if memory is slow, fewer pairs have to do."""
+
+_PAD_STEP = 1 << 16
+_PAD_STEPS = 512
+"""Padding of up to 32 MiB: buffers of a block land elsewhere than those of the block before."""
+
+BUSY_CYCLES = 40_000_000
+"""About 20 ms at an H200's clock: longer than the host takes to queue what follows."""
+
+_PRODUCTS, _SIZE = 200, 2048
+"""Matrix products that keep a stream at work if the device cannot simply wait."""
+
+
+class TorchDevice(Accelerator):
+    """The first visible device of one of torch's modules.
+
+    The module's functions are bound before any op is imported: an op that replaces them is reported, not obeyed.
+    """
+
+    backend: str
+    """torch's name of the device"""
+    unavailable: str
+    """kind of the error if activity records were asked for by name and there are none"""
+
+    def __init__(self, module: Any, timer: str) -> None:
+        self._module = module
+        self._originals = self._timing_functions()
+        self._synchronize, self._event = module.synchronize, module.Event
+        self._wanted_timer = timer
+        self.timer: str | None = None
+
+    def count(self) -> int:
+        """The visible devices if they are all alike: times of another model are another question."""
+        names = {self._module.get_device_name(index) for index in range(self.visible())}
+        return self.visible() if len(names) == 1 else 1
+
+    def visible(self) -> int:
+        """As torch counts them; of the slices of divided GPUs it sees only the first."""
+        return int(self._module.device_count())
+
+    def session(self) -> AbstractContextManager[Session]:
+        return self._activities() if self.timer == "activity" else self._events()
+
+    def start_timer(self) -> None:
+        """Make the flush, and start and stop the timer once; a profiler's first start takes seconds.
+
+        Activity records if one trial session gives them, else events; a timer that was asked for by name must work.
+        """
+        self._make_flush()
+        self.timer = "event"
+        if self._wanted_timer != "event":
+            trouble = self._activity_trouble()
+            if trouble is None:
+                self.timer = "activity"
+            elif self._wanted_timer == "activity":
+                raise DeviceError(self.unavailable, error=trouble)
+
+    def synchronize(self) -> None:
+        self._synchronize()
+
+    def pad(self, seed: int) -> object:
+        steps = random.Random(seed).randint(1, _PAD_STEPS)
+        return torch.empty(steps * _PAD_STEP, dtype=torch.uint8, device=self.backend)
+
+    def window_s(self, call: Callable[[], Any], launches: int) -> float:
+        self._synchronize()
+        began = perf_counter()
+        for _ in range(launches):
+            call()
+        self._synchronize()
+        return perf_counter() - began
+
+    def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
+        return nullcontext({}) if unknown_triton() else launches.recorded_kernels()
+
+    def captured(self) -> AbstractContextManager[Capture]:
+        unknown = unknown_triton()
+        return nullcontext(Uncaptured(unknown)) if unknown else capture.captured()
+
+    @contextmanager
+    def peak_memory(self) -> Iterator[PeakMemory]:
+        """Ask torch's allocator: other libraries' memory does not count."""
+        peak = PeakMemory()
+        self._synchronize()
+        self._module.reset_peak_memory_stats()
+        yield peak
+        self._synchronize()
+        peak.bytes = int(self._module.max_memory_allocated())
+
+    def out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, torch.OutOfMemoryError)
+
+    def registered(self) -> frozenset[str]:
+        return operator_namespaces()
+
+    def tampered(self) -> tuple[str, ...]:
+        now = self._timing_functions()
+        return tuple(name for name, function in self._originals.items() if now[name] is not function)
+
+    def endurance(self) -> Endurance:
+        return TorchEndurance(self.backend)
+
+    # --- what each device has its own way of
+
+    def _activities(self) -> AbstractContextManager[Session]:
+        raise NotImplementedError
+
+    def _events(self) -> AbstractContextManager[Session]:
+        raise NotImplementedError
+
+    def _make_flush(self) -> None:
+        raise NotImplementedError
+
+    def _activity_trouble(self) -> str | None:
+        """Why there are no activity records; None if there are. The flushes alone are records enough."""
+        try:
+            with self._activities() as session:
+                session.launch(lambda: None)
+        except (DeviceError, RuntimeError, AttributeError, OSError) as error:
+            return str(error).rstrip(".")
+        return None if session.busy_s() > 0 else "a session recorded nothing"
+
+    def _timing_functions(self) -> dict[str, Any]:
+        """What times and what judges, by name: a kernel shares the process with it, and could replace it."""
+        name = f"torch.{self.backend}"
+        return {
+            f"{name}.synchronize": self._module.synchronize,
+            f"{name}.current_stream": self._module.current_stream,
+            f"{name}.Event": self._module.Event,
+            f"{name}.Event.record": self._module.Event.record,
+            f"{name}.Event.elapsed_time": self._module.Event.elapsed_time,
+            f"{name}.Stream.synchronize": self._module.Stream.synchronize,
+            "triton.runtime.jit.JITFunction.run": JITFunction.run,
+            "time.perf_counter": time.perf_counter,
+            "time.time": time.time,
+            "perfci.statistics.exact.launch_shift": exact.launch_shift,
+            "perfci.statistics.exact.summary": exact.summary,
+        }
+
+    # --- ceilings
+
+    def _matmul_tflops(self, dtype: torch.dtype) -> float:
+        left, right = (torch.randn(MATMUL_SIZE, MATMUL_SIZE, device=self.backend).to(dtype) for _ in range(2))
+        product = self._product(left, right)
+        product()
+        seconds = statistics.median(self._seconds(product) for _ in range(_PROBES))
+        return float(2 * MATMUL_SIZE**3 / seconds / 1e12)
+
+    def _product(self, left: torch.Tensor, right: torch.Tensor) -> Callable[[], Any]:
+        return functools.partial(torch.matmul, left, right)
+
+    def _seconds(self, call: Callable[[], Any]) -> float:
+        start, end = (self._event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        self._synchronize()
+        return float(start.elapsed_time(end) / 1e3)
+
+
+def find_fastest_s(pairs: Iterable[Callable[[], float]], clock: Callable[[], float] = perf_counter) -> float:
+    """Seconds of a copy between the best of several pairs of buffers, at least one.
+
+    Each pair is a function that copies once and returns the seconds. A pair counts with its median, so that no single
+    lucky reading sets the ceiling. The least of the medians counts, since buffers can only be in the way. Raises
+    ValueError without a pair.
+    """
+    began, medians = clock(), list[float]()
+    for copy_s in pairs:
+        copy_s()
+        medians.append(statistics.median(copy_s() for _ in range(COPIES)))
+        if clock() - began >= LIMIT_S:
+            break
+    return min(medians)
+
+
+class TorchEndurance(Endurance):
+    """Memory, streams and room of a device that torch has a module for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._module: Any = torch.get_device_module(name)
+
+    def memory(self) -> MemoryUse:
+        """Torch's allocator against what the driver says of the whole device."""
+        module = self._module
+        free, total = module.mem_get_info()
+        outside = total - free - module.memory_reserved()
+        return MemoryUse(int(module.memory_allocated()), int(module.max_memory_allocated()), int(outside))
+
+    def reset_peak(self) -> None:
+        self._module.reset_peak_memory_stats()
+
+    def room(self) -> int | None:
+        """What the driver has free, and what the allocator keeps for later."""
+        module = self._module
+        return int(module.mem_get_info()[0] + module.memory_reserved() - module.memory_allocated())
+
+    def trim(self) -> None:
+        self._module.empty_cache()
+
+    def stream(self) -> object | None:
+        stream: object = self._module.Stream()
+        return stream
+
+    def on(self, stream: object | None) -> AbstractContextManager[object]:
+        wanted = self._module.default_stream() if stream is None else stream
+        context: AbstractContextManager[object] = self._module.stream(wanted)
+        return context
+
+    def occupy(self) -> None:
+        if hasattr(self._module, "_sleep"):
+            self._module._sleep(BUSY_CYCLES)
+            return
+        left, out = _make_matrices(self._name)
+        for _ in range(_PRODUCTS):
+            torch.mm(left, left, out=out)
+
+    def footprint(self, make: Callable[[], Any]) -> int | None:
+        return measure_footprint(make)
+
+
+@functools.cache
+def _make_matrices(name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    left = torch.ones(_SIZE, _SIZE, device=name, dtype=torch.float16)
+    return left, torch.empty_like(left)

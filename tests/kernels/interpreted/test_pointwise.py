@@ -1,0 +1,182 @@
+"""Ops of single elements: broadcast, bias_relu, gelu and vector_add."""
+
+import pytest
+import torch
+
+from tests.kernels.interpreted.suites import module_of, suite_of, widen
+
+INF, NAN = float("inf"), float("nan")
+OPS = ("broadcast", "bias_relu", "gelu", "vector_add")
+STRIDED = OPS[1:]
+"""Ops that read their input."""
+EMPTY = {"broadcast": "_broadcast_kernel"}
+"""op -> its kernel, if that is not _flat_kernel"""
+
+
+def inputs_of(op, x):
+    """Of one tensor: what else the op takes lies densely."""
+    if op == "gelu":
+        return {"x": x}
+    name, shape = ("y", x.shape) if op == "vector_add" else ("bias", x.shape[-1:])
+    return {"x": x, name: torch.randn(shape).to(x.dtype)}
+
+
+def check(op, inputs):
+    suite = suite_of(op)
+    got = suite.kernel(**inputs)
+    exact = suite.reference(**widen(inputs))
+    assert got.is_contiguous()
+    rtol = {torch.float32: 1.3e-6, torch.float16: 1e-3, torch.bfloat16: 1.6e-2}[got.dtype]
+    torch.testing.assert_close(got, exact.to(got.dtype), rtol=rtol, atol=1e-5, equal_nan=True)
+    return got
+
+
+@pytest.mark.parametrize("op", STRIDED)
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[..., ::2],
+        lambda x: x[:1, 0].expand(6, -1),
+        lambda x: x[:, :1].expand(-1, 1, 40),
+        lambda x: x[0].t(),
+        lambda x: x[1:2, ::2],
+        lambda x: x.flatten()[1:][None],
+    ],
+)
+def test_every_view_whose_rows_lie_evenly_is_taken(op, view):
+    x = view(torch.randn(4, 5, 40))
+
+    check(op, inputs_of(op, x))
+    if op == "vector_add":
+        check(op, {"x": torch.randn(x.shape), "y": x})
+
+
+@pytest.mark.parametrize("op", STRIDED)
+def test_offsets_reach_beyond_32_bits(op, far):
+    check(op, inputs_of(op, far))
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (37, 1025), (1000, 3), (13, 64)])
+def test_outputs_are_written_fully_and_nothing_beside_them(op, rows, cols, guarded, outputs):
+    inputs = inputs_of(op, torch.randn(rows, cols))
+
+    assert not check(op, {name: guarded(value) for name, value in inputs.items()}).isnan().any()
+    assert all((buffer[:64] == -1).all() and (buffer[-64:] == -1).all() for buffer in outputs)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("fields", [{"programs": 3}, {"grid": (2, 65535, 65535)}])
+def test_few_programs_still_do_every_row(op, fields, only):
+    only(**fields)
+
+    check(op, inputs_of(op, torch.randn(301, 600)))
+    check(op, inputs_of(op, torch.randn(301, 1200)[:, ::2]))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_nothing_is_launched_for_an_empty_input(op, monkeypatch):
+    monkeypatch.setattr(module_of(op), EMPTY.get(op, "_flat_kernel"), None)
+
+    for shape in ((0, 8), (3, 0)):
+        assert getattr(module_of(op), op)(**inputs_of(op, torch.zeros(shape))).shape == shape
+
+
+@pytest.mark.parametrize("op", ["broadcast", "vector_add"])
+def test_large_tensors_get_larger_tiles_than_small_ones(op, only):
+    limits = only(processors=132)
+    small, large = (module_of(op).choose_tile(rows, 512, 4, limits) for rows in (100, 10**6))
+
+    assert small.rows * small.cols < large.rows * large.cols
+
+
+# --- broadcast --------------------------------------------------------------------------------------------------------
+
+
+def test_broadcast_never_reads_x_and_takes_any_strides():
+    broadcast, bias = module_of("broadcast").broadcast, torch.arange(100.0)
+    x = torch.full((3, 9, 2), NAN).transpose(0, 1)[..., ::2].expand(9, 3, 1)
+
+    assert torch.equal(broadcast(x.expand(9, 3, 50), bias[::2]), bias[::2].expand(9, 3, 50))
+    assert torch.equal(broadcast(torch.zeros(4, 50), bias[:1].expand(50)), torch.zeros(4, 50))
+
+
+def test_broadcast_rounds_a_bias_to_the_dtype_of_x_and_keeps_nan_infinity_and_the_sign_of_zero():
+    broadcast, bias = module_of("broadcast").broadcast, torch.tensor([NAN, INF, -INF, -0.0, 1 / 3, 65536.0])
+
+    got = broadcast(torch.zeros(2, 6, dtype=torch.float16), bias)
+
+    assert torch.equal(got.view(torch.int16), bias.half().view(torch.int16).expand(2, 6))
+
+
+def test_broadcast_widens_its_tiles_rather_than_leave_the_grid(only):
+    limits, module, bias = only(grid=(4, 3, 1)), module_of("broadcast"), torch.randn(5000)
+
+    assert 5000 / module.choose_tile(3, 5000, 4, limits).cols <= 3
+    assert torch.equal(module.broadcast(torch.zeros(3, 5000), bias), bias.expand(3, 5000))
+
+
+# --- bias_relu --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_bias_relu_keeps_nan_and_infinity_as_torch_does(dtype):
+    x = torch.tensor([[NAN, INF, -INF, INF, 1.0, -1.0, 0.0]], dtype=dtype)
+    bias = torch.tensor([1.0, 1.0, 1.0, -INF, NAN, 0.0, 0.0], dtype=dtype)
+
+    got = module_of("bias_relu").bias_relu(x, bias)
+
+    assert got.isnan()[0].tolist() == [True, False, False, True, True, False, False]
+    assert got[0, [1, 2, 5, 6]].tolist() == [INF, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("narrow", [0, 2**30])
+@pytest.mark.parametrize("cols", [3, 1000, 2040, 5001])
+def test_a_dense_input_of_bias_relu_is_one_run_of_tiles_that_begin_anywhere_in_a_row(cols, narrow, monkeypatch):
+    monkeypatch.setattr(module_of("bias_relu"), "NARROW", max(narrow, cols + 1))
+
+    for bias in (torch.randn(cols), torch.randn(cols + 1)[1:], torch.randn(2 * cols)[::2]):
+        check("bias_relu", {"x": torch.randn(11, cols), "bias": bias})
+
+
+def test_rows_of_bias_relu_too_wide_for_32_bits_go_by_the_other_kernel(monkeypatch):
+    monkeypatch.setattr(module_of("bias_relu"), "NARROW", 1000)
+    monkeypatch.setattr(module_of("bias_relu"), "_flat_kernel", None)
+
+    check("bias_relu", {"x": torch.randn(3, 1000), "bias": torch.randn(1000)})
+
+
+# --- gelu -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_of_nan_infinity_and_zero_is_torchs(approximate):
+    x = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 3e38, -3e38, 1e-40])
+
+    got = module_of("gelu").gelu(x, approximate)
+
+    exact = torch.nn.functional.gelu(x.double(), approximate=approximate).float()
+    torch.testing.assert_close(got, exact, equal_nan=True, rtol=0, atol=1e-40)
+    assert torch.signbit(got[3:5]).tolist() == [False, True]
+
+
+def test_gelu_keeps_the_digits_of_its_left_tail_and_is_no_further_from_float64_than_pytorchs_own():
+    gelu, tail, x = module_of("gelu").gelu, torch.linspace(-6, -2, 1000), torch.linspace(-15, 15, 20001)
+    exact = torch.nn.functional.gelu(x.double())
+
+    def rms(values):
+        return (values.double() - exact).square().mean().sqrt()
+
+    torch.testing.assert_close(gelu(tail).double(), torch.nn.functional.gelu(tail.double()), rtol=3e-5, atol=0)
+    assert rms(gelu(x)) <= 1.1 * rms(torch.nn.functional.gelu(x))
+
+
+# --- vector_add -------------------------------------------------------------------------------------------------------
+
+
+def test_vector_adds_error_about_strides_names_the_tensor_that_has_them():
+    x, y = torch.zeros(3, 4, 8), torch.zeros(4, 3, 8).transpose(0, 1)
+
+    for given, name in (((x, y), "y"), ((y, x), "x")):
+        with pytest.raises(ValueError, match=rf"{name} of shape .* Call it with {name}.contiguous\(\)"):
+            module_of("vector_add").vector_add(*given)
