@@ -630,7 +630,7 @@ def _conv_kernel(
 
 
 @triton.jit
-def _one_tile(  # noqa: PLR0915
+def _one_tile(
     x, weight, out, bias, bias_step, tile, pixels, plane, high, wide, out_wide, outputs,
     stride_high, stride_wide, pad_high, pad_wide, apart_high, apart_wide,
     x_n, x_h, x_w, w_o, w_h, w_w, x_c, w_c,
@@ -927,7 +927,7 @@ def _swept(
 @triton.jit(do_not_specialize=[
     "bias_step", "strips", "along", "parts", "rows", "high", "wide", "out_high", "out_wide", "pad_high", "x_n", "x_h",
 ])  # fmt: skip
-def _sweep_kernel(  # noqa: PLR0912, PLR0915
+def _sweep_kernel(
     x, weight, out, bias, bias_step, strips, along, parts, rows, high, wide, out_high, out_wide, pad_high,
     x_n, x_h, w_o, w_h, w_w,
     UNIT: tl.constexpr, NEXT: tl.constexpr, OUTPUTS: tl.constexpr, TAPS_HIGH: tl.constexpr, TAPS_WIDE: tl.constexpr,

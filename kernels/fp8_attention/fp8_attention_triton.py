@@ -279,7 +279,7 @@ def _one_tile(
 
 
 @triton.jit
-def _walk(  # noqa: PLR0912
+def _walk(
     acc, total, top, q, factor, k_from, v_from, k_scales, v_scales, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
     sk_r, sv_r, begin, end, batch, head, first, queries, keys,
     K_KIND: tl.constexpr, V_KIND: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr,
