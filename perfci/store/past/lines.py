@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from perfci.core.model import (
     PerformanceCase,
     Run,
     Spread,
-    StoredTensor,
     Suite,
     Verdict,
 )
@@ -35,31 +34,28 @@ KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
 SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"
 
 CACHE_MULTIPLE = 4
-"""Only a case that moves so many times the L2 cache tells of the bandwidth of memory."""
+"""A case measures the bandwidth of memory only if it moves so many times the L2 cache."""
 
 ORDINARY = "normal"
-"""Values whose errors tell how exact a kernel is; others are at the ends of what a dtype holds."""
+"""Values whose errors show how exact a kernel is. Others are at the ends of a dtype's range."""
 
 CONFIRMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.EXPECTED, Verdict.IMPROVED})
-"""Verdicts by which a suspect was one."""
+"""Verdicts that confirm a suspect."""
 
 
 def line(
     op: str, run: Run, judgements: Judgements, accepted: Collection[str], epoch: Epoch | None = None
 ) -> HistoryRun | None:
-    """What is kept of an op in a run of which these performance cases were accepted.
+    """Returns the line that the history keeps of an op's run, of which these performance cases were accepted.
 
-    None where nothing was, unless it is known of cases that nothing could be said about them: that tells of the board.
+    None if no case was accepted and none was inconclusive. Inconclusive cases give information about the board.
     """
     found = next((each for each in run.ops if each.op == op), OpRun(op))
     planned = next((each for each in run.plan.ops if each.op == op), None)
+    rows = {row.case: row for row in judgements.rows if row.op == op and row.case and row.suite is Suite.PERFORMANCE}
     cases = tuple(_case(case, run) for case in found.performance if case.case in accepted and _first_look(case))
-    unsaid = tuple(
-        row.case
-        for row in judgements.rows
-        if row.op == op and row.case and row.suite is Suite.PERFORMANCE and row.verdict is Verdict.INCONCLUSIVE
-    )
-    if not cases and not unsaid:
+    inconclusive = tuple(case for case, row in rows.items() if row.verdict is Verdict.INCONCLUSIVE)
+    if not cases and not inconclusive:
         return None
     return HistoryRun(
         run=run.id,
@@ -68,29 +64,28 @@ def line(
         cases=cases,
         accuracy=worst_errors(found.accuracy) if cases else (),
         epoch=epoch if cases else None,
-        inconclusive=unsaid,
+        inconclusive=inconclusive,
         renamed=planned.renamed if planned else {},
         renamed_from=planned.renamed_from if planned else None,
-        boards=_boards(found, run, judgements),
-        stored=tuple(map(_stored, found.stored)) if cases else (),
-    )
-
-
-def _stored(found: StoredTensor) -> HistoryStored:
-    return HistoryStored(
-        case=found.case,
-        errors=found.errors,
-        clip_ratio=found.clip_ratio,
-        divergence=found.divergence,
-        histogram=found.histogram,
-        amax=found.amax,
-        scale=found.scale,
-        extreme=found.channels.extreme if found.channels else 0,
+        boards=_count_by_board(found, run, rows),
+        stored=tuple(
+            HistoryStored(
+                case=each.case,
+                errors=each.errors,
+                clip_ratio=each.clip_ratio,
+                divergence=each.divergence,
+                histogram=each.histogram,
+                amax=each.amax,
+                scale=each.scale,
+                extreme=each.channels.extreme if each.channels else 0,
+            )
+            for each in (found.stored if cases else ())
+        ),
     )
 
 
 def _first_look(case: PerformanceCase) -> tuple[Block, ...]:
-    """Re-measured blocks are left out: only suspects get them, so that they would bias what is kept."""
+    """Blocks measured again are left out: only suspects have them, so they would bias the history."""
     return tuple(block for block in case.blocks if block.process == 0 and {KERNEL, REFERENCE} <= block.arms.keys())
 
 
@@ -98,7 +93,14 @@ def _case(case: PerformanceCase, run: Run) -> HistoryCase:
     blocks = _first_look(case)
     kernels, references = ([block.arms[arm] for block in blocks] for arm in (KERNEL, REFERENCE))
     shifts = [block.shifts[SPEEDUP] for block in blocks if SPEEDUP in block.shifts]
-    kernel_us = _spread(kernels)
+    kernel_us, copy_gbps = _spread(kernels), run.limits.copy_gbps
+
+    # The duel's shifts, process by process, if kernel and base were timed although they do the same work.
+    null: dict[int, list[float]] = {}
+    if case.base and case.base.same is True and case.base.duelled and not case.base.failure:
+        for block in case.blocks:
+            if DUEL in block.shifts:
+                null.setdefault(block.process, []).append(block.shifts[DUEL])
     return HistoryCase(
         case=case.case,
         blocks=len(blocks),
@@ -109,11 +111,14 @@ def _case(case: PerformanceCase, run: Run) -> HistoryCase:
         rsd=_median(arm.time.rsd for arm in kernels),
         bytes_moved=case.bytes_moved,
         flops=case.flops,
-        bandwidth_share=_share(case.bytes_moved, kernel_us.median_us, run.limits.copy_gbps),
+        # bytes a nanosecond are gigabytes a second
+        bandwidth_share=case.bytes_moved / (kernel_us.median_us * 1e3) / copy_gbps
+        if case.bytes_moved and copy_gbps
+        else None,
         compile_s=case.compile_s,
         peak_bytes=case.peak_bytes,
         errors=case.errors,
-        null=_null(case),
+        null=tuple(tuple(null[process]) for process in sorted(null)),
         cache=case.cache,
         board=blocks[0].board,
     )
@@ -124,66 +129,42 @@ def _spread(arms: Sequence[ArmBlock]) -> Spread:
     return Spread(float(middle), float(low), float(high))
 
 
-def _share(moved: int | None, kernel_us: float, copy_gbps: float | None) -> float | None:
-    """Bytes a nanosecond are gigabytes a second."""
-    return moved / (kernel_us * 1e3) / copy_gbps if moved and copy_gbps else None
-
-
-def from_memory(bytes_moved: int | None, cache: str, l2_bytes: int | None) -> bool:
-    """Whether a case's bytes must come from memory, so that its share of the copy bandwidth may have a limit."""
-    return bool(bytes_moved and l2_bytes) and cache == "cold" and (bytes_moved or 0) >= CACHE_MULTIPLE * (l2_bytes or 0)
-
-
-def _null(case: PerformanceCase) -> tuple[tuple[float, ...], ...]:
-    """The shift of every block, process by process, where kernel and base were timed although they do the same work."""
-    if case.base is None or case.base.same is not True or not case.base.duelled or case.base.failure:
-        return ()
-    by_process: dict[int, list[float]] = {}
-    for block in case.blocks:
-        if DUEL in block.shifts:
-            by_process.setdefault(block.process, []).append(block.shifts[DUEL])
-    return tuple(tuple(by_process[process]) for process in sorted(by_process))
-
-
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
-# --- boards -----------------------------------------------------------------------------------------------------------
+def from_memory(bytes_moved: int | None, cache: str, l2_bytes: int | None) -> bool:
+    """Returns whether a case's bytes must come from memory, so that its share of the copy bandwidth has a limit."""
+    return bool(bytes_moved and l2_bytes) and cache == "cold" and (bytes_moved or 0) >= CACHE_MULTIPLE * (l2_bytes or 0)
 
 
-def _boards(op: OpRun, run: Run, judgements: Judgements) -> tuple[BoardCounts, ...]:
-    """Cases that were timed and judged, by the board of their first look; what time ran out for tells of no board."""
-    rows = {row.case: row for row in judgements.rows if row.op == op.op and row.suite is Suite.PERFORMANCE}
+def _count_by_board(op: OpRun, run: Run, rows: Mapping[str, Judgement]) -> tuple[BoardCounts, ...]:
+    """Counts the cases that were timed and judged by the board of their first look. Late cases do not count."""
     found: dict[str, BoardCounts] = {}
     for case in op.performance:
         board = next((block.board or run.environment.device.uuid for block in case.blocks if block.process == 0), None)
-        if board and case.case in rows and not case.late:
-            found[board] = _counted(found.get(board, BoardCounts(board, 0)), case, rows[case.case])
+        row = rows.get(case.case)
+        if not board or row is None or case.late:
+            continue
+        # A quarantined board's results are called INCONCLUSIVE whatever they are, so that counts for nothing.
+        advised = any(reason.kind == "board_quarantined" for reason in row.reasons[:1])
+        inconclusive = row.verdict is Verdict.INCONCLUSIVE and not advised
+        suspect = any(block.process for block in case.blocks) and not inconclusive
+        overturned = suspect and not advised and row.verdict not in CONFIRMED
+        known = found.get(board, BoardCounts(board, 0))
+        found[board] = BoardCounts(
+            board,
+            known.judged + 1,
+            known.inconclusive + inconclusive,
+            known.suspects + suspect,
+            known.overturned + overturned,
+        )
     return tuple(found.values())
 
 
-def _counted(known: BoardCounts, case: PerformanceCase, row: Judgement) -> BoardCounts:
-    # What a quarantined board says is called INCONCLUSIVE whatever it is, which tells nothing about the board.
-    advised = any(reason.kind == "board_quarantined" for reason in row.reasons[:1])
-    unsaid = row.verdict is Verdict.INCONCLUSIVE and not advised
-    suspect = any(block.process for block in case.blocks) and not unsaid
-    overturned = suspect and not advised and row.verdict not in CONFIRMED
-    return BoardCounts(
-        known.board,
-        known.judged + 1,
-        known.inconclusive + unsaid,
-        known.suspects + suspect,
-        known.overturned + overturned,
-    )
-
-
-# --- accuracy ---------------------------------------------------------------------------------------------------------
-
-
 def worst_errors(checks: Sequence[AccuracyCase]) -> tuple[HistoryAccuracy, ...]:
-    """Of each case the worst errors of its checks on ordinary values that passed.
+    """Returns each case's worst errors, of its checks on ordinary values that passed.
 
     Limits are learnt from them and hold for them. Checks without errors, such as those of integers, are left out.
     """

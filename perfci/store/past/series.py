@@ -12,24 +12,32 @@ from perfci.core.model import Bearing, Difference, HistoryCase, HistoryRun, Hist
 
 
 @dataclass(frozen=True)
-class Point:
-    """A case in one accepted run; changes are ratios - 1, plus is slower."""
-
+class _InRun:
     run: HistoryRun
-    figures: HistoryCase
     since_last: float | None
-    """against the run before that has the case; None for the first, and where the two are timed otherwise"""
+    """change against the run before that has it, a ratio - 1, plus is slower or worse; None if they do not compare"""
     since_first: float | None
-    """against the first run"""
-    moved: tuple[Difference, ...] = ()
-    """fields of the environment, boards included, that may move a number and are not those of the run before"""
-    why: str | None = None
-    """of the epoch that begins here for this case: a loss that was accepted"""
+    """change against the first run"""
+    moved: tuple[Difference, ...]
+    """differences from the environment of the run before, boards included, that may move a number"""
 
     @property
     def steps(self) -> tuple[Difference, ...]:
-        """What moved but the board: runs may change between boards of a model every night."""
-        return _steps(self.moved)
+        """What moved besides the board: runs may change between boards of a model every night."""
+        return tuple(each for each in self.moved if each.bearing is not Bearing.BOARD)
+
+
+@dataclass(frozen=True)
+class Point(_InRun):
+    """A case in one accepted run."""
+
+    figures: HistoryCase
+
+    @property
+    def why(self) -> str | None:
+        """Why a loss was accepted, if an epoch begins here for this case."""
+        epoch = self.run.epoch
+        return epoch.why if epoch and self.figures.case in epoch.cases else None
 
     @property
     def speedup(self) -> float | None:
@@ -38,7 +46,7 @@ class Point:
 
     @property
     def spread(self) -> float:
-        """Distance of the quartiles of the block medians, of their median."""
+        """Interquartile range of the block medians / their median."""
         return (self.figures.kernel_us.p75_us - self.figures.kernel_us.p25_us) / self.figures.kernel_us.median_us
 
 
@@ -51,22 +59,10 @@ class Series:
 
 
 @dataclass(frozen=True)
-class StoredPoint:
-    """A tensor stored in low precision in one accepted run; changes of its p99 are ratios - 1, plus is worse."""
+class StoredPoint(_InRun):
+    """A tensor stored in low precision in one accepted run. The changes are those of its p99."""
 
-    run: HistoryRun
     figures: HistoryStored
-    since_last: float | None
-    """against the run before that has it; None for the first, and where either has no p99 or the earlier one is 0"""
-    since_first: float | None
-    """against the first run"""
-    moved: tuple[Difference, ...] = ()
-    """fields of the environment, boards included, that may move a number and are not those of the run before"""
-
-    @property
-    def steps(self) -> tuple[Difference, ...]:
-        """What moved but the board."""
-        return _steps(self.moved)
 
     @property
     def why(self) -> str | None:
@@ -83,71 +79,47 @@ class StoredSeries:
 
 
 def series(runs: Sequence[HistoryRun]) -> tuple[Series, ...]:
-    """Every case of an op's runs (oldest first), in the order in which cases first appear."""
+    """Returns every case of an op's runs (oldest first), in the order in which cases first appear."""
+
+    def change(now: HistoryCase, run: HistoryRun, then: Point | None) -> float | None:
+        if then is None or (run.environment.timer, now.cache) != (then.run.environment.timer, then.figures.cache):
+            return None
+        return now.kernel_us.median_us / then.figures.kernel_us.median_us - 1
+
     by_case: dict[str, list[Point]] = {}
     for run in runs:
         for case in run.cases:
             points = by_case.setdefault(case.case, [])
-            points.append(_point(run, case, points))
+            last, first = (points[-1], points[0]) if points else (None, None)
+            moved = _moved(last.run, run) if last else ()
+            points.append(Point(run, change(case, run, last), change(case, run, first), moved, case))
     return tuple(Series(case, tuple(points)) for case, points in by_case.items())
 
 
 def stored_series(runs: Sequence[HistoryRun]) -> tuple[StoredSeries, ...]:
-    """The same of every tensor that the op stores in low precision.
+    """Returns the same for every tensor that the op stores in low precision.
 
-    Its figures are held against any run before, whatever driver and torch that had: what those change in a cast is part
-    of what is looked for.
+    Runs compare with any earlier one, whatever its driver and torch: how those change a cast is part of the question.
     """
+
+    def change(now: HistoryStored, then: StoredPoint | None) -> float | None:
+        after, before = now.errors.p99_abs, then.figures.errors.p99_abs if then else None
+        return after / before - 1 if after is not None and before else None
+
     by_case: dict[str, list[StoredPoint]] = {}
     for run in runs:
         for stored in run.stored:
             points = by_case.setdefault(stored.case, [])
-            points.append(_stored_point(run, stored, points))
+            last, first = (points[-1], points[0]) if points else (None, None)
+            moved = _moved(last.run, run) if last else ()
+            points.append(StoredPoint(run, change(stored, last), change(stored, first), moved, stored))
     return tuple(StoredSeries(case, tuple(points)) for case, points in by_case.items())
 
 
 def environment_steps(runs: Sequence[HistoryRun]) -> Mapping[str, tuple[Difference, ...]]:
-    """Id of each run whose environment differs from that of the run before in what may move a number -> the fields."""
+    """Returns run id -> differences from the environment of the run before that may move a number, if there are any."""
     found = {after.run: _moved(before, after) for before, after in itertools.pairwise(runs)}
     return {run: fields for run, fields in found.items() if fields}
-
-
-def _point(run: HistoryRun, case: HistoryCase, before: Sequence[Point]) -> Point:
-    last, first = (before[-1], before[0]) if before else (None, None)
-    return Point(
-        run=run,
-        figures=case,
-        since_last=_change(run, case, last),
-        since_first=_change(run, case, first),
-        moved=_moved(last.run, run) if last else (),
-        why=run.epoch.why if run.epoch and case.case in run.epoch.cases else None,
-    )
-
-
-def _stored_point(run: HistoryRun, stored: HistoryStored, before: Sequence[StoredPoint]) -> StoredPoint:
-    last, first = (before[-1], before[0]) if before else (None, None)
-    return StoredPoint(
-        run=run,
-        figures=stored,
-        since_last=_grown(stored, last),
-        since_first=_grown(stored, first),
-        moved=_moved(last.run, run) if last else (),
-    )
-
-
-def _grown(stored: HistoryStored, other: StoredPoint | None) -> float | None:
-    now, then = stored.errors.p99_abs, other.figures.errors.p99_abs if other else None
-    return now / then - 1 if now is not None and then else None
-
-
-def _steps(moved: Sequence[Difference]) -> tuple[Difference, ...]:
-    return tuple(each for each in moved if each.bearing is not Bearing.BOARD)
-
-
-def _change(run: HistoryRun, case: HistoryCase, other: Point | None) -> float | None:
-    if other is None or (run.environment.timer, case.cache) != (other.run.environment.timer, other.figures.cache):
-        return None
-    return case.kernel_us.median_us / other.figures.kernel_us.median_us - 1
 
 
 def _moved(before: HistoryRun, after: HistoryRun) -> tuple[Difference, ...]:
