@@ -17,8 +17,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
 
 check: $(VENV)/.ready ## Check one op, OP=broadcast unless told otherwise
-	@$(BIN)/perfci check --op $(OP); status=$$?; \
-	echo "To go on: source $(BIN)/activate, then perfci --help or perfci check --op $(OP)"; exit $$status
+	@$(BIN)/perfci check $(OP); status=$$?; \
+	echo "To go on: source $(BIN)/activate, then perfci --help or perfci check $(OP)"; exit $$status
 
 test: $(VENV)/.ready-dev ## Run the tests
 	@$(BIN)/python -m pytest -n auto --dist loadscope

@@ -143,7 +143,7 @@ def print_noise(devices: list[str], project: Path, rounds: int, fixed: list[str]
 
 def tried(devices: str, project: Path, seed: int, fixed: list[str]) -> tuple[Run, tuple[int, int]]:
     """One self-test; its A/A run, and how many alarms there were in how many cases."""
-    done = perfci("selftest", "--devices", devices, "--seed", str(seed), *fixed, "--format", "json")
+    done = perfci("doctor", "--selftest", "--devices", devices, "--seed", str(seed), *fixed, "--format", "json")
     if done.returncode not in (0, 2):
         sys.exit(done.stdout)
     unchanged = next(trial for trial in json.loads(done.stdout)["trials"] if trial["name"] == "unchanged")

@@ -2,7 +2,7 @@
 
     perfci check --suite performance --duel all --against HEAD    # on a device, as often as you like
     python benchmarks/live_duels.py RUN...                        # run.json files; adds to traces/h200-duels.jsonl.gz
-    python benchmarks/live_duels.py --planted 2 RUN...            # reports/selftest/slower/run.json of perfci selftest
+    python benchmarks/live_duels.py --planted 2 RUN...            # reports/selftest/slower/run.json
 
 Every line is one case of one run: `op`, `case`, `timer`, `kernel_us` (median of the base arm), `processes` (for each
 process the shift d of kernel against base of every block, log scale, in order of time), `run`, `board` and `factor`, by

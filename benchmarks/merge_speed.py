@@ -1,4 +1,4 @@
-"""How long joining 100 shards of 100 cases takes, as `perfci merge` does it; no device, no torch. The aim is 5 s.
+"""How long joining 100 shards of 100 cases takes, as `perfci ci merge` does it; no device, no torch. The aim is 5 s.
 
 python benchmarks/merge_speed.py [SHARDS CASES]
 
@@ -131,7 +131,7 @@ def main(shards: int = 100, cases: int = 100) -> None:
         sharded, plan = store.read_plan(path)
         found = [(store.read_run(folder), folder) for folder in folders]
         read = time.perf_counter() - began
-        run, judgements = merge_shards(settings, sharded, plan, found, "perfci merge")
+        run, judgements = merge_shards(settings, sharded, plan, found, "perfci ci merge")
         wall, cpu = time.perf_counter() - began, time.process_time() - spent
     assert (len(run.joined), len(judgements.rows)) == (shards, shards * cases)
     told = f"{len(judgements.rows)} verdicts in {wall:.1f} s, {read:.1f} s of it reading"

@@ -60,7 +60,7 @@ def suite(op: str, fault: Fault | None, device: str, case: str | None = None) ->
     with tempfile.TemporaryDirectory(prefix="perfci-mutation-") as name:
         project = Path(name)
         copied(project, fault)
-        command = [sys.executable, "-m", "perfci", "check", "--suite", "accuracy", "--op", op, "--device", device]
+        command = [sys.executable, "-m", "perfci", "check", "--suite", "accuracy", op, "--device", device]
         given = ["--project", str(project), "--format", "json", *(["--case", case] if case else [])]
         # A device lock of its own: nothing is timed here, so that several may share a device.
         env = {**os.environ, "TMPDIR": name}

@@ -1,4 +1,4 @@
-"""How long `perfci plan` takes over 200 ops of which no file changed; nothing is imported. The aim is 5 s.
+"""How long `perfci ci plan` takes over 200 ops of which no file changed; nothing is imported. The aim is 5 s.
 
 python benchmarks/plan_speed.py [OPS]
 
@@ -52,8 +52,20 @@ def project(root: Path, ops: int) -> None:
 
 
 def timed(root: Path) -> tuple[float, str]:
-    """Seconds of one `perfci plan`, its start included, and how many ops it gives to shards."""
-    command = [sys.executable, "-m", "perfci", "plan", "--device", "fake", "--shards", "4", "--project", str(root)]
+    """Seconds of one `perfci ci plan`, its start included, and how many ops it gives to shards."""
+    command = [
+        sys.executable,
+        "-m",
+        "perfci",
+        "ci",
+        "plan",
+        "--device",
+        "fake",
+        "--shards",
+        "4",
+        "--project",
+        str(root),
+    ]
     began = time.perf_counter()
     done = subprocess.run(
         [*command, "--out", str(root / "plan.json")], check=True, capture_output=True, text=True, cwd=root

@@ -206,7 +206,7 @@ def _checked(python: Path, source: Path, environment: Mapping[str, str]) -> str:
     """How many of the repository's ops `perfci check` finds nothing wrong with; warnings are fine."""
     codes = [
         subprocess.run(
-            [python, "-m", "perfci", "check", "--op", op, "--format", "json"],
+            [python, "-m", "perfci", "check", op, "--format", "json"],
             cwd=source, env=environment, capture_output=True, check=False,
         ).returncode
         for op in OPS

@@ -720,7 +720,9 @@ def compiled() -> tuple[Run, Judgements]:
         tuple(_static_op(op, target) for target in targets for op in _STATIC_CASES),
         tuple(_static_op(op, target, base=True) for target in targets for op in _STATIC_CASES if op != "matmul"),
     )
-    found = run((), offline, plan=plan, static=static, command="perfci static --target sm_90,gfx942", wall_s=14.8)
+    found = run(
+        (), offline, plan=plan, static=static, command="perfci check --static --target sm_90,gfx942", wall_s=14.8
+    )
     return judged(found, thresholds=Thresholds(CaseThresholds(registers=0.1)))
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/stored-files.md: fields from the published schemas, columns from `perfci export`."""
+"""The tables of docs/stored-files.md: fields from the published schemas, columns from `perfci report --to csv`."""
 
 from __future__ import annotations
 

@@ -210,8 +210,8 @@ def test_make_check_ends_by_saying_how_to_go_on_even_when_it_fails(tmp_path, sta
     done = make_check(tmp_path, status)
 
     assert done.stdout.splitlines() == [
-        "check --op softmax",
-        "To go on: source .venv/bin/activate, then perfci --help or perfci check --op softmax",
+        "check softmax",
+        "To go on: source .venv/bin/activate, then perfci --help or perfci check softmax",
     ]
     assert (done.returncode == 0) == (status == 0)
     assert status == 0 or f"Error {status}" in done.stderr

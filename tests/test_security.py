@@ -201,9 +201,9 @@ class Flow:
                 "CI_MERGE_REQUEST_IID": "3",
                 "NO_PROXY": "127.0.0.1",
             }
-            self.perfci("note", run, **variables)
+            self.perfci("ci", "note", run, **variables)
             wrong = {**variables, "PERFCI_GITLAB_TOKEN": f"{CANARY}x"}
-            self.perfci("note", run, **wrong)
+            self.perfci("ci", "note", run, **wrong)
         finally:
             self.server.close()
 
@@ -274,11 +274,11 @@ def flow(tmp_path_factory):
     found.perfci("show", run)
     found.perfci("show", run, "--format", "json")
     found.perfci("list", "--device", "fake")
-    found.perfci("note", run, "--dry-run")
-    found.perfci("note", run, GITHUB_STEP_SUMMARY=str(found.reports / "summary.md"), PERFCI_GITLAB_TOKEN="")
+    found.perfci("ci", "note", run, "--dry-run")
+    found.perfci("ci", "note", run, GITHUB_STEP_SUMMARY=str(found.reports / "summary.md"), PERFCI_GITLAB_TOKEN="")
     found.posted(run)
     found.perfci(
-        "plan", "--device", "fake", "--shards", "2", "--against", "main", "--out", str(found.folder / "plan.json")
+        "ci", "plan", "--device", "fake", "--shards", "2", "--against", "main", "--out", str(found.folder / "plan.json")
     )
     found.perfci("init", "--owners", "@team/kernels", "--install", "perfci==1")
     return found
@@ -519,7 +519,7 @@ def shards(tmp_path_factory):
     with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
         shutil.copytree(source, found.root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
     found.perfci(
-        "plan", "--device", "fake", "--shards", "2", "--budget", "0.05", "--out", str(found.reports / "plan.json")
+        "ci", "plan", "--device", "fake", "--shards", "2", "--budget", "0.05", "--out", str(found.reports / "plan.json")
     )
     for index in (1, 2):
         found.perfci("check", "--plan", str(found.reports / "plan.json"), "--shard", f"{index}/2")
@@ -537,7 +537,7 @@ def given(shards, tmp_path):
 
 
 def merged(flow: Flow, *arguments: str) -> tuple[int, str, str]:
-    flow.perfci("merge", str(flow.reports / "shards"), "--plan", str(flow.reports / "plan.json"), *arguments)
+    flow.perfci("ci", "merge", str(flow.reports / "shards"), "--plan", str(flow.reports / "plan.json"), *arguments)
     return list(flow.said.values())[-1]
 
 
@@ -648,7 +648,7 @@ def test_whatever_a_plan_and_its_shards_hold_is_shown_as_text(given, name):
         path.write_text(json.dumps(run))
 
     code, _, _ = merged(given)
-    note = given.perfci("note", str(given.reports), "--dry-run")
+    note = given.perfci("ci", "note", str(given.reports), "--dry-run")
 
     assert code in {0, 2, 3}
     assert matching(everything(given), UNSEEN) == matching(everything(given), WORKFLOW) == {}
@@ -667,7 +667,7 @@ def renamed(tree, before: str, after: str):
 
 
 def test_a_key_of_a_note_that_could_end_its_comment_is_refused(given):
-    given.perfci("note", str(given.reports / "shards" / "1"), "--dry-run", "--key", "x --> @all")
+    given.perfci("ci", "note", str(given.reports / "shards" / "1"), "--dry-run", "--key", "x --> @all")
 
     code, out, err = given.said["note"]
     assert (code, out) == (1, "") and err.startswith("perfci: The option --key")
@@ -780,10 +780,10 @@ def checkout(shards, tmp_path_factory):
 @pytest.mark.parametrize(
     "command",
     [
-        ("merge", "reports/shards", "--plan", "reports/plan.json", "--html"),
-        ("report", "reports/shards/1", "--html"),
-        ("note", "reports/shards/1", "--dry-run"),
-        ("note", "reports/shards/1"),
+        ("ci", "merge", "reports/shards", "--plan", "reports/plan.json", "--html"),
+        ("report", "reports/shards/1", "--to", "md,html"),
+        ("ci", "note", "reports/shards/1", "--dry-run"),
+        ("ci", "note", "reports/shards/1"),
     ],
     ids=["merge", "report", "dry note", "note"],
 )

@@ -40,12 +40,12 @@ root = sys.argv[2]
 for command in (
     ["compare", root + "/reports"],
     ["show", root + "/reports", "--format", "json"],
-    ["export", root + "/reports", "--out", root + "/table.csv", "--verdicts"],
+    ["report", root + "/reports", "--to", "csv", "--out", root + "/table.csv", "--verdicts"],
     ["report", root + "/reports"],
     ["accept", root + "/reports", "--op", "scale", "--slower", "--why", "meant"],
     ["compare", root + "/static"],
 ):
-    print("code", command[0], run([*command, *([] if command[0] == "export" else ["--project", root])]), flush=True)
+    print("code", command[0], run([*command, *([] if "csv" in command else ["--project", root])]), flush=True)
 """
 
 
@@ -71,7 +71,7 @@ def test_stored_runs_are_judged_shown_exported_rendered_and_accepted_on_windows(
 
     codes = re.findall(r"^code (\w+) (\d+)$", done.stdout, re.MULTILINE)
     assert codes == [
-        ("compare", "2"), ("show", "0"), ("export", "0"), ("report", "0"), ("accept", "0"), ("compare", "2"),
+        ("compare", "2"), ("show", "0"), ("report", "0"), ("report", "0"), ("accept", "0"), ("compare", "2"),
     ], done.stderr  # fmt: skip
     assert "REGRESSED" in done.stdout
     assert (tmp_path / "reports" / "report.md").exists()

@@ -1,56 +1,82 @@
-"""The app: which commands there are, in the order of `perfci --help`; their options stand in `commands`."""
+"""The commands in their order; the module of each is imported when it is called, so that `--help` is fast."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+import importlib
+from typing import Annotated, Any
 
 import typer
+import typer.core
+import typer.main
 
 import perfci
-from perfci.cli.commands import baselines, checking, duelling, machine, past, projects, reporting, sharding, tuning
-from perfci.cli.commands.thresholds import thresholds
-from perfci.cli.options import Command
+from perfci.cli.options import CONTEXT, Command
 
-COMMANDS: dict[str, Callable[..., int]] = {
-    "check": checking.check,
-    "plan": sharding.plan,
-    "merge": sharding.merge,
-    "again": duelling.again,
-    "creep": duelling.creep,
-    "run": checking.run,
-    "static": checking.static,
-    "selftest": machine.selftest,
-    "compare": reporting.compare,
-    "report": reporting.report,
-    "site": reporting.site,
-    "note": reporting.note,
-    "accept": baselines.accept,
-    "history": past.history,
-    "drift": past.drift,
-    "boards": past.boards,
-    "propose": baselines.propose,
-    "rebaseline": baselines.rebaseline,
-    "bisect": duelling.bisect,
-    "tune": tuning.tune,
-    "chain": checking.chain,
-    "soak": checking.soak,
-    "list": projects.list_,
-    "show": reporting.show,
-    "export": reporting.export,
-    "doctor": machine.doctor,
-    "init": projects.init,
-    "new": projects.new_,
-    "demo": projects.demo,
+GROUPS = {
+    "Start": {
+        "init": ("projects", "Set a repository up: folders, thresholds, settings, CI jobs."),
+        "new": ("projects", "Write the four files of a new op, empty or around your kernel."),
+        "list": ("projects", "List ops and their cases, or chains of ops."),
+        "demo": ("demo", "See a red gate in ten seconds, on a fake device, without torch."),
+        "doctor": ("doctor", "Examine this machine, or try perfci out on it (--selftest)."),
+    },
+    "Every day": {
+        "check": ("check", "Verify, measure and judge kernels; write reports/."),
+        "compare": ("results", "Judge a stored run against baselines or another run."),
+        "show": ("results", "Show a stored run in detail: times, blocks, errors, code."),
+        "report": ("results", "Write a stored run as a report, page, table or site."),
+        "bisect": ("bisect", "Find the commit that made an op slower, or wrong."),
+        "tune": ("tune", "Search the configurations of an op for faster ones."),
+    },
+    "History": {
+        "accept": ("accept", "Store runs as baselines, record a new environment, propose it."),
+        "history": ("history", "Show accepted runs over time, drift and boards."),
+        "thresholds": ("thresholds", "Show, tighten or relax what every case is judged by."),
+    },
+    "CI": {
+        "ci": ("ci", "What pipelines call: plan, merge and note."),
+    },
 }
+"""Heading -> command -> its module in perfci.cli, and its line."""
+
+MODULES = {name: module for commands in GROUPS.values() for name, (module, _) in commands.items()}
+
+
+class Commands(typer.core.TyperGroup):
+    """All commands, each imported when it is needed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of `--help`."""
+        return list(MODULES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, or None if there is none of this name."""
+        if cmd_name not in MODULES:
+            return None
+        found = importlib.import_module(f"perfci.cli.{MODULES[cmd_name]}").COMMANDS[cmd_name]
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=CONTEXT)
+            alone.command(cmd_name, cls=Command)(found)
+            found = alone
+        return typer.main.get_command(found)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the groups with a line for each command."""
+        width = max(map(len, MODULES))
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                for name, (_, line) in commands.items():
+                    formatter.write(f"{'':{formatter.current_indent}}{name:<{width}}  {line}\n")
+
 
 app = typer.Typer(
     name="perfci",
+    cls=Commands,
     help="Is each Triton kernel still right, and still fast? A verdict that can be trusted, with its reason.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich takes as long to import as all the rest of `perfci --help`
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    context_settings=CONTEXT,
     epilog="Exit codes: 0 ok, 1 perfci itself failed, 2 the gate failed, 3 only warnings, 129, 130 and 143 stopped.",
 )
 
@@ -64,8 +90,3 @@ def root(
         typer.echo(f"perfci {perfci.__version__}")
         raise typer.Exit
     return None
-
-
-for _name, _command in COMMANDS.items():
-    app.command(_name, cls=Command)(_command)
-app.add_typer(thresholds)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+from typing import Annotated
 
-from perfci.cli import answers
+import typer
+
+from perfci.cli.accept import accept
+from perfci.cli.check import check
 from perfci.cli.exits import Exit
+from perfci.cli.options import DeviceKind, Lang
 from perfci.cli.tables import wrapped
 from perfci.core.errors import UsageError
 from perfci.core.wording import say
-from perfci.runs.plan import Request
 
 _PLANTED = (
     ("scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 333.6"),
@@ -27,26 +30,38 @@ _PLANTED = (
 _COLUMNS = 120
 
 
-def demo(keep: Path | None) -> int:
-    """Build the project, record its baselines, plant the mistakes, and check it; gives the check's exit code."""
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="DIR", show_default="a temporary folder", help="Where to build the project."),
+    ] = None,
+    lang: Lang = None,
+) -> int:
+    """See a red gate in ten seconds: a fake device, one kernel made slower and one wrong. No torch needed."""
     if keep and keep.exists() and not (keep.is_dir() and not any(keep.iterdir())):
         raise UsageError("demo_folder_taken", folder=str(keep))
     folder = Path(keep or tempfile.mkdtemp(prefix="perfci-demo-"))
     _build(folder)
-    fake = Request(device="fake")
-    _print(say("A project on a fake device: {folder}", folder=str(folder)), "", "$ perfci run && perfci accept reports")
-    _quietly(lambda: answers.run(fake, folder, json=False))
-    _quietly(lambda: answers.accept([folder / "reports"], (), folder, add=False, dirty=True, json=False))
+    _print(
+        say("A project on a fake device: {folder}", folder=str(folder)),
+        "",
+        "$ perfci check --no-judge && perfci accept",
+    )
+    _quietly(lambda: check(no_judge=True, device=DeviceKind.FAKE, project=folder))
+    _quietly(lambda: accept(dirty=True, project=folder))
     for op, before, after in _PLANTED:
         _plant(folder / "kernels" / op / f"{op}_triton.py", before, after)
     (slow, *_), (wrong, *_) = _PLANTED
     _print(say("planted in {op}: 4 % slower", op=slow), say("planted in {op}: the last column left out", op=wrong))
     _print("", "$ perfci check")
     # A fixed seed: of the wrong checks the same one is the worst in every demo.
-    status = answers.check(dataclasses.replace(fake, seed=7), folder, strict=False, json=False)
+    status = check(device=DeviceKind.FAKE, seed=7, project=folder)
     if status == Exit.GATE_FAILED:
         _print("", *wrapped(_explanation(slow, wrong), width=_COLUMNS))
     return status
+
+
+COMMANDS = {"demo": demo}
 
 
 def _explanation(slow: str, wrong: str) -> str:

@@ -1,23 +1,20 @@
-"""`perfci drift` and `perfci boards`: what the kept histories say about kernels, and about the boards they ran on."""
+"""`perfci history --drift` and `--boards`: what histories say about kernels and about boards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
-from perfci.cli import answers, language
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.histories.data import reason_data
-from perfci.cli.histories.kept import Wishes, kept
+from perfci.cli.histories.kept import HistoryOptions, kept
 from perfci.cli.histories.tables import apart, columns, head, text_of
+from perfci.cli.output import print_json, print_parts, reason_data
 from perfci.cli.tables import STYLES
 from perfci.core import units
-from perfci.core.codec import encode
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate, HistoryRun, Reason, board_key
 from perfci.core.settings import Settings
@@ -66,50 +63,33 @@ class _Drift:
         return [*first, *(changepoints.told_of(change, op) for change in case.changes)]
 
 
-def drift(
-    ops: Sequence[str],
-    pattern: str | None,
-    device: str | None,
-    release: str | None,
-    project: Path,
-    *,
-    strict: bool,
-    json: bool,
-) -> int:
-    """Print what crept and stepped; 3 where a kernel did and nothing explains it, 2 for that in strict mode."""
-    where = language.load(project)
-    histories = kept(Wishes(tuple(ops), pattern, device), where)
-    every = [_drift(each, pattern, release, where) for each in histories]
+def drift(options: HistoryOptions, release: str | None, where: Settings, *, strict: bool, json: bool) -> int:
+    """Print what crept and stepped; 3 if a kernel did and nothing explains it, 2 for that in strict mode."""
+    pattern = options.pattern
+    every = [_drift(each, pattern, release, where) for each in kept(options, where)]
     if every and pattern is not None and not any(one.cases or _stores(one, pattern) for one in every):
         raise UsageError("no_case_fits", pattern=pattern, ops=", ".join(one.history.op for one in every))
     found = [one for one in every if one.cases or pattern is None or _stores(one, pattern)]
     if json:
-        answers.write_json(encode([_as_data(one) for one in found]).decode())
+        print_json([_as_data(one) for one in found])
     else:
-        _print(apart(found, _told))
+        print_parts(apart(found, _told))
     return exit_code(Gate.WARNS if any(one.found for one in found) else Gate.OK, strict=strict)
 
 
-def boards(device: str | None, project: Path, *, json: bool) -> int:
-    """Print how boards stand against each other; 3 where one stands out that is not quarantined."""
-    where = language.load(project)
-    histories = kept(Wishes(device=device), where)
+def boards(options: HistoryOptions, where: Settings, *, json: bool) -> int:
+    """Compare boards, and print how they differ; 3 if one stands out that is not quarantined."""
+    histories = kept(options, where)
     by_device = {one.device: [each for each in histories if each.device == one.device] for one in histories}
     found = {key: known_boards.boards({one.op: one.runs for one in ops}) for key, ops in by_device.items()}
     problems = [problem for one in histories for problem in one.problems]
-    unknown = _unknown(where, found) if device is None else []
+    unknown = _unknown(where, found) if options.device is None else []
     if json:
-        answers.write_json(encode([_device_data(key, each, where) for key, each in found.items()]).decode())
+        print_json([_device_data(key, each, where) for key, each in found.items()])
     else:
-        _print(_boards_told(found, where, [*problems, *unknown]))
+        print_parts(_boards_told(found, where, [*problems, *unknown]))
     open_ones = [one for each in found.values() for one in each if one.outside and not _quarantined(one.board, where)]
     return Exit.WARNINGS if open_ones or problems or unknown else Exit.OK
-
-
-def _print(parts: Iterator[RenderableType]) -> None:
-    console = Console(highlight=False)
-    for part in parts:
-        console.print(part, soft_wrap=not console.is_terminal)
 
 
 # --- drift ------------------------------------------------------------------------------------------------------------

@@ -64,17 +64,17 @@ def _run(arguments: list[str]) -> int:
 
 
 def run_file(suite: Accuracy | Performance | Chain) -> None:
-    """Check one suite of the op whose file is being run, as `perfci check --op OP --suite SUITE` would; exits.
+    """Check one suite of the op whose file is being run, as `perfci check OP --suite SUITE` would; exits.
 
-    A chain is checked as by `perfci chain NAME`.
+    A chain is checked as by `perfci check --chain NAME`.
     """
     path = Path(sys.argv[0]).resolve()
     if isinstance(suite, Chain):
-        main(["chain", path.stem.removesuffix("_chain"), "--project", str(path.parent), *sys.argv[1:]])
+        main(["check", "--chain", path.stem.removesuffix("_chain"), "--project", str(path.parent), *sys.argv[1:]])
         return
     name = "accuracy" if isinstance(suite, Accuracy) else "performance"
     op = path.stem.removesuffix(f"_{name}")
-    main(["check", "--op", op, "--suite", name, "--project", str(path.parent), *sys.argv[1:]])
+    main(["check", op, "--suite", name, "--project", str(path.parent), *sys.argv[1:]])
 
 
 def _stop_on_signals() -> None:

@@ -1,20 +1,79 @@
-"""What commands take: the options that several of them share, and the words that an option may be."""
+"""What commands take: options that several of them share, their values, and which of them go together."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 import typer.core
 
 from perfci.cli.language import Language, choose
+from perfci.core.errors import UsageError
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+
+_ALWAYS = frozenset({"output", "project", "lang"})
+"""Parameters that go with everything."""
+
+_Function = TypeVar("_Function", bound=Callable[..., int])
+
+
+def takes(alone: str, modes: Mapping[str, str]) -> Callable[[_Function], _Function]:
+    """Say which parameters of a command go together.
+
+    `modes` maps an option that changes what the command does (`static`, or with a value `to=csv`) to the names of the
+    parameters that go with it; `alone` names those that go without any of these options.
+    """
+
+    def mark(function: _Function) -> _Function:
+        function.modes = {"": alone, **modes}  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def refuse_together(ctx: Any, modes: Mapping[str, str]) -> None:
+    """Refuse options that make no sense together. Raises UsageError for the first one."""
+    parameters = {each.name: each for each in ctx.command.params}
+
+    def is_typed(name: str) -> bool:
+        source = ctx.get_parameter_source(name)
+        return source is not None and source.name == "COMMANDLINE"
+
+    def write(mode: str) -> str:
+        name, _, value = mode.partition("=")
+        parameter = parameters[name]
+        shown = parameter.opts[0] if parameter.param_type_name == "option" else str(parameter.metavar)
+        return f"{shown} {value}".strip()
+
+    def is_active(mode: str) -> bool:
+        name, _, value = mode.partition("=")
+        return bool(name) and is_typed(name) and value in {"", str(ctx.params[name])}
+
+    active = next(filter(is_active, modes), "")
+    for name in filter(is_typed, parameters):
+        if name in {*_ALWAYS, *modes[active].split(), active.partition("=")[0]}:
+            continue
+        if active:
+            raise UsageError("options_exclude", first=write(active), second=write(name))
+        if name in modes:
+            continue
+        needed = " or ".join(write(mode) for mode, names in modes.items() if name in names.split())
+        raise UsageError("option_needs", option=write(name), needed=needed)
 
 
 class Command(typer.core.TyperCommand):
     """A command whose help names arguments as its author does: RUN..., where typer adds <list[Path]> and braces."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it, unless it was given options that exclude each other."""
+        if modes := getattr(self.callback, "modes", None):
+            refuse_together(ctx, modes)
+        return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What stands behind the command's name in its usage."""
@@ -67,13 +126,6 @@ class DuelKind(StrEnum):
     CHANGED = "changed"
     ALL = "all"
     NONE = "none"
-
-
-class TableFormat(StrEnum):
-    """How a table is written."""
-
-    CSV = "csv"
-    PARQUET = "parquet"
 
 
 class TableKind(StrEnum):
@@ -155,6 +207,15 @@ Against = Annotated[
         help="Git revision to compare with, case by case and side by side.",
     ),
 ]
+Release = Annotated[
+    str | None,
+    typer.Option(
+        "--release",
+        metavar="REV",
+        show_default="the newest tag before HEAD",
+        help="The release to compare with: a tag, branch or commit of HEAD's history.",
+    ),
+]
 Duel = Annotated[
     DuelKind,
     typer.Option("--duel", help="Which cases are timed beside the base: those whose device work changed, all, none."),
@@ -216,7 +277,12 @@ DeviceKey = Annotated[
     typer.Option("--device", metavar="KEY", show_default="all", help="Folder of the device: nvidia-h200."),
 ]
 Project = Annotated[Path, typer.Option("--project", metavar="DIR", help="A folder of the project.")]
-RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run.json, or the folder that holds one.")]
+RunFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="RUN", show_default="the project's reports/", help="A run.json, or the folder that holds one."
+    ),
+]
 Baseline = Annotated[
     Path | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""`perfci propose`: baselines and thresholds that another job changed, in a merge request or pushed to a branch.
+"""`perfci accept --propose`: what another job changed, in a merge request or pushed to a branch.
 
 Unlike a note, a proposal that fails is a failed job: nobody else would ever see it.
 """
@@ -12,8 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perfci import git
-from perfci.cli import answers, language
+from perfci.cli import language
 from perfci.cli.exits import Exit
+from perfci.cli.output import print_json, print_lines
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
@@ -31,9 +32,9 @@ def propose(source: Path, options: ProposalOptions, project: Path, *, json: bool
     prefix = proposing.find_prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
     done = proposing.propose(source.resolve(), where, options, os.environ, prefix)
     if json:
-        answers.print_record(_record(done))
+        print_json(_record(done))
     else:
-        answers.plain(*map(plain, _told(done)))
+        print_lines(*map(plain, _told(done)))
     for problem in done.problems:
         print(f"perfci: {plain(sentence(problem))}", file=sys.stderr)
     return Exit.PERFCI_FAILED if done.problems else Exit.OK

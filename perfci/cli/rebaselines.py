@@ -1,4 +1,4 @@
-"""What `perfci rebaseline` shows: what changed around the kernels, and what that moved, op by op."""
+"""What `perfci accept --environment` shows: what changed around the kernels, and what that moved, op by op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `perfci selftest` shows: the three tries, and how small a slow-down each case would show."""
+"""What `perfci doctor --selftest` shows: the three tries, and how small a slow-down each case would show."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def summary(judgements: Judgements, *, strict: bool = False, shard: str | None =
     if shard:
         counted = rows.counted(rows.counts(judgements))
         told = say(
-            "Shard {shard}: {counted}; `perfci merge` decides, once it has them all.", shard=shard, counted=counted
+            "Shard {shard}: {counted}; `perfci ci merge` decides, once it has them all.", shard=shard, counted=counted
         )
         return Text(told)
     failed_by_warning = strict and judgements.gate is Gate.WARNS

@@ -6,7 +6,7 @@ tensors   torch's half of the seam: inputs, guards, comparisons
 activity events    timers of CUDA devices: CUPTI records first, event pairs as the fallback
 npu_runtime        torch_npu and triton-ascend loaded in their order, and why they are not; npu_host: what to mend
 npu_flush npu_profiler npu_events   the same timers on Ascend: the chip's records, else events
-endurance          memory by two accounts, streams and room, for `perfci soak`
+endurance          memory by two accounts, streams and room, for `perfci check --soak`
 nvml npu_smi lock  device state without torch; one perfci a device
 capture            what a call does: torch operations, launches (noted, launches, source beside it)
 offline            a device that is not there: compiles and launches nothing (stub, board, virtual, tuning, targets);

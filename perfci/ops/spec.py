@@ -200,7 +200,7 @@ class Accuracy:
     quantised: Quantised | None = None
     """which tensors the op stores in low precision; None: none"""
     large_cases: Sequence[Params] = ()
-    """cases in which an array has more than 2^31 elements; `perfci soak` alone runs them, where the memory is there"""
+    """cases in which an array has more than 2^31 elements; only `perfci check --soak` runs them, if memory suffices"""
     large_part: Callable[[Mapping[str, Any], int, int], Mapping[str, Any]] | None = None
     """(inputs, start, stop) -> the inputs that the elements start to stop of the outputs' first axis come from. None:
     inputs as long as the outputs along their first axis, and with no fewer axes, are cut there"""

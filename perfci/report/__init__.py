@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from perfci.report.sources import Source
 
 REPORT = "report.md"
+FORMATS = ("md", "html", "junit", "metrics")
+STANDARD = ("md", "junit", "metrics")
+"""Formats that are written if none are named."""
 
 
 def write(
@@ -32,11 +35,11 @@ def write(
     *,
     pasts: Pasts | None = None,
     sources: Sequence[Source] = (),
-    html: bool = False,
+    formats: Collection[str] = STANDARD,
 ) -> Path:
     """Write `report.md` and its pictures into the folder, replacing those of an earlier report; the report's path.
 
-    Beside them `junit.xml` and `metrics.txt`, for what shows tests and metrics, and if wanted the page `report.html`.
+    `formats` may also name `report.html`, a page by itself, and leave out `junit.xml` or `metrics.txt`.
 
     `launches` is the folder that holds the raw launches (or that file). With them percentiles are those of all launches
     and their distribution is drawn; without, they come from the blocks' summaries. `baselines`, op -> what is stored
@@ -59,11 +62,15 @@ def write(
     page = build.report(material)
     if stored.note:
         page = replace(page, notes=(*page.notes, inline(sentence(stored.note))))
-    junit.write(run, judgements, folder)
-    metrics.write(run, judgements, folder, baselines)
-    if html:
+    if "junit" in formats:
+        junit.write(run, judgements, folder)
+    if "metrics" in formats:
+        metrics.write(run, judgements, folder, baselines)
+    if "html" in formats:
         _write_page(material, folder, stored, baselines)
-    return write_atomically(folder / REPORT, markdown.render(page).encode())
+    if "md" in formats:
+        write_atomically(folder / REPORT, markdown.render(page).encode())
+    return folder / REPORT
 
 
 def _write_page(material: Material, folder: Path, stored: Launches, baselines: Mapping[str, Baseline] | None) -> None:

@@ -102,7 +102,7 @@ def _said(op: str, shown: Sequence[Trail]) -> Iterator[str]:
         yield _sentence(reason)
     if len(grave) > TOLD:
         rest = words.cases(len(grave) - TOLD)
-        yield say("Alike: {cases} more; `perfci drift --op {op}` tells of each.", cases=rest, op=op)
+        yield say("Alike: {cases} more; `perfci history --drift --op {op}` tells of each.", cases=rest, op=op)
 
 
 def drawn_note(drawn: int, count: int) -> str:

@@ -31,12 +31,12 @@ _LESS_EXACT = (
     "timed_errors_overall",
     "timed_errors_in_places",
 )
-_AGAIN = "perfci check --op {op} --case {case}{against}"
-_SAME = "perfci check --op {op} --case {case} --seed {seed}"
+_AGAIN = "perfci check {op} --case {case}{against}"
+_SAME = "perfci check {op} --case {case} --seed {seed}"
 _QUIETER = f"perfci doctor\n{_AGAIN} --budget {{budget}}"
 _ACCEPT = "perfci accept {run} --op {op}"
-_REBASELINE = "perfci rebaseline {run}"
-_COMPILE = "perfci static --op {op} --case {case} --target {target}{against}"
+_REBASELINE = "perfci accept --environment {run}"
+_COMPILE = "perfci check --static {op} --case {case} --target {target}{against}"
 
 _Advice = tuple[str, str]
 """What to do, and the command to be filled in."""
@@ -86,7 +86,7 @@ def _by_kind() -> dict[str, _Advice | None]:
                 "kernel and base do the same work here, so it is the measurement that is off: see whether it can be "
                 "trusted."
             ),
-            "perfci doctor\nperfci selftest --op {op}",
+            "perfci doctor\nperfci doctor --selftest --op {op}",
         ),
         "duel_undecided": (
             say("look for throttling and other processes, then time it beside the base once more."),
@@ -156,12 +156,14 @@ def repeat(run: Run) -> str:
     """The command that repeats a run: the same inputs, the same order of measuring, the same base."""
     if run.plan.again:
         return run.command if "--seed" in run.command else f"{run.command} --seed {run.plan.seed}"
-    ops = " ".join(f"--op {quoted(op.op)}" for op in run.plan.ops or run.ops)
+    ops = " ".join(quoted(op.op) for op in run.plan.ops or run.ops)
     only = f" --case {quoted(run.plan.filter)}" if run.plan.filter else ""
     given = "".join(f" --threshold {quoted(f'{key}={text}')}" for key, text in run.plan.thresholds.items())
     given += " --peers" if run.plan.peers else ""
     if run.static and only_compiled(run):
-        return f"perfci static {ops}{only} --target {quoted(','.join(run.static.targets))}{_against(run)}{given}"
+        return (
+            f"perfci check --static {ops}{only} --target {quoted(','.join(run.static.targets))}{_against(run)}{given}"
+        )
     return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}{_against(run)}".split()) + given
 
 

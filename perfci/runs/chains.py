@@ -1,4 +1,4 @@
-"""The whole of `perfci chain`: a worker a chain, and another one if a case took the first with it."""
+"""The whole of `perfci check --chain`: a worker a chain, and another one if a case took the first with it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NO_DEVICE = frozenset({"device_gone", "torch_missing"})
 class ChainOptions:
     """What is to be checked."""
 
-    name: str | None = None
-    """of one chain, None for all"""
+    names: tuple[str, ...] = ()
+    """of chains; empty for all"""
     pattern: str | None = None
     device: str = "auto"
     seed: int | None = None
@@ -45,14 +45,14 @@ class Chains:
 
 
 def check_chains(settings: Settings, options: ChainOptions, listener: Listener) -> Chains:
-    """Checks chains stage by stage and as a whole. No results if the project has none and no name was given.
+    """Checks chains stage by stage and as a whole. No results if the project has none and none was named.
 
     Raises UsageError if there is no such chain or case, and PerfciError if the device cannot be opened.
     """
     seed = draw_seed() if options.seed is None else options.seed
-    if options.name is None and not find_chains(settings.kernels):
+    if not options.names and not find_chains(settings.kernels):
         return Chains(None, seed, ())
-    chosen = select_chains(settings.kernels, options.name)
+    chosen = select_chains(settings.kernels, options.names)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claimed(own, listener) as bench:
         kind = options.device

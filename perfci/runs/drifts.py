@@ -95,7 +95,7 @@ def stored_reason(op: str, creep: Creep, history: Sequence[HistoryRun], release:
 
 
 def recorded_steps(baselines: Path, found: History) -> tuple[Step, ...]:
-    """The steps that perfci rebaseline recorded for an op; none where its baseline is gone or cannot be read."""
+    """The steps that were recorded for an op; none if its baseline is gone or cannot be read."""
     try:
         path = store.baseline_path(baselines, found.device, found.op)
         return store.read_baseline(path).steps if path.is_file() else ()

@@ -1,4 +1,4 @@
-"""The whole of `perfci soak`: a worker an op, and another one if a call took the first with it."""
+"""The whole of `perfci check --soak`: a worker an op, and another one if a call took the first with it."""
 
 from __future__ import annotations
 

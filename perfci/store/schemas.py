@@ -34,12 +34,12 @@ SCHEMAS: dict[str, type] = {
 """File name -> the record that it describes."""
 
 TITLES: Mapping[type, str] = {
-    Run: "perfci run: run.json, which check, merge, run and static write",
+    Run: "perfci: run.json, which check and ci merge write",
     Baseline: "perfci baseline: baselines/<device key>/<op>.json",
     HistoryRun: "perfci history: one line of baselines/<device key>/<op>.history.jsonl",
     LaunchRow: "perfci launches: one line of launches.jsonl.gz",
-    ShardPlan: "perfci plan: plan.json, which plan writes and check and merge read",
-    answer.Answer: "perfci answer: what check, compare, merge and static print with --format json",
+    ShardPlan: "perfci ci plan: plan.json, which plan writes and check and merge read",
+    answer.Answer: "perfci answer: what check, compare and ci merge print with --format json",
 }
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

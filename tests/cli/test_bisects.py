@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from perfci.cli import bisects
+from perfci.cli import bisect as bisects
 from perfci.cli.exits import Exit
 from perfci.cli.main import run
 from perfci.core.codec import encode
@@ -83,7 +83,7 @@ def test_the_culprit_stands_with_how_sure_it_is_and_what_to_do(terminal):
         "  Look at it:",
         "    git show 5555555555",
         "    git worktree add ../perfci-5555555555 5555555555",
-        "    perfci check --op relu --against 0000000000 --project ../perfci-5555555555",
+        "    perfci check relu --against 0000000000 --project ../perfci-5555555555",
         "Also touched relu in this range:",
         "  7777777777 rename",
     ]
@@ -122,7 +122,7 @@ def test_words_of_strangers_reach_no_terminal():
 
 
 def test_an_ops_name_is_one_word_of_the_command():
-    assert "--op 'a b'" in text(bisects.shown(replace(FOUND, op="a b")))
+    assert "perfci check 'a b'" in text(bisects.shown(replace(FOUND, op="a b")))
 
 
 def test_several_culprits_are_counted():

@@ -1,4 +1,4 @@
-"""What `perfci chain` shows, and how it exits."""
+"""What `perfci check --chain` shows, and how it exits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from perfci.cli.chaining import exit_code, shown, to_json
+from perfci.cli.chains import exit_code, shown, to_json
 from perfci.core.codec import encode
 from perfci.core.model import Device, Reason
 from perfci.core.wording import sentence

@@ -1,4 +1,4 @@
-"""`perfci drift` and `perfci boards`: sentences for people, JSON for programs, exit codes for jobs."""
+"""`perfci history --drift` and `--boards`: sentences for people, JSON for programs, exit codes for jobs."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def keep(root, made, op="softmax"):
 
 
 def test_without_a_history_it_is_said_and_nothing_fails(root, ask):
-    assert ask("drift")[0] == ask("boards")[0] == 0
-    assert "perfci accept" in ask("drift")[1] and "perfci accept" in ask("boards")[1]
+    assert ask("history", "--drift")[0] == ask("history", "--boards")[0] == 0
+    assert "perfci accept" in ask("history", "--drift")[1] and "perfci accept" in ask("history", "--boards")[1]
 
 
 def test_steady_cases_are_counted_and_nothing_else_is_said(root, ask):
     keep(root, runs())
-    code, out, _ = ask("drift")
+    code, out, _ = ask("history", "--drift")
 
     assert code == 0
     assert "Cases: 2; crept: 0; steps: 0, for the worse and unexplained: 0." in out
@@ -81,16 +81,16 @@ def test_steady_cases_are_counted_and_nothing_else_is_said(root, ask):
 
 def test_a_step_is_told_with_its_commits_and_the_command_that_finds_it(root, ask):
     keep(root, runs(size=0.03))
-    code, out, _ = ask("drift")
+    code, out, _ = ask("history", "--drift")
 
-    assert code == 3 and ask("drift", "--strict")[0] == 2
+    assert code == 3 and ask("history", "--drift", "--strict")[0] == 2
     assert f"perfci bisect --op softmax --case {CASE} {29:040x}"[:-28] in out
     assert "perfci accept --slower --why TEXT" in out
 
 
 def test_a_creep_is_told_since_the_first_runs(root, ask):
     keep(root, runs(creep=0.001))
-    code, out, _ = ask("drift", "--case", CASE)
+    code, out, _ = ask("history", "--drift", "--case", CASE)
 
     assert code == 3
     assert f"softmax at {CASE} has crept" in out and "perfci bisect --op softmax" in out
@@ -98,9 +98,9 @@ def test_a_creep_is_told_since_the_first_runs(root, ask):
 
 def test_a_new_driver_is_told_and_fails_nothing(root, ask):
     keep(root, runs(size=0.03, drivers=30))
-    code, out, _ = ask("drift", "--case", CASE)
+    code, out, _ = ask("history", "--drift", "--case", CASE)
 
-    assert code == 0 and ask("drift", "--strict")[0] == 0
+    assert code == 0 and ask("history", "--drift", "--strict")[0] == 0
     assert "nobody's fault" in out and "environment: device.driver 580.1 -> 590" in out
 
 
@@ -113,7 +113,7 @@ def test_what_people_said_of_a_new_environment_stands_beside_it(root, ask):
     cases = (BaselineCase(CASE, (BaselineBlock("run30", 10.0, 15.0, -0.4),)),)
     store.write_baseline(Baseline("softmax", KEY, "activity", source, cases, (step,)), root / "baselines")
 
-    assert "environment: device.driver 580.1 -> 590 (the driver that fixes ECC)" in ask("drift")[1]
+    assert "environment: device.driver 580.1 -> 590 (the driver that fixes ECC)" in ask("history", "--drift")[1]
 
 
 def test_an_accepted_loss_fails_nothing(root, ask):
@@ -121,13 +121,13 @@ def test_an_accepted_loss_fails_nothing(root, ask):
     made[30] = replace(made[30], epoch=Epoch("agreed in !3", (CASE,)))
     keep(root, made)
 
-    code, out, _ = ask("drift")
+    code, out, _ = ask("history", "--drift")
     assert code == 0 and "agreed in !3" in out
 
 
 def test_programs_get_every_case_with_its_steps(root, ask):
     keep(root, runs(size=0.03))
-    code, out, _ = ask("drift", "--format", "json")
+    code, out, _ = ask("history", "--drift", "--format", "json")
 
     (found,) = json.loads(out)
     (step,) = found["cases"][0]["changes"]
@@ -154,7 +154,7 @@ def released(root):
 
 
 def test_the_newest_tag_with_runs_enough_is_the_anchor(released, root, ask):
-    _, out, _ = ask("drift", "--format", "json")
+    _, out, _ = ask("history", "--drift", "--format", "json")
 
     (found,) = json.loads(out)
     (case,) = found["cases"]
@@ -163,19 +163,19 @@ def test_the_newest_tag_with_runs_enough_is_the_anchor(released, root, ask):
 
 
 def test_a_release_can_be_named(released, root, ask):
-    code, out, _ = ask("drift", "--release", released[5])
+    code, out, _ = ask("history", "--drift", "--release", released[5])
 
     assert code == 3 and f"has crept since {released[5]}" in out
 
 
 def test_a_release_that_git_does_not_know_is_a_usage_error(released, root, ask):
-    code, _, told = ask("drift", "--release", "v9")
+    code, _, told = ask("history", "--drift", "--release", "v9")
 
     assert code == 1 and "v9" in told
 
 
 def test_a_release_before_all_runs_is_said(released, root, ask):
-    code, out, _ = ask("drift", "--release", git(root, "rev-list", "--max-parents=0", "HEAD"))
+    code, out, _ = ask("history", "--drift", "--release", git(root, "rev-list", "--max-parents=0", "HEAD"))
 
     assert code == 3 and "nothing to compare the last runs with" in out
 
@@ -183,10 +183,10 @@ def test_a_release_before_all_runs_is_said(released, root, ask):
 def test_few_runs_are_said_and_a_case_or_op_that_is_not_there_is_a_usage_error(root, ask):
     keep(root, runs(count=1))
 
-    code, out, _ = ask("drift")
+    code, out, _ = ask("history", "--drift")
     assert code == 0 and "Too few runs for steps (20): 2." in out
-    assert ask("drift", "--case", "none=1")[0] == ask("drift", "--op", "none")[0] == 1
-    assert ask("drift", "--device", "none")[0] == ask("boards", "--device", "none")[0] == 1
+    assert ask("history", "--drift", "--case", "none=1")[0] == ask("history", "--drift", "--op", "none")[0] == 1
+    assert ask("history", "--drift", "--device", "none")[0] == ask("history", "--boards", "--device", "none")[0] == 1
 
 
 def test_a_renamed_case_is_one_series(root, ask):
@@ -195,7 +195,7 @@ def test_a_renamed_case_is_one_series(root, ask):
     later[0] = replace(later[0], renamed={"rows=one": CASE})
     keep(root, [*made[:32], *later])
 
-    code, out, _ = ask("drift", "--case", "rows=one")
+    code, out, _ = ask("history", "--drift", "--case", "rows=one")
     assert code == 3 and "softmax at rows=one: the kernel became" in out
 
 
@@ -204,7 +204,7 @@ def test_a_damaged_history_is_told_and_the_rest_is_read(root, ask):
     path = root / "baselines" / KEY / "softmax.history.jsonl"
     path.write_text(path.read_text() + '{"format": 1, "run"')
 
-    code, out, _ = ask("drift")
+    code, out, _ = ask("history", "--drift")
     assert code == 3 and "40 accepted runs" in out
 
 
@@ -226,7 +226,7 @@ def uneven(root):
 
 
 def test_a_board_outside_is_named_and_warns(uneven, ask):
-    code, out, _ = ask("boards")
+    code, out, _ = ask("history", "--boards")
 
     assert code == 3
     assert "Boards of nvidia-h200: 3" in out and "GPU-2 15 40.0 %" in out
@@ -235,21 +235,21 @@ def test_a_board_outside_is_named_and_warns(uneven, ask):
 
 def test_a_quarantined_board_is_marked_and_no_longer_warns(uneven, ask):
     (uneven / "pyproject.toml").write_text('[tool.perfci]\nquarantine = ["gpu-2"]\n')
-    code, out, _ = ask("boards")
+    code, out, _ = ask("history", "--boards")
 
     assert code == 0 and "quarantined" in out
 
 
 def test_a_quarantined_board_that_no_history_knows_is_told(uneven, ask):
     (uneven / "pyproject.toml").write_text('[tool.perfci]\nquarantine = ["GPU-2", "GPU-77"]\n')
-    code, out, _ = ask("boards")
+    code, out, _ = ask("history", "--boards")
 
     assert code == 3 and "The board GPU-77 in quarantine" in out
-    assert ask("boards", "--device", KEY)[0] == 0
+    assert ask("history", "--boards", "--device", KEY)[0] == 0
 
 
 def test_programs_get_every_board(uneven, ask):
-    code, out, _ = ask("boards", "--format", "json")
+    code, out, _ = ask("history", "--boards", "--format", "json")
 
     (found,) = json.loads(out)
     assert code == 3

@@ -1,4 +1,4 @@
-"""`perfci drift` tells what storage in low precision lost bit by bit."""
+"""`perfci history --drift` tells what storage in low precision lost bit by bit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ask(tmp_path, monkeypatch, capsys):
             made = line(number, [changed(TENSOR, p99=(1 + growth) ** number)])
             append_history(folder / "baselines", KEY, "quantised", replace(accepted(number), stored=made.stored))
         capsys.readouterr()
-        code = run(["drift", *arguments])
+        code = run(["history", "--drift", *arguments])
         return code, capsys.readouterr().out
 
     return asked

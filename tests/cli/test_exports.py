@@ -27,7 +27,7 @@ def reports(tmp_path):
 
 
 def exported(capfdbinary, *arguments: object) -> tuple[int, list[dict[str, str]], str]:
-    code = run(["export", *map(str, arguments)])
+    code = run(["report", "--to", "csv", *map(str, arguments)])
     seen = capfdbinary.readouterr()
     return code, list(csv.DictReader(io.StringIO(seen.out.decode()))), seen.err.decode()
 
@@ -103,7 +103,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(capfdbinary, reports):
 def test_parquet_without_pyarrow_says_what_to_install_and_writes_nothing(capfdbinary, reports, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
-    code, _, err = exported(capfdbinary, reports, "--format", "parquet", "--out", tmp_path / "table.parquet")
+    code, _, err = exported(capfdbinary, reports, "--to", "parquet", "--out", tmp_path / "table.parquet")
 
     assert code == 1
     assert "pip install 'perfci[parquet]'" in err
@@ -113,16 +113,16 @@ def test_parquet_without_pyarrow_says_what_to_install_and_writes_nothing(capfdbi
 def test_parquet_is_not_written_to_a_terminal(capsys, reports, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
 
-    assert run(["export", str(reports), "--format", "parquet"]) == 1
+    assert run(["report", str(reports), "--to", "parquet"]) == 1
     assert "--out" in capsys.readouterr().err
 
 
 def test_parquet_goes_into_a_pipe_or_a_file(capfdbinary, reports, tmp_path):
     pytest.importorskip("pyarrow")
 
-    assert run(["export", str(reports), "--format", "parquet"]) == 0
+    assert run(["report", str(reports), "--to", "parquet"]) == 0
     piped = capfdbinary.readouterr().out
-    assert run(["export", str(reports), "--format", "parquet", "--out", str(tmp_path / "table.parquet")]) == 0
+    assert run(["report", str(reports), "--to", "parquet", "--out", str(tmp_path / "table.parquet")]) == 0
 
     assert piped[:4] == piped[-4:] == b"PAR1"
     assert (tmp_path / "table.parquet").read_bytes() == piped
@@ -131,7 +131,9 @@ def test_parquet_goes_into_a_pipe_or_a_file(capfdbinary, reports, tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="closes a pipe")
 def test_a_reader_that_closes_the_pipe_early_is_no_error(reports):
     process = subprocess.Popen(
-        [sys.executable, "-m", "perfci", "export", str(reports)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "perfci", "report", str(reports), "--to", "csv"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
     process.stdout.close()  # before anything was written
@@ -185,7 +187,7 @@ def test_stored_tensors_have_verdicts_where_they_are_asked_for(capfdbinary, repo
 
 
 def test_a_run_without_stored_tensors_gives_the_names_of_the_columns_alone(capfdbinary, reports):
-    assert run(["export", str(reports), "--what", "stored"]) == 0
+    assert run(["report", str(reports), "--to", "csv", "--what", "stored"]) == 0
 
     (line,) = capfdbinary.readouterr().out.decode().splitlines()
     assert line.split(",") == list(export.STORED)

@@ -83,7 +83,7 @@ def misnamed_op(folder):
 
 
 @pytest.mark.parametrize("laid", [nowhere, no_folder, empty_folder, misnamed_op])
-@pytest.mark.parametrize("arguments", [["check"], ["check", "--op", "x"], ["run"], ["static"], ["list"], ["plan"]])
+@pytest.mark.parametrize("arguments", [["check"], ["check", "x"], ["check", "--static"], ["list"], ["ci", "plan"]])
 def test_where_there_is_no_op_a_command_fails_and_says_how_to_begin(laid, arguments, tmp_path, capsys):
     laid(tmp_path)
 
@@ -149,13 +149,10 @@ def test_main_exits_with_the_commands_code(monkeypatch):
         ["check", "--budget", "much"],
         ["check", "--seed", "-1"],
         ["check", "--seed", "99999999999"],
-        ["check", "relu"],
-        ["check", "--op"],
+        ["check", "--case"],
         ["chek"],
-        ["compare"],
-        ["accept"],
-        ["report", "a", "b"],
-        ["run", "--strict"],
+        ["compare", "a", "b"],
+        ["run"],
         ["list", "--format", "yaml"],
     ],
     ids=" ".join,

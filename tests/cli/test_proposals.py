@@ -1,19 +1,16 @@
-"""`perfci propose` and `perfci again` as commands: options, words, exit codes."""
+"""`perfci accept --propose` and `perfci check --retry` as commands: options, words, exit codes."""
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 
 from perfci import store
-from perfci.cli import retry
 from perfci.cli.main import run
 from perfci.core.model import Device, Environment, Plan, Reason, Run
 from perfci.gitlab import propose as proposing
 from perfci.gitlab.proposal import MovedCase, Proposal
 from perfci.gitlab.propose import ProposalOptions, Proposed, State
-from perfci.runs.plan import Request
 
 TOLD = Proposal((MovedCase("relu", "h200", "rows=1", 10.0, 9.0),), 3, (), 2, ("baselines/h200/relu.json",))
 
@@ -60,7 +57,7 @@ def test_all_options_reach_the_proposal_without_a_checkout(job, becomes, capsys)
     url = "https://gitlab.example.com/team/-/merge_requests/5"
     asked = becomes(Proposed(State.PROPOSED, "bot/x", "d" * 40, 5, url, TOLD))
 
-    code = run(["propose", "--from", str(job), "--project", str(job), "--branch", "bot/x", "--title", "T"])
+    code = run(["accept", "--propose", "--from", str(job), "--project", str(job), "--branch", "bot/x", "--title", "T"])
 
     (source, settings, options, environ, prefix), _ = asked[0]
     assert (code, source, prefix, environ["CI_PROJECT_ID"]) == (0, job, "", "7")
@@ -75,7 +72,7 @@ def test_conflicts_are_sentences_of_their_own_and_fail_the_job(job, becomes, cap
     facts = {"path": "baselines/h200/relu.json\x1b[31m", "branch": "trunk", "commit": "abc"}
     becomes(Proposed(State.CONFLICTS, "trunk", proposal=TOLD, problems=(Reason("propose_conflict", facts),) * 2))
 
-    code = run(["propose", "--project", str(job)])
+    code = run(["accept", "--propose", "--project", str(job)])
 
     seen = capsys.readouterr()
     assert code == 1 and "Nothing was written" in seen.out
@@ -86,14 +83,14 @@ def test_conflicts_are_sentences_of_their_own_and_fail_the_job(job, becomes, cap
 def test_what_is_done_or_need_not_be_ends_with_0(job, becomes, capsys, state):
     becomes(Proposed(state, "trunk", proposal=TOLD))
 
-    assert run(["propose", "--project", str(job)]) == 0
+    assert run(["accept", "--propose", "--project", str(job)]) == 0
     assert capsys.readouterr().err == ""
 
 
 def test_programs_get_every_case(job, becomes, capsys):
     becomes(Proposed(State.PUSHED, "trunk", "d" * 40, proposal=TOLD))
 
-    assert run(["propose", "--project", str(job), "--format", "json"]) == 0
+    assert run(["accept", "--propose", "--project", str(job), "--format", "json"]) == 0
 
     answer = json.loads(capsys.readouterr().out)
     assert (answer["state"], answer["commit"], answer["problems"]) == ("pushed", "d" * 40, [])
@@ -103,37 +100,8 @@ def test_programs_get_every_case(job, becomes, capsys):
 def test_without_a_token_it_is_said_and_fails(job, monkeypatch, capsys):
     monkeypatch.delenv("PERFCI_PUSH_TOKEN")
 
-    assert run(["propose", "--project", str(job)]) == 1
+    assert run(["accept", "--propose", "--project", str(job)]) == 1
     assert "PERFCI_PUSH_TOKEN" in capsys.readouterr().err
-
-
-def test_agains_options_arrive(monkeypatch):
-    calls = []
-    monkeypatch.setattr(retry, "again", lambda *told, **more: calls.append((told, more)) or 77)
-
-    assert (
-        run(
-            [
-                "again",
-                "r",
-                "--device",
-                "cuda",
-                "--budget",
-                "3",
-                "--seed",
-                "5",
-                "--out",
-                "o",
-                "--devices",
-                "0,1",
-                "--strict",
-            ]
-        )
-        == 77
-    )
-
-    wanted = Request(device="cuda", budget_s=3.0, seed=5, devices="0,1")
-    assert calls == [((Path("r"), wanted, Path(), Path("o")), {"strict": True, "json": False, "html": False})]
 
 
 def test_an_answer_is_never_written_over_the_run_that_it_is_about(tmp_path, capsys):
@@ -144,6 +112,6 @@ def test_an_answer_is_never_written_over_the_run_that_it_is_about(tmp_path, caps
     found = Run("r", "2026-01-01T00:00:00Z", "0.1.0", "perfci check", environment, Plan((), 1, 1.0, "fake"))
     store.write_run(found, reports)
 
-    assert run(["again", str(reports), "--out", str(reports), "--project", str(tmp_path)]) == 1
+    assert run(["check", "--retry", str(reports), "--out", str(reports), "--project", str(tmp_path)]) == 1
     assert "--out" in capsys.readouterr().err
     assert store.read_run(reports).id == "r"

@@ -1,4 +1,4 @@
-"""What `perfci rebaseline` shows of what moved."""
+"""What `perfci accept --environment` shows of what moved."""
 
 import io
 import json

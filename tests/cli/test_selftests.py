@@ -1,4 +1,4 @@
-"""What `perfci selftest` says of its three tries."""
+"""What `perfci doctor --selftest` says of its three tries."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def project(tmp_path, monkeypatch):
 
 
 def test_a_site_is_built_beside_the_project(project, capsys):
-    assert run(["site"]) == 0
+    assert run(["report", "--to", "site"]) == 0
     assert capsys.readouterr().out == "Site: public/index.html and 1 page.\n"
     assert (project / "public" / "nvidia-h200" / "softmax.html").is_file()
 
@@ -34,14 +34,14 @@ def test_another_folder_and_project_are_named(project, capsys, monkeypatch, tmp_
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     monkeypatch.chdir(elsewhere)
 
-    assert run(["site", "--project", str(project), "--out", "here"]) == 0
+    assert run(["report", "--to", "site", "--project", str(project), "--out", "here"]) == 0
     assert (elsewhere / "here" / "index.html").is_file()
 
 
 def test_no_history_is_a_warning_and_an_empty_site(project, capsys):
     (project / "baselines" / "nvidia-h200" / "softmax.history.jsonl").unlink()
 
-    assert run(["site"]) == 3
+    assert run(["report", "--to", "site"]) == 3
     assert "There is no history in baselines yet" in capsys.readouterr().out
     assert (project / "public" / "index.html").is_file()
 
@@ -50,27 +50,27 @@ def test_a_damaged_history_is_a_warning(project, capsys):
     path = project / "baselines" / "nvidia-h200" / "softmax.history.jsonl"
     path.write_bytes(b"{\n" + path.read_bytes())
 
-    assert run(["site"]) == 3
+    assert run(["report", "--to", "site"]) == 3
     assert "softmax.history.jsonl, line 1, is damaged" in capsys.readouterr().out
 
 
 def test_a_folder_of_others_is_refused(project, capsys):
-    assert run(["site", "--out", "."]) == 1
-    assert "holds files that perfci site did not make" in capsys.readouterr().err
+    assert run(["report", "--to", "site", "--out", "."]) == 1
+    assert "holds files that perfci report --to site did not make" in capsys.readouterr().err
 
 
 def test_pages_that_are_taken_away_are_named(project, capsys):
-    run(["site"])
+    run(["report", "--to", "site"])
     path = project / "baselines" / "nvidia-h200" / "softmax.history.jsonl"
     path.rename(path.with_name("renamed.history.jsonl"))
     capsys.readouterr()
 
-    assert run(["site"]) == 0
+    assert run(["report", "--to", "site"]) == 0
     assert "Taken away, since what it showed is gone: nvidia-h200/softmax.html" in capsys.readouterr().out
 
 
 def test_programs_get_the_same_as_json(project, capfdbinary):
-    assert run(["site", "--format", "json"]) == 0
+    assert run(["report", "--to", "site", "--format", "json"]) == 0
     found = json.loads(capfdbinary.readouterr().out)
 
     assert found == {"index": "public/index.html", "pages": ["nvidia-h200/softmax.html"], "gone": [], "notes": []}
@@ -87,7 +87,7 @@ def test_what_was_earned_and_relaxed_is_what_the_site_goes_by(project, capsys):
     file.path.parent.mkdir()
     file.path.write_bytes(with_earned(file, runs[-1].environment, [Earned("softmax", case, "tau", 0.0027)]))
 
-    assert run(["site"]) == 0
+    assert run(["report", "--to", "site"]) == 0
     page = (project / "public" / "nvidia-h200" / "softmax.html").read_text(encoding="utf-8")
     assert "thresholds/nvidia-h200/softmax.yaml allows 0.27 % now, in the place of 1 % that people wrote." in page
     assert "rsd of softmax is relaxed to 20 % until 2999-01-01" in page
@@ -101,7 +101,7 @@ def test_what_was_earned_elsewhere_has_no_effect_and_is_said(project, capsys):
     values = [Earned("softmax", runs[0].cases[1].case, "tau", 0.0027)]
     file.path.write_bytes(with_earned(file, runs[-1].environment, values))
 
-    assert run(["site"]) == 0
+    assert run(["report", "--to", "site"]) == 0
     page = (project / "public" / "nvidia-h200" / "softmax.html").read_text(encoding="utf-8")
     assert "allows 0.27 % now" not in page
     assert "has no effect here for softmax" in page
@@ -112,6 +112,6 @@ def test_earned_values_that_cannot_be_read_are_said_and_the_site_goes_on(project
     path.parent.mkdir(parents=True)
     path.write_text("cases: [\n")
 
-    assert run(["site"]) in {0, 3}
+    assert run(["report", "--to", "site"]) in {0, 3}
     page = (project / "public" / "nvidia-h200" / "softmax.html").read_text(encoding="utf-8")
     assert "thresholds/nvidia-h200/softmax.yaml" in page

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perfci.cli.main import run
-from perfci.cli.thresholds_tighten import WIDTH, chance
+from perfci.cli.thresholds import WIDTH, chance
 from perfci.store.history import append_history, history_path
 from tests.git_repositories import alone, start
 from tests.runs.stand_ins import write_ops
@@ -138,9 +138,10 @@ def test_a_check_in_a_merge_request_tightens_nothing(root, capsys, monkeypatch):
 
 @pytest.mark.parametrize(("code", "writes"), [(0, True), (2, False), (3, False)])
 def test_after_a_check_only_a_green_one_tightens(root, capsys, monkeypatch, code, writes):
-    from perfci.cli import answers
+    from perfci.cli import check
 
-    monkeypatch.setattr(answers, "check", lambda *_, **__: code)
+    monkeypatch.setattr(check.flow, "check", lambda *_: (None, None))
+    monkeypatch.setattr(check, "conclude", lambda *_, **__: code)
 
     assert run(["check", "--write-adaptive-thresholds"]) == code
     assert (root / "thresholds" / KEY / "relu.yaml").exists() is writes

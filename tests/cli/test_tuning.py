@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.cli.tuning import exit_code, recovery, shown, to_json
+from perfci.cli.tune import exit_code, recovery, shown, to_json
 from perfci.core.codec import encode
 from perfci.lab.tune.records import FINAL, Regime, Tried
 from perfci.lab.tune.search import Choice

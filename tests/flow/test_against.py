@@ -171,7 +171,7 @@ def test_a_change_of_nothing_costs_no_device_time(topic):
 def test_a_change_that_changes_no_work_is_captured_and_not_timed(topic):
     topic.edit("scale", "triton", "def scale(x, factor):", "def scale(x, factor):\n    # Said in other words.")
 
-    answer = topic.check("--op", "scale")
+    answer = topic.check("scale")
 
     assert answer.code == 0
     assert verdict(answer, "scale", 256) == ("UNCHANGED", ["unchanged_work"])
@@ -182,7 +182,7 @@ def test_a_change_that_changes_no_work_is_captured_and_not_timed(topic):
 def test_uncommitted_changes_count_and_a_faster_kernel_is_improved(topic):
     make_slower(topic, us=304.0)
 
-    answer = topic.check("--op", "scale")
+    answer = topic.check("scale")
 
     assert answer.code == 0
     assert verdict(answer, "scale", 256)[0] == "IMPROVED"
@@ -197,7 +197,7 @@ def test_the_seed_of_a_run_repeats_its_duel(topic):
 
     runs = []
     for _ in range(2):
-        topic.check("--op", "scale")
+        topic.check("scale")
         runs.append([case.blocks for case in op_run(topic, "scale").performance])
 
     shifts = [[[block.shifts for block in blocks] for blocks in run] for run in runs]
@@ -282,7 +282,7 @@ def test_a_base_that_is_broken_itself_fails_no_change(topic):
 def test_a_kernel_that_takes_its_process_with_it_is_an_error_with_a_base_too(topic):
     topic.edit("scale", "triton", "fake.work(", "fake.crash() if len(x) == 512 else None\n    fake.work(")
 
-    answer = topic.check("--op", "scale")
+    answer = topic.check("scale")
 
     assert answer.code == 2
     assert "SIGSEGV" in answer.out
@@ -305,7 +305,7 @@ def test_a_revision_that_does_not_exist_is_a_usage_error_before_anything_runs(to
 
 def test_outside_a_repository_a_base_cannot_be_asked_for_and_is_not_missed(project):
     refused = project.check("--against", "main")
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert (refused.code, "git" in refused.err) == (1, True)
     assert answer.code == 0 and project.run_record().plan.base is None
@@ -319,7 +319,7 @@ def test_a_shallow_clone_says_what_to_fetch(topic, monkeypatch):
     monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
 
     refused = topic.check("--against", "HEAD~1")
-    answer = topic.check("--op", "scale")
+    answer = topic.check("scale")
 
     assert (refused.code, "git fetch --unshallow" in refused.err) == (1, True)
     assert answer.code == 0 and verdict(answer, "scale", 256)[0] == "NEW"
@@ -364,10 +364,10 @@ def test_on_main_everything_is_timed_and_what_did_not_change_cannot_have_regress
     commit_all(repository.root)
     settings = repository.root / "pyproject.toml"
 
-    drifted = repository.check("--op", "scale", "--op", "row_sum")
+    drifted = repository.check("scale", "row_sum")
     scale, row_sum = (case_of(repository, op, 256) for op in ("scale", "row_sum"))
     settings.write_text(settings.read_text() + "speed = 0.97\n")
-    slower = repository.check("--op", "relu")
+    slower = repository.check("relu")
 
     base = repository.run_record().plan.base
     assert (base.how, base.commit) == ("baseline", git(repository.root, "rev-parse", "HEAD~1"))
@@ -383,7 +383,7 @@ def test_on_main_everything_is_timed_and_what_did_not_change_cannot_have_regress
 
 
 def test_everything_can_be_duelled(topic):
-    answer = topic.check("--duel", "all", "--op", "relu", "--op", "scale")
+    answer = topic.check("--duel", "all", "relu", "scale")
 
     assert answer.code == 0
     for op in ("relu", "scale"):
@@ -396,16 +396,16 @@ def test_everything_can_be_duelled(topic):
 def test_nothing_need_be_duelled_and_measuring_alone_takes_no_base(topic):
     make_slower(topic)
 
-    answer = topic.check("--duel", "none", "--op", "scale")
+    answer = topic.check("--duel", "none", "scale")
     assert (answer.code, verdict(answer, "scale", 256)[0]) == (0, "NEW")
     assert topic.run_record().plan.base is None
 
-    named = topic.check("--duel", "none", "--against", "main", "--op", "scale")
+    named = topic.check("--duel", "none", "--against", "main", "scale")
     case = case_of(topic, "scale", 256)
     assert (case.base.same, case.base.duelled, len(case.blocks)) == (False, False, 8)
     assert "duel_slower" not in named.out
 
-    assert topic.perfci("run", "--device", "fake", "--op", "scale").code == 0
+    assert topic.perfci("check", "--no-judge", "--device", "fake", "scale").code == 0
     assert topic.run_record().plan.base is None
     assert "describe-base" not in logs(topic)
 
@@ -450,7 +450,7 @@ def test_an_editable_installation_of_the_work_tree_ends_in_two_processes(topic, 
     editable(topic.root, 328.0)
     commit_all(topic.root)
 
-    answer = topic.check("--op", "scale")
+    answer = topic.check("scale")
 
     assert (answer.code, verdict(answer, "scale", 256)[0]) == (2, "REGRESSED")
     assert planned(topic, "scale").base.apart.kind == "imports_other_code"
@@ -477,7 +477,7 @@ def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_t
     make_slower(topic, us=320.8)
     commit_all(topic.root)
 
-    answer = topic.check("--op", "scale", "--suite", "performance")
+    answer = topic.check("scale", "--suite", "performance")
 
     assert (answer.code, verdict(answer, "scale", 256)) == (0, ("PASS", ["duel_cleared"]))
     apart = planned(topic, "scale").base.apart
@@ -493,7 +493,7 @@ def test_later_processes_are_on_another_board_of_the_host(topic):
     settings.write_text(settings.read_text() + "devices = 2\n")
     make_slower(topic)
 
-    answer = topic.check("--op", "scale")
+    answer = topic.check("scale")
 
     assert verdict(answer, "scale", 256)[0] == "REGRESSED"
     boards = {block.process: block.board for block in case_of(topic, "scale", 256).blocks}
@@ -517,7 +517,7 @@ def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nob
     topic.edit("scale", "triton", "    fake.hang() if len(x) == 512 else None\n", "")
     topic.edit("scale", "triton", "import numpy as np", f"{note}import numpy as np")
     make_slower(topic, "relu")
-    process = topic.start("check", "--device", "fake", "--seed", "7", "--op", "relu", "--op", "scale")
+    process = topic.start("check", "--device", "fake", "--seed", "7", "relu", "scale")
     reports, deadline = topic.root / "reports", time.monotonic() + 60
     while time.monotonic() < deadline and not _hangs(reports / "logs" / "scale-base.log", topic):
         time.sleep(0.1)
@@ -568,7 +568,7 @@ def other_python(tmp_path_factory):
 
 def test_the_base_runs_in_another_interpreter(topic, other_python):
     """Its files are the same; that another toolchain makes the same of them is what is asked."""
-    answer = topic.check("--op", "scale", "--base-python", other_python)
+    answer = topic.check("scale", "--base-python", other_python)
 
     assert answer.code == 0
     assert verdict(answer, "scale", 256) == ("PASS", ["duel_cleared"])
@@ -594,7 +594,7 @@ def test_a_toolchain_that_makes_the_kernel_slower_is_seen(topic, other_python):
         ),
     )
 
-    answer = topic.check("--op", "scale", "--base-python", other_python)
+    answer = topic.check("scale", "--base-python", other_python)
 
     assert (answer.code, verdict(answer, "scale", 256)[0]) == (2, "REGRESSED")
     assert verdict(answer, "scale", 256)[1][:2] == ["duel_slower", "toolchain_differs"]
@@ -625,7 +625,7 @@ def test_a_kernel_that_remembers_its_answer_where_it_is_timed_is_wrong(topic):
     )
     topic.edit("relu", "triton", "    return out", "    _kept[key] = out.copy()\n    return out")
 
-    answer = topic.check("--op", "relu")
+    answer = topic.check("relu")
 
     assert answer.code == 2
     assert {verdict(answer, "relu", rows)[0] for rows in (256, 512)} == {"WRONG"}
@@ -639,7 +639,7 @@ def test_an_unchanged_project_on_a_bad_device_raises_no_alarm(topic, seed):
         "[tool.perfci.fake]\nprocess_noise = 0.01\ndrift_per_block = 0.0005\nblock_noise = 0.01\nspike_share = 0.05\n"
     )
 
-    ops = ("--op", "relu", "--op", "row_sum")
+    ops = ("relu", "row_sum")
     answer = topic.perfci("check", "--device", "fake", "--format", "json", "--duel", "all", "--seed", str(seed), *ops)
 
     seen = {row["verdict"] for row in answer.rows.values()}

@@ -9,7 +9,7 @@ import pytest
 from tests.git_repositories import alone, commit_all, git
 
 WARM = ("    kernel=kernel,", '    cache="warm",\n    kernel=kernel,')
-OP = ("--op", "scale")
+OP = ("scale",)
 
 
 @pytest.fixture

@@ -67,15 +67,15 @@ def test_a_faster_kernel_is_improved_and_exits_0(project):
     project.accept()
     project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 288.0")
 
-    answer = project.check("--op", "scale")
+    answer = project.check("scale")
 
     assert answer.code == 0
     assert answer.verdicts("scale") == {"PASS", "IMPROVED"}
 
 
 def test_the_seed_of_a_run_repeats_its_inputs_and_its_fake_times(project):
-    first = project.check("--op", "relu").out
-    again = project.check("--op", "relu").out
+    first = project.check("relu").out
+    again = project.check("relu").out
 
     times = [[row["kernel_us"] for row in json.loads(out)["verdicts"]] for out in (first, again)]
     assert times[0] == times[1]
@@ -87,7 +87,7 @@ def test_strict_mode_fails_on_warnings(project):
     (project.root / "pyproject.toml").write_text('[tool.perfci.fake]\nthrottle = ["thermal"]\n')
     project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 400.0")
 
-    relaxed, strict = project.check("--op", "scale"), project.check("--op", "scale", "--strict")
+    relaxed, strict = project.check("scale"), project.check("scale", "--strict")
 
     assert (relaxed.code, strict.code) == (3, 2)
     assert "INCONCLUSIVE" in relaxed.verdicts("scale")
@@ -101,7 +101,7 @@ def test_a_case_pattern_chooses_cases_of_both_suites(project):
 
 
 def test_a_run_is_judged_and_rendered_again_from_its_file_alone(project):
-    project.perfci("run", "--device", "fake")
+    project.perfci("check", "--no-judge", "--device", "fake")
     reports = str(project.root / "reports")
 
     judged = project.perfci("compare", reports, "--format", "json")
@@ -118,7 +118,7 @@ def test_a_run_can_be_held_against_another_run(project, tmp_path):
     before = tmp_path / "before.json"
     before.write_bytes((project.root / "reports" / "run.json").read_bytes())
     project.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 352.0")
-    project.perfci("run", "--device", "fake")
+    project.perfci("check", "--no-judge", "--device", "fake")
 
     answer = project.perfci("compare", str(project.root / "reports"), "--baseline", str(before), "--format", "json")
 
@@ -130,7 +130,7 @@ def test_a_run_can_be_held_against_another_run(project, tmp_path):
 def test_every_block_keeps_its_raw_launches(project):
     from perfci.store import launches
 
-    project.first_check("--op", "relu")
+    project.first_check("relu")
 
     kept = launches.read_launches(project.root / "reports").rows
     case = project.run_record().ops[0].performance[0]
@@ -145,7 +145,7 @@ def test_foreign_processes_withhold_a_verdict_that_would_fail(project):
     (project.root / "pyproject.toml").write_text("[tool.perfci.fake]\nforeign_processes = 1\n")
     project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 400.0")
 
-    answer = project.check("--op", "scale")
+    answer = project.check("scale")
 
     assert "INCONCLUSIVE" in answer.verdicts("scale")
     assert "REGRESSED" not in answer.verdicts("scale")
@@ -194,7 +194,7 @@ def test_a_suite_that_runs_by_its_path_imports_what_it_does_in_a_check(project, 
 
 
 def test_show_tells_the_numbers_of_a_case(project):
-    project.first_check("--op", "relu")
+    project.first_check("relu")
 
     answer = project.perfci("show", str(project.root / "reports"), "--op", "relu", "--case", "rows=256,*")
 

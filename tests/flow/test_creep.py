@@ -47,7 +47,9 @@ class Released:
         return head
 
     def duel(self, *arguments, code=None):
-        answer = self.project.perfci("creep", "--device", "fake", "--format", "json", "--seed", "7", *arguments)
+        answer = self.project.perfci(
+            "check", "--against-release", "--device", "fake", "--format", "json", "--seed", "7", *arguments
+        )
         assert code is None or answer.code == code, (answer.out, answer.err)
         return answer
 
@@ -107,7 +109,7 @@ def test_a_loss_that_was_accepted_since_the_release_is_the_new_measure(released)
     assert "agreed in !7" in told["sentence"] and told["facts"]["change"] < 0.06
 
     git(released.root, "tag", "v2", "HEAD~1")
-    since = released.duel("--op", "scale")
+    since = released.duel("scale")
     assert {each.commit for each in released.run.plan.again.cases} == {git(released.root, "rev-parse", "v2").strip()}
     assert "REGRESSED" not in since.verdicts("scale"), "the release has the accepted loss"
 
@@ -115,7 +117,7 @@ def test_a_loss_that_was_accepted_since_the_release_is_the_new_measure(released)
 def test_without_a_release_there_is_a_sentence_and_nothing_fails(released):
     git(released.root, "tag", "-d", "v1")
 
-    answer = released.project.perfci("creep", "--device", "fake")
+    answer = released.project.perfci("check", "--against-release", "--device", "fake")
 
     assert (answer.code, answer.err) == (0, "")
     assert "there is no release to compare with: tag one" in " ".join(answer.out.split())

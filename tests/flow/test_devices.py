@@ -59,7 +59,7 @@ def test_two_ops_are_really_under_way_at_once(project, boards):
         )
         project.edit(op, "triton", "fake.work(", wait)
 
-    answer = project.check("--devices", "all", "--op", "relu", "--op", "scale")
+    answer = project.check("--devices", "all", "relu", "scale")
 
     assert answer.code == 0, answer.out
     assert boards_of(project.run_record()) in (
@@ -69,11 +69,11 @@ def test_two_ops_are_really_under_way_at_once(project, boards):
 
 
 def test_a_suspect_is_measured_again_on_the_other_board(project, boards):
-    project.check("--op", "scale", "--op", "relu")
+    project.check("scale", "relu")
     project.accept()
     project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 333.6")
 
-    answer = project.check("--op", "scale", "--op", "relu", "--devices", "0,1")
+    answer = project.check("scale", "relu", "--devices", "0,1")
 
     assert (answer.code, answer.verdicts("scale")) == (2, {"PASS", "REGRESSED"})
     case = next(op for op in project.run_record().ops if op.op == "scale").performance[0]
@@ -101,9 +101,9 @@ def test_the_project_names_its_devices_and_the_command_line_has_the_last_word(pr
     path = project.root / "pyproject.toml"
     path.write_text('[tool.perfci]\ndevices = "all"\n' + path.read_text())
 
-    project.check("--op", "relu", "--op", "scale")
+    project.check("relu", "scale")
     both = boards_of(project.run_record())
-    project.check("--op", "relu", "--op", "scale", "--devices", "one")
+    project.check("relu", "scale", "--devices", "one")
 
     assert set.union(*both.values()) == {"FAKE-0", "FAKE-1"}
     assert set.union(*boards_of(project.run_record()).values()) == {None}
@@ -120,10 +120,12 @@ def test_a_shard_uses_several_boards_and_the_merged_run_names_them(project, boar
     (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
     commit_all(project.root)
     plan = project.root / "reports" / "plan.json"
-    project.perfci("plan", "--device", "fake", "--seed", "7", "--all", "--out", str(plan))
+    project.perfci("ci", "plan", "--device", "fake", "--seed", "7", "--all", "--out", str(plan))
 
     shard = project.perfci("check", "--plan", str(plan), "--shard", "1/1", "--devices", "0,1")
-    answer = project.perfci("merge", str(project.root / "reports" / "shards"), "--plan", str(plan), "--format", "json")
+    answer = project.perfci(
+        "ci", "merge", str(project.root / "reports" / "shards"), "--plan", str(plan), "--format", "json"
+    )
 
     assert (shard.code, answer.code) == (0, 0), shard.err + answer.err
     run = project.run_record()
@@ -141,7 +143,7 @@ def test_a_run_waits_for_the_board_that_another_has_and_goes_on_with_the_other(p
     path.write_text(f"[tool.perfci]\nlock_folder = {json.dumps(str(locks))}\nlock_wait_s = 3\n" + path.read_text())
 
     with device_lock("FAKE-1", str(locks), lambda holder: None):
-        answer = project.check("--devices", "0,1", "--op", "relu", "--op", "scale")
+        answer = project.check("--devices", "0,1", "relu", "scale")
 
     run = {op.op: op for op in project.run_record().ops}
     assert run["relu"].failure is None and run["scale"].failure.kind == "device_taken"
@@ -153,7 +155,7 @@ def test_a_signal_ends_the_workers_of_all_boards(project, boards):
     for op in ("relu", "scale"):
         pid = f"import os; open({str(project.root)!r} + '/pid-{op}', 'w').write(str(os.getpid())); fake.hang(); "
         project.edit(op, "triton", "fake.work(", f"{pid}fake.work(")
-    process = project.start("check", "--device", "fake", "--devices", "0,1", "--op", "relu", "--op", "scale")
+    process = project.start("check", "--device", "fake", "--devices", "0,1", "relu", "scale")
     files = [project.root / f"pid-{op}" for op in ("relu", "scale")]
     until = time.monotonic() + 60
     while time.monotonic() < until and not all(file.exists() and file.read_text() for file in files):

@@ -37,7 +37,7 @@ def topic(project):
 
 
 def check(project):
-    return project.check("--op", "scale")
+    return project.check("scale")
 
 
 def judge_again(project):
@@ -172,7 +172,7 @@ def test_once_it_is_merged_the_entry_is_not_needed_any_more(topic):
     (topic.root / "README.md").write_text("Words.\n")
     commit_all(topic.root)
 
-    answer, filtered = check(topic), topic.check("--op", "scale", "--case", "rows=256,*")
+    answer, filtered = check(topic), topic.check("scale", "--case", "rows=256,*")
 
     assert (answer.code, filtered.code, verdicts(answer)) == (0, 0, {"UNCHANGED"})
     assert notes(answer)[-2:] == ["expected_unneeded", "expected_misspelt"]

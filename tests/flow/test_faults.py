@@ -41,7 +41,7 @@ def test_a_kernel_that_goes_wrong_is_named_and_harms_no_other_op(project, fault)
     before, after, verdict, words = KERNEL_FAULTS[fault]
     project.edit("relu", "triton", before, after)
 
-    answer = project.check("--op", "relu", "--op", "scale")
+    answer = project.check("relu", "scale")
 
     assert answer.code == 2
     assert verdict in answer.verdicts("relu")
@@ -59,7 +59,7 @@ def test_a_kernel_that_keeps_its_output_buffer_is_wrong(project):
         "out = _kept.setdefault(x.shape, np.empty(x.shape, x.dtype))",
     )
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert "WRONG" in answer.verdicts("relu")
     assert "keeps its output" in answer.out
@@ -69,7 +69,7 @@ def test_a_kernel_that_hangs_is_stopped_at_the_limit(project):
     (project.root / "pyproject.toml").write_text("[tool.perfci]\ntime_limit_s = 2.0\n")
     project.edit("relu", "triton", "fake.work(", "fake.hang(); fake.work(")
 
-    answer = project.check("--op", "relu", "--op", "scale")
+    answer = project.check("relu", "scale")
 
     assert answer.verdicts("relu") == {"ERROR"}
     assert "hung" in answer.out
@@ -80,7 +80,7 @@ def test_a_kernel_that_hangs_is_stopped_at_the_limit(project):
 def test_a_wrong_timed_output_is_wrong_though_the_accuracy_suite_passes(project):
     project.edit("relu", "triton", "return out", "out[x.shape[0] > 300 and -1] += x.shape[0] > 300; return out")
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     rows = {case: row["verdict"] for (_, suite, case), row in answer.rows.items() if suite == "performance"}
     assert rows == {"rows=256,cols=128,dtype=float32": "NEW", "rows=512,cols=128,dtype=float32": "WRONG"}
@@ -89,7 +89,7 @@ def test_a_wrong_timed_output_is_wrong_though_the_accuracy_suite_passes(project)
 def test_a_kernel_that_does_no_work_on_the_device_is_not_timed(project):
     project.edit("relu", "triton", "fake.work(2.0 + US_PER_MEGABYTE * x.nbytes / 1e6)", "pass")
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert answer.code == 2
     assert "launched nothing" in answer.out
@@ -108,7 +108,7 @@ def test_a_kernel_that_does_no_work_on_the_device_is_not_timed(project):
 def test_an_op_that_breaks_the_contract_is_an_error_of_that_op(project, part, before, after, words):
     project.edit("relu", part, before, after)
 
-    answer = project.check("--op", "relu", "--op", "scale")
+    answer = project.check("relu", "scale")
 
     assert answer.code == 2
     assert answer.verdicts("relu") == {"ERROR"}
@@ -119,7 +119,7 @@ def test_an_op_that_breaks_the_contract_is_an_error_of_that_op(project, part, be
 def test_a_missing_file_of_the_four_is_named(project):
     project.op_file("relu", "accuracy").unlink()
 
-    answer = project.check("--op", "relu", "--op", "scale")
+    answer = project.check("relu", "scale")
 
     assert answer.verdicts("relu") == {"ERROR"}
     assert "relu_accuracy.py" in answer.out
@@ -128,14 +128,14 @@ def test_a_missing_file_of_the_four_is_named(project):
 def test_a_file_that_kills_the_importing_process_costs_only_its_op(project):
     project.edit("relu", "triton", "def relu(x):", "import os\nos._exit(9)\n\n\ndef relu(x):")
 
-    answer = project.check("--op", "relu", "--op", "scale")
+    answer = project.check("relu", "scale")
 
     assert answer.verdicts("relu") == {"ERROR"}
     assert answer.verdicts("scale") == {"PASS", "NEW"}
 
 
 def test_an_unknown_op_is_a_usage_error_with_the_nearest_name(project):
-    answer = project.check("--op", "sclae")
+    answer = project.check("sclae")
 
     assert answer.code == 1
     assert "scale" in answer.err
@@ -157,7 +157,7 @@ def test_an_unknown_option_exits_1_and_not_2(project):
 
 
 def test_a_torn_run_is_named_and_left_as_it_is(project):
-    project.first_check("--op", "relu")
+    project.first_check("relu")
     path = project.root / "reports" / "run.json"
     torn = path.read_bytes()[:5000]
     path.write_bytes(torn)
@@ -180,12 +180,12 @@ def test_a_foreign_json_is_no_run(project, tmp_path):
 
 
 def test_a_torn_baseline_stops_the_verdict_and_survives(project):
-    project.first_check("--op", "relu")
+    project.first_check("relu")
     project.accept()
     path = project.root / "baselines" / "fake-one" / "relu.json"
     path.write_bytes(path.read_bytes()[:400])
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert answer.code == 1
     assert "relu.json" in answer.err
@@ -194,13 +194,13 @@ def test_a_torn_baseline_stops_the_verdict_and_survives(project):
 
 @pytest.mark.parametrize(("field", "value", "words"), [("timer", "event", "event"), ("device", "fake-two", "fake-two")])
 def test_a_baseline_of_another_timer_or_device_cannot_speak(project, field, value, words):
-    project.first_check("--op", "relu")
+    project.first_check("relu")
     project.accept()
     path = project.root / "baselines" / "fake-one" / "relu.json"
     stored = json.loads(path.read_text())
     path.write_text(json.dumps({**stored, field: value}))
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert (answer.code, words in answer.out + answer.err) in {(3, True), (1, True)}
     assert "REGRESSED" not in answer.out
@@ -209,7 +209,7 @@ def test_a_baseline_of_another_timer_or_device_cannot_speak(project, field, valu
 def test_accept_refuses_a_wrong_kernel(project):
     project.edit("relu", "triton", "np.maximum(x, 0, out=out)", "np.maximum(x, 0.1, out=out)")
     project.edit("relu", "accuracy", "values", "values") if False else None
-    project.check("--op", "relu")
+    project.check("relu")
 
     answer = project.accept()
 
@@ -250,7 +250,7 @@ def test_a_worker_ends_when_its_parent_is_killed(project):
         "fake.work(",
         f"open({str(project.root / 'pid')!r}, 'w').write(str(os.getpid())); fake.hang(); fake.work(",
     )
-    process = project.start("check", "--device", "fake", "--op", "relu")
+    process = project.start("check", "--device", "fake", "relu")
     deadline = time.monotonic() + 60
     pid = project.root / "pid"
     while time.monotonic() < deadline and not (pid.exists() and pid.read_text()):

@@ -54,7 +54,7 @@ def test_a_file_in_the_place_of_reports_is_said_before_anything_is_imported(proj
     mark = note_import(project, "relu")
     (project.root / "reports").write_text("mine")
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert answer.code == 1
     assert answer.out == ""
@@ -63,13 +63,13 @@ def test_a_file_in_the_place_of_reports_is_said_before_anything_is_imported(proj
     assert (project.root / "reports").read_text() == "mine"
 
 
-@pytest.mark.parametrize("command", ["check", "run", "static", "selftest"])
+@pytest.mark.parametrize("command", ["check relu", "check --no-judge relu", "check --static relu", "doctor --selftest"])
 def test_an_unwritable_reports_folder_is_said_before_anything_is_imported(project, command):
     mark = note_import(project, "relu")
     configure(project, f'reports = "{NOWHERE}"')
-    arguments = ("--device", "fake") if command != "static" else ()
+    arguments = ("--device", "fake") if "--static" not in command else ()
 
-    answer = project.perfci(command, *arguments, "--op", "relu")
+    answer = project.perfci(*command.split(), *arguments)
 
     assert answer.code == 1
     assert NOWHERE in only_sentence(answer)
@@ -111,7 +111,7 @@ def test_a_full_disk_is_said_before_anything_is_imported(project, monkeypatch):
     mark = note_import(project, "relu")
     full_for(monkeypatch, ".lock")
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert answer.code == 1
     assert "No space left on device" in only_sentence(answer)
@@ -124,7 +124,7 @@ def test_a_run_of_a_newer_perfci_in_reports_stops_a_check_before_it_measures(pro
     path = project.root / "reports" / "run.json"
     path.write_text('{"format": 9}')
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert answer.code == 1
     assert "format 9" in only_sentence(answer)
@@ -134,13 +134,13 @@ def test_a_run_of_a_newer_perfci_in_reports_stops_a_check_before_it_measures(pro
 
 def test_a_second_run_into_the_same_reports_folder_is_refused_and_told_by_whom(project):
     with store.claim_reports(project.root / "reports"):
-        answer = project.check("--op", "relu")
+        answer = project.check("relu")
 
         assert answer.code == 1
         assert f"process {os.getpid()}" in only_sentence(answer)
         assert "since" in only_sentence(answer)
         assert not (project.root / "reports" / "run.json").exists()
-    assert project.check("--op", "relu").code == 0
+    assert project.check("relu").code == 0
 
 
 @needs_full
@@ -152,7 +152,7 @@ def test_a_disk_that_fills_up_while_measuring_keeps_what_was_measured(project):
     )
     plant(project, "scale", code)
 
-    answer = project.check("--op", "relu", "--op", "scale")
+    answer = project.check("relu", "scale")
 
     assert answer.code == 1
     assert "No space left on device" in only_sentence(answer)
@@ -164,12 +164,12 @@ def test_a_disk_that_fills_up_while_measuring_keeps_what_was_measured(project):
 
 @needs_full
 def test_a_disk_that_is_full_when_the_run_is_saved_leaves_the_earlier_one_whole(project, monkeypatch):
-    project.check("--op", "scale")
+    project.check("scale")
     path = project.root / "reports" / "run.json"
     before = path.read_bytes()
     full_for(monkeypatch, "run.json")
 
-    answer = project.check("--op", "scale")
+    answer = project.check("scale")
 
     assert answer.code == 1
     assert "No space left on device" in only_sentence(answer)
@@ -180,7 +180,7 @@ def test_a_disk_that_is_full_when_the_run_is_saved_leaves_the_earlier_one_whole(
 
 @needs_full
 def test_a_disk_that_is_full_when_the_report_is_written_costs_the_report_alone(project, monkeypatch):
-    project.first_check("--op", "relu")
+    project.first_check("relu")
     reports = project.root / "reports"
     run, report = (reports / "run.json").read_bytes(), (reports / "report.md").read_bytes()
     full_for(monkeypatch, "report.md")
@@ -205,7 +205,7 @@ def newer(path: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("command", ["compare", "report", "show", "accept", "export"])
+@pytest.mark.parametrize("command", ["compare", "report", "show", "accept", "report --to csv"])
 @pytest.mark.parametrize("folder", ["reports", "static"])
 def test_a_newer_run_is_refused_by_every_command_with_both_formats_named(project, command, folder):
     stored = Path(__file__).parents[1] / "stored" / "format-1" / folder
@@ -214,7 +214,7 @@ def test_a_newer_run_is_refused_by_every_command_with_both_formats_named(project
     shutil.copy(stored / "run.json", path)
     before = newer(path)
 
-    answer = project.perfci(command, str(path))
+    answer = project.perfci(*command.split(), str(path))
 
     assert answer.code == 1
     assert answer.out == ""
@@ -224,7 +224,7 @@ def test_a_newer_run_is_refused_by_every_command_with_both_formats_named(project
 
 
 def accepted(project) -> Path:
-    project.first_check("--op", "relu")
+    project.first_check("relu")
     project.accept()
     return project.root / "baselines" / "fake-one" / "relu.json"
 
@@ -241,7 +241,7 @@ def test_a_newer_baseline_is_refused_with_both_formats_named_and_never_written_o
 
 
 def test_newer_launches_are_refused_with_both_formats_named(project):
-    project.first_check("--op", "relu")
+    project.first_check("relu")
     path = project.root / "reports" / "launches.jsonl.gz"
     lines = gzip.decompress(path.read_bytes()).replace(b'"format":1', b'"format":7')
     path.write_bytes(gzip.compress(lines))
@@ -267,7 +267,7 @@ def test_a_baseline_with_a_merge_conflict_is_named_as_such(project):
 
 
 def test_baselines_that_cannot_be_written_are_named_by_accept(project):
-    project.first_check("--op", "relu")
+    project.first_check("relu")
     before = (project.root / "reports" / "run.json").read_bytes()
     configure(project, f'baselines = "{NOWHERE}"')
 
@@ -329,11 +329,11 @@ def test_a_second_run_on_a_device_waits_for_the_first_and_goes_on_when_it_ends(p
     go = project.root / "go"
     waiting = f"import os, time; [time.sleep(0.02) for _ in iter(lambda: os.path.exists({str(go)!r}), True)]"
     plant(project, "relu", waiting)
-    holding = project.start("check", "--device", "fake", "--op", "relu")
+    holding = project.start("check", "--device", "fake", "relu")
     signature = folder / "perfci-FAKE-0.lock"
     _until(lambda: signature.exists() and signature.read_text())
     project.root = second
-    other = project.start("check", "--device", "fake", "--op", "relu")
+    other = project.start("check", "--device", "fake", "relu")
     try:
         words = _line_with(other, "holds the device")
         assert signature.read_text() in words
@@ -370,7 +370,7 @@ def test_a_lock_file_that_a_dead_run_left_blocks_nobody(project):
     (project.root / "reports").mkdir()
     (project.root / "reports" / ".lock").write_text("process 4000000 on elsewhere, since 00:00:00 UTC")
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert answer.code == 0
     assert "holds the device" not in answer.err
@@ -379,7 +379,7 @@ def test_a_lock_file_that_a_dead_run_left_blocks_nobody(project):
 def test_a_lock_folder_that_cannot_be_written_is_named_with_its_setting(project):
     locked(project).write_text("a file")
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert answer.code == 2
     assert answer.verdicts("relu") == {"ERROR"}
@@ -405,7 +405,7 @@ def test_a_lock_folder_that_cannot_be_written_is_named_with_its_setting(project)
 def test_a_planted_value_of_another_type_is_named_with_its_key(project, line, words):
     (project.root / "pyproject.toml").write_text(f"[tool.perfci.fake]\n{line}\n")
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert answer.code == 1
     assert words in only_sentence(answer)
@@ -428,7 +428,7 @@ def test_a_device_that_was_never_there_is_no_verdict(project):
     gone.touch()
     configure(project, "", f'gone_file = "{gone}"')
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert answer.code == 1
     assert answer.out == ""

@@ -17,13 +17,13 @@ KEY = "fake-one"
 @pytest.fixture
 def scale(project):
     """The project with scale measured and accepted once."""
-    project.first_check("--op", "scale")
+    project.first_check("scale")
     assert project.accept().code == 0
     return project
 
 
 def check(project, *arguments):
-    return project.check("--op", "scale", *arguments)
+    return project.check("scale", *arguments)
 
 
 def accept(project, *arguments):
@@ -277,7 +277,7 @@ def test_a_renamed_op_goes_on_with_baseline_and_history(scale):
     folder.rename(folder.with_name("scaled"))
     scale.edit("scaled", "performance", "    cases=", '    renamed_from="scale",\n    cases=')
 
-    answer = scale.check("--op", "scaled")
+    answer = scale.check("scaled")
     accepted = accept(scale)
 
     assert answer.verdicts("scaled") == {"PASS"}

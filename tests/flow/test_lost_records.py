@@ -20,7 +20,7 @@ def test_a_few_lost_records_change_no_verdict_and_no_number_of_blocks(topic, los
     commit_all(topic.root)
     plant(topic, **loss)
 
-    answer = topic.check("--op", "scale")
+    answer = topic.check("scale")
 
     assert (answer.code, verdict(answer, "scale", 256)[0], verdict(answer, "scale", 512)[0]) == (0, "PASS", "PASS")
     for rows in (256, 512):
@@ -31,7 +31,7 @@ def test_a_few_lost_records_change_no_verdict_and_no_number_of_blocks(topic, los
 def test_records_that_are_lost_all_the_time_leave_cases_inconclusive_and_say_what_to_do(project, loss):
     plant(project, **loss)
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert answer.code == 3
     assert {verdict(answer, "relu", rows)[0] for rows in (256, 512)} == {"INCONCLUSIVE"}
@@ -43,7 +43,7 @@ def test_records_that_are_lost_all_the_time_leave_cases_inconclusive_and_say_wha
 def test_a_device_that_records_no_launch_at_all_is_told_as_one_that_launches_nothing(project):
     plant(project, lost_launches=1.0)
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert (answer.code, verdict(answer, "relu", 256)) == (2, ("WRONG", ["nothing_launched"]))
 
@@ -55,7 +55,7 @@ def test_a_base_that_launches_nothing_leaves_the_case_to_the_stored_baseline(top
     topic.op_file("scale", "triton").write_text(sound)
     commit_all(topic.root)
 
-    answer = topic.check("--op", "scale")
+    answer = topic.check("scale")
 
     assert answer.code == 0
     assert verdict(answer, "scale", 256)[0] == "NEW"

@@ -145,7 +145,7 @@ def _tables_hold_them(project):
 def test_peers_that_nobody_asked_for_are_not_even_made(project):
     declare(project, '{"crash": lambda: fake.crash()}')
 
-    answer = project.check("--op", "scale")
+    answer = project.check("scale")
 
     assert (answer.code, answer.verdicts("scale")) == (0, {"NEW", "PASS"})
     (op,) = project.run_record().ops
@@ -154,17 +154,17 @@ def test_peers_that_nobody_asked_for_are_not_even_made(project):
 
 
 def test_an_op_without_peers_is_named_in_one_sentence(project):
-    answer = project.check("--peers", "--op", "row_sum", "--case", FEW, "--suite", "performance")
+    answer = project.check("--peers", "row_sum", "--case", FEW, "--suite", "performance")
 
     (note,) = [note for note in json.loads(answer.out)["notes"] if note["kind"].startswith("peer")]
     assert note["sentence"].startswith("With --peers nothing more was timed of row_sum: no peers are declared there;")
-    told = ("run", "--device", "fake", "--peers", "--op", "row_sum", "--case", FEW, "--suite", "performance")
+    told = ("check", "--no-judge", "--device", "fake", "--peers", "row_sum", "--case", FEW, "--suite", "performance")
     assert note["sentence"] in project.perfci(*told).out
 
 
-@pytest.mark.parametrize("command", ["check", "run", "plan"])
+@pytest.mark.parametrize("command", ["check", "check --no-judge", "ci plan"])
 def test_peers_without_the_performance_suite_are_refused(project, command):
-    answer = project.perfci(command, "--device", "fake", "--peers", "--suite", "accuracy")
+    answer = project.perfci(*command.split(), "--device", "fake", "--peers", "--suite", "accuracy")
 
     assert answer.code == 1
     assert "--suite accuracy times nothing" in answer.err
@@ -181,7 +181,7 @@ def test_peers_without_the_performance_suite_are_refused(project, command):
 def test_a_bad_declaration_is_an_error_that_names_the_file(project, given, told):
     declare(project, given)
 
-    answer = project.check("--op", "scale")
+    answer = project.check("scale")
 
     assert (answer.code, answer.verdicts("scale")) == (2, {"ERROR"})
     (row,) = answer.rows.values()
@@ -191,7 +191,7 @@ def test_a_bad_declaration_is_an_error_that_names_the_file(project, given, told)
 def test_a_peer_that_kills_the_process_costs_the_op_its_peers_alone(project):
     declare(project, '{"fast": peer(288.0), "crash": crashing}')
 
-    answer = project.check("--op", "scale", "--peers")
+    answer = project.check("scale", "--peers")
 
     assert (answer.code, answer.verdicts("scale")) == (0, {"NEW", "PASS"})
     (op,) = project.run_record().ops
@@ -210,7 +210,7 @@ def test_a_kernel_that_dies_while_it_is_timed_is_to_blame_with_peers_too(project
     project.edit("scale", "triton", "    fake.work", dying)
     declare(project, '{"fast": peer(288.0)}')
 
-    answer = project.check("--op", "scale", "--peers", "--suite", "performance")
+    answer = project.check("scale", "--peers", "--suite", "performance")
 
     assert (answer.code, "ERROR" in answer.verdicts("scale")) == (2, True)
     (op,) = project.run_record().ops
@@ -229,7 +229,7 @@ def test_an_unchanged_op_of_a_merge_request_is_timed_beside_its_peers_and_a_slow
         project.op_file("scale", "late").write_text("")
     commit_all(project.root)
 
-    answer = project.check("--peers", "--op", "scale", "--op", "relu", "--suite", "performance")
+    answer = project.check("--peers", "scale", "relu", "--suite", "performance")
 
     assert (answer.code, answer.verdicts("scale"), answer.verdicts("relu")) == (2, {"REGRESSED"}, {"UNCHANGED"})
     assert peers(answer)["fast"]["ratio"]["value"] == pytest.approx(288 / 332, rel=0.02)
@@ -249,13 +249,13 @@ def test_shards_take_peers_from_the_plan_and_are_merged_with_them(project):
     git(project.root, "commit", "-q", "--allow-empty", "-m", "nothing changed")
     plan = str(project.root / "reports" / "plan.json")
     asked = ("--op", "scale", "--op", "relu", "--suite", "performance", "--seed", "7")
-    made = project.perfci("plan", "--device", "fake", "--out", plan, "--shards", "2", "--peers", *asked)
+    made = project.perfci("ci", "plan", "--device", "fake", "--out", plan, "--shards", "2", "--peers", *asked)
     assert made.code == 0, made.err
     assert {each.shard for each in store.read_plan(project.root / "reports" / "plan.json")[0].ops} == {1, 2}
 
     refused = project.perfci("check", "--plan", plan, "--shard", "1/2", "--peers")
     codes = [project.perfci("check", "--plan", plan, "--shard", f"{index}/2").code for index in (1, 2)]
-    answer = project.perfci("merge", str(project.root / "reports" / "shards"), "--plan", plan, "--format", "json")
+    answer = project.perfci("ci", "merge", str(project.root / "reports" / "shards"), "--plan", plan, "--format", "json")
 
     assert refused.code == 1 and "--peers" in refused.err
     assert (codes, answer.code) == ([0, 0], 0), answer.err

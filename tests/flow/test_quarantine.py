@@ -41,7 +41,7 @@ def quarantine(project):
 def check(project, monkeypatch):
     monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
     git(project.root, "update-ref", "refs/remotes/origin/main", "main")
-    return project.check("--op", "scale")
+    return project.check("scale")
 
 
 def test_on_a_board_that_main_quarantines_a_slower_kernel_is_inconclusive(slower, monkeypatch):

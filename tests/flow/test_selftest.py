@@ -10,7 +10,7 @@ from perfci import store
 
 
 def selftest(project, *options):
-    return project.perfci("selftest", "--op", "relu", "--seed", "7", *options)
+    return project.perfci("doctor", "--selftest", "--op", "relu", "--seed", "7", *options)
 
 
 def test_on_a_sound_device_all_comes_out_as_it_should(project):

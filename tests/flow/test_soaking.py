@@ -1,4 +1,4 @@
-"""`perfci soak` from the command to its answer, on the fake device, over kernels with planted faults."""
+"""`perfci check --soak` from the command to its answer, on the fake device, over kernels with planted faults."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Project:
 
     def soak(self, *options: str) -> tuple[int, str, str]:
         self._capsys.readouterr()
-        code = run(["soak", "--device", "fake", "--seed", "5", "--project", str(self.root), *options])
+        code = run(["check", "--soak", "--device", "fake", "--seed", "5", "--project", str(self.root), *options])
         seen = self._capsys.readouterr()
         return code, seen.out, seen.err
 
@@ -235,7 +235,7 @@ def test_a_pattern_that_fits_nothing_and_senseless_options_are_refused(project):
     assert project.soak("--case", "rows=5")[0] == 1
     assert "No case of scale fits --case 'rows=5'" in " ".join(project.soak("--case", "rows=5")[2].split())
     assert project.soak("--calls", "1")[0] == 1
-    assert project.soak("--op", "scael")[0] == 1
+    assert project.soak("scael")[0] == 1
 
 
 def test_too_few_calls_are_said_to_be_too_few(project):

@@ -50,7 +50,7 @@ def scale(project):
 
 def check(project, *arguments):
     """Both suites, as a run is that can be accepted."""
-    return project.check("--op", "scale", *arguments)
+    return project.check("scale", *arguments)
 
 
 def accuracy(project, *arguments):
@@ -79,7 +79,7 @@ def test_what_is_stored_is_recorded_and_passes(scale):
 
 
 def test_an_accepted_run_keeps_it_and_the_next_is_held_against_that(scale):
-    scale.first_check("--op", "scale")
+    scale.first_check("scale")
     assert scale.accept().code == 0
 
     (kept,) = history(scale).runs
@@ -136,7 +136,7 @@ def test_a_threshold_of_the_ops_file_holds(scale, monkeypatch):
 
 
 def test_a_limit_on_the_divergence_holds_against_the_accepted_run(scale):
-    scale.first_check("--op", "scale")
+    scale.first_check("scale")
     scale.accept()
     scale.edit("scale", "accuracy", "SIZE, SHRINK = 0.25", "SIZE, SHRINK = 0.3")
 
@@ -156,11 +156,11 @@ def test_a_declaration_at_fault_is_an_error_of_its_tensor(scale):
 
 
 def test_the_reports_have_its_pictures_and_tables(scale):
-    scale.first_check("--op", "scale")
+    scale.first_check("scale")
     scale.accept()
     shrunk(scale)
     accuracy(scale)
-    answer = scale.perfci("report", str(scale.root / "reports"), "--html")
+    answer = scale.perfci("report", str(scale.root / "reports"), "--to", "md,html")
 
     assert "Page: " in answer.out and "report.html" in answer.out
     assert answer.code in {0, 2}, answer.err
@@ -173,7 +173,7 @@ def test_the_reports_have_its_pictures_and_tables(scale):
 
 
 def test_accepted_runs_earn_a_tighter_limit_on_what_is_clipped(scale):
-    scale.first_check("--op", "scale")
+    scale.first_check("scale")
     scale.accept()
     path = scale.root / "baselines" / KEY / "scale.history.jsonl"
     line = json.loads(path.read_text())

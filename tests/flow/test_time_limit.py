@@ -59,7 +59,7 @@ def test_the_same_is_said_from_the_stored_run_and_by_every_report(project):
 def test_a_jobs_own_time_limit_holds_less_its_reserve(project, monkeypatch):
     of_job(monkeypatch, 3600, 3500)
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert (answer.code, answer.verdicts("relu")) == (3, {"INCONCLUSIVE"})
     assert "180 s are kept for the report" in answer.out
@@ -69,9 +69,9 @@ def test_a_jobs_own_time_limit_holds_less_its_reserve(project, monkeypatch):
 
 def test_zero_turns_a_jobs_limit_off_and_a_long_one_changes_nothing(project, monkeypatch):
     of_job(monkeypatch, 3600, 3500)
-    off = project.check("--op", "relu", "--deadline", "0")
+    off = project.check("relu", "--deadline", "0")
     of_job(monkeypatch, 3600, 10)
-    long = project.check("--op", "relu")
+    long = project.check("relu")
 
     assert (off.code, long.code) == (0, 0)
     assert off.rows == long.rows
@@ -82,7 +82,7 @@ def test_nonsense_in_the_jobs_variables_is_said_and_ignored(project, monkeypatch
     monkeypatch.setenv("CI_JOB_TIMEOUT", "an hour")
     monkeypatch.setenv("CI_JOB_STARTED_AT", "2026-01-01T00:00:00Z\u202e")
 
-    answer = project.check("--op", "relu")
+    answer = project.check("relu")
 
     assert (answer.code, answer.verdicts("relu")) == (0, {"PASS", "NEW"})
     assert "CI_JOB_STARTED_AT" in answer.out and "ignored" in answer.out
@@ -92,7 +92,7 @@ def test_nonsense_in_the_jobs_variables_is_said_and_ignored(project, monkeypatch
 def test_a_kernel_that_hangs_costs_its_op_the_time_and_is_no_error_when_that_is_up(project):
     project.edit("relu", "triton", "fake.work(", "fake.hang(); fake.work(")
 
-    answer = project.check("--op", "relu", "--deadline", "8")
+    answer = project.check("relu", "--deadline", "8")
 
     assert (answer.code, answer.verdicts("relu")) == (3, {"INCONCLUSIVE"})
 
@@ -126,13 +126,13 @@ def test_a_shard_that_ran_out_of_time_is_inconclusive_in_the_merged_run(project)
     git(project.root, "init", "-q", "-b", "main")
     (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
     commit_all(project.root)
-    project.perfci("plan", "--device", "fake", "--seed", "7", "--shards", "2", "--all", "--out", str(plan))
+    project.perfci("ci", "plan", "--device", "fake", "--seed", "7", "--shards", "2", "--all", "--out", str(plan))
 
     codes = [
         project.perfci("check", "--plan", str(plan), "--shard", f"{index}/2", "--deadline", limit).code
         for index, limit in ((1, NOTHING), (2, "600"))
     ]
-    answer = project.perfci("merge", str(shards), "--plan", str(plan), "--format", "json")
+    answer = project.perfci("ci", "merge", str(shards), "--plan", str(plan), "--format", "json")
 
     assert codes == [0, 0]
     assert answer.code == 3, answer.err

@@ -24,13 +24,13 @@ def test_a_timed_output_that_is_less_exact_than_its_limit_is_wrong(project):
     limits.parent.mkdir(exist_ok=True)
     limits.write_text(f"cases:\n  {CASE}:\n    rmse: 1.0e-9\n    max_abs: 1.0e-9\n")
 
-    assert project.check("--op", "scale").verdicts("scale") == {"NEW", "PASS"}
+    assert project.check("scale").verdicts("scale") == {"NEW", "PASS"}
     exact = errors(project)
     assert {case: found.max_abs for case, found in exact.items()} == dict.fromkeys(exact, 0.0)
     assert exact[CASE].count >= 3 * 256 * 128, "the first, one at random and the last"
 
     project.edit("scale", "triton", EXACT, ROUGH)
-    answer = project.check("--op", "scale")
+    answer = project.check("scale")
 
     assert answer.code == 2
     found = {row["case"]: row for row in answer.rows.values() if row["suite"] == "performance"}
@@ -46,7 +46,7 @@ def test_a_timed_output_that_is_less_exact_than_its_limit_is_wrong(project):
 
 def test_how_exact_timed_outputs_were_stands_in_the_report_and_history_and_is_learnt_from(project):
     project.edit("scale", "triton", EXACT, ROUGH)
-    project.check("--op", "scale")
+    project.check("scale")
     assert project.accept().code == 0
 
     measured = errors(project)

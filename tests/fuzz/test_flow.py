@@ -108,8 +108,8 @@ def files(run: Run, baselines: dict, folder: Path) -> list[list[str]]:
         "show --format json",
         "accept",
         "accept --add --dirty",
-        "export --verdicts",
-        "rebaseline",
+        "report --to csv --verdicts",
+        "accept --environment",
         "report",
     )
     return [[first, path, *options, *where] for first, *options in (each.split() for each in commands)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from perfci import report, store
-from perfci.cli import answers
+from perfci.cli import output
 from perfci.cli.main import run as command
 from perfci.core import codec
 from perfci.core.errors import StoredFileError
@@ -114,7 +114,7 @@ def test_an_error_names_a_file_without_its_escapes(tmp_path, capsys):
 
 
 def test_json_on_a_terminal_holds_no_escape_and_says_the_same(capsysbinary):
-    answers._print_json({"case": "\x1b\x9b31m\u202e\ufeff数"})
+    output.print_json({"case": "\x1b\x9b31m\u202e\ufeff数"})
 
     told = capsysbinary.readouterr().out
     assert told == b'{"case":"\\u001b\\u009b31m\\u202e\\ufeff\xe6\x95\xb0"}\n'

@@ -80,7 +80,7 @@ def test_what_changed_names_the_files_and_the_device_work(examples):
 
 
 def test_the_command_that_repeats_the_run_is_there(examples):
-    assert "\nperfci check --op bias_relu" in compose(*examples.duelled(), Links())
+    assert "\nperfci check bias_relu" in compose(*examples.duelled(), Links())
 
 
 @pytest.mark.parametrize("name", ["small", "full", "on_cpu", "stopped", "failed_op", "compiled", "without_baseline"])

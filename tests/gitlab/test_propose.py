@@ -293,9 +293,9 @@ def test_the_command_does_it_all_by_the_jobs_variables(remote, job, environ, mon
     job.accept()
     (job.root / "kernels" / "x.py").write_text("raise SystemExit('imported')\n")
 
-    first = run(["propose", "--from", str(job.root), "--project", str(job.root)])
+    first = run(["accept", "--propose", "--from", str(job.root), "--project", str(job.root)])
     shown = capsys.readouterr()
-    again = run(["propose", "--from", str(job.root), "--project", str(job.root), "--format", "json"])
+    again = run(["accept", "--propose", "--from", str(job.root), "--project", str(job.root), "--format", "json"])
 
     assert (first, again, shown.err) == (0, 0, "")
     assert PATH in shown.out

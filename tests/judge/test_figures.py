@@ -525,7 +525,7 @@ def test_shards_that_were_merged_are_held_against_the_copy_that_was_measured_fir
 
 
 def _merged(sharded, cases):
-    blank = Run("merged", "2026-01-02T00:00:00Z", "1", "perfci merge", here(), sharded.plan)
+    blank = Run("merged", "2026-01-02T00:00:00Z", "1", "perfci ci merge", here(), sharded.plan)
     runs = []
     for number, (planned, one, copy) in enumerate(zip(sharded.plan.ops, cases, (COPY_GBPS, 4050.0), strict=True), 1):
         measured = OpRun(planned.op, performance=(replace(moving(again(1.0)), case=one),))

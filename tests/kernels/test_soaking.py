@@ -1,4 +1,4 @@
-"""`perfci soak` over the project's ops: one in Triton's interpreter, planted faults and huge shapes on a GPU."""
+"""`perfci check --soak` over ops: one in Triton's interpreter, planted faults and huge shapes on a GPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def soaked(capsys, tmp_path, *options):
     """Of the project's own ops, with the reports elsewhere."""
     (tmp_path / "pyproject.toml").write_text(f'[tool.perfci]\nkernels = "{ROOT / "kernels"}"\n')
     capsys.readouterr()
-    code = run(["soak", "--format", "json", "--seed", "3", "--project", str(tmp_path), *options])
+    code = run(["check", "--soak", "--format", "json", "--seed", "3", "--project", str(tmp_path), *options])
     seen = capsys.readouterr()
     assert code in {0, 2}, seen.err
     return code, json.loads(seen.out)["findings"]
@@ -43,7 +43,7 @@ def soaked(capsys, tmp_path, *options):
 
 @pytest.mark.slow
 def test_an_op_in_the_interpreter_is_tried_on_its_smallest_cases_and_what_cannot_be_tested_is_said(capsys, tmp_path):
-    code, findings = soaked(capsys, tmp_path, "--device", "cpu", "--op", "broadcast", "--calls", "6")
+    code, findings = soaked(capsys, tmp_path, "--device", "cpu", "broadcast", "--calls", "6")
 
     assert code == 0
     made = [(each["test"], each["status"]) for each in findings if each["case"]]
@@ -172,7 +172,7 @@ def test_an_index_of_32_bits_is_found_beyond_2_to_the_31(subject):
 def test_ops_are_right_beyond_2_to_the_32_elements(capsys, tmp_path, op):
     pattern = "rows=4194309" if op not in {"vector_add", "gelu"} else "shape=4294968321"
 
-    code, findings = soaked(capsys, tmp_path, "--device", "cuda", "--op", op, "--case", pattern)
+    code, findings = soaked(capsys, tmp_path, "--device", "cuda", op, "--case", pattern)
 
     found = [each for each in findings if each["test"] == "large" and each["case"]]
     assert code == 0, findings

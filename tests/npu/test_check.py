@@ -17,7 +17,7 @@ from tests.git_repositories import alone, commit_all, git
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 PROJECT = Path(__file__).parent / "project"
-ONE_CASE = ("--op", "scale", "--case", "rows=*,cols=256,dtype=float32")
+ONE_CASE = ("scale", "--case", "rows=*,cols=256,dtype=float32")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ def check(npu: dict[str, str], project: Path, *arguments: str) -> Checked:
 
 
 def test_a_first_check_is_green_and_reports_what_the_chip_and_its_records_tell(npu, project):
-    found = check(npu, project, "--op", "scale", "--case", "*cols=[23]*", "--html")
+    found = check(npu, project, "scale", "--case", "*cols=[23]*", "--html")
 
     assert found.code == 0, found.text
     assert set(found.told("scale", "accuracy")) == {"PASS"}

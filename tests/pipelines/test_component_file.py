@@ -251,7 +251,7 @@ def test_a_plan_without_an_earlier_run_is_made_all_the_same(shell, path):
     calls, done = shell.run(script, **{**variables, "PERFCI_REPORTS": path, "PERFCI_PROJECT": path})
 
     options = ["--project", path, "--device", "cuda", "--shards", "4", "--budget", "0.5", "--out", f"{path}/plan.json"]
-    assert calls[-1] == ["perfci", "plan", *options]
+    assert calls[-1] == ["perfci", "ci", "plan", *options]
     assert done.returncode == 0
     assert not list(shell.work.rglob("pwned"))
     assert "secret" not in json.dumps(calls), "a command line is seen by all processes of a machine"
@@ -290,7 +290,7 @@ def test_merge_takes_its_options_and_says_where_the_report_will_be(shell, strict
     )
 
     options = ["reports/shards", "--project", ".", "--plan", "reports/plan.json"]
-    assert calls == [["perfci", "merge", *options, *["--html"] * html, *["--strict"] * strict]]
+    assert calls == [["perfci", "ci", "merge", *options, *["--html"] * html, *["--strict"] * strict]]
     assert done.returncode == 2
     page = "report.html" if html else "report.md"
     told = f"https://x/-/jobs/1/artifacts/file/reports/{page}\n"
@@ -329,7 +329,7 @@ def test_the_note_is_told_where_the_report_is_and_works_in_an_empty_folder(shell
     calls, done = shell.run(script, **variables)
 
     options = [f"{shell.work}/reports", "--project", f"{shell.work}/.", "--key", "check"]
-    assert calls == [["python3", "-I", "-m", "perfci", "note", *options]]
+    assert calls == [["python3", "-I", "-m", "perfci", "ci", "note", *options]]
     assert done.stdout == f"<{(address or '').strip()}>\n"
     assert not (shell.work / "pwned").exists()
 
@@ -363,7 +363,7 @@ def test_targets_and_strictness_reach_static(shell):
 
     calls, _ = shell.run(script, **variables)
 
-    assert calls == [["perfci", "static", "--project", ".", "--target", "sm_80,sm_90", "--strict"]]
+    assert calls == [["perfci", "check", "--static", "--project", ".", "--target", "sm_80,sm_90", "--strict"]]
 
 
 @pytest.mark.parametrize("name", ["sh", "bash"])

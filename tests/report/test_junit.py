@@ -79,7 +79,7 @@ def test_verdict_and_reason_stand_in_the_failure(written):
 
 
 def test_the_command_that_repeats_a_case_is_its_output_and_ends_its_failure(written):
-    command = "perfci check --op softmax --case rows=4096,cols=32768,dtype=float16 --seed 20260102"
+    command = "perfci check softmax --case rows=4096,cols=32768,dtype=float16 --seed 20260102"
     case = written("small")["softmax.performance", "rows=4096,cols=32768,dtype=float16"]
 
     assert case.system_out == command
@@ -98,7 +98,7 @@ def test_a_compiled_kernel_is_a_test_of_its_target(written):
 
     assert targets == {"sm_90", "gfx942"}
     case = next(case for (classname, name), case in found.items() if classname == "softmax.compiled.sm_90")
-    assert case.system_out.splitlines()[-1].startswith("perfci static --op softmax --case rows=")
+    assert case.system_out.splitlines()[-1].startswith("perfci check --static softmax --case rows=")
     assert "--target sm_90 " in case.system_out + " "
 
 

@@ -21,7 +21,7 @@ def judged(examples, sentences):
 
 @pytest.fixture(scope="module")
 def folder(judged, tmp_path_factory):
-    return report.write(*judged, tmp_path_factory.mktemp("stored"), html=True).parent
+    return report.write(*judged, tmp_path_factory.mktemp("stored"), formats=report.FORMATS).parent
 
 
 def rows(judged):
@@ -109,7 +109,7 @@ def test_hostile_names_break_neither_page(examples, tmp_path):
     )  # fmt: skip
     run, judgements = examples.judged(examples.run((replace(op, stored=bad),)))
 
-    made = report.write(run, judgements, tmp_path, html=True).parent
+    made = report.write(run, judgements, tmp_path, formats=report.FORMATS).parent
 
     assert "<script>alert" not in (made / "report.html").read_text(encoding="utf-8").split("</style>")[1]
     assert not re.search(r"(?<!`)<script>alert", (made / report.REPORT).read_text(encoding="utf-8").replace("`", ""))

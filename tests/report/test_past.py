@@ -208,5 +208,5 @@ def test_times_as_far_apart_as_a_file_may_hold_are_told_and_drawn(nights, tmp_pa
     where = settings.load(tmp_path / "project")
     pasts = pasts_for(run, where, where)
 
-    assert report.write(run, judgements, tmp_path, pasts=pasts, html=True).is_file()
+    assert report.write(run, judgements, tmp_path, pasts=pasts, formats=report.FORMATS).is_file()
     assert (tmp_path / "history-softmax.png").stat().st_size > 5000

@@ -140,16 +140,16 @@ def test_an_empty_run_says_that_nothing_was_judged(examples, tmp_path):
 def test_the_report_says_how_to_repeat_the_run(page):
     text = page("small")
 
-    assert "perfci check --op softmax --seed 20260102" in section(text, "Environment")
+    assert "perfci check softmax --seed 20260102" in section(text, "Environment")
 
 
 @pytest.mark.parametrize(
     ("verdict", "command"),
     [
         ("REGRESSED", "perfci show reports/run.json --op softmax --case rows=4096,cols=1024,dtype=float16"),
-        ("WRONG", "perfci check --op matmul --case m=1023,n=1024,k=1025,dtype=float16 --seed 20260102"),
+        ("WRONG", "perfci check matmul --case m=1023,n=1024,k=1025,dtype=float16 --seed 20260102"),
         ("TOO_SLOW", "perfci show reports/run.json --op matmul --case m=1024,n=1024,k=1024,dtype=float16"),
-        ("ERROR", "perfci check --op bias_relu --seed 20260102"),
+        ("ERROR", "perfci check bias_relu --seed 20260102"),
     ],
 )
 def test_every_failing_verdict_names_the_next_command(page, verdict, command):
@@ -328,8 +328,8 @@ def test_the_repeated_run_is_judged_by_what_was_given_on_the_command_line(exampl
 def test_each_kind_of_doubt_names_its_own_next_command(page):
     steps = section(page("duelled"), "How to read this report")
 
-    assert "perfci doctor\nperfci selftest --op bias_relu\n" in steps
-    again = "perfci check --op softmax --case rows=4096,cols=2048,dtype=float16 --against 89abcdef0123"
+    assert "perfci doctor\nperfci doctor --selftest --op bias_relu\n" in steps
+    again = "perfci check softmax --case rows=4096,cols=2048,dtype=float16 --against 89abcdef0123"
     assert f"perfci doctor\n{again}\n" in steps
     assert "**REMOVED**" not in steps
 
@@ -365,11 +365,11 @@ def test_a_table_of_compiled_kernels_alone_has_no_columns_for_times(page):
 def test_compiled_kernels_are_compiled_again_by_perfci_static(page):
     text = page("compiled")
 
-    assert "perfci static --op attention --op broadcast --op matmul --op softmax --target sm_90,gfx942" in text
+    assert "perfci check --static attention broadcast matmul softmax --target sm_90,gfx942" in text
     case = "--case rows=4096,cols=32768,dtype=float16 --target sm_90 --against 89abcdef0123"
     assert (
         f"**REGRESSED, compiled**: see what grew under *Compiled kernels*; after a change, compile it again.\n\n"
-        f"```text\nperfci static --op softmax {case}\n```" in text
+        f"```text\nperfci check --static softmax {case}\n```" in text
     )
 
 

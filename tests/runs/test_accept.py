@@ -316,7 +316,7 @@ def test_a_run_of_another_environment_is_not_put_beside_the_baselines_blocks():
 
     assert caught.value.reason.kind == "accept_other_environment"
     assert caught.value.reason.facts["fields"] == "packages.torch 2.11.0 -> 2.13.0"
-    assert "perfci rebaseline" in sentence(caught.value.reason)
+    assert "perfci accept --environment" in sentence(caught.value.reason)
 
 
 def test_a_run_of_another_board_is_put_beside_the_baselines_blocks():

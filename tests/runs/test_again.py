@@ -94,7 +94,9 @@ def earlier(measure, main, workers):
 def again(main, heard, workers):
     def duelled(run, **request):
         where = replace(main, reports=main.reports / "again")
-        return again_runs.again(where, run, Request(budget_s=0.0, **request), "perfci again reports", heard.append)
+        return again_runs.again(
+            where, run, Request(budget_s=0.0, **request), "perfci check --retry reports", heard.append
+        )
 
     return duelled
 

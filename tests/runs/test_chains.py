@@ -1,4 +1,4 @@
-"""The flow of `perfci chain` around its workers, with workers that are functions."""
+"""The flow of `perfci check --chain` around its workers, with workers that are functions."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_run_of_the_default_branch_is_told_of_the_creep_and_fails_nothing(sett
 
     (note,) = found.notes
     assert (note.kind, note.facts["count"], note.facts["case"]) == ("history_crept", 1, CASE)
-    assert "perfci drift" in sentence(note) and found.gate is Gate.OK
+    assert "perfci history --drift" in sentence(note) and found.gate is Gate.OK
 
 
 def test_a_steady_history_a_short_one_and_none_are_not_worth_a_note(settings, tmp_path):

@@ -53,7 +53,7 @@ SHARDED = ShardPlan(
     ops=tuple(ShardedOp(op, shard) for op, shard in OPS.items()),
     family=8,
 )
-BLANK = Run("merged", "2026-01-02T00:00:00Z", "1", "perfci merge", environment(), SHARDED.plan)
+BLANK = Run("merged", "2026-01-02T00:00:00Z", "1", "perfci ci merge", environment(), SHARDED.plan)
 
 
 def measured(op):
@@ -94,7 +94,7 @@ def test_all_shards_make_the_run_that_one_machine_would_have_made():
     run = joined(*reversed(ALL))
 
     assert [op.op for op in run.ops] == [op.op for op in run.plan.ops] == ["relu", "scale", "softmax", "twice"]
-    assert (run.id, run.command, run.missing, run.shard, run.wall_s) == ("merged", "perfci merge", (), None, 30.0)
+    assert (run.id, run.command, run.missing, run.shard, run.wall_s) == ("merged", "perfci ci merge", (), None, 30.0)
     assert [(each.index, each.run) for each in run.joined] == [(1, "run-1"), (2, "run-2"), (3, "run-3")]
     assert run.plan == SHARDED.plan and run.plan.family == 8
     rows, gate = judged(run)

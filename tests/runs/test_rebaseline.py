@@ -27,7 +27,7 @@ def run_of(settings, name, *, slower=1.0, kernel=1.0, commit=None, ops=("relu", 
     measured = tuple(OpRun(op, (check(),), tuple(PerformanceCase(case, blocks=timed) for case in cases)) for op in ops)
     plan = Plan(tuple(PlannedOp(op, ("rows=4096,dtype=float16",), cases) for op in ops), 1, 1.0, "cuda")
     now = environment(commit=commit or git(settings.root, "rev-parse", "HEAD"), **surroundings)
-    return Run(name, f"2026-01-01T00:00:{len(name):02}Z", "0", "perfci run", now, plan, measured)
+    return Run(name, f"2026-01-01T00:00:{len(name):02}Z", "0", "perfci check --no-judge", now, plan, measured)
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_a_kernel_that_moved_alone_stays_until_it_is_named(project):
     assert kinds(first) == ["rebaseline_unexplained"] * 2
     reason = first[1].withheld[0]
     commit = git(project.root, "rev-parse", "HEAD")[:10]
-    assert f"perfci check --op scale --against {commit} --duel all" in sentence(reason)
+    assert f"perfci check scale --against {commit} --duel all" in sentence(reason)
     assert reason.facts["change"] == pytest.approx(0.06, abs=0.01)
     assert [one.taken for one in named] == [(), CASES]
     assert (stored(project, "relu").steps, len(stored(project, "scale").steps)) == ((), 1)

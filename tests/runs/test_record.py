@@ -45,7 +45,7 @@ def test_the_run_holds_what_every_worker_said_and_is_on_disk(measure, workers, s
     assert all(len(case.blocks) == 1 for op in run.ops for case in op.performance)
     assert (run.environment.timer, run.environment.device) == ("virtual", DEVICE)
     assert run.limits == Limits(1000.0, {"relu": 1.0, "scale": 1.0})
-    assert (run.command, run.stopped) == ("perfci run", None)
+    assert (run.command, run.stopped) == ("perfci check --no-judge", None)
     assert store.read_run(settings.reports) == run
 
 

@@ -63,7 +63,7 @@ def creep(main, heard, workers):
     def duelled(named=None, **request):
         where = replace(main, reports=main.reports / "creep")
         asked = Request(**{"device": "fake", "seed": 7} | request)
-        return release.creep(where, asked, "perfci creep", heard.append, named)
+        return release.creep(where, asked, "perfci check --against-release", heard.append, named)
 
     return duelled
 
@@ -262,7 +262,7 @@ def test_a_release_from_before_the_project_has_nothing_to_hold(creep, main, work
     inside = {name: moved / "project" / name for name in ("kernels", "baselines", "thresholds", "reports")}
     where = replace(main, root=moved / "project", **inside)
 
-    run, judgements = release.creep(where, Request(device="fake", seed=7), "perfci creep", heard.append)
+    run, judgements = release.creep(where, Request(device="fake", seed=7), "perfci check", heard.append)
 
     assert (run.plan.ops, [note.kind for note in judgements.notes]) == ((), ["release_lacks_project"])
 

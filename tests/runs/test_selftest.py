@@ -173,7 +173,7 @@ def test_without_a_device_there_is_one_sentence_before_anything_runs(workers, se
     monkeypatch.setattr(stand_ins, "DEVICE", Device("cpu", "CPU x86_64", "cpu"))
 
     with pytest.raises(DeviceError) as caught:
-        flow.selftest(settings, Request(), "perfci selftest", heard.append)
+        flow.selftest(settings, Request(), "perfci doctor --selftest", heard.append)
 
     assert caught.value.reason.kind == "selftest_not_timed"
     assert workers.measured() == []
@@ -184,7 +184,7 @@ def test_the_tries_leave_the_projects_own_run_alone(workers, settings, heard):
     reports.parent.mkdir()
     reports.write_text("mine")
 
-    found = flow.selftest(settings, Request(seed=7), "perfci selftest", heard.append)
+    found = flow.selftest(settings, Request(seed=7), "perfci doctor --selftest", heard.append)
 
     # The stand-ins time nothing slower and spoil nothing.
     assert [trial.passed for trial in found.trials] == [True, False, False]

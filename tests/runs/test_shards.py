@@ -43,7 +43,7 @@ def check(heard):
 
 def merged(settings, sharded, *runs):
     found = [(run, settings.reports / "shards" / str(run.shard.index)) for run in runs]
-    return merge_shards(settings, sharded, DIGEST, found, "perfci merge")
+    return merge_shards(settings, sharded, DIGEST, found, "perfci ci merge")
 
 
 def refused(call, *arguments, **named):

@@ -390,6 +390,6 @@ def test_a_sketch_for_either_kind_of_device_passes_on_cuda(device, tmp_path, mon
     monkeypatch.chdir(tmp_path)
 
     assert run(["new", "op", "--from-kernelgen", str(folder)]) == 0
-    assert run(["check", "--op", "op", "--device", "cuda"]) == 0
+    assert run(["check", "op", "--device", "cuda"]) == 0
 
     assert "PASS" in capsys.readouterr().out

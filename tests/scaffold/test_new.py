@@ -44,7 +44,7 @@ def test_a_new_op_has_the_four_files_and_obeys_the_contract(project, options, ca
     assert broken(project) == []
     out = capsys.readouterr().out
     assert all(f"kernels/twice/twice_{part}.py" in out for part in PARTS)
-    assert "`perfci check --op twice" in out
+    assert "`perfci check twice" in out
 
 
 def test_an_op_in_folders_is_found_by_its_own_name(project):
@@ -75,7 +75,7 @@ def test_a_new_op_is_as_ruff_would_have_it(project, options):
 def test_a_new_op_for_the_fake_device_passes_at_once_and_by_its_path(project, capsys):
     run(["new", "twice", "--fake"])
 
-    assert run(["check", "--op", "twice", "--device", "fake"]) == 0
+    assert run(["check", "twice", "--device", "fake"]) == 0
     assert "WRONG" not in capsys.readouterr().out
     path = project / "kernels" / "twice" / "twice_performance.py"
     by_path = [sys.executable, str(path), "--device", "fake"]
@@ -87,7 +87,7 @@ def test_a_new_op_for_the_fake_device_passes_at_once_and_by_its_path(project, ca
 def test_a_new_op_passes_at_once_in_the_interpreter(project, capsys):
     run(["new", "gate/swish"])
 
-    assert run(["check", "--op", "swish", "--device", "cpu", "--case", "rows=[13]*,cols=10[02]*,*"]) == 0
+    assert run(["check", "swish", "--device", "cpu", "--case", "rows=[13]*,cols=10[02]*,*"]) == 0
     assert "PASS" in capsys.readouterr().out
 
 

@@ -223,7 +223,7 @@ def test_boards_that_were_never_used_before_explain_a_step_and_boards_by_turns_d
     by_turns = only(stepped(boards=[f"GPU-{number % 3}" for number in range(60)]))
 
     assert (moved.cause, by_turns.cause) == (Cause.BOARD, Cause.KERNEL)
-    assert "perfci boards" in said(moved)
+    assert "perfci history --boards" in said(moved)
 
 
 def test_a_step_that_went_back_is_history():

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perfci.cli.histories.kept import Told, Wishes
-from perfci.core.model import Reason
-from perfci.core.wording import sentence
+from perfci.cli.histories.kept import HistoryOptions, Told
+from perfci.cli.output import reason_data
 from perfci.store.past.series import Point, StoredPoint
 
 
-def as_data(one: Told, wishes: Wishes) -> Mapping[str, Any]:
+def as_data(one: Told, options: HistoryOptions) -> Mapping[str, Any]:
     """Times are microseconds, changes ratios - 1, plus is slower; the newest run is the last."""
     unknown = one.unknown if isinstance(one.unknown, tuple) else ()
     return {
@@ -21,11 +20,11 @@ def as_data(one: Told, wishes: Wishes) -> Mapping[str, Any]:
         "problems": [reason_data(reason) for reason in one.history.problems],
         "unknown_commits": unknown,
         "cases": [
-            {"case": case.case, "points": [_point(point) for point in case.points[-(wishes.last or 0) :]]}
+            {"case": case.case, "points": [_point(point) for point in case.points[-(options.last or 0) :]]}
             for case in one.cases
         ],
         "stored": [
-            {"case": case.case, "points": [_stored_point(point) for point in case.points[-(wishes.last or 0) :]]}
+            {"case": case.case, "points": [_stored_point(point) for point in case.points[-(options.last or 0) :]]}
             for case in one.stored
         ],
     }
@@ -73,8 +72,3 @@ def _place(point: Point | StoredPoint) -> Mapping[str, Any]:
 
 def _differences(point: Point | StoredPoint) -> list[Mapping[str, Any]]:
     return [{"field": each.field, "before": each.before, "after": each.after} for each in point.moved]
-
-
-def reason_data(reason: Reason) -> Mapping[str, Any]:
-    """A reason for programs."""
-    return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": sentence(reason)}

@@ -15,7 +15,7 @@ from perfci.store.past.series import Point, Series, StoredPoint, StoredSeries, s
 
 
 @dataclass(frozen=True)
-class Wishes:
+class HistoryOptions:
     """What is to be shown."""
 
     ops: tuple[str, ...] = ()
@@ -44,42 +44,42 @@ class Told:
         return bool(self.cases or self.stored)
 
 
-def kept(wishes: Wishes, where: Settings) -> list[History]:
+def kept(options: HistoryOptions, where: Settings) -> list[History]:
     """The histories of these ops and devices. Raises UsageError for a device or an op that none has."""
-    devices = _devices(wishes, where)
+    devices = _devices(options, where)
     there = {device: history_ops(where.baselines, device) for device in devices}
     known = sorted({op for ops in there.values() for op in ops})
-    for op in wishes.ops:
+    for op in options.ops:
         if op not in known and devices:
             raise UsageError("history_no_op", op=op, known=", ".join(known))
     return [
         read_history(where.baselines, device, op)
         for device in devices
         for op in there[device]
-        if not wishes.ops or op in wishes.ops
+        if not options.ops or op in options.ops
     ]
 
 
-def told(wishes: Wishes, where: Settings) -> list[Told]:
+def told(options: HistoryOptions, where: Settings) -> list[Told]:
     """Raises UsageError for a device, an op or a case that no history has."""
-    found = [_of(each, wishes, where) for each in kept(wishes, where)]
-    if found and wishes.pattern is not None and not any(one.any for one in found):
-        raise UsageError("no_case_fits", pattern=wishes.pattern, ops=", ".join(one.history.op for one in found))
-    return [one for one in found if one.any or wishes.pattern is None]
+    found = [_of(each, options, where) for each in kept(options, where)]
+    if found and options.pattern is not None and not any(one.any for one in found):
+        raise UsageError("no_case_fits", pattern=options.pattern, ops=", ".join(one.history.op for one in found))
+    return [one for one in found if one.any or options.pattern is None]
 
 
-def _devices(wishes: Wishes, where: Settings) -> list[str]:
+def _devices(options: HistoryOptions, where: Settings) -> list[str]:
     known = history_devices(where.baselines)
-    if wishes.device is None:
+    if options.device is None:
         return known
-    if wishes.device not in known:
-        raise UsageError("history_no_device", device=wishes.device, known=", ".join(known) or "-")
-    return [wishes.device]
+    if options.device not in known:
+        raise UsageError("history_no_device", device=options.device, known=", ".join(known) or "-")
+    return [options.device]
 
 
-def _of(found: History, wishes: Wishes, where: Settings) -> Told:
-    cases = tuple(one for one in series(found.runs) if matches(one.case, wishes.pattern))
-    stored = tuple(one for one in stored_series(found.runs) if matches(one.case, wishes.pattern))
+def _of(found: History, options: HistoryOptions, where: Settings) -> Told:
+    cases = tuple(one for one in series(found.runs) if matches(one.case, options.pattern))
+    stored = tuple(one for one in stored_series(found.runs) if matches(one.case, options.pattern))
     commits = [run.environment.commit for run in found.runs if run.environment.commit]
     return Told(found, cases, unknown_commits(where.root, commits) if commits else (), stored)
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfci.cli.histories.kept import Told, Wishes, shown_of
+from perfci.cli.histories.kept import HistoryOptions, Told, shown_of
 from perfci.core.errors import UsageError
 from perfci.report.text import plain
 from perfci.store.past.series import Series, StoredSeries
 
 
-def draw(path: Path, found: Sequence[Told], wishes: Wishes) -> None:
+def draw(path: Path, found: Sequence[Told], options: HistoryOptions) -> None:
     """The cases that moved most, where they are more than a picture holds; p99 where only stored tensors are shown.
 
     Raises UsageError for several histories.
@@ -21,7 +21,7 @@ def draw(path: Path, found: Sequence[Told], wishes: Wishes) -> None:
 
     one = _drawable(path, found)
     name = f"{plain(one.history.op, 60)} on {plain(one.history.device, 60)}"
-    cases, last = one.cases or one.stored, wishes.last or 0
+    cases, last = one.cases or one.stored, options.last or 0
     chosen = _chosen(cases, last)
     rest = f", the {len(chosen)} of {len(cases)} cases that moved most" if len(chosen) < len(cases) else ""
     title = figures.drawn(f"{name}: accepted runs{rest}", 100)

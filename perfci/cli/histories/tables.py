@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from perfci.cli.histories.kept import Told, Wishes, shown_of
+from perfci.cli.histories.kept import HistoryOptions, Told, shown_of
 from perfci.cli.tables import STYLES, Shown, wrapped
 from perfci.core import units
 from perfci.core.model import Difference, Fact, Gate, Reason
@@ -46,11 +46,11 @@ _LEAST_SPARK = 3
 """Letters of a small picture however little room there is."""
 
 
-def shown(found: Sequence[Told], wishes: Wishes) -> Iterator[RenderableType]:
+def shown(found: Sequence[Told], options: HistoryOptions) -> Iterator[RenderableType]:
     """Each op on a device, and where a picture was drawn."""
-    yield from apart(found, lambda one: _one(one, wishes))
-    if wishes.plot and found:
-        yield Text(say("Drawn: {path}", path=plain(str(wishes.plot))))
+    yield from apart(found, lambda one: _one(one, options))
+    if options.plot and found:
+        yield Text(say("Drawn: {path}", path=plain(str(options.plot))))
 
 
 def apart(found: Sequence[_Each], told: Callable[[_Each], Iterable[RenderableType]]) -> Iterator[RenderableType]:
@@ -63,17 +63,17 @@ def apart(found: Sequence[_Each], told: Callable[[_Each], Iterable[RenderableTyp
         yield from told(one)
 
 
-def _one(one: Told, wishes: Wishes) -> Iterator[RenderableType]:
+def _one(one: Told, options: HistoryOptions) -> Iterator[RenderableType]:
     yield Text(head(one.history), style="bold")
     yield from _problems(one)
-    if len(one.cases) <= EACH or wishes.pattern is not None:
+    if len(one.cases) <= EACH or options.pattern is not None:
         for case in one.cases:
-            yield from _each_run(case, wishes.last or SHOWN)
+            yield from _each_run(case, options.last or SHOWN)
     elif one.cases:
         yield from _each_case(one.cases)
-    if len(one.stored) <= EACH or wishes.pattern is not None:
+    if len(one.stored) <= EACH or options.pattern is not None:
         for stored in one.stored:
-            yield from _each_stored_run(stored, wishes.last or SHOWN)
+            yield from _each_stored_run(stored, options.last or SHOWN)
     elif one.stored:
         yield from _each_stored(one.stored)
 

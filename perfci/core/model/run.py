@@ -36,7 +36,7 @@ class Base:
     changed_baselines: tuple[str, ...] = ()
     """those of them that are stored baselines or lie beside them"""
     proposed_on: str | None = None
-    """the branch, where its name is one that `perfci propose` gives; anybody can take such a name"""
+    """the branch, where its name is one that `perfci accept --propose` gives; anybody can take such a name"""
     changed_pins: tuple[str, ...] = ()
     """requirements of the toolchain that it changes"""
     expected: tuple[Expected, ...] = ()
@@ -52,7 +52,8 @@ class Base:
 class AgainCase:
     """A case that is held against a commit of its own.
 
-    Of `perfci again` one that an earlier run said nothing about, or too little; of `perfci creep` any.
+    Of `perfci check --retry` one that an earlier run said nothing about, or too little; of
+    `perfci check --against-release` any.
     """
 
     op: str

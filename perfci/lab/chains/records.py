@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,17 +32,17 @@ def find_chains(kernels: Path) -> tuple[ChainFile, ...]:
     return tuple(ChainFile(path.name.removesuffix(ENDING), path) for path in found)
 
 
-def select_chains(kernels: Path, name: str | None) -> tuple[ChainFile, ...]:
-    """The chain of this name, or all of them. Raises UsageError if there is none, with the nearest name."""
+def select_chains(kernels: Path, names: Sequence[str]) -> tuple[ChainFile, ...]:
+    """The chains of these names, or all of them. Raises UsageError if one is missing, with the nearest name."""
     found = find_chains(kernels)
     if not found:
         raise UsageError("chain_none", folder=str(kernels / FOLDER))
-    chosen = tuple(each for each in found if name in {None, each.name})
-    if not chosen:
-        known = [each.name for each in found]
-        near = difflib.get_close_matches(name or "", known, n=1, cutoff=0.0)
-        raise UsageError("chain_unknown", chain=name, guess=near[0], known=", ".join(known))
-    return chosen
+    known = [each.name for each in found]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+            raise UsageError("chain_unknown", chain=name, guess=near[0], known=", ".join(known))
+    return tuple(each for each in found if not names or each.name in names)
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def _precise(ratio: float | None) -> str:
 def _step(step: Change) -> str:
     return say(
         "Between {before} and {after} it became {change:+%} slower ({low:+%} to {high:+%}), and nothing that is kept "
-        "explains it: perfci drift says what to do next.",
+        "explains it: perfci history --drift says what to do next.",
         before=trend.commit(step.before), after=trend.commit(step.after), change=step.size.value, low=step.size.low,
         high=step.size.high,
     )  # fmt: skip
@@ -276,7 +276,7 @@ def _checked(case: Accuracy, op: Op, axis: Axis, shared: Sequence[Column]) -> Ro
         commands=(
             (
                 say("This case now:"),
-                f"perfci check --op {quoted(op.kept.place.op)} --case {quoted(case.case)} --suite accuracy",
+                f"perfci check {quoted(op.kept.place.op)} --case {quoted(case.case)} --suite accuracy",
             ),
         ),
         charts=tuple(drawings.accuracy(case, op.marks, axis)),

@@ -1,4 +1,4 @@
-"""The slices of `perfci soak` over the ops' own kernels: their large cases shrunk, and so is what counts as large."""
+"""The slices of `perfci check --soak` over the ops' own kernels, with their large cases shrunk."""
 
 import dataclasses
 import functools

@@ -19,12 +19,12 @@ def kernels(tmp_path):
 
 def test_a_chain_is_a_file_of_the_folder_by_its_ending(kernels):
     assert [file.name for file in find_chains(kernels)] == ["alone", "block"]
-    assert len(select_chains(kernels, None)) == 2
-    assert [file.path.name for file in select_chains(kernels, "block")] == ["block_chain.py"]
+    assert len(select_chains(kernels, ())) == 2
+    assert [file.path.name for file in select_chains(kernels, ["block"])] == ["block_chain.py"]
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_and_a_project_without_chains_with_their_place(kernels, tmp_path):
     with pytest.raises(UsageError, match="the nearest is block"):
-        select_chains(kernels, "blok")
+        select_chains(kernels, ["blok"])
     with pytest.raises(UsageError, match=r"docs/chains\.md"):
-        select_chains(tmp_path / "empty", None)
+        select_chains(tmp_path / "empty", ())

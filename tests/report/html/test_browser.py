@@ -182,7 +182,7 @@ def test_a_packed_case_is_drawn_when_it_is_opened(shown):
         "kernel: 8 blocks"
     )
     assert found.js(f"{opened}.querySelectorAll('.numbers tbody tr').length") == 8
-    assert "perfci check --op softmax" in found.js(f"{opened}.querySelector('.more').textContent")
+    assert "perfci check softmax" in found.js(f"{opened}.querySelector('.more').textContent")
     assert found.js(f"{opened}.querySelector('svg').getBoundingClientRect().height") > 200
     assert found.js("document.querySelectorAll('tbody.open').length") == 1
 

@@ -42,7 +42,7 @@ def test_the_commands_repeat_the_case_alone_with_the_same_base_and_seed(known):
 
     commands = [command for _, command in found.commands]
     case = "rows=4096,cols=1024,dtype=float16"
-    assert f"perfci check --op softmax --case {case} --seed 20260102 --against 89abcdef0123" in commands
+    assert f"perfci check softmax --case {case} --seed 20260102 --against 89abcdef0123" in commands
     assert f"perfci show reports/run.json --op softmax --case {case}" in commands
     assert len(commands) == len(set(commands))
 

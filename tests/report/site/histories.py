@@ -132,7 +132,7 @@ def steady(cases=None, count=30, seed=1, **changes):
 
 
 def step(runs, at):
-    """What `perfci rebaseline` records of a change between two runs."""
+    """What `perfci accept --environment` records of a change between two runs."""
     before, after = (StepSide((one.run,), (one.environment.commit,)) for one in (runs[at - 1], runs[at]))
     differs = (Difference("device.driver", "580.65.06", "590.12.01"),)
     return Step(runs[at].created, "New driver on all runners", before, after, differs, ())

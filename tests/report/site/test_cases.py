@@ -82,7 +82,7 @@ def test_names_are_quoted_for_a_shell(histories):
     runs = histories.steady({"n=1; rm -rf /": (5.0, 7.0, 100, None)}, count=5)
     (row,) = rows(trend.op(histories.kept(runs, op="a b")))
 
-    assert commands(row)[0] == "perfci check --op 'a b' --case 'n=1; rm -rf /'"
+    assert commands(row)[0] == "perfci check 'a b' --case 'n=1; rm -rf /'"
 
 
 def test_marks_say_what_and_why(softmax):

@@ -27,12 +27,12 @@ def history(size):
 
 
 def test_a_step_that_nothing_explains_is_told_with_its_commits():
-    assert "Between 19cccccc" in why(*history(0.03)) and "perfci drift" in why(*history(0.03))
+    assert "Between 19cccccc" in why(*history(0.03)) and "perfci history --drift" in why(*history(0.03))
 
 
 def test_a_step_that_was_accepted_and_a_steady_case_are_not_told():
     agreed = history(0.03)
     agreed[20] = replace(agreed[20], epoch=Epoch("agreed", (CASE,)))
 
-    assert "perfci drift" not in why(*agreed)
-    assert "perfci drift" not in why(*history(0.0))
+    assert "perfci history --drift" not in why(*agreed)
+    assert "perfci history --drift" not in why(*history(0.0))

@@ -52,7 +52,7 @@ def test_three_trends_are_drawn_over_the_runs():
 def test_the_command_beside_it_asks_for_the_tensor_alone():
     ((_, command),) = row(op()).detail.commands
 
-    assert command == f"perfci check --op op --case {TENSOR.case} --suite accuracy"
+    assert command == f"perfci check op --case {TENSOR.case} --suite accuracy"
 
 
 def test_an_op_that_stores_nothing_has_no_such_row():

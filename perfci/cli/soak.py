@@ -1,22 +1,21 @@
-"""What `perfci soak` shows: a line a test of a case, with its numbers, and a sentence where it did not pass."""
+"""What `perfci check --soak` shows: a line a test of a case, with its numbers, and a sentence where it did not pass."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from perfci.cli import language
-from perfci.cli.answers import relative, write_json
 from perfci.cli.exits import Exit
+from perfci.cli.output import relative, write_json
 from perfci.cli.progress import Progress
 from perfci.core.codec import encode
 from perfci.core.model import Fact
+from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.lab.soak.findings import Finding, Status
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
@@ -26,9 +25,8 @@ from perfci.store.files import write_atomically
 STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.SKIPPED: "dim"}
 
 
-def soaked(options: SoakOptions, project: Path, *, json: bool) -> int:
-    """Soak, print what came of it, and keep it as JSON; exit 2 where a test failed."""
-    where = language.load(project)
+def print_soak(options: SoakOptions, where: Settings, *, json: bool) -> int:
+    """Soak, print what came of it, and keep it as JSON; gives the exit code."""
     with Progress() as progress:
         found = soak_ops(where, options, progress)
     text = encode(to_json(found)).decode()

@@ -5,26 +5,40 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from perfci.cli import language
-from perfci.cli.answers import command, write_json
 from perfci.cli.exits import Exit
+from perfci.cli.options import (
+    HERE,
+    Budget,
+    Case,
+    DeviceKind,
+    DeviceOption,
+    Format,
+    Lang,
+    Output,
+    Project,
+    Seed,
+    Timer,
+    TimerKind,
+)
+from perfci.cli.output import get_command, print_json, print_parts
 from perfci.cli.progress import Progress
 from perfci.cli.tables import STYLES, Shown, wrapped
 from perfci.core import units
-from perfci.core.codec import encode
 from perfci.core.model import Gate, Interval, Reason
 from perfci.core.wording import say, sentence
 from perfci.git.history import Commit, FileChange
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.runs.bisect import Audience, Bisection, Culprit, bisect_op
 from perfci.runs.bisect_revisions import BisectOptions
+from perfci.runs.plan import Request
 from perfci.statistics.bisection import Side, Step
 
 ID = 10
@@ -40,25 +54,46 @@ _SIDE_STYLES = {
 }
 
 
-def bisect(options: BisectOptions, project: Path, *, json: bool) -> int:
-    """Search, telling every revision as it is tried, and print the answer; `json` leaves standard output to that."""
-    where = language.load(project)
+def bisect(
+    good: Annotated[str, typer.Argument(metavar="GOOD", help="A revision at which the op was still fast, or right.")],
+    bad: Annotated[str, typer.Argument(metavar="BAD", help="A later one at which it no longer is.")],
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="OP", show_default="none: give one", help="The op to look at.")
+    ] = None,
+    case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    budget: Budget = 1.0,
+    seed: Seed = None,
+    timer: Timer = TimerKind.AUTO,
+    first_parent: Annotated[
+        bool,
+        typer.Option("--first-parent", show_default="off", help="Try the main line only; a merge counts as a whole."),
+    ] = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Find the commit between two revisions that made an op slower, or wrong, by duels, and say how sure that is."""
+    json, where = output is Format.JSON, language.load(project)
+    request = Request((), case, str(device), budget, seed, str(timer))
     # Of this file, as it is now: while something moves on a terminal, rich leads what is printed there.
     moving, out = Console(stderr=True), Console(file=sys.stdout)
     live = moving if json or out.is_terminal else out
-
-    def lines(console: Console, parts: Iterable[RenderableType]) -> None:
-        for part in parts:
-            console.print(part, soft_wrap=not console.is_terminal)
-
-    audience = Audience(lambda begun: lines(live, ends(begun)), lambda *tried: lines(live, step_lines(*tried)))
+    audience = Audience(
+        lambda begun: print_parts(ends(begun), live), lambda *tried: print_parts(step_lines(*tried), live)
+    )
     with Progress(moving) as progress:
-        found = bisect_op(where, options, command(), progress, audience)
+        found = bisect_op(
+            where, BisectOptions(op or "", good, bad, request, first_parent), get_command(), progress, audience
+        )
     if json:
-        write_json(encode(to_json(found)).decode())
+        print_json(to_json(found))
     else:
-        lines(out, shown(found))
+        print_parts(shown(found), out)
     return exit_code(found)
+
+
+COMMANDS = {"bisect": bisect}
 
 
 def exit_code(found: Bisection) -> Exit:
@@ -225,7 +260,7 @@ def _look_at(found: Bisection, commit: Commit) -> Iterator[RenderableType]:
         folder = f"../perfci-{commit.id[:ID]}"
         op = shlex.quote(found.op)
         yield Text(f"    git worktree add {folder} {commit.id[:ID]}")
-        yield Text(f"    perfci check --op {op} --against {commit.parents[0][:ID]} --project {folder}")
+        yield Text(f"    perfci check {op} --against {commit.parents[0][:ID]} --project {folder}")
 
 
 def _title(commit: Commit) -> str:

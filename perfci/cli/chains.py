@@ -1,23 +1,21 @@
-"""What `perfci chain` shows: a table a case with its stages as rows, what is wrong, and what is worth knowing."""
+"""What `perfci check --chain` shows: a table of stages for each case, what is wrong, and what is worth knowing."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from perfci.cli import language
-from perfci.cli.answers import write_json
 from perfci.cli.exits import Exit
+from perfci.cli.output import print_json
 from perfci.cli.progress import Progress
 from perfci.core import units
-from perfci.core.codec import encode
 from perfci.core.model import Reason
+from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.lab.chains.records import FOLDER, ChainCase, ChainResult, Error, StageResult
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
@@ -27,13 +25,12 @@ _COLOURS = {"PASS": "green", "WRONG": "bold red", "ERROR": "bold red", "UNCHECKE
 _GAP = 2
 
 
-def checked(options: ChainOptions, project: Path, *, json: bool) -> int:
-    """Check chains and print what came of it."""
-    where = language.load(project)
+def print_chains(options: ChainOptions, where: Settings, *, json: bool) -> int:
+    """Check chains and print what came of it; gives the exit code."""
     with Progress() as progress:
         found = check_chains(where, options, progress)
     if json:
-        write_json(encode(to_json(found)).decode())
+        print_json(to_json(found))
         return exit_code(found)
     if not found.results:
         print(sentence(Reason("chain_none", {"folder": str(where.kernels / FOLDER)})))

@@ -7,17 +7,30 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from perfci.cli import language
-from perfci.cli.answers import relative, write_json
 from perfci.cli.exits import Exit
+from perfci.cli.options import (
+    HERE,
+    Case,
+    DeviceKind,
+    DeviceOption,
+    Format,
+    Lang,
+    Output,
+    Project,
+    Seed,
+    Timer,
+    TimerKind,
+)
+from perfci.cli.output import print_json, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core import units
-from perfci.core.codec import encode
 from perfci.core.wording import say, sentence
 from perfci.lab.tune import records
 from perfci.lab.tune.records import Config, Tried, key
@@ -33,20 +46,53 @@ GOAL = 0.8
 """Share of the original speed that tuning for a lesser device is to bring back."""
 
 
-def tuned(options: TuneOptions, project: Path, *, json: bool) -> int:
-    """Search, print what came of it, and write the table of all candidates."""
+def tune(
+    op: Annotated[str, typer.Argument(metavar="OP", help="The op whose configurations are searched.")],
+    case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    budget: Annotated[
+        float,
+        typer.Option(
+            "--budget",
+            metavar="S",
+            min=0.01,
+            max=7 * 24 * 3600,
+            help="Seconds that this call searches; the next goes on.",
+        ),
+    ] = 600.0,
+    device_spec: Annotated[
+        str | None,
+        typer.Option(
+            "--device-spec",
+            metavar="NAME",
+            show_default="the device at hand",
+            help="Tune by a static model for a device that is not here: a file of kernels/_devices, such as low-bw.",
+        ),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", show_default="off", help="Write the tuned file instead of showing the diff.")
+    ] = False,
+    seed: Seed = None,
+    timer: Timer = TimerKind.AUTO,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Search an op's configurations: a coarse grid, then steps around the best; checking never tunes."""
     where = language.load(project)
+    options = TuneOptions(op, case, str(device), budget, seed, str(timer), device_spec, write)
     with Progress() as progress:
         found = tune_op(where, options, progress)
     table = found.state.with_suffix(".md")
     write_atomically(table, _table(found).encode())
-    if json:
-        write_json(encode(to_json(found)).decode())
-        return exit_code(found)
-    out = Console(file=sys.stdout)
-    for part in shown(found, table):
-        out.print(part, soft_wrap=not out.is_terminal)
+    if output is Format.JSON:
+        print_json(to_json(found))
+    else:
+        print_parts(shown(found, table), Console(file=sys.stdout))
     return exit_code(found)
+
+
+COMMANDS = {"tune": tune}
 
 
 def exit_code(found: Tuning) -> Exit:

@@ -1,0 +1,253 @@
+"""`perfci ci`: what pipelines call. A plan for several runners, their runs merged, and the note of a merge request."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfci import store
+from perfci.cli import language
+from perfci.cli.check import SUITES
+from perfci.cli.exits import Exit
+from perfci.cli.options import (
+    CONTEXT,
+    HERE,
+    Against,
+    Budget,
+    Case,
+    Command,
+    DeviceKind,
+    DeviceOption,
+    Duel,
+    DuelKind,
+    Format,
+    Html,
+    Lang,
+    Ops,
+    Output,
+    Peers,
+    Project,
+    RunFile,
+    Seed,
+    Strict,
+    SuiteKind,
+    SuiteOption,
+    Threshold,
+    Timer,
+    TimerKind,
+)
+from perfci.cli.output import conclude, get_command, print_lines, relative, write_json
+from perfci.cli.progress import Progress
+from perfci.core.errors import UsageError
+from perfci.core.model import DuelWhat, Judgements, Reason, Run, ShardPlan
+from perfci.core.wording import say, sentence
+from perfci.gitlab import note as notes
+from perfci.gitlab.note_text import compose, find_links, marker
+from perfci.report.text import BLOCK_LIMIT, plain
+from perfci.runs.decide import decide
+from perfci.runs.effective_thresholds import parsed
+from perfci.runs.plan import Request
+from perfci.runs.shards import Wishes, merge_shards, plan_shards
+from perfci.store.files import encode, refuse_missing_folder
+
+SHOWN = 8
+"""Ops of a shard that are named."""
+
+ci = typer.Typer(
+    name="ci",
+    help="What pipelines call: a plan for several runners, their runs merged, and the note of a merge request.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings=CONTEXT,
+)
+
+COMMANDS = {"ci": ci}
+
+
+@ci.command("plan", cls=Command)
+def plan(
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    device: DeviceOption = DeviceKind.AUTO,
+    budget: Budget = 1.0,
+    seed: Seed = None,
+    suite: SuiteOption = SuiteKind.BOTH,
+    timer: Timer = TimerKind.AUTO,
+    against: Against = None,
+    duel: Duel = DuelKind.CHANGED,
+    shards: Annotated[
+        int, typer.Option("--shards", metavar="N", min=1, max=10_000, help="How many runners share the ops.")
+    ] = 1,
+    last: Annotated[
+        Path | None,
+        typer.Option(
+            "--last", metavar="RUN", show_default="none", help="A run by whose times the shards are balanced."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it.")] = Path("plan.json"),
+    every: Annotated[
+        bool, typer.Option("--all", show_default="off", help="Measure what is unchanged by its files too.")
+    ] = False,
+    threshold: Threshold = [],  # noqa: B006
+    peers: Peers = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Fix what several runners will measure: changed ops, shards, families; imports nothing where files tell."""
+    where = language.load(project)
+    if out.resolve().parent != where.reports.resolve():  # which perfci makes itself
+        refuse_missing_folder(out)
+    request = Request(
+        ops=tuple(op),
+        pattern=case,
+        device=str(device),
+        budget_s=budget,
+        seed=seed,
+        timer=str(timer),
+        suites=SUITES[suite],
+        against=against,
+        duel=DuelWhat(str(duel)),
+        thresholds=parsed(threshold) if threshold else {},
+        peers=peers,
+    )
+    with Progress() as progress:
+        found = plan_shards(where, request, Wishes(shards, store.read_run(last) if last else None, every), progress)
+    path = store.write_plan(found, out)
+    if output is Format.JSON:
+        write_json(encode(found, path).decode())
+    else:
+        print_lines(
+            *(plain(line, BLOCK_LIMIT) for line in _describe_plan(found)), say("Plan: {path}", path=relative(path))
+        )
+    return Exit.OK
+
+
+@ci.command("merge", cls=Command)
+def merge(
+    plan: Annotated[Path, typer.Option("--plan", metavar="FILE", help="The plan of its shards.")] = Path("plan.json"),
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", show_default="none", help="Runs of its shards, or the folder that holds them."
+        ),
+    ] = [],  # noqa: B006
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", show_default="the project's reports/", help="Where to write it all."),
+    ] = None,
+    strict: Strict = False,
+    html: Html = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Join the runs of a plan's shards, judge them as one, and write reports/; needs no device and no torch."""
+    where = language.load(project)
+    where = dataclasses.replace(where, reports=out.resolve()) if out else where
+    sharded, digest = store.read_plan(plan)
+    found = [each for given in runs for each in _list_runs(given)]
+    target = (where.reports / store.RUN_FILE).resolve()
+    if target in {each.resolve() for each in found}:
+        raise UsageError("merge_over_shard", path=str(target))
+    parts = [(store.read_run(each), each.parent) for each in found]
+    run, judgements = merge_shards(where, sharded, digest, parts, get_command())
+    return conclude(run, judgements, where, strict=strict, json=output is Format.JSON, html=html)
+
+
+@ci.command("note", cls=Command)
+def note(
+    run: RunFile,
+    report: Annotated[
+        str | None,
+        typer.Option(
+            "--report",
+            metavar="PATH",
+            show_default="reports/report.md of the job",
+            help="The report's place among the job's artefacts, or its address.",
+        ),
+    ] = None,
+    key: Annotated[
+        str, typer.Option("--key", metavar="NAME", help="Tells this note from others of perfci in one merge request.")
+    ] = "check",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", show_default="off", help="Print the note, and post nothing.")
+    ] = False,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Post a run's note in its GitLab merge request, and on GitHub in the step's summary; never fails a job."""
+    where = language.load(project)
+    try:
+        marker(key)
+    except ValueError as error:
+        raise UsageError("note_key_malformed", key=key) from error
+    found = store.read_run(run or where.reports)
+    judgements = decide(found, where)
+    if dry_run:
+        sys.stdout.write(compose(found, judgements, find_links(os.environ, report), key=key))
+        return Exit.OK
+    summary = notes.append_summary(found, judgements, find_links(os.environ), os.environ)
+    problems = [*_post(found, judgements, report, key), *([summary] if summary else [])]
+    for problem in problems:
+        print(f"perfci: {plain(sentence(problem), BLOCK_LIMIT)}", file=sys.stderr)
+    return Exit.OK
+
+
+def _list_runs(path: Path) -> list[Path]:
+    """A run.json, the one in a folder, or those in the folders of a folder."""
+    if not path.is_dir() or (path / store.RUN_FILE).is_file():
+        return [path / store.RUN_FILE if path.is_dir() else path]
+    return sorted(path.glob(f"*/{store.RUN_FILE}"))
+
+
+def _describe_plan(found: ShardPlan) -> Iterator[str]:
+    """The base, what is left to measure, and each shard's share."""
+    run = [each for each in found.ops if each.shard]
+    base = found.plan.base
+    if base:
+        yield say("Compared with {name} ({commit}).", name=base.name, commit=base.commit[:10])
+    yield say(
+        "{run} of {ops} ops are measured; {family} performance cases are tested together, {duels} at most in duels.",
+        run=len(run),
+        ops=len(found.ops),
+        family=found.family,
+        duels=found.plan.duel_family,
+    )
+    yield say(
+        "Device time: about {minutes} min {seconds} s in all; seed {seed}.",
+        minutes=round(found.seconds) // 60,
+        seconds=round(found.seconds) % 60,
+        seed=found.plan.seed,
+    )
+    for number in range(1, found.shards + 1):
+        mine = [each for each in run if each.shard == number]
+        names = [each.op for each in mine[:SHOWN]] + ([f"... (+{len(mine) - SHOWN})"] if len(mine) > SHOWN else [])
+        yield say(
+            "Shard {number}/{count}: about {seconds:n} s: {ops}",
+            number=number,
+            count=found.shards,
+            seconds=sum(each.seconds for each in mine),
+            ops=", ".join(names) or "-",
+        )
+
+
+def _post(run: Run, judgements: Judgements, report: str | None, key: str) -> Iterable[Reason]:
+    """Why the note is not there, or not whole. On GitHub, where there is no note, that is no news."""
+    target = notes.find_target(os.environ)
+    if isinstance(target, Reason):
+        return [] if os.environ.get("GITHUB_STEP_SUMMARY") else [target]
+    done = notes.post(run, judgements, target, find_links(os.environ, report), key=key)
+    if done.note is not None:
+        new, old = (
+            say("The note is new: {number}.", number=done.note),
+            say("The note stands: {number}.", number=done.note),
+        )
+        print(new if done.created else old)
+    return done.problems

@@ -1,0 +1,253 @@
+"""`perfci compare`, `show` and `report`: stored runs judged, shown and written in other forms; none needs a device."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfci import report as reports
+from perfci import store
+from perfci.cli import details, language
+from perfci.cli.exits import Exit, exit_code
+from perfci.cli.options import (
+    HERE,
+    Baseline,
+    Case,
+    Format,
+    Lang,
+    Ops,
+    Output,
+    Project,
+    RunFile,
+    Strict,
+    TableKind,
+    takes,
+)
+from perfci.cli.output import (
+    print_answer,
+    print_json,
+    print_lines,
+    print_parts,
+    print_verdicts,
+    reason_data,
+    relative,
+    write_report,
+)
+from perfci.core.errors import UsageError
+from perfci.core.model import OpRun, Run, Suite
+from perfci.core.wording import say, sentence
+from perfci.ops.spec import matches
+from perfci.report import export, site
+from perfci.report.site import words
+from perfci.report.text import plain
+from perfci.runs import results
+from perfci.runs.decide import decide
+from perfci.runs.effective_thresholds import layered
+from perfci.store.files import write_atomically
+
+TABLES = ("csv", "parquet")
+
+
+def compare(
+    run: RunFile = None,
+    baseline: Baseline = None,
+    strict: Strict = False,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Judge a run against stored baselines or another run; needs no device and no torch."""
+    where = language.load(project)
+    found = store.read_run(run or where.reports)
+    judgements = decide(found, where, _existing(baseline))
+    if output is Format.JSON:
+        print_answer(found, judgements)
+    else:
+        print_verdicts(found, judgements, strict=strict)
+    return exit_code(judgements.gate, strict=strict)
+
+
+def _existing(baseline: Path | None) -> Path | None:
+    """What a run is compared with. Raises UsageError if it holds no run: every case would be NEW, the gate open."""
+    if baseline is None or baseline.is_file() or (baseline / store.RUN_FILE).is_file():
+        return baseline
+    if not any(baseline.glob("*/*.json")):  # a folder of baselines has one for each device model
+        raise UsageError("nothing_to_compare_with", path=str(baseline))
+    return baseline
+
+
+def show(
+    run: RunFile = None,
+    op: Ops = [],  # noqa: B006
+    case: Case = None,
+    output: Output = Format.TEXT,
+    project: Project = HERE,
+    lang: Lang = None,
+) -> int:
+    """Show a run in detail: every case's times, blocks, compiled kernels and errors."""
+    where = language.load(project)
+    found = _with_compiled(store.read_run(run or where.reports))
+    known = [each.op for each in found.ops]
+    for name in op:
+        if name not in known:
+            raise UsageError("op_not_in_run", op=name, known=", ".join(known))
+    judgements = decide(found, where)
+    chosen = [each for each in found.ops if not op or each.op in op]
+    measured = {one.case for each in chosen for kind in (each.performance, each.accuracy, each.stored) for one in kind}
+    compiled = {one.case for each in found.static.ops for one in each.cases} if found.static else set()
+    if case and not any(matches(each, case) for each in measured | compiled):
+        raise UsageError("no_case_fits", ops=", ".join(each.op for each in chosen), pattern=case)
+    if output is Format.JSON:
+        print_json([_only(each, case) for each in chosen])
+        return Exit.OK
+    rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
+    for each in chosen:
+        cases = [one for one in each.performance if matches(one.case, case)]
+        print_parts([*details.show(each, cases, rows, found), *details.stored(each, case, judgements.rows)])
+    return Exit.OK
+
+
+def _with_compiled(run: Run) -> Run:
+    """The run with the ops that were only compiled."""
+    known = {op.op for op in run.ops}
+    compiled = dict.fromkeys(op.op for op in run.static.ops) if run.static else {}
+    return dataclasses.replace(run, ops=(*run.ops, *(OpRun(name) for name in compiled if name not in known)))
+
+
+def _only(op: OpRun, pattern: str | None) -> OpRun:
+    """The op with the cases that fit a pattern."""
+    accuracy = tuple(one for one in op.accuracy if matches(one.case, pattern))
+    performance = tuple(one for one in op.performance if matches(one.case, pattern))
+    stored = tuple(one for one in op.stored if matches(one.case, pattern))
+    return dataclasses.replace(op, accuracy=accuracy, performance=performance, stored=stored)
+
+
+@takes(
+    "runs to baseline out",
+    {"to=csv": "runs what verdicts out", "to=parquet": "runs what verdicts out", "to=site": "out form"},
+)
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", show_default="the project's reports/", help="A run; for csv and parquet one or more."
+        ),
+    ] = [],  # noqa: B006
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="LIST",
+            help="What to write: several of md, html, junit and metrics, or one of csv, parquet and site (pages over "
+            "the kept history). parquet needs the package pyarrow.",
+        ),
+    ] = ",".join(reports.STANDARD),
+    baseline: Baseline = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="PATH",
+            show_default="beside the run; csv, parquet: standard output; site: public",
+            help="Folder to write to; of csv and parquet the file.",
+        ),
+    ] = None,
+    what: Annotated[
+        TableKind,
+        typer.Option(
+            "--what", help="csv, parquet: a row a block and arm, or a row a tensor that an op stores in low precision."
+        ),
+    ] = TableKind.BLOCKS,
+    verdicts: Annotated[
+        bool,
+        typer.Option(
+            "--verdicts",
+            show_default="off",
+            help="csv, parquet: judge the runs too: verdict, reason and change of each case.",
+        ),
+    ] = False,
+    form: Annotated[Format, typer.Option("--format", help="site: text for people, json for programs.")] = Format.TEXT,
+    project: Annotated[
+        Path | None,
+        typer.Option(
+            "--project",
+            metavar="DIR",
+            show_default="the current folder; csv, parquet: the one around each run",
+            help="A folder of the project.",
+        ),
+    ] = None,
+    lang: Lang = None,
+) -> int:
+    """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
+    if to == "site":
+        return _build_site(project or HERE, out or Path("public"), json=form is Format.JSON)
+    if to in TABLES:
+        return _export(runs, to, out, project, verdicts=verdicts, what=what)
+    formats = tuple(name.strip() for name in to.split(","))
+    for name in formats:
+        if name not in reports.FORMATS:
+            raise UsageError("report_format", name=name, known=", ".join((*reports.FORMATS, *TABLES, "site")))
+    if len(runs) > 1:
+        raise UsageError("report_one_run", path=str(runs[1]))
+    where = language.load(project or HERE)
+    run = runs[0] if runs else where.reports
+    found = store.read_run(run)
+    folder = out or (run if run.is_dir() else run.parent)
+    judgements = decide(found, where, _existing(baseline))
+    print_lines(*write_report(found, judgements, where, folder, formats, run, baseline))
+    return Exit.OK
+
+
+def _export(
+    paths: Sequence[Path], form: str, out: Path | None, project: Path | None, *, verdicts: bool, what: TableKind
+) -> int:
+    """Write the blocks of runs, or the tensors that they stored, to a file or to standard output."""
+    if form == "parquet" and out is None and sys.stdout.isatty():
+        raise UsageError("export_to_terminal")
+    paths = paths or [language.load(project or HERE).reports]
+    runs = [results.read(path, project) for path in paths]
+    ids = [one.run.id for one in runs]
+    for at, path in enumerate(paths):
+        if ids[at] in ids[:at]:
+            raise UsageError("export_twice", path=str(path), run=ids[at])
+    if out and out.resolve() in {each.resolve() for path in paths for each in (path, path / store.RUN_FILE)}:
+        raise UsageError("export_over_run", path=str(out))
+    make = export.stored if what is TableKind.STORED else export.joined
+    table = make([(one.run, one.judgements if verdicts else None) for one in runs])
+    data = export.to_parquet(table) if form == "parquet" else export.to_csv(table)
+    if out:
+        write_atomically(out, data)
+        return Exit.OK
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads only the beginning, as `head` does, has it. What is left in the buffer is written once more when
+        # the program ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Exit.OK
+
+
+def _build_site(project: Path, out: Path, *, json: bool) -> int:
+    """Build the site; 3 if a history is damaged or there is none, which the site says too."""
+    where = language.load(project)
+    built = site.build(where.baselines, where.thresholds, where.root, out, layered(where))
+    if json:
+        notes = [reason_data(note) for note in built.notes]
+        print_json({"index": str(built.index), "pages": built.pages, "gone": built.gone, "notes": notes})
+        return Exit.WARNINGS if built.notes else Exit.OK
+    print_lines(*(plain(sentence(note)) for note in built.notes))
+    path, pages = relative(built.index.resolve()), words.pages(len(built.pages))
+    print_lines(say("Site: {path} and {pages}.", path=path, pages=pages))
+    if built.gone:
+        print_lines(say("Taken away, since what it showed is gone: {names}", names=", ".join(built.gone)))
+    return Exit.WARNINGS if built.notes else Exit.OK
+
+
+COMMANDS = {"compare": compare, "show": show, "report": report}
