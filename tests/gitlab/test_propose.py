@@ -271,7 +271,7 @@ def test_a_merge_request_that_is_refused_says_that_the_files_are_there(remote, j
 
 def test_a_dry_run_needs_no_token_and_pushes_nothing(remote, job, tmp_path, capsys):
     remote.git("clone", "--quiet", str(remote.folder), str(tmp_path / "clone"))
-    command = ["propose", "--from", str(job.root), "--project", str(tmp_path / "clone"), "--dry-run"]
+    command = ["accept", "--propose", "--from", str(job.root), "--project", str(tmp_path / "clone"), "--dry-run"]
 
     assert run(command) == 0
     assert "Nothing to propose" in capsys.readouterr().out
