@@ -91,7 +91,7 @@ SUITES = {
         "plan": "shard device devices deadline",
     },
 )
-def check(  # noqa: PLR0911 - a line for each mode
+def check(
     ops: Annotated[
         list[str],
         typer.Argument(metavar="OP...", show_default="all ops", help="Ops to check; with --chain names of chains."),
