@@ -54,6 +54,8 @@ HOMES = {
         "scaffold.gitlab",
         "scaffold.component",
     ),  # the files that people write by hand
+    "ruamel": ("core.yaml_edit", "thresholds.write"),
+    "filelock": ("core.locks",),
     "numpy": ("",),  # arrays are everywhere's language
 }
 

@@ -6,6 +6,7 @@ tags mean nothing, and both size and depth are limited.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 from collections.abc import Collection, Iterator
@@ -26,8 +27,8 @@ SHOWN = 60
 _CONFLICT = re.compile(r"^(<{7}|>{7})( |$)", re.MULTILINE)
 """What git writes into a file of which two branches changed one place."""
 
-_FAST_LENGTH, _FAST_LINE, _FAST_BRACKETS = 1 << 15, 4000, 500
-"""Characters from which on libyaml reads a text; of a line and brackets up to which it does."""
+_FAST_LINE, _FAST_BRACKETS = 4000, 500
+"""Characters of a line, and brackets, up to which libyaml reads a text."""
 
 _SCALARS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp"))
 
@@ -113,29 +114,33 @@ def nearest_first(word: str, words: Collection[str]) -> str:
 
 
 def read(path: Path, most: int = MOST_BYTES) -> Place | None:
-    """The whole of a YAML file of at most so many bytes; None where there is nothing in it.
+    """The whole of a YAML file of at most so many bytes; None if there is nothing in it.
 
-    Raises StoredFileError where it cannot be read, is too large, is no UTF-8 or no YAML, holds several documents, or
-    what git writes where two branches changed one place.
+    Raises StoredFileError if it cannot be read, is too large, is no UTF-8 or no YAML, holds several documents, or
+    the marks that git writes into a file that two branches changed.
     """
-    return parsed(path, _text(path, most), fast=True)
+    return parsed(path, _text(path, most))
 
 
-def parsed(path: Path, text: str, *, fast: bool = False) -> Place | None:
-    """The same of the text that such a file holds. Raises StoredFileError.
-
-    fast: a long text may be read by libyaml, which is ten times as quick and whose marks of characters are not to be
-    relied on.
-    """
+def parsed(path: Path, text: str) -> Place | None:
+    """The same of the text that such a file holds. Raises StoredFileError."""
     if conflict := _CONFLICT.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
         raise StoredFileError("thresholds_conflicted", file=str(path), line=line)
+    # libyaml is ten times as quick, but goes down without a limit, and describes faults in its own words.
+    deep = text.count("[") + text.count("{") > _FAST_BRACKETS or any(
+        len(line) > _FAST_LINE for line in text.split("\n")
+    )
+    node = None
+    if not deep and hasattr(yaml, "CSafeLoader"):
+        with contextlib.suppress(yaml.YAMLError):
+            node = yaml.compose(text, Loader=yaml.CSafeLoader)
     try:
-        node = _composed_fast(text) if fast else None
         node = yaml.compose(text, Loader=yaml.SafeLoader) if node is None else node
     except yaml.reader.ReaderError as error:
-        problem = f"the character {_spelt(error.character)} has no place in it"
-        raise _unreadable(path, text.count("\n", 0, error.position) + 1, problem) from error
+        character = error.character if isinstance(error.character, int) else ord(error.character)
+        line = text.count("\n", 0, error.position) + 1
+        raise _unreadable(path, line, f"the character U+{character:04X} has no place in it") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "it cannot be understood"
@@ -143,21 +148,6 @@ def parsed(path: Path, text: str, *, fast: bool = False) -> Place | None:
     except RecursionError as error:
         raise _unreadable(path, 1, "it is nested too deeply") from error
     return None if node is None else Place(path, 1, path.name, node)
-
-
-def _composed_fast(text: str) -> yaml.Node | None:
-    """By libyaml; None where it is not there, for short texts, and for any that it takes for no YAML.
-
-    Nor is it asked about what nests deeply, since it goes down without a limit.
-    """
-    brackets = text.count("[") + text.count("{")
-    deep = brackets > _FAST_BRACKETS or any(len(line) > _FAST_LINE for line in text.split("\n"))
-    if len(text) < _FAST_LENGTH or deep or not hasattr(yaml, "CSafeLoader"):
-        return None
-    try:
-        return yaml.compose(text, Loader=yaml.CSafeLoader)
-    except yaml.YAMLError:  # told in the words of the other
-        return None
 
 
 def _text(path: Path, most: int) -> str:
@@ -180,10 +170,6 @@ def decoded(path: Path, data: bytes) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _unreadable(path, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8 text") from error
-
-
-def _spelt(character: str | int) -> str:
-    return f"U+{character if isinstance(character, int) else ord(character):04X}"
 
 
 def _unreadable(path: Path, line: int | None, problem: str) -> StoredFileError:
