@@ -1,9 +1,10 @@
-"""What one Python file says about the files that it needs, read from its syntax; nothing is imported or run."""
+"""Reads from a Python file's syntax which files it needs. Nothing is imported or run."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,13 +31,13 @@ DYNAMIC = (
     "importlib.util.spec_from_file_location", "importlib.util.spec_from_loader", "pkgutil", "runpy", "site.addsitedir",
     "sys.meta_path", "sys.path_hooks", "zipimport",
 )  # fmt: skip
-"""Ways to run code of which the syntax does not say the file; a name stands for all below it."""
+"""Ways to run code whose file the syntax does not name. Each name includes everything below it."""
 
 NATIVE = ("cffi", "pyximport", "torch.utils.cpp_extension")
 """Ways to build compiled code."""
 
 LOADERS = ("ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll", "torch.classes.load_library", "torch.ops.load_library")
-"""Ways to load compiled code: known where the file is written out."""
+"""Ways to load compiled code. The file is known if it is written as a literal."""
 
 _WAYS = (*IMPORTERS, *RUNNERS, *DYNAMIC, *NATIVE, *LOADERS, SEARCH_PATH)
 
@@ -45,17 +46,17 @@ _FILE_NAME = re.compile(r"[\w.\-/]{1,200}")
 
 @dataclass(frozen=True)
 class Import:
-    """One import statement, or a call that imports a module whose name is written out."""
+    """One import statement, or a call that imports a module named by a literal."""
 
     module: str
     """dotted; empty in `from . import name`"""
     names: tuple[str, ...]
-    """what is taken from it, perhaps modules too; `*` for everything"""
+    """names imported from it, perhaps modules; `*` for everything"""
     level: int
     """of a relative import, as in `ast.ImportFrom`"""
     line: int
     late: bool
-    """inside a function: run while the op is called, not when it is imported"""
+    """inside a function, so it runs when the op is called"""
 
     def __str__(self) -> str:
         return "." * self.level + self.module
@@ -63,7 +64,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Source:
-    """All that a file says."""
+    """What a file needs."""
 
     imports: tuple[Import, ...] = ()
     search: tuple[str, ...] = ()
@@ -71,14 +72,14 @@ class Source:
     names: frozenset[str] = frozenset()
     """texts that may name a file"""
     paths: frozenset[str] = frozenset()
-    """texts that are put behind a path, and may name a file or a folder"""
+    """texts that are joined to a path, and may name a file or a folder"""
     opaque: Reason | None = None
-    """why this is not all; which file it is says whoever reads it, since files of one content are read once"""
+    """why there may be more. The caller adds the file, since files of one content are read once."""
 
 
 @functools.lru_cache(maxsize=8192)
 def read(content: bytes) -> Source:
-    """What a file of this content says; where it is no Python, only why."""
+    """Returns what a file of this content needs, or only why if it is no Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape is its author's business
@@ -123,79 +124,88 @@ def _nodes(tree: ast.AST) -> Nodes:
 
 
 class _Reader:
-    """One file's nodes on their way to a `Source`."""
+    """Turns one file's nodes into a `Source`."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._imports = list(_statements(nodes))
-        self._bound = dict(_bindings(nodes))
+        self._imports: list[Import] = []
+        self._bound: dict[str, str] = {}
+        """local name -> the module or function that it stands for, if code can be loaded by it"""
         self._search: list[str] = []
         self._understood: set[int] = set()
-        """nodes that stand for a function whose call could be read"""
+        """nodes that name a function whose call could be read"""
 
     def source(self) -> Source:
+        for node, late in self._nodes[ast.Import]:
+            for alias in node.names:
+                self._imports.append(Import(alias.name, (), 0, node.lineno, late))
+                name = alias.name if alias.asname else alias.name.split(".")[0]
+                if _may_load(name):
+                    self._bound[alias.asname or name] = name
+        for node, late in self._nodes[ast.ImportFrom]:
+            names = tuple(alias.name for alias in node.names)
+            self._imports.append(Import(node.module or "", names, node.level, node.lineno, late))
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                if not node.level and _may_load(name):
+                    self._bound[alias.asname or alias.name] = name
         for node, late in self._nodes[ast.Call]:
-            self._call(node, late)
+            if self._understands(node, late):
+                self._understood |= {id(each) for each in ast.walk(node.func)}
+        texts = (node.value for node, _ in self._nodes[ast.Constant])
         return Source(
             imports=tuple(self._imports),
             search=tuple(self._search),
-            names=frozenset(_names(self._nodes)),
+            names=frozenset(
+                text for text in texts if isinstance(text, str) and "." in text and _FILE_NAME.fullmatch(text)
+            ),
             paths=frozenset(_paths(self._nodes)),
-            opaque=min(self._opaque(), key=_place, default=None),
+            # the first line first, and there the longest name: runpy.run_path before runpy
+            opaque=min(
+                self._opaque(), key=lambda each: (each.facts["line"] or 0, -len(str(each.facts["what"]))), default=None
+            ),
         )
 
-    def _call(self, call: ast.Call, late: bool) -> None:
-        """Take what a call with plain literals says."""
+    def _understands(self, call: ast.Call, late: bool) -> bool:
+        """Reads a call that loads code; returns whether its literals say which."""
         origin = self._origin(call.func)
-        first = call.args[0] if call.args else None
+        literal = call.args[0] if call.args else None
+        text = _text(literal)
         if origin in IMPORTERS:
-            alone = len(call.args) + len(call.keywords) == 1
-            understood = alone and _is_text(first) and self._import(first, late)
-        elif origin in RUNNERS:
-            understood = _is_text(first) and self._run(first, late)
-        elif origin and _is_below(origin, LOADERS):
-            understood = _is_text(first)
-        else:
-            understood = origin is not None and self._extend(origin, call)
-        if understood:
-            self._understood |= {id(node) for node in ast.walk(call.func)}
-
-    def _import(self, text: ast.expr | None, late: bool) -> bool:
-        name = _text(text)
-        if name.startswith("."):
-            return False
-        self._imports.append(Import(name, (), 0, _line(text), late))
-        return True
-
-    def _run(self, text: ast.expr | None, late: bool) -> bool:
-        """Code that is written out as a text imports like any other."""
-        inner = read(_text(text).encode(errors="replace"))
-        self._imports += [Import(each.module, each.names, each.level, _line(text), late) for each in inner.imports]
-        return inner.opaque is None and not inner.search
-
-    def _extend(self, origin: str, call: ast.Call) -> bool:
-        """A relative folder that is written out, put into the search path."""
-        if origin not in {f"{SEARCH_PATH}.append", f"{SEARCH_PATH}.insert"} or not call.args:
-            return False
-        folder = call.args[-1]
-        if not _is_text(folder) or _text(folder).startswith("/"):
-            return False
-        self._search.append(_text(folder))
-        return True
+            if text is None or text.startswith(".") or len(call.args) + len(call.keywords) > 1:
+                return False
+            self._imports.append(Import(text, (), 0, call.args[0].lineno, late))
+            return True
+        if origin in RUNNERS:  # code written as a literal imports like any other
+            if text is None:
+                return False
+            inner = read(text.encode(errors="replace"))
+            line = call.args[0].lineno
+            self._imports += [Import(each.module, each.names, each.level, line, late) for each in inner.imports]
+            return inner.opaque is None and not inner.search
+        if origin and _is_below(origin, LOADERS):
+            return text is not None
+        if origin in {f"{SEARCH_PATH}.append", f"{SEARCH_PATH}.insert"} and call.args:
+            folder = _text(call.args[-1])
+            if folder is not None and not folder.startswith("/"):
+                self._search.append(folder)
+                return True
+        return False
 
     def _opaque(self) -> Iterator[Reason]:
-        """Every way of loading code that was not understood, wherever it is mentioned."""
+        """Yields every way of loading code that was not understood."""
         for each in self._imports:
-            if "*" in each.names and _may_give_way(each.module):
-                yield _reason("imports_unknown", each.line, f"from {each.module} import *")
+            if "*" in each.names and _may_load(each.module):
+                what = f"from {each.module} import *"
+                yield Reason("imports_unknown", {"file": None, "line": each.line, "what": what})
         for node, _ in (*self._nodes[ast.Name], *self._nodes[ast.Attribute]):
             origin = self._origin(node)
             kind = _kind(origin) if origin else None
-            if origin and kind and id(node) not in self._understood:
-                yield _reason(kind, node.lineno, origin)
+            if kind and id(node) not in self._understood:
+                yield Reason(kind, {"file": None, "line": node.lineno, "what": origin})
 
     def _origin(self, node: ast.AST) -> str | None:
-        """The dotted name that an expression stands for, through the file's imports: sys.path for s.path."""
+        """Returns the dotted name that an expression stands for, through the file's imports: sys.path for s.path."""
         if isinstance(node, ast.Name):
             return self._bound.get(node.id, node.id if node.id in BUILTINS else None)
         inner = self._origin(node.value) if isinstance(node, ast.Attribute) else None
@@ -204,57 +214,35 @@ class _Reader:
 
 @functools.lru_cache(maxsize=4096)
 def _kind(origin: str) -> str | None:
-    """The kind of reason that a mention of this is."""
+    """Returns the kind of reason for a mention of this name, if it can load code."""
     if _is_below(origin, (*NATIVE, *LOADERS)):
         return "native_unknown"
     return "imports_unknown" if origin in BUILTINS or _is_below(origin, (*DYNAMIC, SEARCH_PATH)) else None
 
 
 @functools.lru_cache(maxsize=4096)
-def _may_give_way(module: str) -> bool:
-    """Whether a way of loading code lies in the module, or the module in one."""
+def _may_load(module: str) -> bool:
+    """Returns whether a way of loading code lies in the module, or the module in one."""
     return any(_is_below(module, [way]) or _is_below(way, [module]) for way in _WAYS)
 
 
-def _statements(nodes: Nodes) -> Iterator[Import]:
-    for node, late in nodes[ast.Import]:
-        yield from (Import(alias.name, (), 0, node.lineno, late) for alias in node.names)
-    for node, late in nodes[ast.ImportFrom]:
-        yield Import(node.module or "", tuple(alias.name for alias in node.names), node.level, node.lineno, late)
-
-
-def _bindings(nodes: Nodes) -> Iterator[tuple[str, str]]:
-    """Local names and what they stand for, as far as code can be loaded by it."""
-    for node, _ in nodes[ast.Import]:
-        for alias in node.names:
-            name = alias.name if alias.asname else alias.name.split(".")[0]
-            yield from [(alias.asname or name, name)] if _may_give_way(name) else ()
-    for node, _ in nodes[ast.ImportFrom]:
-        for alias in node.names:
-            name = f"{node.module}.{alias.name}"
-            yield from [(alias.asname or alias.name, name)] if not node.level and _may_give_way(name) else ()
-
-
-def _names(nodes: Nodes) -> Iterator[str]:
-    for node, _ in nodes[ast.Constant]:
-        text = node.value
-        if isinstance(text, str) and "." in text and _FILE_NAME.fullmatch(text):
-            yield text
+def _is_below(name: str, above: Iterable[str]) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for each in above)
 
 
 def _paths(nodes: Nodes) -> Iterator[str]:
     """`a/b` of folder / "a" / "b", of os.path.join(folder, "a", "b"), folder.joinpath("a", "b") and Path("a", "b")."""
     for node, _ in (*nodes[ast.BinOp], *nodes[ast.Call]):
-        parts = list(_divided(node)) if isinstance(node, ast.BinOp) else node.args
-        text = "/".join(reversed([_text(part) for part in _trailing_texts(parts)]))
-        joins = isinstance(node, ast.BinOp) or _called(node) in {"Path", "join", "joinpath"}
-        if joins and _FILE_NAME.fullmatch(text):
+        if isinstance(node, ast.BinOp):
+            parts = list(_divided(node))
+        elif (getattr(node.func, "attr", None) or getattr(node.func, "id", "")) in {"Path", "join", "joinpath"}:
+            parts = node.args
+        else:
+            continue
+        trailing = itertools.takewhile(lambda text: text is not None, map(_text, reversed(parts)))
+        text = "/".join(reversed([str(each) for each in trailing]))
+        if _FILE_NAME.fullmatch(text):
             yield text
-
-
-def _called(call: ast.Call) -> str:
-    """The last part of the function's name."""
-    return str(getattr(call.func, "attr", None) or getattr(call.func, "id", ""))
 
 
 def _divided(node: ast.expr) -> Iterator[ast.expr]:
@@ -263,34 +251,6 @@ def _divided(node: ast.expr) -> Iterator[ast.expr]:
         yield node.right
 
 
-def _trailing_texts(parts: list[ast.expr]) -> Iterator[ast.expr]:
-    """From the last one to the first that is no text."""
-    for part in reversed(parts):
-        if not _is_text(part):
-            return
-        yield part
-
-
-def _is_text(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-def _text(node: ast.AST | None) -> str:
-    return str(node.value) if isinstance(node, ast.Constant) else ""
-
-
-def _line(node: ast.expr | None) -> int:
-    return node.lineno if node else 0
-
-
-def _is_below(name: str, above: Iterable[str]) -> bool:
-    return any(name == each or name.startswith(f"{each}.") for each in above)
-
-
-def _place(reason: Reason) -> tuple[int, int]:
-    """The first line first, and there the longest name: runpy.run_path before runpy."""
-    return int(reason.facts["line"] or 0), -len(str(reason.facts["what"]))
-
-
-def _reason(kind: str, line: int, what: str) -> Reason:
-    return Reason(kind, {"file": None, "line": line, "what": what})
+def _text(node: ast.AST | None) -> str | None:
+    """Returns the text of a literal."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

@@ -1,4 +1,4 @@
-"""The files that each op of a project needs, followed from import to import."""
+"""Finds the files that each op of a project needs, from import to import."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Tree:
         self._sources: dict[str, Source] = {}
 
     def fingerprint(self, op: str) -> Fingerprint:
-        """An op's; opaque, with no files, where the tree has no such op."""
+        """Returns an op's fingerprint; an opaque one without files if the tree has no such op."""
         folder = self._ops.get(op)
         if folder is None:
             missing = Reason("op_not_in_tree", {"op": op, "folder": self._name(self._kernels)})
@@ -65,49 +65,51 @@ class Tree:
         return Fingerprint(_digest(files), files, tuple(late), opaque[0] if opaque else None)
 
     def _closure(self, folder: str, own: Iterable[str]) -> dict[str, _Needs]:
-        """What each Python file of the op needs, and each that it imports; anew where one adds to the search path."""
-        usual = (posixpath.normpath(f"{self._root}/{each}") for each in IMPORT_ROOTS)
-        roots = (*self._levels(folder), *usual)
+        """Returns what each Python file of the op needs, and each that it imports.
+
+        If one of them adds a folder to the search path, all are followed again.
+        """
+        roots = []
+        while folder.startswith(f"{self._kernels}/"):
+            roots.append(folder)
+            folder = posixpath.dirname(folder)
+        roots += [self._kernels, *(posixpath.normpath(f"{self._root}/{each}") for each in IMPORT_ROOTS)]
         while True:
-            found = self._follow([path for path in own if path.endswith(".py") or is_compiled(path)], roots)
+            found: dict[str, _Needs] = {}
+            todo = [path for path in own if path.endswith(".py") or is_compiled(path)]
+            while todo:
+                path = todo.pop()
+                if path not in found:
+                    found[path] = self._needs(path, tuple(roots))
+                    todo += found[path].code
             added = {each for needs in found.values() for each in needs.search} - {*roots}
             if not added:
                 return found
-            roots = (*roots, *sorted(added))
-
-    def _levels(self, folder: str) -> Iterator[str]:
-        """An op's folder and each above it, up to the kernels folder."""
-        while folder.startswith(f"{self._kernels}/"):
-            yield folder
-            folder = posixpath.dirname(folder)
-        yield self._kernels
-
-    def _follow(self, todo: list[str], roots: tuple[str, ...]) -> dict[str, _Needs]:
-        found: dict[str, _Needs] = {}
-        while todo:
-            path = todo.pop()
-            if path not in found:
-                found[path] = self._needs(path, roots)
-                todo += found[path].code
-        return found
+            roots += sorted(added)
 
     def _needs(self, path: str, roots: tuple[str, ...]) -> _Needs:
         if is_compiled(path):
             return _Needs(opaque=Reason("module_compiled", {"file": self._name(path)}))
-        source = self._source(path)
-        folder = posixpath.dirname(path)
-        imports = [(each, self._imported(each, folder, roots)) for each in source.imports]
+        if path not in self._sources:
+            try:
+                self._sources[path] = read(Path(path).read_bytes() if _is_regular(path) else b"")
+            except OSError as error:
+                unreadable = Reason("source_unreadable", {"file": None, "why": error.strerror or str(error)})
+                self._sources[path] = Source(opaque=unreadable)
+        source, folder = self._sources[path], posixpath.dirname(path)
+        imports = [(each, self._import_files(each, folder, roots)) for each in source.imports]
         beside = () if folder in roots else self._finder.data(folder)
+        opaque = source.opaque
         return _Needs(
             code={file for _, files in imports for file in files},
-            data={*beside, *self._named(source, folder)},
+            data={*beside, *self._named_files(source, folder)},
             late={f"{self._name(path)}:{each.line} {each}" for each, files in imports if files and each.late},
             search={posixpath.normpath(f"{self._root}/{each}") for each in source.search},
-            opaque=_of_file(source.opaque, self._name(path)),
+            opaque=Reason(opaque.kind, {**opaque.facts, "file": self._name(path)}) if opaque else None,
         )
 
-    def _imported(self, statement: Import, folder: str, roots: tuple[str, ...]) -> list[str]:
-        """All files that an import may run, of the project."""
+    def _import_files(self, statement: Import, folder: str, roots: tuple[str, ...]) -> list[str]:
+        """Returns the project's files that an import may run."""
         for _ in range(statement.level - 1):
             folder = posixpath.dirname(folder)
         if statement.level:
@@ -119,8 +121,8 @@ class Tree:
         found = [*files, *self._finder.submodules(statement.names, folders)]
         return [path for path in found if self._is_inside(path)]
 
-    def _named(self, source: Source, folder: str) -> Iterator[str]:
-        """Files whose names the code has in full, from its own folder or from one above it."""
+    def _named_files(self, source: Source, folder: str) -> Iterator[str]:
+        """Yields the files whose names the code has in full, from its own folder or from one above it."""
         while self._is_inside(f"{folder}/"):
             for text in source.names | source.paths:
                 path = posixpath.normpath(f"{folder}/{text}")
@@ -131,31 +133,29 @@ class Tree:
                     yield from self._finder.data(path)
             folder = posixpath.dirname(folder)
 
-    def _source(self, path: str) -> Source:
-        if path not in self._sources:
-            try:
-                content = Path(path).read_bytes() if _is_regular(path) else b""
-                self._sources[path] = read(content)
-            except OSError as error:
-                unreadable = Reason("source_unreadable", {"file": None, "why": error.strerror or str(error)})
-                self._sources[path] = Source(opaque=unreadable)
-        return self._sources[path]
-
     def _content(self, path: str) -> str:
+        """Returns a file's digest, or what stands for it: a pipe would never end, a link may lead nowhere."""
         if path not in self._digests:
-            self._digests[path] = _digest_of_file(path)
+            try:
+                if _is_regular(path):
+                    with Path(path).open("rb") as file:
+                        digest = hashlib.file_digest(file, "sha256").hexdigest()
+                else:
+                    digest = f"no file, mode {Path(path).stat().st_mode:o}"
+            except FileNotFoundError:
+                digest = f"link to {os.fsencode(Path(path).readlink())!r}"
+            except OSError as error:
+                digest = f"unreadable: {error.strerror}"
+            self._digests[path] = digest
         return self._digests[path]
 
     def _is_inside(self, path: str) -> bool:
         return path.startswith((f"{self._root}/", f"{self._kernels}/"))
 
     def _name(self, path: str) -> str:
-        """From the root, as text that can be stored whatever bytes the name is of."""
-        name = (
-            path.removeprefix(f"{self._root}/")
-            if path.startswith(f"{self._root}/")
-            else posixpath.relpath(path, self._root)
-        )
+        """Returns the path from the root, as text that can be stored whatever its bytes are."""
+        inside = path.startswith(f"{self._root}/")
+        name = path.removeprefix(f"{self._root}/") if inside else posixpath.relpath(path, self._root)
         return os.fsencode(name).decode(errors="backslashreplace")
 
 
@@ -170,26 +170,9 @@ class _Needs:
     opaque: Reason | None = None
 
 
-def _of_file(reason: Reason | None, name: str) -> Reason | None:
-    return Reason(reason.kind, {**reason.facts, "file": name}) if reason else None
-
-
 def _digest(files: Mapping[str, str]) -> str:
     lines = (f"{name}\0{content}\n" for name, content in sorted(files.items()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _digest_of_file(path: str) -> str:
-    """A pipe would never end, a link may lead nowhere, and a file may be closed to us: their kind stands for those."""
-    try:
-        if _is_regular(path):
-            with Path(path).open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        return f"no file, mode {Path(path).stat().st_mode:o}"
-    except FileNotFoundError:
-        return f"link to {os.fsencode(Path(path).readlink())!r}"
-    except OSError as error:
-        return f"unreadable: {error.strerror}"
 
 
 def _is_regular(path: str) -> bool:
