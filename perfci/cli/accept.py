@@ -13,7 +13,7 @@ from perfci.cli.exits import Exit
 from perfci.cli.options import HERE, Case, Format, Lang, Ops, Output, Project, takes
 from perfci.cli.output import print_json, print_parts
 from perfci.gitlab.propose import ProposalOptions
-from perfci.runs.accepting import accept_runs
+from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.rebaseline import RebaselineOptions, rebaseline_runs
 
 
@@ -162,7 +162,7 @@ def accept(
             print_parts(rebaselines.shown(moved, by_case=cases, wrote=write))
         return rebaselines.exit_code(moved)
     reason = (why or "") if slower else None
-    accepted = accept_runs(found, where, op, add=add, dirty=dirty, slower=reason, pattern=case)
+    accepted = accept_runs(found, where, op, AcceptOptions(add, dirty, reason, case))
     if json:
         print_json(
             [{"op": one.op, "accepted": one.accepted, "refused": one.refused, "said": one.said} for one in accepted]

@@ -17,8 +17,7 @@ from perfci.core.model import Difference, Gate, Interval, Reason
 from perfci.core.wording import say, sentence
 from perfci.report import words
 from perfci.report.text import NAME_LIMIT, plain
-from perfci.runs.moves import CaseMove, Common
-from perfci.runs.rebaseline import Rebaselined
+from perfci.runs.rebaseline import CaseMove, Common, Rebaselined
 
 _COUNT, _CHANGE, _GAP = 5, 29, "  "
 

@@ -1,17 +1,40 @@
-"""Fresh runs of a changed environment in the place of the stored baselines: what moved is shown, then recorded."""
+"""Fresh runs of a changed environment in the place of the stored baselines: what moved is shown, then recorded.
+
+After another driver, torch or board the numbers of now and before cannot be compared. So a person looks at what moved.
+If the reference moved too, the environment did it. If the kernel moved alone, nobody knows why, and the case stays as
+it was until it is named.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
+import statistics
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+
 from perfci import store
+from perfci.core.environment import REFERENCE_PACKAGES, differences
 from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import Baseline, Fact, PlannedOp, Reason, Run
+from perfci.core.model import (
+    Baseline,
+    BaselineCase,
+    BaselineRun,
+    Difference,
+    Fact,
+    Interval,
+    PlannedOp,
+    Reason,
+    Run,
+    Step,
+    StepCase,
+    StepSide,
+)
 from perfci.core.renames import baseline_of
 from perfci.core.settings import Settings
 from perfci.core.wording import caused
@@ -19,17 +42,19 @@ from perfci.git.checkout import materialise
 from perfci.judge import judge
 from perfci.ops import fingerprint
 from perfci.ops.fingerprint.tree import Tree
-from perfci.runs.accept import Evidence, accept
-from perfci.runs.accepting import note
+from perfci.runs.accept import Evidence, Limits, accept
+from perfci.runs.accept_runs import note_lines
 from perfci.runs.base import known_ops, moved
 from perfci.runs.effective_thresholds import in_force
-from perfci.runs.moves import CaseMove, Survey, commits, stepped, survey
+from perfci.statistics import exact
 from perfci.store import history
 from perfci.store.past.lines import line
-from perfci.thresholds.limits import Thresholds
 
 MOST_FILES = 3
 """Most files named in a sentence."""
+
+STEP_PACKAGES = ("torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend")
+"""Versions that a step names. The runs of the baseline hold all of them."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +75,192 @@ class RebaselineOptions:
 SHOW = RebaselineOptions()
 
 
+# --- what moved -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CaseMove:
+    """How far one case moved. Changes are ratios - 1 with their intervals, plus is slower."""
+
+    case: str
+    kernel: Interval
+    reference: Interval
+    before_us: float
+    """medians of the kernel's block medians"""
+    after_us: float
+    unexplained: bool
+    """the kernel moved and its reference did not, or not that far"""
+
+
+@dataclass(frozen=True)
+class Common:
+    """The geometric mean of many cases' changes, and its least and greatest, ratios - 1."""
+
+    mean: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, changes: Sequence[float]) -> Common | None:
+        """changes: ratios - 1."""
+        if not changes:
+            return None
+        return cls(math.expm1(statistics.fmean(map(math.log1p, changes))), min(changes), max(changes))
+
+
+@dataclass(frozen=True)
+class Survey:
+    """One op compared with its stored baseline across a change of the environment."""
+
+    op: str
+    differs: tuple[Difference, ...] = ()
+    """of any of the cases, those fields first that may move a number"""
+    cases: tuple[CaseMove, ...] = ()
+    """those whose environment is another now"""
+    same: tuple[str, ...] = ()
+    """those whose environment is the present one: they stay as they are"""
+    new: tuple[str, ...] = ()
+    """those that the baseline lacks"""
+    apart: tuple[Reason, ...] = ()
+    """why others cannot be compared at all"""
+
+    @property
+    def kernel(self) -> Common | None:
+        """Of the kernels. None if no case moved from one environment to another."""
+        return Common.of([move.kernel.value for move in self.cases])
+
+    @property
+    def reference(self) -> Common | None:
+        """Of the references."""
+        return Common.of([move.reference.value for move in self.cases])
+
+    @property
+    def largest(self) -> CaseMove | None:
+        """The case whose kernel moved most."""
+        return max(self.cases, key=lambda move: abs(math.log1p(move.kernel.value)), default=None)
+
+    @property
+    def unexplained(self) -> tuple[CaseMove, ...]:
+        """The cases whose kernels moved alone."""
+        return tuple(move for move in self.cases if move.unexplained)
+
+
+def survey(old: Baseline, new: Baseline, limits: Limits) -> Survey:
+    """What moved between a stored baseline and one of fresh runs, which are all of one environment. Pure.
+
+    Both are of one device model and timer. limits: how far a kernel may move until it counts as moved.
+    """
+    stored = {case.case: case for case in old.cases}
+    moves, same, apart = [], [], []
+    differs: dict[bool, dict[Difference, None]] = {True: {}, False: {}}
+    for case in new.cases:
+        if (before := stored.get(case.case)) is None:
+            continue
+        if before.cache != case.cache:
+            facts = {"case": case.case, "stored": before.cache, "cache": case.cache}
+            apart.append(Reason("rebaseline_other_cache", facts))
+        elif case.blocks and before.blocks:
+            then = [run.environment for run in _find_sources(old, [before])]
+            # The present runs are of one environment but for their boards: only a new board counts.
+            found = [each for run in _find_sources(new, [case]) for each in differences(then, run.environment)]
+            moving = any(each.moves for each in found)
+            differs[moving] |= dict.fromkeys(found)
+            if moving:
+                moves.append(_measure_move(before, case, found, limits, new.timer))
+            else:
+                same.append(case.case)
+    union = differs[True] if moves else differs[False]
+    return Survey(
+        op=new.op,
+        differs=tuple(sorted(union, key=lambda each: not each.moves)),
+        cases=tuple(moves),
+        same=tuple(same),
+        new=tuple(case.case for case in new.cases if case.case not in stored),
+        apart=tuple(apart),
+    )
+
+
+def _find_sources(baseline: Baseline, cases: Iterable[BaselineCase]) -> list[BaselineRun]:
+    used = {block.run for case in cases for block in case.blocks}
+    return [run for run in baseline.runs if run.id in used]
+
+
+def _measure_move(
+    old: BaselineCase, new: BaselineCase, differs: Sequence[Difference], limits: Limits, timer: str
+) -> CaseMove:
+    def compare(now_us: Sequence[float], before_us: Sequence[float]) -> Interval:
+        shift = exact.pairs(np.log(now_us), np.log(before_us)).shift()
+        return Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
+
+    kernels = [[block.kernel_us for block in case.blocks] for case in (new, old)]
+    kernel = compare(*kernels)
+    reference = compare(*([block.reference_us for block in case.blocks] for case in (new, old)))
+    after_us, before_us = map(statistics.median, kernels)
+    own = limits(new.case)
+    moved_, other, allowed = math.log1p(kernel.value), math.log1p(reference.value), math.log1p(own.margin)
+    packages = {f"packages.{name}" for name in REFERENCE_PACKAGES}
+    if abs(before_us * kernel.value) <= own.floor(timer):
+        explained = True
+    elif any(each.field in packages for each in differs):
+        # A reference of another version explains less: only a kernel that moved as far as it did.
+        explained = abs(moved_) <= allowed or abs(moved_ - other) <= allowed
+    else:
+        # A kernel follows what slows its reference with a weight from 0 to 1.5, as in the screen.
+        followed = exact.MAX_WEIGHT * other
+        explained = min(0.0, followed) - allowed <= moved_ <= max(0.0, followed) + allowed
+    return CaseMove(new.case, kernel, reference, before_us, after_us, unexplained=not explained)
+
+
+def add_step(old: Baseline, new: Baseline, seen: Survey, taken: Collection[str], date: str, why: str) -> Baseline:
+    """The stored baseline with the fresh blocks of the cases taken, and a step that records it. Pure."""
+    fresh = {case.case: case for case in new.cases if case.case in taken}
+    cases = tuple(fresh.get(case.case, case) for case in old.cases)
+    used = {block.run for case in cases for block in case.blocks}
+    sources = {run.id: run for run in (*old.runs, *new.runs)}
+    step = Step(
+        date=date,
+        why=why,
+        before=_describe_side(_find_sources(old, [case for case in old.cases if case.case in taken])),
+        after=_describe_side(_find_sources(new, fresh.values())),
+        differs=tuple(each for each in seen.differs if each.moves),
+        cases=tuple(
+            StepCase(move.case, move.kernel.value, move.reference.value) for move in seen.cases if move.case in taken
+        ),
+    )
+    runs = tuple(run for run in sources.values() if run.id in used)
+    return replace(old, runs=runs, cases=cases, steps=(*old.steps, step))
+
+
+def _describe_side(runs: Sequence[BaselineRun]) -> StepSide:
+    """The values of the newest run stand for all but what may differ from run to run."""
+    newest = max(runs, key=lambda run: run.created).environment
+    return StepSide(
+        run_ids=tuple(run.id for run in runs),
+        commits=tuple(dict.fromkeys(run.environment.commit for run in runs if run.environment.commit)),
+        boards=tuple(dict.fromkeys(run.environment.device.uuid for run in runs if run.environment.device.uuid)),
+        driver=newest.device.driver,
+        runtime=newest.device.runtime,
+        python=newest.python,
+        packages={name: newest.packages[name] for name in STEP_PACKAGES if name in newest.packages},
+    )
+
+
+def list_commits(baseline: Baseline, cases: Collection[str]) -> tuple[str | None, ...]:
+    """The commits that the cases' blocks were measured at, each once, the newest run's first.
+
+    None stands for a run that recorded no commit, or that had uncommitted changes.
+    """
+    runs = _find_sources(baseline, [case for case in baseline.cases if case.case in cases])
+    newest = sorted(runs, key=lambda run: run.created, reverse=True)
+    return tuple(dict.fromkeys(None if run.environment.dirty else run.environment.commit for run in newest))
+
+
+# --- op by op ---------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Rebaselined:
-    """What became of one op."""
+    """The result for one op."""
 
     survey: Survey
     taken: tuple[str, ...] = ()
@@ -60,20 +268,22 @@ class Rebaselined:
     withheld: tuple[Reason, ...] = ()
     """why cases, or the op, stay as they were although the environment changed"""
     said: tuple[Reason, ...] = ()
-    """what else is to be known"""
+    """what else people should know"""
     failure: Reason | None = None
-    """why its file could not be read or written; then nothing of it changed"""
+    """why its file could not be read or written, and so nothing of it changed"""
     path: Path | None = None
-    """where it was written"""
+    """the file that was written"""
+    baseline: Baseline | None = None
+    """to be written"""
 
 
 def rebaseline_runs(
     runs: Sequence[Run], settings: Settings, names: Sequence[str] = (), options: RebaselineOptions = SHOW
 ) -> list[Rebaselined]:
-    """Hold fresh runs against the stored baselines, op by op, and store what the environment moved if that is wished.
+    """Compares fresh runs with the stored baselines, op by op, and stores what the environment moved on request.
 
-    An op whose file cannot be read or written is told and costs no other. Raises UsageError for runs that do not go
-    together, for ops that they do not hold, and for a wish to write without a reason.
+    If an op's file cannot be read or written, the others are done all the same. Raises UsageError for runs that do not
+    go together, for ops that they do not hold, and for a request to write without a reason.
     """
     if options.write and not options.why.strip():
         raise UsageError("rebaseline_without_why")
@@ -82,175 +292,119 @@ def rebaseline_runs(
         if op not in measured:
             raise UsageError("op_not_in_run", op=op, known=", ".join(measured))
     limits = in_force(settings, runs[-1].environment, runs[-1].created, known_ops(settings)).limits
-    shelf = _Shelf(settings, runs[0].environment.device.key, _planned(runs, measured))
-    evidence = [(run, judge(run, shelf.readable, limits)) for run in runs]
-    with _code(settings) as code:
+    key = runs[0].environment.device.key
+    planned = {op.op: op for run in runs for op in run.plan.ops}
+    stored = {op: _read_baseline(settings, key, planned.get(op, PlannedOp(op))) for op in measured}
+    readable = {op: found for op, found in stored.items() if isinstance(found, Baseline)}
+    evidence = [(run, judge(run, readable, limits)) for run in runs]
+    with tempfile.TemporaryDirectory(prefix="perfci-code-") as folder:
+        code = _Code(settings, Path(folder).resolve())
         # All is weighed before anything is written: what is refused is refused with nothing done.
-        ready = [_rebaselined(op, evidence, shelf, limits, code, options) for op in (names or measured)]
-    with history.held(shelf.place):
-        stored = [each.stored(shelf, options) for each in ready]
-    return [_noted(each, evidence, settings, shelf.key) for each in stored]
+        ready = [
+            _weigh(op, evidence, stored[op], functools.partial(limits.for_case, op), code, options)
+            for op in (names or measured)
+        ]
+    if not options.write:
+        return ready
+    with history.held(store.baseline_path(settings.baselines, key, "any").parent):
+        written = [_write(each, settings) for each in ready]
+    return [_note(each, evidence, settings, key) for each in written]
 
 
-def _planned(runs: Sequence[Run], measured: Sequence[str]) -> list[PlannedOp]:
-    """What the newest run says of each op: its earlier names among it."""
-    found = {op.op: op for run in runs for op in run.plan.ops}
-    return [found.get(op, PlannedOp(op)) for op in measured]
-
-
-def _noted(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, key: str) -> Rebaselined:
-    """The op with a line of history a run, oldest first; a history that is to be mended is said, and the step stays."""
-    if found.path is None:
-        return found
-    ordered = sorted(evidence, key=lambda each: each[0].created)
-    clean = [(run, judgements) for run, judgements in ordered if not run.environment.dirty]
-    lines = [line(found.survey.op, run, judgements, found.taken) for run, judgements in clean]
+def _read_baseline(settings: Settings, key: str, op: PlannedOp) -> Baseline | Reason | None:
+    """An op's baseline by the names that it and its cases have now, or why it cannot be read."""
     try:
-        said = note(found.survey.op, [each for each in lines if each], settings, key)
+        for name in (op.op, op.renamed_from):
+            path = store.baseline_path(settings.baselines, key, name) if name else None
+            if path and path.exists():
+                found = store.read_baseline(path)
+                return baseline_of(op, {found.op: found})
     except PerfciError as error:
-        said = (error.reason,)
-    return replace(found, said=(*found.said, *said))
+        return error.reason
+    return None
 
 
-class _Shelf:
-    """The stored baselines of a device model; one that is damaged is kept as the reason why it cannot be read."""
-
-    def __init__(self, settings: Settings, key: str, ops: Sequence[PlannedOp]) -> None:
-        self._folder = settings.baselines
-        self.key = key
-        self._found = {op.op: found for op in ops if (found := self._under_its_name(op)) is not None}
-
-    @property
-    def place(self) -> Path:
-        """The folder of the device's baselines."""
-        return store.baseline_path(self._folder, self.key, "any").parent
-
-    def _under_its_name(self, op: PlannedOp) -> Baseline | Reason | None:
-        """What is stored of an op, by the names that it and its cases have now."""
-        own = self._read(op.op)
-        found = self._read(op.renamed_from) if own is None and op.renamed_from else own
-        return baseline_of(op, {found.op: found}) if isinstance(found, Baseline) else found
-
-    def _read(self, op: str) -> Baseline | Reason | None:
-        path = store.baseline_path(self._folder, self.key, op)
-        try:
-            return store.read_baseline(path) if path.exists() else None
-        except PerfciError as error:
-            return error.reason
-
-    @property
-    def readable(self) -> Mapping[str, Baseline]:
-        """By op."""
-        return {op: found for op, found in self._found.items() if isinstance(found, Baseline)}
-
-    def of(self, op: str) -> Baseline | Reason | None:
-        """An op's baseline, or why it cannot be read; None where there is none."""
-        return self._found.get(op)
-
-    def elsewhere(self, op: str) -> list[str]:
-        """Keys of other devices that have a baseline of the op."""
-        return sorted(path.parent.name for path in self._folder.glob(f"*/{op}.json") if path.parent.name != self.key)
-
-    def write(self, baseline: Baseline) -> Path:
-        """Store it. Raises StoredFileError, the old file as it was."""
-        return store.write_baseline(baseline, self._folder)
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """An op that is weighed, with what its file is made of."""
-
-    found: Rebaselined
-    old: Baseline | None = None
-    new: Baseline | None = None
-
-    def stored(self, shelf: _Shelf, options: RebaselineOptions) -> Rebaselined:
-        """Write the cases taken, if that is wished."""
-        if not options.write or not self.found.taken or self.old is None or self.new is None:
-            return self.found
-        date = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        try:
-            path = shelf.write(
-                stepped(self.old, self.new, self.found.survey, self.found.taken, date, options.why.strip())
-            )
-        except PerfciError as error:
-            return replace(self.found, taken=(), failure=error.reason)
-        return replace(self.found, path=path)
-
-
-def _rebaselined(
-    op: str, evidence: Sequence[Evidence], shelf: _Shelf, limits: Thresholds, code: _Code, options: RebaselineOptions
-) -> _Ready:
-    """One op: what moved, and which of it is taken."""
-    fresh = accept(op, evidence, dirty=options.dirty)
-    old, new = shelf.of(op), fresh.baseline
-    if isinstance(old, Reason):
-        return _Ready(Rebaselined(Survey(op), failure=old))
-    if old is None:
-        return _Ready(Rebaselined(Survey(op), said=(_absent(op, evidence[0][0], shelf),)))
-    if new is None:
-        return _Ready(Rebaselined(Survey(op), withheld=fresh.refused))
-    if old.timer != new.timer:
-        facts = {"op": op, "stored": old.timer, "timer": new.timer}
-        return _Ready(Rebaselined(Survey(op), withheld=(Reason("rebaseline_other_timer", facts),)))
-    seen = survey(old, new, lambda case: limits.for_case(op, case))
-    return _Ready(_weighed(seen, old, new, fresh.refused, code, options), old, new)
-
-
-def _weighed(
-    seen: Survey, old: Baseline, new: Baseline, refused: tuple[Reason, ...], code: _Code, options: RebaselineOptions
+def _weigh(
+    op: str,
+    evidence: Sequence[Evidence],
+    old: Baseline | Reason | None,
+    limits: Limits,
+    code: _Code,
+    options: RebaselineOptions,
 ) -> Rebaselined:
-    """Which cases are taken: none whose op's files changed too, and none whose kernel moved alone, but by name."""
-    op = seen.op
+    """What moved in one op, and which of it is taken.
+
+    Nothing is taken of an op whose files changed too, and no case whose kernel moved alone, unless the op is named.
+    """
+    fresh = accept(op, evidence, dirty=options.dirty)
+    new = fresh.baseline
+    if isinstance(old, Reason):
+        return Rebaselined(Survey(op), failure=old)
+    if old is None:
+        return Rebaselined(Survey(op), said=(_describe_absence(op, evidence[0][0], code.settings),))
+    if new is None or old.timer != new.timer:
+        other = new and Reason("rebaseline_other_timer", {"op": op, "stored": old.timer, "timer": new.timer})
+        return Rebaselined(Survey(op), withheld=(other,) if other else fresh.refused)
+    seen = survey(old, new, limits)
+    held, said = [*fresh.refused, *seen.apart], list[Reason]()
+    if seen.new:
+        said.append(Reason("rebaseline_new_cases", {"count": len(seen.new), "case": seen.new[0]}))
     if not seen.cases:
-        same = (Reason("rebaseline_same"),) if seen.same else ()
-        return Rebaselined(seen, withheld=(*refused, *seen.apart), said=(*same, *_unknown(seen)))
+        same = [Reason("rebaseline_same")] if seen.same else []
+        return Rebaselined(seen, withheld=tuple(held), said=(*same, *said))
     names = [move.case for move in seen.cases]
-    before, after = commits(old, names), commits(new, names)
-    changed, unsure = code.between(op, before, after)
-    held: list[Reason] = [*refused, *seen.apart]
+    before = list_commits(old, names)
+    changed, unsure = code.compare(op, before, list_commits(new, names))
+    said = [*unsure, *said]
+    commit = before[0] and before[0][:10]
     if changed and op not in options.changed_code:
-        facts = {"op": op, "files": _named(changed), "commit": (before[0] or "")[:10]}
-        return Rebaselined(seen, (), (Reason("rebaseline_code_changed", facts), *held), (*unsure, *_unknown(seen)))
+        more = len(changed) - MOST_FILES
+        files = ", ".join([*changed[:MOST_FILES], *([f"... (+{more})"] if more > 0 else [])])
+        reason = Reason("rebaseline_code_changed", {"op": op, "files": files, "commit": commit or ""})
+        return Rebaselined(seen, (), (reason, *held), tuple(said))
     alone = seen.unexplained if op not in options.unexplained else ()
     if alone:
-        held.insert(0, _unexplained(op, alone, before[0]))
+        # The case that moved most beside its reference stands for all of them.
+        worst = max(alone, key=lambda move: abs(move.kernel.value - move.reference.value))
+        changes = {"change": worst.kernel.value, "reference_change": worst.reference.value}
+        facts_: dict[str, Fact] = {"op": op, "count": len(alone), "case": worst.case, **changes, "commit": commit}
+        held.insert(0, Reason("rebaseline_unexplained" if commit else "rebaseline_unexplained_nowhere", facts_))
     taken = tuple(move.case for move in seen.cases if move not in alone)
-    return Rebaselined(seen, taken, tuple(held), (*unsure, *_unknown(seen)))
+    date = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    stepped = add_step(old, new, seen, taken, date, options.why.strip()) if taken else None
+    return Rebaselined(seen, taken, tuple(held), tuple(said), baseline=stepped)
 
 
-def _named(files: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
-    more = len(files) - MOST_FILES
-    return ", ".join([*files[:MOST_FILES], *([f"... (+{more})"] if more > 0 else [])])
-
-
-def _absent(op: str, run: Run, shelf: _Shelf) -> Reason:
-    elsewhere = shelf.elsewhere(op)
-    if not elsewhere:
+def _describe_absence(op: str, run: Run, settings: Settings) -> Reason:
+    device = run.environment.device
+    folders = {path.parent.name for path in settings.baselines.glob(f"*/{op}.json")} - {device.key}
+    if not folders:
         return Reason("rebaseline_no_baseline")
-    facts = {"device": shelf.key, "name": run.environment.device.name, "stored": ", ".join(elsewhere)}
+    facts = {"device": device.key, "name": device.name, "stored": ", ".join(sorted(folders))}
     return Reason("rebaseline_new_device", facts)
 
 
-def _unknown(seen: Survey) -> tuple[Reason, ...]:
-    if not seen.new:
-        return ()
-    return (Reason("rebaseline_new_cases", {"count": len(seen.new), "case": seen.new[0]}),)
+def _write(found: Rebaselined, settings: Settings) -> Rebaselined:
+    if found.baseline is None:
+        return found
+    try:
+        return replace(found, path=store.write_baseline(found.baseline, settings.baselines))
+    except PerfciError as error:
+        return replace(found, taken=(), failure=error.reason)
 
 
-def _unexplained(op: str, alone: Sequence[CaseMove], commit: str | None) -> Reason:
-    """The case that moved most beside its reference speaks for all of them."""
-    worst = max(alone, key=lambda move: abs(move.kernel.value - move.reference.value))
-    facts: dict[str, Fact] = {
-        "op": op,
-        "count": len(alone),
-        "case": worst.case,
-        "change": worst.kernel.value,
-        "reference_change": worst.reference.value,
-        "commit": commit and commit[:10],
-    }
-    return Reason("rebaseline_unexplained" if commit else "rebaseline_unexplained_nowhere", facts)
+def _note(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, key: str) -> Rebaselined:
+    """Adds a line of history a run, oldest first. If the history is damaged, that is noted and the step stays."""
+    if found.path is None:
+        return found
+    clean = [each for each in evidence if not each[0].environment.dirty]
+    ordered = sorted(clean, key=lambda each: each[0].created)
+    lines = [line(found.survey.op, run, judgements, found.taken) for run, judgements in ordered]
+    try:
+        said = note_lines(found.survey.op, [each for each in lines if each], settings, key)
+    except PerfciError as error:
+        said = (error.reason,)
+    return replace(found, said=(*found.said, *said))
 
 
 # --- whether the code changed as well ---------------------------------------------------------------------------------
@@ -258,53 +412,45 @@ def _unexplained(op: str, alone: Sequence[CaseMove], commit: str | None) -> Reas
 
 @dataclass
 class _Code:
-    """The project's files as of several commits, each written out but once."""
+    """The project's files as of several commits, each written out only once."""
 
     settings: Settings
     folder: Path
     trees: dict[str, Tree | Reason] = field(default_factory=dict)
 
-    def between(
+    def compare(
         self, op: str, before: Collection[str | None], after: Collection[str | None]
     ) -> tuple[tuple[str, ...], tuple[Reason, ...]]:
-        """Files of an op that differ between any two of the commits, and why that cannot be told of others."""
+        """Files of an op that differ between any two of the commits, and why that is unknown for others."""
         changed: dict[str, None] = {}
         unsure: dict[str, Reason] = {}
         for old in before:
             for new in after:
-                found = self._pair(op, old, new)
+                found = self._compare_two(op, old, new)
                 if isinstance(found, Reason):
                     unsure.setdefault(found.kind, found)
                 else:
                     changed |= dict.fromkeys(found)
         return tuple(changed), tuple(unsure.values())
 
-    def _pair(self, op: str, old: str | None, new: str | None) -> tuple[str, ...] | Reason:
+    def _compare_two(self, op: str, old: str | None, new: str | None) -> tuple[str, ...] | Reason:
         if old is None or new is None:
             return Reason("rebaseline_no_commit")
         if old == new:
             return ()
-        ours, theirs = self._tree(new), self._tree(old)
-        for tree, commit in ((ours, new), (theirs, old)):
+        prints = []
+        for commit in (new, old):
+            tree = self._read_tree(commit)
             if isinstance(tree, Reason):
                 return caused("rebaseline_code_unknown", tree, of=commit[:10])
-        assert isinstance(ours, Tree)
-        assert isinstance(theirs, Tree)
-        head, base = ours.fingerprint(op), theirs.fingerprint(op)
+            prints.append(tree.fingerprint(op))
+        head, base = prints
         changed, opaque = fingerprint.changed_files(head, base), head.opaque or base.opaque
-        if opaque and not changed:
-            return caused("rebaseline_code_unknown", opaque, of=old[:10])
-        return changed
+        return caused("rebaseline_code_unknown", opaque, of=old[:10]) if opaque and not changed else changed
 
-    def _tree(self, commit: str) -> Tree | Reason:
+    def _read_tree(self, commit: str) -> Tree | Reason:
         if commit not in self.trees:
             root = materialise(self.settings.root, commit, self.folder / commit)
             there = root if isinstance(root, Reason) else moved(self.settings, root)
             self.trees[commit] = there if isinstance(there, Reason) else Tree(there.root, there.kernels)
         return self.trees[commit]
-
-
-@contextmanager
-def _code(settings: Settings) -> Iterator[_Code]:
-    with tempfile.TemporaryDirectory(prefix="perfci-code-") as folder:
-        yield _Code(settings, Path(folder).resolve())

@@ -12,8 +12,7 @@ from perfci.cli import rebaselines
 from perfci.cli.exits import Exit
 from perfci.core.codec import encode
 from perfci.core.model import Bearing, Difference, Interval, Reason
-from perfci.runs.moves import CaseMove, Survey
-from perfci.runs.rebaseline import Rebaselined
+from perfci.runs.rebaseline import CaseMove, Rebaselined, Survey
 
 DRIVER = Difference("device.driver", "580", "590")
 HOST = Difference("host", "one", None, Bearing.NAMED)

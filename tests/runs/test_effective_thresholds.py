@@ -12,7 +12,7 @@ from perfci.core.model import Verdict
 from perfci.core.wording import sentence
 from perfci.report import rows
 from perfci.runs import effective_thresholds, flow
-from perfci.runs.accepting import accept_runs
+from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from perfci.thresholds.earned import EarnedFile
@@ -143,7 +143,7 @@ def test_what_was_allowed_on_a_command_line_makes_no_baseline(measure, workers, 
     run = measure(thresholds={"speedup": "0.01"})
     run = dataclasses.replace(run, environment=dataclasses.replace(run.environment, dirty=False))
 
-    answers = accept_runs([run], people, ["scale"], add=False, dirty=True)
+    answers = accept_runs([run], people, ["scale"], AcceptOptions(dirty=True))
 
     assert answers[0].accepted == ()
 

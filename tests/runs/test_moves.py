@@ -8,7 +8,7 @@ import pytest
 
 from perfci import store
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
-from perfci.runs.moves import Common, commits, stepped, survey
+from perfci.runs.rebaseline import Common, add_step, list_commits, survey
 from perfci.thresholds.limits import CaseThresholds
 from tests.decision_examples import environment
 
@@ -135,7 +135,7 @@ def test_cases_that_the_baseline_lacks_are_left_to_accept():
 
 
 def test_a_case_that_went_through_the_step_already_stays_as_it_is():
-    half = stepped(stored(), fresh(), seen(fresh()), ["rows=1"], "now", "driver")
+    half = add_step(stored(), fresh(), seen(fresh()), ["rows=1"], "now", "driver")
 
     found = seen(stored("newer", driver="590", seed=2), half)
 
@@ -164,7 +164,7 @@ def test_a_case_without_blocks_is_passed_over():
 def test_a_step_holds_both_sides_and_how_far_each_case_moved():
     new = fresh(1.05, 1.05, host="elsewhere")
 
-    found = stepped(stored(), new, seen(new), CASES, "2026-03-01T00:00:00Z", "driver 590")
+    found = add_step(stored(), new, seen(new), CASES, "2026-03-01T00:00:00Z", "driver 590")
 
     (step,) = found.steps
     assert (step.date, step.why) == ("2026-03-01T00:00:00Z", "driver 590")
@@ -181,7 +181,7 @@ def test_a_step_holds_both_sides_and_how_far_each_case_moved():
 def test_cases_that_are_not_taken_keep_their_blocks_and_their_runs():
     new = fresh(1.05, 1.05)
 
-    found = stepped(stored(), new, seen(new), ["rows=2"], "now", "driver")
+    found = add_step(stored(), new, seen(new), ["rows=2"], "now", "driver")
 
     assert [case.blocks[0].run for case in found.cases] == ["old", "new", "old"]
     assert [run.id for run in found.runs] == ["old", "new"]
@@ -189,17 +189,17 @@ def test_cases_that_are_not_taken_keep_their_blocks_and_their_runs():
 
 
 def test_steps_are_added_and_never_taken_away():
-    first = stepped(stored(), fresh(), seen(fresh()), CASES, "1", "driver")
+    first = add_step(stored(), fresh(), seen(fresh()), CASES, "1", "driver")
     newest = stored("newest", driver="600", seed=3)
 
-    second = stepped(first, newest, seen(newest, first), CASES, "2", "driver again")
+    second = add_step(first, newest, seen(newest, first), CASES, "2", "driver again")
 
     assert [step.why for step in second.steps] == ["driver", "driver again"]
     assert second.steps[0] == first.steps[0]
 
 
 def test_a_stepped_baseline_reads_back_and_an_old_file_has_no_steps(tmp_path):
-    found = stepped(stored(), fresh(1.05), seen(fresh(1.05)), CASES, "now", "driver 590")
+    found = add_step(stored(), fresh(1.05), seen(fresh(1.05)), CASES, "now", "driver 590")
 
     plain = store.write_baseline(stored(), tmp_path / "a")
     read = store.read_baseline(store.write_baseline(found, tmp_path / "b"))
@@ -220,5 +220,5 @@ def test_the_newest_runs_commit_comes_first_and_a_dirty_one_counts_as_none():
         ),
     )
 
-    assert commits(both, CASES) == ("b" * 40, "a" * 40)
-    assert commits(stored(dirty=True), CASES) == (None,)
+    assert list_commits(both, CASES) == ("b" * 40, "a" * 40)
+    assert list_commits(stored(dirty=True), CASES) == (None,)

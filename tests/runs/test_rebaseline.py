@@ -10,7 +10,7 @@ from perfci import store
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run
 from perfci.core.wording import sentence
-from perfci.runs.accepting import accept_runs
+from perfci.runs.accept_runs import accept_runs
 from perfci.runs.decide import decide
 from perfci.runs.rebaseline import RebaselineOptions, rebaseline_runs
 from perfci.store.history import history_path, read_history
@@ -36,7 +36,7 @@ def project(settings):
     git(settings.root.parent, "init", "-q", "-b", "main", str(settings.root))
     (settings.root / ".gitignore").write_text("reports/\nbaselines/\n")
     commit_all(settings.root)
-    accept_runs([run_of(settings, "old")], settings, (), add=False, dirty=False)
+    accept_runs([run_of(settings, "old")], settings)
     return settings
 
 
@@ -93,7 +93,7 @@ def test_a_later_accept_keeps_the_step(project):
     new = run_of(project, "new", slower=1.05, driver="590")
     rebaseline_runs([new], project, (), WRITE)
 
-    accept_runs([run_of(project, "later", driver="590")], project, (), add=False, dirty=False)
+    accept_runs([run_of(project, "later", driver="590")], project)
 
     assert [step.after.driver for step in stored(project).steps] == ["590"]
     assert [run.id for run in stored(project).runs] == ["later"]
@@ -140,7 +140,7 @@ def test_runs_of_two_environments_are_refused_with_both_values(project):
 
     reason = refused(runs, project, (), WRITE)
 
-    assert (reason.kind, reason.facts["fields"]) == ("accept_mixed_environment", "device.driver 590 -> 600")
+    assert (reason.kind, reason.facts["fields"]) == ("accept_mixed", "device.driver 590 -> 600")
 
 
 def test_a_dirty_run_is_refused_unless_the_user_says_so(project):

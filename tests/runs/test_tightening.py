@@ -397,7 +397,7 @@ def with_target(settings, run, value):
 
 
 def test_accepting_a_loss_rescales_its_target_at_once(settings):
-    from tests.runs.test_accepting import accept, run_of
+    from tests.runs.test_accept_runs import accept, run_of
 
     for number in range(3):
         assert accept(settings, run_of(number)).accepted
@@ -413,7 +413,7 @@ def test_accepting_a_loss_rescales_its_target_at_once(settings):
 
 
 def test_accepting_what_is_no_loss_rescales_nothing(settings):
-    from tests.runs.test_accepting import accept, run_of
+    from tests.runs.test_accept_runs import accept, run_of
 
     with_target(settings, run_of(0), 1.2)
     before = path_of(settings).read_bytes()

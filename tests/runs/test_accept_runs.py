@@ -10,7 +10,7 @@ from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run, Verdict
 from perfci.core.wording import sentence
-from perfci.runs.accepting import accept_runs
+from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
 from perfci.store.history import history_path, read_history
 from tests.decision_examples import again, blocks, check, environment
@@ -33,7 +33,7 @@ def run_of(number, kernel=1.0, *, cases=(CASE,), confirmed=True, plan=None, **su
 
 
 def accept(settings, *runs, **wishes):
-    (answer,) = accept_runs(runs, settings, (), **{"add": False, "dirty": False} | wishes)
+    (answer,) = accept_runs(runs, settings, (), AcceptOptions(**wishes))
     for reason in (*answer.refused, *answer.said):
         assert sentence(reason)
     return answer
@@ -213,7 +213,7 @@ def test_a_damaged_history_of_one_op_costs_no_baseline_of_another(nights):
     two = dataclasses.replace(run, ops=(dataclasses.replace(run.ops[0], op="alone"), run.ops[0]))
 
     with pytest.raises(StoredFileError) as caught:
-        accept_runs([two], nights, (), add=False, dirty=False)
+        accept_runs([two], nights)
 
     assert caught.value.reason.kind == "history_damaged"
     assert not store.baseline_path(nights.baselines, KEY, "alone").exists()

@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.core.wording import sentence
-from perfci.runs.losses import losses
+from perfci.runs.accept import find_losses
 from perfci.thresholds.limits import CaseThresholds
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 
@@ -29,7 +29,7 @@ def past(*kernels, case=CASE, reference=1.0, **surroundings):
 
 
 def found(fresh, stored=None, runs=()):
-    return losses(fresh, stored, runs, lambda _: CaseThresholds()).get(CASE)
+    return find_losses(fresh, stored, runs, lambda _: CaseThresholds()).get(CASE)
 
 
 def kind(*arguments):

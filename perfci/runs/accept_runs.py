@@ -1,0 +1,169 @@
+"""Accepted runs to stored baselines and lines of history, op by op."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfci import store
+from perfci.core.errors import UsageError
+from perfci.core.model import Baseline, Epoch, Expected, Fact, HistoryRun, PlannedOp, Reason, Run, Verdict
+from perfci.core.renames import baseline_of
+from perfci.core.settings import Settings
+from perfci.ops.spec import matches
+from perfci.runs.accept import SLOWER, Acceptance, Evidence, accept, find_losses, find_refusals
+from perfci.runs.decide import decide
+from perfci.runs.effective_thresholds import by_files, unrelaxed
+from perfci.runs.tightening import rescale, shift_of
+from perfci.store.history import append_history, check_history, held, history_path, read_history, with_names_of_now
+from perfci.store.past.lines import line
+
+
+@dataclass(frozen=True)
+class AcceptOptions:
+    """How people want runs accepted."""
+
+    add: bool = False
+    dirty: bool = False
+    slower: str | None = None
+    """why a loss is accepted, None if none is"""
+    pattern: str | None = None
+
+
+_PLAINLY = AcceptOptions()
+
+
+def accept_runs(
+    runs: Sequence[Run], settings: Settings, names: Sequence[str] = (), options: AcceptOptions = _PLAINLY
+) -> list[Acceptance]:
+    """Makes baselines of runs and stores them, op by op, with a line of history a run.
+
+    A loss that nobody agreed on is refused: REGRESSED, TOO_SLOW, slower than the stored baseline where that could not
+    judge, or crept since the history's first runs. With a reason for `slower`, such cases and no others are accepted,
+    and their history begins an epoch. A pattern chooses cases.
+
+    All ops are weighed before anything is written. Raises UsageError for an empty reason, if no case fits, if none is
+    slower, and as `accept` does. Raises StoredFileError for files that cannot be read or written.
+    """
+    if options.slower is not None and not options.slower.strip():
+        raise UsageError("accept_without_why")
+    measured = list(dict.fromkeys(op.op for run in runs for op in run.ops))
+    fitting = (case for op in measured for case in _list_cases(op, runs) if matches(case, options.pattern))
+    if options.pattern is not None and not any(fitting):
+        raise UsageError("no_case_fits", pattern=options.pattern, ops=", ".join(measured))
+    # Judged by the files: what a command line allowed agrees to no loss.
+    evidence = [(run, decide(by_files(run), settings)) for run in runs]
+    key = runs[0].environment.device.key
+    with held(history_path(settings.baselines, key, "any").parent):
+        ready = [_weigh(op, evidence, settings, options) for op in (names or measured)]
+        if options.slower is not None and not any(one.accepted or one.refused for one, _ in ready):
+            raise UsageError("accept_none_slower", runs=", ".join(run.id for run in runs))
+        for one, _ in ready:
+            if one.baseline:
+                store.write_baseline(one.baseline, settings.baselines)
+    found = []
+    for one, lines in ready:
+        repaired = note_lines(one.op, lines, settings, key)
+        # Targets that were earned are as tight for the accepted kernel as they were for the one before.
+        scaled: tuple[Reason, ...] = ()
+        for each in lines:
+            rows = [row for run, judged in evidence if run.id == each.run for row in judged.rows if row.op == one.op]
+            begun = each.epoch.cases if each.epoch else ()
+            shifts = {row.case: shift_of(row.comparison) for row in rows if row.case in begun}
+            known = {case: shift for case, shift in shifts.items() if case and shift is not None}
+            scaled += rescale(settings, one.op, each, known) if known else ()
+        found.append(dataclasses.replace(one, said=(*one.said, *repaired, *scaled)))
+    return found
+
+
+def note_lines(op: str, lines: Sequence[HistoryRun], settings: Settings, key: str) -> tuple[Reason, ...]:
+    """Puts lines into an op's history. Returns what was repaired there. Raises StoredFileError."""
+    return tuple(reason for each in lines for reason in append_history(settings.baselines, key, op, each).repairs)
+
+
+def _list_cases(op: str, runs: Sequence[Run]) -> list[str]:
+    """Ids of the runs' performance cases of an op, each once, in order."""
+    found = (case.case for run in runs for each in run.ops if each.op == op for case in each.performance)
+    return list(dict.fromkeys(found))
+
+
+def _weigh(
+    op: str, evidence: Sequence[Evidence], settings: Settings, options: AcceptOptions
+) -> tuple[Acceptance, list[HistoryRun]]:
+    """What of an op is accepted, and its lines of history."""
+    runs = [run for run, _ in evidence]
+    fresh = accept(op, evidence, dirty=options.dirty)
+    existing, known = _read_past(op, runs, settings)
+    limits = unrelaxed(settings, runs[-1])
+    slow = (
+        find_losses(fresh.baseline, existing, known, lambda case: limits.for_case(op, case)) if fresh.baseline else {}
+    )
+    slow |= find_refusals(op, evidence, SLOWER)
+    asked = [case for case in _list_cases(op, runs) if matches(case, options.pattern)]
+    excused = {
+        row.case: row.expected
+        for _, judgements in evidence
+        for row in judgements.rows
+        if row.op == op and row.verdict is Verdict.EXPECTED and row.case
+    }
+    said = []
+    if options.slower is not None:  # what is slower beyond doubt, and nothing else
+        only = [case for case in asked if case in slow or case in excused]
+        answer = accept(op, evidence, existing, add=options.add, dirty=options.dirty, only=only)
+        whys = dict.fromkeys(answer.accepted, options.slower.strip())
+        if only and len(asked) > len(only):
+            said.append(Reason("accept_not_slower", {"op": op, "count": len(asked) - len(only)}))
+    else:
+        earlier = [run for run in known if run.run not in {each.id for each in runs}]
+        agreed: dict[str, Expected] = {}
+        for case, entry in excused.items():
+            used = _find_use(earlier, case, entry) if entry else None
+            if entry and used is None:
+                agreed[case] = entry
+            elif entry and used and case in slow:
+                facts: dict[str, Fact] = {"op": op, "case": case, "why": entry.why, "run": used.run}
+                slow[case] = Reason("accept_entry_spent", {**facts, "file": entry.file, "line": entry.line})
+        withheld = {case: reason for case, reason in slow.items() if case not in agreed}
+        chosen = None if options.pattern is None else asked
+        answer = accept(op, evidence, existing, add=options.add, dirty=options.dirty, only=chosen, withheld=withheld)
+        whys = {case: entry.why for case, entry in agreed.items() if case in answer.accepted}
+
+    # The lines of history, oldest run first. A loss begins its epoch with the first run that has the case.
+    lines, begun = [], set[str]()
+    dirty = None
+    for run, judgements in sorted(evidence, key=lambda each: each[0].created):
+        if run.environment.dirty:
+            dirty = dirty or run
+            continue
+        cases = tuple(case for case in _list_cases(op, [run]) if case in whys and case not in begun)
+        epoch = Epoch("; ".join(dict.fromkeys(whys[case] for case in cases)), cases) if cases else None
+        found = line(op, run, judgements, answer.accepted, epoch)
+        if found and (answer.accepted or options.slower is None):
+            lines.append(found)
+            begun |= set(cases)
+    if dirty and answer.accepted:
+        said.append(Reason("accept_dirty_unkept", {"run": dirty.id}))
+    return dataclasses.replace(answer, said=tuple(said)), lines
+
+
+def _read_past(op: str, runs: Sequence[Run], settings: Settings) -> tuple[Baseline | None, tuple[HistoryRun, ...]]:
+    """An op's stored baseline and history, under the names that the runs' cases have.
+
+    Raises StoredFileError if either is damaged, so that nothing is accepted that could not be noted.
+    """
+    key = runs[0].environment.device.key
+    planned = next((each for run in reversed(runs) for each in run.plan.ops if each.op == op), PlannedOp(op))
+    paths = {name: store.baseline_path(settings.baselines, key, name) for name in (op, planned.renamed_from) if name}
+    stored = {name: store.read_baseline(path) for name, path in paths.items() if path.exists()}
+    check_history(settings.baselines, key, op)
+    history = read_history(settings.baselines, key, op, formerly=planned.renamed_from)
+    return baseline_of(planned, stored), with_names_of_now(history.runs, planned.renamed)
+
+
+def _find_use(earlier: Sequence[HistoryRun], case: str, entry: Expected) -> HistoryRun | None:
+    """The run whose epoch used an entry up. Else every merge request could lose as much again by the same entry."""
+    for run in reversed(earlier):
+        if run.epoch and case in run.epoch.cases and entry.why in run.epoch.why:
+            return run
+    return None
