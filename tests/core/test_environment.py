@@ -6,13 +6,11 @@ import pytest
 
 from perfci.core.environment import (
     BEARINGS,
-    TOLD,
     describe,
     differences,
     installed,
     mixed,
     telling,
-    told,
     worker_environment,
 )
 from perfci.core.model import Bearing, Device, Difference, Environment
@@ -80,14 +78,6 @@ def test_an_interpreting_worker_is_told_so_and_keeps_to_one_thread():
     assert found["OMP_NUM_THREADS"] == "1"
 
 
-def test_an_exported_interpreter_never_reaches_a_worker_that_measures():
-    assert "TRITON_INTERPRET" not in worker(interpret=False)
-
-
-def test_an_allowed_cache_is_still_the_workers_own():
-    assert worker("TRITON_CACHE_DIR")["TRITON_CACHE_DIR"] == "/cache/triton"
-
-
 @pytest.mark.parametrize("interpret", [False, True])
 def test_workers_compile_without_line_information_whatever_the_shell_says(interpret):
     found = worker_environment(
@@ -132,10 +122,6 @@ def changed(**changes):
 
 def on(**changes):
     return changed(device=dataclasses.replace(DEVICE, **changes))
-
-
-def test_the_code_is_no_part_of_what_surrounds_it():
-    assert differences([ENVIRONMENT], changed(commit="abc", dirty=True, branch="topic")) == ()
 
 
 @pytest.mark.parametrize(
@@ -204,15 +190,6 @@ def test_what_may_move_a_number_comes_first():
 )
 def test_runs_of_several_boards_make_one_baseline_those_of_several_environments_do_not(other, fields):
     assert [each.field for each in mixed(ENVIRONMENT, other)] == fields
-
-
-def test_a_handful_is_told_and_the_others_counted():
-    many = [Difference(f"variables.TRITON_{n}", None, "x" * 99) for n in range(TOLD + 2)]
-
-    assert told(many[:1]) == f"variables.TRITON_0 - -> {'x' * 45}..."
-    assert told(many).count("->") == TOLD
-    assert told(many).endswith("; ... (+2)")
-    assert told(many, len(many)).count("->") == TOLD + 2
 
 
 def test_every_recorded_package_and_usual_variable_has_its_meaning_written_down():

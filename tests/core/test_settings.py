@@ -40,15 +40,6 @@ def test_the_root_is_found_from_deep_inside(tmp_path):
     assert load(deep).root == tmp_path
 
 
-def test_the_nearest_project_wins(tmp_path):
-    project(tmp_path)
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    project(inner)
-
-    assert load(inner).root == inner
-
-
 def test_a_table_marks_the_root_where_the_kernels_lie_elsewhere(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.perfci]\nkernels = "src/ops"\nreports = "/var/reports"\n')
     (tmp_path / "src").mkdir()
@@ -97,24 +88,10 @@ seed = 3
     assert all(f"{key} =" in table or f".{key}]" in table for key in KEYS)
 
 
-@pytest.mark.parametrize("value", ['""', "7", '["v*"]', '"--exec"'])
-def test_a_pattern_of_releases_that_is_none_is_refused(tmp_path, value):
-    reason = refusal(project(tmp_path, f"[tool.perfci]\nrelease_tags = {value}\n"))
-
-    assert (reason.kind, reason.facts["key"]) == ("setting_type", "release_tags")
-
-
 def test_spellings_of_one_board_are_one_in_quarantine(tmp_path):
     spellings = ["GPU-1D0B2A77-91F0", " gpu-1d0b2a77-91f0 ", "1d0b2a7791f0", "MIG-1d0b2a77-91f0"]
 
     assert len(load(project(tmp_path, f"[tool.perfci]\nquarantine = {spellings}\n")).quarantine) == 2
-
-
-@pytest.mark.parametrize("value", ['"GPU-1"', "[1]", '[""]', '["GPU-"]', "true"])
-def test_a_quarantine_that_is_no_list_of_boards_is_refused(tmp_path, value):
-    reason = refusal(project(tmp_path, f"[tool.perfci]\nquarantine = {value}\n"))
-
-    assert (reason.kind, reason.facts["key"]) == ("setting_type", "quarantine")
 
 
 def test_outside_any_project_the_user_is_told_what_to_do(tmp_path):
@@ -122,16 +99,6 @@ def test_outside_any_project_the_user_is_told_what_to_do(tmp_path):
 
     assert reason == Reason("no_project", {"folder": str(tmp_path)})
     assert "kernels/" in sentence(reason)
-
-
-def test_a_pyproject_without_our_table_makes_no_project(tmp_path):
-    (tmp_path / "pyproject.toml").write_text("[tool.other]\nx = 1\n")
-
-    assert refusal(tmp_path).kind == "no_project"
-
-
-def test_a_cache_may_lie_anywhere(tmp_path):
-    assert load(project(tmp_path, '[tool.perfci]\ncache_folder = "/var/cache"\n')).cache_folder == Path("/var/cache")
 
 
 @pytest.mark.parametrize("devices", ["one", "all", "0", "0,1,11"])
@@ -151,12 +118,6 @@ def test_a_misspelt_key_is_met_with_a_guess(tmp_path):
 
     assert reason.kind == "setting_misspelt"
     assert reason.facts["guess"] == "kernels"
-
-
-def test_targets_misspelt_are_met_with_a_guess_too(tmp_path):
-    reason = refusal(project(tmp_path, '[tool.perfci]\ntarget = ["sm_90"]\n'))
-
-    assert (reason.kind, reason.facts["guess"]) == ("setting_misspelt", "targets")
 
 
 def test_an_unknown_key_is_met_with_the_known_ones(tmp_path):

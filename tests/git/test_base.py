@@ -71,15 +71,6 @@ def test_a_branch_that_only_the_remote_has_is_found(forked, asked, shown):
     assert resolve(here, asked, {}) == base(git(forked, "rev-parse", asked), "asked", shown)
 
 
-def test_a_parent_that_head_lacks_is_not_taken_from_the_remote(forked):
-    here = clone(forked, "-b", "main")
-    git(here, "checkout", "-q", "--detach", "fork")
-
-    reason = refused(resolve(here, "HEAD~1", {}), "revision_unknown")
-
-    assert "HEAD~1" in sentence(reason)
-
-
 @pytest.mark.parametrize("name", ["nowhere", "", "..", "main..topic", "^main", "HEAD:nowhere", "1" * 40, "a b", "x\0y"])
 def test_a_revision_that_does_not_exist_is_said(forked, name):
     refused(resolve(forked, name, {}), "revision_unknown")
@@ -111,23 +102,6 @@ def test_what_is_no_commit_is_said(repository, name, what):
     assert reason.facts == {"revision": name, "what": what}
 
 
-def test_digits_that_several_objects_share_are_said(repository):
-    digits = _two_files_that_begin_alike(repository)
-
-    refused(resolve(repository, digits, {}), "revision_ambiguous")
-
-
-def test_digits_that_a_commit_shares_with_a_file_are_the_commits(repository):
-    first = git(repository, "rev-parse", "HEAD")
-    for number in itertools.count():
-        if _file_id(text := str(number)).startswith(first[:4]):
-            break
-    (repository / "alike").write_text(text)
-    git(repository, "hash-object", "-w", "alike")
-
-    assert resolve(repository, first[:4], {}) == base(first, "asked", first[:4])
-
-
 def _two_files_that_begin_alike(repository: Path) -> str:
     seen: dict[str, str] = {}
     for number in itertools.count():
@@ -144,15 +118,6 @@ def _two_files_that_begin_alike(repository: Path) -> str:
 def _file_id(text: str) -> str:
     """As git computes it (gitformat-pack): SHA-1 of the type, the length in bytes, a null byte and the content."""
     return hashlib.sha1(f"blob {len(text)}\0{text}".encode()).hexdigest()
-
-
-def test_a_branch_that_only_the_server_has_can_be_fetched_by_the_command(forked):
-    here = clone(forked, "--single-branch", "-b", "main")
-    reason = refused(resolve(here, "topic", {}), "revision_unknown")
-
-    obey(here, reason)
-
-    assert resolve(here, "topic", {}) == base(git(forked, "rev-parse", "topic"), "asked", "origin/topic")
 
 
 # --- the base: merge requests -----------------------------------------------------------------------------------------
@@ -177,15 +142,6 @@ def test_on_a_detached_pipeline_the_base_is_the_merge_base_with_the_target(forke
     assert resolve(here, None, variables) == expected
 
 
-def test_a_fast_forward_train_is_compared_with_where_it_left_the_target(forked):
-    commit(forked, "a second commit of the same merge request", "other")
-    here = clone(forked, "-b", "topic")
-    variables = {"CI_MERGE_REQUEST_EVENT_TYPE": "merge_train", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
-
-    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert resolve(here, None, variables) == expected
-
-
 def test_a_target_that_was_not_fetched_is_brought_by_the_command(forked):
     here = clone(forked, "--single-branch", "-b", "topic")
     variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
@@ -205,18 +161,6 @@ def test_without_the_target_the_merge_base_that_gitlab_names_will_do(forked):
     assert resolve(here, None, variables) == base(fork, "merge_base", "origin/main")
 
 
-def test_a_branch_name_cannot_smuggle_a_command(forked):
-    name = "$(touch${IFS}smuggled)"
-    git(forked, "branch", name, "main")
-    here = clone(forked, "--single-branch", "-b", "topic")
-    variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": name}
-
-    obey(here, refused(resolve(here, None, variables), "target_not_fetched"))
-
-    assert isinstance(resolve(here, None, variables), Base)
-    assert not (here / "smuggled").exists()
-
-
 # --- the base: shallow clones -----------------------------------------------------------------------------------------
 
 
@@ -231,14 +175,6 @@ def test_a_shallow_clone_without_the_first_parent_is_mended_by_the_command(merge
     assert resolve(here, None, variables) == expected
 
 
-def test_a_shallow_clone_that_has_the_first_parent_will_do(merged):
-    here = clone(merged, "--depth=2", "-b", "made")
-
-    found = resolve(here, None, {"CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"})
-
-    assert found == base(git(merged, "rev-parse", "main"), "first_parent", "HEAD^1")
-
-
 @pytest.mark.parametrize("fetched", [True, False])
 def test_a_shallow_clone_without_the_merge_base_is_mended_by_the_command(forked, fetched):
     here = clone(forked, "--depth=1", "-b", "topic")
@@ -247,25 +183,6 @@ def test_a_shallow_clone_without_the_merge_base_is_mended_by_the_command(forked,
     variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
     kind = "history_cut" if fetched else "target_not_fetched"
     reason = refused(resolve(here, None, variables), kind)
-
-    obey(here, reason)
-
-    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert resolve(here, None, variables) == expected
-
-
-def test_a_detached_head_in_a_shallow_clone_is_mended_too(forked):
-    """GitLab fetches a merge request by a ref of its own, and no branch knows the commit."""
-    git(forked, "update-ref", "refs/merge-requests/1/head", "topic")
-    here = forked.parent / "clone"
-    here.mkdir()
-    git(here, "init", "-q", "-b", "main")
-    git(here, "remote", "add", "origin", forked.as_uri())
-    git(here, "fetch", "-q", "--depth=1", "origin", "+refs/merge-requests/1/head:refs/pipelines/7")
-    git(here, "checkout", "-q", "--detach", "refs/pipelines/7")
-    git(forked, "branch", "-q", "-m", "topic", "renamed")
-    variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
-    reason = refused(resolve(here, None, variables), "target_not_fetched")
 
     obey(here, reason)
 
@@ -286,17 +203,6 @@ def test_what_is_asked_of_a_shallow_clone_is_brought_by_the_command(forked, aske
     assert resolve(here, asked, {}) == base(fork, "asked", asked)
 
 
-def test_a_baseline_that_a_shallow_clone_lacks_is_brought_by_the_command(repository):
-    first = git(repository, "rev-parse", "HEAD")
-    commit(repository, "second")
-    here = clone(repository, "--depth=1")
-    reason = refused(resolve(here, None, {}, first), "history_cut")
-
-    obey(here, reason)
-
-    assert resolve(here, None, {}, first) == base(first, "baseline", first[:10])
-
-
 # --- the base: elsewhere ----------------------------------------------------------------------------------------------
 
 
@@ -309,10 +215,6 @@ def test_on_a_branch_the_base_is_where_it_left_the_default_branch(forked, detach
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
     assert resolve(here, None, {}) == expected
-
-
-def test_without_a_remote_the_local_default_branch_counts(forked):
-    assert resolve(forked, None, {}) == base(git(forked, "rev-parse", "fork"), "merge_base", "main")
 
 
 def test_the_default_branch_is_the_one_that_the_clone_recorded(forked):
@@ -347,21 +249,6 @@ def test_a_branch_pipeline_without_the_default_branch_says_what_to_fetch(forked)
     assert resolve(here, None, variables) == expected
 
 
-def test_a_new_branch_is_compared_with_where_it_begins(repository):
-    git(repository, "checkout", "-q", "-b", "topic")
-
-    head = git(repository, "rev-parse", "HEAD")
-    assert resolve(repository, None, {}) == base(head, "merge_base", "main")
-
-
-def test_commits_on_main_that_were_not_pushed_are_compared_with_what_was(repository):
-    here = clone(repository)
-    pushed = git(here, "rev-parse", "HEAD")
-    commit(here, "mine")
-
-    assert resolve(here, None, {}) == base(pushed, "merge_base", "origin/main")
-
-
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("detached", [False, True])
 def test_on_the_default_branch_the_base_is_the_baselines_commit(repository, behind, detached):
@@ -377,28 +264,9 @@ def test_on_the_default_branch_the_base_is_the_baselines_commit(repository, behi
     assert resolve(here, None, {}, first) == base(first, "baseline", first[:10])
 
 
-def test_a_pipeline_of_the_default_branch_needs_no_branch_to_be_fetched(repository):
-    first = git(repository, "rev-parse", "HEAD")
-    commit(repository, "second")
-    here = clone(repository)
-    git(here, "checkout", "-q", "--detach")
-    git(here, "update-ref", "-d", "refs/remotes/origin/main")
-    git(here, "branch", "-q", "-D", "main")
-    variables = {"CI_DEFAULT_BRANCH": "main", "CI_COMMIT_BRANCH": "main"}
-
-    assert resolve(here, None, variables, first) == base(first, "baseline", first[:10])
-
-
 @pytest.mark.parametrize("recorded", [None, "", "1" * 40, "HEAD", "--all", "main", "x\0"])
 def test_on_the_default_branch_without_a_baselines_commit_there_is_no_base(repository, recorded):
     refused(resolve(repository, None, {}, recorded), "no_base")
-
-
-def test_histories_with_nothing_in_common_are_said(repository):
-    git(repository, "checkout", "-q", "--orphan", "topic")
-    commit(repository, "another beginning")
-
-    refused(resolve(repository, None, {}), "nothing_in_common")
 
 
 # --- no answer at all -------------------------------------------------------------------------------------------------
@@ -428,13 +296,6 @@ def test_a_repository_of_another_user_is_said_with_the_command(repository, monke
     reason = refused(resolve(repository, None, {}), "git_unowned")
 
     assert f"safe.directory {shlex.quote(str(repository.resolve()))}" in sentence(reason)
-
-
-def test_the_answer_does_not_depend_on_the_language(tmp_path, monkeypatch):
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    monkeypatch.setenv("LANGUAGE", "de")
-
-    refused(resolve(tmp_path, None, {}), "no_repository")
 
 
 def test_a_git_that_hangs_is_said(repository, monkeypatch, tmp_path):

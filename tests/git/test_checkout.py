@@ -1,6 +1,5 @@
 """A revision's files, written beside the work tree."""
 
-import os
 import shutil
 import stat
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from perfci.core.model import Reason
-from perfci.core.wording import sentence
 from perfci.git.checkout import materialise
 from tests.git_repositories import clone, commit, commit_all, git
 
@@ -70,18 +68,6 @@ def test_work_tree_index_and_git_folder_stay_as_they_are(repository, tmp_path):
     assert files(tmp_path / "base") == {"file": "first"}
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root; the times of .git are held by the test above")
-def test_a_repository_that_can_only_be_read_will_do(repository, tmp_path):
-    folders = [repository, *(path for path in repository.rglob("*") if path.is_dir())]
-    for folder in folders:
-        folder.chmod(0o555)
-    try:
-        assert materialise(repository, "HEAD", tmp_path / "base") == tmp_path / "base"
-    finally:
-        for folder in folders:
-            folder.chmod(0o755)
-
-
 @pytest.mark.parametrize("options", [("--bare",), ("--bare", "--depth=1")])
 def test_a_bare_repository_will_do(forked, tmp_path, options):
     bare = clone(forked, *options, "-b", "topic")
@@ -94,16 +80,6 @@ def test_a_bare_repository_will_do(forked, tmp_path, options):
     assert state(bare) == before
 
 
-def test_another_work_tree_of_the_repository_will_do(forked, tmp_path):
-    git(forked, "worktree", "add", "-q", str(tmp_path / "second"), "main")
-
-    root = materialise(tmp_path / "second", "topic", tmp_path / "base")
-
-    assert isinstance(root, Path)
-    assert files(root) == {"file": "first", "other": "topic"}
-    assert git(forked, "worktree", "list").count("\n") == 1
-
-
 def test_of_a_project_inside_the_repository_only_the_project_is_written(repository, tmp_path):
     write(repository, {"gpu/kernels/a.py": "a", "gpu2/b.py": "b", "web/index.html": "c"})
     commit_all(repository)
@@ -112,17 +88,6 @@ def test_of_a_project_inside_the_repository_only_the_project_is_written(reposito
 
     assert root == tmp_path / "base" / "gpu"
     assert files(tmp_path / "base") == {"gpu/kernels/a.py": "a"}
-
-
-def test_a_project_is_found_through_a_link_to_it(repository, tmp_path):
-    write(repository, {"gpu/kernels/a.py": "a"})
-    commit_all(repository)
-    (tmp_path / "link").symlink_to(repository / "gpu")
-
-    root = materialise(tmp_path / "link", "HEAD", tmp_path / "base")
-
-    assert root == tmp_path / "base" / "gpu"
-    assert files(root) == {"kernels/a.py": "a"}
 
 
 def test_folders_can_be_left_out(repository, tmp_path):
@@ -150,26 +115,6 @@ def test_odd_file_names_are_written(repository, tmp_path, name):
 
     assert isinstance(root, Path)
     assert files(root)[f"inner {name}/{name}"] == "odd"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_project_may_have_an_odd_name(repository, tmp_path, name):
-    write(repository, {f"{name}/a.py": "a"})
-    commit_all(repository)
-
-    assert materialise(repository / name, "HEAD", tmp_path / "base") == tmp_path / "base" / name
-    assert files(tmp_path / "base") == {f"{name}/a.py": "a"}
-
-
-def test_a_name_that_is_no_text_is_written(repository, tmp_path):
-    odd = os.fsencode(repository) + b"/caf\xe9.py"
-    Path(os.fsdecode(odd)).write_text("latin")
-    commit_all(repository)
-
-    root = materialise(repository, "HEAD", tmp_path / "base")
-
-    assert isinstance(root, Path)
-    assert b"caf\xe9.py" in {os.fsencode(path.name) for path in root.iterdir()}
 
 
 def test_links_and_executable_files_stay_what_they_are(repository, tmp_path):
@@ -206,39 +151,6 @@ def test_what_the_project_links_to_in_the_repository_comes_along(repository, tmp
     assert not (tmp_path / "base" / "unused").exists()
 
 
-def test_what_an_archive_would_leave_out_is_written(repository, tmp_path):
-    write(repository, {".gitattributes": "secret.py export-ignore\n*.py export-subst\n", "secret.py": "$Format:%H$"})
-    commit_all(repository)
-
-    root = materialise(repository, "HEAD", tmp_path / "base")
-
-    assert isinstance(root, Path)
-    assert files(root)["secret.py"] == "$Format:%H$"
-
-
-def test_a_sparse_checkout_hides_nothing(repository, tmp_path):
-    write(repository, {"kernels/a.py": "a", "docs/b.md": "b"})
-    commit_all(repository)
-    git(repository, "sparse-checkout", "set", "docs")
-
-    root = materialise(repository, "HEAD", tmp_path / "base")
-
-    assert isinstance(root, Path)
-    assert files(root).keys() == {"file", "kernels/a.py", "docs/b.md"}
-
-
-def test_line_ends_follow_the_revisions_own_attributes(repository, tmp_path):
-    write(repository, {".gitattributes": "*.py eol=crlf\n", "a.py": "one\ntwo\n"})
-    old = commit_all(repository)
-    write(repository, {".gitattributes": "*.py eol=lf\n"})
-    commit_all(repository)
-
-    root = materialise(repository, old, tmp_path / "base")
-
-    assert isinstance(root, Path)
-    assert (root / "a.py").read_bytes() == b"one\r\ntwo\r\n"
-
-
 def test_submodules_are_left_out(forked, repository, tmp_path):
     inner = clone(forked, "-b", "topic")
     shutil.move(inner, repository / "module")
@@ -273,19 +185,6 @@ def test_a_large_file_is_fetched_or_stays_a_pointer(repository, tmp_path, smudge
     assert files(root)["a.py"] == "a"
 
 
-def test_another_filter_that_fails_is_said(repository, tmp_path):
-    write(repository, {".gitattributes": "*.bin filter=vault\n", "secret.bin": "x"})
-    commit_all(repository)
-    git(repository, "config", "filter.vault.smudge", "false")
-    git(repository, "config", "filter.vault.required", "true")
-
-    reason = materialise(repository, "HEAD", tmp_path / "base")
-
-    assert isinstance(reason, Reason)
-    assert reason.kind == "git_failed"
-    assert "smudge filter vault failed" in sentence(reason)
-
-
 def test_a_commit_that_the_clone_lacks_is_said(repository, tmp_path):
     first = git(repository, "rev-parse", "HEAD")
     commit(repository, "second")
@@ -298,13 +197,6 @@ def test_a_commit_that_the_clone_lacks_is_said(repository, tmp_path):
     assert not (tmp_path / "base").exists()
 
 
-def test_an_option_is_no_commit(repository, tmp_path):
-    reason = materialise(repository, "--empty", tmp_path / "base")
-
-    assert isinstance(reason, Reason)
-    assert reason.kind == "revision_unknown"
-
-
 def test_a_revision_before_the_project_began_is_said(repository, tmp_path):
     first = git(repository, "rev-parse", "HEAD")
     write(repository, {"gpu/a.py": "a"})
@@ -315,24 +207,8 @@ def test_a_revision_before_the_project_began_is_said(repository, tmp_path):
     assert reason == Reason("project_not_in_revision", {"folder": "gpu/", "revision": first[:10]})
 
 
-def test_a_folder_that_holds_files_is_not_written_into(repository, tmp_path):
-    write(tmp_path, {"base/mine": "mine"})
-
-    assert materialise(repository, "HEAD", tmp_path / "base") == Reason(
-        "base_folder_taken", {"folder": str(tmp_path / "base")}
-    )
-    assert files(tmp_path / "base") == {"mine": "mine"}
-
-
 def test_a_destination_that_cannot_be_a_folder_is_said(repository, tmp_path):
     reason = materialise(repository, "HEAD", repository / "file" / "base")
 
     assert isinstance(reason, Reason)
     assert reason.kind == "file_unwritable"
-
-
-def test_outside_a_repository_there_is_a_reason(tmp_path):
-    reason = materialise(tmp_path, "HEAD", tmp_path / "base")
-
-    assert isinstance(reason, Reason)
-    assert reason.kind == "no_repository"

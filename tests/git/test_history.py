@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 
-from perfci.core.model import Reason
 from perfci.git.history import Commit, FileChange, between, changes, describe, ends, halving, prefix, touching
 from tests.git_repositories import clone, commit, git
 
@@ -28,14 +27,6 @@ def bisected(repository, good, bad, culprit, *options):
 
 
 # --- the two ends -----------------------------------------------------------------------------------------------------
-
-
-def test_names_of_all_kinds_become_commits(repository):
-    (first, *_, last) = line(repository, 4)
-    git(repository, "tag", "-a", "v1", "-m", "v1", first)
-
-    assert ends(repository, "v1", "HEAD") == (first, last)
-    assert ends(repository, first[:9], "main") == (first, last)
 
 
 def test_ends_that_are_no_ends_say_why_and_what_to_do(repository, forked):
@@ -69,11 +60,6 @@ def test_a_shallow_clone_that_lacks_the_way_between_says_how_to_get_it(repositor
 
     assert found.kind == "history_cut"
     assert found.facts["command"] == "git fetch --unshallow origin"
-
-
-def test_a_folder_outside_of_git_says_so(tmp_path):
-    assert ends(tmp_path, "a", "b").kind == "no_repository"
-    assert isinstance(halving(tmp_path, ["a"], "b"), Reason)
 
 
 # --- which to try -----------------------------------------------------------------------------------------------------
@@ -156,18 +142,6 @@ def test_only_commits_that_touch_the_paths_are_tried(repository):
     assert halving(repository, [commits[0]], commits[2], ["kernel"]) == ()
 
 
-def test_paths_mean_themselves_whatever_they_look_like(repository):
-    commits = [commit(repository, f"c{n}", "*") for n in range(3)] + line(repository, 3)
-
-    assert set(halving(repository, [commits[0]], commits[-1], ["*"])) == set(commits[1:3])
-
-
-def test_so_many_paths_that_no_command_line_holds_them_are_no_limit(repository):
-    commits = line(repository, 4)
-
-    assert len(halving(repository, [commits[0]], commits[-1], [f"f{n}" for n in range(5000)])) == 3
-
-
 # --- what a commit says -----------------------------------------------------------------------------------------------
 
 
@@ -178,14 +152,6 @@ def test_a_commit_is_described_by_its_own_words(repository):
     assert describe(repository, found) == Commit(
         found, (parent,), "A. Tester", git(repository, "log", "-1", "--format=%as"), "faster, they said"
     )
-
-
-def test_a_merge_has_its_parents_and_the_first_commit_has_none(repository):
-    _, side = merged(repository)
-    root = git(repository, "rev-list", "--max-parents=0", "HEAD")
-
-    assert describe(repository, "HEAD~2").parents[1] == side[-1]
-    assert describe(repository, root).parents == ()
 
 
 def test_the_lines_that_a_commit_changed_are_counted_by_file(repository):
@@ -202,14 +168,6 @@ def test_the_lines_that_a_commit_changed_are_counted_by_file(repository):
     assert changes(repository / "kernels", changed) == (FileChange("a b\t.py", 2, 1),)
     assert prefix(repository / "kernels") == "kernels/"
     assert prefix(repository) == ""
-
-
-def test_a_merge_is_counted_against_its_first_parent_and_a_first_commit_against_nothing(repository):
-    merged(repository)
-
-    assert {each.name for each in changes(repository, "HEAD~2")} == {"kernel2"}
-    root = git(repository, "rev-list", "--max-parents=0", "HEAD")
-    assert changes(repository, root) == (FileChange("file", 1, 0),)
 
 
 def test_commits_that_touched_the_paths_are_listed_newest_first_without_merges(repository):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from perfci.core.model import Reason
 from perfci.git.tags import LastRelease, last_release, releases
 from tests.git_repositories import alone, clone, commit, git, start
 
@@ -39,23 +38,10 @@ def test_tags_before_all_of_the_commits_and_of_other_branches_are_left_out(repos
     assert releases(folder, made[5:]) == ()
 
 
-def test_any_revision_can_be_named(repository):
-    folder, made = repository
-    (found,) = releases(folder, made, made[2])
-
-    assert found.holds == set(made[:3])
-
-
 def test_a_revision_that_does_not_exist_is_a_reason(repository):
     folder, made = repository
 
     assert releases(folder, made, "v9").kind == "revision_unknown"
-
-
-def test_without_a_repository_there_is_a_reason(tmp_path, monkeypatch):
-    alone(monkeypatch, tmp_path)
-
-    assert isinstance(releases(tmp_path, ["a" * 40]), Reason)
 
 
 def test_tags_that_do_not_fit_the_projects_pattern_are_no_releases(repository):
@@ -118,10 +104,3 @@ def test_a_named_revision_has_to_be_in_heads_history(repository):
     assert last_release(folder, named=made[2][:12]) == LastRelease(made[2][:12], made[2])
     assert last_release(folder, named="elsewhere").kind == "release_not_before"
     assert last_release(folder, named="v9").kind == "release_unknown"
-
-
-def test_a_tag_of_a_file_is_no_release(repository):
-    folder, made = repository
-    git(folder, "tag", "v9", f"{made[5]}:file")
-
-    assert last_release(folder, "v*").name == "v4"

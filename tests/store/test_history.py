@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from perfci.core import locks
 from perfci.core.errors import StoredFileError
 from perfci.core.model import BoardCounts, Epoch, ErrorStats, HistoryAccuracy, HistoryStored
 from perfci.core.wording import sentence
@@ -21,10 +20,8 @@ from perfci.store.history import (
     KEPT,
     History,
     append_history,
-    check_history,
     held,
     history_devices,
-    history_ops,
     read_history,
     with_names_of_now,
 )
@@ -113,16 +110,6 @@ def test_the_newest_runs_alone_can_be_read(path, last, wanted):
     assert names(read(path, last=last)) == wanted
 
 
-def test_the_newest_of_many_long_lines_are_read_from_the_end(path):
-    many = tuple(figures(f"rows={number}") for number in range(400))
-    for number in range(3, 9):
-        append_history(path.parent.parent, KEY, OP, accepted(number, *many))
-
-    assert path.stat().st_size > 4 * (1 << 16)
-    assert [run.run for run in read(path, last=3).runs] == ["run6", "run7", "run8"]
-    assert len(read(path, last=3).runs[0].cases) == 400
-
-
 def test_a_fault_in_the_newest_lines_is_told_with_its_place_in_the_whole_file(path):
     with path.open("ab") as file:
         file.write(b"{}\n")
@@ -160,15 +147,6 @@ def test_what_a_run_stores_in_low_precision_stays_when_a_case_is_accepted_later(
 
     assert read(path).runs[-1].stored == (first, changed)
     assert read(path).runs[-1].boards == boards
-
-
-def test_a_case_that_is_accepted_later_is_inconclusive_no_more(path):
-    unsaid = dataclasses.replace(accepted(5), cases=(), inconclusive=(CASE, OTHER))
-    append_history(path.parent.parent, KEY, OP, unsaid)
-
-    append(path, 5)
-
-    assert read(path).runs[-1].inconclusive == (OTHER,)
 
 
 def test_two_epochs_of_a_run_keep_both_reasons(path):
@@ -224,24 +202,6 @@ def test_the_next_write_repairs_a_torn_line_and_keeps_its_text(path):
     assert aside.read_text() == f"{torn}\n"
 
 
-def test_a_second_torn_line_is_put_behind_the_first(path):
-    for number in (3, 4):
-        with path.open("a") as file:
-            file.write(f'{{"run": "torn{number}')
-        append(path, number)
-
-    aside = path.with_name(f"{path.name}.torn").read_text().splitlines()
-    assert aside == ['{"run": "torn3', '{"run": "torn4']
-
-
-def test_a_torn_line_is_repaired_although_the_run_is_known(path):
-    with path.open("a") as file:
-        file.write("{")
-
-    assert [reason.kind for reason in append(path, 1).repairs] == ["history_repaired"]
-    assert names(read(path)) == ["run0", "run1", "run2"]
-
-
 def test_a_last_line_that_only_lacks_its_end_is_whole(path):
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
 
@@ -265,12 +225,6 @@ def test_a_damaged_line_in_the_middle_is_named_and_nothing_is_written(path, text
     assert refused(path).kind == "history_damaged"
 
 
-def test_a_time_of_nothing_is_damage(path):
-    with_lines(path, line(0).replace("10.0", "0.0"), line(1))
-
-    assert problem(read(path)).kind == "history_damaged"
-
-
 def test_a_line_of_a_newer_format_is_left_alone(path):
     newer = line(1).replace('"format": 1', '"format": 7').replace("kernel_us", "kernel_ns")
     with_lines(path, line(0), newer, line(2))
@@ -280,12 +234,6 @@ def test_a_line_of_a_newer_format_is_left_alone(path):
     assert names(found) == ["run0", "run2"]
     assert (problem(found).kind, problem(found).facts["found"]) == ("history_too_new", 7)
     assert refused(path).kind == "history_too_new"
-
-
-def test_a_newer_format_is_left_alone_though_it_reads_like_this_one(path):
-    with_lines(path, line(0).replace('"format": 1', '"format": 7'))
-
-    assert problem(read(path)).kind == "history_too_new"
 
 
 def test_both_sides_of_a_merge_conflict_are_read_and_nothing_is_written(path):
@@ -316,14 +264,6 @@ def test_a_history_that_cannot_be_read_is_an_error_that_names_it(path):
         read(path)
 
     assert caught.value.reason.kind == "file_unreadable"
-
-
-def test_what_would_be_refused_can_be_asked_beforehand(path):
-    check_history(path.parent.parent, KEY, OP)
-    with_lines(path, "x\n")
-
-    with pytest.raises(StoredFileError):
-        check_history(path.parent.parent, KEY, OP)
 
 
 # --- branches that were joined, and clocks ----------------------------------------------------------------------------
@@ -367,11 +307,6 @@ def test_the_order_is_that_of_the_file_and_a_clock_gone_backwards_is_said(path):
     assert append(path).written
 
 
-def test_the_same_commit_may_be_accepted_twice(path):
-    assert len({run.environment.commit for run in read(path).runs}) == 1
-    assert read(path).problems == ()
-
-
 # --- two jobs at once -------------------------------------------------------------------------------------------------
 
 
@@ -406,22 +341,6 @@ def test_one_who_waits_too_long_is_told_and_changes_nothing(path):
 
     assert caught.value.reason.kind == "baselines_taken"
     assert append(path).written
-
-
-def test_without_locks_a_line_is_written_all_the_same(path, monkeypatch):
-    def none(handle):
-        raise OSError
-
-    monkeypatch.setattr(locks, "take", none)
-
-    assert append(path).written
-
-
-def test_a_folder_in_which_nothing_was_written_is_gone_again(tmp_path):
-    with held(tmp_path / "key"):
-        assert (tmp_path / "key").is_dir()
-
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes of folders are another matter there")
@@ -472,12 +391,6 @@ def test_a_case_that_had_the_new_name_beside_the_old_one_was_another(tmp_path):
     assert (case.case, case.kernel_us.median_us) == ("b", 1.0)
 
 
-def test_a_renaming_that_no_line_tells_yet_can_be_given():
-    (run,) = with_names_of_now([accepted(0)], {"m=1": CASE})
-
-    assert run.cases[0].case == "m=1"
-
-
 def test_a_renamed_op_goes_on_with_its_old_history(path):
     folder = path.parent.parent
     append_history(folder, KEY, "row_softmax", accepted(3, renamed_from=OP))
@@ -489,35 +402,11 @@ def test_a_renamed_op_goes_on_with_its_old_history(path):
     assert names(read_history(folder, KEY, "row_softmax", follow=False)) == ["run3"]
 
 
-def test_an_old_name_can_be_given_that_no_line_tells_yet(path):
-    assert names(read_history(path.parent.parent, KEY, "row_softmax", formerly=OP)) == ["run0", "run1", "run2"]
-
-
 def test_ops_that_claim_to_come_from_each_other_are_read_once(tmp_path):
     append_history(tmp_path, KEY, "a", accepted(0, renamed_from="b"))
     append_history(tmp_path, KEY, "b", accepted(1, renamed_from="a"))
 
     assert names(read_history(tmp_path, KEY, "a")) == ["run1", "run0"]
-
-
-def test_an_old_name_that_is_no_files_is_said(tmp_path):
-    append_history(tmp_path, KEY, "a", accepted(0, renamed_from="../../etc"))
-
-    found = read_history(tmp_path, KEY, "a")
-
-    assert names(found) == ["run0"]
-    assert problem(found).kind == "baseline_name"
-
-
-def test_files_of_other_names_are_passed_over(path):
-    for name in ("my op.history.jsonl", ".hidden.history.jsonl", "-x.history.jsonl"):
-        (path.parent / name).write_text("x")
-    stray = path.parent.parent / "no key" / "op.history.jsonl"
-    stray.parent.mkdir()
-    stray.write_text("x")
-
-    assert history_ops(path.parent.parent, KEY) == [OP]
-    assert history_devices(path.parent.parent) == [KEY]
 
 
 def _spoiled(data, rng):

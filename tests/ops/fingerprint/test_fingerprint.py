@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from perfci.core import settings
 from perfci.git.checkout import materialise
-from perfci.ops import discover
 from perfci.ops.fingerprint import changed_files, fingerprint, same
-from perfci.ops.fingerprint.tree import Fingerprint, Tree
+from perfci.ops.fingerprint.tree import Fingerprint
 from tests.git_repositories import alone, commit_all, git, start
 
 TRITON = "kernels/softmax/softmax_triton.py"
@@ -76,24 +74,3 @@ def test_an_opaque_base_is_never_the_same(project, tmp_path):
 
     assert head.digest == base.digest
     assert not same(head, base)
-
-
-def test_ops_are_those_that_perfci_discovers(project):
-    for name in (
-        "_private/a.py",
-        "empty/x.json",
-        "group/deep/paged/p.py",
-        "group/deep/paged/inner/q.py",
-        ".hidden/h.py",
-    ):
-        path = project / "kernels" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-    (project / "kernels/only_private").mkdir()
-    (project / "kernels/only_private/_x.py").write_text("")
-    tree = Tree(project, project / "kernels")
-    names = {path.name for path in (project / "kernels").rglob("*") if path.is_dir()}
-
-    known = {name for name in names if tree.fingerprint(name).files}
-
-    assert known == {op.op for op in discover.ops(settings.load(project))} == {"softmax", "paged"}

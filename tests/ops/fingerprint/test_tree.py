@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfci.core.wording import catalogue, sentence
-from perfci.ops.fingerprint import changed_files, fingerprint, same
+from perfci.ops.fingerprint import changed_files, same
 from perfci.ops.fingerprint.tree import Tree
 
 OP = "kernels/softmax/softmax_triton.py"
@@ -82,41 +82,9 @@ def test_changed_new_and_deleted_files_are_seen_and_named(write, take, tmp_path)
     )
 
 
-def test_a_renamed_file_is_seen(write, take, tmp_path):
-    write({"kernels/softmax/a.json": "1"})
-    before = take()
-    (tmp_path / "kernels/softmax/a.json").rename(tmp_path / "kernels/softmax/b.json")
-
-    assert changed_files(take(), before) == ("kernels/softmax/a.json", "kernels/softmax/b.json")
-
-
-def test_the_digest_depends_on_names_and_contents_alone(write, take, tmp_path):
-    write({"kernels/_launch.py": "x = 1", OP: "import _launch"})
-    write({"kernels/_launch.py": "x = 1", OP: "import _launch"}, root=tmp_path / "elsewhere" / "deeper")
-
-    assert same(take(), take(root=tmp_path / "elsewhere" / "deeper"))
-
-
-def test_contents_are_compared_as_bytes(write, take, tmp_path):
-    before = take()
-    (tmp_path / OP).write_bytes(b"import torch\r\n")
-
-    assert changed_files(take(), before) == (OP,)
-
-
-def test_ops_may_lie_in_folders_of_folders(write, take):
-    write({"kernels/attention/decode/paged/paged_triton.py": "import _shared", "kernels/_shared.py": ""})
-
-    assert take("paged").files.keys() == {"kernels/attention/decode/paged/paged_triton.py", "kernels/_shared.py"}
-
-
 def test_an_op_that_the_tree_lacks_is_never_the_same(take):
     refused(take("gone"), "op_not_in_tree", op="gone", folder="kernels")
     assert not same(take("gone"), take("gone"))
-
-
-def test_a_tree_without_kernels_has_no_ops(tmp_path):
-    refused(fingerprint(tmp_path / "nowhere", tmp_path / "nowhere" / "kernels", "softmax"), "op_not_in_tree")
 
 
 # --- what it imports --------------------------------------------------------------------------------------------------
@@ -232,19 +200,6 @@ def test_a_package_hides_a_module_and_a_namespace_of_its_name(write, take):
     write({"b/inner.py": "", "src/b/inner.py": ""})
 
     assert others(take()) == {"a/__init__.py", "a/inner.py", "b/inner.py", "kernels/a/x.json"}
-
-
-def test_a_namespace_may_have_its_parts_in_several_places(write, take):
-    write({OP: "import space.one, space.two", "space/one.py": "", "src/space/two.py": ""})
-
-    assert others(take()) == {"space/one.py", "src/space/two.py"}
-
-
-def test_another_op_s_module_is_brought_in_with_its_tuned_files(write, take):
-    write({OP: "from matmul.matmul_triton import tile", "kernels/matmul/matmul_triton.py": "import _launch"})
-    write({"kernels/_launch.py": "", "kernels/matmul/tuned/a.json": "", "kernels/matmul/matmul_baseline.py": ""})
-
-    assert others(take()) == {"kernels/matmul/matmul_triton.py", "kernels/matmul/tuned/a.json", "kernels/_launch.py"}
 
 
 def test_perfci_itself_is_no_part_of_an_op(write, take):
@@ -455,13 +410,6 @@ def test_a_compiled_module_is_opaque_and_counts(write, take, name, folder):
     assert f"{folder}/{name}" in found.files
 
 
-def test_a_helper_that_hides_its_imports_makes_opaque_only_the_ops_that_use_it(write, take):
-    write({OP: "import _lazy", "kernels/_lazy.py": "exec(x)", "kernels/other/other_triton.py": "import torch"})
-
-    refused(take(), "imports_unknown", file="kernels/_lazy.py", line=1)
-    assert take("other").opaque is None
-
-
 def test_a_file_that_is_no_python_is_opaque(write, take, tmp_path):
     write({OP: "import torch\ndef f(:\n"})
     refused(take(), "syntax_error", file=OP, line=2)
@@ -476,46 +424,7 @@ def test_a_file_that_is_no_python_is_opaque(write, take, tmp_path):
     assert take().opaque is not None
 
 
-def test_latin_text_is_read_where_the_file_says_so(write, take, tmp_path):
-    (tmp_path / OP).write_bytes(b"# coding: latin-1\n# caf\xe9\nimport _launch\n")
-    write({"kernels/_launch.py": ""})
-
-    assert others(take()) == {"kernels/_launch.py"}
-
-
-def test_the_first_reason_by_file_and_line_is_given(write, take):
-    write({OP: "import _b, _a\n", "kernels/_a.py": "x\nexec(x)\neval(y)", "kernels/_b.py": "exec(x)"})
-
-    refused(take(), "imports_unknown", file="kernels/_a.py", line=2, what="exec")
-
-
 # --- odd files --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["with space.json", "two\nlines.json", "Größe.json", "tab\there", '"quoted"'])
-def test_odd_file_names_count(write, take, name):
-    write({f"kernels/softmax/{name}": ""})
-
-    assert others(take()) == {f"kernels/softmax/{name}"}
-
-
-def test_a_name_that_is_no_text_is_told_apart_and_can_be_stored(take, tmp_path, write):
-    for byte in (b"\xe9", b"\xe8"):
-        Path(os.fsdecode(os.fsencode(tmp_path / "kernels/softmax") + b"/caf" + byte)).write_text("")
-
-    assert others(take()) == {r"kernels/softmax/caf\xe9", r"kernels/softmax/caf\xe8"}
-    assert all(name.encode() for name in take().files)
-
-
-def test_links_count_by_what_they_lead_to(write, take, tmp_path):
-    write({OP: "import _launch", "elsewhere/launch.py": "import _more", "kernels/_more.py": "", "tables/a.json": "1"})
-    (tmp_path / "kernels/_launch.py").symlink_to("../elsewhere/launch.py")
-    (tmp_path / "kernels/softmax/tables").symlink_to("../../tables")
-    before = take()
-    write({"tables/a.json": "2"})
-
-    assert others(before) == {"kernels/_launch.py", "kernels/_more.py", "kernels/softmax/tables/a.json"}
-    assert changed_files(take(), before) == ("kernels/softmax/tables/a.json",)
 
 
 def test_links_in_a_circle_and_into_nothing_end(write, take, tmp_path):
@@ -528,13 +437,6 @@ def test_links_in_a_circle_and_into_nothing_end(write, take, tmp_path):
     (tmp_path / "kernels/softmax/nowhere.json").symlink_to("missing too")
 
     assert "kernels/softmax/nowhere.json" in changed_files(take(), before)
-
-
-def test_a_pipe_is_not_read(write, take, tmp_path):
-    os.mkfifo(tmp_path / "kernels/softmax/pipe")
-    os.mkfifo(tmp_path / "kernels/softmax/pipe.py")
-
-    assert others(take()) == {"kernels/softmax/pipe", "kernels/softmax/pipe.py"}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
