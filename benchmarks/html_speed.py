@@ -53,7 +53,14 @@ def measure(
         table = frame.blocks(run)
         spreads = frame.spreads(table, frame.launches(stored.rows))
         material = Material(
-            run, judgements, spreads, frame.clocks(table), {}, against.noises(run, judgements), None, pasts or {}
+            run,
+            judgements,
+            spreads,
+            frame.clocks(table),
+            {},
+            against.measure_noises(run, judgements),
+            None,
+            pasts or {},
         )
         beside = timed(lambda: html.put(material, folder, stored.rows))
         size = (folder / html.REPORT).stat().st_size

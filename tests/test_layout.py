@@ -38,6 +38,7 @@ HOMES = {
     "rich": ("cli",),
     "typer": ("cli",),
     "jinja2": ("report.markdown", "report.html.page"),
+    "markupsafe": ("report.markdown", "report.html"),
     "matplotlib": ("report.figures", "report.plots"),
     "PIL": ("report.figures",),  # a part of matplotlib, as it were: it writes the PNGs
     # What is said between processes, and files, whose faults need their places; bounds mark the records' own fields.

@@ -84,7 +84,7 @@ class Grid:
 def show(op: OpRun, cases: Sequence[PerformanceCase], judged: Judged, run: Run) -> Iterator[RenderableType]:
     """Details of an op's chosen cases; `judged` has the performance rows by op and case."""
     name, where_ran = plain(op.op, NAME_LIMIT), run.environment
-    where = plain(f"{where_ran.device.name}{words.timed_by(where_ran.timer)}")
+    where = plain(f"{where_ran.device.name}{words.describe_timer(where_ran.timer)}")
     if op != OpRun(op.op) or not run.static:
         yield Text(say("{op} on {device}", op=name, device=where), style="bold")
     for reason in (op.failure, op.unmeasured, *op.notes):
@@ -135,7 +135,7 @@ def _times(case: PerformanceCase, row: Judgement | None) -> str:
         (say("base"), units.time(seen.base_us if seen else None)),
         (say("baseline"), units.time(seen.baseline_us if seen else None)),
         (say("reference"), units.time(seen.reference_us if seen else None)),
-        (say("speedup"), words.speedup(speedup)),
+        (say("speedup"), words.write_speedup(speedup)),
         (say("first call"), units.time(None if case.compile_s is None else case.compile_s * 1e6)),
         (say("L2 cache"), _cache(case)),
         (say("memory"), units.size(case.footprint_bytes)),
@@ -157,7 +157,7 @@ def _base(case: PerformanceCase, row: Judgement | None) -> Iterator[str]:
     if case.base is None or (case.base.same and not case.base.duelled):
         return
     told = {plain(sentence(reason)) for reason in row.reasons} if row else set()
-    for text in against.told(case.base):
+    for text in against.describe_base(case.base):
         if plain(text) not in told:
             yield say("against the base: {text}", text=plain(text))
 
@@ -167,7 +167,7 @@ def _peers(row: Judgement | None) -> Iterator[str]:
     for peer in row.comparison.peers if row and row.comparison else ():
         name = plain(peer.name, NAME_LIMIT)
         if peer.ratio:
-            ratio = words.speedup(peer.ratio)
+            ratio = words.write_speedup(peer.ratio)
             yield say("peer {name}: {us:us}, {ratio} the kernel's time", name=name, us=peer.us, ratio=ratio)
         if peer.failure:
             yield say("peer {name}: {why}", name=name, why=plain(sentence(peer.failure)))
@@ -218,7 +218,7 @@ def duel_looks(blocks: Sequence[Block], seen: Look) -> list[Look]:
 
 
 def _duel_look(look: Look) -> tuple[str, ...]:
-    found, tested = rows.as_ratio(look.shift), look.processes >= min(duel_rule.FINAL)
+    found, tested = rows.to_ratio(look.shift), look.processes >= min(duel_rule.FINAL)
     ends = say(
         "{low:+%} to {high:+%} at {confidence} %",
         low=found.low,
@@ -230,7 +230,7 @@ def _duel_look(look: Look) -> tuple[str, ...]:
         ends,
         units.significant(look.p_slower) if tested else _NOTHING_TOLD,
         units.significant(look.p_faster) if tested else _NOTHING_TOLD,
-        against.by_process(look),
+        against.write_processes(look),
     )
 
 
@@ -238,9 +238,9 @@ def _identity(found: Identity) -> Iterator[RenderableType]:
     """What one call of the kernel does on the device."""
     if found.unknown:
         yield Text(f"  {plain(sentence(found.unknown))}")
-    operations = words.torch_operations(len(found.operations))
+    operations = say("{count:torch operation|torch operations}", count=len(found.operations))
     tuned = say("; tuned: {choices}", choices=plain("; ".join(found.choices))) if found.choices else ""
-    launches = words.launches(len(found.launches))
+    launches = say("{count:launch|launches}", count=len(found.launches))
     yield Text("  " + say("a call makes {launches}, {operations}", launches=launches, operations=operations) + tuned)
     if found.launches:
         yield Grid(
@@ -267,7 +267,7 @@ def static(found: Static, op: str, chosen: Collection[str] | None = None) -> Ite
     for one in found.ops:
         if one.op == op:
             kept = one if chosen is None else replace(one, cases=tuple(c for c in one.cases if c.case in chosen))
-            yield from _static(kept, compiled.base_of(found, one), found.toolchain)
+            yield from _static(kept, compiled.find_base(found, one), found.toolchain)
 
 
 def _static(op: StaticOp, base: StaticOp | None, toolchain: str) -> Iterator[RenderableType]:
@@ -279,13 +279,13 @@ def _static(op: StaticOp, base: StaticOp | None, toolchain: str) -> Iterator[Ren
     for case in op.cases:
         if why := case.failure or case.identity.unknown:
             yield Text(f"  {plain(case.case, NAME_LIMIT)}: {plain(sentence(why))}")
-    if found := compiled.binaries(op, base):
+    if found := compiled.find_binaries(op, base):
         beside = say(", with the base's figure where that was another") if base else ""
         yield Grid(
             say("Kernels") + beside,
             (say("kernel"), say("cases"), *compiled.FIGURES),
             tuple(
-                (plain(one.now.name, NAME_LIMIT), plain(", ".join(one.cases), NAME_LIMIT), *compiled.figures(one))
+                (plain(one.now.name, NAME_LIMIT), plain(", ".join(one.cases), NAME_LIMIT), *compiled.write_figures(one))
                 for one in found
             ),
             texts=2,

@@ -184,7 +184,7 @@ def _relative(path: Path) -> str:
 
 def _closing(found: Sequence[Rebaselined], *, wrote: bool) -> Iterator[RenderableType]:
     taken = sum(len(one.taken) for one in found)
-    cases = words.cases(taken)
+    cases = words.count_cases(taken)
     if wrote and taken:
         yield Text(say("{cases} stored anew, with a step that says why.", cases=cases))
     elif wrote:

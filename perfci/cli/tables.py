@@ -23,8 +23,8 @@ from perfci.core.wording import say, sentence
 from perfci.lab.chains.records import ListedChain
 from perfci.report import peers as beside
 from perfci.report import rows, words
-from perfci.report.pasting import pastings
-from perfci.report.rows import Row
+from perfci.report.rows import VerdictRow
+from perfci.report.steps import make_pastings
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def verdicts(judgements: Judgements, run: Run | None = None) -> RenderableType:
 
     Above it: how a change alters its own judging, and what it is compared with. Below: the other notes.
     """
-    shown, hidden = _few(rows.rows(judgements))
-    notes = rows.notes(judgements, run)
+    shown, hidden = _few(rows.make_rows(judgements))
+    notes = rows.split_notes(judgements, run)
     first, above = [plain(note) for note in notes.first], [plain(note) for note in notes.above]
     below = [*hidden, *([_about(run)] if run else []), *_mixed(judgements), *(plain(note) for note in notes.below)]
     timed = any(row.suite is not Suite.COMPILED for row, _ in shown)
@@ -112,27 +112,27 @@ def verdicts(judgements: Judgements, run: Run | None = None) -> RenderableType:
 def summary(judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> Text:
     """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2); a shard's decides nothing."""
     if shard:
-        counted = rows.counted(rows.counts(judgements))
+        counted = rows.write_counts(rows.count_all(judgements))
         told = say(
             "Shard {shard}: {counted}; `perfci ci merge` decides, once it has them all.", shard=shard, counted=counted
         )
         return Text(told)
     failed_by_warning = strict and judgements.gate is Gate.WARNS
-    text = rows.summary(judgements, 2 if failed_by_warning else None)
+    text = rows.write_summary(judgements, 2 if failed_by_warning else None)
     text = say("{summary}, as --strict asks", summary=text) if failed_by_warning else text
     return Text(text, style=STYLES[Gate.FAILS if failed_by_warning else judgements.gate])
 
 
 def peers(judgements: Judgements) -> RenderableType:
     """How each op's kernel stands beside its peers, in a line each; nothing where none were asked for."""
-    told = beside.lines(judgements.rows)
+    told = [plain(line, BLOCK_LIMIT) for line in beside.describe_peers(judgements.rows)]
     return Shown(lambda _: map(Text, told), lambda: (line for one in told for line in wrapped(one, "")))
 
 
 def pasted(judgements: Judgements) -> Iterator[tuple[RenderableType, tuple[str, ...]]]:
     """Where the entries go that would accept the slow-downs, and their lines: these are to be printed as they are."""
-    for one in pastings(judgements):
-        yield _paragraph(f"{one.more} {one.said}".strip()), one.lines
+    for one in make_pastings(judgements):
+        yield _paragraph(one.text), one.lines
 
 
 def _paragraph(text: str) -> RenderableType:
@@ -154,7 +154,7 @@ def chains(listed: Sequence[ListedChain]) -> RenderableType:
 def acceptances(accepted: Sequence[Acceptance]) -> Iterator[RenderableType]:
     """What went into the baselines, and what did not and why."""
     for one in accepted:
-        name, cases = plain(one.op, NAME_LIMIT), words.cases(len(one.accepted))
+        name, cases = plain(one.op, NAME_LIMIT), words.count_cases(len(one.accepted))
         head = say("{op}: {cases} accepted", op=name, cases=cases)
         refused = say(", {count} refused", count=len(one.refused)) if one.refused else ""
         yield Text(f"{head}{refused}", style=STYLES[Gate.FAILS if one.refused else Gate.OK])
@@ -189,18 +189,18 @@ class _Layout:
         return cls(max(20, width - (fixed if timed else _VERDICT + _GAP) - 1), ranged, reference, timed)
 
     @classmethod
-    def plain(cls, shown: Sequence[Row], *, timed: bool = True) -> _Layout:
+    def plain(cls, shown: Sequence[VerdictRow], *, timed: bool = True) -> _Layout:
         """As wide as the longest name needs, up to where names stand in the way of the numbers."""
         needed = max((cell_len(_name(row)) for row in shown), default=0)
         return cls(min(_LONGEST_NAME, needed) if timed else needed, True, timed=timed)
 
-    def cells(self, row: Row) -> Iterator[str]:
+    def cells(self, row: VerdictRow) -> Iterator[str]:
         """The row's lines: a long name goes on below."""
         first, *rest = _folded(_name(row), self.name)
         yield self.row(row, first)
         yield from (" " * INDENT + line for line in rest)
 
-    def row(self, row: Row, name: str) -> str:
+    def row(self, row: VerdictRow, name: str) -> str:
         """The row in one line; a name that is longer than its column moves what stands behind it."""
         change, speedup = row.change, row.speedup
         if self.ranged:
@@ -236,7 +236,7 @@ def _right(text: str, width: int) -> str:
     return " " * (width - cell_len(text)) + text
 
 
-def _terminal_row(row: Row, told: str, layout: _Layout) -> Iterator[RenderableType]:
+def _terminal_row(row: VerdictRow, told: str, layout: _Layout) -> Iterator[RenderableType]:
     first, *rest = layout.cells(row)
     text = Text(first)
     text.stylize(STYLES[row.gate], 0, len(row.verdict))
@@ -256,7 +256,7 @@ def _about(run: Run) -> str:
         targets = ", ".join(static.targets)
         text = say("Compiled for {targets} by {by}{commit}.", targets=targets, by=static.toolchain, commit=commit)
         return plain(text)
-    how, name = words.timed_by(where.timer), where.device.name
+    how, name = words.describe_timer(where.timer), where.device.name
     return plain(say("On {device}{how}{commit}, seed {seed}.", device=name, how=how, commit=commit, seed=run.plan.seed))
 
 
@@ -268,7 +268,7 @@ def _mixed(judgements: Judgements) -> list[str]:
     return [say("Changes are against the base where a case was timed beside it, else against the baseline.")]
 
 
-def _few(found: Sequence[Row]) -> tuple[list[tuple[Row, str]], list[str]]:
+def _few(found: Sequence[VerdictRow]) -> tuple[list[tuple[VerdictRow, str]], list[str]]:
     """The rows to show, each with the sentence to tell under it, and a line about those left out.
 
     Nothing is told about rows that are as they should be, nor the same sentence twice in a row of what is fine.
@@ -281,12 +281,12 @@ def _few(found: Sequence[Row]) -> tuple[list[tuple[Row, str]], list[str]]:
     left = Counter[Verdict]()
     for row in fine[FINE_ROWS:]:
         left[row.verdict] += row.gathered
-    more = say("... and {tally} more; the report lists them all.", tally=rows.tally(left.items()))
+    more = say("... and {tally} more; the report lists them all.", tally=rows.write_tally(left.items()))
     hidden = [more] if left else []
     return list(zip(kept, once, strict=True)), hidden
 
 
-def _name(row: Row) -> str:
+def _name(row: VerdictRow) -> str:
     return plain(f"{row.op} {row.where}", NAME_LIMIT)
 
 
@@ -319,8 +319,8 @@ def wrapped(text: str, indent: str = "", width: int = PLAIN) -> list[str]:
 def _op_lines(op: PlannedOp) -> Text:
     counts = say(
         "{performance}, {accuracy}",
-        performance=words.performance_cases(len(op.performance)),
-        accuracy=words.accuracy_cases(len(op.accuracy)),
+        performance=say("{count:performance case|performance cases}", count=len(op.performance)),
+        accuracy=say("{count:accuracy case|accuracy cases}", count=len(op.accuracy)),
     )
     if op.stored:
         counts = say("{cases}, {stored}", cases=counts, stored=_stored_cases(len(op.stored)))
@@ -334,7 +334,7 @@ def _stored_cases(count: int) -> str:
 
 def _chain_lines(chain: ListedChain) -> Text:
     stages = say("{count:stage|stages}", count=len(chain.stages))
-    counts = say("{stages}, {cases}", stages=stages, cases=words.cases(len(chain.cases)))
+    counts = say("{stages}, {cases}", stages=stages, cases=words.count_cases(len(chain.cases)))
     told = say("cannot run") if chain.failure else counts
     head = Text.assemble((plain(chain.chain, NAME_LIMIT), "bold"), "  ", told)
     cases = (plain(case, NAME_LIMIT) for case in chain.cases)

@@ -1,6 +1,6 @@
 r"""Foreign text in GitLab's own Markdown, which reads more out of a text than Markdown does.
 
-`perfci.report.text` escapes for Markdown and tables. GitLab then looks through the finished page's text for what it
+`perfci.report.markdown` escapes for Markdown and tables. GitLab then looks through the finished page's text for what it
 links: mentions, references with quoted names, emoji, bare commit hashes, keys of other trackers, projects, tables of
 contents, inline differences, placeholders. An escaping backslash is gone by then, so what would be found is parted by a
 zero-width space, and what looks like a hash becomes code. Within code nothing is looked for but a colour.
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 
-from perfci.report import text
-from perfci.report.text import BREAK
+from perfci.report import markdown, text
+from perfci.report.markdown import BREAK
 
 _GLFM = re.compile(
     r"(?P<code>`[^`]+`)"
@@ -43,7 +43,7 @@ def inline(foreign: str, limit: int = text.SENTENCE_LIMIT) -> str:
     >>> inline("done :tada: in deadbeef, see ABC-1")
     'done :&#8203;tada: in `deadbeef`, see ABC-&#8203;1'
     """
-    return harden(text.inline(foreign, limit))
+    return harden(markdown.write(text.plain(foreign, limit)))
 
 
 def code(foreign: str, limit: int = text.NAME_LIMIT) -> str:
@@ -52,7 +52,7 @@ def code(foreign: str, limit: int = text.NAME_LIMIT) -> str:
     >>> print(code("rows=7,dtype=float16"), code("#F00000"))
     `rows=7,dtype=float16` &#8203;\#&#8203;F00000&#8203;
     """
-    shown = harden(text.code(foreign, limit))
+    shown = harden(markdown.write(text.code(foreign, limit)))
     # What follows is ours, and must end neither an emoji nor a reference that the name began.
     return shown if shown.endswith(("`", BREAK)) else shown + BREAK
 
@@ -66,7 +66,7 @@ def _parted(found: re.Match[str]) -> str:
     kind, shown = found.lastgroup, found.group()
     if kind == "code":
         colour = _COLOUR.fullmatch(shown)
-        return f"{BREAK}{harden(text.inline(shown.strip('`').strip()))}{BREAK}" if colour else shown
+        return f"{BREAK}{harden(markdown.write(text.plain(shown.strip('`').strip())))}{BREAK}" if colour else shown
     if kind == "hash":
         return f"`{shown}`"
     if kind in _BEFORE:

@@ -11,9 +11,8 @@ from perfci.core import wording
 from perfci.core.model import Gate, Judgements, OpRun, Reason, Run
 from perfci.core.wording import say
 from perfci.gitlab.markup import code, harden, inline
-from perfci.report import frame, rows, summary
+from perfci.report import frame, markdown, rows, summary
 from perfci.report.steps import repeat
-from perfci.report.text import block
 
 LIMIT = 900_000
 """Most bytes of a note; GitLab takes 1,000,000 characters."""
@@ -53,18 +52,20 @@ def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, 
     key: letters, digits, dots, dashes, by which the note is found again. Raises ValueError for another one. No line
     begins with foreign text: there a slash would be a command.
     """
-    summed = [harden(line) for line in summary.summary(run, judgements, frame.clocks(frame.blocks(run)))]
-    shown, notes = rows.rows(judgements), rows.notes(judgements, run)
+    summed = [
+        harden(markdown.write(line)) for line in summary.summarise(run, judgements, frame.clocks(frame.blocks(run)))
+    ]
+    shown, notes = rows.make_rows(judgements), rows.split_notes(judgements, run)
     grave, fine = [row for row in shown if row.aloud], [row for row in shown if not row.aloud]
     # The run's own command, of the ops that were not all unchanged, so that it stays short.
     ran = {op.op for op in run.ops}
     ops = tuple(op for op in run.plan.ops if op.op in ran) or run.plan.ops
-    command = block(repeat(replace(run, plan=replace(run.plan, ops=ops))))
+    command = markdown.fence(repeat(replace(run, plan=replace(run.plan, ops=ops))))
     text = ""
     for most_grave, most_fine, most_reasons in _ROOMS:
         parts = (
             marker(key),
-            say("## perfci: {gate}", gate=rows.gate_word(judgements.gate).upper()),
+            say("## perfci: {gate}", gate=rows.name_gate(judgements.gate).upper()),
             *(f"> **{inline(note)}**" for note in notes.first),
             _headline(judgements),
             _bullets([*summed, *map(inline, notes.above)]),
@@ -93,8 +94,8 @@ def marker(key: str) -> str:
 
 
 def _headline(judgements: Judgements) -> str:
-    found = rows.counts(judgements)
-    worst, counted = rows.worst(judgements), rows.counted(found)
+    found = rows.count_all(judgements)
+    worst, counted = rows.write_worst(judgements), rows.write_counts(found)
     if not found.verdicts:
         return say("**Nothing was judged.**")
     if found.gate is Gate.OK:
@@ -104,27 +105,27 @@ def _headline(judgements: Judgements) -> str:
     return say("**It fails: {worst}.** {counted}.", worst=worst, counted=counted)
 
 
-def _table(shown: Sequence[rows.Row], most: int) -> str:
+def _table(shown: Sequence[rows.VerdictRow], most: int) -> str:
     """Four narrow columns: more do not fit on a phone."""
     if not shown or not most:
         return ""
     heads = (say("verdict"), say("case"), say("change"), say("speedup"))
-    cells = [(rows.verdict_word(row.verdict, row.gate), _place(row), row.change, row.speedup) for row in shown[:most]]
+    cells = [(markdown.write(row.marked), _place(row), row.change, row.speedup) for row in shown[:most]]
     table = "\n".join(f"| {' | '.join(line)} |" for line in (heads, ("---", "---", "--:", "--:"), *cells))
     left = len(shown) - most
     return table + ("\n\n" + say("Rows left out here: {count}; the report has them.", count=left) if left > 0 else "")
 
 
-def _place(row: rows.Row) -> str:
+def _place(row: rows.VerdictRow) -> str:
     case = code(row.case) if row.case is not None else ""
     return " ".join(part for part in (code(row.op), inline(row.about), case) if part)
 
 
-def _reasons(shown: Sequence[rows.Row], most: int) -> str:
+def _reasons(shown: Sequence[rows.VerdictRow], most: int) -> str:
     lines = [
         say(
             "{verdict} {where}: {why}",
-            verdict=rows.verdict_word(row.verdict, row.gate),
+            verdict=markdown.write(row.marked),
             where=_place(row),
             why=inline(row.sentence, SENTENCE),
         )
@@ -133,11 +134,11 @@ def _reasons(shown: Sequence[rows.Row], most: int) -> str:
     return "\n\n".join((say("### Why"), _bullets(lines))) if lines else ""
 
 
-def _fold_fine(fine: Sequence[rows.Row], most: int) -> str:
+def _fold_fine(fine: Sequence[rows.VerdictRow], most: int) -> str:
     if not fine:
         return ""
-    counts = rows.verdicts(fine)
-    title = say("Fine: {count:verdict|verdicts}, {tally}", count=counts.total(), tally=rows.tally(counts.items()))
+    counts = rows.count_verdicts(fine)
+    title = say("Fine: {count:verdict|verdicts}, {tally}", count=counts.total(), tally=rows.write_tally(counts.items()))
     table = _table(fine, most)
     return f"<details>\n<summary>{title}</summary>\n\n{table}\n\n</details>" if table else title
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perfci.core.model import Baseline, Judgements, Run
 from perfci.core.wording import sentence
-from perfci.report.text import inline
+from perfci.report.text import plain
 from perfci.store.files import write_atomically
 from perfci.store.launches import Launches, read_launches
 
@@ -55,13 +55,13 @@ def write(
     raw = _raw(stored)
     spreads, clocks = frame.spreads(table, raw), frame.clocks(table)
     drawn = plots.write(run, judgements, folder, raw, spreads=spreads, baselines=baselines, pasts=pasts)
-    noises = against.noises(run, judgements)
+    noises = against.measure_noises(run, judgements)
     material = Material(
         run, judgements, spreads, clocks, drawn.ops, noises, drawn.roofline, pasts or {}, tuple(sources)
     )
-    page = build.report(material)
+    page = build.make_report(material)
     if stored.note:
-        page = replace(page, notes=(*page.notes, inline(sentence(stored.note))))
+        page = replace(page, notes=(*page.notes, plain(sentence(stored.note))))
     if "junit" in formats:
         junit.write(run, judgements, folder)
     if "metrics" in formats:

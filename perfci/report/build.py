@@ -1,127 +1,139 @@
-"""From a run and its judgements to the page's parts: heading, verdict table, environment."""
+"""From a run and its judgements to the view of the whole report: head, verdict table, sections, environment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfci.core import units
 from perfci.core.environment import told
-from perfci.core.model import Base, Environment, Fact, Gate, Judgements, Run, Suite
+from perfci.core.model import Base, Environment, Fact, Gate, Judgements, Run, Suite, Verdict
 from perfci.core.wording import say
-from perfci.report import compiled, means, peers, rows, sections, sources, speed, summary, words
+from perfci.report import compiled, means, peers, rows, sections, sources, summary
 from perfci.report.frame import Clocks
-from perfci.report.reading import reading
 from perfci.report.sections import Material
-from perfci.report.steps import only_compiled, repeat, steps
-from perfci.report.text import block, code, inline
-from perfci.report.view import FOLD_ROWS, Report, Table
+from perfci.report.steps import make_steps, only_compiled, repeat
+from perfci.report.text import code, phrase, plain
+from perfci.report.view import FOLD_ROWS, Report, Table, make_table
+from perfci.report.words import write_seconds
 
 
-def report(material: Material) -> Report:
-    """The page, every text in it escaped."""
+def make_report(material: Material) -> Report:
+    """The view of a report, whatever its format."""
     run, judgements = material.run, material.judgements
-    shown = rows.rows(judgements)
+    shown = rows.make_rows(judgements)
     fine = tuple(row for row in shown if not row.aloud)
     grave = shown[: len(shown) - len(fine)]
     fold = len(fine) > FOLD_ROWS
-    notes = rows.notes(judgements, run)
-    tally = rows.tally(rows.verdicts(fine).items())
+    notes = rows.split_notes(judgements, run)
+    tally = rows.write_tally(rows.count_verdicts(fine).items())
+    ops = list(sections.split_material(material))
     return Report(
-        gate=rows.gate_word(judgements.gate).upper(),
-        first=_inlined(notes.first),
-        headline=_headline(judgements),
-        summary=summary.summary(run, judgements, material.clocks),
-        ran=_ran(run),
-        above=_inlined(notes.above),
-        verdicts=_verdicts(grave if fold else shown),
-        fine=_verdicts(fine) if fold else None,
+        gate=rows.name_gate(judgements.gate).upper(),
+        first=_clean(notes.first),
+        headline=_write_headline(judgements),
+        summary=summary.summarise(run, judgements, material.clocks),
+        ran=make_table("what | this run", _describe_run(run)),
+        above=_clean(notes.above),
+        verdicts=_tabulate_verdicts(grave if fold else shown),
+        fine=_tabulate_verdicts(fine) if fold else None,
         fine_title=say("{count:row that is|rows that are} fine: {tally}", count=len(fine), tally=tally),
-        notes=_inlined(notes.below),
-        means=means.table(judgements.rows),
-        peers=peers.section(judgements.rows),
+        notes=_clean(notes.below),
+        means=means.compare_ops(judgements.rows),
+        peers=peers.make_section(judgements.rows),
         roofline=material.roofline,
-        roofline_note=_roofline_note(run) if material.roofline else "",
-        ops=sections.sections(material),
-        untouched="" if only_compiled(run) else _untouched(sections.untouched(material)),
-        compiled=compiled.section(run.static, judgements.rows),
-        thresholds=sources.part(material.sources),
-        environment=_environment(run, judgements),
-        clocks=_clocks(material.clocks),
-        repeat=block(repeat(run)),
-        reading=tuple(reading(run, judgements)),
-        steps=steps(run, judgements),
+        roofline_note=_describe_roofline(run) if material.roofline else "",
+        ops=tuple(sections.make_section(one) for one in ops if not one.untouched),
+        untouched=_describe_untouched([one.op.op for one in ops if one.untouched and one.base and one.base.same], run),
+        compiled=compiled.make_section(run.static, judgements.rows),
+        thresholds=sources.make_part(material.sources),
+        environment=_tabulate_environment(run, judgements),
+        clocks=_tabulate_clocks(material.clocks),
+        repeat=repeat(run),
+        reading=tuple(_explain(run, judgements)),
+        steps=make_steps(run, judgements),
     )
 
 
-def _headline(judgements: Judgements) -> str:
-    found = rows.counts(judgements)
-    worst = rows.worst(judgements)
-    facts: dict[str, Fact] = {"counted": rows.counted(found), "code": rows.EXIT_CODES[found.gate]}
+def _clean(sentences: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(plain, sentences))
+
+
+def _write_headline(judgements: Judgements) -> str:
+    found = rows.count_all(judgements)
+    facts: dict[str, Fact] = {"counted": rows.write_counts(found), "code": rows.EXIT_CODES[found.gate]}
+    facts["worst"] = rows.write_worst(judgements)
     if not found.verdicts:
-        return say("**Nothing was judged.** {counted} (exit code {code}).", **facts)
+        return phrase("**Nothing was judged.** {counted} (exit code {code}).", **facts)
     if found.gate is Gate.OK:
-        return say("**The gate is open: nothing failed and nothing warns.** {counted} (exit code {code}).", **facts)
+        return phrase("**The gate is open: nothing failed and nothing warns.** {counted} (exit code {code}).", **facts)
     if found.gate is Gate.WARNS:
-        return say("**The gate is open, with warnings: {worst}.** {counted} (exit code {code}).", worst=worst, **facts)
-    return say("**The gate fails: {worst}.** {counted} (exit code {code}).", worst=worst, **facts)
+        return phrase("**The gate is open, with warnings: {worst}.** {counted} (exit code {code}).", **facts)
+    return phrase("**The gate fails: {worst}.** {counted} (exit code {code}).", **facts)
 
 
-def _verdicts(shown: Sequence[rows.Row]) -> Table:
-    columns = (
-        say("op"),
-        say("case"),
-        say("verdict"),
-        say("change"),
-        say("speedup"),
-        say("kernel"),
-        say("reference"),
-        say("reason"),
-    )
-    table = Table(columns, tuple(_verdict_row(row) for row in shown), frozenset(columns[5:7]))
-    return speed.without_empty(table) if all(row.suite is Suite.COMPILED for row in shown) else table
-
-
-def _verdict_row(row: rows.Row) -> tuple[str, ...]:
-    change, speedup = _ranged(row.change, row.change_range), _ranged(row.speedup, row.speedup_range)
-    verdict = rows.verdict_word(row.verdict, row.gate)
-    return (code(row.op), _where(row), verdict, change, speedup, row.kernel, row.reference, inline(row.sentence))
-
-
-def _where(row: rows.Row) -> str:
-    return " ".join(filter(None, (inline(row.about), code(row.case) if row.case is not None else "")))
-
-
-def _inlined(sentences: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(inline, sentences))
-
-
-def _ranged(value: str, interval: str) -> str:
-    return say("{value} ({interval})", value=value, interval=interval) if interval else value
-
-
-def _ran(run: Run) -> Table:
-    where_ran, base, static = run.environment, run.plan.base, run.static
-    names = [op.op for op in run.ops] or [op.op for op in run.plan.ops]
-    lines = [
-        (say("ops"), ", ".join(map(code, names)) or say("none")),
-        (say("cases"), _planned(run)),
-        (say("device"), inline(where_ran.device.name)),
-        (say("commit"), _commit(where_ran)),
-        *([(say("base"), _base(base))] if base else []),
-        *([(say("compiled for"), ", ".join(map(inline, static.targets)))] if static else []),
-        (say("started"), _started(run)),
-        (say("command"), code(run.command)),
-        ("perfci", inline(run.perfci)),
+def _tabulate_verdicts(shown: Sequence[rows.VerdictRow]) -> Table:
+    cells = [
+        (
+            code(row.op),
+            " ".join(filter(None, (plain(row.about), code(row.case or "")))),
+            row.marked,
+            row.ranged_change,
+            row.ranged_speedup,
+            row.kernel,
+            row.reference,
+            plain(row.sentence),
+        )
+        for row in shown
     ]
+    table = make_table("op | case | verdict | change | speedup | kernel: | reference: | reason", cells)
+    return table.without_empty() if all(row.suite is Suite.COMPILED for row in shown) else table
+
+
+# --- the head ---------------------------------------------------------------------------------------------------------
+
+
+def _describe_run(run: Run) -> Iterator[tuple[str, str]]:
+    where_ran, base = run.environment, run.plan.base
+    names = [op.op for op in run.ops] or [op.op for op in run.plan.ops]
+    yield say("ops"), ", ".join(map(code, names)) or say("none")
+    yield say("cases"), _count_planned(run)
+    yield say("device"), plain(where_ran.device.name)
+    yield say("commit"), _describe_commit(where_ran)
+    if base:
+        where = say("{commit}, {how}", commit=code(base.commit[:12]), how=_how(base))
+        yield (
+            say("base"),
+            say("{base}, run by {python}", base=where, python=code(base.python)) if base.python else where,
+        )
+    if run.static:
+        yield say("compiled for"), ", ".join(map(plain, run.static.targets))
+    started = plain(run.created)
+    if run.wall_s is not None:
+        started = say("{started}, took {time}", started=started, time=write_seconds(run.wall_s))
+    yield say("started"), started
+    yield say("command"), code(run.command)
+    yield "perfci", plain(run.perfci)
     if run.stopped:
-        early = say("early, by {signal}: only what was measured until then is judged", signal=inline(run.stopped))
-        lines.append((say("stopped"), early))
-    return Table((say("what"), say("this run")), tuple(lines))
+        early = say("early, by {signal}: only what was measured until then is judged", signal=plain(run.stopped))
+        yield say("stopped"), early
 
 
-def _base(base: Base) -> str:
-    where = say("{commit}, {how}", commit=code(base.commit[:12]), how=_how(base))
-    return say("{base}, run by {python}", base=where, python=code(base.python)) if base.python else where
+def _count_planned(run: Run) -> str:
+    cases = say("{count:performance case|performance cases}", count=run.plan.family)
+    if only_compiled(run):
+        return say("{cases}, compiled without a device", cases=cases)
+    timed = sum(bool(case.blocks) for op in run.ops for case in op.performance)
+    checks = say("{count:accuracy check|accuracy checks}", count=sum(len(op.accuracy) for op in run.ops))
+    return say("{cases} planned, {timed} timed; {checks}", cases=cases, timed=timed, checks=checks)
+
+
+def _describe_commit(environment: Environment) -> str:
+    if environment.commit is None:
+        return say("not in a git repository")
+    commit = code(environment.commit[:12])
+    if environment.branch:
+        commit = say("{commit} on {branch}", commit=commit, branch=code(environment.branch))
+    return say("{commit}, with uncommitted changes", commit=commit) if environment.dirty else commit
 
 
 def _how(base: Base) -> str:
@@ -133,39 +145,10 @@ def _how(base: Base) -> str:
         "merge_base": say("where {name} was left", name=name),
         "baseline": say("the commit of the baselines"),
     }
-    return known.get(base.how, inline(base.how))
+    return known.get(base.how, plain(base.how))
 
 
-def _started(run: Run) -> str:
-    started = inline(run.created)
-    if run.wall_s is None:
-        return started
-    return say("{started}, took {time}", started=started, time=speed.seconds(run.wall_s))
-
-
-def _planned(run: Run) -> str:
-    if only_compiled(run):
-        cases = words.performance_cases(run.plan.family)
-        return say("{cases}, compiled without a device", cases=cases)
-    measured = sum(bool(case.blocks) for op in run.ops for case in op.performance)
-    return say(
-        "{cases} planned, {timed} timed; {checks}",
-        cases=words.performance_cases(run.plan.family),
-        timed=measured,
-        checks=words.accuracy_checks(sum(len(op.accuracy) for op in run.ops)),
-    )
-
-
-def _commit(environment: Environment) -> str:
-    if environment.commit is None:
-        return say("not in a git repository")
-    commit = code(environment.commit[:12])
-    if environment.branch:
-        commit = say("{commit} on {branch}", commit=commit, branch=code(environment.branch))
-    return say("{commit}, with uncommitted changes", commit=commit) if environment.dirty else commit
-
-
-def _roofline_note(run: Run) -> str:
+def _describe_roofline(run: Run) -> str:
     """What the picture's axes and lines are."""
     note = say(
         "Operations and bytes are those that the ops declare; the ceilings are a copy and a matrix product measured "
@@ -176,67 +159,74 @@ def _roofline_note(run: Run) -> str:
     lacking = sorted(known - set(run.limits.matmul_tflops))
     if not lacking:
         return note
-    return say("{note} No matrix product was measured in {dtypes}.", note=note, dtypes=", ".join(map(inline, lacking)))
+    return say("{note} No matrix product was measured in {dtypes}.", note=note, dtypes=", ".join(map(plain, lacking)))
 
 
-def _environment(run: Run, judgements: Judgements) -> Table:
-    where_ran, device = run.environment, run.environment.device
-    products = sorted(run.limits.matmul_tflops.items())
-    facts = [
-        (say("device"), inline(device.name)),
-        (say("device key"), code(device.key)),
-        (say("board"), inline(device.uuid or ", ".join(board.uuid or board.visible for board in run.plan.boards))),
-        (say("driver"), inline(device.driver or "")),
-        (say("runtime"), inline(device.runtime or "")),
-        (say("processors"), str(device.processors or "-")),
-        (say("L2 cache"), units.size(device.l2_bytes)),
-        (say("memory"), units.size(device.memory_bytes)),
-        (say("measured copy limit"), _limit(run.limits.copy_gbps, "GB/s")),
-        *((say("measured matmul limit, {dtype}", dtype=inline(d)), _limit(v, "TFLOP/s")) for d, v in products),
-        (say("timer"), inline(where_ran.timer) if where_ran.timer else say("none: nothing was timed")),
-        ("Python", inline(where_ran.python)),
-        (
-            say("packages"),
-            ", ".join(f"{inline(name)} {inline(v)}" for name, v in sorted(where_ran.packages.items())) or "-",
-        ),
-        (say("host"), inline(where_ran.host)),
-        (say("system"), inline(where_ran.system)),
-        (say("variables"), ", ".join(code(f"{name}={v}") for name, v in sorted(where_ran.variables.items())) or "-"),
-        (say("seed"), str(run.plan.seed)),
-        (say("budget"), _budget(run)),
-        *_base_environment(run.plan.base),
-        *_since(judgements),
-    ]
-    return Table((say("environment"), say("value")), tuple(fact for fact in facts if fact[1] not in {"", "-"}))
+def _describe_untouched(ops: Sequence[str], run: Run) -> str:
+    """What became of ops without a section."""
+    if not ops or only_compiled(run):
+        return ""
+    named = ", ".join(map(code, ops))
+    if len(ops) == 1:
+        return say("Without a section, since nothing of it had to be run: {ops}.", ops=named)
+    return say("Without a section, since nothing of them had to be run: {ops}.", ops=named)
 
 
-def _since(judgements: Judgements) -> list[tuple[str, str]]:
+# --- the environment --------------------------------------------------------------------------------------------------
+
+
+def _tabulate_environment(run: Run, judgements: Judgements) -> Table:
+    facts = (*_describe_device(run), *_describe_base(run.plan.base), *_describe_differences(judgements))
+    return make_table("environment | value", (fact for fact in facts if fact[1] not in {"", "-"}))
+
+
+def _describe_device(run: Run) -> Iterator[tuple[str, str]]:
+    where_ran, device, limits = run.environment, run.environment.device, run.limits
+    yield say("device"), plain(device.name)
+    yield say("device key"), code(device.key)
+    yield say("board"), plain(device.uuid or ", ".join(board.uuid or board.visible for board in run.plan.boards))
+    yield say("driver"), plain(device.driver or "")
+    yield say("runtime"), plain(device.runtime or "")
+    yield say("processors"), str(device.processors or "-")
+    yield say("L2 cache"), units.size(device.l2_bytes)
+    yield say("memory"), units.size(device.memory_bytes)
+    if limits.copy_gbps is not None:
+        yield say("measured copy limit"), f"{units.significant(limits.copy_gbps)} GB/s"
+    for dtype, tflops in sorted(limits.matmul_tflops.items()):
+        yield say("measured matmul limit, {dtype}", dtype=plain(dtype)), f"{units.significant(tflops)} TFLOP/s"
+    yield say("timer"), plain(where_ran.timer) if where_ran.timer else say("none: nothing was timed")
+    yield "Python", plain(where_ran.python)
+    yield say("packages"), _list_packages(where_ran.packages)
+    yield say("host"), plain(where_ran.host)
+    yield say("system"), plain(where_ran.system)
+    yield say("variables"), ", ".join(code(f"{name}={v}") for name, v in sorted(where_ran.variables.items()))
+    yield say("seed"), str(run.plan.seed)
+    if not only_compiled(run):
+        budget = say("{seconds:n} s of device time a case for the first looks", seconds=run.plan.budget_s)
+        yield say("budget"), budget
+
+
+def _describe_base(base: Base | None) -> Iterator[tuple[str, str]]:
+    """The base's own packages, if another interpreter runs it."""
+    if base and base.python:
+        yield say("the base's interpreter"), code(base.python)
+        yield say("the base's packages"), _list_packages(base.packages)
+
+
+def _list_packages(packages: Mapping[str, str]) -> str:
+    return ", ".join(f"{plain(name)} {plain(version)}" for name, version in sorted(packages.items()))
+
+
+def _describe_differences(judgements: Judgements) -> Iterator[tuple[str, str]]:
     """Every field that is no longer as it was when the baselines were recorded."""
     found = dict.fromkeys(each for row in judgements.rows if row.comparison for each in row.comparison.differs)
     parts = ((say("since the baselines"), True), (say("since the baselines, no matter for times"), False))
-    said = ((name, [each for each in found if each.moves is moves]) for name, moves in parts)
-    return [(name, inline(told(differs, len(differs)))) for name, differs in said if differs]
+    for name, moves in parts:
+        if differs := [each for each in found if each.moves is moves]:
+            yield name, plain(told(differs, len(differs)))
 
 
-def _budget(run: Run) -> str:
-    if only_compiled(run):
-        return "-"
-    return say("{seconds:n} s of device time a case for the first looks", seconds=run.plan.budget_s)
-
-
-def _base_environment(base: Base | None) -> list[tuple[str, str]]:
-    """The base's own packages, where another interpreter runs it."""
-    if base is None or base.python is None:
-        return []
-    packages = ", ".join(f"{inline(name)} {inline(version)}" for name, version in sorted(base.packages.items()))
-    return [(say("the base's interpreter"), code(base.python)), (say("the base's packages"), packages or "-")]
-
-
-def _limit(value: float | None, unit: str) -> str:
-    return "-" if value is None else f"{units.significant(value)} {unit}"
-
-
-def _clocks(clocks: Clocks) -> Table:
+def _tabulate_clocks(clocks: Clocks) -> Table:
     seen = [
         (say("SM clock"), clocks.sm_clock_mhz, "MHz"),
         (say("memory clock"), clocks.memory_clock_mhz, "MHz"),
@@ -244,26 +234,62 @@ def _clocks(clocks: Clocks) -> Table:
         (say("power"), clocks.power_w, "W"),
         (say("processes of others on the device"), clocks.foreign_processes, ""),
     ]
-    lines = [(name, _between(ends, unit)) for name, ends, unit in seen if ends]
-    lines += [
-        (
-            say("clock held down by {why}", why=inline(why)),
-            say("{count} of {blocks:block|blocks}", count=count, blocks=clocks.blocks),
-        )
-        for why, count in clocks.throttle
+    lines = [
+        (name, say("{low} to {high} {unit}", low=f"{ends[0]:.0f}", high=f"{ends[1]:.0f}", unit=unit).strip())
+        for name, ends, unit in seen
+        if ends
     ]
-    return Table((say("seen beside the blocks"), say("least to greatest")), tuple(lines))
+    for why, count in clocks.throttle:
+        share = say("{count} of {blocks:block|blocks}", count=count, blocks=clocks.blocks)
+        lines.append((say("clock held down by {why}", why=plain(why)), share))
+    return make_table("seen beside the blocks | least to greatest", lines)
 
 
-def _between(ends: tuple[float, float], unit: str) -> str:
-    return say("{low} to {high} {unit}", low=f"{ends[0]:.0f}", high=f"{ends[1]:.0f}", unit=unit).strip()
+# --- how to read it ---------------------------------------------------------------------------------------------------
 
 
-def _untouched(ops: Sequence[str]) -> str:
-    """What became of ops without a section."""
-    if not ops:
-        return ""
-    named = ", ".join(map(code, ops))
-    if len(ops) == 1:
-        return say("Without a section, since nothing of it had to be run: {ops}.", ops=named)
-    return say("Without a section, since nothing of them had to be run: {ops}.", ops=named)
+def _explain(run: Run, judgements: Judgements) -> Iterator[str]:
+    """A paragraph a subject that the page has."""
+    yield say(
+        "Verdicts come first, the gravest on top; each names its reason with its numbers. REGRESSED, WRONG, TOO_SLOW "
+        "and ERROR fail the gate, INCONCLUSIVE, DRIFTED, STALE, SUSPECT and REMOVED warn."
+    )
+    if not only_compiled(run):
+        yield phrase(
+            "*Change* is current time / baseline time - 1: plus is slower. *Speedup* is reference time / kernel time: "
+            "above 1 is good. The ranges beside them are 95 % confidence intervals unless a sentence says otherwise. "
+            "Of a case that was measured again, the change is that of the last fresh process; its sentence has the "
+            "first look and all of them."
+        )
+        yield say(
+            "One block is one observation: fresh buffers, then rounds in which every arm is launched once in random "
+            "order. Kernel and reference times are medians of block medians."
+        )
+        yield say(
+            "Percentiles, relative standard deviation (RSD) and outliers describe the launches; no verdict rests on "
+            "them."
+        )
+        yield say('Speed of a wrong kernel means nothing, so a WRONG case is not timed and shows "-".')
+    if any(len(speedups) > 1 for speedups in means.find_sound(judgements.rows).values()):
+        yield phrase(
+            "The *geometric mean* of speedups has the interval that follows from the cases' own, taken as independent; "
+            "it is about these cases and no others."
+        )
+    if any(row.comparison and row.comparison.duel for row in judgements.rows):
+        yield phrase(
+            "Where a case was timed beside the base, as its reason says, *change* is against the base and not against "
+            "the baseline. A case is cleared as soon as its blocks show no slow-down, after four of them as a rule; it "
+            "fails only if several processes agree. With fewer than six blocks the range beside the change spans them "
+            "all, which holds at 88 % for four."
+        )
+    if any(row.verdict is Verdict.UNCHANGED and row.suite is not Suite.COMPILED for row in judgements.rows):
+        yield say(
+            "UNCHANGED: the files are the base's own, or the call does the same device work, launch for launch, so the "
+            "change cannot have made it slower. Such cases are not timed, but for a few as a control of the "
+            "measurement itself."
+        )
+    if run.static:
+        yield phrase(
+            "Rows *compiled for* a target are about the code that the compiler makes. It has no noise, and says no "
+            "time."
+        )

@@ -41,12 +41,12 @@ def to_json(judgements: Judgements, run: Run | None = None) -> Answer:
     `change` is current / baseline - 1, `speedup` reference / kernel; a number that is not known is null. `exit_code`
     is that of a run that is not strict. The published schema is answer.schema.json.
     """
-    found = rows.counts(judgements)
+    found = rows.count_all(judgements)
     return {
         "format": FORMAT,
         "gate": str(found.gate),
         "exit_code": rows.EXIT_CODES[found.gate],
-        "summary": rows.summary(judgements),
+        "summary": rows.write_summary(judgements),
         "ops": found.ops,
         "counts": {str(verdict): count for verdict, count in found.verdicts},
         "run": _run(run) if run else None,
@@ -81,7 +81,7 @@ def _row(row: Judgement) -> AnsweredVerdict:
         "gate": str(row.gate),
         "reason": _reason(row.reasons[0]) if row.reasons else None,
         "also": [_reason(reason) for reason in row.reasons[1:]],
-        "change": _interval(rows.latest_change(row)),
+        "change": _interval(rows.find_change(row)),
         "speedup": _interval(seen.speedup if seen else None),
         "kernel_us": seen.kernel_us if seen else None,
         "reference_us": seen.reference_us if seen else None,

@@ -276,7 +276,7 @@ def _judged(judgements: Judgements) -> dict[str, dict[_Case, object]]:
     found = {
         (row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE and row.case is not None
     }
-    changes = {case: rows.latest_change(row) for case, row in found.items()}
+    changes = {case: rows.find_change(row) for case, row in found.items()}
     return {
         "verdict": {case: str(row.verdict) for case, row in found.items()},
         "reason": {case: row.reasons[0].kind for case, row in found.items() if row.reasons},

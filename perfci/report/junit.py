@@ -322,8 +322,7 @@ def _lines(test: Testcase, detail: _Detail) -> Iterator[str]:
 
 def _multiline(sentence: str, characters: int) -> str:
     """Free of terminal escapes and control characters, the middle of a long traceback left out."""
-    lines = block(shorten(sentence, 3 * BLOCK_LIMIT)).split("\n")
-    return shorten("\n".join(lines[1:-1]), characters)
+    return shorten(block(shorten(sentence, 3 * BLOCK_LIMIT)), characters)
 
 
 def _said(test: Testcase) -> str:

@@ -1,4 +1,4 @@
-"""The report as Markdown: tables with aligned columns around the templates in `templates/`."""
+"""The report as Markdown: the one escaper for this medium, tables with aligned columns, and the templates."""
 
 from __future__ import annotations
 
@@ -6,48 +6,99 @@ import re
 from itertools import zip_longest
 
 from perfci.core.wording import say
-from perfci.report.text import columns
+from perfci.report.text import block, columns, split_marks
 from perfci.report.view import Report, Table
 
 PAD_LIMIT = 44
 """Cells are padded up to this width, so that the text is readable in a plain editor and long ones don't blow it up."""
 
+BREAK = "&#8203;"
+"""A zero-width space, written so that it is seen in an editor: it parts what hosts would link, such as @all."""
 
-def render(report: Report) -> str:
-    """The whole page; every text in it is escaped already."""
-    import jinja2
+_MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
+_REFERENCE = re.compile(r"(\\?[@#!%~$^]|&amp;)(?=\w)")
+_LINK = re.compile(r"(?i)(?<=:)(?=//)|(?<=\bwww)(?=\.)|(?<=\bmailto)(?=:)|(?<=\bxmpp)(?=:)")
+_OPENING = re.compile(r"^(?:[#=:]|[+-](?=[\s+-])|\d+(?=[.)](?:\s|$)))")
+"""What makes a list, a heading or a rule at the start of a line. A dash alone is a cell without a value."""
 
-    environment = jinja2.Environment(  # not autoescaped: perfci.report.text escapes for Markdown, HTML's would spoil it
-        loader=jinja2.PackageLoader("perfci.report"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["table"] = table
-    environment.globals["say"] = say  # before the templates are got: their macros keep what they see then
-    page = environment.get_template("report.md.j2").render(report=report)
-    return re.sub(r"\n{3,}", "\n\n", page).strip() + "\n"
+_GREATER = re.compile(r"(?<! -)>|>(?! )")
+"""Not the one of an arrow between two values."""
 
 
-def table(shown: Table) -> str:
+def write(text: str) -> str:
+    r"""A view's text in a paragraph, list item or table cell: shown as it is, with its own marks and no others.
+
+    >>> write("<b> *x* | @all ![y](http://z)")
+    '&lt;b&gt; \\*x\\* \\| @&#8203;all !\\[y\\](http:&#8203;//z)'
+    """
+    written = ""
+    for kind, part in split_marks(text):
+        if kind:
+            written += _write_code(part) if kind == "code" else "**" if kind == "strong" else "*"
+        else:
+            written += _escape(part, first=not written)
+    return written
+
+
+def _write_code(name: str) -> str:
+    """As escaped text if the name holds what a code span in a table cannot."""
+    return _escape(name, first=True) if re.search(r"[`|\\]", name) else f"`{name}`"
+
+
+def _escape(text: str, *, first: bool) -> str:
+    safe = _GREATER.sub("&gt;", text.replace("&", "&amp;").replace("<", "&lt;"))
+    safe = _MARKUP.sub(lambda found: "\\" + found.group(), safe)
+    safe = _LINK.sub(BREAK, _REFERENCE.sub(rf"\1{BREAK}", safe))
+    # A digit cannot be escaped, so its dot is kept away.
+    return _OPENING.sub(lambda at: at[0] + BREAK if at[0].isdigit() else "\\" + at[0], safe) if first else safe
+
+
+def fence(text: str) -> str:
+    """A fenced block that shows the text line by line; its fence is longer than any in the text."""
+    body = block(text)
+    marks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", body)), default=0))
+    return f"{marks}text\n{body}\n{marks}"
+
+
+def write_table(shown: Table) -> str:
     """A table in GitHub's and GitLab's notation, padded to line up.
 
-    >>> print(table(Table(("case", "time"), (("`a`", "4.93 us"),), frozenset({"time"}))))
+    >>> print(write_table(Table(("case", "time"), (("a", "4.93 us"),), frozenset({1}))))
     | case |    time |
     | ---- | ------: |
-    | `a`  | 4.93 us |
+    | a    | 4.93 us |
     """
-    right = [name in shown.right for name in shown.columns]
-    cells = [shown.columns, *shown.rows]
+    cells = [tuple(map(write, row)) for row in (shown.columns, *shown.rows)]
     widths = [max(3, *(w for w in map(columns, column) if w <= PAD_LIMIT), 3) for column in zip_longest(*cells)]
+    right = [place in shown.right for place in range(len(widths))]
     rule = tuple("-" * (width - 1) + (":" if to_right else "-") for width, to_right in zip(widths, right, strict=True))
-    return "\n".join(_line(row, widths, right) for row in (shown.columns, rule, *shown.rows))
+    return "\n".join(_write_line(row, widths, right) for row in (cells[0], rule, *cells[1:]))
 
 
-def _line(row: tuple[str, ...], widths: list[int], right: list[bool]) -> str:
+def _write_line(row: tuple[str, ...], widths: list[int], right: list[bool]) -> str:
     padded = (
         " " * (width - columns(cell)) + cell if to_right else cell + " " * (width - columns(cell))
         for cell, width, to_right in zip(row, widths, right, strict=True)
     )
     return f"| {' | '.join(padded)} |"
+
+
+def render(report: Report) -> str:
+    """The whole page."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("perfci.report"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,  # finished text is Markup, so that `finalize` escapes everything else, once and for Markdown
+        finalize=lambda shown: shown if hasattr(shown, "__html__") else Markup(write(str(shown))),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["table"] = lambda shown: Markup(write_table(shown))
+    environment.filters["fence"] = lambda text: Markup(fence(text))
+    environment.globals["say"] = say  # before the templates are got: their macros keep what they see then
+    page = environment.get_template("report.md.j2").render(report=report)
+    return re.sub(r"\n{3,}", "\n\n", page).strip() + "\n"

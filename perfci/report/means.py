@@ -12,10 +12,7 @@ from perfci.core.wording import say
 from perfci.report import rows, words
 from perfci.report.ceilings import unsound
 from perfci.report.text import code
-from perfci.report.view import Part, Table
-
-FEWEST = 2
-"""Fewest cases of which a mean is told: one case is its own."""
+from perfci.report.view import Part, make_table
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class Mean:
     """cases whose whole interval lies below 1"""
 
 
-def geometric(speedups: Sequence[Interval]) -> Interval:
+def average_speedups(speedups: Sequence[Interval]) -> Interval:
     """Geometric mean of speedups s_1 ... s_k with its 95 % interval: exp(m - L), exp(m), exp(m + H).
 
     m = (log s_1 + ... + log s_k) / k, the mean that does not depend on which of the two times is the unit (Fleming and
@@ -43,41 +40,36 @@ def geometric(speedups: Sequence[Interval]) -> Interval:
     if not speedups:
         raise ValueError("the mean of no speedups")
     count = len(speedups)
+    scales = [_quantile(rows.CONFIDENCE) / _quantile(one.confidence) for one in speedups]
+    pairs = list(zip(scales, speedups, strict=True))
     middle = sum(math.log(one.value) for one in speedups) / count
-    low = math.hypot(*(_scale(one) * math.log(one.value / one.low) for one in speedups)) / count
-    high = math.hypot(*(_scale(one) * math.log(one.high / one.value) for one in speedups)) / count
+    low = math.hypot(*(scale * math.log(one.value / one.low) for scale, one in pairs)) / count
+    high = math.hypot(*(scale * math.log(one.high / one.value) for scale, one in pairs)) / count
     return Interval(math.exp(middle), math.exp(middle - low), math.exp(middle + high))
-
-
-def _scale(interval: Interval) -> float:
-    return _quantile(rows.CONFIDENCE) / _quantile(interval.confidence)
 
 
 def _quantile(confidence: float) -> float:
     return NormalDist().inv_cdf(min(0.5 + confidence / 2, 1 - 1e-9))
 
 
-def mean(speedups: Sequence[Interval]) -> Mean | None:
-    """None of no cases."""
-    if not speedups:
-        return None
+def average_ops(judged: Iterable[Judgement]) -> dict[str, Mean]:
+    """Of every op with a case whose speedup is known and sound, in the order of the judgements."""
+    return {op: _average(speedups) for op, speedups in find_sound(judged).items()}
+
+
+def average_all(judged: Iterable[Judgement]) -> Mean | None:
+    """Over the cases of all ops, each case with the same weight."""
+    found = [one for speedups in find_sound(judged).values() for one in speedups]
+    return _average(found) if found else None
+
+
+def _average(speedups: Sequence[Interval]) -> Mean:
     values = [one.value for one in speedups]
     slower = sum(one.high < 1 for one in speedups)
-    return Mean(len(values), geometric(speedups), min(values), max(values), slower)
+    return Mean(len(values), average_speedups(speedups), min(values), max(values), slower)
 
 
-def by_op(judged: Iterable[Judgement]) -> dict[str, Mean]:
-    """Of every op with a case whose speedup is known and sound, in the order of the judgements."""
-    groups = sound(judged)
-    return {op: found for op, speedups in groups.items() if (found := mean(speedups))}
-
-
-def overall(judged: Iterable[Judgement]) -> Mean | None:
-    """Over the cases of all ops, each case with the same weight."""
-    return mean([one for speedups in sound(judged).values() for one in speedups])
-
-
-def sound(judged: Iterable[Judgement]) -> dict[str, list[Interval]]:
+def find_sound(judged: Iterable[Judgement]) -> dict[str, list[Interval]]:
     """Speedups by op, without those of cases that are WRONG, ERROR or SUSPECT, and of numbers that no ratio can be."""
     known = list(judged)
     bad = unsound(known)
@@ -95,42 +87,29 @@ def is_ratio(speedup: Interval) -> bool:
     return all(math.isfinite(end) and end > 0 for end in ends) and 0 < speedup.confidence < 1
 
 
-def table(judged: Sequence[Judgement]) -> Part | None:
-    """One row an op; None of fewer than two ops, whose sections say the same."""
-    found = by_op(judged)
-    if len(found) < FEWEST:
+def compare_ops(judged: Sequence[Judgement]) -> Part | None:
+    """One row an op; None if there are fewer than two ops, whose sections have the same."""
+    found = average_ops(judged)
+    if len(found) < 2:
         return None
-    columns = (
-        say("op"),
-        say("cases"),
-        say("geometric mean speedup"),
-        say("lowest"),
-        say("highest"),
-        say("slower than the reference"),
-    )
-    shown = tuple(
-        (
-            code(op),
-            str(one.cases),
-            words.speedup(one.speedup),
-            words.ratio(one.least),
-            words.ratio(one.greatest),
-            str(one.slower),
-        )
+    heads = "op | cases: | geometric mean speedup | lowest: | highest: | slower than the reference:"
+    shown = (
+        (code(op), str(one.cases), words.write_speedup(one.speedup), words.write_ratio(one.least),
+         words.write_ratio(one.greatest), str(one.slower))
         for op, one in found.items()
-    )
-    return Part(say("Speedup by op"), "", Table(columns, shown, frozenset({columns[1], *columns[3:]})))
+    )  # fmt: skip
+    return Part(say("Speedup by op"), "", make_table(heads, shown))
 
 
-def sentence(judged: Iterable[Judgement]) -> str:
-    """One op's mean; empty of fewer than two cases."""
-    found = overall(judged)
-    if found is None or found.cases < FEWEST:
+def describe_mean(judged: Iterable[Judgement]) -> str:
+    """One op's mean in a sentence; empty if it has fewer than two cases."""
+    found = average_all(judged)
+    if found is None or found.cases < 2:
         return ""
     return say(
         "Geometric mean speedup over {count} cases: {speedup}, from {least} to {greatest}.",
         count=found.cases,
-        speedup=words.speedup(found.speedup),
-        least=words.ratio(found.least),
-        greatest=words.ratio(found.greatest),
+        speedup=words.write_speedup(found.speedup),
+        least=words.write_ratio(found.least),
+        greatest=words.write_ratio(found.greatest),
     )

@@ -98,7 +98,7 @@ def text(
 
 def _verdicts(judgements: Judgements) -> _Family:
     family = _Family("perfci_verdicts", "Verdicts of a kind, by verdict.")
-    found = rows.verdicts(rows.rows(judgements))
+    found = rows.count_verdicts(rows.make_rows(judgements))
     for verdict in COUNTED:
         family.add(found[verdict], verdict=str(verdict))
     return family
@@ -158,7 +158,7 @@ def _times(run: Run, judged: Iterable[Judgement], *, every: bool) -> Iterator[_F
         if row.case is None or row.comparison is None or row.suite is not Suite.PERFORMANCE:
             continue
         if every or row.verdict in MOVED:
-            found, labels = rows.latest_change(row), {"op": row.op, "case": row.case, "device": device}
+            found, labels = rows.find_change(row), {"op": row.op, "case": row.case, "device": device}
             kernel.add(row.comparison.kernel_us, **labels)
             change.add(round(found.value, 3) + 0.0 if found else None, **labels)  # no -0
         if every and row.comparison.speedup:

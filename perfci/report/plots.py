@@ -22,7 +22,7 @@ from perfci.report.frame import Spread
 from perfci.report.past import Past, Pasts, Trail
 from perfci.report.scaling import scaling
 from perfci.report.sections import Pictures
-from perfci.report.text import file_name, inline
+from perfci.report.text import file_name, plain
 from perfci.report.view import Picture
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _op(run: Run, op: OpRun, source: _Source, stem: Path) -> Pictures:
     judged = source.judged
     bars = [bar for case in op.performance if (bar := _bar(judged.get((op.op, case.case)), case.case))]
     chosen = worth_drawing(op, judged, source.most)
-    title, alt = drawn(op.op, 40), inline(op.op, 40)
+    title, alt = drawn(op.op, 40), plain(op.op, 40)
     traced = [_trace(op, case, judged) for case in chosen]
     duelled = [duel for case in chosen if (duel := _duel(op, case, judged))]
     speedups, traces = f"{title}: speedup over the reference", f"{title}: block medians over time"
@@ -193,7 +193,7 @@ def worth_drawing(op: OpRun, judged: _Judged, most: int) -> list[str]:
 
     def rank(case: str) -> tuple[int, float]:
         row = judged.get((op.op, case))
-        change = rows.latest_change(row) if row else None
+        change = rows.find_change(row) if row else None
         return rows.rank(row.verdict) if row else len(timed), -abs(change.value) if change else 0.0
 
     return sorted(timed, key=rank)[:most]
@@ -225,7 +225,7 @@ def _duel(op: OpRun, case: str, judged: _Judged) -> Duel | None:
         if DUEL in block.shifts:
             shifts.setdefault(block.process, []).append(block.shifts[DUEL])
     processes = tuple(tuple(shifts[process]) for process in sorted(shifts))
-    return Duel(case, row.verdict, processes, math.expm1(look.tau), rows.as_ratio(look.shift))
+    return Duel(case, row.verdict, processes, math.expm1(look.tau), rows.to_ratio(look.shift))
 
 
 def _distributions(op: OpRun, cases: Sequence[str], source: _Source) -> list[Distribution]:
@@ -257,7 +257,7 @@ def _sizes(run: Run, op: OpRun, source: _Source, stem: Path) -> tuple[Picture, .
     if found is None:
         return ()
     sheet = figures.sizes(found, f"{drawn(op.op, 40)}: time against size")
-    return (_saved(sheet, stem, "sizes", say("Time against size of {op}", op=inline(op.op, 40))),)
+    return (_saved(sheet, stem, "sizes", say("Time against size of {op}", op=plain(op.op, 40))),)
 
 
 def _history(run: Run, op: OpRun, source: _Source, stem: Path) -> tuple[Picture, ...]:
@@ -270,7 +270,7 @@ def _history(run: Run, op: OpRun, source: _Source, stem: Path) -> tuple[Picture,
     if not chosen:
         return ()
     sheet = figures.trails(chosen, f"{drawn(op.op, 40)}: accepted runs, and this one")
-    made = _saved(sheet, stem, "history", say("History of {op}", op=inline(op.op, 40)))
+    made = _saved(sheet, stem, "history", say("History of {op}", op=plain(op.op, 40)))
     return (replace(made, shows=len(chosen)),)
 
 
@@ -278,7 +278,7 @@ def _lowprec(op: OpRun, source: _Source, stem: Path) -> Iterator[Picture]:
     """Of each tensor that is stored in low precision: its errors by way of storing it, and its trends."""
     judged = [row for row in source.stored_rows if row.op == op.op]
     for index, ways in enumerate(lowprec.chosen(op, judged)):
-        about, alt = drawn(f"{op.op} {ways[0].family}", 2 * LABEL), inline(f"{op.op} {ways[0].family}", 120)
+        about, alt = drawn(f"{op.op} {ways[0].family}", 2 * LABEL), plain(f"{op.op} {ways[0].family}", 120)
         errors = figures.histograms(ways, f"{about}: errors")
         suffix = f"-{index + 1}"
         yield _saved(errors, stem, "lowprec", say("Errors of storage of {what}", what=alt), suffix)
@@ -305,7 +305,7 @@ def _own_roofline(run: Run, op: OpRun, source: _Source, stem: Path) -> Picture |
     if not places:
         return None
     sheet = figures.roofline(places, run.limits, f"{drawn(op.op, 40)}: roofline", colours="case")
-    return _saved(sheet, stem, "roofline", say("Roofline of {op}", op=inline(op.op, 40)))
+    return _saved(sheet, stem, "roofline", say("Roofline of {op}", op=plain(op.op, 40)))
 
 
 def _shared_roofline(run: Run, found: Mapping[str, Sequence[Place]], folder: Path) -> Picture:
@@ -313,7 +313,7 @@ def _shared_roofline(run: Run, found: Mapping[str, Sequence[Place]], folder: Pat
     sheet = figures.roofline(places, run.limits, f"Roofline, {drawn(run.environment.device.name, 40)}")
     file = folder / "roofline.png"
     figures.save(sheet, file)
-    return Picture(file.name, say("Roofline of {device}", device=inline(run.environment.device.name, 40)))
+    return Picture(file.name, say("Roofline of {device}", device=plain(run.environment.device.name, 40)))
 
 
 def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from perfci.core import wording
-from perfci.core.model import Fact, Gate, Judgement, Judgements, Limits, OpRun, PlannedBase, Reason, Run, Suite, Verdict
-from perfci.core.wording import say
-from perfci.report import accuracy, advice, against, history, lowprec, means, rows, speed, words
+from perfci.core.model import Gate, Judgement, Judgements, OpRun, PlannedBase, Reason, Run, Suite, Verdict
+from perfci.core.wording import say, sentence
+from perfci.report import accuracy, advice, against, history, lowprec, means, rows, speed
 from perfci.report.against import Noises
 from perfci.report.frame import Clocks, Spread
 from perfci.report.past import Past, Pasts
 from perfci.report.sources import Source
-from perfci.report.text import block, code, inline
-from perfci.report.view import Message, Part, Picture, Section, Table
+from perfci.report.text import block, code, list_some, plain
+from perfci.report.view import Message, Part, Picture, Section, make_table
+from perfci.report.words import name_suite, write_seconds
 
 MESSAGES = 10
 """Most messages shown in full."""
@@ -36,7 +36,7 @@ class Pictures:
     distributions: tuple[Picture, ...] = ()
     sizes: tuple[Picture, ...] = ()
     roofline: Picture | None = None
-    """its own, where not all ops share one"""
+    """its own, if not all ops share one"""
     traced: int = 0
     """cases whose blocks are drawn"""
     undrawn: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Material:
 
 
 @dataclass(frozen=True)
-class _Op:
+class OpMaterial:
     """What belongs to one op."""
 
     op: OpRun
@@ -76,7 +76,6 @@ class _Op:
     judged: list[Judgement]
     spreads: list[Spread]
     pictures: Pictures
-    limits: Limits
     base: PlannedBase | None
     noises: Noises
     past: Past | None
@@ -84,26 +83,17 @@ class _Op:
     @property
     def untouched(self) -> bool:
         """Whether nothing of it was run: it is the base's own, is gone, or only its compiled kernels are judged."""
-        told = all(row.suite is Suite.COMPILED or _says_all(row) for row in self.judged)
-        return told and bool(self.judged) and self.op == OpRun(self.op.op)
+        complete = all(
+            row.suite is Suite.COMPILED
+            or row.verdict is Verdict.UNCHANGED
+            or (row.verdict is Verdict.REMOVED and row.case is None)
+            for row in self.judged
+        )
+        return complete and bool(self.judged) and self.op == OpRun(self.op.op)
 
 
-def _says_all(row: Judgement) -> bool:
-    """Whether its line in the verdict table leaves nothing to add."""
-    return row.verdict is Verdict.UNCHANGED or (row.verdict is Verdict.REMOVED and row.case is None)
-
-
-def sections(material: Material) -> tuple[Section, ...]:
-    """A section for every op that ran or was judged, in the order of the run; none where there is nothing to tell."""
-    return tuple(_section(one) for one in _ops(material) if not one.untouched)
-
-
-def untouched(material: Material) -> tuple[str, ...]:
-    """Ops of the run that have no section, since none of their files differ from the base's."""
-    return tuple(one.op.op for one in _ops(material) if one.untouched and one.base and one.base.same)
-
-
-def _ops(material: Material) -> Iterator[_Op]:
+def split_material(material: Material) -> Iterator[OpMaterial]:
+    """What belongs to each op that ran or was judged, in the order of the run."""
     ran = {op.op: op for op in material.run.ops}
     judged: dict[str, list[Judgement]] = {}
     for row in material.judgements.rows:
@@ -113,110 +103,95 @@ def _ops(material: Material) -> Iterator[_Op]:
     for spread in material.spreads:
         spreads.setdefault(spread.op, []).append(spread)
     for name in dict.fromkeys([*ran, *judged]):
-        yield _Op(
+        yield OpMaterial(
             op=ran.get(name, OpRun(name)),
             run=material.run,
             judged=judged.get(name, []),
             spreads=spreads.get(name, []),
             pictures=material.pictures.get(name, Pictures()),
-            limits=material.run.limits,
             base=bases.get(name),
             noises=material.noises,
             past=material.pasts.get(name),
         )
 
 
-def _section(one: _Op) -> Section:
+def make_section(one: OpMaterial) -> Section:
+    """The section of an op that is not untouched."""
+    op, pictures = one.op, one.pictures
+    counts = rows.count_verdicts(rows.make_rows(Judgements(tuple(one.judged))))
+    tally = rows.write_tally(sorted(counts.items(), key=lambda item: rows.rank(item[0])))
     return Section(
-        name=inline(one.op.op, 80),
-        tally=_tally(one.judged),
-        speedup=means.sentence(one.judged),
-        changed=against.files(one.base),
-        problems=_problems(one.op, one.base, one.judged),
-        messages=_messages(one.op, one.judged),
-        duels=one.pictures.duels,
-        speedups=one.pictures.speedups,
-        traces=one.pictures.traces,
-        traces_note=_traces_note(one.op, one.pictures),
-        distributions=one.pictures.distributions,
-        distributions_note=_distributions_note(one.pictures),
-        sizes=one.pictures.sizes,
-        rooflines=(one.pictures.roofline,) if one.pictures.roofline else (),
-        parts=tuple(part for part in _parts(one) if part.table.rows),
-        facts=_facts(one.op),
-        history=history.section(one.op, one.run, one.past, one.pictures.history),
-        lowprec=one.pictures.lowprec,
+        name=plain(op.op, 80),
+        tally=say("{tally}.", tally=tally) if counts else say("Not judged."),
+        speedup=means.describe_mean(one.judged),
+        changed=against.describe_files(one.base),
+        problems=tuple(_describe_problems(one)),
+        messages=_find_messages(op, one.judged),
+        duels=pictures.duels,
+        speedups=pictures.speedups,
+        traces=pictures.traces,
+        traces_note=_describe_traces(op, pictures),
+        distributions=pictures.distributions,
+        distributions_note=_describe_distributions(pictures),
+        sizes=pictures.sizes,
+        rooflines=(pictures.roofline,) if pictures.roofline else (),
+        parts=tuple(part for part in _make_parts(one) if part.table.rows),
+        facts=tuple(_describe_work(op)),
+        history=history.make_section(op, one.run, one.past, pictures.history),
+        lowprec=pictures.lowprec,
     )
 
 
-def _parts(one: _Op) -> list[Part]:
-    name, op = inline(one.op.op, 80), one.op
-    return [
-        *against.parts(op, one.base, one.judged, one.noises),
-        *advice.parts(one.run, op, one.judged, one.spreads),
-        *speed.parts(op, one.spreads, one.limits),
-        *accuracy.parts(op),
-        *lowprec.parts(op, one.judged),
-        Part(say("{op}: also worth knowing", op=name), "", _asides(op, one.judged)),
-    ]
-
-
-def _asides(op: OpRun, judged: list[Judgement]) -> Table:
-    """Reasons beside the one that decided, which stands in the verdict table; others have tables of their own."""
-    told = {case.case: (case.base.failure, *case.base.changes) for case in op.performance if case.base}
-    shown = tuple(
-        (
-            code(row.case) if row.case is not None else words.suite_word(row.suite),
-            str(row.verdict),
-            inline(wording.sentence(reason)),
-        )
+def _make_parts(one: OpMaterial) -> Iterator[Part]:
+    op, judged = one.op, one.judged
+    yield from against.make_parts(op, one.base, judged, one.noises)
+    yield from advice.make_parts(one.run, op, judged, one.spreads)
+    yield from speed.make_parts(op, one.spreads, one.run.limits)
+    yield from accuracy.make_parts(op)
+    yield from lowprec.make_parts(op, judged)
+    # Reasons beside the one that decided, which stands in the verdict table; others have tables of their own.
+    known = {case.case: (case.base.failure, *case.base.changes) for case in op.performance if case.base}
+    asides = (
+        (code(row.case) if row.case is not None else name_suite(row.suite), str(row.verdict), plain(sentence(reason)))
         for row in judged
         if row.suite is Suite.PERFORMANCE
         for reason in row.reasons[1:]
-        if reason not in told.get(row.case or "", ())
+        if reason not in known.get(row.case or "", ())
     )
-    return Table((say("case"), say("verdict"), say("beside the reason above")), shown)
+    title = say("{op}: also worth knowing", op=plain(op.op, 80))
+    yield Part(title, "", make_table("case | verdict | beside the reason above", asides))
 
 
-def _tally(judged: list[Judgement]) -> str:
-    counts = rows.verdicts(rows.rows(Judgements(tuple(judged))))
-    if not counts:
-        return say("Not judged.")
-    return say("{tally}.", tally=rows.tally(sorted(counts.items(), key=lambda item: rows.rank(item[0]))))
-
-
-def _problems(op: OpRun, base: PlannedBase | None, judged: list[Judgement]) -> tuple[str, ...]:
-    whole = [reason for reason in (op.failure, op.unmeasured, *op.notes, base and base.failure) if reason]
-    told = [inline(wording.sentence(reason)) for reason in whole]
+def _describe_problems(one: OpMaterial) -> Iterator[str]:
+    op = one.op
+    for reason in (op.failure, op.unmeasured, *op.notes, one.base and one.base.failure):
+        if reason:
+            yield plain(sentence(reason))
     for case in op.performance:
-        reasons = [*([case.failure] if case.failure else []), *case.suspicion]
-        told += [f"{code(case.case)}: {inline(wording.sentence(reason))}" for reason in reasons]
-    limits = [row for row in judged if row.suite is Suite.ACCURACY and row.reasons[0].kind in accuracy.LIMITS]
-    told += [
-        f"{code(row.case or '')}: {inline(wording.sentence(row.reasons[0]))}" for row in limits[: accuracy.FAILURES]
-    ]
-    return (*told, *accuracy.failures(op))
+        for reason in (case.failure, *case.suspicion):
+            if reason:
+                yield f"{code(case.case)}: {plain(sentence(reason))}"
+    inexact = [row for row in one.judged if row.suite is Suite.ACCURACY and row.reasons[0].kind in accuracy.LIMITS]
+    for row in inexact[: accuracy.FAILURES]:
+        yield f"{code(row.case or '')}: {plain(sentence(row.reasons[0]))}"
+    yield from accuracy.describe_failures(op)
 
 
-def _messages(op: OpRun, judged: list[Judgement]) -> tuple[Message, ...]:
+def _find_messages(op: OpRun, judged: list[Judgement]) -> tuple[Message, ...]:
     """Long facts of failures in full, each text once."""
     failing = [reason for row in judged if row.verdict.gate is not Gate.OK for reason in row.reasons]
     cases = [*(check.failure for check in op.accuracy), *(case.failure for case in op.performance)]
     reasons: list[Reason] = [reason for reason in (op.failure, *cases, *failing) if reason]
-    seen: dict[str, str] = {}
+    found: dict[str, str] = {}
     for reason in reasons:
         for name, value in reason.facts.items():
-            if _is_long(value):
-                seen.setdefault(str(value), name)
-    shown = list(seen.items())[:MESSAGES]
-    return tuple(Message(say("{name} in full", name=inline(name, 40)), block(value)) for value, name in shown)
+            if isinstance(value, str) and (len(value) > LONG_FACT or "\n" in value.strip()):
+                found.setdefault(value, name)
+    shown = list(found.items())[:MESSAGES]
+    return tuple(Message(say("{name} in full", name=plain(name, 40)), block(text)) for text, name in shown)
 
 
-def _is_long(value: Fact) -> bool:
-    return isinstance(value, str) and (len(value) > LONG_FACT or "\n" in value.strip())
-
-
-def _traces_note(op: OpRun, pictures: Pictures) -> str:
+def _describe_traces(op: OpRun, pictures: Pictures) -> str:
     timed = sum(bool(case.blocks) for case in op.performance)
     if not pictures.traces or pictures.traced == timed:
         return ""
@@ -225,37 +200,28 @@ def _traces_note(op: OpRun, pictures: Pictures) -> str:
     )
 
 
-def _distributions_note(pictures: Pictures) -> str:
+def _describe_distributions(pictures: Pictures) -> str:
     """What the curves are, and the cases without one."""
-    told = []
+    shown = []
     if pictures.distributions:
-        told.append(say("Each curve is the share of launches that took at most so long."))
+        shown.append(say("Each curve is the share of launches that took at most so long."))
     if pictures.distributions and pictures.stored:
-        told.append(say("Of the baseline only the medians of its blocks are stored: its steps are those."))
+        shown.append(say("Of the baseline only the medians of its blocks are stored: its steps are those."))
     if pictures.undrawn:
-        rest = len(pictures.undrawn) - UNDRAWN
-        shown = ", ".join(map(code, pictures.undrawn[:UNDRAWN]))
-        told.append(
-            say("Not drawn: {cases} and {count} more.", cases=shown, count=rest)
-            if rest > 0
-            else say("Not drawn: {cases}.", cases=shown)
-        )
-    return " ".join(told)
+        shown.append(say("Not drawn: {cases}.", cases=list_some(list(map(code, pictures.undrawn)), UNDRAWN)))
+    return " ".join(shown)
 
 
-def _facts(op: OpRun) -> tuple[str, ...]:
-    first_calls = [case.compile_s for case in op.performance if case.compile_s is not None]
-    told = [
-        (
-            op.busy_share,
-            say("The device was at work for {share:%} of the measuring phase, flushes included.", share=op.busy_share),
-        ),
-        (op.verify_s, say("Verifying took {time}.", time=speed.seconds(op.verify_s))),
-        (op.measure_s, say("Measuring took {time}.", time=speed.seconds(op.measure_s))),
-        (
-            first_calls or None,
-            say("First calls, compilation included, took {time} in all.", time=speed.seconds(sum(first_calls))),
-        ),
-        (op.tuned, say("Tuned configurations in force: {digest}.", digest=code(op.tuned or ""))),
-    ]
-    return tuple(text for value, text in told if value is not None)
+def _describe_work(op: OpRun) -> Iterator[str]:
+    """What the device and the host were busy with."""
+    if op.busy_share is not None:
+        yield say("The device was at work for {share:%} of the measuring phase, flushes included.", share=op.busy_share)
+    if op.verify_s is not None:
+        yield say("Verifying took {time}.", time=write_seconds(op.verify_s))
+    if op.measure_s is not None:
+        yield say("Measuring took {time}.", time=write_seconds(op.measure_s))
+    if first_calls := [case.compile_s for case in op.performance if case.compile_s is not None]:
+        total = write_seconds(sum(first_calls))
+        yield say("First calls, compilation included, took {time} in all.", time=total)
+    if op.tuned is not None:
+        yield say("Tuned configurations in force: {digest}.", digest=code(op.tuned))

@@ -7,146 +7,62 @@ from collections.abc import Sequence
 from perfci.core import units
 from perfci.core.model import PEER, Limits, OpRun, PerformanceCase
 from perfci.core.wording import say
-from perfci.report.ceilings import Place, place
+from perfci.report.ceilings import place
 from perfci.report.frame import Spread
-from perfci.report.text import code, inline
-from perfci.report.view import Part, Table
+from perfci.report.text import code, plain, strong
+from perfci.report.view import Part, Table, make_table
+from perfci.report.words import write_count, write_number, write_seconds
 
 RSD_WARNS = 0.05
 """Relative standard deviation above which launches scatter enough to be pointed out."""
 
 
-def parts(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> tuple[Part, ...]:
-    """The tables, some of them empty where nothing was measured."""
-    name = inline(op.op, 80)
-    return (
-        Part(say("{op}: launches of each arm", op=name), _spread_note(spreads), _percentiles(spreads)),
-        Part(say("{op}: achieved rates", op=name), _rate_note(limits), _rates(op, spreads, limits)),
-        Part(say("{op}: one call", op=name), _call_note(), _calls(op, spreads)),
-        Part(say("{op}: compiled kernels", op=name), "", _compiled(op)),
-    )
-
-
-def arm_word(arm: str) -> str:
-    """What is timed in a case, as a reader sees it, escaped."""
-    known = {"kernel": say("kernel"), "base": say("base"), "reference": say("reference")}
-    return known.get(arm) or inline(arm.removeprefix(PEER))
-
-
-def seconds(value: float | None) -> str:
-    """Seconds in the unit that fits."""
-    return units.time(None if value is None else value * 1e6)
-
-
-def _spread_note(spreads: Sequence[Spread]) -> str:
+def make_parts(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> tuple[Part, ...]:
+    """The tables, some of them empty if nothing was measured."""
+    name = plain(op.op, 80)
     if any(spread.exact for spread in spreads):
-        return say("Percentiles and RSD: all launches together. RSD above {limit:%} in bold.", limit=RSD_WARNS)
-    return say(
-        "Percentiles and RSD: medians over the blocks of each block's own; least time excepted. RSD above {limit:%} in "
-        "bold.",
-        limit=RSD_WARNS,
+        note = say("Percentiles and RSD: all launches together. RSD above {limit:%} in bold.", limit=RSD_WARNS)
+    else:
+        note = say(
+            "Percentiles and RSD: medians over the blocks of each block's own; least time excepted. RSD above "
+            "{limit:%} in bold.",
+            limit=RSD_WARNS,
+        )
+    call_note = say(
+        "Device time sums a launch's kernels, copies and memsets; the span runs from its first start to its last end; "
+        "the host time is how long the call kept the host busy. First call: compilation included, cold cache."
     )
-
-
-def _percentiles(spreads: Sequence[Spread]) -> Table:
-    columns = (
-        say("case"),
-        say("arm"),
-        say("blocks"),
-        say("launches"),
-        say("min"),
-        say("p05"),
-        say("p50"),
-        say("p95"),
-        say("p99"),
-        say("RSD"),
-        say("outliers"),
-    )
-    return without_empty(Table(columns, tuple(_percentile_row(s) for s in spreads), frozenset(columns[2:])))
-
-
-def _percentile_row(spread: Spread) -> tuple[str, ...]:
-    times = (spread.min_us, spread.p05_us, spread.p50_us, spread.p95_us, spread.p99_us)
-    rsd = units.percent(spread.rsd)
     return (
-        code(spread.case),
-        arm_word(spread.arm),
-        str(spread.blocks),
-        str(spread.launches),
-        *(units.time(us) for us in times),
-        f"**{rsd}**" if spread.rsd > RSD_WARNS else rsd,
-        units.percent(spread.outliers / spread.launches if spread.launches else None),
+        Part(say("{op}: launches of each arm", op=name), note, _tabulate_launches(spreads)),
+        Part(say("{op}: achieved rates", op=name), _describe_limits(limits), _tabulate_rates(op, spreads, limits)),
+        Part(say("{op}: one call", op=name), call_note, _tabulate_calls(op, spreads)),
+        Part(say("{op}: compiled kernels", op=name), "", _tabulate_binaries(op)),
     )
 
 
-def _rates(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> Table:
-    medians = {(spread.case, spread.arm): spread.p50_us for spread in spreads}
-    declared = [case for case in op.performance if case.blocks and (case.bytes_moved or case.flops)]
-    shown = tuple(
-        _rate_row(case, medians.get((case.case, "kernel")), medians.get((case.case, "reference")), limits)
-        for case in declared
-    )
-    columns = (
-        say("case"),
-        say("moved"),
-        say("kernel GB/s"),
-        say("of copy limit"),
-        say("reference GB/s"),
-        say("kernel TFLOP/s"),
-        say("of matmul limit"),
-        say("reference TFLOP/s"),
-        say("operations a byte"),
-        say("bound by"),
-        say("of that ceiling"),
-    )
-    return without_empty(Table(columns, shown, frozenset({*columns[1:9], columns[10]})))
+def _tabulate_launches(spreads: Sequence[Spread]) -> Table:
+    arms = {"kernel": say("kernel"), "base": say("base"), "reference": say("reference")}
+    shown = []
+    for one in spreads:
+        times = (one.min_us, one.p05_us, one.p50_us, one.p95_us, one.p99_us)
+        rsd = units.percent(one.rsd)
+        shown.append((
+            code(one.case),
+            arms.get(one.arm) or plain(one.arm.removeprefix(PEER)),
+            str(one.blocks),
+            str(one.launches),
+            *map(units.time, times),
+            strong(rsd) if one.rsd > RSD_WARNS else rsd,
+            units.percent(one.outliers / one.launches if one.launches else None),
+        ))  # fmt: skip
+    heads = "case | arm | blocks: | launches: | min: | p05: | p50: | p95: | p99: | RSD: | outliers:"
+    return make_table(heads, shown).without_empty()
 
 
-def _rate_row(case: PerformanceCase, kernel: float | None, reference: float | None, limits: Limits) -> tuple[str, ...]:
-    moved, product = gbps(case.bytes_moved, kernel), tflops(case.flops, kernel)
-    return (
-        code(case.case),
-        units.size(case.bytes_moved),
-        _number(moved),
-        units.percent(_share(moved, limits.copy_gbps)),
-        _number(gbps(case.bytes_moved, reference)),
-        _number(product),
-        units.percent(_share(product, limits.matmul_tflops.get(case.dtype or ""))),
-        _number(tflops(case.flops, reference)),
-        *_ceiling(place("", case, kernel, limits)),
-    )
-
-
-def _ceiling(found: Place | None) -> tuple[str, str, str]:
-    """Intensity, the side of the ridge, and the share of the ceiling there; the side only where the ridge is known."""
-    if found is None or found.ridge is None:
-        return (_number(found.intensity) if found else "-", "-", "-")
-    side = say("memory") if found.by_memory else say("arithmetic")
-    return (_number(found.intensity), side, units.percent(found.share))
-
-
-def gbps(bytes_moved: int | None, us: float | None) -> float | None:
-    """Gigabytes (1e9) a second."""
-    return None if not bytes_moved or not us else bytes_moved / us / 1e3
-
-
-def tflops(flops: int | None, us: float | None) -> float | None:
-    """Tera floating-point operations a second."""
-    return None if not flops or not us else flops / us / 1e6
-
-
-def _share(value: float | None, limit: float | None) -> float | None:
-    return value / limit if value is not None and limit else None
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else units.significant(value)
-
-
-def _rate_note(limits: Limits) -> str:
+def _describe_limits(limits: Limits) -> str:
     known = [say("copy {limit:n} GB/s", limit=limits.copy_gbps)] if limits.copy_gbps else []
     known += [
-        say("{dtype} matmul {limit:n} TFLOP/s", dtype=inline(dtype), limit=limit)
+        say("{dtype} matmul {limit:n} TFLOP/s", dtype=plain(dtype), limit=limit)
         for dtype, limit in sorted(limits.matmul_tflops.items())
     ]
     if not known:
@@ -154,97 +70,88 @@ def _rate_note(limits: Limits) -> str:
     return say("Limits measured on this device in this run: {limits}.", limits=", ".join(known))
 
 
-def _call_note() -> str:
-    return say(
-        "Device time sums a launch's kernels, copies and memsets; the span runs from its first start to its last end; "
-        "the host time is how long the call kept the host busy. First call: compilation included, cold cache."
+def _tabulate_rates(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> Table:
+    medians = {(spread.case, spread.arm): spread.p50_us for spread in spreads}
+    declared = [case for case in op.performance if case.blocks and (case.bytes_moved or case.flops)]
+    rows = (
+        _write_rates(case, medians.get((case.case, "kernel")), medians.get((case.case, "reference")), limits)
+        for case in declared
     )
-
-
-def _calls(op: OpRun, spreads: Sequence[Spread]) -> Table:
-    arms = {(spread.case, spread.arm): spread for spread in spreads}
-    shown = tuple(
-        _call_row(case, arms.get((case.case, "kernel")), arms.get((case.case, "reference")))
-        for case in op.performance
-        if case.blocks
+    heads = (
+        "case | moved: | kernel GB/s: | of copy limit: | reference GB/s: | kernel TFLOP/s: | of matmul limit: | "
+        "reference TFLOP/s: | operations a byte: | bound by | of that ceiling:"
     )
-    columns = (
-        say("case"),
-        say("kernel device"),
-        say("kernel span"),
-        say("kernel host"),
-        say("kernels a call"),
-        say("reference device"),
-        say("reference span"),
-        say("reference host"),
-        say("first call"),
-        say("warm-up calls"),
-        say("memory"),
-        say("peak memory"),
-        say("max abs error"),
-        say("L2 error"),
-        say("cache"),
-    )
-    return without_empty(Table(columns, shown, frozenset(columns[1:-1])))
+    return make_table(heads, rows).without_empty()
 
 
-def _call_row(case: PerformanceCase, kernel: Spread | None, reference: Spread | None) -> tuple[str, ...]:
-    def of(spread: Spread | None) -> tuple[str, str, str]:
-        if spread is None:
-            return ("-", "-", "-")
-        return (units.time(spread.p50_us), units.time(spread.span_us), units.time(spread.host_us))
+def _write_rates(
+    case: PerformanceCase, kernel: float | None, reference: float | None, limits: Limits
+) -> tuple[str, ...]:
+    def rate(work: int | None, us: float | None, unit: float) -> float | None:
+        return work / us / unit if work and us else None
 
-    activities = kernel.activities if kernel else None
+    def share(reached: float | None, limit: float | None) -> str:
+        return units.percent(reached / limit if reached is not None and limit else None)
+
+    gbps, tflops = rate(case.bytes_moved, kernel, 1e3), rate(case.flops, kernel, 1e6)
+    found = place("", case, kernel, limits)
+    side = of_ceiling = "-"
+    if found and found.ridge is not None:
+        side, of_ceiling = say("memory") if found.by_memory else say("arithmetic"), units.percent(found.share)
     return (
         code(case.case),
-        *of(kernel),
-        "-" if activities is None else f"{activities:.0f}",
-        *of(reference),
-        seconds(case.compile_s),
-        "-" if case.warmup_launches is None else str(case.warmup_launches),
-        units.size(case.footprint_bytes),
-        units.size(case.peak_bytes),
-        _number(case.errors.max_abs if case.errors else None),
-        _number(case.errors.l2 if case.errors else None),
-        say("warm") if case.cache == "warm" else "-",
+        units.size(case.bytes_moved),
+        write_number(gbps),
+        share(gbps, limits.copy_gbps),
+        write_number(rate(case.bytes_moved, reference, 1e3)),
+        write_number(tflops),
+        share(tflops, limits.matmul_tflops.get(case.dtype or "")),
+        write_number(rate(case.flops, reference, 1e6)),
+        write_number(found.intensity if found else None),
+        side,
+        of_ceiling,
     )
 
 
-def _compiled(op: OpRun) -> Table:
-    shown = tuple(
-        (
-            code(case.case),
-            code(kernel.name),
-            _whole(kernel.registers),
-            _whole(kernel.spills),
-            units.size(kernel.shared_bytes),
-            _whole(kernel.warps),
-            _whole(kernel.stages),
-            code(kernel.constants) if kernel.constants else "-",
-        )
+def _tabulate_calls(op: OpRun, spreads: Sequence[Spread]) -> Table:
+    arms = {(spread.case, spread.arm): spread for spread in spreads}
+
+    def write_times(spread: Spread | None) -> list[str]:
+        times = (spread.p50_us, spread.span_us, spread.host_us) if spread else (None, None, None)
+        return [units.time(us) for us in times]
+
+    shown = []
+    for case in op.performance:
+        kernel = arms.get((case.case, "kernel"))
+        activities = kernel.activities if kernel else None
+        if case.blocks:
+            shown.append((
+                code(case.case),
+                *write_times(kernel),
+                "-" if activities is None else f"{activities:.0f}",
+                *write_times(arms.get((case.case, "reference"))),
+                write_seconds(case.compile_s),
+                write_count(case.warmup_launches),
+                units.size(case.footprint_bytes),
+                units.size(case.peak_bytes),
+                write_number(case.errors.max_abs if case.errors else None),
+                write_number(case.errors.l2 if case.errors else None),
+                say("warm") if case.cache == "warm" else "-",
+            ))  # fmt: skip
+    heads = (
+        "case | kernel device: | kernel span: | kernel host: | kernels a call: | reference device: | reference span: | "
+        "reference host: | first call: | warm-up calls: | memory: | peak memory: | max abs error: | L2 error: | cache"
+    )
+    return make_table(heads, shown).without_empty()
+
+
+def _tabulate_binaries(op: OpRun) -> Table:
+    shown = (
+        (code(case.case), code(one.name), write_count(one.registers), write_count(one.spills),
+         units.size(one.shared_bytes), write_count(one.warps), write_count(one.stages),
+         code(one.constants or "") or "-")
         for case in op.performance
-        for kernel in case.compiled
-    )
-    columns = (
-        say("case"),
-        say("kernel"),
-        say("registers"),
-        say("spills"),
-        say("shared memory"),
-        say("warps"),
-        say("stages"),
-        say("configuration"),
-    )
-    return without_empty(Table(columns, shown, frozenset(columns[2:7])))
-
-
-def _whole(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
-def without_empty(table: Table) -> Table:
-    """The table without columns that hold nothing but dashes."""
-    kept = [i for i in range(len(table.columns)) if i == 0 or any(row[i] != "-" for row in table.rows)]
-    return Table(
-        tuple(table.columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in table.rows), table.right
-    )
+        for one in case.compiled
+    )  # fmt: skip
+    heads = "case | kernel | registers: | spills: | shared memory: | warps: | stages: | configuration"
+    return make_table(heads, shown).without_empty()

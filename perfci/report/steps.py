@@ -1,144 +1,128 @@
-"""What to type next: the command that repeats a run, and one for each verdict that is not what one hoped for."""
+"""What to type next: the command that repeats a run, and one for each verdict that is not what one hoped for.
+
+For a slow-down that is meant it is the lines for `thresholds/<op>.yaml` that accept it.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 
 from perfci.core import units
-from perfci.core.model import DuelWhat, Gate, Judgement, Judgements, Run, Suite, Verdict
+from perfci.core.model import DuelWhat, Gate, Judgement, Judgements, Run, Suggestion, Suite, Verdict
 from perfci.core.wording import say
-from perfci.report.pasting import pastings
-from perfci.report.text import block, inline, plain
-from perfci.report.view import Step
+from perfci.report.text import phrase, plain
+from perfci.report.view import NextStep
 
 RUN_FILE = "reports/run.json"
 
+KEY = "expected:"
+
+MOST_ENTRIES = 12
+"""Most entries of one file that are written out; as JSON the answer has them all."""
+
+ENTRIES_LIMIT = 3500
+"""Most characters of them."""
+
 _SHOW = "perfci show {run} --op {op} --case {case}"
 _LIMITS = "perfci thresholds show --op {op} --case {case}"
-_LESS_EXACT = (
-    "accuracy_beyond_limits",
-    "checked_errors_overall",
-    "checked_errors_in_places",
-    "stored_beyond_channels",
-    "stored_beyond_coarse",
-    "stored_beyond_moved",
-    "stored_beyond_scale_large",
-    "stored_beyond_scale_small",
-    "stored_beyond_tail",
-    "stored_beyond_unknown",
-    "timed_errors_overall",
-    "timed_errors_in_places",
-)
 _AGAIN = "perfci check {op} --case {case}{against}"
 _SAME = "perfci check {op} --case {case} --seed {seed}"
-_QUIETER = f"perfci doctor\n{_AGAIN} --budget {{budget}}"
 _ACCEPT = "perfci accept {run} --op {op}"
-_REBASELINE = "perfci accept --environment {run}"
 _COMPILE = "perfci check --static {op} --case {case} --target {target}{against}"
+
+_RELAXABLE = (
+    "compile_too_slow", "accuracy_beyond_limits", "checked_errors_overall", "checked_errors_in_places",
+    "timed_errors_overall", "timed_errors_in_places", "stored_beyond_",
+)  # fmt: skip
+"""Reasons about a limit that an entry may relax; of the last all that begin so."""
+
+_MOVED = frozenset({"stale_environment", "stale_environment_span", "stale_environment_regime"})
 
 _Advice = tuple[str, str]
 """What to do, and the command to be filled in."""
 
 
-@dataclass(frozen=True)
-class _Known:
-    """All advice, in the reader's language."""
+def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
+    """One a kind of advice, its command filled in for the first such row, of a case if there is one."""
+    first: dict[tuple[str, _Advice], Judgement] = {}
+    for row in sorted(judgements.rows, key=lambda row: row.case is None):
+        compiled = row.suite is Suite.COMPILED
+        advice = _advise_compiled(row.verdict) if compiled else _advise(row)
+        title = say("{verdict}, compiled", verdict=row.verdict) if compiled else str(row.verdict)
+        if advice:
+            first.setdefault((title, advice), row)
+    order = list(_advise_by_verdict())
+    ranked = sorted(first.items(), key=lambda item: order.index(item[1].verdict))
+    steps = [NextStep(title, advice, _fill(command, row, run)) for (title, (advice, command)), row in ranked]
+    failing = sum(row.gate is Gate.FAILS for _, row in ranked)
+    slow = ", ".join(dict.fromkeys(str(row.verdict) for row in judgements.rows if row.suggested))
+    meant = (NextStep(slow, plain(one.text), "\n".join(one.lines)) for one in make_pastings(judgements))
+    return (*steps[:failing], *meant, *steps[failing:])
 
-    verdicts: Mapping[Verdict, _Advice]
-    kinds: Mapping[str, _Advice | None]
-    compiled: Mapping[Verdict, _Advice]
+
+def _advise(row: Judgement) -> _Advice | None:
+    """By the reason if it asks for something else than its verdict usually does; None if its sentence is enough."""
+    kind = row.reasons[0].kind if row.reasons else ""
+    if kind in {"removed_since_base", "op_removed"}:
+        return None
+    if kind in _MOVED:
+        why = say("see what the environment moved; `--write --why TEXT` stores it as a step.")
+        return why, "perfci accept --environment {run}"
+    if kind == "control_failed":
+        why = say(
+            "kernel and base do the same work here, so it is the measurement that is off: see whether it can be "
+            "trusted."
+        )
+        return why, "perfci doctor\nperfci doctor --selftest --op {op}"
+    if kind == "duel_undecided":
+        why = say("look for throttling and other processes, then time it beside the base once more.")
+        return why, f"perfci doctor\n{_AGAIN}"
+    if kind == "bandwidth_low":  # an expected entry takes what misses this limit, and is shown beside it
+        return say("see where its limit comes from."), _LIMITS
+    if kind.startswith(_RELAXABLE):
+        return say("see where its limit comes from; if the change is meant, relax it for a time."), _LIMITS
+    return _advise_by_verdict().get(row.verdict)
 
 
-def _by_verdict() -> dict[Verdict, _Advice]:
+def _advise_by_verdict() -> dict[Verdict, _Advice]:
+    """The gravest first."""
+    quieter = f"perfci doctor\n{_AGAIN} --budget {{budget}}"
+    expected = say(
+        "its entry holds until the day in its sentence, warns for two weeks more and then fails; once the change is "
+        "merged, store the new numbers and delete the entry."
+    )
     return {
         Verdict.REGRESSED: (say("see every look at it; after a change, `perfci check` the same case again."), _SHOW),
         Verdict.WRONG: (say("its sentence names values, layout and seed; this repeats exactly those inputs."), _SAME),
         Verdict.TOO_SLOW: (say("see how far it is from what `thresholds/` asks for."), _SHOW),
         Verdict.ERROR: (say("read the message in the op's section above; this repeats it alone."), _SAME),
-        Verdict.INCONCLUSIVE: (say("look for throttling and other processes, then give it more time."), _QUIETER),
+        Verdict.INCONCLUSIVE: (say("look for throttling and other processes, then give it more time."), quieter),
         Verdict.DRIFTED: (say("driver, board or reference moved; if that was meant, store the new numbers."), _ACCEPT),
         Verdict.STALE: (say("the stored baseline cannot speak here; this stores one that can."), _ACCEPT),
         Verdict.SUSPECT: (say("read what was seen before believing the time."), _SHOW),
-        Verdict.EXPECTED: (
-            say(
-                "its entry holds until the day in its sentence, warns for two weeks more and then fails; once the "
-                "change is merged, store the new numbers and delete the entry."
-            ),
-            _ACCEPT,
-        ),
+        Verdict.EXPECTED: (expected, _ACCEPT),
         Verdict.REMOVED: (say("if the case went on purpose, store the run without it."), _ACCEPT),
         Verdict.NEW: (say("once its numbers are what you want, store them as the baseline."), _ACCEPT),
     }
 
 
-def _by_kind() -> dict[str, _Advice | None]:
-    """Where the reason asks for something else than its verdict usually does; None where the sentence says it all."""
-    moved = (say("see what the environment moved; `--write --why TEXT` stores it as a step."), _REBASELINE)
-    limit = (say("see where its limit comes from; if the change is meant, relax it for a time."), _LIMITS)
-    # An expected entry takes what misses this limit, and is shown beside it.
-    target = (say("see where its limit comes from."), _LIMITS)
-    return {
-        **dict.fromkeys(("stale_environment", "stale_environment_span", "stale_environment_regime"), moved),
-        "control_failed": (
-            say(
-                "kernel and base do the same work here, so it is the measurement that is off: see whether it can be "
-                "trusted."
-            ),
-            "perfci doctor\nperfci doctor --selftest --op {op}",
-        ),
-        "duel_undecided": (
-            say("look for throttling and other processes, then time it beside the base once more."),
-            f"perfci doctor\n{_AGAIN}",
-        ),
-        "bandwidth_low": target,
-        **dict.fromkeys(("compile_too_slow", *_LESS_EXACT), limit),
-        "removed_since_base": None,
-        "op_removed": None,
-    }
+def _advise_compiled(verdict: Verdict) -> _Advice | None:
+    if verdict is Verdict.REGRESSED:
+        return phrase("see what grew under *Compiled kernels*; after a change, compile it again."), _COMPILE
+    if verdict is Verdict.ERROR:
+        return say("its sentence has the message; this compiles it alone."), _COMPILE
+    if verdict is Verdict.INCONCLUSIVE:
+        return say("only a device can tell what the call does: check it on one."), _AGAIN
+    return None
 
 
-def _by_verdict_compiled() -> dict[Verdict, _Advice]:
-    return {
-        Verdict.REGRESSED: (say("see what grew under *Compiled kernels*; after a change, compile it again."), _COMPILE),
-        Verdict.ERROR: (say("its sentence has the message; this compiles it alone."), _COMPILE),
-        Verdict.INCONCLUSIVE: (say("only a device can tell what the call does: check it on one."), _AGAIN),
-    }
+# --- commands ---------------------------------------------------------------------------------------------------------
 
 
-def steps(run: Run, judgements: Judgements) -> tuple[Step, ...]:
-    """One a kind of advice, its command filled in for the first such row, of a case if there is one."""
-    first: dict[tuple[str, _Advice], Judgement] = {}
-    known = _Known(_by_verdict(), _by_kind(), _by_verdict_compiled())
-    for row in sorted(judgements.rows, key=lambda row: row.case is None):
-        if advice := _advice(row, known):
-            first.setdefault((_title(row), advice), row)
-    ranked = sorted(first, key=lambda step: list(known.verdicts).index(first[step].verdict))
-    told = [Step(step[0], step[1][0], block(_filled(step[1][1], first[step], run))) for step in ranked]
-    failing = sum(first[step].gate is Gate.FAILS for step in ranked)
-    return (*told[:failing], *_meant(judgements), *told[failing:])
-
-
-def _meant(judgements: Judgements) -> Iterator[Step]:
-    """Slow-downs that are meant: what to paste where."""
-    slow = dict.fromkeys(str(row.verdict) for row in judgements.rows if row.suggested)
-    for one in pastings(judgements):
-        yield Step(", ".join(slow), inline(f"{one.said} {one.more}"), block("\n".join(one.lines)))
-
-
-def _title(row: Judgement) -> str:
-    return say("{verdict}, compiled", verdict=row.verdict) if row.suite is Suite.COMPILED else str(row.verdict)
-
-
-def _advice(row: Judgement, known: _Known) -> _Advice | None:
-    if row.suite is Suite.COMPILED:
-        return known.compiled.get(row.verdict)
-    kind = row.reasons[0].kind if row.reasons else ""
-    return known.kinds.get(kind, known.verdicts.get(row.verdict))
-
-
-def _filled(command: str, row: Judgement, run: Run) -> str:
+def _fill(command: str, row: Judgement, run: Run) -> str:
     """The command for this row; a row about a whole op has no case to name."""
     command = command if row.case is not None else command.replace(" --case {case}", "")
     return command.format(
@@ -148,7 +132,7 @@ def _filled(command: str, row: Judgement, run: Run) -> str:
         seed=run.plan.seed,
         budget=units.significant(4 * run.plan.budget_s),
         target=quoted(row.target or ""),
-        against=_against(run, row),
+        against=_name_base(run, row),
     )
 
 
@@ -158,29 +142,25 @@ def repeat(run: Run) -> str:
         return run.command if "--seed" in run.command else f"{run.command} --seed {run.plan.seed}"
     ops = " ".join(quoted(op.op) for op in run.plan.ops or run.ops)
     only = f" --case {quoted(run.plan.filter)}" if run.plan.filter else ""
-    given = "".join(f" --threshold {quoted(f'{key}={text}')}" for key, text in run.plan.thresholds.items())
-    given += " --peers" if run.plan.peers else ""
+    options = "".join(f" --threshold {quoted(f'{key}={text}')}" for key, text in run.plan.thresholds.items())
+    options += " --peers" if run.plan.peers else ""
     if run.static and only_compiled(run):
-        return (
-            f"perfci check --static {ops}{only} --target {quoted(','.join(run.static.targets))}{_against(run)}{given}"
-        )
-    return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}{_against(run)}".split()) + given
+        targets = quoted(",".join(run.static.targets))
+        return f"perfci check --static {ops}{only} --target {targets}{_name_base(run)}{options}"
+    return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}{_name_base(run)}".split()) + options
 
 
-def _against(run: Run, row: Judgement | None = None) -> str:
+def _name_base(run: Run, row: Judgement | None = None) -> str:
     """The options that name the same base; the commit of the baselines is found without them."""
     base = run.plan.base
     if base is None or base.how == "baseline":
         return ""
     every = " --duel all" if run.plan.duel is DuelWhat.ALL else ""
     python = f" --base-python {quoted(base.python)}" if base.python else ""
-    return f" --against {quoted(_commit(run, row) or base.commit[:12])}{every}{python}"
-
-
-def _commit(run: Run, row: Judgement | None) -> str | None:
-    """The commit that the row's case was held against, where each case has its own."""
+    # Each case of a run that was made again may have a base of its own.
     again = run.plan.again.by_case.get((row.op, row.case or "")) if run.plan.again and row else None
-    return again.commit[:12] if again and again.commit else None
+    commit = again.commit if again and again.commit else base.commit
+    return f" --against {quoted(commit[:12])}{every}{python}"
 
 
 def quoted(text: str) -> str:
@@ -191,3 +171,62 @@ def quoted(text: str) -> str:
 def only_compiled(run: Run) -> bool:
     """Whether nothing of the run was launched: its ops were compiled without a device."""
     return run.static is not None and not run.ops
+
+
+# --- entries that accept a slow-down ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pasting:
+    """Lines to be pasted as they are, and where they go."""
+
+    text: str
+    lines: tuple[str, ...]
+
+
+def make_pastings(judgements: Judgements) -> Iterator[Pasting]:
+    """The entries that would make this run's slow-downs EXPECTED, by where they are to be put.
+
+    Those that take another's place come first in a file: the others move the lines below them.
+    """
+
+    def place(entry: Suggestion) -> tuple[str, bool, int]:
+        return entry.file, entry.replaces is None, -(entry.replaces or 0)
+
+    found = sorted((row.suggested for row in judgements.rows if row.suggested), key=place)
+    for _, group in groupby(found, place):
+        entries = list(group)
+        ends = accumulate(len(entry.line) for entry in entries)
+        kept = [entry.line for entry, end in zip(entries, ends, strict=True) if end <= ENTRIES_LIMIT][:MOST_ENTRIES]
+        text = _describe_place(entries[0])
+        if left := len(entries) - len(kept):
+            text = say("Entries that are left out here: {count}; --format json has them all.", count=left) + " " + text
+        yield Pasting(text, (*([KEY] if entries[0].below is None else []), *kept))
+
+
+def _describe_place(entry: Suggestion) -> str:
+    """Which way of taking a slow-down applies when, and where the lines go."""
+    which = say(
+        "If the slow-down is meant: in a merge request, agree on it by the entry below; on the default branch, store "
+        "it by perfci accept RUN --slower --why TEXT. perfci thresholds relax is for noise."
+    )
+    file = plain(entry.file)
+    if entry.replaces is not None:
+        where = say(
+            "Put this into {file} in the place of the entry in line {line}, with the reason filled in; whoever owns "
+            "that file approves it with the change:",
+            file=file, line=entry.replaces,
+        )  # fmt: skip
+    elif entry.below is not None:
+        where = say(
+            "Add this to {file} right below line {line}, with the reason filled in; whoever owns that file approves it "
+            "with the change:",
+            file=file, line=entry.below,
+        )  # fmt: skip
+    else:
+        where = say(
+            "Add this at the end of {file}, with the reason filled in; whoever owns that file approves it with the "
+            "change:",
+            file=file,
+        )
+    return f"{which} {where}"

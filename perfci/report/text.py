@@ -1,17 +1,25 @@
-"""Text that comes from kernels, made harmless for where it is shown: Markdown, a terminal, a picture.
+"""Text that comes from kernels, made harmless for where it is shown, and the marks that the report's own text may have.
 
 Names, case ids and exception messages are foreign: they may hold pipes, HTML, mentions, terminal escapes or ten
-kilobytes of anything. `plain` removes what no reader should get; the others then escape for their medium.
+kilobytes of anything. `plain` removes what no reader should get.
+
+The view of a report holds plain text. Its only marks are private-use characters, which `plain` removes from foreign
+text: around code, around what is strong and around what is emphasised. Each format writes them its own way after it
+has escaped the rest: `markdown.write`, `html.markup.write`, and `spell` for plain text.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+from perfci.core import wording
+from perfci.core.model import Fact
+from perfci.core.wording import say
 
 SENTENCE_LIMIT = 600
-"""Characters of a sentence in a table; `block` shows long messages in full."""
+"""Characters of a sentence in a table; `block` keeps long messages in full."""
 
 NAME_LIMIT = 160
 """Characters of an op's, arm's or case's name."""
@@ -19,18 +27,15 @@ NAME_LIMIT = 160
 BLOCK_LIMIT = 4000
 """Characters of a message shown line by line."""
 
-BREAK = "&#8203;"
-"""A zero-width space, written so that it is seen in an editor: it parts what hosts would link, such as @all."""
+CODE, STRONG, EMPHASIS = "\ue000", "\ue001", "\ue002"
+"""Marks of a view's text. Each stands before and behind what it marks."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 """Unicode categories that show nothing or reorder text: control, format, surrogate, private, unassigned."""
 
-_CODE = re.compile(r"(?<![`$])(`[^`|\\]+`)(?![`$])")
-_MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
-_REFERENCE = re.compile(r"(\\?[@#!%~$^]|&amp;)(?=\w)")
-_LINK = re.compile(r"(?i)(?<=:)(?=//)|(?<=\bwww)(?=\.)|(?<=\bmailto)(?=:)|(?<=\bxmpp)(?=:)")
-_OPENING = re.compile(r"^(?:[#=:]|[+-](?=[\s+-]|$)|\d+(?=[.)](?:\s|$)))")
+_SPANS = re.compile("\ue000([^\ue000]*)\ue000|(?<![`$])`([^`|\\\\\ue000-\ue002]+)`(?![`$])|([\ue001\ue002])")
+_OWN_MARKS = ((re.compile(r"\*\*(.+?)\*\*"), STRONG), (re.compile(r"\*([^*]+)\*"), EMPHASIS))
 
 
 def plain(text: str, limit: int = SENTENCE_LIMIT) -> str:
@@ -39,44 +44,78 @@ def plain(text: str, limit: int = SENTENCE_LIMIT) -> str:
     >>> plain("a\n\x1b[31mred\x1b[0m\x00 b")
     'a red b'
     """
-    return shorten(" ".join(_lines_of(text[: 4 * BLOCK_LIMIT]).split()), limit)
-
-
-def inline(text: str, limit: int = SENTENCE_LIMIT) -> str:
-    r"""Foreign text as Markdown that shows it as it is, in a paragraph, list item or table cell.
-
-    Words between single backticks stay code, in which nothing else has a meaning.
-
-    >>> inline("<b> *x* | @all ![y](http://z)")
-    '&lt;b&gt; \\*x\\* \\| @&#8203;all !\\[y\\](http:&#8203;//z)'
-    """
-    parts = _CODE.split(plain(text, limit))
-    return "".join(part if index % 2 else _escaped(part, first=not index) for index, part in enumerate(parts))
-
-
-def _escaped(text: str, *, first: bool) -> str:
-    safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    safe = _MARKUP.sub(lambda found: "\\" + found.group(), safe)
-    safe = _LINK.sub(BREAK, _REFERENCE.sub(rf"\1{BREAK}", safe))
-    return _OPENING.sub(_defused, safe) if first else safe
-
-
-def code(text: str, limit: int = NAME_LIMIT) -> str:
-    r"""A name as a code span; as escaped text where it holds what a code span in a table cannot.
-
-    >>> print(code("rows=7,dtype=float16"), code("a|b"))
-    `rows=7,dtype=float16` a\|b
-    """
-    name = plain(text, limit)
-    return inline(text, limit) if not name or "`" in name or "|" in name or "\\" in name else f"`{name}`"
+    return shorten(" ".join(_clean(text).split()), limit)
 
 
 def block(text: str) -> str:
-    """A fenced block that shows the text line by line; its fence is longer than any in the text."""
-    lines = [line.rstrip() for line in _lines_of(text[: 4 * BLOCK_LIMIT]).split("\n")]
-    body = shorten("\n".join(lines).strip("\n"), BLOCK_LIMIT)
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", body)), default=0))
-    return f"{fence}text\n{body}\n{fence}"
+    """The text line by line, without what `plain` removes, cut in the middle beyond BLOCK_LIMIT."""
+    lines = [line.rstrip() for line in _clean(text).split("\n")]
+    return shorten("\n".join(lines).strip("\n"), BLOCK_LIMIT)
+
+
+def _clean(text: str) -> str:
+    text = _ANSI.sub("", text[: 4 * BLOCK_LIMIT])
+    text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", text).replace("\t", "    ")
+    return "".join(mark for mark in text if mark == "\n" or unicodedata.category(mark) not in _UNSEEN)
+
+
+# --- marks ------------------------------------------------------------------------------------------------------------
+
+
+def code(text: str, limit: int = NAME_LIMIT) -> str:
+    """A foreign name, marked as code."""
+    name = plain(text, limit)
+    return f"{CODE}{name}{CODE}" if name else ""
+
+
+def strong(text: str) -> str:
+    """Text of a view, marked as strong."""
+    return f"{STRONG}{text}{STRONG}"
+
+
+def phrase(english: str, **facts: Fact) -> str:
+    """`say` for a text that has marks of its own: **strong**, *emphasised*. Those in its facts stay as they are."""
+    template = wording.phrases(wording.spoken()).get(english, english)
+    for pattern, mark in _OWN_MARKS:
+        template = pattern.sub(rf"{mark}\1{mark}", template)
+    return wording.fill(template, facts)
+
+
+def list_some(names: list[str], most: int) -> str:
+    """The first few of some texts, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return say("{names} and {count} more", names=shown, count=len(names) - most) if len(names) > most else shown
+
+
+def split_marks(text: str) -> Iterator[tuple[str, str]]:
+    """The parts of a view's text: ("", plain text), ("code", its text), or ("strong", "") and ("em", "") at each end.
+
+    Words between single backticks are code too, as sentences of reasons have them.
+    """
+    end = 0
+    for found in _SPANS.finditer(text):
+        if found.start() > end:
+            yield "", text[end : found.start()]
+        end = found.end()
+        name, quoted, mark = found.groups()
+        if mark:
+            yield ("strong" if mark == STRONG else "em"), ""
+        else:
+            yield "code", name if quoted is None else quoted
+    if end < len(text):
+        yield "", text[end:]
+
+
+def spell(text: str) -> str:
+    """A view's text as plain text, in which only code keeps backticks.
+
+    >>> spell(f"see {strong('this')}: {code('n=1')}")
+    'see this: `n=1`'
+    """
+    return "".join(f"`{part}`" if kind == "code" else part for kind, part in split_marks(text))
+
+
+# --- names in pictures and files --------------------------------------------------------------------------------------
 
 
 def ascii_only(letter: str) -> bool:
@@ -98,6 +137,11 @@ def glyphs(text: str, limit: int, known: Callable[[str], bool] = ascii_only) -> 
     return name if wide <= limit else shorten(name, limit * len(name) // wide)
 
 
+def _escape(letter: str) -> str:
+    point = ord(letter)
+    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+
+
 def columns(text: str) -> int:
     """Widths of a Latin letter that a text takes in a monospaced font.
 
@@ -105,11 +149,6 @@ def columns(text: str) -> int:
     (3, 4)
     """
     return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(mark) in "WF") for mark in text)
-
-
-def _escape(letter: str) -> str:
-    point = ord(letter)
-    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
 
 
 def file_name(text: str) -> str:
@@ -122,7 +161,7 @@ def file_name(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The text, its middle left out if it is longer than the limit: both ends of a message tell something.
+    """The text, its middle left out if it is longer than the limit: both ends of a message matter.
 
     >>> shorten("abcdefghij", 8)
     'abc...ij'
@@ -131,14 +170,3 @@ def shorten(text: str, limit: int) -> str:
         return text
     tail = (limit - 3) // 2
     return text[: limit - 3 - tail] + "..." + text[len(text) - tail :]
-
-
-def _lines_of(text: str) -> str:
-    text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", _ANSI.sub("", text)).replace("\t", "    ")
-    return "".join(mark for mark in text if mark == "\n" or unicodedata.category(mark) not in _UNSEEN)
-
-
-def _defused(found: re.Match[str]) -> str:
-    """A list mark, heading or rule at the start of a cell: a digit cannot be escaped, so its dot is kept away."""
-    mark = found.group()
-    return mark + BREAK if mark.isdigit() else "\\" + mark

@@ -1,8 +1,14 @@
-"""Everything that the report's template shows, as finished Markdown text: no arithmetic is left to the template."""
+"""Everything that a report shows: plain text with the marks of `perfci.report.text`, which each format renders.
+
+`perfci.report.rows` is the view of the verdicts alone. The terminal's tables, the note and JUnit need no more.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from perfci.core import wording
 
 FOLD_ROWS = 15
 """Rows above which a table that reports no failure is folded."""
@@ -10,31 +16,47 @@ FOLD_ROWS = 15
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are escaped Markdown; `right` names the columns that hold numbers."""
+    """A table. `right` are the places of the columns that hold numbers."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    right: frozenset[str] = frozenset()
+    right: frozenset[int] = frozenset()
 
     @property
     def folded(self) -> bool:
         """Whether it is too long to stand open."""
         return len(self.rows) > FOLD_ROWS
 
+    def without_empty(self) -> Table:
+        """The table without columns that hold nothing but dashes."""
+        kept = [i for i in range(len(self.columns)) if i == 0 or any(row[i] != "-" for row in self.rows)]
+        rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
+        right = frozenset(place for place, i in enumerate(kept) if i in self.right)
+        return Table(tuple(self.columns[i] for i in kept), rows, right)
+
+
+def make_table(headings: str, rows: Iterable[tuple[str, ...]]) -> Table:
+    """A table with translated headings: "case | time:"; a colon behind a heading puts its column to the right."""
+    names = headings.split(" | ")
+    right = frozenset(place for place, name in enumerate(names) if name.endswith(":"))
+    translated = wording.phrases(wording.spoken())
+    columns = (translated.get(name, name) for name in (name.rstrip(":") for name in names))
+    return Table(tuple(columns), tuple(rows), right)
+
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG beside the report."""
+    """A picture beside the report."""
 
     file: str
     alt: str
     shows: int = 0
-    """cases in it, where anything depends on it"""
+    """cases in it, if anything depends on that"""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A titled table of an op's section with what one must know to read it."""
+    """A titled table with what one must know to read it."""
 
     title: str
     note: str
@@ -46,7 +68,7 @@ class Message:
     """A long message in full: a traceback, a compiler's output."""
 
     title: str
-    block: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -56,16 +78,15 @@ class History:
     damage: str = ""
     """a sentence; with it there is nothing else"""
     title: str = ""
-    """plain, as the line of what is folded"""
     lines: tuple[str, ...] = ()
-    said: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     """sentences about creep, and steps that nothing explains"""
     pictures: tuple[Picture, ...] = ()
     pictures_note: str = ""
     table: Table = Table((), ())
     """a row a case"""
     marks: Table | None = None
-    """what moved the numbers; None where nothing did"""
+    """what moved the numbers"""
     marks_note: str = ""
 
 
@@ -76,9 +97,9 @@ class Section:
     name: str
     tally: str
     speedup: str
-    """a sentence with the geometric mean; empty of fewer than two cases"""
+    """a sentence with the geometric mean; empty if there are fewer than two cases"""
     changed: str
-    """a sentence with the files that a change touches; empty where none are known"""
+    """a sentence with the files that a change touches; empty if none are known"""
     problems: tuple[str, ...]
     """sentences about what failed or could not be measured, then notes"""
     messages: tuple[Message, ...]
@@ -94,42 +115,26 @@ class Section:
     parts: tuple[Part, ...]
     facts: tuple[str, ...]
     history: History | None = None
-    """None where no history has any of its cases"""
     lowprec: tuple[Picture, ...] = ()
     """of what it stores in low precision"""
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """What was compiled without a device."""
-
-    head: str
-    """for what, by what, and how the figures are to be read"""
-    problems: tuple[str, ...]
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True)
-class Peers:
-    """Further implementations beside the kernels."""
+class Group:
+    """A section about several ops: compiled kernels, peers."""
 
     note: str
     lines: tuple[str, ...]
-    """one an op"""
     parts: tuple[Part, ...]
-    """a table for ops with the same peers"""
-    left_out: tuple[str, ...]
-    """sentences: which peer has no time in which case, and why"""
 
 
 @dataclass(frozen=True)
-class Step:
-    """What to type next where a verdict is not what one hoped for."""
+class NextStep:
+    """What to type next if a verdict is not what one hoped for."""
 
     verdict: str
     advice: str
     command: str
-    """a fenced block"""
 
 
 @dataclass(frozen=True)
@@ -146,28 +151,27 @@ class Report:
     above: tuple[str, ...]
     """what the verdicts are against"""
     verdicts: Table
-    """what fails, what warns, and what is fine too where that is short"""
+    """what fails, what warns, and what is fine too if that is short"""
     fine: Table | None
     """what is fine, folded away"""
     fine_title: str
     notes: tuple[str, ...]
     means: Part | None
     """the ops' speedups beside each other"""
-    peers: Peers | None
-    """None where none were asked for, or nothing was timed"""
+    peers: Group | None
     roofline: Picture | None
     """of all ops"""
     roofline_note: str
     ops: tuple[Section, ...]
     untouched: str
-    """a sentence about ops without a section; empty where all have one"""
-    compiled: Compiled | None
+    """a sentence about ops without a section"""
+    compiled: Group | None
     thresholds: Part | None
-    """where those in force come from that people did not simply write; None where they wrote all"""
+    """where those in force come from that people did not simply write"""
     environment: Table
     clocks: Table
     repeat: str
-    """a fenced block with the command that repeats the run"""
+    """the command that repeats the run"""
     reading: tuple[str, ...]
     """what one must know to read this page"""
-    steps: tuple[Step, ...]
+    steps: tuple[NextStep, ...]

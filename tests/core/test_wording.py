@@ -27,12 +27,18 @@ def facts_of(template: str) -> set[tuple[str, str]]:
     return {(name, "" if spec.count("|") == 1 else spec) for name, spec in parsed}
 
 
+SAYERS = {
+    "perfci.core.wording": {"say", "as_fact"},
+    "perfci.report.text": {"phrase"},
+}
+
+
 def said() -> dict[str, str]:
     """Every text given to `say` or `as_fact` in the source -> the file that says it."""
     found: dict[str, str] = {}
     for path, tree in trees().items():
-        froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "perfci.core.wording"]
-        sayers = {"say", "as_fact"} & {alias.name for each in froms for alias in each.names}
+        froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module in SAYERS]
+        sayers = {alias.name for each in froms for alias in each.names if alias.name in SAYERS[each.module]}
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             if isinstance(call.func, ast.Name) and call.func.id in sayers:
                 text = call.args[0]
@@ -40,6 +46,10 @@ def said() -> dict[str, str]:
                     f"{path.name}, line {call.lineno}: a text to be said is a literal"
                 )
                 found[text.value] = path.name
+        if any(isinstance(node, ast.Name) and node.id == "make_table" for node in ast.walk(tree)):
+            texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+            headings = [text for text in texts if isinstance(text, str) and " | " in text]  # columns of a table
+            found |= {name.rstrip(":"): path.name for text in headings for name in text.split(" | ") if name}
     for path in PACKAGE.rglob("*.j2"):
         found |= dict.fromkeys(re.findall(r"\bsay\(\s*\"([^\"]*)\"", path.read_text(encoding="utf-8")), path.name)
     return found

@@ -16,7 +16,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import Base, Baseline, Reason, Run
 from perfci.core.wording import sentence
 from perfci.judge import judge
-from perfci.report.build import _how
+from perfci.report import build, markdown
 from perfci.thresholds.limits import Thresholds
 from tests.store.test_store import a_baseline, a_run
 
@@ -121,7 +121,7 @@ def test_json_on_a_terminal_holds_no_escape_and_says_the_same(capsysbinary):
 
 
 def test_how_a_base_was_found_is_escaped_in_the_report():
-    assert "](" not in _how(Base("0" * 40, "[x](http://evil)", "main")).replace("\\](", "")
+    assert "](" not in markdown.write(build._how(Base("0" * 40, "[x](http://evil)", "main"))).replace("\\](", "")
 
 
 def test_pins_of_a_lock_file_of_another_shape_are_none(tmp_path):

@@ -13,7 +13,7 @@ from perfci.judge import judge
 from perfci.judge.expected import GRACE, ROOM, Stage, day_of, stage
 from perfci.report import rows
 from perfci.report.data import to_json
-from perfci.report.pasting import KEY, pastings
+from perfci.report.steps import KEY, make_pastings
 from perfci.thresholds.limits import CaseThresholds, Listed, OpThresholds, Thresholds
 from perfci.thresholds.read import load
 from tests.decision_examples import (
@@ -374,10 +374,10 @@ def test_what_is_printed_is_what_stands_in_the_rows():
     two = run(against(SLOWER), against(SLOWER, case="rows=1,cols=2"), planned=duel_plan(CASE, "rows=1,cols=2"))
 
     found = judged(two, rules())
-    (one,) = pastings(found)
+    (one,) = make_pastings(found)
 
-    assert "at the end of thresholds/op.yaml" in one.said
-    assert all(way in one.said for way in ("perfci accept RUN --slower", "perfci thresholds relax"))
+    assert "at the end of thresholds/op.yaml" in one.text
+    assert all(way in one.text for way in ("perfci accept RUN --slower", "perfci thresholds relax"))
     assert not any("--slower" in sentence(reason) for row in found.rows for reason in row.reasons)
     assert one.lines == (
         "expected:",
@@ -393,10 +393,10 @@ def test_a_file_with_a_list_is_added_to_and_an_entry_for_the_very_case_is_replac
     two = run(*(against(SLOWER, case=case) for case in cases), planned=duel_plan(*cases))
 
     found = judged(two, rules(entry(0.011, case=CASE, line=5), listed=Listed(3, 4)))
-    first, second = pastings(found)
+    first, second = make_pastings(found)
 
-    assert "in the place of the entry in line 5" in first.said
-    assert "right below line 3" in second.said
+    assert "in the place of the entry in line 5" in first.text
+    assert "right below line 3" in second.text
     assert (len(first.lines), len(second.lines)) == (1, 1)
     assert first.lines[0].startswith(f'    - {{case: "{CASE}"')
 
@@ -405,10 +405,10 @@ def test_many_entries_are_not_all_printed_and_it_is_said_where_they_are():
     cases = tuple(f"rows={number}" for number in range(30))
     many = run(*(against(SLOWER, case=case) for case in cases), planned=duel_plan(*cases))
 
-    (one,) = pastings(judged(many, rules()))
+    (one,) = make_pastings(judged(many, rules()))
 
     assert len(one.lines) == 13
-    assert one.more == "Entries that are left out here: 18; --format json has them all."
+    assert one.text.startswith("Entries that are left out here: 18; --format json has them all.")
 
 
 @pytest.mark.parametrize("case", ['name="a"', "shape=[1;2]", "x=\u202e;y", "n=ä", "k=#:{}", "k='*'", "a=\\n", "k=[!a]"])
@@ -429,7 +429,7 @@ def test_no_line_is_printed_where_none_would_help():
     for measured in (beyond_all, no_pattern, undated):
         found = judged(measured, rules())
         assert found.gate is Gate.FAILS
-        assert pastings(found) == ()
+        assert list(make_pastings(found)) == []
 
 
 def test_lines_cover_what_every_process_saw():
@@ -528,7 +528,7 @@ def test_what_a_change_asks_for_itself_is_told_before_all_else():
     measured = run(against(SLOWER), planned=duel_plan(base=base))
 
     found = judged(measured, rules(asked))
-    first = rows.notes(found).first
+    first = rows.split_notes(found).first
 
     assert [note.kind for note in found.notes][:2] == ["rules_changed", "expected_added"]
     assert [note.kind for note in found.notes].count("expected_added") == 1

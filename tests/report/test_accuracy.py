@@ -7,7 +7,7 @@ from perfci.report import accuracy
 
 
 def table(checks, title="accuracy"):
-    found = accuracy.parts(OpRun("softmax", tuple(checks)))
+    found = accuracy.make_parts(OpRun("softmax", tuple(checks)))
     return next(part for part in found if part.title.endswith(f": {title}"))
 
 
@@ -29,7 +29,7 @@ def test_the_l2_error_stands_beside_the_others_the_worst_of_all_checks(check):
 
     assert row(part)["L2"] == "5.00e-04"
     assert part.table.columns.index("L2") == part.table.columns.index("RMSE") + 1
-    assert "*L2*: the norm of the error over that of the float64 reference." in part.note
+    assert "\ue002L2\ue002: the norm of the error over that of the float64 reference." in part.note
 
 
 def test_a_run_of_before_it_was_measured_has_no_column_for_it(check):

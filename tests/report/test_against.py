@@ -6,6 +6,7 @@ import pytest
 
 from perfci.core.model import BaseArm, Judgements, OpRun, PlannedBase, Suite
 from perfci.report import against
+from perfci.report.text import spell
 from perfci.statistics import power
 
 SLOW = "rows=4096,cols=1024,dtype=float16"
@@ -24,13 +25,17 @@ def tables(duelled):
     op = next(op for op in run.ops if op.op == "softmax")
     planned = next(op.base for op in run.plan.ops if op.op == "softmax")
     mine = [row for row in judgements.rows if row.op == "softmax"]
-    parts = against.parts(op, planned, mine, against.noises(run, judgements))
+    parts = against.make_parts(op, planned, mine, against.measure_noises(run, judgements))
     return {part.title.partition(": ")[2]: part for part in parts}
 
 
 def line(part, case):
-    row = next(row for row in part.table.rows if f"`{case}`" in row[0])
+    row = next(row for row in map(spelt, part.table.rows) if f"`{case}`" in row[0])
     return dict(zip(part.table.columns, row, strict=True))
+
+
+def spelt(row):
+    return tuple(map(spell, row))
 
 
 def test_a_duel_is_told_with_its_numbers(duelled, tables):
@@ -40,7 +45,7 @@ def test_a_duel_is_told_with_its_numbers(duelled, tables):
 
     told = line(tables["against the base"], SLOW)
 
-    assert told["verdict"] == "**REGRESSED**"
+    assert told["verdict"] == "REGRESSED"
     assert (told["base"], told["kernel"]) == ("16.0 us", "16.7 us")
     assert told["change"].startswith(f"{100 * math.expm1(look.shift.value):+.1f} % (")
     assert (told["allowed"], told["blocks"], told["processes"]) == ("1.5 %", "24", "2")
@@ -70,7 +75,7 @@ def test_a_case_cleared_after_four_blocks_says_at_which_confidence_and_tests_not
 def test_the_span_is_told_where_a_launch_is_more_than_one_kernel(tables):
     part = tables["against the base"]
 
-    spans = {row[0]: row[part.table.columns.index("span")] for row in part.table.rows}
+    spans = {row[0]: row[part.table.columns.index("span")] for row in map(spelt, part.table.rows)}
     assert [case for case, span in spans.items() if span != "-"] == ["`rows=4096,cols=4096,dtype=float16`"]
 
 
@@ -79,7 +84,7 @@ def test_why_two_revisions_need_a_process_each_stands_above_the_duels(duelled):
     op = next(op for op in run.ops if op.op == "matmul")
     planned = next(op.base for op in run.plan.ops if op.op == "matmul")
 
-    duels, _ = against.parts(op, planned, judgements.rows, {})
+    duels, _ = against.make_parts(op, planned, judgements.rows, {})
 
     assert duels.note.startswith("Kernel and base took turns block by block, each in a process of its own.")
     assert "registers torch operators in the namespace kernels" in duels.note
@@ -90,7 +95,7 @@ def test_revisions_that_shared_a_process_shared_their_inputs(tables):
 
 
 def test_cases_that_changed_alike_share_a_line(tables):
-    rows = tables["what changed"].table.rows
+    rows = list(map(spelt, tables["what changed"].table.rows))
 
     assert len(rows) == 4
     assert rows[0][0].count("`") == 2 * against.CASES
@@ -107,24 +112,24 @@ def test_what_the_base_cannot_do_is_told(tables):
 def test_the_same_work_is_told_in_one_sentence(examples):
     case = examples.duelled_case("n=1", 16.0, 0.0, (), same=True)
 
-    _, changed = against.parts(OpRun("softmax", performance=(case,)), None, (), {})
+    _, changed = against.make_parts(OpRun("softmax", performance=(case,)), None, (), {})
 
-    assert changed.table.rows == (("`n=1`", "The same device work, launch for launch."),)
+    assert tuple(map(spelt, changed.table.rows)) == (("`n=1`", "The same device work, launch for launch."),)
 
 
 def test_without_a_base_there_is_nothing_to_tell(examples):
     run, judgements = examples.small()
 
-    parts = against.parts(run.ops[0], None, judgements.rows, against.noises(run, judgements))
+    parts = against.make_parts(run.ops[0], None, judgements.rows, against.measure_noises(run, judgements))
 
     assert [part.table.rows for part in parts] == [(), ()]
-    assert against.files(None) == ""
+    assert against.describe_files(None) == ""
 
 
 def test_of_many_changed_files_some_are_only_counted():
     changed = tuple(f"kernels/softmax/{n}.py" for n in range(against.FILES + 3))
 
-    told = against.files(PlannedBase(changed=changed))
+    told = spell(against.describe_files(PlannedBase(changed=changed)))
 
     assert told.startswith("Files that differ from the base's: `kernels/softmax/0.py`, ")
     assert told.endswith("`kernels/softmax/7.py` and 3 more.")
@@ -134,7 +139,7 @@ def test_noise_is_worked_out_for_the_gravest_cases_first(duelled, monkeypatch):
     run, judgements = duelled
     monkeypatch.setattr(against, "MOST_NOISE", 1)
 
-    assert list(against.noises(run, judgements)) == [("softmax", SLOW)]
+    assert list(against.measure_noises(run, judgements)) == [("softmax", SLOW)]
 
 
 def test_noise_rests_on_the_chance_of_a_false_alarm_that_the_run_was_judged_by(duelled, monkeypatch):
@@ -146,7 +151,7 @@ def test_noise_rests_on_the_chance_of_a_false_alarm_that_the_run_was_judged_by(d
         for note in judgements.notes
     )
 
-    against.noises(run, Judgements(judgements.rows, notes=notes))
+    against.measure_noises(run, Judgements(judgements.rows, notes=notes))
 
     assert set(seen) == {(0.002, run.plan.duel_family)}
 
@@ -159,7 +164,7 @@ def test_fewer_than_four_blocks_tell_no_noise(examples):
     run, judgements = examples.judged(examples.run([OpRun("softmax", performance=(case,))], plan=plan))
 
     assert [row.comparison.duel.blocks for row in judgements.rows if row.suite is Suite.PERFORMANCE] == [3]
-    assert against.noises(run, judgements) == {}
+    assert against.measure_noises(run, judgements) == {}
 
 
 def test_noise_too_large_for_any_slow_down_to_show_says_beyond_what(examples):
@@ -169,7 +174,7 @@ def test_noise_too_large_for_any_slow_down_to_show_says_beyond_what(examples):
     )
     run, judgements = examples.judged(examples.run([OpRun("softmax", performance=(case,))], plan=plan))
 
-    duels, _ = against.parts(run.ops[0], None, judgements.rows, against.noises(run, judgements))
+    duels, _ = against.make_parts(run.ops[0], None, judgements.rows, against.measure_noises(run, judgements))
 
     assert line(duels, "n=1")["would show"] == "above 19.6 %"
 
@@ -178,4 +183,4 @@ def test_noise_too_large_for_any_slow_down_to_show_says_beyond_what(examples):
 def test_changes_are_told_in_their_sentences(examples, same):
     arm = BaseArm(same=same, changes=(examples.reason("inputs_changed"),))
 
-    assert against.told(arm) == ("make_inputs changed, so both revisions were given the new inputs.",)
+    assert against.describe_base(arm) == ("make_inputs changed, so both revisions were given the new inputs.",)

@@ -2,12 +2,13 @@ import pytest
 
 from perfci.core.model import Identity, KernelBinary, Static, StaticCase, StaticOp
 from perfci.report import compiled
+from perfci.report.text import spell
 
 
 @pytest.fixture
 def section(examples):
     run, judgements = examples.compiled()
-    return compiled.section(run.static, judgements.rows)
+    return compiled.make_section(run.static, judgements.rows)
 
 
 def op(*cases, **changes):
@@ -25,7 +26,7 @@ def part(section, title):
 def test_a_kernel_that_several_cases_launch_is_one_row():
     short, long = KernelBinary("k", "aa", 32), KernelBinary("k", "bb", 96)
 
-    found = compiled.binaries(op(case("n=1", short), case("n=2", short), case("n=3", long)), None)
+    found = compiled.find_binaries(op(case("n=1", short), case("n=2", short), case("n=3", long)), None)
 
     assert [(one.now.artefact, one.cases) for one in found] == [("aa", ("n=1", "n=2")), ("bb", ("n=3",))]
 
@@ -34,33 +35,35 @@ def test_cases_whose_base_differs_are_rows_of_their_own():
     now, once, twice = KernelBinary("k", "aa", 40), KernelBinary("k", "bb", 32), KernelBinary("k", "cc", 36)
     before = op(case("n=1", once), case("n=2", twice))
 
-    found = compiled.binaries(op(case("n=1", now), case("n=2", now)), before)
+    found = compiled.find_binaries(op(case("n=1", now), case("n=2", now)), before)
 
-    assert [compiled.figures(one)[0] for one in found] == ["32 -> 40", "36 -> 40"]
+    assert [compiled.write_figures(one)[0] for one in found] == ["32 -> 40", "36 -> 40"]
 
 
 def test_a_figure_that_did_not_change_or_that_only_one_side_knows_stands_alone():
     now = KernelBinary("k", "aa", 40, instructions=100, warps=4, mix={"float": 20, "tensor": 0})
     before = KernelBinary("k", "bb", 40, warps=8, mix={"float": 16, "integer": 3})
 
-    (found,) = compiled.binaries(op(case("n=1", now)), op(case("n=1", before)))
+    (found,) = compiled.find_binaries(op(case("n=1", now)), op(case("n=1", before)))
 
-    figures = dict(zip(compiled.FIGURES, compiled.figures(found), strict=True))
+    figures = dict(zip(compiled.FIGURES, compiled.write_figures(found), strict=True))
     assert (figures["registers"], figures["instructions"], figures["warps"]) == ("40", "100", "8 -> 4")
     assert figures["mix"] == "float 16 -> 20, integer 3 -> 0"
     assert figures["spills"] == "-"
 
 
 def test_a_case_that_the_base_lacks_has_no_base_figures():
-    (found,) = compiled.binaries(op(case("n=9", KernelBinary("k", "aa", 40))), op(case("n=1", KernelBinary("k", "bb"))))
+    (found,) = compiled.find_binaries(
+        op(case("n=9", KernelBinary("k", "aa", 40))), op(case("n=1", KernelBinary("k", "bb")))
+    )
 
     assert found.before is None
-    assert compiled.figures(found)[0] == "40"
+    assert compiled.write_figures(found)[0] == "40"
 
 
 def test_the_section_says_by_what_and_for_what(section):
-    assert section.head.startswith("Compiled without a device for sm_90, gfx942 by triton 3.7.1, torch 2.13.0.")
-    assert "the base's figure" in section.head
+    assert section.note.startswith("Compiled without a device for sm_90, gfx942 by triton 3.7.1, torch 2.13.0.")
+    assert "the base's figure" in section.note
 
 
 def test_each_op_and_target_has_its_table(section):
@@ -82,11 +85,11 @@ def test_figures_that_no_tool_could_find_have_no_column_and_a_reason(section):
 
     assert "instructions" not in columns
     assert "registers" in columns
-    assert any("llvm-objdump" in problem and "`softmax` for gfx942" in problem for problem in section.problems)
+    assert any("llvm-objdump" in line and "`softmax` for gfx942" in spell(line) for line in section.lines)
 
 
 def test_an_op_that_does_not_import_is_told_and_has_no_table(section):
-    assert "`broadcast` for gfx942: performance does not import" in " ".join(section.problems)
+    assert "`broadcast` for gfx942: performance does not import" in spell(" ".join(section.lines))
     assert "broadcast for gfx942" not in [part.title for part in section.parts]
 
 
@@ -101,7 +104,7 @@ def test_what_changed_beside_the_code_is_told_once_for_all_targets(section):
     (row,) = part(section, "softmax: changes beside the figures").table.rows
 
     assert row[0] == "sm_90, gfx942"
-    assert row[2] == "\\_softmax_kernel is launched with warps 8, was 4."
+    assert row[2] == "_softmax_kernel is launched with warps 8, was 4."
 
 
 def test_targets_share_a_line_only_if_all_its_cases_are_alike_on_them(examples):
@@ -112,16 +115,19 @@ def test_targets_share_a_line_only_if_all_its_cases_are_alike_on_them(examples):
         for target, first in (("sm_80", unknown), ("sm_90", unknown), ("gfx942", known))
     )
 
-    (found,) = compiled.section(Static(("sm_80", "sm_90", "gfx942"), "triton", ops), ()).parts
+    (found,) = compiled.make_section(Static(("sm_80", "sm_90", "gfx942"), "triton", ops), ()).parts
 
-    assert [row[:2] for row in found.table.rows] == [("sm_80, sm_90", "`n=1`, `n=2`"), ("gfx942", "`n=2`")]
+    assert [(row[0], spell(row[1])) for row in found.table.rows] == [
+        ("sm_80, sm_90", "`n=1`, `n=2`"),
+        ("gfx942", "`n=2`"),
+    ]
 
 
 def test_a_run_without_compiled_kernels_has_no_section():
-    assert compiled.section(None, ()) is None
+    assert compiled.make_section(None, ()) is None
 
 
 def test_without_a_base_nothing_is_said_of_one():
     static = Static(("sm_90",), "triton 3.7.1", (op(StaticCase("n=1", Identity())),))
 
-    assert "base" not in compiled.section(static, ()).head
+    assert "base" not in compiled.make_section(static, ()).note

@@ -17,20 +17,20 @@ def row(examples, op, case, speedup, verdict=Verdict.PASS):
 
 
 def test_the_geometric_mean_is_that_of_the_values():
-    found = means.geometric([interval(2.0), interval(0.5), interval(8.0)])
+    found = means.average_speedups([interval(2.0), interval(0.5), interval(8.0)])
 
     assert found.value == pytest.approx(statistics.geometric_mean([2.0, 0.5, 8.0]))
     assert found.confidence == 0.95
 
 
 def test_the_interval_of_one_case_is_its_own():
-    found = means.geometric([Interval(1.5, 1.4, 1.7)])
+    found = means.average_speedups([Interval(1.5, 1.4, 1.7)])
 
     assert (found.low, found.value, found.high) == pytest.approx((1.4, 1.5, 1.7))
 
 
 def test_the_interval_of_n_like_cases_is_narrower_by_the_root_of_n():
-    one, sixteen = means.geometric([interval(1.5)]), means.geometric([interval(1.5)] * 16)
+    one, sixteen = means.average_speedups([interval(1.5)]), means.average_speedups([interval(1.5)] * 16)
 
     assert math.log(sixteen.high / sixteen.value) == pytest.approx(math.log(one.high / one.value) / 4)
 
@@ -41,7 +41,7 @@ def test_the_interval_covers_the_true_mean_as_often_as_it_says():
     rng, spread, hits = random.Random(1), 0.02, 0
     for _ in range(2000):
         logs = [rng.gauss(0.3, spread) for _ in range(5)]
-        seen = means.geometric(
+        seen = means.average_speedups(
             [Interval(*(math.exp(log + z * spread) for z in (0, -1.959964, 1.959964))) for log in logs]
         )
         hits += seen.low <= math.exp(0.3) <= seen.high
@@ -49,23 +49,22 @@ def test_the_interval_covers_the_true_mean_as_often_as_it_says():
 
 
 def test_an_interval_of_less_confidence_is_widened_first():
-    sure, less = means.geometric([interval(1.5)]), means.geometric([interval(1.5, confidence=0.875)])
+    sure, less = means.average_speedups([interval(1.5)]), means.average_speedups([interval(1.5, confidence=0.875)])
 
     ratio = statistics.NormalDist().inv_cdf(0.975) / statistics.NormalDist().inv_cdf(0.9375)
     assert math.log(less.high / less.value) == pytest.approx(ratio * math.log(sure.high / sure.value))
 
 
 def test_the_mean_of_no_speedups_is_refused():
-    assert means.mean([]) is None
     with pytest.raises(ValueError, match="no speedups"):
-        means.geometric([])
+        means.average_speedups([])
 
 
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT])
 def test_cases_whose_time_says_nothing_are_left_out(examples, verdict):
     judged = [row(examples, "softmax", "n=1", 2.0), row(examples, "softmax", "n=2", 100.0, verdict)]
 
-    found = means.overall(judged)
+    found = means.average_all(judged)
 
     assert (found.cases, found.greatest) == (1, 2.0)
 
@@ -74,25 +73,25 @@ def test_cases_whose_time_says_nothing_are_left_out(examples, verdict):
 def test_numbers_that_no_ratio_can_be_are_left_out(examples, bad):
     judged = [row(examples, "softmax", "n=1", 2.0), row(examples, "softmax", "n=2", bad)]
 
-    assert means.overall(judged).cases == 1
+    assert means.average_all(judged).cases == 1
 
 
 def test_every_case_weighs_the_same_over_all_ops(examples):
     judged = [row(examples, "a", "n=1", 2.0), row(examples, "b", "n=1", 1.0), row(examples, "b", "n=2", 1.0)]
 
-    assert means.overall(judged).speedup.value == pytest.approx(2 ** (1 / 3))
-    assert {op: one.cases for op, one in means.by_op(judged).items()} == {"a": 1, "b": 2}
+    assert means.average_all(judged).speedup.value == pytest.approx(2 ** (1 / 3))
+    assert {op: one.cases for op, one in means.average_ops(judged).items()} == {"a": 1, "b": 2}
 
 
 def test_slower_than_the_reference_is_what_lies_below_1_with_its_whole_interval(examples):
     judged = [row(examples, "a", f"n={i}", speedup) for i, speedup in enumerate((0.9, 0.99, 1.2))]
 
-    assert means.by_op(judged)["a"].slower == 1  # 0.99 has an interval up to 1.005
+    assert means.average_ops(judged)["a"].slower == 1  # 0.99 has an interval up to 1.005
 
 
 def test_one_op_has_no_table_and_one_case_no_sentence(examples):
     one = [row(examples, "a", "n=1", 2.0)]
 
-    assert means.table(one) is None
-    assert means.sentence(one) == ""
-    assert len(means.table([*one, row(examples, "b", "n=1", 1.0)]).table.rows) == 2
+    assert means.compare_ops(one) is None
+    assert means.describe_mean(one) == ""
+    assert len(means.compare_ops([*one, row(examples, "b", "n=1", 1.0)]).table.rows) == 2

@@ -55,7 +55,7 @@ def test_an_op_without_a_history_has_no_section(nights, tmp_path):
     assert "History" not in report.write(run, judgements, tmp_path).read_text("utf-8")
     assert "History" not in report.write(run, judgements, tmp_path, pasts={"other": found}).read_text("utf-8")
     other = replace(run.ops[0], performance=())
-    assert history.section(other, run, found) is None
+    assert history.make_section(other, run, found) is None
 
 
 def test_of_a_damaged_history_there_is_one_sentence_and_nothing_else(nights, tmp_path):
@@ -155,7 +155,7 @@ def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
         replace(each, environment=replace(each.environment, python=f"3.{place}.0"))
         for place, each in enumerate(found.runs)
     )
-    text = history.section(run.ops[0], run, replace(found, runs=runs))
+    text = history.make_section(run.ops[0], run, replace(found, runs=runs))
 
     assert len(text.marks.rows) == history.MARKS
     assert text.marks_note == f"Earlier marks are left out: {59 - history.MARKS}."
@@ -176,10 +176,10 @@ def test_clocks_that_went_backwards_are_said_and_those_that_say_nothing_are_not(
 
     assert past.since_s(found, replace(run, created="2026-04-01T00:00:00Z")) < 0
     assert past.since_s(found, replace(run, created="yesterday")) is None
-    assert words.since(-5) == "the last one after this run, by its clock"
-    assert words.since(3) == "the last one within a minute before this run"
-    assert words.since(60 * 30) == "the last one 30 minutes before this run"
-    assert words.since(None) == ""
+    assert words.describe_age(-5) == "the last one after this run, by its clock"
+    assert words.describe_age(3) == "the last one within a minute before this run"
+    assert words.describe_age(60 * 30) == "the last one 30 minutes before this run"
+    assert words.describe_age(None) == ""
 
 
 def test_foreign_text_of_a_history_is_harmless(nights, tmp_path):

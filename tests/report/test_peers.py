@@ -12,10 +12,15 @@ from perfci.report.data import to_json
 from perfci.report.frame import Clocks
 from perfci.report.html.page import render
 from perfci.report.sections import Material
+from perfci.report.text import plain, strong
 
 
 def ratio(value, share=0.01, confidence=0.95):
     return Interval(value, value * (1 - share), value * (1 + share), confidence)
+
+
+def lines(rows):
+    return tuple(map(plain, peers.describe_peers(rows)))
 
 
 def figure(name, value, **changes):
@@ -34,7 +39,7 @@ def row(op, case, *figures, speedup=1.5, verdict=Verdict.PASS):
 def test_an_ops_line_has_the_geometric_mean_and_the_worst_case_of_reference_and_peers():
     rows = [row("norm", "n=1", figure("compiled", 0.9), speedup=1.2), row("norm", "n=2", figure("compiled", 1.6))]
 
-    assert peers.lines(rows) == (
+    assert lines(rows) == (
         "norm: 1.34x the reference (worst 1.20x at n=1), "
         "1.20x compiled (worst 0.900x at n=1; slower in 1 of 2 cases)",
     )  # fmt: skip
@@ -43,29 +48,29 @@ def test_an_ops_line_has_the_geometric_mean_and_the_worst_case_of_reference_and_
 def test_a_ratio_that_may_be_1_is_not_called_slower():
     found = row("norm", "n=1", figure("compiled", 0.995))
 
-    assert peers.lines([found]) == ("norm: 1.50x the reference, 0.995x compiled",)
-    assert "slower" not in str(peers.section([found]).parts)
+    assert lines([found]) == ("norm: 1.50x the reference, 0.995x compiled",)
+    assert "slower" not in str(peers.make_section([found]).parts)
 
 
 def test_few_blocks_are_not_beyond_doubt():
-    assert "slower" not in peers.lines([row("norm", "n=1", figure("compiled", 0.5, confidence=0.88))])[0]
-    assert "(slower)" in peers.lines([row("norm", "n=1", figure("compiled", 0.5))])[0]
+    assert "slower" not in peers.describe_peers([row("norm", "n=1", figure("compiled", 0.5, confidence=0.88))])[0]
+    assert "(slower)" in peers.describe_peers([row("norm", "n=1", figure("compiled", 0.5))])[0]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT])
 def test_cases_whose_time_means_nothing_are_left_out(verdict):
     rows = [row("norm", "n=1", figure("a", 0.1), verdict=verdict), row("norm", "n=2", figure("a", 2.0), speedup=2.0)]
 
-    assert peers.lines(rows) == ("norm: 2.00x the reference, 2.00x a",)
-    assert [len(part.table.rows) for part in peers.section(rows).parts] == [1]
+    assert lines(rows) == ("norm: 2.00x the reference, 2.00x a",)
+    assert [len(part.table.rows) for part in peers.make_section(rows).parts] == [1]
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])
 def test_numbers_that_no_ratio_can_be_are_shown_as_none(bad):
     found = row("norm", "n=1", PeerFigure("a", 1.0, Interval(bad, bad, bad)), figure("b", 1.1))
 
-    assert peers.lines([found])[0].endswith("1.10x b, a not timed in 1 case")
-    (part,) = peers.section([found]).parts
+    assert peers.describe_peers([found])[0].endswith("1.10x b, a not timed in 1 case")
+    (part,) = peers.make_section([found]).parts
     assert [name for name in part.table.columns if name.startswith("b")] == ["b", "b / kernel"]
 
 
@@ -77,7 +82,7 @@ def test_ops_with_the_same_peers_share_a_table_and_others_have_their_own():
         row("matmul", "n=1"),
     ]
 
-    found = peers.section(rows)
+    found = peers.make_section(rows)
 
     assert [(part.title, len(part.table.rows)) for part in found.parts] == [
         ("Beside compiled", 2),
@@ -86,7 +91,7 @@ def test_ops_with_the_same_peers_share_a_table_and_others_have_their_own():
     assert found.parts[1].table.columns == (
         "op", "case", "kernel", "reference", "reference / kernel", "flash", "flash / kernel", "cudnn", "cudnn / kernel",
     )  # fmt: skip
-    assert found.parts[1].table.rows[0][-2:] == ("8.00 us", "**0.800x (0.792x to 0.808x), kernel slower**")
+    assert found.parts[1].table.rows[0][-2:] == ("8.00 us", strong("0.800x (0.792x to 0.808x), kernel slower"))
     assert [line.split(":")[0] for line in found.lines] == ["gelu", "norm", "attention"]
 
 
@@ -102,26 +107,26 @@ def test_a_peer_without_any_time_has_no_column_and_its_reason_is_told_once_with_
         for n in range(20)
     ]
 
-    found = peers.section(rows)
+    found = peers.make_section(rows)
 
     (part,) = found.parts
     assert part.title == "Beside a" and part.table.columns[-1] == "a / kernel"
-    assert found.left_out[0].startswith("The peer b of norm does not support n=0 (too wide)")
-    assert found.left_out[0].endswith("The same in 20 cases in all.")
-    assert len(found.left_out) == peers.LEFT_OUT + 1 and found.left_out[-1] == "9 more reasons stand in run.json."
+    assert found.lines[1].startswith("The peer b of norm does not support n=0 (too wide)")
+    assert found.lines[1].endswith("The same in 20 cases in all.")
+    assert len(found.lines) == peers.LEFT_OUT + 2 and found.lines[-1] == "9 more reasons stand in run.json."
 
 
 def test_a_case_without_a_time_says_so_in_its_row():
     rows = [row("norm", "n=1", figure("a", 1.1)), row("norm", "n=2", left_out("a", "norm", "n=2"))]
 
-    (part,) = peers.section(rows).parts
+    (part,) = peers.make_section(rows).parts
 
     assert [cells[-2:] for cells in part.table.rows] == [("11.0 us", "1.10x (1.09x to 1.11x)"), ("-", "not timed")]
 
 
 def test_nothing_is_told_where_no_peer_was_asked_for():
-    assert peers.section([row("norm", "n=1")]) is None
-    assert peers.lines([row("norm", "n=1")]) == ()
+    assert peers.make_section([row("norm", "n=1")]) is None
+    assert peers.describe_peers([row("norm", "n=1")]) == ()
 
 
 HOSTILE = "<script>alert(1)</script> | **x** @all\x1b[31m"
@@ -141,7 +146,7 @@ def test_hostile_names_are_harmless_in_markdown_html_and_json(examples):
     why = Reason("peer_raised", {"op": HOSTILE, "peer": HOSTILE, "error": HOSTILE, "message": HOSTILE})
     material = _material(examples, (figure(HOSTILE, 0.5), PeerFigure("b", failure=why)))
 
-    text = markdown.render(build.report(material))
+    text = markdown.render(build.make_report(material))
     page = render(material, (), {})
     section = text.partition("\n## Peers\n")[2].partition("\n## ")[0]
 

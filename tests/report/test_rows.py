@@ -14,7 +14,7 @@ def judged(examples, *verdicts, suite=Suite.PERFORMANCE):
 def test_what_fails_comes_first_then_what_warns_then_what_is_worth_saying(examples):
     verdicts = (Verdict.PASS, Verdict.STALE, Verdict.NEW, Verdict.WRONG, Verdict.UNCHANGED, Verdict.REGRESSED)
 
-    shown = rows.rows(judged(examples, *verdicts))
+    shown = rows.make_rows(judged(examples, *verdicts))
 
     assert [row.verdict for row in shown] == [
         Verdict.WRONG, Verdict.REGRESSED, Verdict.STALE, Verdict.NEW, Verdict.PASS, Verdict.UNCHANGED,
@@ -22,11 +22,13 @@ def test_what_fails_comes_first_then_what_warns_then_what_is_worth_saying(exampl
 
 
 def test_an_expected_slow_down_stands_before_all_that_is_fine_and_is_never_quiet(examples):
-    shown = rows.rows(judged(examples, Verdict.NEW, Verdict.PASS, Verdict.EXPECTED, Verdict.STALE))
+    shown = rows.make_rows(judged(examples, Verdict.NEW, Verdict.PASS, Verdict.EXPECTED, Verdict.STALE))
 
     assert [row.verdict for row in shown] == [Verdict.STALE, Verdict.EXPECTED, Verdict.NEW, Verdict.PASS]
     assert [row.aloud for row in shown] == [True, True, False, False]
-    assert rows.summary(judged(examples, Verdict.PASS, Verdict.EXPECTED)).endswith("1 EXPECTED, 1 PASS -> ok (exit 0)")
+    assert rows.write_summary(judged(examples, Verdict.PASS, Verdict.EXPECTED)).endswith(
+        "1 EXPECTED, 1 PASS -> ok (exit 0)"
+    )
 
 
 def test_one_whose_entry_has_expired_stands_among_what_warns_and_says_so_in_one_breath(examples):
@@ -34,13 +36,13 @@ def test_one_whose_entry_has_expired_stands_among_what_warns_and_says_so_in_one_
     row = examples.judgement("softmax", "n=1", Verdict.EXPECTED, examples.reason("example_new"), more=(late,))
     found = Judgements((*judged(examples, Verdict.STALE, Verdict.NEW).rows, replace(row, warns=True)))
 
-    shown = rows.rows(found)
+    shown = rows.make_rows(found)
 
     assert [row.verdict for row in shown] == [Verdict.STALE, Verdict.EXPECTED, Verdict.NEW]
     assert [row.gate for row in shown] == [Gate.WARNS, Gate.WARNS, Gate.OK]
     assert "t/op.yaml, line 2, expired on 2026-01-31" in shown[1].sentence
-    assert rows.worst(found) == "1 EXPECTED, 1 STALE"
-    assert rows.summary(Judgements(found.rows[1:])).endswith("-> warns (exit 3)")
+    assert rows.write_worst(found) == "1 EXPECTED, 1 STALE"
+    assert rows.write_summary(Judgements(found.rows[1:])).endswith("-> warns (exit 3)")
 
 
 def wrong(examples, cases=40):
@@ -58,12 +60,12 @@ def test_a_wrong_op_is_one_line_and_one_verdict_however_many_of_its_cases_are_wr
     found = wrong(examples)
     found = replace(found, rows=(*found.rows, *judged(examples, Verdict.PASS).rows))
 
-    first, _ = rows.rows(found)
+    first, _ = rows.make_rows(found)
 
     assert (first.where, first.gathered) == ("accuracy", 1)
     assert all(words in first.sentence for words in ("in 40 cases", "off by 7.00", "2 cases were not timed"))
-    assert rows.summary(found) == "1 op, 2 verdicts: 1 WRONG, 1 PASS -> fails (exit 2)"
-    assert rows.worst(found) == "1 WRONG"
+    assert rows.write_summary(found) == "1 op, 2 verdicts: 1 WRONG, 1 PASS -> fails (exit 2)"
+    assert rows.write_worst(found) == "1 WRONG"
 
 
 def test_wrong_cases_of_an_op_that_is_something_else_as_a_whole_are_told_by_the_worst(examples):
@@ -73,7 +75,7 @@ def test_wrong_cases_of_an_op_that_is_something_else_as_a_whole_are_told_by_the_
         for i, reason in enumerate(far)
     ))  # fmt: skip
 
-    (row,) = rows.rows(found)
+    (row,) = rows.make_rows(found)
 
     assert row.where == "accuracy of 2 cases"
     assert "by 9.00" in row.sentence
@@ -84,27 +86,27 @@ def test_a_shard_that_gave_no_result_is_one_line_with_its_ops_and_no_op_itself(e
     names = ("a", "b", "c", "d", "shard 1/2")
     found = Judgements(tuple(examples.judgement(op, None, Verdict.ERROR, lost) for op in names))
 
-    (row,) = rows.rows(found)
+    (row,) = rows.make_rows(found)
 
     assert (row.op, row.where) == ("shard 1/2", "a, b, c and 1 more")
-    assert rows.summary(found).startswith("4 ops, 4 verdicts: 4 ERROR")
+    assert rows.write_summary(found).startswith("4 ops, 4 verdicts: 4 ERROR")
 
 
 def test_the_summary_counts_every_verdict_and_names_the_exit_code(examples):
     found = judged(examples, *[Verdict.PASS] * 28, Verdict.REGRESSED, Verdict.NEW)
 
-    assert rows.summary(found) == "1 op, 30 verdicts: 1 REGRESSED, 1 NEW, 28 PASS -> fails (exit 2)"
+    assert rows.write_summary(found) == "1 op, 30 verdicts: 1 REGRESSED, 1 NEW, 28 PASS -> fails (exit 2)"
 
 
 def test_warnings_alone_exit_with_3(examples):
-    assert rows.summary(judged(examples, Verdict.STALE)) == "1 op, 1 verdict: 1 STALE -> warns (exit 3)"
+    assert rows.write_summary(judged(examples, Verdict.STALE)) == "1 op, 1 verdict: 1 STALE -> warns (exit 3)"
 
 
 def test_the_change_shown_is_that_of_the_last_process(examples):
     _, judgements = examples.small()
     slow = judgements.rows[-1]
 
-    assert rows.latest_change(slow) == slow.comparison.screens[1].change
+    assert rows.find_change(slow) == slow.comparison.screens[1].change
 
 
 def test_the_change_against_the_base_comes_before_that_against_the_baseline(examples):
@@ -112,13 +114,13 @@ def test_the_change_against_the_base_comes_before_that_against_the_baseline(exam
     drifted = next(row for row in judgements.rows if row.verdict is Verdict.DRIFTED)
 
     assert drifted.comparison.screens
-    assert rows.latest_change(drifted) == rows.as_ratio(drifted.comparison.duel.shift)
+    assert rows.find_change(drifted) == rows.to_ratio(drifted.comparison.duel.shift)
 
 
 def test_an_op_that_nothing_was_run_for_is_one_row(examples):
     _, judgements = examples.duelled()
 
-    shown = {row.op: row for row in rows.rows(judgements) if row.verdict is Verdict.UNCHANGED}
+    shown = {row.op: row for row in rows.make_rows(judgements) if row.verdict is Verdict.UNCHANGED}
 
     assert (shown["broadcast"].where, shown["broadcast"].gathered) == ("accuracy and 3 cases", 4)
     assert (shown["bias_relu"].where, shown["bias_relu"].gathered) == ("accuracy and 1 case", 2)
@@ -135,13 +137,13 @@ def test_unchanged_cases_that_were_timed_all_the_same_keep_their_rows(examples):
         for one in (case, twin)
     ))  # fmt: skip
 
-    assert [row.where for row in rows.rows(found)] == ["n=1", "n=2"]
+    assert [row.where for row in rows.make_rows(found)] == ["n=1", "n=2"]
 
 
 def test_rows_about_compiled_kernels_name_their_target(examples):
     _, judgements = examples.compiled()
 
-    where = {(row.op, row.verdict): row.where for row in rows.rows(judgements) if "sm_90" in row.where}
+    where = {(row.op, row.verdict): row.where for row in rows.make_rows(judgements) if "sm_90" in row.where}
 
     assert where["matmul", Verdict.UNCHANGED] == "compiled for sm_90"
     assert where["softmax", Verdict.REGRESSED] == "compiled for sm_90 rows=4096,cols=32768,dtype=float16"
@@ -151,7 +153,7 @@ def test_rows_about_compiled_kernels_name_their_target(examples):
 def test_a_compiled_case_of_which_nothing_is_known_says_why(examples):
     _, judgements = examples.compiled()
 
-    told = {row.sentence for row in rows.rows(judgements) if row.verdict is Verdict.INCONCLUSIVE}
+    told = {row.sentence for row in rows.make_rows(judgements) if row.verdict is Verdict.INCONCLUSIVE}
 
     assert all(sentence.startswith("torch.compile runs code on the device") for sentence in told)
 
@@ -159,7 +161,7 @@ def test_a_compiled_case_of_which_nothing_is_known_says_why(examples):
 def test_what_the_compiler_made_is_told_also_where_it_is_fine(examples):
     _, judgements = examples.first_run()
 
-    quiet = {row.where: row.quiet for row in rows.rows(judgements)}
+    quiet = {row.where: row.quiet for row in rows.make_rows(judgements)}
 
     assert quiet == {"accuracy": True, "compiled for sm_90": False}
 
@@ -167,13 +169,13 @@ def test_what_the_compiler_made_is_told_also_where_it_is_fine(examples):
 def test_an_op_that_is_gone_is_told_as_a_whole(examples):
     _, judgements = examples.duelled()
 
-    assert [row.where for row in rows.rows(judgements) if row.op == "layernorm"] == ["whole op"]
+    assert [row.where for row in rows.make_rows(judgements) if row.op == "layernorm"] == ["whole op"]
 
 
 def test_how_a_change_alters_its_own_judging_comes_before_all_other_notes(examples):
     run, judgements = examples.duelled()
 
-    notes = rows.notes(judgements, run)
+    notes = rows.split_notes(judgements, run)
 
     assert [note.partition(":")[0] for note in notes.first] == ["This change alters how it is judged"]
     assert [note.partition(" (")[0] for note in notes.above] == ["Compared with origin/main"]
@@ -186,7 +188,7 @@ def test_why_there_is_no_base_stands_where_the_base_would(examples):
     run = replace(run, plan=replace(run.plan, base_note=missing))
     judgements = replace(judgements, notes=(*judgements.notes, missing))
 
-    notes = rows.notes(judgements, run)
+    notes = rows.split_notes(judgements, run)
 
     assert [note.partition(":")[0] for note in notes.above] == ["This clone is shallow and lacks the merge base"]
     assert len(notes.below) == 1

@@ -3,11 +3,12 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.model import Judgements, OpRun, Reason, Suite, Verdict
-from perfci.report import frame, summary
+from perfci.report import frame, markdown, summary
 
 
 def bullets(run, judgements):
-    return summary.summary(run, judgements, frame.clocks(frame.blocks(run)))
+    found = summary.summarise(run, judgements, frame.clocks(frame.blocks(run)))
+    return tuple(map(markdown.write, found))
 
 
 def line(found, word):

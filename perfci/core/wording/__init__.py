@@ -92,7 +92,7 @@ def sentence(reason: Reason) -> str:
     facts: dict[str, Fact] = dict(reason.facts)
     if kind := facts.pop(CAUSE, None):
         facts[CAUSE] = sentence(Reason(str(kind), dict(facts))).rstrip(".。")
-    return _filled(template, facts)
+    return fill(template, facts)
 
 
 def caused(kind: str, why: Reason, **facts: Fact) -> Reason:
@@ -106,7 +106,7 @@ def say(english: str, **facts: Fact) -> str:
     >>> say("{count} blocks of {time:us}", count=4, time=12.34)
     '4 blocks of 12.3 us'
     """
-    return _filled(phrases(spoken()).get(english, english), facts)
+    return fill(phrases(spoken()).get(english, english), facts)
 
 
 def as_fact(english: str) -> str:
@@ -143,8 +143,11 @@ _EDGE, _CHINESE = "\0", "[\u2e80-\u9fff\uff00-\uffef]"
 _BETWEEN = re.compile(f"(?<={_CHINESE}) {_EDGE}|{_EDGE} (?={_CHINESE})|{_EDGE}")
 
 
-def _filled(template: str, facts: Mapping[str, Any]) -> str:
-    """A template's blanks part Chinese from Latin: beside a fact that is worded in Chinese they are left out."""
+def fill(template: str, facts: Mapping[str, Any]) -> str:
+    """The template with its facts written.
+
+    A template's blanks part Chinese from Latin: beside a fact that is worded in Chinese they are left out.
+    """
     parts = []
     for text, name, spec, _ in string.Formatter().parse(template):
         parts.append(text)

@@ -64,6 +64,6 @@ def _marks(bar: Bar, place: int) -> Iterator[Mark]:
 
 def _note(bar: Bar) -> str:
     """The number beside the bar, its target, and its verdict if it is not fine."""
-    target = f" of {words.ratio(bar.target)}" if bar.target is not None else ""
+    target = f" of {words.write_ratio(bar.target)}" if bar.target is not None else ""
     grave = f" {bar.verdict}" if bar.verdict.gate is not Gate.OK else ""
-    return f"{words.ratio(bar.speedup.value)}{target}{grave}"
+    return f"{words.write_ratio(bar.speedup.value)}{target}{grave}"

@@ -56,7 +56,7 @@ def write(
     table = frame.blocks(run)
     spreads = frame.spreads(table, frame.launches(rows) if rows else None)
     material = Material(
-        run, judgements, spreads, frame.clocks(table), {}, against.noises(run, judgements), None, pasts or {},
+        run, judgements, spreads, frame.clocks(table), {}, against.measure_noises(run, judgements), None, pasts or {},
         tuple(sources),
     )  # fmt: skip
     notes = [sentence(stored.note)] if stored and stored.note else []

@@ -35,9 +35,8 @@ from perfci.report.frame import Spread
 from perfci.report.html import charts, drawings
 from perfci.report.html.charts import Chart, Store
 from perfci.report.html.drawings import Timed
-from perfci.report.html.markup import fenced, spoken
-from perfci.report.steps import RUN_FILE, quoted, repeat, steps
-from perfci.report.text import plain
+from perfci.report.steps import RUN_FILE, make_steps, quoted, repeat
+from perfci.report.text import plain, spell
 from perfci.store.launches import LaunchRow
 
 Cells = tuple[str, ...]
@@ -155,7 +154,7 @@ def _duel(row: Judgement, blocks: Sequence[Block]) -> Duel | None:
         if against.DUEL in block.shifts:
             shifts.setdefault(block.process, []).append(block.shifts[against.DUEL])
     processes = tuple(tuple(shifts[process]) for process in sorted(shifts))
-    return Duel("", row.verdict, processes, math.expm1(look.tau), rows.as_ratio(look.shift))
+    return Duel("", row.verdict, processes, math.expm1(look.tau), rows.to_ratio(look.shift))
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -165,7 +164,7 @@ def _why(row: Judgement, timed: PerformanceCase | None) -> Iterator[str]:
     told = [wording.sentence(reason) for reason in row.reasons[1:]]
     if timed:
         told += [wording.sentence(reason) for reason in (timed.failure, *timed.suspicion) if reason]
-        told += against.told(timed.base) if timed.base else ()
+        told += against.describe_base(timed.base) if timed.base else ()
     yield from map(plain, dict.fromkeys(told))
 
 
@@ -187,10 +186,10 @@ def _facts(row: Judgement, timed: PerformanceCase | None) -> Iterator[tuple[str,
 
 
 def _duelled(look: Look, row: Judgement) -> Iterator[tuple[str, str]]:
-    yield say("change"), against.change(look)
+    yield say("change"), against.write_change(look)
     yield say("allowed"), units.percent(math.expm1(look.tau))
     if look.processes > 1:
-        yield say("by process"), against.by_process(look)
+        yield say("by process"), against.write_processes(look)
     if row.p_adjusted is not None and row.p_adjusted < 1:
         yield say("p slower (adjusted)"), units.significant(row.p_adjusted)
 
@@ -232,8 +231,8 @@ def _value(text: str | None) -> str:
 def _commands(row: Judgement, run: Run) -> Iterator[tuple[str, str]]:
     """What its verdict asks for, and how to run it alone, and to read all about it."""
     told: dict[str, str] = {}
-    for step in steps(run, Judgements((row,))) if row.gate is not Gate.OK else ():
-        told.setdefault(fenced(step.command), f"{step.verdict}: {spoken(step.advice)}")
+    for step in make_steps(run, Judgements((row,))) if row.gate is not Gate.OK else ():
+        told.setdefault(step.command, f"{step.verdict}: {spell(step.advice)}")
     if row.suite is Suite.PERFORMANCE and row.case is not None:
         told.setdefault(_again(row.op, row.case, run), say("The same inputs again, this case alone:"))
         show = f"perfci show {RUN_FILE} --op {quoted(row.op)} --case {quoted(row.case)}"

@@ -20,13 +20,12 @@ from perfci.report.figures.style import SERIES
 from perfci.report.html import cases, charts, drawings, lowprec, table, trails
 from perfci.report.html.cases import Cells, Detail, Known
 from perfci.report.html.charts import Store
-from perfci.report.html.markup import Html, fenced, grid, inline, spoken
+from perfci.report.html.markup import Html, grid, inline
 from perfci.report.html.table import Line
 from perfci.report.html.trails import Drawn
 from perfci.report.scaling import Scaling, scaling
 from perfci.report.sections import Material
-from perfci.report.text import code, plain
-from perfci.report.text import inline as escaped
+from perfci.report.text import code, plain, spell
 from perfci.report.view import Picture, Report
 from perfci.store.launches import LaunchRow
 
@@ -95,7 +94,7 @@ def render(
     run, places = material.run, _places(material)
     # With a roofline that all ops share comes a note that explains it.
     material = replace(material, pictures={}, roofline=Picture("", "") if _shared(places) else None)
-    report = build.report(material)
+    report = build.make_report(material)
     lines = table.lines(material.judgements)
     known = cases.known(run, material.spreads, launches, baselines)
     shown, data = _cases(lines, known)
@@ -105,7 +104,7 @@ def render(
         title=_title(run, report),
         gate=str(material.judgements.gate),
         report=report,
-        notes=[escaped(note) for note in notes],
+        notes=[plain(note) for note in notes],
         cases=shown,
         chips=table.chips(lines),
         names=table.ops(lines),
@@ -187,7 +186,7 @@ def _ops(material: Material, report: Report, lines: Sequence[Line], places: Plac
     """One a section of the report, in its order."""
     gates = table.ops(lines)
     named = iter(dict.fromkeys((*(op.op for op in material.run.ops), *(row.op for row in material.judgements.rows))))
-    names = [next(name for name in named if escaped(name, 80) == section.name) for section in report.ops]
+    names = [next(name for name in named if plain(name, 80) == section.name) for section in report.ops]
     made = [_op(material, place, name, places.get(name, [])) for place, name in enumerate(names)]
     few = len(made) <= OPEN_OPS
     told = [(one, gates.get(one.name, str(Gate.OK))) for one in made]
@@ -306,7 +305,7 @@ def template(name: str, package: str = HERE) -> Any:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "told": inline, "plain_of": spoken, "code_of": _code, "grid": grid, "fenced": fenced, "svg": charts.svg,
+        "told": inline, "plain_of": spell, "code_of": _code, "grid": grid, "svg": charts.svg,
         "across": cases.across,
     }  # fmt: skip
     made.globals["say"] = say  # before the template is got: its macros keep what they see then
@@ -315,4 +314,4 @@ def template(name: str, package: str = HERE) -> Any:
 
 def _code(text: str) -> Html:
     """A plain sentence with its code, that between backticks."""
-    return inline(escaped(text, 4000))
+    return inline(plain(text, 4000))

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from perfci.core.model import Gate, Judgement, Judgements, Suite
 from perfci.report import rows
 from perfci.report.html.markup import Html, breaking, inline
-from perfci.report.rows import Row
+from perfci.report.rows import VerdictRow
 from perfci.report.text import code, plain
-from perfci.report.text import inline as escaped
 
 OPEN = 40
 """Lines that are fine and shown at first; the others are folded until they are asked for."""
@@ -58,18 +57,18 @@ def lines(judgements: Judgements) -> tuple[Line, ...]:
     return tuple(made)
 
 
-def _told(judgements: Judgements) -> Iterator[tuple[Row, Judgement | None]]:
+def _told(judgements: Judgements) -> Iterator[tuple[VerdictRow, Judgement | None]]:
     """Performance case by case, so that each can be found; the others as `perfci.report.rows` gathers them."""
     singly = [row for row in judgements.rows if row.suite is Suite.PERFORMANCE and row.case is not None]
     others = [row for row in judgements.rows if row.suite is not Suite.PERFORMANCE or row.case is None]
     known = {(row.op, str(row.suite), row.case, row.verdict): row for row in others if row.suite is not Suite.COMPILED}
-    for line in rows.rows(replace(judgements, rows=tuple(others))):
+    for line in rows.make_rows(replace(judgements, rows=tuple(others))):
         yield line, known.get((line.op, str(line.suite), line.case, line.verdict)) if line.gathered == 1 else None
     for row in singly:
-        yield rows.rows(replace(judgements, rows=(row,)))[0], row
+        yield rows.make_rows(replace(judgements, rows=(row,)))[0], row
 
 
-def _line(row: Row, judgement: Judgement | None) -> Line:
+def _line(row: VerdictRow, judgement: Judgement | None) -> Line:
     return Line(
         key=f"{plain(row.op, 160)}/{plain(row.where, 160)}",
         op=plain(row.op, 160),
@@ -83,14 +82,14 @@ def _line(row: Row, judgement: Judgement | None) -> Line:
     )
 
 
-def _cells(row: Row) -> Iterator[Html]:
+def _cells(row: VerdictRow) -> Iterator[Html]:
     yield inline(code(row.op))
-    yield breaking(" ".join(filter(None, (escaped(row.about), code(row.case) if row.case is not None else ""))))
+    yield breaking(" ".join(filter(None, (plain(row.about), code(row.case or "")))))
     yield _ranged(row.change, row.change_range)
     yield _ranged(row.speedup, row.speedup_range)
     yield inline(row.kernel)
     yield inline(row.reference)
-    yield inline(escaped(row.sentence))
+    yield inline(plain(row.sentence))
 
 
 def _ranged(value: str, interval: str) -> Html:
@@ -100,7 +99,7 @@ def _ranged(value: str, interval: str) -> Html:
 
 def _numbers(row: Judgement | None) -> tuple[float | None, ...]:
     seen = row.comparison if row else None
-    change = rows.latest_change(row) if row else None
+    change = rows.find_change(row) if row else None
     speedup = seen.speedup if seen else None
     found = (
         change.value if change else None,

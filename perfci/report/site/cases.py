@@ -77,7 +77,7 @@ def _performance(case: Case, op: Op, axis: Axis, shared: Sequence[Column]) -> Ro
         Cell(Html(units.time(kernel)), kernel),
         changed(case.own),
         changed(case.move),
-        Cell(Html(counts.ratio(speedup)), speedup),
+        Cell(Html(counts.write_ratio(speedup)), speedup),
         Cell(Html(str(_count(case.kernel))), _count(case.kernel)),
     )
     detail = Detail(
@@ -261,13 +261,17 @@ def _notes(case: Case, op: Op) -> Column:
 # --- accuracy ---------------------------------------------------------------------------------------------------------
 
 
+def _count_checks(count: int) -> str:
+    return say("{count:accuracy check|accuracy checks}", count=count)
+
+
 def _checked(case: Accuracy, op: Op, axis: Axis, shared: Sequence[Column]) -> Row:
     columns = [Column(name, values) for name, values in _error_columns(case.errors) if any(values)]
     last = next(each for each in reversed(case.seen) if each)
     checks = tuple(float(each.checks) if each else None for each in case.seen)
     detail = Detail(
         why=(
-            say("The worst of its {checks} on ordinary values.", checks=counts.accuracy_checks(last.checks)),
+            say("The worst of its {checks} on ordinary values.", checks=_count_checks(last.checks)),
             say("Over the kept runs its greatest error changed by {move:+%}.", move=trend.move(case.greatest)),
         ),
         facts=tuple(_error_facts(last.errors)),

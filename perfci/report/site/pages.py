@@ -20,7 +20,7 @@ from perfci.report.site.folder import INDEX, address
 from perfci.report.site.kept import Place
 from perfci.report.site.trend import Kind, Op, State
 from perfci.report.text import NAME_LIMIT, code, plain
-from perfci.report.text import inline as escaped
+from perfci.report.text import plain as escaped
 
 HERE = "perfci.report.site"
 
@@ -150,7 +150,7 @@ def entry(op: Op) -> Entry:
     worst = op.worst
     epochs = sum(mark.kind is Kind.EPOCH for mark in op.marks)
     cells = (
-        Cell(Html(counts.ratio(speedup)), _rounded(speedup)),
+        Cell(Html(counts.write_ratio(speedup)), _rounded(speedup)),
         changed(op.move),
         changed(worst.own if worst else None),
         Cell(Html(str(len(runs))), len(runs)),

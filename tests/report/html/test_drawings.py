@@ -9,7 +9,7 @@ from perfci.report import frame
 from perfci.report.figures.duels import Duel
 from perfci.report.html import drawings
 from perfci.report.html.drawings import Timed
-from perfci.report.rows import as_ratio
+from perfci.report.rows import to_ratio
 from perfci.report.scaling import scaling
 
 
@@ -89,7 +89,7 @@ def test_launches_are_distributed_beside_the_blocks_of_the_baseline(case):
 
 
 def test_a_duel_is_drawn_with_what_is_allowed(case):
-    duel = Duel("", Verdict.REGRESSED, ((0.04, 0.05), (0.04, 0.06)), 0.015, as_ratio(Interval(0.04, 0.03, 0.05)))
+    duel = Duel("", Verdict.REGRESSED, ((0.04, 0.05), (0.04, 0.06)), 0.015, to_ratio(Interval(0.04, 0.03, 0.05)))
     chart = charts_of(replace(case, duel=duel))["Kernel against base, block by block"]
 
     (panel,) = chart.sheet.panels
