@@ -736,10 +736,11 @@ def test_results_are_read_by_no_module_that_could_run_them():
 @pytest.mark.parametrize(
     "line", [b"\x80\x04\x95", b'{"kind":"os.system","body":"x"}\n', b'{"kind":"Step","body":' + b"[" * 99_999 + b"}\n"]
 )
-def test_a_message_that_is_none_is_passed_over(line):
-    from perfci.worker.parent import _message
+def test_a_message_that_is_none_is_no_more_than_a_value_error(line):
+    from perfci.worker.protocol import unpack
 
-    assert _message(line) is None
+    with pytest.raises(ValueError):  # noqa: PT011
+        unpack(line)
 
 
 SCRIPT = Path(sys.executable).with_name("perfci")

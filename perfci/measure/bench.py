@@ -1,4 +1,4 @@
-"""What is measured, on what, how: the records that preparing and timing share."""
+"""What is measured, on what and how: the records that preparing and timing share."""
 
 from __future__ import annotations
 
@@ -9,26 +9,72 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
+from perfci.core.model import Block, DuelWhat, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
 from perfci.device.seam import Accelerator, Inputs
-from perfci.measure.base import BaseKernel, InseparableError
 from perfci.ops.spec import Params, Performance
 from perfci.thresholds.limits import CaseThresholds
 
 Describe = Callable[[BaseException], Mapping[str, Fact]]
 
-Heard = Callable[[str, Block, Mapping[str, tuple[float, ...]]], None]
+Listener = Callable[[str, Block, Mapping[str, tuple[float, ...]]], None]
 """Called with case, block and the launches of each arm in order of time, microseconds."""
 
 KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
 
 
-class PeerLostError(Exception):
-    """A peer took the device with it: nothing more can be timed in this process."""
+class ReasonError(Exception):
+    """Measuring in this process ends for a reason."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.kind)
         self.reason = reason
+
+
+class PeerLostError(ReasonError):
+    """A peer took the device with it: nothing more can be timed in this process."""
+
+
+class InseparableError(ReasonError):
+    """One process cannot tell the two revisions apart."""
+
+
+@dataclass(frozen=True)
+class BaseKernel:
+    """The kernel as of the base revision, imported beside the kernel under test."""
+
+    kernel: Callable[..., Any]
+    root: Path
+    """folder of all that it imports"""
+    head_root: Path
+    """folder of all that the kernel under test imports"""
+    inputs: str
+    """digest of its make_inputs"""
+    cases: frozenset[str]
+    """performance cases that the base has too"""
+    duel: DuelWhat = DuelWhat.CHANGED
+    audit: frozenset[str] = frozenset()
+    """unchanged cases that are duelled all the same"""
+    skip_unchanged: bool = True
+    """do not time what is unchanged and not duelled"""
+    registered: frozenset[str] = frozenset()
+    """namespaces of torch operators before either revision was imported"""
+
+    def duels(self, case: str, same: bool | None) -> bool:
+        """Whether a case is timed beside the base. Cases of unknown identity are."""
+        wanted = same is not True or self.duel is DuelWhat.ALL or case in self.audit
+        return wanted and self.duel is not DuelWhat.NONE
+
+
+def refuse_operators(device: Accelerator, before: frozenset[str]) -> None:
+    """Raises InseparableError if torch operators were registered since: of two with one name, one serves both."""
+    if added := sorted(device.registered() - before):
+        raise InseparableError(Reason("registers_operators", {"namespace": added[0]}))
+
+
+def find_foreign_source(sources: tuple[str, ...], own: Path, other: Path) -> str | None:
+    """Returns a launched function's file that belongs to the other revision; None if every launch is the arm's own."""
+    foreign = (file for file in sources if Path(file).is_relative_to(other) and not Path(file).is_relative_to(own))
+    return next(foreign, None)
 
 
 @dataclass(frozen=True)
@@ -61,33 +107,16 @@ class Subject:
     errors: list[ErrorStats] = field(default_factory=list)
     """of its verified outputs"""
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    """by name, those that are timed, still"""
+    """by name, those that are still timed"""
 
     @property
     def case(self) -> str:
         """The case's id."""
         return self.facts.case
 
-    def suspect(self, reason: Reason) -> None:
-        """Note what looks like cheating, each kind once."""
-        if all(known.kind != reason.kind for known in self.suspicion):
-            self.suspicion.append(reason)
-
-    def note_peer(self, met: PeerArm) -> None:
-        """Note what is known of a peer; one that failed is timed no more."""
-        known = {peer.name: peer for peer in self.facts.peers} | {met.name: met}
-        self.facts = replace(self.facts, peers=tuple(known.values()))
-        if met.failure:
-            self.peers.pop(met.name, None)
-
-    def drop_peer(self, name: str, why: Reason) -> None:
-        """Time a peer no more."""
-        known = next((peer for peer in self.facts.peers if peer.name == name), PeerArm(name))
-        self.note_peer(replace(known, failure=why))
-
     @property
     def duelled(self) -> bool:
-        """Whether the base is timed beside the kernel, still."""
+        """Whether the base is still timed beside the kernel."""
         base = self.facts.base
         return base is not None and base.duelled and base.failure is None
 
@@ -96,76 +125,91 @@ class Subject:
         """Whether it cannot be timed (any more)."""
         return self.facts.failure is not None or self.failure is not None
 
+    def suspect(self, reason: Reason) -> None:
+        """Note what looks like cheating, each kind once."""
+        if all(known.kind != reason.kind for known in self.suspicion):
+            self.suspicion.append(reason)
+
+    def drop_base(self, why: Reason) -> None:
+        """Time the base no more."""
+        assert self.facts.base is not None
+        self.facts = replace(self.facts, base=replace(self.facts.base, failure=why))
+
+    def note_peer(self, peer: PeerArm) -> None:
+        """Note what is known of a peer; one that failed is timed no more."""
+        known = {each.name: each for each in self.facts.peers} | {peer.name: peer}
+        self.facts = replace(self.facts, peers=tuple(known.values()))
+        if peer.failure:
+            self.peers.pop(peer.name, None)
+
+    def drop_peer(self, name: str, why: Reason) -> None:
+        """Time a peer no more."""
+        known = next((peer for peer in self.facts.peers if peer.name == name), PeerArm(name))
+        self.note_peer(replace(known, failure=why))
+
 
 @dataclass(frozen=True)
-class Settings:
-    """How much is measured, and with which seeds."""
+class Bench:
+    """What is measured, on what and how."""
 
+    suite: Performance
+    device: Accelerator
+    describe: Describe
+    """facts about an exception that an op raised"""
     seed: int
     process: int
     budget_s: float
     run_started: float
+    step: Callable[[str], None] = lambda _: None
+    """called with a case's id before each of its blocks: a sign of life, and the place to name if the process dies"""
+    base: BaseKernel | None = None
+    limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
+    """what each case is judged by; built-in values for those left out"""
     planted: float = 0.0
     """a self-check: the kernel is made slower by so many times the slow-down that is allowed"""
     as_base: bool = False
-    """the suite's kernel is the base, and the only arm: its opponent runs in another process"""
+    """the suite's kernel is the base and the only arm: head runs in another process"""
     own_root: Path | None = None
     head_root: Path | None = None
-    """where the base's files lie, and head's that it must not launch; None where this is not the base alone"""
+    """of a base alone: the folder of its files, and that of head's, which it must not launch"""
     partners: int = 0
     """processes on the device that belong to this measurement too"""
     until_s: float | None = None
     """when to come to an end, seconds since the epoch"""
     op: str = ""
     """its name, for sentences about peers"""
+    order: random.Random = field(init=False)
+    """draws the order of everything"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", random.Random(self.seed + self.process))
 
     @property
     def late(self) -> bool:
         """Whether the time is up."""
         return self.until_s is not None and time.time() >= self.until_s
 
+    def draw_seed(self, case: str, index: object) -> int:
+        """Returns a seed of its own for every block: inputs never repeat, and --seed repeats them all."""
+        return random.Random(f"{self.seed}/{self.process}/{case}/{index}").getrandbits(31)
 
-@dataclass(frozen=True)
-class Bench:
-    """What is measured, on what, how."""
+    def explain(self, case: str, error: Exception, kind: str = "kernel_raised") -> Reason:
+        """Returns why a case is not timed, or not beside the base, if its functions raised.
 
-    suite: Performance
-    device: Accelerator
-    settings: Settings
-    describe: Describe
-    """facts about an exception that an op raised"""
-    step: Callable[[str], None]
-    """called with a case's id before each of its blocks: a sign of life, and the place to name if the process dies"""
-    order: random.Random
-    """draws the order of everything"""
-    opponent: BaseKernel | None = None
-    limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
-    """what each case is judged by; those left out by the built-in values"""
-
-    def raised(self, case: str, error: Exception, kind: str = "kernel_raised") -> Reason:
-        """Why a case whose functions raised is not timed.
-
-        Raises InseparableError where that cost this process its device: either revision may have done it.
+        Raises InseparableError if that cost this process its device: either revision may have done it.
         """
-        self._refuse_lost(case, error)
-        kind = "out_of_memory" if self.device.out_of_memory(error) else kind
+        if self.base and self._is_lost():
+            raise InseparableError(Reason("lost_together", {"case": case, **self.describe(error)})) from error
+        if kind != "base_raised" and self.device.out_of_memory(error):
+            kind = "out_of_memory"
         return Reason(kind, {"case": case, **self.describe(error)})
 
-    def base_raised(self, case: str, error: Exception) -> Reason:
-        """Why a case is not timed beside the base; raises InseparableError as `raised` does."""
-        self._refuse_lost(case, error)
-        return Reason("base_raised", {"case": case, **self.describe(error)})
-
-    def peer_raised(self, case: str, peer: str, error: Exception) -> Reason:
-        """Why a peer is not timed in a case; raises PeerLostError where nothing can be timed any more."""
-        facts: dict[str, Fact] = {"op": self.settings.op, "peer": peer, "case": case, **self.describe(error)}
+    def explain_peer(self, case: str, peer: str, error: Exception) -> Reason:
+        """Returns why a peer is not timed in a case; raises PeerLostError if nothing can be timed any more."""
+        facts: dict[str, Fact] = {"op": self.op, "peer": peer, "case": case, **self.describe(error)}
         if self._is_lost():
             raise PeerLostError(Reason("peer_lost_device", facts)) from error
         return Reason("peer_raised", facts)
-
-    def _refuse_lost(self, case: str, error: Exception) -> None:
-        if self.opponent and self._is_lost():
-            raise InseparableError(Reason("lost_together", {"case": case, **self.describe(error)})) from error
 
     def _is_lost(self) -> bool:
         """Whether the device answers nothing any more, as after an illegal memory access."""
@@ -174,26 +218,3 @@ class Bench:
         except Exception:
             return True
         return False
-
-    def seed(self, case: str, index: object) -> int:
-        """A seed of its own for every block: inputs never repeat, and --seed repeats them all."""
-        settings = self.settings
-        return random.Random(f"{settings.seed}/{settings.process}/{case}/{index}").getrandbits(31)
-
-
-def _quiet(_: str) -> None:
-    """Say nothing."""
-
-
-def bench(
-    suite: Performance,
-    device: Accelerator,
-    settings: Settings,
-    describe: Describe,
-    step: Callable[[str], None] = _quiet,
-    opponent: BaseKernel | None = None,
-    limits: Mapping[str, CaseThresholds] | None = None,
-) -> Bench:
-    """A bench whose order of everything follows from the seed."""
-    order = random.Random(settings.seed + settings.process)
-    return Bench(suite, device, settings, describe, step, order, opponent, limits or {})

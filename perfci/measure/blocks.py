@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from random import Random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfci.core.errors import RecordsLostError
 from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, is_peer, peer_arm
-from perfci.device.seam import WARMING, Inputs, Launch, Session
-from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Bench, Heard, Subject
+from perfci.device.seam import WARMING, Accelerator, Inputs, Launch, Session
+from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Bench, Listener, Subject
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.outputs import checked_output
+from perfci.ops.spec import Params, Performance
 from perfci.statistics import duel_rule, exact
 from perfci.thresholds.limits import CaseThresholds
 
@@ -43,78 +44,52 @@ RETAKES_ALONE = 2
 FLUSH_US = 35.0
 """What a flush costs of the budget, and what a pause before a warm launch does; measured on an H200."""
 
+Plan = Sequence[tuple[Subject, int]]
+"""Blocks to take, by case and index."""
 
-@dataclass(frozen=True)
-class Taken:
-    """A block that waits for its session to end, when its times are known."""
-
-    subject: Subject
-    index: int
-    started_s: float
-    order: tuple[str, ...]
-    state: DeviceState
-    whole: bool
-    """False where an arm raised on the way"""
-    again: bool = False
-    """that arm was a peer: the block is taken once more without it"""
+# --- how many blocks --------------------------------------------------------------------------------------------------
 
 
-def measure(bench: Bench, subjects: Sequence[Subject], heard: Heard) -> float:
-    """Measure all subjects in turn, as far as time allows; gives the seconds in which the device was at work."""
+def measure(bench: Bench, subjects: Sequence[Subject], heard: Listener) -> float:
+    """Measure all subjects in turn, as far as time allows; returns the seconds in which the device was at work."""
     busy_s = 0.0
-    while not bench.settings.late and (plan := _plan(bench, subjects)):
-        busy_s += session(bench, plan, heard)
+    while not bench.late and (plan := _plan_session(bench, subjects)):
+        busy_s += take_blocks(bench, plan, heard)
     return busy_s
 
 
-def short(bench: Bench, subject: Subject) -> bool:
-    """Whether the time was up before a case had its blocks; those that only a larger budget buys are no loss."""
-    if not bench.settings.late or subject.broken or _skipped(bench, subject):
+def measure_in_turns(
+    bench: Bench, subjects: Sequence[Subject], heard: Listener, next_turn: Callable[[], tuple[int, Sequence[str]]]
+) -> float:
+    """Measure blocks in turns with another process; returns the seconds in which the device was at work.
+
+    next_turn: returns a block's index and the cases to take it of; without cases the measurement ends. The inputs of a
+    block follow from the run's seed, so that both processes time the same values; buffers they cannot share.
+    """
+    busy_s = 0.0
+    while (turn := next_turn())[1]:
+        index, cases = turn
+        chosen = [subject for subject in subjects if subject.case in cases and not subject.broken]
+        random.Random(f"{bench.seed}/{bench.process}/{index}").shuffle(chosen)
+        if chosen:
+            busy_s += take_blocks(bench, [(subject, index) for subject in chosen], heard)
+    return busy_s
+
+
+def is_short(bench: Bench, subject: Subject) -> bool:
+    """Whether the time was up before a case had its blocks. Those that only a larger budget buys do not count."""
+    if not bench.late or subject.broken or _is_skipped(bench, subject):
         return False
-    return subject.begun < (_goal(bench, subject) if subject.duelled else FIRST_BLOCKS)
+    return subject.begun < (_find_goal(bench, subject) if subject.duelled else FIRST_BLOCKS)
 
 
-def _plan(bench: Bench, subjects: Sequence[Subject]) -> list[tuple[Subject, int]]:
-    """The next session's blocks, sweep by sweep over all cases that want one, in random order."""
-    goals = [(subject, _goal(bench, subject)) for subject in subjects]
-    last = max((goal for _, goal in goals), default=0)
-    sweeps = [[subject for subject, goal in goals if subject.begun <= index < goal] for index in range(last)]
-    return [(subject, index) for index, due in enumerate(sweeps) for subject in bench.order.sample(due, len(due))]
-
-
-def _goal(bench: Bench, subject: Subject) -> int:
-    """Blocks that a case should have had after the next session; as many as it has where it is done."""
-    count = subject.begun
-    if subject.broken or _skipped(bench, subject):
-        return count
-    if subject.duelled:
-        limits = bench.limits.get(subject.case, CaseThresholds())
-        ratios = bool(subject.facts.peers)
-        return duel_goal(subject.blocks, limits, bench.device.timer, bench.settings.process, ratios=ratios)
-    if count < FIRST_BLOCKS:
-        return FIRST_BLOCKS
-    if bench.settings.process > 0 or subject.spent_s >= bench.settings.budget_s:
-        return count
-    interval = exact.location([math.log(block.arms[KERNEL].time.median_us) for block in subject.blocks])
-    wide = interval.high - interval.low > ENOUGH_WIDTH
-    return min(count + SWEEPS_A_SESSION, MOST_BLOCKS) if wide else count
-
-
-def _skipped(bench: Bench, subject: Subject) -> bool:
-    """Proven unchanged, and nobody asked for its time."""
-    base = subject.facts.base
-    unchanged = base is not None and base.same is True and not base.duelled
-    return unchanged and bench.opponent is not None and bench.opponent.skip_unchanged
-
-
-def duel_goal(
+def find_duel_goal(
     blocks: Sequence[Block], limits: CaseThresholds, timer: str | None, process: int, *, ratios: bool = False
 ) -> int:
-    """Blocks of both arms that a duel should have had by its next look; as many as it has where it is over.
+    """Returns the blocks of both arms that a duel should have by its next look; as many as it has if it is over.
 
-    The first process stops at a look that clears the case, most at the first one; a later one was asked for all of its
-    blocks. A speedup target has questions of its own, and puts the first look off, as peers do (`ratios`): what is told
-    of them has an interval too.
+    The first process stops at a look that clears the case, most at the first one. A later one was asked for all of its
+    blocks. A speedup target and peers (`ratios`) need an interval too, and put the first look off.
     """
     first = FEWEST_FOR_TARGET if ratios or limits.speedup is not None else duel_rule.FIRST
     if process > 0:
@@ -127,27 +102,63 @@ def duel_goal(
     return len(blocks) if cleared else max(len(blocks), duel_rule.SECOND)
 
 
-def session(bench: Bench, plan: Sequence[tuple[Subject, int]], heard: Heard) -> float:
-    """One session of the timer over blocks of subjects; gives the seconds in which the device was at work.
+def _plan_session(bench: Bench, subjects: Sequence[Subject]) -> Plan:
+    """The next session's blocks, sweep by sweep over all cases that want one, in random order."""
+    goals = [(subject, _find_goal(bench, subject)) for subject in subjects]
+    last = max((goal for _, goal in goals), default=0)
+    sweeps = [[subject for subject, goal in goals if subject.begun <= index < goal] for index in range(last)]
+    return [(subject, index) for index, due in enumerate(sweeps) for subject in bench.order.sample(due, len(due))]
+
+
+def _find_goal(bench: Bench, subject: Subject) -> int:
+    """Blocks that a case should have after the next session; as many as it has if it is done."""
+    count = subject.begun
+    if subject.broken or _is_skipped(bench, subject):
+        return count
+    if subject.duelled:
+        limits = bench.limits.get(subject.case, CaseThresholds())
+        ratios = bool(subject.facts.peers)
+        return find_duel_goal(subject.blocks, limits, bench.device.timer, bench.process, ratios=ratios)
+    if count < FIRST_BLOCKS:
+        return FIRST_BLOCKS
+    if bench.process > 0 or subject.spent_s >= bench.budget_s:
+        return count
+    interval = exact.location([math.log(block.arms[KERNEL].time.median_us) for block in subject.blocks])
+    wide = interval.high - interval.low > ENOUGH_WIDTH
+    return min(count + SWEEPS_A_SESSION, MOST_BLOCKS) if wide else count
+
+
+def _is_skipped(bench: Bench, subject: Subject) -> bool:
+    """Proven unchanged, and nobody asked for its time."""
+    base = subject.facts.base
+    unchanged = base is not None and base.same is True and not base.duelled
+    return unchanged and bench.base is not None and bench.base.skip_unchanged
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def take_blocks(bench: Bench, plan: Plan, heard: Listener) -> float:
+    """Take blocks in one session of the timer; returns the seconds in which the device was at work.
 
     Blocks whose records were lost are taken again: all in one session, then each in a session of its own. A case that
     loses one each time gets no more blocks.
     """
-    busy_s, taken = _session(bench, plan, heard)
-    if (lost := _lost(taken)) and not bench.settings.late:
-        busy_s += _session(bench, lost, heard)[0]
-    for subject, index in _lost(lost):
+    busy_s, whole = _run_session(bench, plan, heard)
+    if (lost := _list_lost(whole)) and not bench.late:
+        busy_s += _run_session(bench, lost, heard)[0]
+    for subject, index in _list_lost(lost):
         block = [(subject, index)]
         for _ in range(RETAKES_ALONE):
-            if _lost(block) and not bench.settings.late:
-                busy_s += _session(bench, block, heard)[0]
-        if _lost(block):
+            if _list_lost(block) and not bench.late:
+                busy_s += _run_session(bench, block, heard)[0]
+        if _list_lost(block):
             subject.failure, subject.raised = Reason("records_lost", {"case": subject.case}), True
     return busy_s
 
 
-def _lost(blocks: Sequence[tuple[Subject, int]]) -> list[tuple[Subject, int]]:
-    """Those that were not kept, of cases that nothing else is wrong with."""
+def _list_lost(blocks: Plan) -> Plan:
+    """Blocks that were not kept, of cases that nothing else is wrong with."""
     return [
         (subject, index)
         for subject, index in blocks
@@ -155,189 +166,184 @@ def _lost(blocks: Sequence[tuple[Subject, int]]) -> list[tuple[Subject, int]]:
     ]
 
 
-def _session(
-    bench: Bench, plan: Sequence[tuple[Subject, int]], heard: Heard
-) -> tuple[float, list[tuple[Subject, int]]]:
-    """The seconds in which the device was at work, and the blocks in which no arm raised."""
-    queued: list[Taken] = []
-    busy_s = 0.0
-    try:
-        with bench.device.session() as opened:
-            queued.extend(_queued(bench, opened, plan))
-        launches = iter(opened.launches())
-        for taken in queued:
-            _read(bench, taken, launches, heard)
-        busy_s = opened.busy_s()
-    except RecordsLostError:
-        pass  # which of the session's blocks the missing record belongs to cannot be told
-    return busy_s, [(taken.subject, taken.index) for taken in queued if taken.whole]
+@dataclass
+class _QueuedBlock:
+    """A block under way. Its times are known when its session has ended."""
 
+    subject: Subject
+    index: int
+    started_s: float
+    session: Session
+    warm: bool
+    """each timed call follows untimed ones of its own"""
+    order: list[str] = field(default_factory=list)
+    """arms in the order of their timed launches"""
+    arm: str = REFERENCE
+    """whose code runs; make_inputs is the reference's"""
+    whole: bool = True
+    """False if an arm raised on the way"""
+    state: DeviceState = field(default_factory=DeviceState)
 
-def _queued(bench: Bench, session: Session, plan: Sequence[tuple[Subject, int]]) -> Iterator[Taken]:
-    """The blocks of a session, in their order, until the time is up; one at least."""
-    late = False
-    for subject, index in plan:
-        if not subject.failure and not late:
-            taken = _block(bench, session, subject, index)
-            yield taken
-            while taken.again:
-                taken = _block(bench, session, subject, index)
-                yield taken
-            late = bench.settings.late
-
-
-def _block(bench: Bench, session: Session, subject: Subject, index: int) -> Taken:
-    """Queue one block: fresh buffers, warm-up, rounds."""
-    bench.step(subject.case)
-    started_s = time.time() - bench.settings.run_started
-    subject.begun = max(subject.begun, index + 1)
-    launches = _Launches(session, warm=bench.suite.cache == "warm")
-    try:
-        _launch_all(bench, subject, index, launches)
-    except Exception as error:
-        _blame(bench, subject, launches.arm, error)
-        session.pause()
-        launches.whole = False
-    again = not launches.whole and is_peer(launches.arm)
-    return Taken(subject, index, started_s, tuple(launches.order), _state(bench), launches.whole, again)
-
-
-class _Launches:
-    """A block's launches: what was launched, and the arm under way."""
-
-    def __init__(self, session: Session, *, warm: bool) -> None:
-        self.session = session
-        self.warm = warm
-        """each timed call follows untimed ones of its own"""
-        self.order: list[str] = []
-        self.arm = REFERENCE
-        """whose code runs; make_inputs is the reference's"""
-        self.whole = True
-
-    def untimed(self, arm: Arm) -> Any:
-        """Call without timing; gives its result."""
+    def call(self, arm: Arm) -> Any:
+        """Call without timing; returns its result."""
         self.arm = arm.arm
         return arm()
 
     def time(self, arm: Arm) -> Any:
-        """Time one call; gives its result."""
+        """Time one call; returns its result."""
         self.arm = arm.arm
         output = self.session.launch(arm, warm=self.warm)
         self.order.append(arm.arm)
         return output
 
 
-def _blame(bench: Bench, subject: Subject, arm: str, error: Exception) -> None:
-    """A base that raises leaves its case without an opponent, a peer without itself; kernel and reference end it.
+def _run_session(bench: Bench, plan: Plan, heard: Listener) -> tuple[float, Plan]:
+    """Returns the seconds in which the device was at work, and the blocks in which no arm raised."""
+    queued: list[_QueuedBlock] = []
+    busy_s = 0.0
+    try:
+        with bench.device.session() as session:
+            # In their order, until the time is up; one at least.
+            for subject, index in plan:
+                if subject.failure or (queued and bench.late):
+                    continue
+                queued.append(_queue_block(bench, session, subject, index))
+                # If a peer raised, the block is taken once more without it.
+                while not queued[-1].whole and is_peer(queued[-1].arm):
+                    queued.append(_queue_block(bench, session, subject, index))
+        launches = iter(session.launches())
+        for block in queued:
+            _read_block(bench, block, launches, heard)
+        busy_s = session.busy_s()
+    except RecordsLostError:
+        pass  # which of the session's blocks the missing record belongs to is not known
+    return busy_s, [(block.subject, block.index) for block in queued if block.whole]
 
-    Raises PeerLostError where a peer took the device with it.
-    """
-    base = subject.facts.base
-    if is_peer(arm):
-        name = next(name for name in subject.peers if peer_arm(name) == arm)
-        subject.drop_peer(name, bench.peer_raised(subject.case, name, error))
-    elif arm == BASE and base is not None:
-        failed = replace(base, failure=bench.base_raised(subject.case, error))
-        subject.facts = replace(subject.facts, base=failed)
-    else:
-        kind = "reference_raised" if arm == REFERENCE else "kernel_raised"
-        subject.failure, subject.raised = bench.raised(subject.case, error, kind), True
+
+# --- one block --------------------------------------------------------------------------------------------------------
 
 
-def _state(bench: Bench) -> DeviceState:
-    """The device's state; a process that takes turns with this one is no stranger."""
+def _queue_block(bench: Bench, session: Session, subject: Subject, index: int) -> _QueuedBlock:
+    """Queue one block: fresh buffers, warm-up, rounds."""
+    bench.step(subject.case)
+    started_s = time.time() - bench.run_started
+    subject.begun = max(subject.begun, index + 1)
+    block = _QueuedBlock(subject, index, started_s, session, warm=bench.suite.cache == "warm")
+    try:
+        _launch_all(bench, block)
+    except Exception as error:
+        _blame(bench, subject, block.arm, error)
+        session.pause()
+        block.whole = False
     state = bench.device.state()
-    foreign = state.foreign_processes
-    known = bench.settings.partners
-    return replace(state, foreign_processes=max(foreign - known, 0)) if foreign and known else state
+    if foreign := state.foreign_processes:
+        # A process that takes turns with this one is not foreign.
+        state = replace(state, foreign_processes=max(foreign - bench.partners, 0))
+    block.state = state
+    return block
 
 
-def _launch_all(bench: Bench, subject: Subject, index: int, launches: _Launches) -> None:
-    """Warm up, then the rounds of one block; the output of one of them is verified where it is its turn."""
-    seed = bench.seed(subject.case, index)
+def _launch_all(bench: Bench, block: _QueuedBlock) -> None:
+    """Warm up, then the rounds of one block; in some blocks the output of one round is verified."""
+    subject = block.subject
+    seed = bench.draw_seed(subject.case, block.index)
     padding = bench.device.pad(seed)
     inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
-    arms = _arms(bench, subject, inputs)
+    arms = _list_arms(bench, subject, inputs)
     for arm in arms * BLOCK_WARMUP:
-        launches.untimed(arm)
+        block.call(arm)
     kept: list[Any] = []
-    kept_round = _verified_round(bench, subject, index)
+    kept_round = _choose_verified_round(bench, subject, block.index)
     for turn in range(subject.rounds):
         if turn == kept_round:
-            launches.session.aside()
-            kept += _refilled(bench, subject, arms, seed, launches)
+            block.session.aside()
+            kept += _refill(bench, block, arms, seed)
         for arm in bench.order.sample(arms, len(arms)):
-            output = launches.time(arm)
+            output = block.time(arm)
             if turn == kept_round and arm.arm == KERNEL:
                 kept.append(output)
             # Freed before the next launch, so that every launch draws its output from the same pool.
             del output
-    launches.session.pause()
-    if kept_round is not None and not bench.settings.as_base:
-        launches.arm = REFERENCE
-        _verify(bench, subject, inputs, kept)
+    block.session.pause()
+    if kept_round is not None and not bench.as_base:
+        block.arm = REFERENCE
+        for output in kept:
+            checked = checked_output(bench.suite, bench.device.arrays, subject.params, inputs, output)
+            # The first that is wrong ends the case.
+            subject.failure = subject.failure or checked.failure
+            if checked.errors:
+                subject.errors.append(checked.errors)
     del padding
 
 
-def _verify(bench: Bench, subject: Subject, inputs: Inputs, kept: Sequence[Any]) -> None:
-    """Hold outputs against the reference: the first that is wrong ends the case, and all tell how exact it is."""
-    for output in kept:
-        seen = checked_output(bench.suite, bench.device.arrays, subject.params, inputs, output)
-        subject.failure = subject.failure or seen.failure
-        if seen.errors:
-            subject.errors.append(seen.errors)
-
-
-def _arms(bench: Bench, subject: Subject, inputs: Inputs) -> list[Arm]:
+def _list_arms(bench: Bench, subject: Subject, inputs: Inputs) -> list[Arm]:
     """Kernel and base share the block's inputs: buffers of their own would bias one of them for a whole process."""
-    if bench.settings.as_base:
+    if bench.as_base:
         return [Arm(BASE, bench.suite.kernel, inputs)]
     arms = [Arm(KERNEL, bench.suite.kernel, inputs), Arm(REFERENCE, bench.suite.reference, inputs)]
-    if subject.duelled and bench.opponent:
-        arms.insert(bench.settings.process % 2, Arm(BASE, bench.opponent.kernel, inputs))
+    if subject.duelled and bench.base:
+        arms.insert(bench.process % 2, Arm(BASE, bench.base.kernel, inputs))
     return arms + [Arm(peer_arm(name), function, inputs) for name, function in subject.peers.items()]
 
 
-def _refilled(bench: Bench, subject: Subject, arms: Sequence[Arm], seed: int, launches: _Launches) -> list[Any]:
-    """Put other values into the same buffers, so that an answer remembered from a launch before is wrong.
-
-    A timed warm call follows others on the same values: a kernel could do the work there, and hand its answer back when
-    it is timed. So once more such calls are made, all untimed, and the values change before the last; gives its output.
-    """
-    under_test = next((arm for arm in arms if arm.arm == KERNEL), arms[0])
-    fresh = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed ^ 1)
-    for _ in range(WARMING if launches.warm else 0):
-        launches.untimed(under_test)
-    bench.device.arrays.refill(under_test.inputs, fresh)
-    del fresh
-    return [launches.untimed(under_test)] if launches.warm else []
-
-
-def _verified_round(bench: Bench, subject: Subject, index: int) -> int | None:
+def _choose_verified_round(bench: Bench, subject: Subject, index: int) -> int | None:
     """The round whose output is verified: the very first, one at random, and the last of every fourth block.
 
     It follows from the block's seed, so that a base in another process changes its values at the same place.
     """
     if index % duel_rule.FIRST == duel_rule.FIRST - 1:
         return subject.rounds - 1
-    drawn = Random(bench.seed(subject.case, f"{index}/verified")).randrange(subject.rounds)
+    drawn = random.Random(bench.draw_seed(subject.case, f"{index}/verified")).randrange(subject.rounds)
     return {0: 0, duel_rule.FIRST // 2: drawn}.get(index)
 
 
-def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) -> None:
+def _refill(bench: Bench, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> list[Any]:
+    """Put other values into the same buffers, so that an answer remembered from a launch before is wrong.
+
+    A timed warm call follows others on the same values: a kernel could do the work there, and hand its answer back when
+    it is timed. So such calls are made once more, all untimed, and the values change before the last. Returns the
+    output of that one.
+    """
+    under_test = next((arm for arm in arms if arm.arm == KERNEL), arms[0])
+    fresh = bound_inputs(bench.suite, block.subject.params, bench.device.arrays.device, seed ^ 1)
+    for _ in range(WARMING if block.warm else 0):
+        block.call(under_test)
+    bench.device.arrays.refill(under_test.inputs, fresh)
+    del fresh
+    return [block.call(under_test)] if block.warm else []
+
+
+def _blame(bench: Bench, subject: Subject, arm: str, error: Exception) -> None:
+    """A base that raises leaves its case without a base, a peer without itself; kernel and reference end it.
+
+    Raises PeerLostError if a peer took the device with it.
+    """
+    if is_peer(arm):
+        name = next(name for name in subject.peers if peer_arm(name) == arm)
+        subject.drop_peer(name, bench.explain_peer(subject.case, name, error))
+    elif arm == BASE and subject.facts.base is not None:
+        subject.drop_base(bench.explain(subject.case, error, "base_raised"))
+    else:
+        kind = "reference_raised" if arm == REFERENCE else "kernel_raised"
+        subject.failure, subject.raised = bench.explain(subject.case, error, kind), True
+
+
+# --- what its launches took -------------------------------------------------------------------------------------------
+
+
+def _read_block(bench: Bench, queued: _QueuedBlock, launches: Iterator[Launch], heard: Listener) -> None:
     """Keep a block, unless launches of an arm have no record though others have one."""
     by_arm: dict[str, list[Launch]] = {}
-    for arm in taken.order:
+    for arm in queued.order:
         by_arm.setdefault(arm, []).append(next(launches))
-    subject = taken.subject
-    if not taken.whole:
+    subject = queued.subject
+    if not queued.whole:
         return
     _drop_idle_peers(bench, subject, by_arm)
-    more, pause_us = (WARMING, FLUSH_US) if bench.suite.cache == "warm" else (0, 0.0)
+    more, pause_us = (WARMING, FLUSH_US) if queued.warm else (0, 0.0)
     # What peers take comes on top of the budget: a case gets the blocks that it would have without them.
     counted = [launch for arm, many in by_arm.items() if not is_peer(arm) for launch in many]
-    spent_us = ((1 + more) * launch.time_us + FLUSH_US + pause_us for launch in counted)
-    subject.spent_s += sum(spent_us) / 1e6
+    subject.spent_s += sum((1 + more) * launch.time_us + FLUSH_US + pause_us for launch in counted) / 1e6
     recorded = {arm: sum(launch.time_us > 0 for launch in many) for arm, many in by_arm.items()}
     for arm in (arm for arm, count in recorded.items() if not count):
         if any(arm in block.arms for block in subject.blocks):
@@ -345,8 +351,7 @@ def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) 
         if arm != BASE or subject.facts.base is None:
             subject.failure = Reason("nothing_launched", {"case": subject.case, "arm": arm})
             return
-        base = replace(subject.facts.base, failure=Reason("base_idle", {"case": subject.case}))
-        subject.facts = replace(subject.facts, base=base)
+        subject.drop_base(Reason("base_idle", {"case": subject.case}))
         del by_arm[BASE]
     if any(recorded[arm] < len(many) for arm, many in by_arm.items()):
         return
@@ -354,15 +359,19 @@ def _read(bench: Bench, taken: Taken, launches: Iterator[Launch], heard: Heard) 
         subject.suspect(Reason("other_stream", {"case": subject.case}))
     if fallen := next((launch.fell_back for launch in by_arm.get(KERNEL, ()) if launch.fell_back), None):
         subject.suspect(Reason("fell_back", {"case": subject.case, "operation": fallen}))
-    factor = _planted(bench, subject, by_arm)
-    times = {arm: _times(many, factor if arm == KERNEL else 1.0) for arm, many in by_arm.items()}
+    factor = _find_planted_factor(bench, subject, by_arm)
+    times = {
+        arm: tuple(launch.time_us * (factor if arm == KERNEL else 1.0) for launch in many)
+        for arm, many in by_arm.items()
+    }
+    others = [*(arm for arm in (REFERENCE, BASE) if arm in times), *filter(is_peer, times)] if KERNEL in times else []
     block = Block(
-        index=taken.index,
-        process=bench.settings.process,
-        started_s=round(taken.started_s, 3),
-        arms={arm: _arm_block(times[arm], many) for arm, many in by_arm.items()},
-        shifts=_shifts(times),
-        state=taken.state,
+        index=queued.index,
+        process=bench.process,
+        started_s=round(queued.started_s, 3),
+        arms={arm: _summarise_arm(times[arm], many) for arm, many in by_arm.items()},
+        shifts={f"{KERNEL}/{other}": exact.launch_shift(times[KERNEL], times[other]) for other in others},
+        state=queued.state,
     )
     subject.blocks.append(block)
     heard(subject.case, block, times)
@@ -373,49 +382,100 @@ def _drop_idle_peers(bench: Bench, subject: Subject, by_arm: dict[str, list[Laun
     for name in list(subject.peers):
         many = by_arm.get(peer_arm(name), [])
         if not all(launch.time_us > 0 for launch in many):
-            facts: dict[str, Fact] = {"op": bench.settings.op, "peer": name, "case": subject.case}
+            facts: dict[str, Fact] = {"op": bench.op, "peer": name, "case": subject.case}
             subject.drop_peer(name, Reason("peer_idle", facts))
     timed = {peer_arm(name) for name in subject.peers}
     for arm in [arm for arm in by_arm if is_peer(arm) and arm not in timed]:
         del by_arm[arm]
 
 
-def _planted(bench: Bench, subject: Subject, by_arm: Mapping[str, Sequence[Launch]]) -> float:
-    """By what a self-check makes the kernel slower: so many times what is allowed at the base's length, exactly.
+def _find_planted_factor(bench: Bench, subject: Subject, by_arm: Mapping[str, Sequence[Launch]]) -> float:
+    """How much slower a self-check makes the kernel: so many times what is allowed at the base's length, exactly.
 
-    The kernel is its own base in a self-check, so its length will do where the base runs in another process.
+    The kernel is its own base in a self-check, so its length will do if the base runs in another process.
     """
-    if not bench.settings.planted or KERNEL not in by_arm:
+    if not bench.planted or KERNEL not in by_arm:
         return 1.0
     base_us = statistics.median(launch.time_us for launch in by_arm.get(BASE, by_arm[KERNEL]))
     limits = bench.limits.get(subject.case, CaseThresholds())
-    return 1 + bench.settings.planted * limits.allowed(base_us, bench.device.timer)
+    return 1 + bench.planted * limits.allowed(base_us, bench.device.timer)
 
 
-def _times(launches: Sequence[Launch], factor: float) -> tuple[float, ...]:
-    return tuple(launch.time_us * factor for launch in launches)
-
-
-def _shifts(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Of the kernel against every other arm."""
-    if KERNEL not in times:
-        return {}
-    others = [*(arm for arm in (REFERENCE, BASE) if arm in times), *filter(is_peer, times)]
-    return {f"{KERNEL}/{other}": exact.launch_shift(times[KERNEL], times[other]) for other in others}
-
-
-def _arm_block(times_us: Sequence[float], launches: Sequence[Launch]) -> ArmBlock:
+def _summarise_arm(times_us: Sequence[float], launches: Sequence[Launch]) -> ArmBlock:
     counts = [launch.activities for launch in launches if launch.activities is not None]
+    spans = [launch.span_us for launch in launches if launch.span_us is not None]
+    hosts = [launch.host_us for launch in launches if launch.host_us is not None]
     modes = exact.modes(times_us)
     return ArmBlock(
         time=exact.summary(times_us),
-        span_us=_median([launch.span_us for launch in launches]),
-        host_us=_median([launch.host_us for launch in launches]),
+        span_us=statistics.median(spans) if spans else None,
+        host_us=statistics.median(hosts) if hosts else None,
         activities=max(counts, default=None),
         modes_us=modes if len(modes) > 1 else (),
     )
 
 
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+# --- candidates of a search -------------------------------------------------------------------------------------------
+
+
+class CandidateError(Exception):
+    """A candidate raised: its name, and what it raised."""
+
+    def __init__(self, name: str, raised: Exception) -> None:
+        super().__init__(name)
+        self.name, self.raised = name, raised
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How much is launched."""
+
+    blocks: int
+    rounds: int
+    seed: int
+    """of inputs, order and padding"""
+
+
+def time_candidates(
+    suite: Performance,
+    device: Accelerator,
+    params: Params,
+    candidates: Mapping[str, Callable[..., Any]],
+    much: Rounds,
+) -> Mapping[str, tuple[tuple[float, ...], ...]]:
+    """Time several ways to do the same work; returns the launches of each block by name, microseconds.
+
+    Blocks are as above: fresh buffers behind random padding, warm-up, rounds. All candidates share a block, so that a
+    clock that drifts moves them alike. Raises CandidateError if one of them raises.
+    """
+
+    def call(arm: Arm, function: Callable[[], Any]) -> None:
+        try:
+            function()
+        except Exception as error:
+            raise CandidateError(arm.arm, error) from error
+
+    def queue_block(session: Session, index: int) -> list[str]:
+        seed = random.Random(f"{much.seed}/{index}").getrandbits(31)
+        drawn = random.Random(seed)
+        padding = device.pad(seed)
+        inputs = bound_inputs(suite, params, device.arrays.device, seed)
+        arms = [Arm(name, function, inputs) for name, function in candidates.items()]
+        for arm in arms * BLOCK_WARMUP:
+            call(arm, arm)
+        order = []
+        for _ in range(much.rounds):
+            for arm in drawn.sample(arms, len(arms)):
+                call(arm, lambda arm=arm: session.launch(arm, warm=suite.cache == "warm"))  # type: ignore[misc]
+                order.append(arm.arm)
+        del padding
+        return order
+
+    order = []
+    with device.session() as session:
+        for index in range(much.blocks):
+            order.append(queue_block(session, index))
+            session.pause()
+    launches = iter(session.launches())
+    blocks = [[(name, next(launches).time_us) for name in block] for block in order]
+    return {name: tuple(tuple(us for other, us in block if other == name) for block in blocks) for name in candidates}

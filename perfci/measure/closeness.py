@@ -1,4 +1,4 @@
-"""How close is close: tolerances by dtype, errors against float64, and where an output is not finite."""
+"""How close is close: tolerances by dtype, errors against float64, and elements that are not finite."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Norm:
         return self.scale * math.sqrt(self.sum / count)
 
     def over(self, other: Norm) -> float | None:
-        """The quotient of this norm by the other: 0 where both are 0; None where only the other is 0."""
+        """The quotient of this norm by the other: 0 if both are 0; None if only the other is 0."""
         if not self.scale:
             return 0.0
         if not other.scale:
@@ -76,7 +76,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Errors:
-    """An output held against the float64 reference."""
+    """An output compared with the float64 reference."""
 
     stats: ErrorStats
     error: Norm = Norm()
@@ -93,14 +93,9 @@ def relative_l2(outputs: Iterable[Errors]) -> float | None:
     return sum((each.error for each in found), Norm()).over(sum((each.exact for each in found), Norm()))
 
 
-def error_stats(actual: Host, expected: Host) -> ErrorStats:
-    """Errors over the elements that are finite in both."""
-    return errors_of(actual, expected).stats
-
-
 @np.errstate(over="ignore", invalid="ignore")  # what leaves float64's range has no value
 def errors_of(actual: Host, expected: Host) -> Errors:
-    """The same, with the norms that the L2 error of several outputs is made of."""
+    """Returns errors over the elements that are finite in both."""
     finite = np.isfinite(actual) & np.isfinite(expected)
     if not finite.any():
         return Errors(ErrorStats(0))
@@ -127,7 +122,7 @@ def errors_of(actual: Host, expected: Host) -> Errors:
 
 
 def excess(actual: Host, expected: Host, rtol: float, atol: float) -> Host:
-    """|actual - expected| - (atol + rtol |expected|) of each element, -inf where one of the two is not finite."""
+    """|actual - expected| - (atol + rtol |expected|) of each element, -inf if one of the two is not finite."""
     finite = np.isfinite(actual) & np.isfinite(expected)
     got, right = np.where(finite, actual, 0), np.where(finite, expected, 0)
     over: Host = np.where(finite, np.abs(got - right) - (atol + rtol * np.abs(right)), -np.inf)

@@ -24,7 +24,7 @@ _STEPS = 1 << 20
 
 
 def bound_inputs(suite: Accuracy | Performance, params: Params, device: str, seed: int) -> dict[str, Any]:
-    """`make_inputs` for one case; raises TypeError where its names are not the kernel's."""
+    """`make_inputs` for one case; raises TypeError if its names are not the kernel's."""
     inputs = suite.make_inputs(**params, device=device, seed=seed)
     if not isinstance(inputs, Mapping):
         raise TypeError(f"make_inputs returned {type(inputs).__name__}, not a mapping of argument names to values")
@@ -40,7 +40,7 @@ class Filling:
     """one of `spec.VALUES`"""
     seed: int
     products: int = 0
-    """of how many products of two inputs an output element is the sum; 0 where inputs are not multiplied"""
+    """of how many products of two inputs an output element is the sum; 0 if inputs are not multiplied"""
 
 
 def filled(inputs: Inputs, arrays: Arrays, filling: Filling) -> dict[str, Any]:
@@ -76,6 +76,13 @@ def _draw(values: str, normal: Host, facts: DtypeFacts, rng: np.random.Generator
     sign: Host = rng.choice([-1.0, 1.0], shape)
     special = rng.integers(0, _SPECIALS, shape) == 0
     steps = max(int(facts.smallest_normal / facts.smallest_subnormal) - 1, 1)
+
+    def cancel() -> Host:
+        """Neighbours of opposite sign and nearly equal size, so that sums lose most of their digits."""
+        size = rng.uniform(0.99, 1.01, shape) * 64.0
+        alternating = np.where(np.arange(shape[-1] if shape else 1) % 2 == 0, 1.0, -1.0)
+        return size * (alternating if shape else alternating[0])
+
     draws: dict[str, Callable[[], Host]] = {
         "zeros": lambda: np.zeros(shape),
         "ones": lambda: np.ones(shape),
@@ -84,13 +91,6 @@ def _draw(values: str, normal: Host, facts: DtypeFacts, rng: np.random.Generator
         "subnormal": lambda: sign * facts.smallest_subnormal * rng.integers(1, min(steps, _STEPS) + 1, shape),
         "nan": lambda: np.where(special, np.nan, normal),
         "inf": lambda: np.where(special, sign * np.inf, normal),
-        "cancellation": lambda: _cancelling(shape, rng),
+        "cancellation": cancel,
     }
     return draws[values]()
-
-
-def _cancelling(shape: tuple[int, ...], rng: np.random.Generator) -> Host:
-    """Neighbours of opposite sign and nearly equal size, so that sums lose most of their digits."""
-    size = rng.uniform(0.99, 1.01, shape) * 64.0
-    alternating = np.where(np.arange(shape[-1] if shape else 1) % 2 == 0, 1.0, -1.0)
-    return size * (alternating if shape else alternating[0])

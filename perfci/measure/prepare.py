@@ -1,75 +1,92 @@
-"""First calls of a case: compile, verify the output, capture what is done, warm up. A case that fails is not timed."""
+"""First calls of a case: compile, verify the output, capture what is done, warm up. A case that fails is not timed.
+
+A peer that raises, is wrong or does not support a case is left out of it with its reason. The kernel's blocks, and what
+is judged by them, are what they would be without it. If a peer takes the device with it, the process is given up and
+the op measured again without peers.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfci.core.errors import ContractError
-from perfci.core.model import BaseArm, Identity, PerformanceCase, Reason
+from perfci.core.model import BaseArm, Fact, Identity, PeerArm, PerformanceCase, Reason
 from perfci.core.wording import caused
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
-from perfci.measure.base import BaseKernel, InseparableError, stranger
-from perfci.measure.bench import KERNEL, Arm, Bench, Subject
+from perfci.measure.bench import KERNEL, Arm, BaseKernel, Bench, InseparableError, Subject, find_foreign_source
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.outputs import wrong_output
 from perfci.measure.suspect import calls_reference, switches_stream
 from perfci.ops import identity
-from perfci.ops.spec import Params, Performance, case_id
+from perfci.ops.spec import Params, Performance, case_id, is_maker
 
 WARM_WINDOW = 10
 WARM_AGREEMENT = 0.01
-MOST = 2**62
-"""Bytes or operations of a call: more than a week's work of any device."""
-
 WARM_LIMIT_S = 0.3
 """Warming up ends when two windows of launches agree, or at the limit."""
 
+MOST = 2**62
+"""Bytes or operations of a call: more than a week's work of any device."""
+
+MESSAGE = 300
+"""Most characters of what a peer says about a case that it does not support."""
+
 
 def prepare(bench: Bench, params: Params) -> Subject:
-    """Compile, verify the first output, capture and warm up; with an opponent, the same of the base's kernel.
+    """Compile, verify the first output, capture and warm up; with a base, the same of its kernel.
 
-    Raises InseparableError where an arm launches the other revision's code, ContractError where a base that has a
-    process of its own launches head's.
+    Raises InseparableError if an arm launches the other revision's code, ContractError if a base that has a process of
+    its own launches head's.
     """
     facts = PerformanceCase(case_id(params), cache=bench.suite.cache)
+
+    def fail(why: Reason, *, raised: bool = True) -> Subject:
+        return Subject(params, replace(facts, failure=why, raised=raised), 0)
+
     try:
-        facts = _declared(bench.suite, params)
-        inputs = bound_inputs(bench.suite, params, bench.device.arrays.device, bench.seed(facts.case, "prepare"))
+        facts = _read_declarations(bench.suite, params)
+        inputs = bound_inputs(bench.suite, params, bench.device.arrays.device, bench.draw_seed(facts.case, "prepare"))
     except Exception as error:
-        return _failed(params, facts, bench.raised(facts.case, error, "reference_raised"), raised=True)
-    opponent = bench.opponent if bench.opponent and facts.case in bench.opponent.cases else None
+        return fail(bench.explain(facts.case, error, "reference_raised"))
+    base = bench.base if bench.base and facts.case in bench.base.cases else None
     # Whoever comes first compiles and allocates first: base and head take turns from process to process.
-    base_first = opponent is not None and bench.settings.process % 2 == 1
-    held = bench.device.arrays.memory_in_use()
-    met = _meet(bench, params, inputs, opponent, held) if opponent and base_first else None
+    base_first = base is not None and bench.process % 2 == 1
+    memory = bench.device.arrays.memory_in_use()
+    call = _call_base(bench, base, params, inputs, memory) if base and base_first else None
     try:
-        facts, output = _first_call(bench, facts, inputs)
+        facts, output = _call_kernel(bench, facts, inputs)
         if wrong := wrong_output(bench.suite, bench.device.arrays, params, inputs, output):
-            return _failed(params, facts, wrong)
+            return fail(wrong, raised=False)
         del output
-        captured, facts = _captured(bench, facts, inputs)
-        warm, us = _warm_up(bench.device, Arm(KERNEL, bench.suite.kernel, inputs))
+        # The second call neither compiles nor tunes any more.
+        with bench.device.peak_memory() as peak:
+            capture = _capture(bench, bench.suite.kernel, inputs)
+        digest = inputs_digest(bench.suite.make_inputs)
+        facts = replace(facts, identity=capture.identity(digest), peak_bytes=peak.bytes)
+        warm, us = warm_up(bench.device, Arm(KERNEL, bench.suite.kernel, inputs))
     except Exception as error:
-        return _failed(params, facts, bench.raised(facts.case, error), raised=True)
-    _refuse_head(bench, captured)
-    facts = dataclasses.replace(facts, warmup_launches=warm)
-    if opponent:
-        met = met or _meet(bench, params, inputs, opponent, held)
-        facts = dataclasses.replace(facts, base=_held_against(facts, opponent, met, captured))
+        return fail(bench.explain(facts.case, error))
+    own, head = bench.own_root, bench.head_root
+    if own and head and (file := find_foreign_source(capture.sources, own, head)):
+        raise ContractError("base_reaches_head", file=file)
+    facts = replace(facts, warmup_launches=warm)
+    if base:
+        call = call or _call_base(bench, base, params, inputs, memory)
+        facts = replace(facts, base=_compare_with_base(facts, base, call, capture))
     try:
-        suspicion = _cheats(bench, facts, inputs)
+        suspicion = _find_cheats(bench, facts, inputs)
     except Exception as error:
-        return _failed(params, facts, bench.raised(facts.case, error, "reference_raised"), raised=True)
-    return Subject(params, facts, rounds(us), suspicion=list(suspicion))
+        return fail(bench.explain(facts.case, error, "reference_raised"))
+    return Subject(params, facts, rounds(us), suspicion=suspicion)
 
 
 def rounds(us: float) -> int:
-    """Rounds of a block: 30 up to 50 us, 8 from 800 us on, falling with the logarithm between.
+    """Returns the rounds of a block: 30 up to 50 us, 8 from 800 us on, falling with the logarithm between.
 
     >>> rounds(5), rounds(200), rounds(5000)
     (30, 19, 8)
@@ -78,32 +95,41 @@ def rounds(us: float) -> int:
     return round(30 - 22 * position)
 
 
-def _failed(params: Params, facts: PerformanceCase, failure: Reason, *, raised: bool = False) -> Subject:
-    return Subject(params, dataclasses.replace(facts, failure=failure, raised=raised), 0)
+def warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
+    """Returns the launches made, and microseconds a launch in the last window."""
+    last, spent, made = 0.0, 0.0, 0
+    while True:
+        window = device.window_s(call, WARM_WINDOW)
+        made += WARM_WINDOW
+        spent += window
+        if abs(window - last) <= WARM_AGREEMENT * window or spent >= WARM_LIMIT_S:
+            return made, 1e6 * window / WARM_WINDOW
+        last = window
 
 
-def _count(name: str, function: Callable[..., float] | None, params: Params) -> int | None:
-    """What an op declares of a case; raises ValueError for what no call can do."""
-    if function is None:
-        return None
-    given = function(**params)
-    if not 0 <= given <= MOST:
-        raise ValueError(f"{name} gives {given!r}, which is no number of bytes or operations")
-    return int(given)
+# --- the kernel -------------------------------------------------------------------------------------------------------
 
 
-def _declared(suite: Performance, params: Params) -> PerformanceCase:
+def _read_declarations(suite: Performance, params: Params) -> PerformanceCase:
+    """What the op declares of a case; raises ValueError for what no call can do."""
+    counts: dict[str, int] = {}
+    for name, function in (("bytes_moved", suite.bytes_moved), ("flops", suite.flops)):
+        if function is not None:
+            given = function(**params)
+            if not 0 <= given <= MOST:
+                raise ValueError(f"{name} gives {given!r}, which is no number of bytes or operations")
+            counts[name] = int(given)
     dtype = params.get("dtype")
     return PerformanceCase(
         case=case_id(params),
-        bytes_moved=_count("bytes_moved", suite.bytes_moved, params),
-        flops=_count("flops", suite.flops, params),
         dtype=None if dtype is None else str(dtype).removeprefix("torch."),
         cache=suite.cache,
+        bytes_moved=counts.get("bytes_moved"),
+        flops=counts.get("flops"),
     )
 
 
-def _first_call(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[PerformanceCase, Any]:
+def _call_kernel(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[PerformanceCase, Any]:
     with bench.device.recorded() as kernels:
         began = time.perf_counter()
         output = bench.suite.kernel(**inputs)
@@ -111,15 +137,7 @@ def _first_call(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[P
         seconds = time.perf_counter() - began
     held = sum(bench.device.arrays.nbytes(value) for value in [*inputs.values(), *flat(output)])
     compiled = tuple(kernels[name] for name in sorted(kernels))
-    return dataclasses.replace(facts, compile_s=seconds, footprint_bytes=held, compiled=compiled), output
-
-
-def _captured(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[Capture, PerformanceCase]:
-    """The kernel's second call, which neither compiles nor tunes any more."""
-    with bench.device.peak_memory() as peak:
-        capture = _capture(bench, bench.suite.kernel, inputs)
-    digest = inputs_digest(bench.suite.make_inputs)
-    return capture, dataclasses.replace(facts, identity=capture.identity(digest), peak_bytes=peak.bytes)
+    return replace(facts, compile_s=seconds, footprint_bytes=held, compiled=compiled), output
 
 
 def _capture(bench: Bench, function: Callable[..., Any], inputs: Inputs) -> Capture:
@@ -129,16 +147,10 @@ def _capture(bench: Bench, function: Callable[..., Any], inputs: Inputs) -> Capt
     return capture
 
 
-def _refuse_head(bench: Bench, captured: Capture) -> None:
-    own, head = bench.settings.own_root, bench.settings.head_root
-    if own and head and (file := stranger(captured.sources, own, head)):
-        raise ContractError("base_reaches_head", file=file)
-
-
-def _cheats(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[Reason, ...]:
-    """A kernel that leaves the work to the reference's own operations."""
+def _find_cheats(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> list[Reason]:
+    """A kernel that leaves the work to the reference's own operations, to another stream or to the host."""
     if facts.identity is None:
-        return ()
+        return []
     reference = _capture(bench, bench.suite.reference, inputs).identity("")
     found = []
     if called := calls_reference(facts.identity, reference):
@@ -147,66 +159,116 @@ def _cheats(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[Reaso
         found.append(Reason("other_stream", {"case": facts.case}))
     if fallen := bench.device.fallbacks(facts.identity):
         found.append(Reason("fell_back", {"case": facts.case, "operation": ", ".join(fallen)}))
-    return tuple(found)
+    return found
 
 
-@dataclasses.dataclass(frozen=True)
-class _Met:
-    """The opponent's first calls."""
+# --- the base ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _BaseCall:
+    """The base's first calls."""
 
     capture: Capture | None = None
     failure: Reason | None = None
     peak_bytes: int | None = None
 
 
-def _meet(bench: Bench, params: Params, inputs: Inputs, opponent: BaseKernel, held: int | None) -> _Met:
+def _call_base(bench: Bench, base: BaseKernel, params: Params, inputs: Inputs, memory: int | None) -> _BaseCall:
     """Call the base's kernel on the same inputs: it has to be right to be worth a comparison.
 
-    held: bytes on the device before any call; what the kernel under test has kept since is not the base's.
+    memory: bytes on the device before any call. What the kernel under test has kept since is not the base's.
     """
     case = case_id(params)
-    kept = (bench.device.arrays.memory_in_use() or 0) - (held or 0)
+    kept = (bench.device.arrays.memory_in_use() or 0) - (memory or 0)
     try:
-        output = opponent.kernel(**inputs)
+        output = base.kernel(**inputs)
         bench.device.synchronize()
         if wrong := wrong_output(bench.suite, bench.device.arrays, params, inputs, output):
-            return _Met(failure=caused("base_wrong", wrong, case=case))
+            return _BaseCall(failure=caused("base_wrong", wrong, case=case))
         del output
         with bench.device.peak_memory() as peak:
-            capture = _capture(bench, opponent.kernel, inputs)
-        return _Met(capture, peak_bytes=None if peak.bytes is None else peak.bytes - kept)
+            capture = _capture(bench, base.kernel, inputs)
+        return _BaseCall(capture, peak_bytes=None if peak.bytes is None else peak.bytes - kept)
     except Exception as error:
-        return _Met(failure=bench.base_raised(case, error))
+        return _BaseCall(failure=bench.explain(case, error, "base_raised"))
 
 
-def _held_against(facts: PerformanceCase, opponent: BaseKernel, met: _Met, captured: Capture) -> BaseArm:
-    """The opponent as it stands before timing; raises InseparableError where an arm runs the other's code."""
-    if met.capture is None:
-        return BaseArm(failure=met.failure)
+def _compare_with_base(facts: PerformanceCase, base: BaseKernel, call: _BaseCall, captured: Capture) -> BaseArm:
+    """The base before timing; raises InseparableError if an arm runs the other's code."""
+    if call.capture is None:
+        return BaseArm(failure=call.failure)
     for own, other, capture in (
-        (opponent.root, opponent.head_root, met.capture),
-        (opponent.head_root, opponent.root, captured),
+        (base.root, base.head_root, call.capture),
+        (base.head_root, base.root, captured),
     ):
-        if file := stranger(capture.sources, own, other):
+        if file := find_foreign_source(capture.sources, own, other):
             raise InseparableError(Reason("runs_other_code", {"case": facts.case, "file": file}))
-    before, after = met.capture.identity(opponent.inputs), facts.identity or Identity()
+    before, after = call.capture.identity(base.inputs), facts.identity or Identity()
     same = identity.same(before, after)
     return BaseArm(
         identity=before if same is not True else None,
         same=same,
         changes=() if same else identity.changes(before, after),
-        duelled=opponent.duels(facts.case, same),
-        peak_bytes=met.peak_bytes,
+        duelled=base.duels(facts.case, same),
+        peak_bytes=call.peak_bytes,
     )
 
 
-def _warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
-    """Launches made, and microseconds a launch in the last window."""
-    last, spent, made = 0.0, 0.0, 0
-    while True:
-        window = device.window_s(call, WARM_WINDOW)
-        made += WARM_WINDOW
-        spent += window
-        if abs(window - last) <= WARM_AGREEMENT * window or spent >= WARM_LIMIT_S:
-            return made, 1e6 * window / WARM_WINDOW
-        last = window
+# --- peers ------------------------------------------------------------------------------------------------------------
+
+
+def warm_up_peers(bench: Bench, subject: Subject, announce: Callable[[str, str], None]) -> None:
+    """Make and call each peer of a case once, and verify its answer: it is timed if that is right.
+
+    announce: called with case and peer before each call, which may take long, and may end the process. Raises
+    PeerLostError if a peer takes the device with it.
+    """
+    if subject.broken:
+        return
+    seed = bench.draw_seed(subject.case, "peers")
+    try:
+        inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
+    except Exception as error:
+        subject.failure, subject.raised = bench.explain(subject.case, error, "reference_raised"), True
+        return
+    for name, given in bench.suite.peers.items():
+        announce(subject.case, name)
+        peer, function = _call_peer(bench, subject, name, given, inputs)
+        subject.note_peer(peer)
+        if function is not None:
+            subject.peers[name] = function
+        if peer.failure and peer.failure.kind == "peer_changes_inputs":
+            inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
+
+
+def _call_peer(
+    bench: Bench, subject: Subject, name: str, given: Callable[..., Any], inputs: Inputs
+) -> tuple[PeerArm, Callable[..., Any] | None]:
+    """What is known of a peer after its first call, and the function to be timed; None if there is none."""
+    arrays = bench.device.arrays
+    facts: dict[str, Fact] = {"op": bench.op, "peer": name, "case": subject.case}
+    failure: Reason | None = None
+    try:
+        before = arrays.copies(inputs)
+        began = time.perf_counter()
+        function = given() if is_maker(given) else given
+        output = function(**inputs)
+        bench.device.synchronize()
+        seconds = time.perf_counter() - began
+        # The kernel and the reference are given the same inputs.
+        changed = (
+            key for key, value in inputs.items() if arrays.is_array(value) and not arrays.same_bits(value, before[key])
+        )
+        if argument := next(changed, None):
+            failure = Reason("peer_changes_inputs", {**facts, "argument": argument})
+        elif not all(map(arrays.is_array, flat(output))):
+            failure = Reason("peer_wrong_type", {**facts, "got": type(output).__name__})
+        elif wrong := wrong_output(bench.suite, arrays, subject.params, inputs, output):
+            failure = caused("peer_wrong", wrong, **facts)
+    except NotImplementedError as error:
+        message = " ".join(str(error).split())[:MESSAGE].rstrip(".")
+        return PeerArm(name, failure=Reason("peer_unsupported", {**facts, "message": message or "no message"})), None
+    except Exception as error:
+        return PeerArm(name, failure=bench.explain_peer(subject.case, name, error)), None
+    return PeerArm(name, seconds, failure), None if failure else function

@@ -36,7 +36,7 @@ FIXED_SEEDS = (0, 1)
 LEAK_CALLS = 8
 
 VACUOUS = 0.1
-"""A larger absolute tolerance, as a share of the answer's root mean square, tells no right answer from a wrong one."""
+"""An absolute tolerance above this share of the answer's root mean square accepts wrong answers too."""
 
 FEW = 8
 """Fewer numbers may all be near 0 by chance."""
@@ -69,7 +69,7 @@ def checks(suite: Accuracy, seed: int, pattern: str | None) -> Iterator[Check]:
         for fixed in FIXED_SEEDS:
             yield Check(params, "normal", "contiguous", fixed, fresh=False)
         yield Check(params, "normal", "contiguous", seed, fresh=True)
-    for params in _probes(suite, chosen, pattern):
+    for params in _choose_probes(suite, chosen, pattern):
         for values in suite.values:
             if values != "normal":
                 yield Check(params, values, "contiguous", 0, fresh=False)
@@ -80,18 +80,36 @@ def checks(suite: Accuracy, seed: int, pattern: str | None) -> Iterator[Check]:
 
 def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describe) -> AccuracyCase:
     """Make one check; whatever the kernel does becomes the result's failure."""
+    arrays = device.arrays
     try:
-        made = _make(suite, device.arrays, check)
+        inputs = _make_inputs(suite, arrays, check)
+        expected = flat(suite.reference(**arrays.upcast(inputs)))
+        made = _Made(suite, arrays, check, inputs, expected, flat(suite.reference(**arrays.copies(inputs))))
     except Exception as error:
         return check.result(failure=Reason("reference_raised", {"case": check.case, **describe(error)}), raised=True)
     try:
-        outcome = _call_twice(suite, device, made.inputs)
+        outcome = _call_twice(suite, device, inputs)
     except Exception as error:
         if function := not_interpreted(error):
             return check.result(unchecked=Reason("interpreter_lacks", {"case": check.case, "function": function}))
         kind = "out_of_memory" if device.out_of_memory(error) else "kernel_raised"
         return check.result(failure=Reason(kind, {"case": check.case, **describe(error)}), raised=True)
-    return _judged(made, outcome)
+    failure = next(_find_misshapen(made, outcome), None) or next(_find_misuse(made, outcome), None)
+    if failure:
+        return check.result(failure=failure)
+    outputs = zip(outcome.first, expected, made.plain, strict=True)
+    compared = [_compare_numbers(made, actual, wanted, usual) for actual, wanted, usual in outputs]
+    result = functools.reduce(_choose_worse, (each.result for each in compared), check.result())
+    if result.errors is None or result.reference_errors is None:
+        return result
+    # The L2 errors are of all outputs together.
+    errors = relative_l2(each.errors for each in compared if each.errors)
+    usual = relative_l2(each.usual for each in compared if each.usual)
+    return dataclasses.replace(
+        result,
+        errors=dataclasses.replace(result.errors, l2=errors),
+        reference_errors=dataclasses.replace(result.reference_errors, l2=usual),
+    )
 
 
 def verify_rejections(suite: Accuracy, device: Accelerator, describe: Describe) -> Iterator[AccuracyCase]:
@@ -114,10 +132,10 @@ def verify_rejections(suite: Accuracy, device: Accelerator, describe: Describe) 
 
 
 def verify_memory(suite: Accuracy, device: Accelerator, seed: int) -> AccuracyCase | None:
-    """Calls must leave no device memory behind; None where memory can't be told."""
+    """Calls must leave no device memory behind; None if the device does not report memory."""
     params = suite.cases[-1]
     check = Check(params, "normal", "contiguous", seed, fresh=False)
-    inputs = _inputs(suite, device.arrays, check)
+    inputs = _make_inputs(suite, device.arrays, check)
     if device.arrays.memory_in_use() is None:
         return None
     suite.kernel(**inputs)
@@ -158,20 +176,24 @@ class _Outcome:
     races: tuple[Race, ...]
 
 
-def _probes(suite: Accuracy, chosen: Sequence[Params], pattern: str | None) -> Sequence[Params]:
+def _choose_probes(suite: Accuracy, chosen: Sequence[Params], pattern: str | None) -> Sequence[Params]:
     if suite.probe_cases is not None:
         return [params for params in suite.probe_cases if matches(case_id(params), pattern)]
     by_dtype = {str(params.get("dtype")): params for params in chosen}
     return list(by_dtype.values())
 
 
-def _inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any]:
+def _make_inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any]:
     made = bound_inputs(suite, check.params, arrays.device, check.seed)
-    products = _terms(suite, check.params) if suite.uses_dot else 0
+    products = _count_terms(suite, check.params) if suite.uses_dot else 0
     return arrays.placed(filled(made, arrays, Filling(check.values, check.seed, products)), check.layout)
 
 
-def _term_size(suite: Accuracy, arrays: Arrays, inputs: Inputs) -> float:
+def _count_terms(suite: Accuracy, params: Params) -> int:
+    return suite.reduces(**params) if suite.reduces else 1
+
+
+def _estimate_term(suite: Accuracy, arrays: Arrays, inputs: Inputs) -> float:
     """Size of one term of a sum: its rounding errors are in proportion, and so is atol.
 
     Only floating-point inputs are summed. Integers are indices, labels or counts, however large.
@@ -182,16 +204,6 @@ def _term_size(suite: Accuracy, arrays: Arrays, inputs: Inputs) -> float:
     sizes = [float(np.abs(values[np.isfinite(values)]).mean()) for values in given if np.isfinite(values).any()]
     size = math.prod(sizes) if suite.uses_dot else max(sizes, default=1.0)
     return max(size, 1.0)
-
-
-def _terms(suite: Accuracy, params: Params) -> int:
-    return suite.reduces(**params) if suite.reduces else 1
-
-
-def _make(suite: Accuracy, arrays: Arrays, check: Check) -> _Made:
-    inputs = _inputs(suite, arrays, check)
-    expected = flat(suite.reference(**arrays.upcast(inputs)))
-    return _Made(suite, arrays, check, inputs, expected, flat(suite.reference(**arrays.copies(inputs))))
 
 
 def _call_twice(suite: Accuracy, device: Accelerator, inputs: Inputs) -> _Outcome:
@@ -215,71 +227,39 @@ def _call_twice(suite: Accuracy, device: Accelerator, inputs: Inputs) -> _Outcom
     return _Outcome(copies, second, damaged, changed, reused, tuple(races))
 
 
-def _judged(made: _Made, outcome: _Outcome) -> AccuracyCase:
-    failure = _form(made, outcome) or _memory(made, outcome)
-    if failure:
-        return made.check.result(failure=failure)
-    outputs = zip(outcome.first, made.expected, made.plain, strict=True)
-    found = [_numbers(made, actual, wanted, usual) for actual, wanted, usual in outputs]
-    return _with_l2(functools.reduce(_worse, (each.result for each in found), made.check.result()), found)
-
-
 @dataclass(frozen=True)
 class _Numbers:
     """One output's."""
 
     result: AccuracyCase
     errors: Errors | None = None
-    """None where there is no tolerance, as for integers"""
+    """None without a tolerance, as for integers"""
     usual: Errors | None = None
     """of the reference in the case's own dtype"""
 
 
-def _with_l2(result: AccuracyCase, found: Sequence[_Numbers]) -> AccuracyCase:
-    """The result with the L2 errors of all outputs together, in the place of those of the worst one."""
-    if result.errors is None or result.reference_errors is None:
-        return result
-    errors = relative_l2(each.errors for each in found if each.errors)
-    usual = relative_l2(each.usual for each in found if each.usual)
-    return dataclasses.replace(
-        result,
-        errors=dataclasses.replace(result.errors, l2=errors),
-        reference_errors=dataclasses.replace(result.reference_errors, l2=usual),
-    )
-
-
-def _form(made: _Made, outcome: _Outcome) -> Reason | None:
-    """Number, type, shape, dtype, device and density of the outputs."""
-    wanted = made.plain
+def _find_misshapen(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
+    """Number, type, shape, dtype, device and density of the outputs. Only the first fault is of interest."""
+    case, arrays, wanted = made.check.case, made.arrays, made.plain
     # The second call's are the kernel's own; of the first there are copies, which are dense.
-    for got in (outcome.first, outcome.second):
-        if len(got) != len(wanted):
-            return Reason("wrong_count", {"case": made.check.case, "got": len(got), "expected": len(wanted)})
-        found = (_form_of(made, one, other) for one, other in zip(got, wanted, strict=True))
-        if reason := next((reason for reason in found if reason), None):
-            return reason
-    return None
+    for outputs in (outcome.first, outcome.second):
+        if len(outputs) != len(wanted):
+            yield Reason("wrong_count", {"case": case, "got": len(outputs), "expected": len(wanted)})
+        for got, due in zip(outputs, wanted, strict=True):
+            # A type of the kernel's own could put the work off until somebody looks.
+            if not arrays.is_array(got) or type(got) is not type(due):
+                yield Reason("wrong_type", {"case": case, "got": type(got).__name__})
+            seen, right = arrays.facts(got), arrays.facts(due)
+            for name in ("shape", "dtype", "device"):
+                if getattr(seen, name) != getattr(right, name):
+                    two = {"got": str(getattr(seen, name)), "expected": str(getattr(right, name))}
+                    yield Reason(f"wrong_{name}", {"case": case, **two})
+            if right.dense and not seen.dense:
+                yield Reason("wrong_strides", {"case": case})
 
 
-def _form_of(made: _Made, got: Any, wanted: Any) -> Reason | None:
-    case, arrays = made.check.case, made.arrays
-    # A type of the kernel's own could put the work off until somebody looks.
-    if not arrays.is_array(got) or type(got) is not type(wanted):
-        return Reason("wrong_type", {"case": case, "got": type(got).__name__})
-    seen, right = arrays.facts(got), arrays.facts(wanted)
-    for name in ("shape", "dtype", "device"):
-        if getattr(seen, name) != getattr(right, name):
-            two = {"got": str(getattr(seen, name)), "expected": str(getattr(right, name))}
-            return Reason(f"wrong_{name}", {"case": case, **two})
-    return Reason("wrong_strides", {"case": case}) if right.dense and not seen.dense else None
-
-
-def _memory(made: _Made, outcome: _Outcome) -> Reason | None:
-    """What the calls did to memory that is not their output, and whether they wrote all of it; the gravest first."""
-    return next(_memory_findings(made, outcome), None)
-
-
-def _memory_findings(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
+def _find_misuse(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
+    """What the calls did to memory that is not their output, and what of that they left out; the gravest first."""
     case, arrays = made.check.case, made.arrays
     if outcome.changed:
         yield Reason("input_changed", {"case": case, "inputs": ", ".join(outcome.changed)})
@@ -289,7 +269,7 @@ def _memory_findings(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
     if outcome.reused:
         yield Reason("output_reused", {"case": case})
     for first, second in zip(outcome.first, outcome.second, strict=True):
-        if found := _difference(made, first, second):
+        if found := _find_difference(made, first, second):
             yield found
     if outcome.damaged:
         yield Reason("wrote_outside", {"case": case, "zones": outcome.damaged})
@@ -298,8 +278,8 @@ def _memory_findings(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
         yield Reason("race", {"case": case, "kind": race.kind, "count": race.addresses, **pair})
 
 
-def _difference(made: _Made, first: Any, second: Any) -> Reason | None:
-    """Where two calls on the same inputs differ.
+def _find_difference(made: _Made, first: Any, second: Any) -> Reason | None:
+    """How two calls on the same inputs differ.
 
     Elements that still hold what each call's memory was filled with were never written; others come from a race.
     """
@@ -309,31 +289,31 @@ def _difference(made: _Made, first: Any, second: Any) -> Reason | None:
     left, right = arrays.host(first), arrays.host(second)
     unwritten = np.isnan(left) & arrays.is_filler(second)
     if unwritten.any():
-        return Reason("not_written", _places(made.check, unwritten))
+        return Reason("not_written", _locate(made.check, unwritten))
     differing = (left != right) & ~(np.isnan(left) & np.isnan(right))
-    return Reason("differs_from_itself", _places(made.check, differing)) if made.suite.deterministic else None
+    return Reason("differs_from_itself", _locate(made.check, differing)) if made.suite.deterministic else None
 
 
-def _places(check: Check, mask: Host) -> dict[str, Fact]:
+def _locate(check: Check, mask: Host) -> dict[str, Fact]:
     index = str(first_index(mask)) if mask.any() else "-"
     return {"case": check.case, "count": int(mask.sum()), "index": index}
 
 
-def _numbers(made: _Made, actual: Any, wanted: Any, usual: Any) -> _Numbers:
+def _compare_numbers(made: _Made, actual: Any, wanted: Any, usual: Any) -> _Numbers:
     """One output's numbers against the float64 reference, and against the reference in the case's own dtype."""
     arrays, check = made.arrays, made.check
     got, right, common = arrays.host(actual), arrays.host(wanted), arrays.host(usual)
     if got.dtype.kind != "f":
-        return _Numbers(_exact(check, got, common))
+        return _Numbers(_compare_exactly(check, got, common))
     dtype = arrays.facts(actual).dtype
-    rtol, atol = tolerance(dtype, made.suite.tolerance, _terms(made.suite, check.params))
-    atol *= _term_size(made.suite, arrays, made.inputs)
+    rtol, atol = tolerance(dtype, made.suite.tolerance, _count_terms(made.suite, check.params))
+    atol *= _estimate_term(made.suite, arrays, made.inputs)
     errors, usual_errors = errors_of(got, right), errors_of(common, right)
     result = check.result(errors=errors.stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol)
     over = excess(got, right, rtol, atol)
-    failure = _misplaced(check, got, common, arrays.rounded(right, actual))
+    failure = _find_misplaced(check, got, common, arrays.rounded(right, actual))
     if not failure and (over > 0).any() and not within_ratio(errors.stats, usual_errors.stats):
-        failure = _too_far(result, got, right, over)
+        failure = _find_farthest(result, got, right, over)
     if failure:
         return _Numbers(dataclasses.replace(result, failure=failure), errors, usual_errors)
     rms = errors.exact.rms(errors.stats.count) if errors.stats.count else math.inf
@@ -347,16 +327,16 @@ def _numbers(made: _Made, actual: Any, wanted: Any, usual: Any) -> _Numbers:
     return _Numbers(result, errors, usual_errors)
 
 
-def _misplaced(check: Check, got: Host, common: Host, rounded: Host) -> Reason | None:
-    """NaN or an infinity where neither the rounded float64 answer nor the reference has it, or the other way round."""
+def _find_misplaced(check: Check, got: Host, common: Host, rounded: Host) -> Reason | None:
+    """NaN or an infinity that neither the rounded float64 answer nor the reference has, or the other way round."""
     wrong = (finiteness(got) != finiteness(rounded)) & (finiteness(got) != finiteness(common))
     if not wrong.any():
         return None
     where = first_index(wrong)
-    return Reason("not_finite", {**_places(check, wrong), "got": str(got[where]), "expected": str(rounded[where])})
+    return Reason("not_finite", {**_locate(check, wrong), "got": str(got[where]), "expected": str(rounded[where])})
 
 
-def _too_far(result: AccuracyCase, got: Host, right: Host, over: Host) -> Reason:
+def _find_farthest(result: AccuracyCase, got: Host, right: Host, over: Host) -> Reason:
     """Names the element farthest beyond what it is allowed; the largest error may be that of a large value."""
     assert result.reference_errors is not None
     where = tuple(int(i) for i in np.unravel_index(int(over.argmax()), over.shape))
@@ -367,7 +347,7 @@ def _too_far(result: AccuracyCase, got: Host, right: Host, over: Host) -> Reason
     return Reason("wrong_values", {**facts, **values, **allowed})
 
 
-def _exact(check: Check, got: Host, right: Host) -> AccuracyCase:
+def _compare_exactly(check: Check, got: Host, right: Host) -> AccuracyCase:
     """Integers and booleans have no tolerance."""
     wrong = got != right
     if not wrong.any():
@@ -375,11 +355,11 @@ def _exact(check: Check, got: Host, right: Host) -> AccuracyCase:
     where = first_index(wrong)
     values = {"got": int(got[where]), "expected": int(right[where])}
     numbers = {"error": abs(values["got"] - values["expected"]), "usual_error": 0.0, "rtol": 0.0, "atol": 0.0}
-    facts = {**_places(check, wrong), "size": int(got.size), **values, **numbers}
+    facts = {**_locate(check, wrong), "size": int(got.size), **values, **numbers}
     return check.result(failure=Reason("wrong_values", facts), rtol=0.0, atol=0.0)
 
 
-def _worse(left: AccuracyCase, right: AccuracyCase) -> AccuracyCase:
+def _choose_worse(left: AccuracyCase, right: AccuracyCase) -> AccuracyCase:
     """Of two outputs of one call, the first that failed, else the first unchecked, else that of the larger error."""
     if left.failure or right.failure:
         return left if left.failure else right

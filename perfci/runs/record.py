@@ -499,7 +499,7 @@ def _ends_run(failure: Reason) -> bool:
 
 def _rest(job: Job, gathered: Gathered) -> tuple[Suite, ...]:
     """The suites that a second worker of an op has left to do."""
-    return tuple(suite for suite in job.suites if suite is Suite.PERFORMANCE or not gathered.verified)
+    return tuple(suite for suite in job.suites if suite is Suite.PERFORMANCE or not gathered.has_accuracy)
 
 
 def _is_late(failure: Reason | None) -> bool:

@@ -1,4 +1,4 @@
-"""The base revision's files in a worker: beside head's in one process, or in the place of head's in one of its own.
+"""The base revision's files in a worker: beside head's in one process, or in place of head's in its own process.
 
 A root is a project's folder as of one revision. What is installed in an environment inside it belongs to neither, and
 perfci itself is never exchanged, though it may lie below head's root.
@@ -26,7 +26,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 def load_apart(op: str, folder: Path, shared: Path, root: Path, head_root: Path) -> LoadedOp:
     """Import an op as of the base revision below `root`, with head's modules below `head_root` out of the way.
 
-    Afterwards sys.modules holds head's again; the base's live on through their functions. Raises InseparableError where
+    Afterwards sys.modules holds head's again; the base's live on through their functions. Raises InseparableError if
     the base imports a file of head, as an editable installation makes it do; ContractError as `load_op` does.
     """
     ours = forget(head_root)
@@ -35,7 +35,7 @@ def load_apart(op: str, folder: Path, shared: Path, root: Path, head_root: Path)
         _map_path(root, head_root)
         loaded = load_op(op, folder, shared)
         if stray := stray_import(head_root):
-            from perfci.measure.base import InseparableError
+            from perfci.measure.bench import InseparableError
 
             raise InseparableError(Reason("imports_other_code", {"module": stray[0], "file": stray[1]}))
         return loaded
@@ -70,15 +70,15 @@ class _Redirect:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The base's module in the place of head's; None for any other, which the next finder may find."""
+        """The base's module in place of head's; None for any other."""
         others = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in others)
         found = next((spec for spec in specs if spec is not None), None)
         if found is None or found.origin is None or not found.has_location or not _is_of(found.origin, self._head_root):
             return None
-        origin = _mapped(found.origin, self._root, self._head_root)
+        origin = _map_place(found.origin, self._root, self._head_root)
         inner = found.submodule_search_locations
-        folders = None if inner is None else [_mapped(each, self._root, self._head_root) for each in inner]
+        folders = None if inner is None else [_map_place(each, self._root, self._head_root) for each in inner]
         if not Path(origin).is_file():
             raise ModuleNotFoundError(f"No module named {name!r} in the base revision", name=name)
         return importlib.util.spec_from_file_location(name, origin, submodule_search_locations=folders)
@@ -93,7 +93,7 @@ def forget(root: Path) -> dict[str, ModuleType]:
 
 
 def forget_others(folder: Path, shared: Path) -> None:
-    """Take out modules of the folder of all ops that an op, imported next, would not find where they came from.
+    """Take out modules of the folder of all ops that an op imported next would find elsewhere.
 
     What ops share stays, since some things can be done once a process only, such as registering an operator.
     """
@@ -101,13 +101,10 @@ def forget_others(folder: Path, shared: Path) -> None:
     for name, module in _below(shared).items():
         top = name.partition(".")[0]
         home = next((root for root in roots if Path(root, f"{top}.py").is_file() or Path(root, top).is_dir()), None)
-        if home is None or not all(_is_found(place, home, top) for place in _places(module)):
+        # What its name, or its package's, means in that folder.
+        meant = [_real(home) / file for file in (top, f"{top}.py")] if home else []
+        if not all(any(_real(place).is_relative_to(each) for each in meant) for place in _places(module)):
             del sys.modules[name]
-
-
-def _is_found(place: str, home: str, top: str) -> bool:
-    """Whether a module's place is what its name, or its package's, means in this folder."""
-    return any(_real(place).is_relative_to(_real(home) / name) for name in (top, f"{top}.py"))
 
 
 def _below(root: Path) -> dict[str, ModuleType]:
@@ -144,8 +141,8 @@ def _real(place: str) -> Path:
 
 def _map_path(root: Path, head_root: Path) -> None:
     """Replace every folder of head's project in sys.path by the base's."""
-    sys.path[:] = [_mapped(entry, root, head_root) for entry in sys.path]
+    sys.path[:] = [_map_place(entry, root, head_root) for entry in sys.path]
 
 
-def _mapped(place: str, root: Path, head_root: Path) -> str:
+def _map_place(place: str, root: Path, head_root: Path) -> str:
     return str(root / _real(place).relative_to(_real(str(head_root)))) if _is_of(place, head_root) else place

@@ -1,4 +1,4 @@
-"""The chain task: a chain's file imported, held to its contract, and its cases checked one by one."""
+"""The chain task: a chain's file is imported and checked against its contract, and its cases one by one."""
 
 from __future__ import annotations
 
@@ -12,95 +12,97 @@ from perfci.core.wording import as_fact
 from perfci.device.seam import Accelerator
 from perfci.lab.chains.records import ENDING, ListedChain
 from perfci.lab.chains.runs import Setting, check_case, list_parameters
-from perfci.ops.spec import Chain, Params, Stage, case_id, matches
-from perfci.worker.load import describe_exception, imported, parameters
+from perfci.ops.spec import Chain, Params, Stage, case_id
+from perfci.worker.load import (
+    check_calls,
+    check_cases,
+    choose_cases,
+    describe_exception,
+    has_signature,
+    import_named,
+    is_list,
+    parameters,
+    refuse_misfit,
+)
 from perfci.worker.protocol import ChainPlanned, Job, Message, OpDone, OpFiles, Step
 
-Say = Callable[[Message], None]
+Send = Callable[[Message], None]
 
 
 def load_chain(name: str, folder: Path, shared: Path) -> Chain:
     """Import a chain; raises ContractError that names the file for whatever it does wrong."""
     path = folder / f"{name}{ENDING}"
-    chain: Chain = imported(path, "chain", Chain, shared)
-    _check_fields(chain, path.name)
-    _check_stages(chain.stages, path.name)
-    _check_cases(chain, path.name)
+    chain: Chain = import_named(path, "chain", Chain, shared)
+    refuse_misfit(path.name, "make_inputs", as_fact("a Python function"), chain.make_inputs, fits=callable)
+    for field in ("stages", "cases", "accelerator_cases"):
+        refuse_misfit(path.name, field, as_fact("a list or tuple"), getattr(chain, field), fits=is_list)
+    tolerance = chain.tolerance
+    if tolerance is not None and not (isinstance(tolerance, Mapping) and all(map(_is_share, tolerance.values()))):
+        raise ContractError("chain_tolerance", file=path.name, found=repr(tolerance))
+    if not chain.stages:
+        raise ContractError("chain_no_stages", file=path.name)
+    for stage in chain.stages:
+        _check_stage(stage, chain.stages, path.name)
+    cases = [*chain.cases, *chain.accelerator_cases]
+    check_cases(cases, path.name, "cases")
+    check_calls(chain.make_inputs, cases, path.name)
     return chain
 
 
-def listed(files: OpFiles, job: Job) -> ListedChain:
-    """What a chain declares: its stages, and the cases that fit the job's pattern."""
+def describe_chain(files: OpFiles, job: Job) -> ListedChain:
+    """Returns what a chain declares: its stages, and the cases that fit the job's pattern."""
     try:
         chain = load_chain(files.op, Path(files.folder), Path(job.shared_folder))
     except ContractError as error:
         return ListedChain(files.op, failure=error.reason)
-    stages, cases = (stage.name for stage in chain.stages), map(case_id, _chosen(job, chain))
+    stages, cases = (stage.name for stage in chain.stages), map(case_id, _choose_cases(job, chain))
     return ListedChain(files.op, tuple(stages), tuple(cases))
 
 
-def run(job: Job, say: Say, device: Accelerator, chain: Chain) -> None:
-    """Check the job's cases; ends early where one of them cost the process its device."""
-    name, chosen = job.ops[0].op, _chosen(job, chain)
-    say(ChainPlanned(tuple(case_id(params) for params in chosen)))
+def run(job: Job, send: Send, device: Accelerator, chain: Chain) -> None:
+    """Check the job's cases; ends early if one of them cost the process its device."""
+    name, chosen = job.ops[0].op, _choose_cases(job, chain)
+    send(ChainPlanned(tuple(case_id(params) for params in chosen)))
     shared, done = Path(job.shared_folder), 0
 
-    def tell(stage: str, case: str) -> None:
-        say(Step(f"stage {stage}", name, case, done, len(chosen)))
+    def announce(stage: str, case: str) -> None:
+        send(Step(f"stage {stage}", name, case, done, len(chosen)))
 
-    on = Setting(name, chain, device, lambda error: describe_exception(error, shared), tell)
+    on = Setting(name, chain, device, lambda error: describe_exception(error, shared), announce)
     for params in chosen:
-        say(Step("inputs and references", name, case_id(params), done, len(chosen)))
+        send(Step("inputs and references", name, case_id(params), done, len(chosen)))
         case = check_case(on, params, job.seed)
-        say(case)
+        send(case)
         done += 1
         if case.lost:
             break
-    say(OpDone())
+    send(OpDone())
 
 
-def _chosen(job: Job, chain: Chain) -> list[Params]:
-    every = {case_id(params): params for params in (*chain.cases, *chain.accelerator_cases)}
-    wanted = [case for case in every if matches(case, job.pattern)]
-    return [every[case] for case in wanted if job.cases is None or case in job.cases]
-
-
-def _check_fields(chain: Chain, file: str) -> None:
-    if not callable(chain.make_inputs):
-        raise _misfit(file, "make_inputs", as_fact("a Python function"), chain.make_inputs)
-    for field in ("stages", "cases", "accelerator_cases"):
-        if not isinstance(getattr(chain, field), Sequence):
-            raise _misfit(file, field, as_fact("a list or tuple"), getattr(chain, field))
-    tolerance = chain.tolerance
-    if tolerance is not None and not (isinstance(tolerance, Mapping) and all(map(_is_share, tolerance.values()))):
-        raise ContractError("chain_tolerance", file=file, found=repr(tolerance))
+def _choose_cases(job: Job, chain: Chain) -> list[Params]:
+    fitting = choose_cases([*chain.cases, *chain.accelerator_cases], job.pattern)
+    return choose_cases(fitting, None, job.cases)
 
 
 def _is_share(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-def _check_stages(stages: Sequence[Stage], file: str) -> None:
-    if not stages:
-        raise ContractError("chain_no_stages", file=file)
-    for stage in stages:
-        if not isinstance(stage, Stage):
-            raise _misfit(file, as_fact("every stage"), as_fact("a perfci.Stage"), stage)
-        if not isinstance(stage.name, str) or not stage.name.isidentifier():
-            raise ContractError("chain_stage_name", file=file, stage=repr(stage.name))
-        if [each.name for each in stages].count(stage.name) > 1:
-            raise ContractError("chain_stage_twice", file=file, stage=stage.name)
-        for field in ("kernel", "reference"):
-            if not _has_names(found := getattr(stage, field)):
-                raise _misfit(file, f"{field} of {stage.name}", as_fact("a Python function"), found)
-        _check_wiring(stage, file)
-
-
-def _check_wiring(stage: Stage, file: str) -> None:
-    """Both functions can be called with what the stage takes."""
+def _check_stage(stage: Stage, stages: Sequence[Stage], file: str) -> None:
+    """Names that differ, and two functions that can be called with what the stage takes."""
+    refuse_misfit(file, as_fact("every stage"), as_fact("a perfci.Stage"), stage, fits=lambda it: isinstance(it, Stage))
+    if not isinstance(stage.name, str) or not stage.name.isidentifier():
+        raise ContractError("chain_stage_name", file=file, stage=repr(stage.name))
+    if [each.name for each in stages if isinstance(each, Stage)].count(stage.name) > 1:
+        raise ContractError("chain_stage_twice", file=file, stage=stage.name)
     takes = stage.takes
+    for field in ("kernel", "reference"):
+        refuse_misfit(
+            file, f"{field} of {stage.name}", as_fact("a Python function"), getattr(stage, field), fits=has_signature
+        )
     if not isinstance(takes, Mapping) or not all(isinstance(name, str) for pair in takes.items() for name in pair):
-        raise _misfit(file, f"takes of {stage.name}", as_fact("a mapping of parameters to names"), takes)
+        wanted = as_fact("a mapping of parameters to names")
+        refuse_misfit(file, f"takes of {stage.name}", wanted, takes, fits=lambda _: False)
     ours, theirs = list_parameters(stage.kernel), list_parameters(stage.reference)
     if not takes and sorted(ours) != sorted(theirs):
         facts = {"kernel": ", ".join(ours), "reference": ", ".join(theirs)}
@@ -112,34 +114,3 @@ def _check_wiring(stage: Stage, file: str) -> None:
         except TypeError as error:
             facts = {"parameters": ", ".join(parameters(function)), "message": str(error)}
             raise ContractError("chain_takes", file=file, stage=stage.name, function=field, **facts) from error
-
-
-def _has_names(function: Any) -> bool:
-    try:
-        list_parameters(function)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _check_cases(chain: Chain, file: str) -> None:
-    every = [*chain.cases, *chain.accelerator_cases]
-    if not every:
-        raise ContractError("no_cases", file=file)
-    for params in every:
-        if not isinstance(params, Mapping):
-            raise _misfit(file, as_fact("every case"), as_fact("a mapping of names to values"), params)
-    ids = [case_id(params) for params in every]
-    if twice := next((case for case in ids if ids.count(case) > 1), None):
-        raise ContractError("case_twice", file=file, case=twice)
-    for params in every:
-        try:
-            inspect.signature(chain.make_inputs).bind(**{**params, "device": None, "seed": None})
-        except (TypeError, ValueError) as error:
-            takes = ", ".join(parameters(chain.make_inputs))
-            facts = {"case": case_id(params), "takes": takes, "message": str(error)}
-            raise ContractError("make_inputs_mismatch", file=file, **facts) from error
-
-
-def _misfit(file: str, field: str, wanted: str, found: Any) -> ContractError:
-    return ContractError("suite_field", file=file, field=field, wanted=wanted, found=type(found).__name__)

@@ -1,21 +1,17 @@
-"""What a worker said so far, as the record of its op: whatever kills the worker, this much is kept."""
+"""What a worker has sent so far, as the record of its op: whatever kills the worker, this much is kept."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
 
-from perfci.core.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
+from perfci.core.model import Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
 from perfci.core.model.closeness import worst
 from perfci.core.wording import caused
 from perfci.worker.protocol import Apart, Checked, Finished, Measured, Message, OpDone, Prepared, Ready, Step
 
-TIMING = frozenset({"prepare", "measure"})
-"""Stages in which both revisions are at work."""
-
-
 EVERY = ""
-"""In the place of the run's own board: it has several, and every block notes its."""
+"""In place of the run's own board: it has several, and every block notes its own."""
 
 
 class Gathered:
@@ -23,26 +19,23 @@ class Gathered:
 
     def __init__(self, start: OpRun, board: str | None = None) -> None:
         """`start`: what is known of the op. `board`: UUID of the run's own; blocks from another note theirs."""
-        self._op = start
-        self._board = board
+        self._op, self._board = start, board
+        self._again = bool(start.performance)
+        self._elsewhere: str | None = None
+        self._stage = ""
+        self._apart: Reason | None = None
+        self._notes: tuple[Reason, ...] = ()
         self._whole: set[str] = set()
         """cases that this worker is done with"""
         self.late = False
         """the time was up before all was done"""
         self.met_peers = False
         """whether peers were called"""
-        self._said: tuple[Reason, ...] = ()
-        self._elsewhere: str | None = None
-        self._stage = ""
-        self._apart: Reason | None = None
-        self._again = bool(start.performance)
-        self._accuracy: list[AccuracyCase] = list(start.accuracy)
-        self._stored: list[StoredTensor] = list(start.stored)
         self.limits = Limits()
         self.forget_times()
 
     def forget_times(self) -> None:
-        """Go back to what was known of the performance cases before anything was heard."""
+        """Go back to what was known of the performance cases at the start."""
         self._cases: dict[str, PerformanceCase] = {case.case: case for case in self._op.performance}
         self._blocks: dict[str, list[Block]] = {case.case: list(case.blocks) for case in self._op.performance}
         self._whole.clear()
@@ -51,9 +44,9 @@ class Gathered:
         """Take one message."""
         match message:
             case Checked(case):
-                self._accuracy.append(case)
+                self._op = dataclasses.replace(self._op, accuracy=(*self._op.accuracy, case))
             case StoredTensor():
-                self._stored.append(message)
+                self._op = dataclasses.replace(self._op, stored=(*self._op.stored, message))
             case Prepared(case) if not self._again:
                 self._cases[case.case] = case
             case Measured(name, block, _):
@@ -67,99 +60,74 @@ class Gathered:
             case Apart(reason):
                 self._apart = reason
             case Finished(case, short):
-                self._finish(case)
                 self.late |= short
+                self._cases[case.case] = self._merge(case, whole=not short)
                 if not short:
                     self._whole.add(case.case)
-                    self._first_call(case)
             case Prepared(case):
-                self._finish(case)
+                self._cases[case.case] = self._merge(case, whole=False)
             case OpDone():
                 self.late |= message.late
-                self._end(message)
+                if not self._again:
+                    self.limits = message.limits
+                    names = ("unmeasured", "notes", "tuned", "verify_s", "measure_s", "busy_share")
+                    self._op = dataclasses.replace(self._op, **{name: getattr(message, name) for name in names})
 
     def note(self, reason: Reason) -> None:
-        """Say something about the op as a whole."""
-        self._said = (*self._said, reason)
+        """Add a note about the op as a whole."""
+        self._notes = (*self._notes, reason)
 
     @property
     def checking(self) -> bool:
-        """Whether accuracy is what it was last at: not all that belongs to it is known to be done."""
+        """Whether accuracy is what it was last at: it is not known that all of it is done."""
         return self._stage == "accuracy"
 
     @property
-    def verified(self) -> bool:
+    def has_accuracy(self) -> bool:
         """Whether the accuracy suite was run."""
-        return bool(self._accuracy)
+        return bool(self._op.accuracy)
 
     def apart(self, failure: Reason | None) -> Reason | None:
-        """Why the revisions need a process each, after a worker that was to hold both; None where they do not.
+        """Returns why the revisions need a process each, after a worker that was to hold both; None if they do not.
 
-        One that died while both were at work does not tell whose fault it was.
+        If it died while both were at work, either may be at fault.
         """
-        if failure and self._stage in TIMING:
+        if failure and self._stage in {"prepare", "measure"}:
             return caused("died_together", failure, op=self._op.op)
         return None if failure else self._apart
 
     def op_run(
         self, failure: Reason | None = None, late: Reason | None = None, wanted: Collection[str] | None = None
     ) -> OpRun:
-        """The record of the op.
+        """Returns the record of the op.
 
-        late: why cases lack evidence that this worker was to bring, where its time was up; None where it was not.
-        wanted: those cases; None for all. Of a later look that a case has no whole process of, nothing is kept.
+        late: why cases lack evidence that this worker was to bring, if its time was up. wanted: those cases; None for
+        all. Nothing is kept of a later look if a case has no whole process of it.
         """
-        cases = tuple(
-            self._case(case, late if late and (wanted is None or name in wanted) and name not in self._whole else None)
-            for name, case in self._cases.items()
-        )
-        return dataclasses.replace(
-            self._op,
-            accuracy=tuple(self._accuracy),
-            performance=cases,
-            failure=failure or self._op.failure,
-            notes=(*self._said, *self._op.notes),
-            stored=tuple(self._stored),
-        )
+        cases = []
+        for name, case in self._cases.items():
+            lacking = late if late and (wanted is None or name in wanted) and name not in self._whole else None
+            if lacking and self._again:
+                cases.append(dataclasses.replace(case, late=lacking))
+            else:
+                known = None if name in self._whole else case.late
+                blocks = tuple(self._blocks.get(name, ()))
+                cases.append(dataclasses.replace(case, blocks=blocks, late=lacking or known))
+        notes = (*self._notes, *self._op.notes)
+        return dataclasses.replace(self._op, performance=tuple(cases), failure=failure or self._op.failure, notes=notes)
 
-    def _case(self, case: PerformanceCase, late: Reason | None) -> PerformanceCase:
-        if late and self._again:
-            return dataclasses.replace(case, late=late)
-        known = None if case.case in self._whole else case.late
-        return dataclasses.replace(case, blocks=tuple(self._blocks.get(case.case, ())), late=late or known)
-
-    def _finish(self, case: PerformanceCase) -> None:
+    def _merge(self, case: PerformanceCase, *, whole: bool) -> PerformanceCase:
         """A re-measurement adds its failure, the base's, its suspicions, errors and first call: the rest stands."""
-        if self._again:
-            first = self._cases[case.case]
-            added = tuple(reason for reason in case.suspicion if reason not in first.suspicion)
-            if not first.failure:
-                first = dataclasses.replace(first, failure=case.failure, raised=case.raised)
-            if first.base and not first.base.failure and case.base and case.base.failure:
-                first = dataclasses.replace(first, base=dataclasses.replace(first.base, failure=case.base.failure))
-            errors = tuple(each for each in (first.errors, case.errors) if each)
-            case = dataclasses.replace(
-                first, suspicion=(*first.suspicion, *added), errors=worst(errors) if errors else None
-            )
-        self._cases[case.case] = case
-
-    def _first_call(self, case: PerformanceCase) -> None:
-        """How long the first call took in a process that looked again."""
-        if self._again and case.compile_s is not None:
-            known = self._cases[case.case]
-            taken = (*known.compile_again_s, case.compile_s)
-            self._cases[case.case] = dataclasses.replace(known, compile_again_s=taken)
-
-    def _end(self, done: OpDone) -> None:
-        if self._again:
-            return
-        self.limits = done.limits
-        self._op = dataclasses.replace(
-            self._op,
-            unmeasured=done.unmeasured,
-            notes=done.notes,
-            tuned=done.tuned,
-            verify_s=done.verify_s,
-            measure_s=done.measure_s,
-            busy_share=done.busy_share,
-        )
+        if not self._again:
+            return case
+        first = self._cases[case.case]
+        suspicion = (*first.suspicion, *(reason for reason in case.suspicion if reason not in first.suspicion))
+        errors = tuple(each for each in (first.errors, case.errors) if each)
+        first = dataclasses.replace(first, suspicion=suspicion, errors=worst(errors) if errors else None)
+        if not first.failure:
+            first = dataclasses.replace(first, failure=case.failure, raised=case.raised)
+        if first.base and not first.base.failure and case.base and case.base.failure:
+            first = dataclasses.replace(first, base=dataclasses.replace(first.base, failure=case.base.failure))
+        if whole and case.compile_s is not None:
+            first = dataclasses.replace(first, compile_again_s=(*first.compile_again_s, case.compile_s))
+        return first

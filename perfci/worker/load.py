@@ -1,4 +1,4 @@
-"""Import an op's two suite files and hold them to the contract. Runs in the worker only."""
+"""Import an op's two suite files and check the contract. Runs in the worker only."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import ContractError
-from perfci.core.model import Fact, Reason
+from perfci.core.model import Cache, Fact, Reason
 from perfci.core.wording import as_fact
-from perfci.ops.spec import Accuracy, Performance, Quantised, case_id, is_maker
+from perfci.ops.spec import Accuracy, Params, Performance, Quantised, case_id, is_maker, matches
 
 _MESSAGE_LIMIT = 600
 
@@ -35,31 +35,58 @@ class LoadedOp:
     accuracy: Accuracy
     performance: Performance
 
+    def timed_suite(self, cache: Cache | None = None) -> Performance:
+        """Returns the performance suite; what the accuracy suite allows holds for timed outputs too."""
+        accurate, timed = self.accuracy, self.performance
+        return dataclasses.replace(
+            timed,
+            reduces=timed.reduces or accurate.reduces,
+            tolerance=timed.tolerance or accurate.tolerance,
+            cache=cache or timed.cache,
+        )
+
+
+def choose_cases(cases: Sequence[Params], pattern: str | None, names: Sequence[str] | None = None) -> list[Params]:
+    """Returns the cases with these ids; without ids, those that fit the --case pattern."""
+    by_id = [(case_id(params), params) for params in cases]
+    return [params for case, params in by_id if (matches(case, pattern) if names is None else case in names)]
+
 
 def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
     """Import both suites; raises ContractError that names file and line for whatever the files do wrong."""
-    with _importing_from(folder, shared):
-        accuracy = _suite(folder / f"{op}_accuracy.py", "accuracy", Accuracy)
-        performance = _suite(folder / f"{op}_performance.py", "performance", Performance)
-    for suite, name in ((accuracy, "accuracy"), (performance, "performance")):
-        _check_fields(suite, folder / f"{op}_{name}.py")
-        _check_signatures(suite, folder / f"{op}_{name}.py")
-    _check_large(accuracy, folder / f"{op}_accuracy.py")
-    _check_quantised(accuracy.quantised, folder / f"{op}_accuracy.py")
-    _check_names(op, accuracy, performance, folder / f"{op}_performance.py")
-    _check_peers(performance, folder / f"{op}_performance.py")
+    paths = {name: folder / f"{op}_{name}.py" for name in ("accuracy", "performance")}
+    with _import_from(folder, shared):
+        accuracy = _import_suite(paths["accuracy"], "accuracy", Accuracy)
+        performance = _import_suite(paths["performance"], "performance", Performance)
+    for suite, file in ((accuracy, paths["accuracy"].name), (performance, paths["performance"].name)):
+        for field in ("kernel", "reference", "make_inputs"):
+            refuse_misfit(file, field, as_fact("a Python function"), getattr(suite, field), fits=has_signature)
+        kernel, reference = (", ".join(parameters(function)) for function in (suite.kernel, suite.reference))
+        if kernel != reference:
+            raise ContractError("signatures_differ", file=file, kernel=kernel, reference=reference)
+        check_cases(suite.cases, file, "cases")
+        check_calls(suite.make_inputs, suite.cases, file)
+    _check_soak_and_storage(accuracy, paths["accuracy"].name)
+    _check_earlier_names(op, accuracy, performance, paths["performance"].name)
+    _check_peers(performance, paths["performance"].name)
     return LoadedOp(accuracy, performance)
 
 
 def import_roots(folder: Path, shared: Path) -> list[str]:
-    """Where an op's imports are looked for first: its folder, and each above it up to the folder of all ops."""
+    """Returns the folders that an op's imports are looked for in: its own, and each above up to that of all ops."""
     above = folder.parents if folder.is_relative_to(shared) else ()
     between = [each for each in above if each != shared and each.is_relative_to(shared)]
     return [str(folder), *map(str, between), str(shared)]
 
 
+def import_named(path: Path, name: str, kind: type[Any], shared: Path) -> Any:
+    """Returns what a file binds to a name, imported as when it is run by its path; ContractError if it is no `kind`."""
+    with _import_from(path.parent, shared):
+        return _import_suite(path, name, kind)
+
+
 def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
-    """Type, message, and the last line of the op's own files that the exception passed through."""
+    """Returns type, message, and the last line of the op's own files that the exception passed through."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
     frame = own[-1] if own else (frames[-1] if frames else None)
@@ -73,18 +100,17 @@ def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
 
 
 def call_reason(kind: str, error: BaseException, folder: Path, **facts: Fact) -> Reason:
-    """A reason for an exception that user code raised."""
+    """Returns a reason for an exception that user code raised."""
     return Reason(kind, {**facts, **describe_exception(error, folder)})
 
 
-def imported(path: Path, name: str, kind: type[Any], shared: Path) -> Any:
-    """What a file binds to a name, imported as when it is run by its path; ContractError where it is no `kind`."""
-    with _importing_from(path.parent, shared):
-        return _suite(path, name, kind)
+def parameters(function: Any) -> list[str]:
+    """Returns the names of a function's parameters, in order."""
+    return list(inspect.signature(function).parameters)
 
 
 @contextmanager
-def _importing_from(folder: Path, shared: Path) -> Iterator[None]:
+def _import_from(folder: Path, shared: Path) -> Iterator[None]:
     """As when a suite is run by its path."""
     before = list(sys.path)
     sys.path[:0] = import_roots(folder, shared)
@@ -94,7 +120,7 @@ def _importing_from(folder: Path, shared: Path) -> Iterator[None]:
         sys.path[:] = before
 
 
-def _suite(path: Path, name: str, kind: type[Any]) -> Any:
+def _import_suite(path: Path, name: str, kind: type[Any]) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None  # noqa: PT018 - a path that ends in .py has both
     module = importlib.util.module_from_spec(spec)
@@ -102,10 +128,10 @@ def _suite(path: Path, name: str, kind: type[Any]) -> Any:
     try:
         spec.loader.exec_module(module)
     except ContractError as error:
-        # The suite itself refused what it was given; only here is it known where that stands.
-        place, said = describe_exception(error, path.parent), error.reason.facts
+        # The suite itself refused what it was given; only here is its place known.
+        place, refused = describe_exception(error, path.parent), error.reason.facts
         raise ContractError(
-            "cache_misfit", file=place["file"], line=place["line"], found=said.get("found"), known=said.get("known")
+            "cache_misfit", file=place["file"], line=place["line"], found=refused["found"], known=refused["known"]
         ) from error
     except (Exception, SystemExit) as error:
         raise ContractError("import_failed", suite=path.name, **describe_exception(error, path.parent)) from error
@@ -115,149 +141,11 @@ def _suite(path: Path, name: str, kind: type[Any]) -> Any:
     return found
 
 
-def _check_fields(suite: Accuracy | Performance, path: Path) -> None:
-    for field in ("kernel", "reference", "make_inputs"):
-        if not _has_signature(found := getattr(suite, field)):
-            raise _misfit(path, field, as_fact("a Python function"), found)
-    if not isinstance(suite.cases, Sequence):
-        raise _misfit(path, "cases", as_fact("a list or tuple"), suite.cases)
-    if not suite.cases:
-        raise ContractError("no_cases", file=path.name)
-    for params in suite.cases:
-        if not isinstance(params, Mapping):
-            raise _misfit(path, as_fact("every case"), as_fact("a mapping of names to values"), params)
+# --- checks that suites and chains share ------------------------------------------------------------------------------
 
 
-def _misfit(path: Path, field: str, wanted: str, found: Any) -> ContractError:
-    return ContractError("suite_field", file=path.name, field=field, wanted=wanted, found=type(found).__name__)
-
-
-def _check_signatures(suite: Accuracy | Performance, path: Path) -> None:
-    ids = [case_id(params) for params in suite.cases]
-    twice = next((case for case in ids if ids.count(case) > 1), None)
-    if twice:
-        raise ContractError("case_twice", file=path.name, case=twice)
-    kernel, reference = (parameters(function) for function in (suite.kernel, suite.reference))
-    if kernel != reference:
-        raise ContractError(
-            "signatures_differ", file=path.name, kernel=", ".join(kernel), reference=", ".join(reference)
-        )
-    for params in suite.cases:
-        wanted = {**params, "device": None, "seed": None}
-        try:
-            inspect.signature(suite.make_inputs).bind(**wanted)
-        except TypeError as error:
-            raise ContractError(
-                "make_inputs_mismatch",
-                file=path.name,
-                case=case_id(params),
-                takes=", ".join(parameters(suite.make_inputs)),
-                message=str(error),
-            ) from error
-
-
-def _check_large(suite: Accuracy, path: Path) -> None:
-    """What only a soak runs: cases that make_inputs takes, and a function that cuts inputs."""
-    if not isinstance(suite.large_cases, Sequence):
-        raise _misfit(path, "large_cases", as_fact("a list or tuple"), suite.large_cases)
-    if suite.large_part is not None and not _has_signature(suite.large_part):
-        raise _misfit(path, "large_part", as_fact("a Python function"), suite.large_part)
-    if not suite.large_cases:
-        return
-    for params in suite.large_cases:
-        if not isinstance(params, Mapping):
-            raise _misfit(path, as_fact("every case of large_cases"), as_fact("a mapping of names to values"), params)
-    _check_signatures(dataclasses.replace(suite, cases=suite.large_cases), path)
-
-
-def _check_quantised(quantised: Any, path: Path) -> None:
-    """What is said of storage in low precision: cases, and a function that takes them."""
-    if quantised is None:
-        return
-    if not isinstance(quantised, Quantised):
-        raise _misfit(path, "quantised", as_fact("a perfci.Quantised"), quantised)
-    if not _has_signature(quantised.store):
-        raise _misfit(path, "quantised.store", as_fact("a Python function"), quantised.store)
-    if not isinstance(quantised.cases, Sequence) or not all(isinstance(params, Mapping) for params in quantised.cases):
-        raise _misfit(
-            path, "quantised.cases", as_fact("a list or tuple of mappings of names to values"), quantised.cases
-        )
-    if not quantised.cases:
-        raise ContractError("quantised_no_cases", file=path.name)
-    ids = [case_id(params) for params in quantised.cases]
-    if twice := next((case for case in ids if ids.count(case) > 1), None):
-        raise ContractError("case_twice", file=path.name, case=twice)
-    for params in quantised.cases:
-        _check_store(quantised, params, path)
-
-
-def _check_store(quantised: Quantised, params: Mapping[str, Any], path: Path) -> None:
-    if quantised.mode not in params:
-        known = ", ".join(params)
-        raise ContractError(
-            "quantised_mode", file=path.name, mode=quantised.mode, case=case_id(params), known=known or "-"
-        )
-    try:
-        inspect.signature(quantised.store).bind(**{**params, "device": None, "seed": None})
-    except TypeError as error:
-        takes = ", ".join(parameters(quantised.store))
-        raise ContractError(
-            "quantised_mismatch", file=path.name, case=case_id(params), takes=takes, message=str(error)
-        ) from error
-
-
-def _check_names(op: str, accuracy: Accuracy, performance: Performance, path: Path) -> None:
-    """What the suite says of earlier names: each case had but one, which no case has now."""
-    renamed, before = performance.renamed, performance.renamed_from
-    told = isinstance(renamed, Mapping) and all(isinstance(name, str) for pair in renamed.items() for name in pair)
-    if not told:
-        raise _misfit(path, "renamed", as_fact("a mapping of a case's id to the id that it had before"), renamed)
-    cases = {case_id(params) for suite in (performance, accuracy) for params in suite.cases}
-    for case, old in renamed.items():
-        if case not in cases:
-            near = difflib.get_close_matches(case, sorted(cases), n=1, cutoff=0.0)
-            raise ContractError("renamed_unknown", file=path.name, case=case, near=near[0])
-        if old in cases:
-            raise ContractError("renamed_present", file=path.name, case=case, old=old)
-        if twice := [other for other in renamed if other != case and renamed[other] == old]:
-            raise ContractError("renamed_twice", file=path.name, case=case, other=twice[0], old=old)
-    if before is not None and (not isinstance(before, str) or not before.isidentifier() or before == op):
-        raise ContractError("renamed_from", file=path.name, op=op, found=repr(before))
-
-
-def _check_peers(suite: Performance, path: Path) -> None:
-    """Further implementations: names that tell them apart, and functions that the reference's arguments fit."""
-    if not isinstance(suite.peers, Mapping):
-        raise _misfit(path, "peers", as_fact("a mapping of names to functions"), suite.peers)
-    known: dict[str, str] = {}
-    for name, function in suite.peers.items():
-        if not _is_peer_name(name):
-            raise ContractError("peer_name", file=path.name, name=repr(name)[:_MESSAGE_LIMIT], most=_LONGEST_PEER)
-        other = known.setdefault(name.casefold(), name)
-        if other != name:
-            raise ContractError("peer_twice", file=path.name, name=name, other=other)
-        if not callable(function):
-            raise _misfit(path, f"peers[{name!r}]", as_fact("a function"), function)
-        _check_peer(name, function, suite, path)
-
-
-def _is_peer_name(name: object) -> bool:
-    said = isinstance(name, str) and name.isprintable() and name == name.strip() and name not in _ARMS
-    return said and 0 < len(str(name)) <= _LONGEST_PEER
-
-
-def _check_peer(name: str, function: Any, suite: Performance, path: Path) -> None:
-    if not _has_signature(function) or is_maker(function):
-        return
-    given = parameters(suite.reference)
-    try:
-        inspect.signature(function).bind(**dict.fromkeys(given))
-    except TypeError as error:
-        takes, reference = ", ".join(parameters(function)), ", ".join(given)
-        raise ContractError("peer_signature", file=path.name, name=name, takes=takes, reference=reference) from error
-
-
-def _has_signature(function: Any) -> bool:
+def has_signature(function: Any) -> bool:
+    """Whether a function's parameters are known."""
     try:
         inspect.signature(function)
     except (TypeError, ValueError):
@@ -265,6 +153,103 @@ def _has_signature(function: Any) -> bool:
     return True
 
 
-def parameters(function: Any) -> list[str]:
-    """Names of a function's parameters, in order."""
-    return list(inspect.signature(function).parameters)
+def is_list(value: Any) -> bool:
+    """Whether a value can be read more than once, in order."""
+    return isinstance(value, Sequence)
+
+
+def refuse_misfit(file: str, field: str, wanted: str, found: Any, *, fits: Callable[[Any], bool]) -> None:
+    """Raises ContractError unless a field is as it must be."""
+    if not fits(found):
+        raise ContractError("suite_field", file=file, field=field, wanted=wanted, found=type(found).__name__)
+
+
+def check_cases(cases: Any, file: str, field: str) -> None:
+    """Cases are a list of mappings, at least one, each with an id of its own."""
+    refuse_misfit(file, field, as_fact("a list or tuple"), cases, fits=is_list)
+    if not cases:
+        raise ContractError("no_cases", file=file)
+    for number, params in enumerate(cases):
+        wanted = as_fact("a mapping of names to values")
+        refuse_misfit(file, f"{field}[{number}]", wanted, params, fits=lambda it: isinstance(it, Mapping))
+    ids = [case_id(params) for params in cases]
+    if twice := next((case for case in ids if ids.count(case) > 1), None):
+        raise ContractError("case_twice", file=file, case=twice)
+
+
+def check_calls(
+    function: Callable[..., Any], cases: Sequence[Params], file: str, kind: str = "make_inputs_mismatch"
+) -> None:
+    """A function can be called with each case's parameters, device and seed."""
+    for params in cases:
+        try:
+            inspect.signature(function).bind(**{**params, "device": None, "seed": None})
+        except (TypeError, ValueError) as error:
+            facts = {"case": case_id(params), "takes": ", ".join(parameters(function)), "message": str(error)}
+            raise ContractError(kind, file=file, **facts) from error
+
+
+# --- what only some ops declare ---------------------------------------------------------------------------------------
+
+
+def _check_soak_and_storage(suite: Accuracy, file: str) -> None:
+    refuse_misfit(file, "large_cases", as_fact("a list or tuple"), suite.large_cases, fits=is_list)
+    if suite.large_part is not None:
+        refuse_misfit(file, "large_part", as_fact("a Python function"), suite.large_part, fits=has_signature)
+    if suite.large_cases:
+        check_cases(suite.large_cases, file, "large_cases")
+        check_calls(suite.make_inputs, suite.large_cases, file)
+    quantised = suite.quantised
+    if quantised is None:
+        return
+    refuse_misfit(
+        file, "quantised", as_fact("a perfci.Quantised"), quantised, fits=lambda it: isinstance(it, Quantised)
+    )
+    refuse_misfit(file, "quantised.store", as_fact("a Python function"), quantised.store, fits=has_signature)
+    check_cases(quantised.cases, file, "quantised.cases")
+    for params in quantised.cases:
+        if quantised.mode not in params:
+            facts = {"mode": quantised.mode, "case": case_id(params), "known": ", ".join(params) or "-"}
+            raise ContractError("quantised_mode", file=file, **facts)
+    check_calls(quantised.store, quantised.cases, file, "quantised_mismatch")
+
+
+def _check_earlier_names(op: str, accuracy: Accuracy, performance: Performance, file: str) -> None:
+    """Each case had only one earlier name, which no case has now."""
+    renamed, before = performance.renamed, performance.renamed_from
+    wanted = as_fact("a mapping of a case's id to the id that it had before")
+    refuse_misfit(file, "renamed", wanted, renamed, fits=_maps_texts)
+    cases = {case_id(params) for suite in (performance, accuracy) for params in suite.cases}
+    for case, old in renamed.items():
+        if case not in cases:
+            near = difflib.get_close_matches(case, sorted(cases), n=1, cutoff=0.0)
+            raise ContractError("renamed_unknown", file=file, case=case, near=near[0])
+        if old in cases or list(renamed.values()).count(old) > 1:
+            raise ContractError("renamed_taken", file=file, case=case, old=old)
+    if before is not None and (not isinstance(before, str) or not before.isidentifier() or before == op):
+        raise ContractError("renamed_from", file=file, op=op, found=repr(before))
+
+
+def _maps_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
+
+
+def _check_peers(suite: Performance, file: str) -> None:
+    """Further implementations: names that differ, and functions that the reference's arguments fit."""
+    wanted = as_fact("a mapping of names to functions")
+    refuse_misfit(file, "peers", wanted, suite.peers, fits=lambda it: isinstance(it, Mapping))
+    reference, seen = parameters(suite.reference), dict[str, str]()
+    for name, function in suite.peers.items():
+        plain = isinstance(name, str) and name.isprintable() and name == name.strip() and name not in _ARMS
+        if not plain or not 0 < len(name) <= _LONGEST_PEER:
+            raise ContractError("peer_name", file=file, name=repr(name)[:_MESSAGE_LIMIT], most=_LONGEST_PEER)
+        if (other := seen.setdefault(name.casefold(), name)) != name:
+            raise ContractError("peer_twice", file=file, name=name, other=other)
+        refuse_misfit(file, f"peers[{name!r}]", as_fact("a function"), function, fits=callable)
+        if not has_signature(function) or is_maker(function):
+            continue
+        try:
+            inspect.signature(function).bind(**dict.fromkeys(reference))
+        except TypeError as error:
+            facts = {"takes": ", ".join(parameters(function)), "reference": ", ".join(reference)}
+            raise ContractError("peer_signature", file=file, name=name, **facts) from error

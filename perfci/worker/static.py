@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,38 +15,38 @@ from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Identity, Reason, StaticCase, StaticOp
 from perfci.device.targets import LINE_FREE, Target, target_named, unknown_triton
 from perfci.measure.inputs import bound_inputs
-from perfci.ops.spec import Params, Performance, case_id, matches
+from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import forget_others
-from perfci.worker.load import call_reason, import_roots, load_op
+from perfci.worker.load import call_reason, choose_cases, import_roots, load_op
 from perfci.worker.protocol import Job, Message, OpFiles, Step
-
-HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
-"""A device that the machine may have is none of the target's."""
 
 if TYPE_CHECKING:
     from perfci.device.launches import Launched
     from perfci.device.offline import Seen
 
-Say = Callable[[Message], None]
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+"""A device that the machine may have is not the target's."""
+
+Send = Callable[[Message], None]
 
 
-def run(job: Job, say: Say) -> None:
-    """Say for every op of the job what its cases do on the target; the process is spent for any other target."""
+def run(job: Job, send: Send) -> None:
+    """Report for every op of the job what its cases do on the target; the process can serve no other target."""
     target = target_named(job.target or "")
     try:
-        installed(target)
+        install_target(target)
     except DeviceError as error:  # of all ops: another worker would not get further
         for files in job.ops:
-            say(StaticOp(files.op, target.name, failure=error.reason))
+            send(StaticOp(files.op, target.name, failure=error.reason))
         return
     for files in job.ops:
-        say(Step("static", files.op))
-        with paths(files, job):
-            say(_op(files, job, target, say))
+        send(Step("static", files.op))
+        with import_path(files, job):
+            send(_compile_op(files, job, target, send))
 
 
-def installed(target: Target) -> None:
-    """Have this process compile for the target; raises DeviceError where torch or Triton do not allow that.
+def install_target(target: Target) -> None:
+    """Have this process compile for the target; raises DeviceError if torch or Triton do not allow that.
 
     Torch and Triton are imported here for the first time: what they read of the environment is set before.
     """
@@ -61,64 +61,8 @@ def installed(target: Target) -> None:
     offline.install(target)
 
 
-def _op(files: OpFiles, job: Job, target: Target, say: Say) -> StaticOp:
-    from perfci.device import binaries
-    from perfci.device.source import inputs_digest
-
-    folder = Path(files.folder)
-    try:
-        suite = load_op(files.op, folder, Path(job.shared_folder)).performance
-    except PerfciError as error:
-        return StaticOp(files.op, target.name, failure=error.reason)
-    chosen = [params for params in suite.cases if _chosen(case_id(params), job)]
-    inputs, seen = inputs_digest(suite.make_inputs), []
-    for done, params in enumerate(chosen):
-        say(Step("static", files.op, case_id(params), done, len(chosen)))
-        seen.append(_case(_Subject(suite, folder, inputs), params, job.seed))
-    # All at once: the disassembler takes longer to start than to work.
-    binaries.examine([launch for _, launches in seen for launch in launches], target)
-    cases = [replace(case, binaries=binaries.binaries(launches, target)) for case, launches in seen]
-    return StaticOp(files.op, target.name, tuple(cases), unavailable=binaries.unavailable(target))
-
-
-@dataclass(frozen=True)
-class _Subject:
-    """An op whose cases are captured."""
-
-    suite: Performance
-    folder: Path
-    inputs: str
-    """digest of make_inputs"""
-
-
-def _case(subject: _Subject, params: Params, seed: int) -> tuple[StaticCase, Sequence[Launched]]:
-    """What a case does, and its launches."""
-    from perfci.device import offline
-
-    suite, case = subject.suite, case_id(params)
-    made = offline.compiled(partial(bound_inputs, suite, params, offline.DEVICE, seed))
-    if why := _trouble(made, subject, case):
-        return StaticCase(case, Identity(inputs=subject.inputs, unknown=why)), ()
-    seen = offline.compiled(partial(suite.kernel, **made.value))
-    identity = seen.capture.identity(subject.inputs)
-    why = _trouble(seen, subject, case) or identity.unknown
-    return StaticCase(case, replace(identity, unknown=why), failure=seen.failure), seen.capture.launched
-
-
-def _trouble(seen: Seen, subject: _Subject, case: str) -> Reason | None:
-    """Why a call was not captured: what it needed of a device, what does not compile, or what it raised."""
-    why = seen.failure or seen.capture.blind
-    if why is None and seen.raised is not None:
-        why = call_reason("captured_raised", seen.raised, subject.folder, case=case)
-    return why
-
-
-def _chosen(case: str, job: Job) -> bool:
-    return case in job.cases if job.cases is not None else matches(case, job.pattern)
-
-
 @contextmanager
-def paths(files: OpFiles, job: Job) -> Iterator[None]:
+def import_path(files: OpFiles, job: Job) -> Iterator[None]:
     """The op's folders, for imports that its functions make when they are called."""
     before, folder, shared = list(sys.path), Path(files.folder), Path(job.shared_folder)
     forget_others(folder, shared)
@@ -127,3 +71,44 @@ def paths(files: OpFiles, job: Job) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
+
+
+def explain_failure(seen: Seen, folder: Path, case: str, kind: str) -> Reason | None:
+    """Returns why a call was not captured: what it needed of a device, what does not compile, or what it raised."""
+    why = seen.failure or seen.capture.blind
+    if why is None and seen.raised is not None:
+        why = call_reason(kind, seen.raised, folder, case=case)
+    return why
+
+
+def _compile_op(files: OpFiles, job: Job, target: Target, send: Send) -> StaticOp:
+    from perfci.device import binaries
+
+    folder = Path(files.folder)
+    try:
+        suite = load_op(files.op, folder, Path(job.shared_folder)).performance
+    except PerfciError as error:
+        return StaticOp(files.op, target.name, failure=error.reason)
+    chosen, seen = choose_cases(suite.cases, job.pattern, job.cases), []
+    for done, params in enumerate(chosen):
+        send(Step("static", files.op, case_id(params), done, len(chosen)))
+        seen.append(_compile_case(suite, folder, params, job.seed))
+    # All at once: the disassembler takes longer to start than to work.
+    binaries.examine([launch for _, launches in seen for launch in launches], target)
+    cases = [replace(case, binaries=binaries.binaries(launches, target)) for case, launches in seen]
+    return StaticOp(files.op, target.name, tuple(cases), unavailable=binaries.unavailable(target))
+
+
+def _compile_case(suite: Performance, folder: Path, params: Params, seed: int) -> tuple[StaticCase, Sequence[Launched]]:
+    """What a case does, and its launches."""
+    from perfci.device import offline
+    from perfci.device.source import inputs_digest
+
+    case, inputs = case_id(params), inputs_digest(suite.make_inputs)
+    made = offline.compiled(partial(bound_inputs, suite, params, offline.DEVICE, seed))
+    if why := explain_failure(made, folder, case, "captured_raised"):
+        return StaticCase(case, Identity(inputs=inputs, unknown=why)), ()
+    seen = offline.compiled(partial(suite.kernel, **made.value))
+    identity = seen.capture.identity(inputs)
+    why = explain_failure(seen, folder, case, "captured_raised") or identity.unknown
+    return StaticCase(case, replace(identity, unknown=why), failure=seen.failure), seen.capture.launched

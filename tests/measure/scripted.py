@@ -12,8 +12,7 @@ from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.seam import Launch, warm_cache
 from perfci.device.source import inputs_digest
 from perfci.measure import blocks
-from perfci.measure.base import BaseKernel
-from perfci.measure.bench import Settings, bench
+from perfci.measure.bench import BaseKernel, Bench
 from perfci.measure.prepare import prepare
 from perfci.ops.spec import Performance, grid
 
@@ -95,8 +94,10 @@ class Scripted:
 
     def bench(self, seed=1, process=0, budget_s=1.0):
         suite = Performance(self.kernel, self.reference, self.make_inputs, self.cases, **self.fields)
-        settings = Settings(seed, process, budget_s, 0.0, **self.settings)
-        return bench(suite, self.device, settings, describe, self.steps.append, self.opponent(), self.limits)
+        return Bench(
+            suite, self.device, describe, seed, process, budget_s, 0.0, self.steps.append, self.opponent(), self.limits,
+            **self.settings,
+        )  # fmt: skip
 
     def prepare(self, **settings):
         """The first case's subject."""

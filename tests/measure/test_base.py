@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.measure.base import InseparableError, refuse_operators, stranger
+from perfci.measure.bench import InseparableError, find_foreign_source, refuse_operators
 from tests.measure.scripted import Scripted
 
 OWN, OTHER = Path("/tmp/base"), Path("/home/me/head")
@@ -22,15 +22,15 @@ OWN, OTHER = Path("/tmp/base"), Path("/home/me/head")
     ],
 )
 def test_a_launch_from_the_other_revisions_file_is_a_stranger(sources, found):
-    assert stranger(sources, OWN, OTHER) == found
+    assert find_foreign_source(sources, OWN, OTHER) == found
 
 
 def test_a_root_inside_the_others_is_its_own():
     """As where TMPDIR lies in the project."""
     inner = OTHER / "tmp" / "base"
 
-    assert stranger((str(inner / "a.py"),), own=inner, other=OTHER) is None
-    assert stranger((str(OTHER / "a.py"),), own=inner, other=OTHER) == str(OTHER / "a.py")
+    assert find_foreign_source((str(inner / "a.py"),), own=inner, other=OTHER) is None
+    assert find_foreign_source((str(OTHER / "a.py"),), own=inner, other=OTHER) == str(OTHER / "a.py")
 
 
 def test_operators_that_were_registered_since_are_refused():

@@ -11,7 +11,7 @@ import pytest
 
 from perfci.core.errors import RecordsLostError
 from perfci.device.seam import WARMING
-from perfci.measure.base import InseparableError
+from perfci.measure.bench import InseparableError
 from perfci.measure.blocks import (
     BLOCK_WARMUP,
     FIRST_BLOCKS,
@@ -19,7 +19,7 @@ from perfci.measure.blocks import (
     MOST_BLOCKS,
     RETAKES_ALONE,
     SWEEPS_A_SESSION,
-    session,
+    take_blocks,
 )
 from perfci.measure.prepare import prepare, rounds
 from perfci.statistics import duel_rule
@@ -425,7 +425,7 @@ def test_no_lost_block_is_taken_again_once_the_time_is_up(scripted):
     subject = prepare(on, CASES[0])
     losing_flushes(scripted, 1)
 
-    session(on, [(subject, 0)], scripted.hear)
+    take_blocks(on, [(subject, 0)], scripted.hear)
 
     assert (subject.failure.kind, len(scripted.sessions)) == ("records_lost", 1)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from perfci.device.fake import FakeDevice, FakeSpec, work
-from perfci.measure.candidates import CandidateError, Rounds, time_candidates
+from perfci.measure.blocks import CandidateError, Rounds, time_candidates
 from perfci.ops.spec import Performance
 from perfci.statistics.exact import launch_shift
 

@@ -11,8 +11,7 @@ import pytest
 from perfci.device.fake import work
 from perfci.measure.bench import PeerLostError
 from perfci.measure.blocks import FIRST_BLOCKS, measure
-from perfci.measure.peers import meet
-from perfci.measure.prepare import prepare
+from perfci.measure.prepare import prepare, warm_up_peers
 from tests.measure.scripted import KERNEL_US, REFERENCE_US, Scripted, working
 
 LENGTHS = {"kernel": KERNEL_US, "reference": REFERENCE_US, "base": KERNEL_US, "peer:near": 900.0, "peer:far": 2000.0}
@@ -33,7 +32,7 @@ def timed(suite, **settings):
     on, told = suite.bench(**settings), []
     subjects = [prepare(on, params) for params in suite.cases]
     for subject in subjects:
-        meet(on, subject, lambda case, peer: told.append((case, peer)))
+        warm_up_peers(on, subject, lambda case, peer: told.append((case, peer)))
     measure(on, subjects, suite.hear)
     return {subject.case: subject for subject in subjects}, told
 
@@ -145,7 +144,7 @@ def test_values_that_a_peer_wrote_into_its_inputs_reach_no_other_peer():
 
     suite, _, _ = measured({"bad": writing, "near": looking})
 
-    seed = suite.bench().seed("rows=5,dtype=float32", "peers")
+    seed = suite.bench().draw_seed("rows=5,dtype=float32", "peers")
     assert np.array_equal(seen[5], suite.make_inputs(5, "float32", "cpu", seed)["x"])
 
 
@@ -207,7 +206,7 @@ def test_a_peer_that_takes_the_device_with_it_ends_the_process():
     suite.device.synchronize = lost
 
     with pytest.raises(PeerLostError) as caught:
-        meet(on, subject, lambda case, peer: None)
+        warm_up_peers(on, subject, lambda case, peer: None)
     assert caught.value.reason.kind == "peer_lost_device"
     assert caught.value.reason.facts["peer"] == "far"
 
@@ -221,7 +220,7 @@ def test_peers_are_not_called_where_the_kernel_failed():
     suite.kernel, suite.fields = broken, {"peers": {"near": called.append}}
     subject = suite.prepare()
 
-    meet(suite.bench(), subject, lambda case, peer: called.append(peer))
+    warm_up_peers(suite.bench(), subject, lambda case, peer: called.append(peer))
 
     assert (subject.facts.failure.kind, called) == ("kernel_raised", [])
 
@@ -240,7 +239,7 @@ def test_inputs_that_cannot_be_made_again_end_the_case_and_not_the_process():
     suite.make_inputs = once
     on = suite.bench()
     subject = prepare(on, suite.cases[0])
-    meet(on, subject, lambda case, peer: None)
+    warm_up_peers(on, subject, lambda case, peer: None)
 
     assert (subject.facts.failure, subject.failure.kind, subject.raised) == (None, "reference_raised", True)
 

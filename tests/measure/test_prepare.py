@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from perfci.core.errors import ContractError
+from perfci.core.model import DuelWhat
 from perfci.core.wording import sentence
 from perfci.device.fake import FakeDevice, FakeSpec
-from perfci.measure.base import InseparableError
+from perfci.measure.bench import InseparableError
 from perfci.measure.blocks import FIRST_BLOCKS
-from perfci.measure.prepare import WARM_WINDOW, _warm_up, rounds
+from perfci.measure.prepare import WARM_WINDOW, rounds, warm_up
 from tests.measure.scripted import BASE_ROOT, HEAD_ROOT, NAMES, Scripted, raise_on, working
 
 
@@ -119,7 +120,7 @@ def warmed(windows):
     device = FakeDevice(FakeSpec(), 1)
     given = iter(windows)
     device.window_s = lambda call, launches: next(given)
-    return _warm_up(device, None)
+    return warm_up(device, None)
 
 
 def test_warming_up_ends_when_two_windows_agree():
@@ -178,11 +179,11 @@ def test_other_inputs_alone_make_another_identity(scripted):
     [
         ({}, (10.0, 11.0), True),
         ({}, (10.0, 10.0), False),
-        ({"everything": True}, (10.0, 10.0), True),
+        ({"duel": DuelWhat.ALL}, (10.0, 10.0), True),
         ({"audit": frozenset({NAMES[0]})}, (10.0, 10.0), True),
         ({"audit": frozenset({NAMES[1]})}, (10.0, 10.0), False),
-        ({"nothing": True}, (10.0, 11.0), False),
-        ({"nothing": True, "audit": frozenset({NAMES[0]})}, (10.0, 10.0), False),
+        ({"duel": DuelWhat.NONE}, (10.0, 11.0), False),
+        ({"duel": DuelWhat.NONE, "audit": frozenset({NAMES[0]})}, (10.0, 10.0), False),
     ],
 )
 def test_what_is_duelled_follows_from_the_work_and_from_what_was_asked_for(scripted, fields, works, duelled):

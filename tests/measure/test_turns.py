@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from perfci.measure.blocks import measure_in_turns
 from perfci.measure.prepare import prepare, rounds
-from perfci.measure.turns import Turn, measure_in_turns
 from tests.measure.scripted import KERNEL_US, NAMES, Scripted, working
 
 
@@ -26,7 +26,7 @@ class Sides:
     def _taken(side, turns, process):
         on = side.bench(seed=5, process=process)
         subjects = [prepare(on, params) for params in side.cases]
-        given = iter([*turns, Turn(len(turns), ())])
+        given = iter([*turns, (len(turns), ())])
         side.busy_s = measure_in_turns(on, subjects, side.hear, lambda: next(given))
         return {subject.case: subject for subject in subjects}
 
@@ -37,7 +37,7 @@ def sides():
 
 
 def test_each_turn_is_one_block_of_the_cases_that_it_names(sides):
-    head, base = sides.take(Turn(0, NAMES), Turn(1, NAMES[1:]), Turn(2, NAMES[2:]))
+    head, base = sides.take((0, NAMES), (1, NAMES[1:]), (2, NAMES[2:]))
 
     for subjects in (head, base):
         assert [[block.index for block in subjects[name].blocks] for name in NAMES] == [[0], [0, 1], [0, 1, 2]]
@@ -51,7 +51,7 @@ def test_no_cases_end_it(sides):
 
 
 def test_head_times_kernel_and_reference_and_the_base_times_itself(sides):
-    sides.take(Turn(0, NAMES))
+    sides.take((0, NAMES))
 
     assert {arm for arm, _ in sides.head.order} == {"kernel", "reference"}
     assert {arm for arm, _ in sides.base.order} == {"base"}
@@ -61,7 +61,7 @@ def test_head_times_kernel_and_reference_and_the_base_times_itself(sides):
 
 @pytest.mark.parametrize("process", [0, 3])
 def test_both_sides_time_the_same_values_of_the_same_cases_in_the_same_order(sides, process):
-    sides.take(*(Turn(index, NAMES) for index in range(4)), process=process)
+    sides.take(*((index, NAMES) for index in range(4)), process=process)
 
     # Preparing included; blocks that are verified have their values changed on both sides.
     assert sides.head.seeds == sides.base.seeds
@@ -80,7 +80,7 @@ def test_heads_outputs_are_verified_in_turns_too(sides):
         return x * (2 if calls["count"] <= 5 else 3)
 
     sides.head.kernel, sides.head.cases = working(10.0, late), sides.head.cases[:1]
-    head, _ = sides.take(Turn(0, NAMES), Turn(1, NAMES))
+    head, _ = sides.take((0, NAMES), (1, NAMES))
 
     subject = head[NAMES[0]]
     assert subject.failure.kind == "timed_output_wrong"
@@ -97,7 +97,7 @@ def test_a_case_that_broke_gets_no_more_blocks(sides):
         return x * 2
 
     sides.base.kernel, sides.base.cases = working(11.0, late), sides.base.cases[:1]
-    _, base = sides.take(Turn(0, NAMES), Turn(1, NAMES))
+    _, base = sides.take((0, NAMES), (1, NAMES))
 
     subject = base[NAMES[0]]
     assert (subject.failure.kind, subject.raised, subject.blocks) == ("kernel_raised", True, [])

@@ -14,7 +14,7 @@ import pytest
 
 import perfci
 from perfci.core.errors import ContractError
-from perfci.measure.base import InseparableError
+from perfci.measure.bench import InseparableError
 from perfci.worker.apart import forget, forget_others, load_apart, stray_import
 from perfci.worker.load import load_op
 from tests.worker.revisions import two
@@ -285,9 +285,9 @@ def test_code_that_is_read_from_heads_folder_by_its_path_is_found_out(trees):
 OPERATORS = """
     import torch
     from perfci.device.cpu import CpuDevice
-    from perfci.measure.base import InseparableError
+    from perfci.measure.bench import InseparableError
     from perfci.core.model import DuelWhat
-    from perfci.worker.work import opponent
+    from perfci.worker.work import load_base
     from perfci.worker.load import load_op
     from perfci.worker.protocol import BaseFiles, Job, OpFiles
 
@@ -308,7 +308,7 @@ def test_a_revision_that_registers_torch_operators_is_refused_before_the_other_r
     head, base = with_operators(tmp_path)
     refused = """
         try:
-            opponent(job, device, before)
+            load_base(job, device, before)
         except InseparableError as error:
             print(error.reason.kind, error.reason.facts["namespace"])
         print(ours(torch.ones(1)).item())

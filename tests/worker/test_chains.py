@@ -10,9 +10,9 @@ import pytest
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.lab.chains.records import ListedChain
-from perfci.worker.chains import listed, load_chain, run
-from perfci.worker.protocol import ChainChecked, ChainPlanned, Job, OpDone, OpFiles, Step
+from perfci.lab.chains.records import ChainCase, ListedChain
+from perfci.worker.chains import describe_chain, load_chain, run
+from perfci.worker.protocol import ChainPlanned, Job, OpDone, OpFiles, Step
 
 FILE = """
 import numpy as np
@@ -74,7 +74,7 @@ def test_a_chain_is_loaded_from_its_file(load):
         ('takes={"y": "double"}', "takes=3", "takes of half must be a mapping"),
         ("make_inputs=make_inputs", "make_inputs=3", "make_inputs must be a Python function"),
         ("cases=perfci.grid(rows=[4, 8])", "cases=()", "has no cases"),
-        ("cases=perfci.grid(rows=[4, 8])", "cases=[3]", "every case must be a mapping"),
+        ("cases=perfci.grid(rows=[4, 8])", "cases=[3]", "cases[0] must be a mapping"),
         ("rows=[4, 8]", "rows=[4, 4]", "two cases with the id rows=4"),
         ("rows=[4, 8]", "columns=[4]", "make_inputs(rows, device, seed) cannot be called"),
         ("cases=perfci", "tolerance={'float32': '1'}, cases=perfci", "tolerance is {'float32': '1'}"),
@@ -100,7 +100,7 @@ def test_a_worker_tells_its_cases_then_each_stage_and_each_case(load):
 
     assert planned == ChainPlanned(("rows=4", "rows=8"))
     assert done == OpDone()
-    assert [m.case.verdict for m in others if isinstance(m, ChainChecked)] == ["PASS", "PASS"]
+    assert [m.verdict for m in others if isinstance(m, ChainCase)] == ["PASS", "PASS"]
     steps = [(m.stage, m.case) for m in others if isinstance(m, Step)]
     assert steps[:3] == [("inputs and references", "rows=4"), ("stage double", "rows=4"), ("stage half", "rows=4")]
 
@@ -136,7 +136,7 @@ def test_a_case_that_costs_the_device_ends_the_worker(load, monkeypatch):
     messages = []
     run(Job("chain", (OpFiles("halves", "."),), ".", "fake", 7), messages.append, device, chain)
 
-    (case,) = [m.case for m in messages if isinstance(m, ChainChecked)]
+    (case,) = [m for m in messages if isinstance(m, ChainCase)]
     assert (case.case, case.lost, case.verdict, case.stages) == ("rows=4", True, "ERROR", ())
     assert messages[-1] == OpDone()
 
@@ -144,7 +144,7 @@ def test_a_case_that_costs_the_device_ends_the_worker(load, monkeypatch):
 def told(tmp_path, **fields):
     folder = tmp_path / "kernels" / "_chains"
     files = OpFiles("halves", str(folder))
-    return listed(files, Job("chains", (files,), str(folder.parent), "fake", 7, **fields)).listed
+    return describe_chain(files, Job("chains", (files,), str(folder.parent), "fake", 7, **fields))
 
 
 def test_a_chain_is_listed_with_its_stages_and_the_cases_that_fit(load, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from perfci.core import environment
 from perfci.core.model import DuelWhat, PlannedOp, Suite
 from perfci.worker import child
-from perfci.worker.parent import WorkerEnvironment, started, wait
+from perfci.worker.parent import WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import (
     Apart,
     BaseFiles,
@@ -99,13 +99,13 @@ def say(job, folder, turns=(), environment=None):
     """Run a worker; what it says, and its failure. `turns` answer what it asks."""
     heard, given = [], iter(turns)
     variables = {**os.environ, **(environment or {}), "PYTHONDONTWRITEBYTECODE": "1"}
-    with started(job, WorkerEnvironment(variables, folder, folder / "log", 30.0)) as worker:
+    with start_worker(job, WorkerEnvironment(variables, folder, folder / "log", 30.0)) as worker:
         while not worker.over:
             wait([worker])
             for message in worker.hear():
                 heard.append(message)
                 if isinstance(message, TurnAsked):
-                    worker.tell(next(given))
+                    worker.answer(next(given))
         return heard, worker.failure
 
 

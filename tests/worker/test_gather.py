@@ -238,7 +238,7 @@ def test_times_of_a_first_process_can_be_forgotten_and_taken_anew():
 
     found.forget_times()
 
-    assert (found.op_run().performance, len(found.op_run().accuracy), found.verified) == ((), 1, True)
+    assert (found.op_run().performance, len(found.op_run().accuracy), found.has_accuracy) == ((), 1, True)
     found.hear(Prepared(PerformanceCase(CASE, compile_s=2.0)))
     assert found.op_run().performance == (PerformanceCase(CASE, compile_s=2.0),)
 

@@ -202,9 +202,9 @@ def test_a_suite_may_say_what_it_was_called_before(op):
     ("text", "kind"),
     [
         ("renamed={{'rows=7': 'n=7'}}", "renamed_unknown"),
-        ("renamed={{'rows=1': 'rows=2'}}", "renamed_present"),
-        ("renamed={{'rows=1': 'rows=1'}}", "renamed_present"),
-        ("renamed={{'rows=1': 'n', 'rows=2': 'n'}}", "renamed_twice"),
+        ("renamed={{'rows=1': 'rows=2'}}", "renamed_taken"),
+        ("renamed={{'rows=1': 'rows=1'}}", "renamed_taken"),
+        ("renamed={{'rows=1': 'n', 'rows=2': 'n'}}", "renamed_taken"),
         ("renamed=7", "suite_field"),
         ("renamed={{3: 'n'}}", "suite_field"),
         ("renamed={{'rows=1': 3}}", "suite_field"),

@@ -43,7 +43,7 @@ def test_a_sound_declaration_is_loaded(op):
         ("store=stored, ", "store=3, ", "suite_field"),
         ("cases=perfci.grid(rows=[1, 2], scaling=[\"tensor\"])", "cases=7", "suite_field"),
         ("cases=perfci.grid(rows=[1, 2], scaling=[\"tensor\"])", "cases=[3]", "suite_field"),
-        ("scaling=[\"tensor\"]", "scaling=[]", "quantised_no_cases"),
+        ("scaling=[\"tensor\"]", "scaling=[]", "no_cases"),
         ("rows=[1, 2]", "rows=[1, 1]", "case_twice"),
         ("store=stored, ", "store=stored, mode='how', ", "quantised_mode"),
         ("def stored(rows, scaling", "def stored(scaling", "quantised_mismatch"),

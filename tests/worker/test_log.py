@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.worker.log import CappedLog
+from perfci.worker.parent import CappedLog
 
 FULL = Path("/dev/full")
 PRINTS = "import sys; sys.stdout.write('x' * 3_000_000); sys.stdout.flush(); print('done', file=sys.stderr)"

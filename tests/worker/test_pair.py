@@ -150,12 +150,12 @@ class Match:
 
     def _say(self, side, messages):
         if messages is None:
-            self.referee.gone(side, DIED)
+            self.referee.note_end(side, DIED)
             return
         for message in messages:
             self.referee.hear(side, message)
         if OpDone() in messages:
-            self.referee.gone(side, None)
+            self.referee.note_end(side, None)
 
     def blocks(self, case=A):
         return [message.block for message in self.heard if isinstance(message, Measured) and message.case == case]

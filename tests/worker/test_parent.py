@@ -15,8 +15,8 @@ import pytest
 from perfci.core.errors import Stopped
 from perfci.core.model import Device, PlannedOp, Reason
 from perfci.core.wording import sentence
-from perfci.worker import log, parent
-from perfci.worker.parent import WorkerEnvironment, run_worker, side_by_side, started, wait, working
+from perfci.worker import parent
+from perfci.worker.parent import WorkerEnvironment, run_worker, side_by_side, start_worker, wait, working
 from perfci.worker.protocol import Job, OpDone, OpFiles, Ready, Step, Turn, TurnAsked
 
 HEAD = """
@@ -248,7 +248,7 @@ def test_children_that_a_worker_leaves_behind_are_ended(worker):
 
 
 def test_a_child_that_fled_from_the_workers_group_is_not_waited_for(worker, monkeypatch):
-    monkeypatch.setattr(log, "_CLOSE_S", 0.2)
+    monkeypatch.setattr(parent, "_CLOSE_S", 0.2)
 
     failure = worker.run("""
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
@@ -362,7 +362,7 @@ def run_telling(worker, script, tell, limit_s=DEADLINE_S):
         parent.subprocess, "Popen", lambda command, **options: start([sys.executable, str(path)], **options)
     )
     around = WorkerEnvironment(dict(os.environ), worker.folder, worker.folder / "logs" / "relu.log", limit_s)
-    with started(JOB, around) as running:
+    with start_worker(JOB, around) as running:
         while not running.over:
             wait([running])
             for message in running.hear():
@@ -376,7 +376,7 @@ def test_a_worker_that_asks_is_told_its_turns(worker):
 
     def tell(running, message):
         if isinstance(message, TurnAsked):
-            running.tell(next(turns))
+            running.answer(next(turns))
 
     assert run_telling(worker, ASKING, tell) is None
     assert [message.case for message in worker.heard if isinstance(message, Step)] == ["rows=1", "a,b", "b", ""]
@@ -386,7 +386,7 @@ def test_a_worker_that_waits_for_its_turn_does_not_hang(worker):
     def tell(running, message):
         if isinstance(message, TurnAsked):
             time.sleep(0.7)
-            running.tell(Turn(0, ()))
+            running.answer(Turn(0, ()))
 
     assert run_telling(worker, ASKING, tell, limit_s=1.5) is None
 
@@ -394,7 +394,7 @@ def test_a_worker_that_waits_for_its_turn_does_not_hang(worker):
 def test_a_worker_that_says_nothing_after_its_turn_hangs(worker):
     def tell(running, message):
         if isinstance(message, TurnAsked):
-            running.tell(Turn(0, ("a",)))
+            running.answer(Turn(0, ("a",)))
 
     failure = run_telling(worker, "say(TurnAsked())\ntime.sleep(600)", tell, limit_s=1.0)
 
@@ -405,8 +405,8 @@ def test_a_worker_that_died_while_it_waited_can_be_told_without_harm(worker):
     def tell(running, message):
         if isinstance(message, TurnAsked):
             running._process.wait()
-            running.tell(Turn(0, ("a",)))
-            running.tell(Turn(1, ("a",)))
+            running.answer(Turn(0, ("a",)))
+            running.answer(Turn(1, ("a",)))
 
     failure = run_telling(worker, "say(TurnAsked())\nos._exit(4)", tell)
 
@@ -420,7 +420,7 @@ def test_several_workers_are_heard_in_one_thread_and_all_end_with_it(worker):
     pids = set()
 
     def run_both():
-        with started(JOB, around) as one, started(JOB, around) as other:
+        with start_worker(JOB, around) as one, start_worker(JOB, around) as other:
             while len(pids) < 2:
                 wait([one, other])
                 pids.update(message.op for message in (*one.hear(), *other.hear()) if message.stage == "measure")

@@ -89,7 +89,7 @@ def test_large_cases_are_read_and_are_none_by_default(declared):
     ("fields", "said"),
     [
         ("large_cases=7", "large_cases"),
-        ("large_cases=[5]", "every case of large_cases"),
+        ("large_cases=[5]", "large_cases[0]"),
         ("large_cases=[{'columns': 5}]", "columns=5"),
         ("large_cases=[{'rows': 5}, {'rows': 5}]", "rows=5"),
         ("large_cases=[{'rows': 5}], large_part=3", "large_part"),

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfci.core.model import Suite
+from perfci.core.model import DuelWhat, Suite
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
-from perfci.measure.base import BaseKernel, InseparableError
+from perfci.measure.bench import BaseKernel, InseparableError
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.spec import Accuracy, Performance
 from perfci.statistics import duel_rule
@@ -44,7 +44,7 @@ class MessageChannel:
     def __init__(self):
         self.said = []
 
-    def say(self, message):
+    def send(self, message):
         self.said.append(message)
 
     def ask(self, message):
@@ -172,7 +172,7 @@ def test_a_duel_that_its_first_look_cleared_is_not_short(monkeypatch):
     Clock(monkeypatch, mouth)
     device = FakeDevice(FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0), 1)
 
-    worker(mouth, device, opponent(kernel, everything=True), until_s=2.0 * duel_rule.FIRST).measure(right=True)
+    worker(mouth, device, opponent(kernel, duel=DuelWhat.ALL), until_s=2.0 * duel_rule.FIRST).measure(right=True)
 
     assert len(said(mouth, Measured)) == 2 * duel_rule.FIRST
     assert [message.short for message in said(mouth, Finished)] == [False, False]

@@ -13,7 +13,7 @@ from perfci.core.model import CompiledKernel, Fact, Reason
 from perfci.device.seam import Accelerator
 from perfci.lab.tune.records import FINAL, SEARCH, Config, Regime, Tried, key
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.candidates import CandidateError, Rounds, time_candidates
+from perfci.measure.blocks import CandidateError, Rounds, time_candidates
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.outputs import wrong_output
 from perfci.measure.prepare import rounds

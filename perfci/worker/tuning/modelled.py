@@ -23,7 +23,7 @@ from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import call_reason, load_op
 from perfci.worker.protocol import Job, Modelled, Step
-from perfci.worker.static import installed, paths
+from perfci.worker.static import import_path, install_target
 from perfci.worker.tuning.seam import Entries
 from perfci.worker.tuning.search import Say, Search
 
@@ -39,9 +39,9 @@ def run_modelled(job: Job, say: Say) -> None:
     if not name:
         raise UsageError("tune_no_model", spec=spec.key, lacks="target")
     target = target_named(str(name))
-    installed(target)
+    install_target(target)
     files = job.ops[0]
-    with paths(files, job):
+    with import_path(files, job):
         loaded = load_op(files.op, Path(files.folder), Path(job.shared_folder))
         try:
             _Modelled(job, say, loaded.performance, target, spec, like).search()
