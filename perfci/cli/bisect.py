@@ -8,26 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from perfci.cli import language
+from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import (
-    HERE,
-    Budget,
-    Case,
-    DeviceKind,
-    DeviceOption,
-    Format,
-    Lang,
-    Output,
-    Project,
-    Seed,
-    Timer,
-    TimerKind,
-)
 from perfci.cli.output import get_command, print_json, print_parts
 from perfci.cli.progress import Progress
 from perfci.cli.tables import STYLES, Shown, wrapped
@@ -55,27 +40,23 @@ _SIDE_STYLES = {
 
 
 def bisect(
-    good: Annotated[str, typer.Argument(metavar="GOOD", help="A revision at which the op was still fast, or right.")],
-    bad: Annotated[str, typer.Argument(metavar="BAD", help="A later one at which it no longer is.")],
-    op: Annotated[
-        str | None, typer.Option("--op", metavar="OP", show_default="none: give one", help="The op to look at.")
-    ] = None,
-    case: Case = None,
-    device: DeviceOption = DeviceKind.AUTO,
-    budget: Budget = 1.0,
-    seed: Seed = None,
-    timer: Timer = TimerKind.AUTO,
+    good: Annotated[str, options.argument("GOOD", "A revision at which the op was still fast, or right.")],
+    bad: Annotated[str, options.argument("BAD", "A later one at which it no longer is.")],
+    op: Annotated[str | None, options.option("--op", "The op to look at.", "none: give one", "OP")] = None,
+    case: options.Case = None,
+    device: options.DeviceOption = "auto",
+    budget: options.Budget = 1.0,
+    seed: options.Seed = None,
+    timer: options.Timer = "auto",
     first_parent: Annotated[
-        bool,
-        typer.Option("--first-parent", show_default="off", help="Try the main line only; a merge counts as a whole."),
+        bool, options.flag("--first-parent", "Try the main line only; a merge counts as a whole.")
     ] = False,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Find the commit between two revisions that made an op slower, or wrong, by duels, and say how sure that is."""
-    json, where = output is Format.JSON, language.load(project)
-    request = Request((), case, str(device), budget, seed, str(timer))
+    json, where = output == "json", language.load(project)
+    request = Request((), case, device, budget, seed, timer)
     # Of this file, as it is now: while something moves on a terminal, rich leads what is printed there.
     moving, out = Console(stderr=True), Console(file=sys.stdout)
     live = moving if json or out.is_terminal else out

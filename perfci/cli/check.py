@@ -9,40 +9,10 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from perfci import store
-from perfci.cli import language
+from perfci.cli import language, options
 from perfci.cli.chains import print_chains
 from perfci.cli.exits import Exit
-from perfci.cli.options import (
-    HERE,
-    Against,
-    BasePython,
-    Case,
-    Deadline,
-    DeviceKind,
-    DeviceOption,
-    Devices,
-    Duel,
-    DuelKind,
-    Format,
-    Html,
-    Lang,
-    Output,
-    Peers,
-    Project,
-    Release,
-    Seed,
-    Strict,
-    SuiteKind,
-    SuiteOption,
-    Targets,
-    Threshold,
-    Timer,
-    TimerKind,
-    takes,
-)
 from perfci.cli.output import (
     conclude,
     get_command,
@@ -72,13 +42,13 @@ from perfci.runs.soak import SoakOptions
 from perfci.runs.tightening import refuse_in_pipeline
 
 SUITES = {
-    SuiteKind.BOTH: (Suite.ACCURACY, Suite.PERFORMANCE),
-    SuiteKind.ACCURACY: (Suite.ACCURACY,),
-    SuiteKind.PERFORMANCE: (Suite.PERFORMANCE,),
+    "both": (Suite.ACCURACY, Suite.PERFORMANCE),
+    "accuracy": (Suite.ACCURACY,),
+    "performance": (Suite.PERFORMANCE,),
 }
 
 
-@takes(
+@options.takes(
     "ops case device budget seed strict html suite timer against duel base_python target devices deadline threshold"
     " peers write_adaptive_thresholds",
     {
@@ -92,128 +62,98 @@ SUITES = {
     },
 )
 def check(
-    ops: Annotated[
-        list[str],
-        typer.Argument(metavar="OP...", show_default="all ops", help="Ops to check; with --chain names of chains."),
-    ] = [],  # noqa: B006 - typer reads the default, nobody changes it
-    case: Case = None,
-    no_judge: Annotated[
-        bool, typer.Option("--no-judge", show_default="off", help="Write reports/run.json, and judge nothing.")
-    ] = False,
-    static: Annotated[
-        bool,
-        typer.Option("--static", show_default="off", help="Compile without a device, and judge what changed."),
-    ] = False,
+    ops: Annotated[list[str], options.argument("OP...", "Ops to check; with --chain names of chains.", "all ops")] = [],  # noqa: B006 - typer reads the default, nobody changes it
+    case: options.Case = None,
+    no_judge: Annotated[bool, options.flag("--no-judge", "Write reports/run.json, and judge nothing.")] = False,
+    static: Annotated[bool, options.flag("--static", "Compile without a device, and judge what changed.")] = False,
     retry: Annotated[
         Path | None,
-        typer.Option(
+        options.option(
             "--retry",
-            metavar="RUN",
-            show_default="none",
-            help="Duel a run's INCONCLUSIVE cases, each with the last commit at which it was conclusive.",
+            "Duel a run's INCONCLUSIVE cases, each with the last commit at which it was conclusive.",
+            "none",
+            "RUN",
         ),
     ] = None,
     against_release: Annotated[
         bool,
-        typer.Option(
-            "--against-release",
-            show_default="off",
-            help="Duel every case with the last release: finds slow-downs that came bit by bit.",
+        options.flag(
+            "--against-release", "Duel every case with the last release: finds slow-downs that came bit by bit."
         ),
     ] = False,
-    release: Release = None,
+    release: options.Release = None,
     chain: Annotated[
-        bool,
-        typer.Option("--chain", show_default="off", help="Check chains of ops as a model calls them, stage by stage."),
+        bool, options.flag("--chain", "Check chains of ops as a model calls them, stage by stage.")
     ] = False,
     soak: Annotated[
-        bool,
-        typer.Option(
-            "--soak", show_default="off", help="Call ops a thousand times, on streams and threads, on huge arrays."
-        ),
+        bool, options.flag("--soak", "Call ops a thousand times, on streams and threads, on huge arrays.")
     ] = False,
     calls: Annotated[
         int | None,
-        typer.Option(
-            "--calls",
-            metavar="N",
-            min=2,
-            max=10**7,
-            show_default="1000; 24 without an accelerator",
-            help="Calls of each test of --soak.",
+        options.option(
+            "--calls", "Calls of each test of --soak.", "1000; 24 without an accelerator", "N", min=2, max=10**7
         ),
     ] = None,
     decay_limit: Annotated[
         float,
-        typer.Option(
+        options.option(
             "--decay-limit",
+            "With --soak: a call may become slower by this over all calls.",
             metavar="PERCENT",
             min=0,
             max=1000,
-            help="With --soak: a call may become slower by this over all calls.",
         ),
     ] = 3.0,
     plan: Annotated[
-        Path | None,
-        typer.Option("--plan", metavar="FILE", show_default="none", help="Measure one shard; `ci merge` judges."),
+        Path | None, options.option("--plan", "Measure one shard; `ci merge` judges.", "none", "FILE")
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option(
-            "--shard",
-            metavar="I/N",
-            show_default="none",
-            help="Which one, such as $CI_NODE_INDEX/$CI_NODE_TOTAL; goes with --plan.",
-        ),
+        options.option("--shard", "Which one, such as $CI_NODE_INDEX/$CI_NODE_TOTAL; goes with --plan.", "none", "I/N"),
     ] = None,
-    device: DeviceOption = DeviceKind.AUTO,
+    device: options.DeviceOption = "auto",
     budget: Annotated[
         float | None,
-        typer.Option(
+        options.option(
             "--budget",
-            metavar="S",
+            "Device time a case for the first looks, seconds.",
+            "1.0; with --retry twice the run's own",
+            "S",
             min=0.01,
             max=3600,
-            show_default="1.0; with --retry twice the run's own",
-            help="Device time a case for the first looks, seconds.",
         ),
     ] = None,
-    seed: Seed = None,
-    suite: SuiteOption = SuiteKind.BOTH,
-    timer: Timer = TimerKind.AUTO,
-    against: Against = None,
-    duel: Duel = DuelKind.CHANGED,
-    base_python: BasePython = None,
-    target: Targets = None,
-    devices: Devices = None,
-    deadline: Deadline = None,
-    threshold: Threshold = [],  # noqa: B006
-    peers: Peers = False,
+    seed: options.Seed = None,
+    suite: options.SuiteOption = "both",
+    timer: options.Timer = "auto",
+    against: options.Against = None,
+    duel: options.Duel = "changed",
+    base_python: options.BasePython = None,
+    target: options.Targets = None,
+    devices: options.Devices = None,
+    deadline: options.Deadline = None,
+    threshold: options.Threshold = [],  # noqa: B006
+    peers: options.Peers = False,
     write_adaptive_thresholds: Annotated[
         bool,
-        typer.Option(
+        options.flag(
             "--write-adaptive-thresholds",
-            show_default="off",
-            help="After a green check, tighten thresholds by all accepted runs; not in merge requests.",
+            "After a green check, tighten thresholds by all accepted runs; not in merge requests.",
         ),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            show_default="again/ or creep/ in the project's reports/",
-            help="Where --retry and --against-release write.",
+        options.option(
+            "--out", "Where --retry and --against-release write.", "again/ or creep/ in the project's reports/", "DIR"
         ),
     ] = None,
-    strict: Strict = False,
-    html: Html = False,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    strict: options.Strict = False,
+    html: options.Html = False,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Verify, measure, compare with the base revision and the baselines, judge, and write reports/."""
-    json = output is Format.JSON
+    json = output == "json"
     if devices is not None and not are_devices(devices):
         raise UsageError("devices_malformed", devices=devices)
     limit = deadlines.find(deadline, os.environ, time.time())
@@ -221,23 +161,23 @@ def check(
         raise UsageError("option_needs", option="--plan", needed="--shard I/N")
     where = language.load(project)
     if plan is not None and shard is not None:
-        part = _read_part(plan, shard, str(device), devices, limit)
+        part = _read_part(plan, shard, device, devices, limit)
         return _check_shard(part, where, json=json)
     if chain:
-        return print_chains(ChainOptions(tuple(ops), case, str(device), seed), where, json=json)
+        return print_chains(ChainOptions(tuple(ops), case, device, seed), where, json=json)
     if soak:
-        options = SoakOptions(tuple(ops), case, calls, decay_limit / 100, str(device), seed, str(timer))
-        return print_soak(options, where, json=json)
+        wanted = SoakOptions(tuple(ops), case, calls, decay_limit / 100, device, seed, timer)
+        return print_soak(wanted, where, json=json)
     request = Request(
         ops=tuple(ops),
         pattern=case,
-        device=str(device),
+        device=device,
         budget_s=DEFAULT_BUDGET_S if budget is None else budget,
         seed=seed,
-        timer=str(timer),
+        timer=timer,
         suites=SUITES[suite],
         against=against,
-        duel=DuelWhat(str(duel)),
+        duel=DuelWhat(duel),
         base_python=base_python,
         targets=tuple(name.strip() for name in (target or "").split(",") if name.strip()),
         devices=devices,

@@ -12,36 +12,9 @@ from typing import Annotated
 import typer
 
 from perfci import store
-from perfci.cli import language
+from perfci.cli import language, options
 from perfci.cli.check import SUITES
 from perfci.cli.exits import Exit
-from perfci.cli.options import (
-    CONTEXT,
-    HERE,
-    Against,
-    Budget,
-    Case,
-    Command,
-    DeviceKind,
-    DeviceOption,
-    Duel,
-    DuelKind,
-    Format,
-    Html,
-    Lang,
-    Ops,
-    Output,
-    Peers,
-    Project,
-    RunFile,
-    Seed,
-    Strict,
-    SuiteKind,
-    SuiteOption,
-    Threshold,
-    Timer,
-    TimerKind,
-)
 from perfci.cli.output import conclude, get_command, print_lines, relative, write_json
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
@@ -64,41 +37,35 @@ ci = typer.Typer(
     help="What pipelines call: a plan for several runners, their runs merged, and the note of a merge request.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    context_settings=CONTEXT,
+    context_settings=options.CONTEXT,
 )
 
 COMMANDS = {"ci": ci}
 
 
-@ci.command("plan", cls=Command)
+@ci.command("plan", cls=options.Command)
 def plan(
-    op: Ops = [],  # noqa: B006
-    case: Case = None,
-    device: DeviceOption = DeviceKind.AUTO,
-    budget: Budget = 1.0,
-    seed: Seed = None,
-    suite: SuiteOption = SuiteKind.BOTH,
-    timer: Timer = TimerKind.AUTO,
-    against: Against = None,
-    duel: Duel = DuelKind.CHANGED,
+    op: options.Ops = [],  # noqa: B006
+    case: options.Case = None,
+    device: options.DeviceOption = "auto",
+    budget: options.Budget = 1.0,
+    seed: options.Seed = None,
+    suite: options.SuiteOption = "both",
+    timer: options.Timer = "auto",
+    against: options.Against = None,
+    duel: options.Duel = "changed",
     shards: Annotated[
-        int, typer.Option("--shards", metavar="N", min=1, max=10_000, help="How many runners share the ops.")
+        int, options.option("--shards", "How many runners share the ops.", metavar="N", min=1, max=10_000)
     ] = 1,
     last: Annotated[
-        Path | None,
-        typer.Option(
-            "--last", metavar="RUN", show_default="none", help="A run by whose times the shards are balanced."
-        ),
+        Path | None, options.option("--last", "A run by whose times the shards are balanced.", "none", "RUN")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it.")] = Path("plan.json"),
-    every: Annotated[
-        bool, typer.Option("--all", show_default="off", help="Measure what is unchanged by its files too.")
-    ] = False,
-    threshold: Threshold = [],  # noqa: B006
-    peers: Peers = False,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    out: Annotated[Path, options.option("--out", "Where to write it.", metavar="FILE")] = Path("plan.json"),
+    every: Annotated[bool, options.flag("--all", "Measure what is unchanged by its files too.")] = False,
+    threshold: options.Threshold = [],  # noqa: B006
+    peers: options.Peers = False,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Fix what several runners will measure: changed ops, shards, families; imports nothing where files tell."""
     where = language.load(project)
@@ -107,20 +74,20 @@ def plan(
     request = Request(
         ops=tuple(op),
         pattern=case,
-        device=str(device),
+        device=device,
         budget_s=budget,
         seed=seed,
-        timer=str(timer),
+        timer=timer,
         suites=SUITES[suite],
         against=against,
-        duel=DuelWhat(str(duel)),
+        duel=DuelWhat(duel),
         thresholds=parsed(threshold) if threshold else {},
         peers=peers,
     )
     with Progress() as progress:
         found = plan_shards(where, request, Wishes(shards, store.read_run(last) if last else None, every), progress)
     path = store.write_plan(found, out)
-    if output is Format.JSON:
+    if output == "json":
         write_json(encode(found, path).decode())
     else:
         print_lines(
@@ -129,24 +96,19 @@ def plan(
     return Exit.OK
 
 
-@ci.command("merge", cls=Command)
+@ci.command("merge", cls=options.Command)
 def merge(
-    plan: Annotated[Path, typer.Option("--plan", metavar="FILE", help="The plan of its shards.")] = Path("plan.json"),
+    plan: Annotated[Path, options.option("--plan", "The plan of its shards.", metavar="FILE")] = Path("plan.json"),
     runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN...", show_default="none", help="Runs of its shards, or the folder that holds them."
-        ),
+        list[Path], options.argument("RUN...", "Runs of its shards, or the folder that holds them.", "none")
     ] = [],  # noqa: B006
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", show_default="the project's reports/", help="Where to write it all."),
+        Path | None, options.option("--out", "Where to write it all.", "the project's reports/", "DIR")
     ] = None,
-    strict: Strict = False,
-    html: Html = False,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    strict: options.Strict = False,
+    html: options.Html = False,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Join the runs of a plan's shards, judge them as one, and write reports/; needs no device and no torch."""
     where = language.load(project)
@@ -158,29 +120,26 @@ def merge(
         raise UsageError("merge_over_shard", path=str(target))
     parts = [(store.read_run(each), each.parent) for each in found]
     run, judgements = merge_shards(where, sharded, digest, parts, get_command())
-    return conclude(run, judgements, where, strict=strict, json=output is Format.JSON, html=html)
+    return conclude(run, judgements, where, strict=strict, json=output == "json", html=html)
 
 
-@ci.command("note", cls=Command)
+@ci.command("note", cls=options.Command)
 def note(
-    run: RunFile,
+    run: options.RunFile,
     report: Annotated[
         str | None,
-        typer.Option(
+        options.option(
             "--report",
-            metavar="PATH",
-            show_default="reports/report.md of the job",
-            help="The report's place among the job's artefacts, or its address.",
+            "The report's place among the job's artefacts, or its address.",
+            "reports/report.md of the job",
+            "PATH",
         ),
     ] = None,
     key: Annotated[
-        str, typer.Option("--key", metavar="NAME", help="Tells this note from others of perfci in one merge request.")
+        str, options.option("--key", "Tells this note from others of perfci in one merge request.", metavar="NAME")
     ] = "check",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", show_default="off", help="Print the note, and post nothing.")
-    ] = False,
-    project: Project = HERE,
-    lang: Lang = None,
+    dry_run: Annotated[bool, options.flag("--dry-run", "Print the note, and post nothing.")] = False,
+    project: options.Project = options.HERE,
 ) -> int:
     """Post a run's note in its GitLab merge request, and on GitHub in the step's summary; never fails a job."""
     where = language.load(project)

@@ -11,12 +11,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from perfci.cli import options
 from perfci.cli.accept import accept
 from perfci.cli.check import check
 from perfci.cli.exits import Exit
-from perfci.cli.options import DeviceKind, Lang
 from perfci.cli.tables import wrapped
 from perfci.core.errors import UsageError
 from perfci.core.wording import say
@@ -32,10 +30,8 @@ _COLUMNS = 120
 
 def demo(
     keep: Annotated[
-        Path | None,
-        typer.Option("--keep", metavar="DIR", show_default="a temporary folder", help="Where to build the project."),
+        Path | None, options.option("--keep", "Where to build the project.", "a temporary folder", "DIR")
     ] = None,
-    lang: Lang = None,
 ) -> int:
     """See a red gate in ten seconds: a fake device, one kernel made slower and one wrong. No torch needed."""
     if keep and keep.exists() and not (keep.is_dir() and not any(keep.iterdir())):
@@ -47,7 +43,7 @@ def demo(
         "",
         "$ perfci check --no-judge && perfci accept",
     )
-    _quietly(lambda: check(no_judge=True, device=DeviceKind.FAKE, project=folder))
+    _quietly(lambda: check(no_judge=True, device="fake", project=folder))
     _quietly(lambda: accept(dirty=True, project=folder))
     for op, before, after in _PLANTED:
         _plant(folder / "kernels" / op / f"{op}_triton.py", before, after)
@@ -55,7 +51,7 @@ def demo(
     _print(say("planted in {op}: 4 % slower", op=slow), say("planted in {op}: the last column left out", op=wrong))
     _print("", "$ perfci check")
     # A fixed seed: of the wrong checks the same one is the worst in every demo.
-    status = check(device=DeviceKind.FAKE, seed=7, project=folder)
+    status = check(device="fake", seed=7, project=folder)
     if status == Exit.GATE_FAILED:
         _print("", *wrapped(_explanation(slow, wrong), width=_COLUMNS))
     return status

@@ -4,27 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from perfci.cli import language, selftests, tables
+from perfci.cli import language, options, selftests, tables
 from perfci.cli.exits import Exit
-from perfci.cli.options import (
-    HERE,
-    Budget,
-    Case,
-    DeviceKind,
-    DeviceOption,
-    Devices,
-    Format,
-    Lang,
-    Ops,
-    Output,
-    Project,
-    Seed,
-    Timer,
-    TimerKind,
-    takes,
-)
 from perfci.cli.output import get_command, print_json, print_parts
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
@@ -35,34 +16,31 @@ from perfci.runs import flow
 from perfci.runs.plan import Request
 
 
-@takes("", {"selftest": "op case device budget seed timer devices"})
+@options.takes("", {"selftest": "op case device budget seed timer devices"})
 def doctor(
     selftest: Annotated[
         bool,
-        typer.Option(
-            "--selftest",
-            show_default="off",
-            help="Try perfci: unchanged kernels pass, a planted slow-down and a planted error are found.",
+        options.flag(
+            "--selftest", "Try perfci: unchanged kernels pass, a planted slow-down and a planted error are found."
         ),
     ] = False,
-    op: Ops = [],  # noqa: B006
-    case: Case = None,
-    device: DeviceOption = DeviceKind.AUTO,
-    budget: Budget = 1.0,
-    seed: Seed = None,
-    timer: Timer = TimerKind.AUTO,
-    devices: Devices = None,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    op: options.Ops = [],  # noqa: B006
+    case: options.Case = None,
+    device: options.DeviceOption = "auto",
+    budget: options.Budget = 1.0,
+    seed: options.Seed = None,
+    timer: options.Timer = "auto",
+    devices: options.Devices = None,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Look at this machine: what is installed, the device, its timer and state, and known traps."""
     if devices is not None and not are_devices(devices):
         raise UsageError("devices_malformed", devices=devices)
-    where, json = language.load(project), output is Format.JSON
+    where, json = language.load(project), output == "json"
     if not selftest:
         return _examine(where, json=json)
-    request = Request(tuple(op), case, str(device), budget, seed, str(timer), devices=devices)
+    request = Request(tuple(op), case, device, budget, seed, timer, devices=devices)
     with Progress() as progress:
         found = flow.selftest(where, request, get_command(), progress)
     if json:

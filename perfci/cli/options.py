@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 import typer.core
+import typer.main
 
 from perfci.cli.language import Language, choose
 from perfci.core.errors import UsageError
@@ -66,8 +66,45 @@ def refuse_together(ctx: Any, modes: Mapping[str, str]) -> None:
         raise UsageError("option_needs", option=write(name), needed=needed)
 
 
+def option(name: str, text: str, default: str | None = None, metavar: str | None = None, **more: Any) -> Any:
+    """An option with its help; `default` says in words what holds without it, None if its value says so."""
+    return typer.Option(name, help=text, show_default=default or True, metavar=metavar, **more)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value."""
+    return option(name, text, "off")
+
+
+def argument(metavar: str, text: str, default: str | None = None) -> Any:
+    """A positional argument with its help."""
+    return typer.Argument(metavar=metavar, help=text, show_default=default or True)
+
+
+def _speak(
+    lang: Annotated[
+        Language | None,
+        typer.Option(
+            "--lang",
+            callback=choose,
+            is_eager=True,
+            expose_value=False,
+            show_default="the project's, else en",
+            help="Language of sentences, tables and the report.",
+        ),
+    ] = None,
+) -> None: ...
+
+
 class Command(typer.core.TyperCommand):
     """A command whose help names arguments as its author does: RUN..., where typer adds <list[Path]> and braces."""
+
+    def __init__(self, *arguments: Any, params: list[Any] | None = None, **more: Any) -> None:
+        """Every command takes --lang; it acts by its callback."""
+        speaking = typer.Typer(add_completion=False)
+        speaking.command()(_speak)
+        language = typer.main.get_command(speaking).params
+        super().__init__(*arguments, params=[*(params or []), *language], **more)
 
     def invoke(self, ctx: Any) -> Any:
         """Run it, unless it was given options that exclude each other."""
@@ -94,202 +131,126 @@ class Command(typer.core.TyperCommand):
                     formatter.write_dl(records)
 
 
-class DeviceKind(StrEnum):
-    """Where kernels run."""
-
-    AUTO = "auto"
-    CUDA = "cuda"
-    NPU = "npu"
-    CPU = "cpu"
-    FAKE = "fake"
-
-
-class TimerKind(StrEnum):
-    """How launches are timed."""
-
-    AUTO = "auto"
-    ACTIVITY = "activity"
-    EVENT = "event"
-
-
-class SuiteKind(StrEnum):
-    """Which suites run."""
-
-    BOTH = "both"
-    ACCURACY = "accuracy"
-    PERFORMANCE = "performance"
-
-
-class DuelKind(StrEnum):
-    """Which cases are timed beside the base revision."""
-
-    CHANGED = "changed"
-    ALL = "all"
-    NONE = "none"
-
-
-class TableKind(StrEnum):
-    """What a row of a table is."""
-
-    BLOCKS = "blocks"
-    STORED = "stored"
-
-
-class Format(StrEnum):
-    """Who reads the answer."""
-
-    TEXT = "text"
-    JSON = "json"
-
+DeviceKind = Literal["auto", "cuda", "npu", "cpu", "fake"]
+TimerKind = Literal["auto", "activity", "event"]
+SuiteKind = Literal["both", "accuracy", "performance"]
+DuelKind = Literal["changed", "all", "none"]
+TableKind = Literal["blocks", "stored"]
+Format = Literal["text", "json"]
 
 Ops = Annotated[
     list[str],
-    typer.Option("--op", metavar="OP", show_default="all ops", help="Op to look at; repeat for several."),
+    option("--op", "Op to look at; repeat for several.", "all ops", "OP"),
 ]
 Case = Annotated[
     str | None,
-    typer.Option(
-        "--case",
-        metavar="GLOB",
-        show_default="all cases",
-        help="Only cases whose id fits, such as 'rows=4096,dtype=float*'.",
-    ),
+    option("--case", "Only cases whose id fits, such as 'rows=4096,dtype=float*'.", "all cases", "GLOB"),
 ]
-DeviceOption = Annotated[
-    DeviceKind, typer.Option("--device", help="Where kernels run; auto takes a GPU if there is one.")
-]
+DeviceOption = Annotated[DeviceKind, option("--device", "Where kernels run; auto takes a GPU if there is one.")]
 Budget = Annotated[
     float,
-    typer.Option("--budget", metavar="S", min=0.01, max=3600, help="Device time a case for the first looks, seconds."),
+    option("--budget", "Device time a case for the first looks, seconds.", metavar="S", min=0.01, max=3600),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        min=0,
-        max=2**31 - 1,
-        show_default="drawn afresh",
-        help="Repeat a run's inputs; its report names the seed.",
-    ),
+    option("--seed", "Repeat a run's inputs; its report names the seed.", "drawn afresh", "N", min=0, max=2**31 - 1),
 ]
 Devices = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--devices",
-        metavar="LIST",
-        show_default="the project's, else one",
-        help="Devices of the host to use side by side: one, all, or indexes such as 0,1.",
+        "Devices of the host to use side by side: one, all, or indexes such as 0,1.",
+        "the project's, else one",
+        "LIST",
     ),
 ]
 Deadline = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--deadline",
-        metavar="S",
+        "Seconds after the job's start by which measuring has to end; 0 for no limit.",
+        "CI_JOB_TIMEOUT less a reserve, else none",
+        "S",
         min=0,
         max=90 * 24 * 3600,
-        show_default="CI_JOB_TIMEOUT less a reserve, else none",
-        help="Seconds after the job's start by which measuring has to end; 0 for no limit.",
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", show_default="off", help="Warnings fail the gate too.")]
-Timer = Annotated[
-    TimerKind, typer.Option("--timer", help="Device activity records or event pairs; auto takes records if it can.")
-]
-SuiteOption = Annotated[SuiteKind, typer.Option("--suite", help="Which of an op's two suites run.")]
+Strict = Annotated[bool, flag("--strict", "Warnings fail the gate too.")]
+Timer = Annotated[TimerKind, option("--timer", "Device activity records or event pairs; auto takes records if it can.")]
+SuiteOption = Annotated[SuiteKind, option("--suite", "Which of an op's two suites run.")]
 Against = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--against",
-        metavar="REV",
-        show_default="the merge base; on the default branch the baselines' commit",
-        help="Git revision to compare with, case by case and side by side.",
+        "Git revision to compare with, case by case and side by side.",
+        "the merge base; on the default branch the baselines' commit",
+        "REV",
     ),
 ]
 Release = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--release",
-        metavar="REV",
-        show_default="the newest tag before HEAD",
-        help="The release to compare with: a tag, branch or commit of HEAD's history.",
+        "The release to compare with: a tag, branch or commit of HEAD's history.",
+        "the newest tag before HEAD",
+        "REV",
     ),
 ]
 Duel = Annotated[
     DuelKind,
-    typer.Option("--duel", help="Which cases are timed beside the base: those whose device work changed, all, none."),
+    option("--duel", "Which cases are timed beside the base: those whose device work changed, all, none."),
 ]
 BasePython = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--base-python",
-        metavar="PATH",
-        show_default="the same",
-        help="Interpreter that runs the base: to compare across versions of Triton or CANN.",
+        "Interpreter that runs the base: to compare across versions of Triton or CANN.",
+        "the same",
+        "PATH",
     ),
 ]
 Targets = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--target",
-        metavar="LIST",
-        show_default="the project's targets, sm_90 unless set",
-        help="What to compile for without a device, such as sm_80,sm_90,sm_100,gfx942.",
+        "What to compile for without a device, such as sm_80,sm_90,sm_100,gfx942.",
+        "the project's targets, sm_90 unless set",
+        "LIST",
     ),
 ]
-Lang = Annotated[
-    Language | None,
-    typer.Option(
-        "--lang",
-        callback=choose,
-        is_eager=True,
-        expose_value=False,
-        show_default="the project's, else en",
-        help="Language of sentences, tables and the report.",
-    ),
-]
-Output = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
+Output = Annotated[Format, option("--format", "text for people, json for programs.")]
 Peers = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--peers",
-        show_default="off",
-        help="Time what suites name as peers too, such as torch.compile, which compiles afresh for every case: seconds "
+        "Time what suites name as peers too, such as torch.compile, which compiles afresh for every case: seconds "
         "a case more. No verdict depends on it.",
     ),
 ]
 Html = Annotated[
     bool,
-    typer.Option("--html", show_default="off", help="Write report.html too: one page that needs no network."),
+    flag("--html", "Write report.html too: one page that needs no network."),
 ]
 Threshold = Annotated[
     list[str],
-    typer.Option(
+    option(
         "--threshold",
-        metavar="KEY=VALUE",
-        show_default="what the files say",
-        help="Judge by this value, such as tau='2 %'; recorded in the run. In CI it can't loosen. Repeat for several.",
+        "Judge by this value, such as tau='2 %'; recorded in the run. In CI it can't loosen. Repeat for several.",
+        "what the files say",
+        "KEY=VALUE",
     ),
 ]
 DeviceKey = Annotated[
     str | None,
-    typer.Option("--device", metavar="KEY", show_default="all", help="Folder of the device: nvidia-h200."),
+    option("--device", "Folder of the device: nvidia-h200.", "all", "KEY"),
 ]
-Project = Annotated[Path, typer.Option("--project", metavar="DIR", help="A folder of the project.")]
+Project = Annotated[Path, option("--project", "A folder of the project.", metavar="DIR")]
 RunFile = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="RUN", show_default="the project's reports/", help="A run.json, or the folder that holds one."
-    ),
+    argument("RUN", "A run.json, or the folder that holds one.", "the project's reports/"),
 ]
 Baseline = Annotated[
     Path | None,
-    typer.Option(
-        "--baseline",
-        metavar="RUN_OR_DIR",
-        show_default="the project's baselines/",
-        help="Another run, or a folder of baselines.",
-    ),
+    option("--baseline", "Another run, or a folder of baselines.", "the project's baselines/", "RUN_OR_DIR"),
 ]
 HERE = Path()

@@ -11,9 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from perfci.cli import language, tables
+from perfci.cli import language, options, tables
 from perfci.cli.exits import Exit
-from perfci.cli.options import HERE, Case, DeviceKind, DeviceOption, Format, Lang, Ops, Output, Project, takes
 from perfci.cli.output import print_json, print_lines, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
@@ -36,27 +35,24 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 def init(
     owners: Annotated[
         list[str],
-        typer.Option(
+        options.option(
             "--owners",
-            metavar="@TEAM",
-            show_default="a line to fill in",
-            help="Who approves changes to thresholds/ and baselines/; repeat for several.",
+            "Who approves changes to thresholds/ and baselines/; repeat for several.",
+            "a line to fill in",
+            "@TEAM",
         ),
     ] = [],  # noqa: B006
     install: Annotated[
         str | None,
-        typer.Option(
+        options.option(
             "--install",
-            metavar="SPEC",
-            show_default="as perfci was installed here",
-            help="What pip installs perfci from in CI, such as git+https://HOST/perfci.git@TAG.",
+            "What pip installs perfci from in CI, such as git+https://HOST/perfci.git@TAG.",
+            "as perfci was installed here",
+            "SPEC",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", show_default="off", help="Show the changes, and write nothing.")
-    ] = False,
-    project: Project = HERE,
-    lang: Lang = None,
+    dry_run: Annotated[bool, options.flag("--dry-run", "Show the changes, and write nothing.")] = False,
+    project: options.Project = options.HERE,
 ) -> int:
     """Set a repository up: folders, thresholds, settings, CI jobs, owners; shows what it adds, takes nothing away."""
     with contextlib.suppress(UsageError):  # no project yet; a fault in its settings is told by the plan
@@ -69,45 +65,35 @@ def init(
     return Exit.OK
 
 
-@takes("op", {"source": "op reference", "sketches": "op version", "fake": "op"})
+@options.takes("op", {"source": "op reference", "sketches": "op version", "fake": "op"})
 def new_(
-    op: Annotated[
-        str, typer.Argument(metavar="OP", help="Name of the op, perhaps in folders: flash, attention/flash.")
-    ],
+    op: Annotated[str, options.argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.")],
     source: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            metavar="FILE:FUNCTION",
-            show_default="a kernel to fill in",
-            help="Make an op of a function that launches Triton kernels.",
+        options.option(
+            "--from", "Make an op of a function that launches Triton kernels.", "a kernel to fill in", "FILE:FUNCTION"
         ),
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(
+        options.option(
             "--reference",
-            metavar="PATH",
-            show_default="none",
-            help="What --from is compared with, by its dotted path: torch.nn.functional.softmax.",
+            "What --from is compared with, by its dotted path: torch.nn.functional.softmax.",
+            "none",
+            "PATH",
         ),
     ] = None,
     sketches: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-kernelgen", metavar="DIR", show_default="none", help="Make an op of KernelGen's files in a folder."
-        ),
+        Path | None, options.option("--from-kernelgen", "Make an op of KernelGen's files in a folder.", "none", "DIR")
     ] = None,
     version: Annotated[
         int | None,
         typer.Option("--version", metavar="N", min=0, show_default="the newest", help="Which of KernelGen's versions."),
     ] = None,
     fake: Annotated[
-        bool,
-        typer.Option("--fake", show_default="off", help="An op for the fake device, to try perfci out without torch."),
+        bool, options.flag("--fake", "An op for the fake device, to try perfci out without torch.")
     ] = False,
-    project: Project = HERE,
-    lang: Lang = None,
+    project: options.Project = options.HERE,
 ) -> int:
     """Write a new op's four files: ready to run, around a function that you have, or of KernelGen's sketches."""
     where = language.load(project)
@@ -124,29 +110,23 @@ def new_(
     return Exit.OK
 
 
-@takes("op case device", {"chains": "case device"})
+@options.takes("op case device", {"chains": "case device"})
 def list_(
-    op: Ops = [],  # noqa: B006
-    case: Case = None,
+    op: options.Ops = [],  # noqa: B006
+    case: options.Case = None,
     chains: Annotated[
-        bool,
-        typer.Option(
-            "--chains",
-            show_default="off",
-            help="The chains of ops with their stages and cases, in the place of the ops.",
-        ),
+        bool, options.flag("--chains", "The chains of ops with their stages and cases, in the place of the ops.")
     ] = False,
-    device: DeviceOption = DeviceKind.AUTO,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    device: options.DeviceOption = "auto",
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """List the ops with their cases, those of tensors stored in low precision included, and the chains of ops."""
-    where, json = language.load(project), output is Format.JSON
+    where, json = language.load(project), output == "json"
     if chains:
-        return _list_chains(case, str(device), where, json=json)
+        return _list_chains(case, device, where, json=json)
     with Progress() as progress:
-        plan, _ = flow.describe(where, Request(tuple(op), case, str(device)), progress)
+        plan, _ = flow.describe(where, Request(tuple(op), case, device), progress)
     if json:
         print_json(plan.ops)
     else:

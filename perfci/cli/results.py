@@ -9,26 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from perfci import report as reports
 from perfci import store
-from perfci.cli import details, language
+from perfci.cli import details, language, options
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.options import (
-    HERE,
-    Baseline,
-    Case,
-    Format,
-    Lang,
-    Ops,
-    Output,
-    Project,
-    RunFile,
-    Strict,
-    TableKind,
-    takes,
-)
 from perfci.cli.output import (
     print_answer,
     print_json,
@@ -55,18 +39,17 @@ TABLES = ("csv", "parquet")
 
 
 def compare(
-    run: RunFile = None,
-    baseline: Baseline = None,
-    strict: Strict = False,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    run: options.RunFile = None,
+    baseline: options.Baseline = None,
+    strict: options.Strict = False,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Judge a run against stored baselines or another run; needs no device and no torch."""
     where = language.load(project)
     found = store.read_run(run or where.reports)
     judgements = decide(found, where, _existing(baseline))
-    if output is Format.JSON:
+    if output == "json":
         print_answer(found, judgements)
     else:
         print_verdicts(found, judgements, strict=strict)
@@ -83,12 +66,11 @@ def _existing(baseline: Path | None) -> Path | None:
 
 
 def show(
-    run: RunFile = None,
-    op: Ops = [],  # noqa: B006
-    case: Case = None,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    run: options.RunFile = None,
+    op: options.Ops = [],  # noqa: B006
+    case: options.Case = None,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Show a run in detail: every case's times, blocks, compiled kernels and errors."""
     where = language.load(project)
@@ -103,7 +85,7 @@ def show(
     compiled = {one.case for each in found.static.ops for one in each.cases} if found.static else set()
     if case and not any(matches(each, case) for each in measured | compiled):
         raise UsageError("no_case_fits", ops=", ".join(each.op for each in chosen), pattern=case)
-    if output is Format.JSON:
+    if output == "json":
         print_json([_only(each, case) for each in chosen])
         return Exit.OK
     rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
@@ -128,65 +110,53 @@ def _only(op: OpRun, pattern: str | None) -> OpRun:
     return dataclasses.replace(op, accuracy=accuracy, performance=performance, stored=stored)
 
 
-@takes(
+@options.takes(
     "runs to baseline out",
     {"to=csv": "runs what verdicts out", "to=parquet": "runs what verdicts out", "to=site": "out form"},
 )
 def report(
     runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN...", show_default="the project's reports/", help="A run; for csv and parquet one or more."
-        ),
+        list[Path], options.argument("RUN...", "A run; for csv and parquet one or more.", "the project's reports/")
     ] = [],  # noqa: B006
     to: Annotated[
         str,
-        typer.Option(
+        options.option(
             "--to",
-            metavar="LIST",
-            help="What to write: several of md, html, junit and metrics, or one of csv, parquet and site (pages over "
+            "What to write: several of md, html, junit and metrics, or one of csv, parquet and site (pages over "
             "the kept history). parquet needs the package pyarrow.",
+            metavar="LIST",
         ),
     ] = ",".join(reports.STANDARD),
-    baseline: Baseline = None,
+    baseline: options.Baseline = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        options.option(
             "--out",
-            metavar="PATH",
-            show_default="beside the run; csv, parquet: standard output; site: public",
-            help="Folder to write to; of csv and parquet the file.",
+            "Folder to write to; of csv and parquet the file.",
+            "beside the run; csv, parquet: standard output; site: public",
+            "PATH",
         ),
     ] = None,
     what: Annotated[
-        TableKind,
-        typer.Option(
-            "--what", help="csv, parquet: a row a block and arm, or a row a tensor that an op stores in low precision."
+        options.TableKind,
+        options.option(
+            "--what", "csv, parquet: a row a block and arm, or a row a tensor that an op stores in low precision."
         ),
-    ] = TableKind.BLOCKS,
+    ] = "blocks",
     verdicts: Annotated[
-        bool,
-        typer.Option(
-            "--verdicts",
-            show_default="off",
-            help="csv, parquet: judge the runs too: verdict, reason and change of each case.",
-        ),
+        bool, options.flag("--verdicts", "csv, parquet: judge the runs too: verdict, reason and change of each case.")
     ] = False,
-    form: Annotated[Format, typer.Option("--format", help="site: text for people, json for programs.")] = Format.TEXT,
+    form: Annotated[options.Format, options.option("--format", "site: text for people, json for programs.")] = "text",
     project: Annotated[
         Path | None,
-        typer.Option(
-            "--project",
-            metavar="DIR",
-            show_default="the current folder; csv, parquet: the one around each run",
-            help="A folder of the project.",
+        options.option(
+            "--project", "A folder of the project.", "the current folder; csv, parquet: the one around each run", "DIR"
         ),
     ] = None,
-    lang: Lang = None,
 ) -> int:
     """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
     if to == "site":
-        return _build_site(project or HERE, out or Path("public"), json=form is Format.JSON)
+        return _build_site(project or options.HERE, out or Path("public"), json=form == "json")
     if to in TABLES:
         return _export(runs, to, out, project, verdicts=verdicts, what=what)
     formats = tuple(name.strip() for name in to.split(","))
@@ -195,7 +165,7 @@ def report(
             raise UsageError("report_format", name=name, known=", ".join((*reports.FORMATS, *TABLES, "site")))
     if len(runs) > 1:
         raise UsageError("report_one_run", path=str(runs[1]))
-    where = language.load(project or HERE)
+    where = language.load(project or options.HERE)
     run = runs[0] if runs else where.reports
     found = store.read_run(run)
     folder = out or (run if run.is_dir() else run.parent)
@@ -205,12 +175,12 @@ def report(
 
 
 def _export(
-    paths: Sequence[Path], form: str, out: Path | None, project: Path | None, *, verdicts: bool, what: TableKind
+    paths: Sequence[Path], form: str, out: Path | None, project: Path | None, *, verdicts: bool, what: options.TableKind
 ) -> int:
     """Write the blocks of runs, or the tensors that they stored, to a file or to standard output."""
     if form == "parquet" and out is None and sys.stdout.isatty():
         raise UsageError("export_to_terminal")
-    paths = paths or [language.load(project or HERE).reports]
+    paths = paths or [language.load(project or options.HERE).reports]
     runs = [results.read(path, project) for path in paths]
     ids = [one.run.id for one in runs]
     for at, path in enumerate(paths):
@@ -218,7 +188,7 @@ def _export(
             raise UsageError("export_twice", path=str(path), run=ids[at])
     if out and out.resolve() in {each.resolve() for path in paths for each in (path, path / store.RUN_FILE)}:
         raise UsageError("export_over_run", path=str(out))
-    make = export.stored if what is TableKind.STORED else export.joined
+    make = export.stored if what == "stored" else export.joined
     table = make([(one.run, one.judgements if verdicts else None) for one in runs])
     data = export.to_parquet(table) if form == "parquet" else export.to_csv(table)
     if out:

@@ -11,9 +11,8 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from perfci.cli import language
+from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import CONTEXT, HERE, Case, Command, DeviceKey, Format, Lang, Ops, Output, Project
 from perfci.cli.output import print_json, print_parts, reason_data
 from perfci.cli.tables import STYLES, Shown, wrapped
 from perfci.core import units
@@ -44,79 +43,69 @@ thresholds = typer.Typer(
     help="What every case is judged by: show where it comes from, tighten what was earned, relax for a time.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    context_settings=CONTEXT,
+    context_settings=options.CONTEXT,
 )
 
 
-@thresholds.command("show", cls=Command)
+@thresholds.command("show", cls=options.Command)
 def show(
-    op: Ops = [],  # noqa: B006
-    case: Case = None,
-    device: DeviceKey = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", show_default="all", help="Only this threshold, such as tau.")
-    ] = None,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    op: options.Ops = [],  # noqa: B006
+    case: options.Case = None,
+    device: options.DeviceKey = None,
+    key: Annotated[str | None, options.option("--key", "Only this threshold, such as tau.", "all", "KEY")] = None,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Explain every value in force: built in, a file's line, earned by accepted runs, or relaxed; measures nothing."""
     found = explain(language.load(project), ExplainOptions(tuple(op), case, device, key))
-    if output is Format.JSON:
+    if output == "json":
         print_json([_explained_data(one) for one in found])
     else:
         print_parts(_explain(found))
     return Exit.OK
 
 
-@thresholds.command("tighten", cls=Command)
+@thresholds.command("tighten", cls=options.Command)
 def tighten(
-    op: Ops = [],  # noqa: B006
-    device: DeviceKey = None,
-    write: Annotated[
-        bool, typer.Option("--write", show_default="off", help="Write thresholds/KEY/OP.yaml; without, only show.")
-    ] = False,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    op: options.Ops = [],  # noqa: B006
+    device: options.DeviceKey = None,
+    write: Annotated[bool, options.flag("--write", "Write thresholds/KEY/OP.yaml; without, only show.")] = False,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Show, and write, what the history of accepted runs has earned: tighter by a quarter of the gap, never looser."""
     where = language.load(project)
     if write:
         refuse_in_pipeline()
     found = tighten_by_history(where, TightenOptions(tuple(op), device, write))
-    if output is Format.JSON:
+    if output == "json":
         print_json([_tightened_data(one, where) for one in found])
     else:
         print_parts(_tightened(found, where, wrote=write))
     return Exit.PERFCI_FAILED if any(one.failure for one in found) else Exit.OK
 
 
-@thresholds.command("relax", cls=Command)
+@thresholds.command("relax", cls=options.Command)
 def relax(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The threshold, such as tau.")],
-    op: Annotated[str, typer.Option("--op", metavar="OP", help="The op whose file gets the entry.")],
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why, for whoever reads it later.")],
+    key: Annotated[str, options.argument("KEY", "The threshold, such as tau.")],
+    op: Annotated[str, options.option("--op", "The op whose file gets the entry.", metavar="OP")],
+    why: Annotated[str, options.option("--why", "Why, for whoever reads it later.", metavar="TEXT")],
     until: Annotated[
-        str, typer.Option("--until", metavar="DATE", help="Last day on which it holds: 2027-01-31; a year at most.")
+        str, options.option("--until", "Last day on which it holds: 2027-01-31; a year at most.", metavar="DATE")
     ],
-    case: Case = None,
-    device: DeviceKey = None,
+    case: options.Case = None,
+    device: options.DeviceKey = None,
     to: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="VALUE", show_default="what people wrote, nothing earned", help="Allowed meanwhile: '3 %'."
-        ),
+        str | None, options.option("--to", "Allowed meanwhile: '3 %'.", "what people wrote, nothing earned", "VALUE")
     ] = None,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Loosen a threshold for a time, by an entry with a reason and a last day in the op's file."""
     where = language.load(project)
     done = write_relaxed(where, RelaxOptions(key, op, why, until, case, device, to))
     note = relaxed_note(done.entry, None)
-    if output is Format.JSON:
+    if output == "json":
         print_json({**reason_data(note), "written": place(done.path, where.root), "replaced": done.replaced})
         return Exit.OK
     path = plain(place(done.path, where.root))

@@ -9,25 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from perfci.cli import language
+from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import (
-    HERE,
-    Case,
-    DeviceKind,
-    DeviceOption,
-    Format,
-    Lang,
-    Output,
-    Project,
-    Seed,
-    Timer,
-    TimerKind,
-)
 from perfci.cli.output import print_json, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core import units
@@ -47,45 +33,38 @@ GOAL = 0.8
 
 
 def tune(
-    op: Annotated[str, typer.Argument(metavar="OP", help="The op whose configurations are searched.")],
-    case: Case = None,
-    device: DeviceOption = DeviceKind.AUTO,
+    op: Annotated[str, options.argument("OP", "The op whose configurations are searched.")],
+    case: options.Case = None,
+    device: options.DeviceOption = "auto",
     budget: Annotated[
         float,
-        typer.Option(
-            "--budget",
-            metavar="S",
-            min=0.01,
-            max=7 * 24 * 3600,
-            help="Seconds that this call searches; the next goes on.",
+        options.option(
+            "--budget", "Seconds that this call searches; the next goes on.", metavar="S", min=0.01, max=7 * 24 * 3600
         ),
     ] = 600.0,
     device_spec: Annotated[
         str | None,
-        typer.Option(
+        options.option(
             "--device-spec",
-            metavar="NAME",
-            show_default="the device at hand",
-            help="Tune by a static model for a device that is not here: a file of kernels/_devices, such as low-bw.",
+            "Tune by a static model for a device that is not here: a file of kernels/_devices, such as low-bw.",
+            "the device at hand",
+            "NAME",
         ),
     ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", show_default="off", help="Write the tuned file instead of showing the diff.")
-    ] = False,
-    seed: Seed = None,
-    timer: Timer = TimerKind.AUTO,
-    output: Output = Format.TEXT,
-    project: Project = HERE,
-    lang: Lang = None,
+    write: Annotated[bool, options.flag("--write", "Write the tuned file instead of showing the diff.")] = False,
+    seed: options.Seed = None,
+    timer: options.Timer = "auto",
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
 ) -> int:
     """Search an op's configurations: a coarse grid, then steps around the best; checking never tunes."""
     where = language.load(project)
-    options = TuneOptions(op, case, str(device), budget, seed, str(timer), device_spec, write)
+    wanted = TuneOptions(op, case, device, budget, seed, timer, device_spec, write)
     with Progress() as progress:
-        found = tune_op(where, options, progress)
+        found = tune_op(where, wanted, progress)
     table = found.state.with_suffix(".md")
     write_atomically(table, _table(found).encode())
-    if output is Format.JSON:
+    if output == "json":
         print_json(to_json(found))
     else:
         print_parts(shown(found, table), Console(file=sys.stdout))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 import pytest
 import typer.main
@@ -71,8 +72,8 @@ def test_a_choice_that_there_is_not_is_named_without_the_words_of_a_library(caps
 
 
 def test_devices_and_duels_are_those_that_there_are():
-    assert tuple(DeviceKind) == KINDS
-    assert [kind.value for kind in DuelKind] == [kind.value for kind in DuelWhat]
+    assert get_args(DeviceKind) == KINDS
+    assert list(get_args(DuelKind)) == [kind.value for kind in DuelWhat]
 
 
 @pytest.mark.parametrize(

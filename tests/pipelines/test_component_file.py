@@ -95,7 +95,7 @@ def test_texts_stand_in_quotes_and_cannot_leave_them():
 
 
 def test_devices_and_languages_are_those_of_the_commands():
-    assert set(INPUTS["device"]["options"]) == set(DeviceKind)
+    assert set(INPUTS["device"]["options"]) == set(get_args(DeviceKind))
     assert re.fullmatch(INPUTS["language"]["regex"], "")
     assert all(re.fullmatch(INPUTS["language"]["regex"], language) for language in Language)
 
