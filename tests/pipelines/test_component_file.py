@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 import yaml
