@@ -19,16 +19,16 @@ from perfci.core.wording import caused
 from perfci.git import history
 from perfci.git.history import Commit, FileChange
 from perfci.runs.bench import Listener, claimed
-from perfci.runs.bisect_revisions import FOLDER, BisectOptions, Ground, Tried
+from perfci.runs.bisect_revisions import FOLDER, BisectOptions, Revisions, Tried
 from perfci.statistics import bisection
 from perfci.statistics.bisection import DOUBT, SAME, Found, Noise, Search, Seen, Step, certainty, confirmed
 from perfci.thresholds.read import load
 
 FIRST = (4, 8)
-"""Processes of BAD's duel with GOOD: the more, the better every later step can be told apart."""
+"""Processes of BAD's duel with GOOD: the more there are, the clearer every later step."""
 
 SLOWER = 8
-"""Most cases in which a culprit is held against its parent."""
+"""Most cases in which a culprit is compared with its parent."""
 
 LEADING = 3
 """Cases that the first duel follows up, before one of them is chosen."""
@@ -39,18 +39,18 @@ _OF_ENDS = {"revision_unknown": "bisect_unknown", "revision_misspelt": "bisect_m
 
 @dataclass(frozen=True)
 class Culprit:
-    """Where a loss came in, or a part of it."""
+    """The commit that brought a loss, or a part of it."""
 
     suspects: tuple[Commit, ...]
-    """one, or several that could not be told apart"""
+    """one, or several that look the same"""
     change: float
     """that came in here by the search, ratio - 1"""
     sure: float | None
-    """chance that it is so, at least; None where answers are exact"""
+    """least chance that it is so, None if answers are exact"""
     own: Interval | None = None
     """its duel with its own parent, ratio - 1"""
     confirmed: bool | None = None
-    """whether that duel shows what the search found; None where there was none"""
+    """whether that duel shows what the search found, None if there was none"""
     cases: Mapping[str, Interval] = field(default_factory=dict)
     """the same for each case that is slower in BAD"""
     files: tuple[FileChange, ...] = ()
@@ -80,15 +80,15 @@ class Bisection:
     slower: Mapping[str, Interval] = field(default_factory=dict)
     """all cases that are slower in BAD, ratio - 1"""
     failure: Reason | None = None
-    """what BAD does wrong, where that is what was searched for"""
+    """what BAD does wrong, if that is what was searched for"""
     steps: tuple[Step, ...] = ()
     culprits: tuple[Culprit, ...] = ()
     others: tuple[Commit, ...] = ()
     """further commits of the range that touched the op, the newest first"""
     before: tuple[Reason, ...] = ()
-    """what is to be known beforehand"""
+    """what people should know beforehand"""
     said: tuple[Reason, ...] = ()
-    """what is to be known of the outcome"""
+    """what people should know of the result"""
     nothing: Reason | None = None
     """why there is nothing to find"""
     resumed: bool = False
@@ -96,12 +96,12 @@ class Bisection:
 
 @dataclass(frozen=True)
 class Audience:
-    """Who hears of a search while it is under way."""
+    """Callbacks of a search while it runs."""
 
     begun: Callable[[Bisection], None]
-    """what is searched for, once that is known"""
+    """called with what is searched for, once that is known"""
     tried: Callable[[Step, Commit], None]
-    """each revision that was tried"""
+    """called with each revision that was tried"""
 
 
 def bisect_op(
@@ -109,8 +109,8 @@ def bisect_op(
 ) -> Bisection:
     """Find what made an op slower, or wrong, between two revisions.
 
-    The work tree, its index and every ref stay as they are. Raises UsageError where the two revisions or the op give
-    nothing to search, StoredFileError where the search's own file is damaged or cannot be written.
+    The work tree, its index and every ref stay as they are. Raises UsageError if the two revisions or the op give
+    nothing to search, StoredFileError if the search's own file is damaged or cannot be written.
     """
     if not options.op:
         raise UsageError("bisect_without_op", good=options.good, bad=options.bad)
@@ -119,91 +119,87 @@ def bisect_op(
         raise UsageError(_OF_ENDS.get(found.kind, found.kind), **found.facts)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claimed(own, listener) as bench:
-        ground = Ground(bench, settings, options, command, *found)
-        return _Hunt(ground, audience).answer()
+        return _Bisect(Revisions(bench, settings, options, command, found), audience).search()
 
 
-class _Hunt:
+class _Bisect:
     """One search, from its two ends to its culprits."""
 
-    def __init__(self, ground: Ground, audience: Audience) -> None:
-        self.ground = ground
+    def __init__(self, revisions: Revisions, audience: Audience) -> None:
+        self.revisions = revisions
         self._audience = audience
 
-    def answer(self) -> Bisection:
-        ground = self.ground
-        ground.check_ends()
-        first = ground.tried(ground.bad, ground.good)
+    def search(self) -> Bisection:
+        """Compares the two ends, and searches for what differs: answers if BAD's are wrong, else times."""
+        revisions = self.revisions
+        revisions.check_ends()
+        first = revisions.try_commit(revisions.bad, revisions.good)
         if first.wrong is not None:
-            return self._by_answers(first)
+            return self._search_failure(first)
         if first.failure:
             raise UsageError(first.failure.kind, **first.failure.facts)
-        return self._by_speed(first)
+        if first.duels:
+            return self._search_loss(first)
+        # Nothing was timed: the work is the same, or the two have no case in common.
+        if first.failures and not first.same:
+            why = caused("bisect_ends_apart", next(iter(first.failures.values())), op=revisions.op)
+            raise UsageError(why.kind, **why.facts)
+        facts: dict[str, Fact] = {"op": revisions.op, "good": revisions.good[:10], "bad": revisions.bad[:10]}
+        return dataclasses.replace(self._describe(first), nothing=Reason("bisect_same_work", facts))
 
     # --- speed ----------------------------------------------------------------------------------------------------
 
-    def _by_speed(self, first: Tried) -> Bisection:
-        ground = self.ground
-        if not first.duels:
-            return self._nothing(first)
+    def _search_loss(self, first: Tried) -> Bisection:
+        revisions = self.revisions
         leading = sorted(first.duels, key=lambda case: -Seen(first.duels[case]).shift)[:LEADING]
         for processes in FIRST:
-            first = ground.tried(ground.bad, ground.good, tuple(leading), processes)
+            first = revisions.try_commit(revisions.bad, revisions.good, tuple(leading), processes)
             duels = {case: Seen(blocks) for case, blocks in first.duels.items()}
             known = bisection.noise(duels.values())
             case = min(leading, key=lambda each: known.chance(duels[each].shift, duels[each]))
             if known.chance(bisection.HALF * abs(duels[case].shift), duels[case], duels[case]) <= bisection.STEP:
                 break
             leading = [case]
-        floor = load(ground.settings.thresholds).for_case(ground.op, case).floor(first.timer)
-        if (nothing := _not_slower(case, duels, known, floor / first.base_us[case])) is not None:
-            return dataclasses.replace(self._whole(first, case, duels[case], known), nothing=nothing)
-        ground.case = case
-        slower = _slower(case, duels, known)
-        self._audience.begun(dataclasses.replace(self._whole(first, case, duels[case], known), slower=slower))
-        search = Search(ground, self._heard)
-        places = search.run(ground.good, ground.bad, duels[case], len(duels))
-        culprits = tuple(self._culprit(place, search, tuple(slower)) for place in places)
-        whole = self._whole(first, case, duels[case], search.noise())
+        whole = self._describe(first, case, _to_ratio(known.interval(duels[case])))
+        floor = load(revisions.settings.thresholds).for_case(revisions.op, case).floor(first.timer)
+        if (nothing := _explain_no_loss(case, duels, known, floor / first.base_us[case])) is not None:
+            return dataclasses.replace(whole, nothing=nothing)
+        revisions.case = case
+        # The case that is followed, then others that are slower too, those first that lost most.
+        order = sorted(duels, key=lambda each: (each != case, -duels[each].shift))[:SLOWER]
+        intervals = {each: known.interval(duels[each]) for each in order}
+        slower = {each: _to_ratio(seen) for each, seen in intervals.items() if each == case or seen.low > 0}
+        self._audience.begun(dataclasses.replace(whole, slower=slower))
+        search = Search(revisions, self._hear)
+        places = search.run(revisions.good, revisions.bad, duels[case], len(duels))
+        culprits = tuple(self._confirm(place, search, tuple(slower)) for place in places)
+        whole = self._describe(first, case, _to_ratio(search.noise().interval(duels[case])))
         return dataclasses.replace(
             whole,
             slower=slower,
             steps=tuple(search.steps),
             culprits=culprits,
-            others=ground.others(_named(culprits)),
-            said=_remainder(culprits, whole),
+            others=revisions.list_others({commit.id for each in culprits for commit in each.suspects}),
+            said=_describe_rest(culprits, whole.first),
         )
 
-    def _nothing(self, first: Tried) -> Bisection:
-        """Nothing was timed: the work is the same, or no case of the two can be held against each other."""
-        ground = self.ground
-        if first.failures and not first.same:
-            why = next(iter(first.failures.values()))
-            why = caused("bisect_ends_apart", why, op=ground.op)
-            raise UsageError(why.kind, **why.facts)
-        facts: dict[str, Fact] = {"op": ground.op, "good": ground.good[:10], "bad": ground.bad[:10]}
-        return dataclasses.replace(self._whole(first), nothing=Reason("bisect_same_work", facts))
-
-    def _culprit(self, place: Found, search: Search, slower: tuple[str, ...]) -> Culprit:
-        ground = self.ground
-        commits = tuple(ground.commit(each) for each in place.suspects)
-        change = math.expm1(place.gap)
+    def _confirm(self, place: Found, search: Search, slower: tuple[str, ...]) -> Culprit:
+        """The culprit beside its own parent: fresh evidence, of what it alone does."""
+        revisions = self.revisions
+        commits = tuple(revisions.commit(each) for each in place.suspects)
+        found = Culprit(commits, math.expm1(place.gap), certainty(place.error, None))
         if len(commits) > 1:
-            return Culprit(commits, change, certainty(place.error, None))
-        files, elsewhere = ground.changed(commits[0])
-        found = Culprit(commits, change, certainty(place.error, None), files=files, elsewhere=elsewhere)
+            return found
+        files, elsewhere = revisions.list_changes(commits[0])
+        found = dataclasses.replace(found, files=files, elsewhere=elsewhere)
         parent = next(iter(commits[0].parents), None)
         if parent is None:
             return found
-        return self._confirmed(found, place, parent, search, slower)
-
-    def _confirmed(self, found: Culprit, place: Found, parent: str, search: Search, slower: tuple[str, ...]) -> Culprit:
-        """The culprit beside its own parent: fresh evidence, of what it alone does."""
-        case, commit = self.ground.case, found.suspects[0].id
+        case, commit = revisions.case, commits[0].id
         own, chance, agrees = SAME, 1.0, False
         for processes in bisection.LOOKS[1:]:
-            tried = self.ground.tried(commit, parent, slower, processes)
-            seen = tried.seen(case)
+            tried = revisions.try_commit(commit, parent, slower, processes)
+            seen = tried.see(case)
             if isinstance(seen, Reason):
                 return dataclasses.replace(found, said=(caused("bisect_parent_untried", seen, commit=parent[:10]),))
             own, known = seen, bisection.noise([*search.duels, seen])
@@ -211,8 +207,8 @@ class _Hunt:
             if agrees and chance <= bisection.CONFIRM:
                 break
         known = bisection.noise([*search.duels, own])
-        duels = {each: tried.seen(each) for each in slower}
-        shown = {each: _ratio(known.interval(seen)) for each, seen in duels.items() if isinstance(seen, Seen)}
+        duels = {each: tried.see(each) for each in slower}
+        shown = {each: _to_ratio(known.interval(seen)) for each, seen in duels.items() if isinstance(seen, Seen)}
         facts: dict[str, Fact] = {"change": shown[case].value, "searched": found.change, "commit": commit[:10]}
         return dataclasses.replace(
             found,
@@ -225,58 +221,56 @@ class _Hunt:
 
     # --- wrong answers and errors ---------------------------------------------------------------------------------
 
-    def _by_answers(self, first: Tried) -> Bisection:
-        """BAD is wrong, or fails, where GOOD does not."""
-        ground = self.ground
-        ground.fails_by = first
-        alone = ground.tried(ground.good, None)
+    def _search_failure(self, first: Tried) -> Bisection:
+        """BAD is wrong, or fails, and GOOD does not."""
+        revisions = self.revisions
+        revisions.fails_by = first
+        alone = revisions.try_commit(revisions.good, None)
         if alone.failure:
-            why = caused("bisect_good_fails", alone.failure, good=ground.good[:10])
+            why = caused("bisect_good_fails", alone.failure, good=revisions.good[:10])
             raise UsageError(why.kind, **why.facts)
-        self._audience.begun(dataclasses.replace(self._whole(first), failure=first.failure))
-        search = bisection.ExactSearch(ground, self._heard)
-        (place,) = search.run(ground.good, ground.bad, SAME)
-        commits = tuple(ground.commit(each) for each in place.suspects)
-        files, elsewhere = ground.changed(commits[0]) if len(commits) == 1 else ((), 0)
-        culprit = Culprit(commits, 0.0, None, files=files, elsewhere=elsewhere)
+        whole = dataclasses.replace(self._describe(first), failure=first.failure)
+        self._audience.begun(whole)
+        search = bisection.ExactSearch(revisions, self._hear)
+        (place,) = search.run(revisions.good, revisions.bad, SAME)
+        commits = tuple(revisions.commit(each) for each in place.suspects)
+        files, elsewhere = revisions.list_changes(commits[0]) if len(commits) == 1 else ((), 0)
         return dataclasses.replace(
-            self._whole(first),
-            failure=first.failure,
+            whole,
             steps=tuple(search.steps),
-            culprits=(culprit,),
-            others=ground.others(_named((culprit,))),
+            culprits=(Culprit(commits, 0.0, None, files=files, elsewhere=elsewhere),),
+            others=revisions.list_others({commit.id for commit in commits}),
+            before=tuple(revisions.said),
         )
 
     # --- what both have -------------------------------------------------------------------------------------------
 
-    def _heard(self, step: Step) -> None:
-        self._audience.tried(step, self.ground.commit(step.commit))
+    def _hear(self, step: Step) -> None:
+        self._audience.tried(step, self.revisions.commit(step.commit))
 
-    def _whole(
-        self, first: Tried, case: str | None = None, seen: Seen | None = None, known: Noise | None = None
-    ) -> Bisection:
-        ground = self.ground
+    def _describe(self, first: Tried, case: str | None = None, change: Interval | None = None) -> Bisection:
+        revisions = self.revisions
         return Bisection(
-            op=ground.op,
-            good=ground.commit(ground.good),
-            bad=ground.commit(ground.bad),
-            commits=ground.count(),
-            seed=ground.state.seed,
+            op=revisions.op,
+            good=revisions.commit(revisions.good),
+            bad=revisions.commit(revisions.bad),
+            commits=revisions.count(),
+            seed=revisions.state.seed,
             device=first.device,
             case=case,
-            first=_ratio(known.interval(seen)) if known and seen else None,
+            first=change,
             base_us=first.base_us.get(case) if case else None,
-            before=tuple(ground.said),
-            resumed=ground.resumed,
+            before=tuple(revisions.said),
+            resumed=revisions.resumed,
         )
 
 
-def _not_slower(case: str, duels: Mapping[str, Seen], known: Noise, least: float) -> Reason | None:
-    """Why there is no loss that could be searched; None where there is one.
+def _explain_no_loss(case: str, duels: Mapping[str, Seen], known: Noise, least: float) -> Reason | None:
+    """Why there is no loss that could be searched, None if there is one.
 
-    least: the change that the timer can tell apart, ratio.
+    least: the smallest change that the timer can show, ratio.
     """
-    seen, shown = duels[case], _ratio(known.interval(duels[case]))
+    seen, shown = duels[case], _to_ratio(known.interval(duels[case]))
     facts: dict[str, Fact] = {
         "case": case,
         "change": shown.value,
@@ -290,36 +284,25 @@ def _not_slower(case: str, duels: Mapping[str, Seen], known: Noise, least: float
     if len(duels) * known.chance(seen.shift, seen) <= DOUBT:
         return Reason("bisect_below_timer", facts) if shown.value < least else None
     won = min(duels, key=lambda each: duels[each].shift)
-    gain = _ratio(known.interval(duels[won]))
+    gain = _to_ratio(known.interval(duels[won]))
     if len(duels) * known.chance(-duels[won].shift, duels[won]) <= DOUBT:
         return Reason("bisect_faster", {**facts, "case": won, "change": gain.value, "low": gain.low, "high": gain.high})
     return Reason("bisect_not_slower", facts)
 
 
-def _slower(case: str, duels: Mapping[str, Seen], known: Noise) -> Mapping[str, Interval]:
-    """The case that is followed, then others that are slower too, those first that lost most."""
-    order = sorted(duels, key=lambda each: (each != case, -duels[each].shift))[:SLOWER]
-    shown = {each: known.interval(duels[each]) for each in order}
-    return {each: _ratio(interval) for each, interval in shown.items() if each == case or interval.low > 0}
-
-
-def _remainder(culprits: Sequence[Culprit], whole: Bisection) -> tuple[Reason, ...]:
-    """What the culprits leave of the loss, where it is more than noise."""
+def _describe_rest(culprits: Sequence[Culprit], first: Interval | None) -> tuple[Reason, ...]:
+    """What the culprits leave of the loss, if that is more than noise."""
     owns = [each.own for each in culprits if each.own and each.confirmed]
-    if whole.first is None or len(owns) < len(culprits):
+    if first is None or len(owns) < len(culprits):
         return ()
-    loss, parts = math.log1p(whole.first.value), math.fsum(math.log1p(own.value) for own in owns)
-    reach = math.hypot(*(math.log1p(each.high) - math.log1p(each.value) for each in (whole.first, *owns)))
+    loss, parts = math.log1p(first.value), math.fsum(math.log1p(own.value) for own in owns)
+    reach = math.hypot(*(math.log1p(each.high) - math.log1p(each.value) for each in (first, *owns)))
     if abs(loss - parts) <= reach:
         return ()
-    facts: dict[str, Fact] = {"rest": math.expm1(abs(loss - parts)), "change": whole.first.value}
+    facts: dict[str, Fact] = {"rest": math.expm1(abs(loss - parts)), "change": first.value}
     return (Reason("bisect_rest" if loss > parts else "bisect_won_back", facts),)
 
 
-def _named(culprits: Sequence[Culprit]) -> set[str]:
-    return {commit.id for culprit in culprits for commit in culprit.suspects}
-
-
-def _ratio(shift: Interval) -> Interval:
+def _to_ratio(shift: Interval) -> Interval:
     """An interval of shifts as one of changes, ratio - 1."""
     return Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
