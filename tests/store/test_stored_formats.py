@@ -117,7 +117,7 @@ def test_a_published_schema_is_valid_and_says_what_it_is_about(name):
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["$id"] == f"urn:perfci:schema:{name.partition('.')[0]}:{FORMAT}"
-    assert schema["title"].startswith("perfci ")
+    assert schema["title"].startswith("perfci")
     assert all(definition["description"] for definition in schema["$defs"].values())
 
 
