@@ -35,7 +35,7 @@ def test_the_kernels_are_checked_by_the_component_that_others_include():
 
 def test_beside_a_token_runs_no_perfci_of_the_merge_request():
     """pip would run the change's own build and code there."""
-    included = component.filled(PIPELINE["include"][0]["inputs"])
+    included = component.fill(PIPELINE["include"][0]["inputs"])
     jobs = yaml.safe_load(included)
     with_token = [name for name, job in jobs.items() if "environment" in job]
 

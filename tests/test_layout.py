@@ -52,10 +52,9 @@ HOMES = {
     "yaml": (
         "thresholds",
         "core.wording",
-        "scaffold.gitlab",
         "scaffold.component",
     ),  # the files that people write by hand
-    "ruamel": ("core.yaml_edit", "thresholds.write"),
+    "ruamel": ("core.yaml_edit",),
     "filelock": ("core.locks",),
     "numpy": ("",),  # arrays are everywhere's language
 }

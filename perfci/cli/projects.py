@@ -27,7 +27,7 @@ from perfci.runs.plan import Request
 from perfci.scaffold import edits, new
 from perfci.scaffold import init as scaffold_init
 from perfci.scaffold.edits import Edit
-from perfci.scaffold.new import Draft, Place
+from perfci.scaffold.new import Draft, OpPlace
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -201,7 +201,7 @@ def _print_texts(*lines: Text) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _describe_op(place: Place, draft: Draft, written: Sequence[Path], device: str | None) -> None:
+def _describe_op(place: OpPlace, draft: Draft, written: Sequence[Path], device: str | None) -> None:
     print_lines(say("{op} is ready:", op=place.op), *(f"  {relative(path)}" for path in written))
     _print_reasons(say("Carried over:"), draft.carried)
     _print_reasons(say("Not carried over:"), draft.left)
@@ -210,7 +210,7 @@ def _describe_op(place: Place, draft: Draft, written: Sequence[Path], device: st
     print_lines("", say("Next: `{command}`", command=command))
 
 
-def _broken(place: Place) -> tuple[Reason, ...]:
+def _broken(place: OpPlace) -> tuple[Reason, ...]:
     """Ways in which what was made breaks the contract all the same: a file that was copied may do anything."""
     triton, baseline, accuracy, performance = (place.file(part) for part in new.PARTS)
     return discover.check_contract(discover.OpFolder(place.op, place.folder, triton, baseline, accuracy, performance))

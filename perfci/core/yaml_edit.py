@@ -30,8 +30,49 @@ class YamlDocument:
 
 def read_document(text: str) -> YamlDocument | None:
     """A file's text for editing; None if it would not be written back as it is, apart from its last line end."""
-    from ruamel.yaml import YAML
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    body = text.removeprefix(mark).replace(line_end, "\n")
+    if body and not body.endswith("\n"):
+        body += "\n"
+    for mapping, sequence, offset in _INDENTS:
+        parser = _make_parser()
+        parser.indent(mapping=mapping, sequence=sequence, offset=offset)
+        try:
+            document = YamlDocument(parser.load(body), parser, mark, line_end)
+            if document.data is not None and document.write() == (mark + body).replace("\n", line_end):
+                return document
+        except _list_errors():
+            return None
+    return None
+
+
+def load_text(text: str) -> Any:
+    """The last document's mappings, sequences and scalars, all scalars as text. Raises YamlError."""
+    try:
+        documents = list(_make_parser().load_all(text))
+    except _list_errors() as error:
+        mark = getattr(error, "problem_mark", None)
+        raise YamlError(mark.line + 1 if mark else 1) from error
+    return documents[-1] if documents else None
+
+
+class YamlError(Exception):
+    """A text that is no YAML."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"line {line}")
+        self.line = line
+
+
+def _list_errors() -> tuple[type[Exception], ...]:
     from ruamel.yaml.error import YAMLError
+
+    return YAMLError, ValueError, RecursionError
+
+
+def _make_parser() -> Any:
+    from ruamel.yaml import YAML
     from ruamel.yaml.nodes import ScalarNode
     from ruamel.yaml.resolver import VersionedResolver
 
@@ -41,24 +82,11 @@ def read_document(text: str) -> YamlDocument | None:
         def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
             return self.DEFAULT_SCALAR_TAG if kind is ScalarNode else super().resolve(kind, value, implicit)
 
-    mark = "\ufeff" if text.startswith("\ufeff") else ""
-    line_end = "\r\n" if "\r\n" in text else "\n"
-    body = text.removeprefix(mark).replace(line_end, "\n")
-    if body and not body.endswith("\n"):
-        body += "\n"
-    for mapping, sequence, offset in _INDENTS:
-        parser = YAML(typ="rt")
-        parser.preserve_quotes = True
-        parser.width = 1 << 30
-        parser.Resolver = TextResolver
-        parser.indent(mapping=mapping, sequence=sequence, offset=offset)
-        try:
-            document = YamlDocument(parser.load(body), parser, mark, line_end)
-            if document.data is not None and document.write() == (mark + body).replace("\n", line_end):
-                return document
-        except (YAMLError, RecursionError, ValueError):
-            return None
-    return None
+    parser = YAML(typ="rt")
+    parser.preserve_quotes = True
+    parser.width = 1 << 30
+    parser.Resolver = TextResolver
+    return parser
 
 
 def quote(text: str) -> Any:
@@ -76,3 +104,17 @@ def rename_key(mapping: Any, old: str, new: Any) -> None:
     mapping.insert(position, new, value)
     if comment is not None:
         mapping.ca.items[new] = comment
+
+
+def make_mapping(**values: str) -> Any:
+    """A mapping that can be put into a document."""
+    from ruamel.yaml.comments import CommentedMap
+
+    return CommentedMap(values)
+
+
+def make_sequence(*values: Any) -> Any:
+    """A sequence that can be put into a document."""
+    from ruamel.yaml.comments import CommentedSeq
+
+    return CommentedSeq(values)

@@ -49,20 +49,14 @@ def refuse_file_above(path: Path) -> None:
         raise UsageError("init_no_folder", path=str(above))
 
 
-def line_end(text: str) -> str:
-    """The end that most of a text's lines have; that of Unix where it has none."""
-    windows = text.count("\r\n")
-    return "\r\n" if 2 * windows > text.count("\n") else "\n"
-
-
-def appended(text: str, lines: Sequence[str]) -> str:
+def append_lines(text: str, lines: Sequence[str]) -> str:
     """A text with lines after its last, an empty one in between, all in the text's own line ends."""
-    end = line_end(text)
+    end = "\r\n" if 2 * text.count("\r\n") > text.count("\n") else "\n"
+    added = "".join(f"{line}{end}" for line in lines)
     if not text:
-        return "".join(f"{line}{end}" for line in lines)
+        return added
     ended = text if text.endswith("\n") else text + end
-    blank = "" if ended.endswith(end * 2) else end
-    return ended + blank + "".join(f"{line}{end}" for line in lines)
+    return ended + ("" if ended.endswith(end * 2) else end) + added
 
 
 def diff(edit: Edit, home: Path) -> Iterator[str]:
@@ -74,50 +68,42 @@ def diff(edit: Edit, home: Path) -> Iterator[str]:
 
 
 def write(edits: Iterable[Edit]) -> None:
-    """Write every file, or, where one cannot be written, none: new folders and files are taken away again.
+    """Write every file, or none if one cannot be written: new folders and files are removed again.
 
     Each is written beside its place first. A link is followed, and a file keeps its mode. Raises StoredFileError.
     """
     with contextlib.ExitStack() as undo:
-        ready = [(_beside(edit, undo), edit) for edit in edits]
-        for beside, edit in ready:
-            _move(beside, edit, undo)
+        ready = []
+        for edit in edits:
+            target = edit.path.resolve()
+            beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+            with _raise_stored(edit.path):
+                for folder in reversed([each for each in target.parents if not each.exists()]):
+                    folder.mkdir()
+                    undo.callback(_try_to, folder.rmdir)
+                undo.callback(_try_to, beside.unlink)
+                beside.write_bytes(edit.after.encode())
+                if target.exists():
+                    shutil.copymode(target, beside)
+            ready.append((beside, target, edit))
+        for beside, target, edit in ready:
+            with _raise_stored(edit.path):
+                beside.replace(target)
+            if edit.before is None:
+                undo.callback(_try_to, target.unlink)
+            else:
+                undo.callback(target.write_bytes, edit.before.encode())
         undo.pop_all()
 
 
-def _beside(edit: Edit, undo: contextlib.ExitStack) -> Path:
-    """The new text in a file beside its place, in folders made for it."""
-    target = edit.path.resolve()
-    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    with _telling(edit.path):
-        for folder in reversed([each for each in target.parents if not each.exists()]):
-            folder.mkdir()
-            undo.callback(_unless_gone, folder.rmdir)
-        undo.callback(_unless_gone, beside.unlink)
-        beside.write_bytes(edit.after.encode())
-        if target.exists():
-            shutil.copymode(target, beside)
-    return beside
-
-
-def _move(beside: Path, edit: Edit, undo: contextlib.ExitStack) -> None:
-    target = edit.path.resolve()
-    with _telling(edit.path):
-        beside.replace(target)
-    if edit.before is None:
-        undo.callback(_unless_gone, target.unlink)
-    else:
-        undo.callback(target.write_bytes, edit.before.encode())
-
-
 @contextlib.contextmanager
-def _telling(path: Path) -> Iterator[None]:
+def _raise_stored(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
 
 
-def _unless_gone(remove: Callable[[], object]) -> None:
+def _try_to(remove: Callable[[], object]) -> None:
     with contextlib.suppress(OSError):
         remove()

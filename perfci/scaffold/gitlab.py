@@ -1,37 +1,33 @@
-"""The CI jobs: in a .gitlab-ci.yml of their own where there is none, else in a file that the user's one includes.
+"""The CI jobs: in a .gitlab-ci.yml of their own if there is none, else in a file that the user's one includes.
 
-The user's text is never rewritten. A place for the `include` entry is found by the marks of YAML's parser, and the new
-text counts only if it parses to the old one plus that entry; else the lines are given to be added by hand.
+The user's text is never rewritten. An `include` entry is added only if nothing else changes; else the lines are given
+to be added by hand.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from perfci.core.model import Reason
+from perfci.core.yaml_edit import YamlError, load_text, make_mapping, make_sequence, read_document
 from perfci.scaffold import component
-from perfci.scaffold.edits import Edit, appended, line_end, read
+from perfci.scaffold.edits import Edit, append_lines, read
 
 FILE = ".gitlab-ci.yml"
 
 MERGE_REQUESTS, BRANCHES = "merge_requests", "branches"
-"""In which pipelines the jobs run. Where none of merge requests are in use it is those of branches: jobs that alone
-have a merge request's pipeline would hide the others' failures there."""
+"""In which pipelines the jobs run. If none of merge requests are in use it is those of branches: jobs that alone have a
+merge request's pipeline would hide the others' failures there."""
 
 _OPEN = 'PERFCI: ""'
 _CHECKS = re.compile(r"\bperfci\b[^\n]*\bcheck\b")
 _COMPONENT = re.compile(r"\bperfci/check@")
-_HAS_MERGE_REQUESTS = re.compile(r"merge_?request", re.IGNORECASE)
-
-Value = list[tuple[str, ...]]
-"""A piece of YAML as its parser's events, without what is only style."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,8 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The project that is to be checked."""
+class Pipeline:
+    """The pipeline of a project that is to be checked."""
 
     top: Path
     """of the repository"""
@@ -54,7 +50,7 @@ class Wanted:
     reports: str
     """from the top"""
     install: str | None
-    """what pip installs perfci from, as far as it is known"""
+    """what pip installs perfci from, if known"""
 
     @property
     def suffix(self) -> str:
@@ -63,30 +59,36 @@ class Wanted:
         return f"-{slug}" if slug else ""
 
 
-def plan(wanted: Wanted) -> Iterator[Edit | Note]:
-    """What has to be done so that a pipeline checks the project; nothing where one does."""
+def plan(wanted: Pipeline) -> Iterator[Edit | Note]:
+    """What has to be done so that a pipeline checks the project; nothing if one does."""
     path = wanted.top / FILE
     text = read(path)
     if text is None:
-        whole = template("pipeline.yml") + jobs(wanted, "test", MERGE_REQUESTS)
+        whole = template("pipeline.yml") + fill_jobs(wanted, "test", MERGE_REQUESTS)
         yield Edit(path, None, whole)
-        yield from _unfilled(wanted, path, whole)
+        yield from _fill_in(wanted, path, whole, edit=False)
         return
     own = wanted.top / ".gitlab" / f"perfci{wanted.suffix}.yml"
+    name = own.relative_to(wanted.top).as_posix()
+    lines = f"include:\n  - local: {name}\n"
     try:
-        entries = _entries(text)
-    except yaml.YAMLError as error:
-        yield _by_hand(path, own, wanted, _line(error))
-        yield from _own_file(wanted, own, text, {})
+        entries = load_text(text)
+    except YamlError as error:
+        yield Note(Reason("init_pipeline_damaged", {"path": FILE, "line": error.line}), lines)
+        yield from _plan_own_file(wanted, own, text, {})
         return
-    if not _runs(entries, wanted):
-        yield from _own_file(wanted, own, text, entries)
-        yield from _included(path, own, wanted, text, entries)
-    else:
-        yield from _filled(wanted, own if own.is_file() else path, read(own) or text)
+    entries = entries if isinstance(entries, dict) else {}
+    if _runs(entries, wanted):
+        yield from _fill_in(wanted, own if own.is_file() else path, read(own) or text)
+        return
+    yield from _plan_own_file(wanted, own, text, entries)
+    if name not in (each.lstrip("/") for each in _scalars(entries.get("include"))):
+        after = include_file(text, name)
+        facts = {"path": FILE, "line": None}
+        yield Edit(path, text, after) if after else Note(Reason("init_include_by_hand", facts), lines)
 
 
-def jobs(wanted: Wanted, stage: str, pipelines: str) -> str:
+def fill_jobs(wanted: Pipeline, stage: str, pipelines: str) -> str:
     """The jobs of perfci's CI/CD component, with what is known of the project."""
     values = {
         "suffix": wanted.suffix,
@@ -96,7 +98,7 @@ def jobs(wanted: Wanted, stage: str, pipelines: str) -> str:
         "project": wanted.folder or ".",
         "reports": wanted.reports,
     }
-    return component.filled(values)
+    return component.fill(values)
 
 
 def template(name: str) -> str:
@@ -104,200 +106,85 @@ def template(name: str) -> str:
     return resources.files("perfci.scaffold").joinpath("templates", "init", name).read_text(encoding="utf-8")
 
 
-def extended(text: str, file: str) -> str | None:
-    """A pipeline's text that includes one more local file; None where no safe place for that is found."""
+def include_file(text: str, file: str) -> str | None:
+    """A pipeline's text that includes one more local file; None if it cannot be changed without touching the rest."""
     try:
-        before = _entries(text)
-        found = _with_include(text, file)
-        after = _entries(found) if found else {}
-    except yaml.YAMLError:
+        before = load_text(text)
+        before = {} if before is None else before
+        if not isinstance(before, dict):
+            return None
+        if "include" not in before:
+            after = append_lines(text, ["include:", f"  - local: {file}"])
+            return after if load_text(after) == {**before, "include": [{"local": file}]} else None
+        document = read_document(text)
+        if document is None:
+            return None
+        known = document.data["include"]
+        new = make_mapping(local=file)
+        if isinstance(known, list):
+            # First, since comments behind the last entry belong to what follows.
+            known.insert(0, new)
+        else:
+            document.data["include"] = make_sequence(new, known)
+        after = document.write()
+        kept = [new, *(before["include"] if isinstance(before["include"], list) else [before["include"]])]
+        return after if load_text(after) == {**before, "include": kept} else None
+    except YamlError:
         return None
-    expected = {**before, "include": _longer(before.get("include", []), file)}
-    return found if after == expected else None
 
 
-# --- what is there ----------------------------------------------------------------------------------------------------
+def _scalars(value: Any) -> list[str]:
+    """Every text in a value, keys included."""
+    if isinstance(value, dict):
+        return [text for pair in value.items() for each in pair for text in _scalars(each)]
+    if isinstance(value, list):
+        return [text for each in value for text in _scalars(each)]
+    return [] if value is None else [str(getattr(value, "value", value))]
 
 
-def _entries(text: str) -> dict[str, Value]:
-    """The last document's top-level entries, and under "" all that comes before it. Raises YAMLError."""
-    events = list(yaml.parse(text, Loader=yaml.SafeLoader))
-    starts = [at for at, event in enumerate(events) if isinstance(event, yaml.DocumentStartEvent)]
-    if not starts:
-        return {}
-    inner = events[starts[-1] + 1 : -2]
-    found = {"": [_plain(event) for event in events[: starts[-1]]]} if len(starts) > 1 else {}
-    if not isinstance(inner[0], yaml.MappingStartEvent):
-        return found if _is_nothing(inner) else {**found, "no mapping": [_plain(event) for event in inner]}
-    values = _values(inner[1:-1])
-    keys, entries = values[::2], values[1::2]
-    return found | {_scalars(key)[0] if _scalars(key) else "": entry for key, entry in zip(keys, entries, strict=True)}
-
-
-def _values(events: list[yaml.Event]) -> list[Value]:
-    """The values that a run of events holds one after another."""
-    found: list[Value] = []
-    depth = 0
-    for event in events:
-        if depth == 0:
-            found.append([])
-        found[-1].append(_plain(event))
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-    return found
-
-
-def _plain(event: yaml.Event) -> tuple[str, ...]:
-    parts = (getattr(event, name, None) for name in ("anchor", "tag", "value"))
-    return type(event).__name__, *(str(part) if part is not None else "" for part in parts)
-
-
-def _is_nothing(events: list[yaml.Event]) -> bool:
-    """Whether a document is empty."""
-    return len(events) == 1 and isinstance(events[0], yaml.ScalarEvent) and not events[0].value
-
-
-def _scalars(value: Value) -> list[str]:
-    return [parts[-1] for parts in value if parts[0] == "ScalarEvent"]
-
-
-def _runs(entries: Mapping[str, Value], wanted: Wanted) -> bool:
+def _runs(entries: dict[str, Any], wanted: Pipeline) -> bool:
     """Whether a job of the pipeline, or of a local file that it includes, checks the project."""
     every = dict(entries)
-    for name in _scalars(entries.get("include", [])):
+    for name in _scalars(entries.get("include")):
         path = wanted.top / name.lstrip("/")
         if path.suffix in {".yml", ".yaml"} and path.is_file():
             try:
-                every |= _entries(read(path) or "")
-            except yaml.YAMLError:  # GitLab will say so
+                found = load_text(read(path) or "")
+            except YamlError:  # GitLab will report it
                 continue
-    return any(_checks(key, value, wanted) for key, value in every.items())
+            every |= found if isinstance(found, dict) else {}
+    return any(_checks(str(key), value, wanted) for key, value in every.items())
 
 
-def _checks(key: str, value: Value, wanted: Wanted) -> bool:
-    checks = _includes(value) if key == "include" else any(_CHECKS.search(text) for text in _scalars(value))
+def _checks(key: str, value: Any, wanted: Pipeline) -> bool:
+    texts = _scalars(value)
+    if key == "include":  # the component, as one or as a file of its project
+        from_project = any(text.endswith("templates/check.yml") for text in texts) and "perfci" in " ".join(texts)
+        checks = from_project or any(_COMPONENT.search(text) for text in texts)
+    else:
+        checks = any(_CHECKS.search(text) for text in texts)
     if wanted.folder:
-        return checks and any(wanted.folder in text for text in _scalars(value))
-    of_another = tuple(f"{name}-" for name in component.jobs())
-    return checks and not key.startswith(of_another)
+        return checks and any(wanted.folder in text for text in texts)
+    return checks and not key.startswith(tuple(f"{name}-" for name in component.jobs()))
 
 
-def _includes(value: Value) -> bool:
-    """Whether perfci's component is included, as one or as a file of its project."""
-    names = _scalars(value)
-    from_project = any(text.endswith("templates/check.yml") for text in names)
-    return any(_COMPONENT.search(text) for text in names) or (from_project and any("perfci" in text for text in names))
-
-
-def _stage(entries: Mapping[str, Value]) -> str:
-    """One that the pipeline has: `test`, which it has by default; where it names others, the first."""
-    stages = _scalars(entries.get("stages", []))
-    return "test" if not stages or "test" in stages else stages[0]
-
-
-# --- what is added ----------------------------------------------------------------------------------------------------
-
-
-def _own_file(wanted: Wanted, own: Path, text: str, entries: Mapping[str, Value]) -> Iterator[Edit | Note]:
+def _plan_own_file(wanted: Pipeline, own: Path, text: str, entries: dict[str, Any]) -> Iterator[Edit | Note]:
     """The file with the jobs, unless there is one, which is the user's."""
     there = read(own)
     if there is not None:
-        yield from _filled(wanted, own, there)
+        yield from _fill_in(wanted, own, there)
         return
-    pipelines = MERGE_REQUESTS if _HAS_MERGE_REQUESTS.search(text) else BRANCHES
-    made = jobs(wanted, _stage(entries), pipelines)
+    pipelines = MERGE_REQUESTS if re.search("merge_?request", text, re.IGNORECASE) else BRANCHES
+    # Without stages of its own a pipeline has one called test.
+    stages = _scalars(entries.get("stages"))
+    made = fill_jobs(wanted, "test" if not stages or "test" in stages else stages[0], pipelines)
     yield Edit(own, None, made)
-    yield from _unfilled(wanted, own, made)
+    yield from _fill_in(wanted, own, made, edit=False)
 
 
-def _included(path: Path, own: Path, wanted: Wanted, text: str, entries: Mapping[str, Value]) -> Iterator[Edit | Note]:
-    name = _from(own, wanted)
-    if name in (each.lstrip("/") for each in _scalars(entries.get("include", []))):
-        return
-    after = extended(text, name)
-    if after is None:
-        yield _by_hand(path, own, wanted, None)
-    else:
-        yield Edit(path, text, after)
-
-
-def _with_include(text: str, file: str) -> str | None:
-    """The text with the entry where it would have to stand; whether that is right shows when it is parsed."""
-    documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-    include = _include(documents[-1]) if documents else None
-    if include is None:
-        return appended(text, ["include:", f"  - local: {file}"])
-    if isinstance(include, yaml.SequenceNode) and not include.flow_style:
-        at = _last(include).end_mark.index
-        line = f"{' ' * include.start_mark.column}- local: {file}"
-        return _inserted(text, text.find("\n", at) + 1 or None, line)
-    if isinstance(include, yaml.SequenceNode):
-        at = include.end_mark.index - 1
-        gap = ", " if include.value else ""
-        return f"{text[:at].rstrip(' ')}{gap}{{local: {file}}}{text[at:]}"
-    if isinstance(include, yaml.MappingNode) and not include.flow_style:
-        return None
-    start, end = include.start_mark.index, include.end_mark.index
-    return f"{text[:start]}[{text[start:end]}, {{local: {file}}}]{text[end:]}"
-
-
-def _inserted(text: str, at: int | None, line: str) -> str:
-    end = line_end(text)
-    return f"{text}{end}{line}" if at is None else f"{text[:at]}{line}{end}{text[at:]}"
-
-
-def _include(document: yaml.Node | None) -> yaml.Node | None:
-    entries = document.value if isinstance(document, yaml.MappingNode) else []
-    return next((value for key, value in entries if key.value == "include"), None)
-
-
-def _last(node: yaml.Node) -> yaml.Node:
-    """The innermost node that a block ends with; a block's own end is where the next one begins."""
-    while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
-        node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
-    return node
-
-
-def _longer(include: Value, file: str) -> Value:
-    """The `include` entry with one more file."""
-    start, end = ("SequenceStartEvent", "", "", ""), ("SequenceEndEvent", "", "", "")
-    item = [
-        ("MappingStartEvent", "", "", ""),
-        ("ScalarEvent", "", "", "local"),
-        ("ScalarEvent", "", "", file),
-        ("MappingEndEvent", "", "", ""),
-    ]
-    if include and include[0][0] == start[0]:
-        return [*include[:-1], *item, end]
-    return [start, *include, *item, end]
-
-
-# --- what is left to the user -----------------------------------------------------------------------------------------
-
-
-def _filled(wanted: Wanted, path: Path, text: str) -> Iterator[Edit | Note]:
-    """Jobs that did not know what to install, where that is known now."""
-    if wanted.install and _OPEN in text:
+def _fill_in(wanted: Pipeline, path: Path, text: str, *, edit: bool = True) -> Iterator[Edit | Note]:
+    """Tell jobs what to install if they did not know, or say that it is open."""
+    if edit and wanted.install and _OPEN in text:
         yield Edit(path, text, text.replace(_OPEN, f"PERFCI: {json.dumps(wanted.install)}"))
-    else:
-        yield from _unfilled(wanted, path, text)
-
-
-def _unfilled(wanted: Wanted, path: Path, text: str) -> Iterator[Note]:
-    if _OPEN in text:
-        yield Note(Reason("init_install_open", {"path": _from(path, wanted)}))
-
-
-def _by_hand(path: Path, own: Path, wanted: Wanted, line: int | None) -> Note:
-    lines = f"include:\n  - local: {_from(own, wanted)}\n"
-    facts = {"path": _from(path, wanted), "line": line}
-    kind = "init_include_by_hand" if line is None else "init_pipeline_damaged"
-    return Note(Reason(kind, facts), lines)
-
-
-def _line(error: yaml.YAMLError) -> int:
-    mark = getattr(error, "problem_mark", None)
-    return mark.line + 1 if mark else 1
-
-
-def _from(path: Path, wanted: Wanted) -> str:
-    return path.relative_to(wanted.top).as_posix()
+    elif _OPEN in text:
+        yield Note(Reason("init_install_open", {"path": path.relative_to(wanted.top).as_posix()}))

@@ -20,10 +20,8 @@ from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.git.command import git, run
 from perfci.scaffold import gitlab, owners
-from perfci.scaffold.edits import Edit, appended, read, refuse_file_above, write
+from perfci.scaffold.edits import Edit, append_lines, read, refuse_file_above
 from perfci.scaffold.gitlab import Note, template
-
-__all__ = ["Edit", "Note", "Setup", "plan", "write"]
 
 EXAMPLES = ("kernels", "baselines", "thresholds")
 """Folders whose files belong into git."""
@@ -58,18 +56,17 @@ def plan(folder: Path, named: Sequence[str] = (), install: str | None = None) ->
     found = git(folder, "rev-parse", "--show-toplevel")
     top = None if isinstance(found, Reason) else Path(found.removesuffix("\n")).resolve()
     project = settings.at(_root(folder, top))
-    place = _Place(project, top or project.root)
-    steps = list(_steps(place, team, install or installed_from()))
+    steps = list(_plan_steps(_Project(project, top or project.root), team, install or installed_from()))
     if isinstance(found, Reason):
         steps.append(Note(found))
     edits = tuple(step for step in steps if isinstance(step, Edit))
-    return Setup(project.root, place.top, edits, tuple(step for step in steps if isinstance(step, Note)))
+    return Setup(project.root, top or project.root, edits, tuple(step for step in steps if isinstance(step, Note)))
 
 
 def installed_from() -> str | None:
     """What pip can install this very perfci from on another machine: its commit, or its version on an index.
 
-    None where it comes from a file or folder of this machine, or where pip did not install it (PEP 610).
+    None if it comes from a file or folder of this machine, or if pip did not install it (PEP 610).
     """
     try:
         distribution = metadata.distribution("perfci")
@@ -78,11 +75,20 @@ def installed_from() -> str | None:
     if distribution.read_text("INSTALLER") is None:
         return None
     origin = distribution.read_text("direct_url.json")
-    return f"perfci=={distribution.version}" if origin is None else _source(json.loads(origin))
+    if origin is None:
+        return f"perfci=={distribution.version}"
+    found = json.loads(origin)
+    version = found.get("vcs_info")
+    if not version:
+        return None
+    parts = urlsplit(str(found["url"]))
+    user, _, host = parts.netloc.rpartition("@")
+    place = f"{user}@{host}" if user and parts.scheme == "ssh" else host  # no password
+    return f"{version['vcs']}+{urlunsplit(parts._replace(netloc=place))}@{version['commit_id']}"
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Project:
     settings: Settings
     top: Path
 
@@ -90,6 +96,10 @@ class _Place:
         """A path from the top; None for one that lies elsewhere."""
         real = path.resolve()
         return real.relative_to(self.top).as_posix() if real.is_relative_to(self.top) else None
+
+    def folder(self, name: str) -> Path:
+        """One of the project's folders, by its key in the settings."""
+        return Path(os.path.normpath(getattr(self.settings, name)))
 
 
 def _root(folder: Path, top: Path | None) -> Path:
@@ -105,50 +115,37 @@ def _root(folder: Path, top: Path | None) -> Path:
     return folder
 
 
-def _source(origin: dict[str, dict[str, str]]) -> str | None:
-    version = origin.get("vcs_info")
-    return f"{version['vcs']}+{_without_password(str(origin['url']))}@{version['commit_id']}" if version else None
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user and parts.scheme == "ssh" else host))
-
-
 # --- the steps --------------------------------------------------------------------------------------------------------
 
 
-def _steps(place: _Place, team: Sequence[str], install: str | None) -> Iterator[Edit | Note]:
-    kept = [name for name in settings.FOLDERS if place.name(_folder(place, name)) is not None]
+def _plan_steps(project: _Project, team: Sequence[str], install: str | None) -> Iterator[Edit | Note]:
+    kept = [name for name in settings.FOLDERS if project.name(project.folder(name)) is not None]
     for name in settings.FOLDERS:
-        refuse_file_above(_folder(place, name) / "any")
+        refuse_file_above(project.folder(name) / "any")
         if name not in kept:
-            facts = {"key": name, "folder": str(_folder(place, name)), "top": str(place.top)}
+            facts = {"key": name, "folder": str(project.folder(name)), "top": str(project.top)}
             yield Note(Reason("init_folder_outside", facts))
-    yield from _settings(place)
-    yield from (edit for name in kept for edit in _folder_of(place, name))
+    yield from _mark_root(project)
+    yield from (edit for name in kept for edit in _keep_folder(project, name))
     if "baselines" in kept:
-        yield from _histories_joined(place)
+        yield from _join_histories(project)
     if "reports" in kept:
-        yield from _reports_ignored(place)
-    yield from _ci(place, install)
-    ruled = [place.name(_folder(place, name)) for name in ("thresholds", "baselines") if name in kept]
-    yield from owners.plan(place.top, [name for name in ruled if name], team)
-    yield from _ignored_by_mistake(place, [name for name in EXAMPLES if name in kept])
+        yield from _ignore_reports(project)
+    root = project.settings.root.relative_to(project.top).as_posix()
+    reports = project.name(project.settings.reports) or "reports"
+    yield from gitlab.plan(gitlab.Pipeline(project.top, "" if root == "." else root, reports, install))
+    ruled = [project.name(project.folder(name)) for name in ("thresholds", "baselines") if name in kept]
+    yield from owners.plan(project.top, [name for name in ruled if name], team)
+    yield from _find_ignored(project, [name for name in EXAMPLES if name in kept])
 
 
-def _folder(place: _Place, name: str) -> Path:
-    return Path(os.path.normpath(getattr(place.settings, name)))
-
-
-def _settings(place: _Place) -> Iterator[Edit | Note]:
+def _mark_root(project: _Project) -> Iterator[Edit | Note]:
     """The table that marks the project's root; one that is there is the user's."""
-    if settings.has_table(place.settings.root):
+    if settings.has_table(project.settings.root):
         return
-    path = place.settings.root / settings.FILE
+    path = project.settings.root / settings.FILE
     text, table = read(path), template("settings.toml")
-    after = appended(text or "", table.splitlines())
+    after = append_lines(text or "", table.splitlines())
     try:
         tomllib.loads(after)
     except tomllib.TOMLDecodeError:  # tool is written in one line, say
@@ -157,9 +154,9 @@ def _settings(place: _Place) -> Iterator[Edit | Note]:
         yield Edit(path, text, after)
 
 
-def _folder_of(place: _Place, name: str) -> Iterator[Edit]:
+def _keep_folder(project: _Project, name: str) -> Iterator[Edit]:
     """What keeps a folder in git: the thresholds, or a word on what belongs there, unless something does already."""
-    folder = _folder(place, name)
+    folder = project.folder(name)
     if name == "thresholds":
         path, text = folder / "default.yaml", template("thresholds.yaml")
     else:
@@ -169,56 +166,48 @@ def _folder_of(place: _Place, name: str) -> Iterator[Edit]:
         yield Edit(path, None, text)
 
 
-def _histories_joined(place: _Place) -> Iterator[Edit]:
+def _join_histories(project: _Project) -> Iterator[Edit]:
     """The line by which git keeps both branches' lines of a history, each of which stands alone."""
-    path = _folder(place, "baselines") / ".gitattributes"
+    path = project.folder("baselines") / ".gitattributes"
     text = read(path)
     if not any(line.split()[:1] == [HISTORIES] for line in (text or "").splitlines()):
-        yield Edit(path, text, appended(text or "", [f"{HISTORIES} merge=union"]))
+        yield Edit(path, text, append_lines(text or "", [f"{HISTORIES} merge=union"]))
 
 
-def _reports_ignored(place: _Place) -> Iterator[Edit | Note]:
-    """The lines by which git passes over reports, but for their README, and over what Python leaves beside kernels."""
-    project, reports = place.settings, _folder(place, "reports")
-    listed = git(project.root, "ls-files", "--", str(reports))
+def _ignore_reports(project: _Project) -> Iterator[Edit | Note]:
+    """The lines by which git ignores reports, except their README, and what Python leaves beside kernels."""
+    root, reports = project.settings.root, project.folder("reports")
+    listed = git(root, "ls-files", "--", str(reports))
     tracked = listed.splitlines() if isinstance(listed, str) else []
     others = [line for line in tracked if not line.endswith("README.md")]
     if others:
-        yield Note(Reason("init_reports_tracked", {"folder": place.name(reports), "file": others[0]}))
-    inside = reports.resolve().is_relative_to(project.root)
-    path = (project.root if inside else reports) / ".gitignore"
+        yield Note(Reason("init_reports_tracked", {"folder": project.name(reports), "file": others[0]}))
+    inside = reports.resolve().is_relative_to(root)
+    path = (root if inside else reports) / ".gitignore"
     text = read(path)
     known = {line.strip() for line in (text or "").splitlines()}
-    wanted = _report_lines(reports.resolve().relative_to(project.root).as_posix() if inside else "", known)
-    lines = [] if others else wanted
-    lines += ["__pycache__/"] if inside and not known & _spelt("__pycache__") else []
+    name = reports.resolve().relative_to(root).as_posix() if inside else ""
+    if not inside:
+        lines = [] if "*" in known else ["*", "!.gitignore", "!README.md"]
+    else:
+        lines = [] if known & _spellings(name) else [f"/{name}/*", f"!/{name}/README.md"]
+    lines = [] if others else lines
+    lines += ["__pycache__/"] if inside and not known & _spellings("__pycache__") else []
     if lines:
-        yield Edit(path, text, appended(text or "", lines))
+        yield Edit(path, text, append_lines(text or "", lines))
 
 
-def _report_lines(name: str, known: set[str]) -> list[str]:
-    if not name:
-        return [] if "*" in known else ["*", "!.gitignore", "!README.md"]
-    return [] if known & _spelt(name) else [f"/{name}/*", f"!/{name}/README.md"]
-
-
-def _spelt(name: str) -> set[str]:
+def _spellings(name: str) -> set[str]:
     """Ways of ignoring a folder."""
     return {f"{start}{name}{end}" for start in ("", "/", "**/") for end in ("", "/", "/*", "/**")}
 
 
-def _ci(place: _Place, install: str | None) -> Iterator[Edit | Note]:
-    folder = place.settings.root.relative_to(place.top).as_posix()
-    reports = place.name(place.settings.reports) or "reports"
-    yield from gitlab.plan(gitlab.Wanted(place.top, "" if folder == "." else folder, reports, install))
-
-
-def _ignored_by_mistake(place: _Place, names: Sequence[str]) -> Iterator[Note]:
+def _find_ignored(project: _Project, names: Sequence[str]) -> Iterator[Note]:
     """Ignored files never reach CI: an ignored baseline makes every case NEW."""
     files = {"kernels": "an_op/an_op_triton.py", "baselines": "a-device/an_op.json", "thresholds": "an_op.yaml"}
-    paths = [str(_folder(place, name) / files[name]) for name in names]
-    done = run(place.top, "check-ignore", "--no-index", "--", *paths)
+    paths = [str(project.folder(name) / files[name]) for name in names]
+    done = run(project.top, "check-ignore", "--no-index", "--", *paths)
     if not isinstance(done, Reason):
         hidden = [name for name, path in zip(names, paths, strict=True) if path in done.stdout.decode(errors="replace")]
         for name in hidden:
-            yield Note(Reason("init_ignored", {"folder": place.name(_folder(place, name)), "example": files[name]}))
+            yield Note(Reason("init_ignored", {"folder": project.name(project.folder(name)), "example": files[name]}))

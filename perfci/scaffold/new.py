@@ -24,7 +24,7 @@ TAKEN = frozenset({"torch", "triton", "tl", "perfci", "kernel", "reference", "ma
 
 
 @dataclass(frozen=True)
-class Place:
+class OpPlace:
     """Where an op goes."""
 
     op: str
@@ -55,7 +55,7 @@ class Draft:
     """files beside the ops that they share; one that is there stays as it is"""
 
 
-def place(name: str, kernels: Path, known: Mapping[str, Path]) -> Place:
+def place(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
     """The place of a new op: `flash` gives kernels/flash, `attention/flash` gives kernels/attention/flash.
 
     `known` are the project's ops with their folders. Raises UsageError for what is no name for a Python function, for
@@ -65,19 +65,22 @@ def place(name: str, kernels: Path, known: Mapping[str, Path]) -> Place:
     for part in (*above, op):
         if part[:1] in {"", "_", "."} or "\\" in part:
             raise UsageError("new_folder_name", name=name, part=part)
-    _refuse_name(op)
-    found = Place(op, kernels.joinpath(*above, op), kernels)
+    if not op.isidentifier() or keyword.iskeyword(op):
+        raise UsageError("new_op_name", op=op, guess=_guess_name(op))
+    if op in TAKEN:
+        raise UsageError("new_op_name_taken", op=op, guess=_guess_name(op))
+    found = OpPlace(op, kernels.joinpath(*above, op), kernels)
     _refuse_known(found, known)
     return found
 
 
-def write(found: Place, draft: Draft) -> tuple[Path, ...]:
+def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
     """Write the four files, and those that they need; gives their paths.
 
     All or none: a file that is there already, or one that cannot be written, takes back what was written before it.
     Raises UsageError for the first, StoredFileError for the second.
     """
-    folders = _missing(found.folder)
+    folders = [each for each in (found.folder, *found.folder.parents) if not each.exists()]
     texts = {found.file(part): draft.texts[part] for part in PARTS}
     texts |= {found.folder / name: text for name, text in draft.own.items()}
     beside = {found.kernels / name: text for name, text in draft.shared.items()}
@@ -85,11 +88,15 @@ def write(found: Place, draft: Draft) -> tuple[Path, ...]:
     try:
         found.folder.mkdir(parents=True, exist_ok=True)
         for path, text in {**texts, **{path: text for path, text in beside.items() if not path.exists()}}.items():
-            with path.open("x", encoding="utf-8", newline="\n") as file:
+            with path.open("x", encoding="utf-8", newline="\n") as opened:
                 written.append(path)
-                file.write(text)
+                opened.write(text)
     except BaseException as error:
-        _take_back(written, folders)
+        for file in written:
+            file.unlink(missing_ok=True)
+        for folder in folders:
+            with contextlib.suppress(OSError):  # another program's file lies in it by now
+                folder.rmdir()
         if isinstance(error, FileExistsError):
             raise UsageError("new_file_exists", file=str(error.filename)) from error
         if isinstance(error, OSError):
@@ -117,28 +124,15 @@ def template(kind: str, part: str, op: str) -> str:
 
 def suite_imports(op: str) -> dict[str, str]:
     """How a suite's file imports the reference and the kernel."""
-    names = sorted([f"{op} as reference", "make_inputs"])
-    return {
-        "import_baseline": _import(f"{op}_baseline", names),
-        "import_triton": _import(f"{op}_triton", [f"{op} as kernel"]),
-    }
+    lines = {}
+    for part, names in (("baseline", sorted([f"{op} as reference", "make_inputs"])), ("triton", [f"{op} as kernel"])):
+        line = f"from {op}_{part} import {', '.join(names)}"
+        broken = "\n".join([f"from {op}_{part} import (", *(f"    {name}," for name in names), ")"])
+        lines[f"import_{part}"] = line if len(line) <= WIDTH else broken
+    return lines
 
 
-def _import(module: str, names: list[str]) -> str:
-    line = f"from {module} import {', '.join(names)}"
-    if len(line) <= WIDTH:
-        return line
-    return "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
-
-
-def _refuse_name(op: str) -> None:
-    if not op.isidentifier() or keyword.iskeyword(op):
-        raise UsageError("new_op_name", op=op, guess=_name_like(op))
-    if op in TAKEN:
-        raise UsageError("new_op_name_taken", op=op, guess=_name_like(op))
-
-
-def _name_like(op: str) -> str:
+def _guess_name(op: str) -> str:
     """A name for a function that is close to one that is none."""
     plain = "".join(letter if f"_{letter}".isidentifier() else "_" for letter in op).strip("_")
     if not plain.isidentifier():
@@ -146,7 +140,7 @@ def _name_like(op: str) -> str:
     return f"{plain}_op" if keyword.iskeyword(plain) or plain in TAKEN else plain
 
 
-def _refuse_known(found: Place, known: Mapping[str, Path]) -> None:
+def _refuse_known(found: OpPlace, known: Mapping[str, Path]) -> None:
     for part in PARTS:
         if found.file(part).exists():
             raise UsageError("new_file_exists", file=str(found.file(part)))
@@ -160,16 +154,3 @@ def _refuse_known(found: Place, known: Mapping[str, Path]) -> None:
     above = next((each for each in (found.folder, *found.folder.parents) if each.exists()), found.folder)
     if not above.is_dir():
         raise UsageError("new_folder_is_file", file=str(above))
-
-
-def _missing(folder: Path) -> list[Path]:
-    """The folders that have to be made, innermost first."""
-    return [each for each in (folder, *folder.parents) if not each.exists()]
-
-
-def _take_back(files: list[Path], folders: list[Path]) -> None:
-    for file in files:
-        file.unlink(missing_ok=True)
-    for folder in folders:
-        with contextlib.suppress(OSError):  # another program's file lies in it by now
-            folder.rmdir()

@@ -12,7 +12,7 @@ import yaml
 
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Environment
-from perfci.core.yaml_edit import quote, read_document, rename_key
+from perfci.core.yaml_edit import make_mapping, quote, read_document, rename_key
 from perfci.thresholds import earned, relaxed
 from perfci.thresholds.earned import FIELDS, NONE, EarnedFile
 from perfci.thresholds.layers import ALPHA, Earned, Relaxed
@@ -129,7 +129,7 @@ def with_earned(
     for (case, key), fields in fresh.items():
         cases = _mapping(data, "cases")
         if case not in cases:
-            cases[quote(case)] = _new_mapping()
+            cases[quote(case)] = make_mapping()
         entry = _mapping(_mapping(cases, case), key)
         for name, value in fields.items():
             entry[name] = quote(value) if name in _QUOTED else value
@@ -141,14 +141,8 @@ def with_earned(
 def _mapping(parent: Any, key: str) -> Any:
     """The mapping under a key; an empty one is put there if there is none."""
     if not isinstance(parent.get(key), dict):
-        parent[key] = _new_mapping()
+        parent[key] = make_mapping()
     return parent[key]
-
-
-def _new_mapping() -> Any:
-    from ruamel.yaml.comments import CommentedMap
-
-    return CommentedMap()
 
 
 def _fields(file: EarnedFile, value: Earned) -> dict[str, str]:
@@ -267,7 +261,7 @@ def with_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
             if same:
                 place[same[0]] = fresh.data["relaxed"][0]
             else:
-                place.append(fresh.data["relaxed"][0])
+                place.insert(0, fresh.data["relaxed"][0])
         result = document.write()
     try:
         after = _entries(parsed(path, result))

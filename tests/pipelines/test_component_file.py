@@ -21,7 +21,7 @@ INPUTS = component.inputs()
 
 def extended(values):
     """The jobs with what they extend, as GitLab merges it: entries of hashes one by one, all else as a whole."""
-    every = yaml.safe_load(component.filled(values))
+    every = yaml.safe_load(component.fill(values))
 
     def merged(name):
         found = {}
@@ -37,7 +37,7 @@ def as_list(value):
 
 
 JOBS = extended({})
-BASE = yaml.safe_load(component.filled({}))[".perfci"]
+BASE = yaml.safe_load(component.fill({}))[".perfci"]
 WITH_TOKEN = {"perfci-note", "perfci-propose"}
 
 HARMLESS = {
@@ -55,10 +55,8 @@ def test_the_packages_copy_is_the_components_file():
 
 
 HEADER = COMPONENT.read_text().partition("\n---\n")[0]
-FILLED = component.filled({})
-OTHERWISE = component.filled(
-    {"suffix": "-h200", "device": "fake", "pipelines": "branches", "shards": 4, "strict": True}
-)
+FILLED = component.fill({})
+OTHERWISE = component.fill({"suffix": "-h200", "device": "fake", "pipelines": "branches", "shards": 4, "strict": True})
 
 
 @pytest.mark.parametrize("text", [HEADER, FILLED, OTHERWISE], ids=["header", "filled", "otherwise"])

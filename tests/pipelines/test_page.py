@@ -65,7 +65,7 @@ def test_the_shortest_way_takes_five_lines():
 
 
 def test_the_environments_of_tokens_are_those_of_the_jobs():
-    jobs = yaml.safe_load(component.filled({}))
+    jobs = yaml.safe_load(component.fill({}))
     named = {job["environment"]["name"] for job in jobs.values() if "environment" in job}
 
     assert set(re.findall(r"\| `(perfci/\w+)` \|", PAGE.read_text(encoding="utf-8"))) == named

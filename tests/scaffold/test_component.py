@@ -9,7 +9,7 @@ import yaml
 from perfci.scaffold import component
 
 PLACE = re.compile(r"\$\[\[ inputs\.(\w+) \]\]")
-BODY = component._text().partition("\n---\n")[2]
+BODY = component._parts()[1]
 
 
 def as_gitlab(values):
@@ -44,26 +44,26 @@ ODD = {"install": "", "project": "true", "reports": "1e3", "tags": ["@a", "= b",
 
 @pytest.mark.parametrize("values", [{}, NASTY, ODD])
 def test_filled_in_it_means_what_gitlab_makes_of_it(values):
-    assert yaml.safe_load(component.filled(values)) == as_gitlab(values)
+    assert yaml.safe_load(component.fill(values)) == as_gitlab(values)
 
 
 def test_a_folder_that_an_input_may_not_name_is_filled_in_all_the_same():
     folder = '"Small"\\Ones'
-    jobs = yaml.safe_load(component.filled({"project": folder, "reports": f"{folder}/reports"}))
+    jobs = yaml.safe_load(component.fill({"project": folder, "reports": f"{folder}/reports"}))
 
     assert jobs[".perfci"]["variables"]["PERFCI_PROJECT"] == folder
     assert jobs["perfci-merge"]["artifacts"]["paths"] == [f"{folder}/reports/"]
 
 
 def test_comments_stay_and_no_place_is_left():
-    text = component.filled(NASTY)
+    text = component.fill(NASTY)
 
     assert "$[[" not in text
     assert "# What the kernels compile to, and what of it the change changed: no GPU, no noise." in text.splitlines()
 
 
 def test_values_are_written_without_quotes_where_that_is_the_same():
-    lines = component.filled({"install": "git+https://example.org/perfci.git@v1", "shards": 3}).splitlines()
+    lines = component.fill({"install": "git+https://example.org/perfci.git@v1", "shards": 3}).splitlines()
 
     assert "    PERFCI: git+https://example.org/perfci.git@v1" in lines
     assert {"  tags: [gpu]", "  parallel: 3", '    PERFCI_SHARDS: "3"', "    expire_in: 90 days"} <= set(lines)
@@ -71,4 +71,4 @@ def test_values_are_written_without_quotes_where_that_is_the_same():
 
 def test_an_input_that_is_none_is_an_error():
     with pytest.raises(KeyError):
-        component.filled({"devise": "cuda"})
+        component.fill({"devise": "cuda"})

@@ -189,10 +189,10 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--fake", "--from", "a.py:f"], "--from and --fake both say"),
-        (["--from", "a.py:f", "--from-kernelgen", "."], "--from and --from-kernelgen both say"),
-        (["--reference", "torch.add"], "--reference says more about --from"),
-        (["--version", "2"], "--version says more about --from-kernelgen"),
+        (["--fake", "--from", "a.py:f"], "--from does not go with --fake"),
+        (["--from", "a.py:f", "--from-kernelgen", "."], "--from does not go with --from-kernelgen"),
+        (["--reference", "torch.add"], "--reference goes only with --from"),
+        (["--version", "2"], "--version goes only with --from-kernelgen"),
         (["--from", "a.py:f"], "--reference torch.nn.functional.softmax"),
     ],
 )
