@@ -32,12 +32,11 @@ from perfci.core.settings import Settings, are_devices
 from perfci.core.wording import say, sentence
 from perfci.judge.notes import note_missing_peers
 from perfci.runs import flow
-from perfci.runs.again import again
 from perfci.runs.chains import ChainOptions
-from perfci.runs.effective_thresholds import parsed
+from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
-from perfci.runs.release import creep
 from perfci.runs.shards import Part, check_shard
+from perfci.runs.since import compare_with_release, retry
 from perfci.runs.soak import SoakOptions
 from perfci.runs.tightening import refuse_in_pipeline
 
@@ -181,7 +180,7 @@ def check(
         base_python=base_python,
         targets=tuple(name.strip() for name in (target or "").split(",") if name.strip()),
         devices=devices,
-        thresholds=parsed(threshold) if threshold else {},
+        thresholds=parse_options(threshold) if threshold else {},
         peers=peers,
     )
     if no_judge:
@@ -226,7 +225,7 @@ def _check_again(path: Path, request: Request, where: Settings, *, strict: bool,
     if (path if path.is_dir() else path.parent).resolve() == where.reports:
         raise UsageError("again_over_run", path=str(path))
     with Progress() as progress:
-        run, judgements = again(where, earlier, request, get_command(), progress)
+        run, judgements = retry(where, earlier, request, get_command(), progress)
     if run.plan.ops:
         return conclude(run, judgements, where, strict=strict, json=json, html=html)
     if json:
@@ -242,7 +241,7 @@ def _check_release(
     """Duel with the release and report as a check does; a sentence and 0 if there is nothing to duel with."""
     request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,))
     with Progress() as progress:
-        run, judgements = creep(where, request, get_command(), progress, release)
+        run, judgements = compare_with_release(where, request, get_command(), progress, release)
     if run.plan.ops:
         return conclude(run, judgements, where, strict=strict, json=json, html=html)
     if json:

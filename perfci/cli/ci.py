@@ -24,9 +24,9 @@ from perfci.gitlab import note as notes
 from perfci.gitlab.note_text import compose, find_links, marker
 from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
-from perfci.runs.effective_thresholds import parsed
+from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import Request
-from perfci.runs.shards import Wishes, merge_shards, plan_shards
+from perfci.runs.shards import PlanOptions, merge_shards, plan_shards
 from perfci.store.files import encode, refuse_missing_folder
 
 SHOWN = 8
@@ -81,11 +81,13 @@ def plan(
         suites=SUITES[suite],
         against=against,
         duel=DuelWhat(duel),
-        thresholds=parsed(threshold) if threshold else {},
+        thresholds=parse_options(threshold) if threshold else {},
         peers=peers,
     )
     with Progress() as progress:
-        found = plan_shards(where, request, Wishes(shards, store.read_run(last) if last else None, every), progress)
+        found = plan_shards(
+            where, request, PlanOptions(shards, store.read_run(last) if last else None, every), progress
+        )
     path = store.write_plan(found, out)
     if output == "json":
         write_json(encode(found, path).decode())

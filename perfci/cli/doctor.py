@@ -12,8 +12,8 @@ from perfci.core.errors import UsageError
 from perfci.core.settings import Settings, are_devices
 from perfci.core.wording import sentence
 from perfci.runs import doctor as examination
-from perfci.runs import flow
 from perfci.runs.plan import Request
+from perfci.runs.selftest import selftest as try_itself
 
 
 @options.takes("", {"selftest": "op case device budget seed timer devices"})
@@ -42,7 +42,7 @@ def doctor(
         return _examine(where, json=json)
     request = Request(tuple(op), case, device, budget, seed, timer, devices=devices)
     with Progress() as progress:
-        found = flow.selftest(where, request, get_command(), progress)
+        found = try_itself(where, request, get_command(), progress)
     if json:
         print_json(found)
     else:
@@ -56,7 +56,7 @@ COMMANDS = {"doctor": doctor}
 def _examine(where: Settings, *, json: bool) -> int:
     """Findings about this machine; 3 if any is a problem."""
     with Progress() as progress:
-        facts = flow.examine(where, "auto", progress)
+        facts = examination.look_at(where, "auto", progress)
     findings = examination.examine(facts)
     if json:
         print_json([{"level": one.level, "reason": one.reason, "sentence": sentence(one.reason)} for one in findings])

@@ -143,7 +143,7 @@ def against(tree: BaseTree | Reason | None, head: Sequence[OpFolder], request: R
     return Against(tree.base, request.duel, gone)
 
 
-def planned(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
+def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
     """Every op with what the base has of it: the same files, or the cases of the base's own suites."""
     ours, base = (Tree(each.root, each.kernels) for each in (bench.settings, tree.settings))
     theirs = {op.op: op for op in _ops(tree)}

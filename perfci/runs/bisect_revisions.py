@@ -31,8 +31,7 @@ from perfci.runs.base import BaseTree, moved
 from perfci.runs.bench import LOGS, Bench
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import NOT_AGAINST, Against, Request, draw_seed, make_plan
-from perfci.runs.record import ENDS_RUN, Recorder
-from perfci.runs.rounds import new_run
+from perfci.runs.record import ENDS_RUN, Recorder, new_run
 from perfci.statistics.bisection import SAME, Seen, Side
 from perfci.store import launches
 from perfci.store.files import write_atomically
@@ -374,7 +373,7 @@ class Revisions:
             suites=_BOTH if base or self.fails_by is None or self.fails_by.late else (Suite.ACCURACY,),
         )
         found = describe_ops(bench, request)
-        planned = base_stage.planned(bench, base, request, found.ops) if base else found.ops
+        planned = base_stage.plan_ops(bench, base, request, found.ops) if base else found.ops
         weighed = Against(base.base, DuelWhat.CHANGED) if base else NOT_AGAINST
         plan = make_plan(request, planned, found.device.kind, weighed, devices=found.devices)
         run = new_run(tree, plan, found.device, self._command)

@@ -113,7 +113,7 @@ def _described(
 # --- several devices --------------------------------------------------------------------------------------------------
 
 
-def boards(bench: Bench, request: Request, found: Found) -> tuple[UsedBoard, ...]:
+def open_boards(bench: Bench, request: Request, found: Found) -> tuple[UsedBoard, ...]:
     """The devices that --devices, or the project, wants side by side; none where there is no choice to make.
 
     Each is opened once, by a worker that sees nothing else. Raises UsageError for an index that no device has, for one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import tempfile
@@ -12,10 +13,18 @@ from pathlib import Path
 
 from perfci import git as git_history
 from perfci.core.environment import PACKAGES, installed, telling
+from perfci.core.errors import PerfciError
 from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.device.npu_host import NpuHost, look, traps
 from perfci.device.targets import KNOWN, release
+from perfci.ops.discover import select
+from perfci.runs.bench import Listener, Place, both, opened, surroundings
+from perfci.runs.describe import describing
+from perfci.runs.effective_thresholds import ended
+from perfci.runs.plan import Request
+from perfci.worker.parent import run_worker
+from perfci.worker.protocol import Examined, Message, Ready
 
 DECLARED: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "Python": ((3, 11), (3, 13)),
@@ -80,6 +89,23 @@ class Facts:
     """what is to be known of the thresholds: entries that have ended, files that cannot be read"""
     ops: Reason | None = None
     """why the project has no op to check"""
+
+
+def look_at(settings: Settings, kind: str, listener: Listener) -> Facts:
+    """Gather the facts; the device is opened and its timer started in a worker."""
+    heard: list[Message] = []
+    with opened(settings, listener) as bench:
+        job = dataclasses.replace(describing(settings, Request(device=kind), ()), task="examine")
+        failure = run_worker(job, surroundings(bench, Place("doctor", kind)), both(heard.append, listener))
+    seen = next((m for m in heard if isinstance(m, Examined)), None)
+    device = next((m.device for m in heard if isinstance(m, Ready)), None)
+    state, timer = (seen.state, seen.timer) if seen else (None, None)
+    lacking = None
+    try:
+        select(settings, ())
+    except PerfciError as error:
+        lacking = error.reason
+    return gather(settings, device, state, timer, failure, thresholds=ended(settings, device), ops=lacking)
 
 
 def gather(

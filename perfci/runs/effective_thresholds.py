@@ -78,7 +78,7 @@ def over(
         written,
         earned={op: file.by_case() for op, file in found.by_op.items() if op not in apart},
         loosened={op: tuple(_holding(written, op, where.device.key, today)) for op in written.ops},
-        commanded=values(asked or {}),
+        commanded=parse_values(asked or {}),
     )
     return InForce(limits, written, found, apart, today)
 
@@ -130,12 +130,12 @@ def notes(run: Run, found: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, .
     return first, (*_relaxed(run.plan, found, run.environment.device.key), *_apart_notes(run.plan, found))
 
 
-def values(asked: Mapping[str, str]) -> dict[str, float]:
+def parse_values(asked: Mapping[str, str]) -> dict[str, float]:
     """The numbers of --threshold by key. Raises UsageError for what the files' reader would not take."""
     return {key: _value(key, text) for key, text in asked.items()}
 
 
-def parsed(given: Collection[str]) -> dict[str, str]:
+def parse_options(given: Collection[str]) -> dict[str, str]:
     """KEY=VALUE by key; of a key that is given twice the last counts. Raises UsageError."""
     found: dict[str, str] = {}
     for each in given:
@@ -143,7 +143,7 @@ def parsed(given: Collection[str]) -> dict[str, str]:
         if not equals or not key.strip() or not text.strip():
             raise UsageError("threshold_option", given=each)
         found[key.strip()] = text.strip()
-    values(found)
+    parse_values(found)
     return found
 
 
@@ -167,7 +167,7 @@ def in_ci(variables: Mapping[str, str]) -> bool:
 
 def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
     """The chance of any false alarm in a run, by --threshold or the files. Raises StoredFileError."""
-    return values(asked).get(ALPHA, load(rules.thresholds).alpha)
+    return parse_values(asked).get(ALPHA, load(rules.thresholds).alpha)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

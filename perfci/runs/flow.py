@@ -1,46 +1,139 @@
-"""The flow from a request to verdicts. perfci check and its relatives call it."""
+"""The flow of a check: discover, find the base, plan, measure, decide, fetch evidence, decide again. Prints nothing.
+
+A `Listener` hears what happens meanwhile. What was measured is saved after each op.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 from collections.abc import Sequence
 
 from perfci import store
 from perfci.core import environment
-from perfci.core.errors import DeviceError, PerfciError, UsageError
-from perfci.core.model import UNTIMED, Device, DuelWhat, Judgements, Need, Plan, Reason, Run, Suite
+from perfci.core.errors import PerfciError, UsageError
+from perfci.core.model import Device, Judgement, Judgements, Need, Plan, Reason, Run, Suite
 from perfci.core.settings import Settings
-from perfci.ops.discover import ops, select
+from perfci.ops.discover import ops
 from perfci.runs import base as base_stage
-from perfci.runs import doctor
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import LOGS, Bench, Listener, Place, both, claimed, opened, surroundings
+from perfci.runs.bench import LOGS, Bench, Listener, claimed, opened
 from perfci.runs.decide import decide
-from perfci.runs.describe import boards, describe_ops, describing
-from perfci.runs.effective_thresholds import alpha_of, ended, refuse_looser
+from perfci.runs.describe import describe_ops, open_boards
+from perfci.runs.effective_thresholds import alpha_of, refuse_looser
 from perfci.runs.plan import Request, expected_s, make_plan
-from perfci.runs.record import NOTHING_PLANTED, Plant, Recorder
-from perfci.runs.rounds import new_run, settled
-from perfci.runs.selftest import (
-    TRIALS,
-    CaseNoise,
-    SelfTest,
-    Trial,
-    asked,
-    itself,
-    noise_table,
-    reports_of,
-    timed_first,
-    trial,
-)
+from perfci.runs.record import NOTHING_PLANTED, Plant, Recorder, new_run
 from perfci.runs.static import COMPILERS, compile_ops
 from perfci.store import launches
-from perfci.worker.parent import run_worker
-from perfci.worker.protocol import Examined, Message, Ready
 
 OFFLINE = Device("offline", "no device", "offline")
-"""Where kernels are compiled without one."""
+"""Where kernels are compiled without a device."""
+
+ROUNDS = 4
+"""How often the judge may ask for more at most: a duel asks twice, a screen once."""
+
+SHORT = frozenset({"too_slow_suspected", "bandwidth_suspected", "compile_suspected"})
+"""Reasons of a case that falls short of a target, as far as one look can show."""
+
+
+def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
+    """The whole flow up to the verdicts.
+
+    Without an accelerator the kernels are compiled without one too, so that they get a verdict of their own.
+    """
+    with claimed(settings, listener) as bench:
+        tree = base_stage.find(bench, request)
+        run, judgements = check_against(bench, request, command, tree)
+        known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
+        compiles = known and bool(environment.installed(COMPILERS[:2]))
+        if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
+            base = tree if isinstance(tree, BaseTree) else None
+            if compiles:
+                run = dataclasses.replace(run, static=compile_ops(bench, request, base)[0])
+                store.write_run(run, settings.reports)
+            judgements = decide(run, settings, judged_by=base_stage.rules(run.plan.base, base, settings))
+    return run, judgements
+
+
+def check_against(
+    bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant = NOTHING_PLANTED
+) -> tuple[Run, Judgements]:
+    """The flow against a base that was found: measure and decide, until the judge needs no more."""
+    run = record_run(bench, request, command, tree, plant)
+    return settle(bench, request, run, tree if isinstance(tree, BaseTree) else None, plant)
+
+
+def record_run(
+    bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant = NOTHING_PLANTED
+) -> Run:
+    """Plan a run, then verify and measure every planned op, each in a worker of its own."""
+    settings, base = bench.settings, tree if isinstance(tree, BaseTree) else None
+    shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
+    found = describe_ops(bench, request)
+    planned = base_stage.plan_ops(bench, base, request, found.ops) if base else found.ops
+    against = base_stage.against(tree, ops(settings), request)
+    rules = base_stage.rules(against.base, base, settings)
+    alpha = alpha_of(rules, request.thresholds)
+    plan = make_plan(request, planned, found.device.kind, against, alpha, found.devices)
+    plan = dataclasses.replace(plan, boards=open_boards(bench, request, found))
+    run = new_run(settings, plan, found.device, command)
+    refuse_looser(plan, rules, run.environment, run.created)
+    seconds = None
+    if plan.boards or plan.deadline:
+        try:
+            # The run whose place this one takes knows how long each op takes.
+            last = store.read_run(settings.reports)
+            seconds = expected_s(plan, last if last.environment.device.key == found.device.key else None)
+        except (PerfciError, OSError):
+            seconds = expected_s(plan, None)
+    launches.clear_launches(settings.reports)
+    return Recorder(bench, request, run, base, plant, seconds).record()
+
+
+def settle(
+    bench: Bench, request: Request, run: Run, tree: BaseTree | None, plant: Plant = NOTHING_PLANTED
+) -> tuple[Run, Judgements]:
+    """Decide a run whose first looks were taken, fetch what the judge lacks, and decide again."""
+    rules = base_stage.rules(run.plan.base, tree, bench.settings)
+    judgements = decide(run, bench.settings, judged_by=rules)
+    for _ in range(ROUNDS):
+        if not judgements.needs:
+            break
+        recorder = Recorder(bench, request, run, tree, plant)
+        for needs in order_needs(judgements) if request.deadline else [judgements.needs]:
+            run = recorder.record_again(needs)
+        judgements = decide(run, bench.settings, judged_by=rules)
+        if recorder.idle:
+            break
+    return run, judgements
+
+
+def order_needs(judgements: Judgements) -> list[tuple[Need, ...]]:
+    """What the judge lacks, in the order in which it is fetched while there is time.
+
+    Cases with evidence against them come first, the strongest first: those may fail a merge request.
+    """
+    against = {(row.op, row.case): _strength(row) for row in judgements.rows if row.suite is Suite.PERFORMANCE}
+    strength = {need: against.get((need.op, need.case), 0.0) for need in judgements.needs}
+    suspects = sorted((need for need in strength if strength[need] > 0.0), key=lambda need: -strength[need])
+    others = tuple(need for need in strength if strength[need] <= 0.0)
+    return [each for each in (tuple(suspects), others) if each]
+
+
+def _strength(row: Judgement) -> float:
+    """How much slower a case looks, in slow-downs that are allowed; infinite if it falls short of its target."""
+    seen = row.comparison
+    if seen is None:
+        return 0.0
+    if any(reason.kind in SHORT for reason in row.reasons):
+        return math.inf
+    duels = [look.shift.value / look.tau for look in (seen.duel, seen.duel_span) if look and look.tau > 0.0]
+    screens = [screen.change.value / screen.margin for screen in (*seen.screens[:1], *seen.spans[:1]) if screen.margin]
+    return max(duels or screens, default=0.0)
+
+
+# --- parts of the flow ------------------------------------------------------------------------------------------------
 
 
 def describe(settings: Settings, request: Request, listener: Listener) -> tuple[Plan, Device]:
@@ -51,90 +144,23 @@ def describe(settings: Settings, request: Request, listener: Listener) -> tuple[
 
 
 def measure(settings: Settings, request: Request, command: str, listener: Listener) -> Run:
-    """Verify and measure every planned op, each in a worker of its own; the run is saved after each.
-
-    Raises Stopped, with the run saved, if a signal arrived.
-    """
+    """Measure every planned op, and judge nothing. Raises Stopped, with the run saved, if a signal arrived."""
     with claimed(settings, listener) as bench:
-        return _measured(bench, request, command, base_stage.find(bench, request), NOTHING_PLANTED)
-
-
-def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
-    """The whole flow up to the verdicts: measure, decide, fetch what the judge lacks, decide again.
-
-    Where there is no accelerator the kernels are compiled without one too, so that they get a verdict of their own.
-    """
-    with claimed(settings, listener) as bench:
-        tree = base_stage.find(bench, request)
-        run, judgements = _checked(bench, request, command, tree, NOTHING_PLANTED)
-        if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
-            run = _with_static(bench, request, run, tree)
-            judgements = decide(run, settings, judged_by=_rules(run, tree, settings))
-    return run, judgements
+        return record_run(bench, request, command, base_stage.find(bench, request))
 
 
 def static(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
-    """Compile every performance case without a device, hold it against the base, and judge; a run without blocks."""
+    """Compile every performance case without a device, compare it with the base, and judge; a run without blocks."""
     with claimed(settings, listener) as bench:
         tree = base_stage.find(bench, request)
-        found, planned = compile_ops(bench, request, _found(tree))
+        base = tree if isinstance(tree, BaseTree) else None
+        found, planned = compile_ops(bench, request, base)
         plan = make_plan(request, planned, OFFLINE.kind, base_stage.against(tree, ops(settings), request))
         run = dataclasses.replace(new_run(settings, plan, OFFLINE, command), static=found)
-        refuse_looser(plan, _rules(run, tree, settings), run.environment, run.created)
+        rules = base_stage.rules(plan.base, base, settings)
+        refuse_looser(plan, rules, run.environment, run.created)
         store.write_run(run, settings.reports)
-        return run, decide(run, settings, judged_by=_rules(run, tree, settings))
-
-
-def selftest(settings: Settings, request: Request, command: str, listener: Listener) -> SelfTest:
-    """Try perfci on the project's own ops: against themselves, with a planted slow-down, with a planted error.
-
-    Raises DeviceError where nothing can be timed.
-    """
-    with claimed(reports_of(settings, "unchanged"), listener) as bench:
-        if describe_ops(bench, request).device.kind in UNTIMED:
-            raise DeviceError("selftest_not_timed")
-    names = [op.op for op in select(settings, request.ops)]
-    trials: list[Trial] = []
-    table: tuple[CaseNoise, ...] = ()
-    device = ""
-    for name in TRIALS:
-        wanted, plant = asked(name, request, names)
-        own = reports_of(settings, name)
-        with claimed(own, listener) as bench:
-            tree = itself(bench) if wanted.duel is DuelWhat.ALL else None
-            run, judgements = _checked(bench, wanted, command, tree, plant)
-        trials.append(trial(name, judgements))
-        if name == "unchanged":
-            table, device = noise_table(run, judgements, settings), run.environment.device.name
-            names = timed_first(names, judgements)
-    return SelfTest(tuple(trials), table, device)
-
-
-def _checked(
-    bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant
-) -> tuple[Run, Judgements]:
-    """Measure and decide, until the judge needs no more."""
-    run = _measured(bench, request, command, tree, plant)
-    return settled(bench, request, run, _found(tree), plant)
-
-
-def _rules(run: Run, tree: BaseTree | Reason | None, settings: Settings) -> Settings:
-    return base_stage.rules(run.plan.base, _found(tree), settings)
-
-
-def _found(tree: BaseTree | Reason | None) -> BaseTree | None:
-    return tree if isinstance(tree, BaseTree) else None
-
-
-def _with_static(bench: Bench, request: Request, run: Run, tree: BaseTree | Reason | None) -> Run:
-    """The run with what its ops compile to; nothing where Triton is not installed, or where perfci does not know it."""
-    unknown = any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
-    if unknown or not environment.installed(COMPILERS[:2]):
-        return run
-    found, _ = compile_ops(bench, request, _found(tree))
-    run = dataclasses.replace(run, static=found)
-    store.write_run(run, bench.settings.reports)
-    return run
+        return run, decide(run, settings, judged_by=rules)
 
 
 def remeasure(run: Run, settings: Settings, request: Request, needs: Sequence[Need], listener: Listener) -> Run:
@@ -144,48 +170,3 @@ def remeasure(run: Run, settings: Settings, request: Request, needs: Sequence[Ne
         if isinstance(tree, Reason):
             raise UsageError(tree.kind, **tree.facts)
         return Recorder(bench, request, run, tree).record_again(needs)
-
-
-def examine(settings: Settings, kind: str, listener: Listener) -> doctor.Facts:
-    """What the doctor looks at: the device is opened and its timer started in a worker."""
-    heard: list[Message] = []
-    with opened(settings, listener) as bench:
-        job = dataclasses.replace(describing(settings, Request(device=kind), ()), task="examine")
-        failure = run_worker(job, surroundings(bench, Place("doctor", kind)), both(heard.append, listener))
-    seen = next((m for m in heard if isinstance(m, Examined)), None)
-    device = next((m.device for m in heard if isinstance(m, Ready)), None)
-    state, timer = (seen.state, seen.timer) if seen else (None, None)
-    try:
-        select(settings, ())
-        lacking = None
-    except PerfciError as error:
-        lacking = error.reason
-    return doctor.gather(settings, device, state, timer, failure, thresholds=ended(settings, device), ops=lacking)
-
-
-def _measured(bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant) -> Run:
-    """Plan and record a run."""
-    settings, base = bench.settings, _found(tree)
-    shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
-    found = describe_ops(bench, request)
-    planned = base_stage.planned(bench, base, request, found.ops) if base else found.ops
-    against = base_stage.against(tree, ops(settings), request)
-    rules = base_stage.rules(against.base, base, settings)
-    alpha = alpha_of(rules, request.thresholds)
-    plan = make_plan(request, planned, found.device.kind, against, alpha, found.devices)
-    plan = dataclasses.replace(plan, boards=boards(bench, request, found))
-    run = new_run(settings, plan, found.device, command)
-    refuse_looser(plan, rules, run.environment, run.created)
-    shared = plan.boards or plan.deadline
-    seconds = expected_s(plan, _before(settings, found.device)) if shared else None
-    launches.clear_launches(settings.reports)
-    return Recorder(bench, request, run, base, plant, seconds).record()
-
-
-def _before(settings: Settings, device: Device) -> Run | None:
-    """The run of this kind of device whose place this one takes: it knows how long each op takes."""
-    try:
-        last = store.read_run(settings.reports)
-    except (PerfciError, OSError):
-        return None
-    return last if last.environment.device.key == device.key else None

@@ -7,15 +7,18 @@ that the record has one writer; and however it ends, every lane is closed, its w
 from __future__ import annotations
 
 import dataclasses
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
+import perfci
 from perfci import git, store
 from perfci.core import deadline, environment
 from perfci.core.deadline import Timetable
 from perfci.core.errors import Stopped
-from perfci.core.model import Device, Environment, Limits, Need, OpRun, PlannedOp, Reason, Run, Suite, UsedBoard
+from perfci.core.model import Device, Environment, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run, Suite, UsedBoard
 from perfci.core.settings import Settings
 from perfci.core.wording import caused
 from perfci.runs.base import BaseTree, rules
@@ -504,6 +507,19 @@ def _rest(job: Job, gathered: Gathered) -> tuple[Suite, ...]:
 
 def _is_late(failure: Reason | None) -> bool:
     return failure is not None and failure.kind == LATE
+
+
+def new_run(settings: Settings, plan: Plan, device: Device, command: str) -> Run:
+    """A run in which nothing was measured yet, with an id of its own."""
+    now = datetime.now(UTC)
+    return Run(
+        id=f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
+        created=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        perfci=perfci.__version__,
+        command=command,
+        environment=describe_environment(settings, device, None),
+        plan=plan,
+    )
 
 
 def describe_environment(settings: Settings, device: Device, timer: str | None) -> Environment:

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import Base, DuelWhat, Judgement, Judgements, OpRun, Run, Suite, Verdict
+from perfci.core.model import UNTIMED, Base, DuelWhat, Judgement, Judgements, Run, Suite, Verdict
 from perfci.core.settings import Settings
+from perfci.ops.discover import select
 from perfci.runs.base import FOLDER, BaseTree, moved
-from perfci.runs.bench import Bench
+from perfci.runs.bench import Bench, Listener, claimed
+from perfci.runs.describe import describe_ops
 from perfci.runs.effective_thresholds import limits_of
+from perfci.runs.flow import check_against
 from perfci.runs.plan import Request
 from perfci.runs.record import Plant
 from perfci.statistics import duel_rule, power
-from perfci.thresholds.limits import Thresholds
 
 TRIALS = ("unchanged", "slower", "wrong")
 
@@ -82,94 +84,85 @@ class SelfTest:
         return all(trial.passed for trial in self.trials)
 
 
-def itself(bench: Bench) -> BaseTree:
+def selftest(settings: Settings, request: Request, command: str, listener: Listener) -> SelfTest:
+    """Try perfci on the project's own ops; each try leaves its run in reports/selftest/<name>.
+
+    The planted slow-down and error take one op, the first that could be timed. Raises DeviceError if nothing can be.
+    """
+    where = [dataclasses.replace(settings, reports=settings.reports / "selftest" / name) for name in TRIALS]
+    with claimed(where[0], listener) as bench:
+        if describe_ops(bench, request).device.kind in UNTIMED:
+            raise DeviceError("selftest_not_timed")
+    names = [op.op for op in select(settings, request.ops)]
+    timed = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL, against=None)
+    with claimed(where[0], listener) as bench:
+        run, judgements = check_against(bench, timed, command, copy_tree(bench), Plant())
+    trials = [try_out("unchanged", judgements)]
+    duelled = {row.op for row in judgements.rows if row.comparison and row.comparison.duel}
+    first = next((name for name in names if name in duelled), names[0])
+    one = dataclasses.replace(timed, ops=(first,))
+    with claimed(where[1], listener) as bench:
+        found = check_against(bench, one, command, copy_tree(bench), Plant(slowdown=SLOWDOWN))
+    trials.append(try_out("slower", found[1]))
+    one = dataclasses.replace(one, suites=(Suite.ACCURACY,), duel=DuelWhat.NONE)
+    with claimed(where[2], listener) as bench:
+        found = check_against(bench, one, command, None, Plant(spoiled=True))
+    trials.append(try_out("wrong", found[1]))
+    return SelfTest(tuple(trials), tuple(measure_noise(run, judgements, settings)), run.environment.device.name)
+
+
+def copy_tree(bench: Bench) -> BaseTree:
     """The work tree copied, as its own base."""
-    settings = bench.settings
-    target = bench.folder / FOLDER
+    settings, target = bench.settings, bench.folder / FOLDER
     ours = {settings.reports.parent, settings.reports.parent.parent, bench.folder}
     by_name = shutil.ignore_patterns(*LEFT_OUT)
 
-    def left_out(folder: str, names: list[str]) -> set[str]:
+    def leave_out(folder: str, names: list[str]) -> set[str]:
         return {*by_name(folder, names), *(name for name in names if Path(folder, name) in ours)}
 
-    shutil.copytree(settings.root, target, symlinks=True, ignore=left_out, copy_function=_linked)
-    base = Base("the work tree", "asked", "itself")
-    return BaseTree(base, moved(settings, target))
+    def link(source: str, target: str) -> str:
+        """A second name for the file if that is possible, since data beside kernels may be large."""
+        try:
+            os.link(source, target)
+        except OSError:
+            return str(shutil.copy2(source, target))
+        return target
+
+    shutil.copytree(settings.root, target, symlinks=True, ignore=leave_out, copy_function=link)
+    return BaseTree(Base("the work tree", "asked", "itself"), moved(settings, target))
 
 
-def asked(name: str, request: Request, ops: Sequence[str]) -> tuple[Request, Plant]:
-    """What one of the three runs asks for, and what is planted. The planted ones take one op, the first."""
-    timed = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL, against=None)
-    one = dataclasses.replace(timed, ops=tuple(ops[:1]))
-    if name == "unchanged":
-        return timed, Plant()
-    if name == "slower":
-        return one, Plant(slowdown=SLOWDOWN)
-    return dataclasses.replace(one, suites=(Suite.ACCURACY,), duel=DuelWhat.NONE), Plant(spoiled=True)
-
-
-def timed_first(ops: Sequence[str], judgements: Judgements) -> list[str]:
-    """The ops, those first that could be timed: in a broken one nothing can be planted."""
-    timed = {row.op for row in judgements.rows if row.comparison and row.comparison.duel}
-    return sorted(ops, key=lambda op: op not in timed)
-
-
-def trial(name: str, judgements: Judgements) -> Trial:
-    """What a run shows. Raises DeviceError where nothing could be timed."""
+def try_out(name: str, judgements: Judgements) -> Trial:
+    """What a run shows. Raises DeviceError if nothing could be timed."""
     if name == "wrong":
         rows = [row for row in judgements.rows if row.suite is Suite.ACCURACY and row.case is None]
         missed = tuple(row.op for row in rows if row.verdict is not Verdict.WRONG)
         return Trial(name, len(rows), len(rows) - len(missed), len(rows), missed)
     rows = [row for row in judgements.rows if row.suite is Suite.PERFORMANCE]
     timed = [row for row in rows if row.comparison and row.comparison.duel]
-    broken = tuple(_named(row) for row in judgements.rows if row.verdict in BROKEN)
+    broken = tuple(_name(row) for row in judgements.rows if row.verdict in BROKEN)
     if not timed and not broken:
         raise DeviceError("selftest_not_timed")
+    kinds = [(_name(row), {reason.kind for reason in row.reasons}) for row in timed]
     if name == "unchanged":
-        alarms = tuple(_named(row) for row in timed if _says(row, SLOWER) or _says(row, FASTER))
+        alarms = tuple(own for own, found in kinds if found & {SLOWER, FASTER})
         return Trial(name, len(timed), len(alarms), 0, (*alarms, *broken))
-    missed = tuple(_named(row) for row in timed if not _says(row, SLOWER))
+    missed = tuple(own for own, found in kinds if SLOWER not in found)
     return Trial(name, len(timed), len(timed) - len(missed), len(timed), (*missed, *broken))
 
 
-def _says(row: Judgement, kind: str) -> bool:
-    return any(reason.kind == kind for reason in row.reasons)
-
-
-def noise_table(run: Run, judgements: Judgements, settings: Settings) -> tuple[CaseNoise, ...]:
-    """Every duelled case with the spread of its blocks and the smallest slow-down that would have been seen."""
-    limits = limits_of(run, settings)
-    rows = {(row.op, row.case): row for row in judgements.rows}
-    return tuple(line for op in run.ops for line in _noise_of(op, rows, run, limits))
-
-
-def _noise_of(
-    op: OpRun, rows: dict[tuple[str, str | None], Judgement], run: Run, limits: Thresholds
-) -> Iterator[CaseNoise]:
-    for case in op.performance:
-        row = rows.get((op.op, case.case))
-        shifts = [block.shifts[DUEL] for block in case.blocks if DUEL in block.shifts]
-        base_us = row.comparison.base_us if row and row.comparison else None
-        if base_us is None or len(shifts) < duel_rule.FIRST:
-            continue
-        tau = limits.for_case(op.op, case.case).allowed(base_us, run.environment.timer)
-        yield CaseNoise(op.op, case.case, base_us, tau, power.noise(shifts, tau, limits.alpha, run.plan.duel_family))
-
-
-def _named(row: Judgement) -> str:
+def _name(row: Judgement) -> str:
     return f"{row.op} {row.case}" if row.case else row.op
 
 
-def _linked(source: str, target: str) -> str:
-    """A second name for the file where that is possible, since data beside kernels may be large."""
-    try:
-        os.link(source, target)
-    except OSError:
-        return str(shutil.copy2(source, target))
-    return target
-
-
-def reports_of(settings: Settings, name: str) -> Settings:
-    """Each try leaves its run in a folder of its own: reports/selftest/<name>."""
-    folder: Path = settings.reports / "selftest" / name
-    return dataclasses.replace(settings, reports=folder)
+def measure_noise(run: Run, judgements: Judgements, settings: Settings) -> Iterator[CaseNoise]:
+    """Every duelled case with the spread of its blocks and the smallest slow-down that would have been seen."""
+    limits, rows = limits_of(run, settings), {(row.op, row.case): row for row in judgements.rows}
+    for op, case in ((each.op, case) for each in run.ops for case in each.performance):
+        row = rows.get((op, case.case))
+        shifts: Sequence[float] = [block.shifts[DUEL] for block in case.blocks if DUEL in block.shifts]
+        base_us = row.comparison.base_us if row and row.comparison else None
+        if base_us is not None and len(shifts) >= duel_rule.FIRST:
+            tau = limits.for_case(op, case.case).allowed(base_us, run.environment.timer)
+            noise = power.noise(shifts, tau, limits.alpha, run.plan.duel_family)
+            yield CaseNoise(op, case.case, base_us, tau, noise)

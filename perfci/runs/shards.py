@@ -1,7 +1,7 @@
 """A plan whose ops are shared out over several runners, each one's part, and all parts joined and judged at once.
 
-A shard knows the size of the families that its cases belong to, and nothing of the others' p values: it counts those
-as 1, which is what they are at most, so that whatever it finds slower the whole run finds slower too.
+A shard knows the size of the families that its cases belong to, and nothing of the others' p values. It counts those as
+1, which is what they are at most, so that whatever it finds slower the whole run finds slower too.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ from perfci.core.settings import Settings
 from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
-from perfci.runs import merge, plan
+from perfci.runs import plan
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import LOGS, Bench, Listener, claimed, opened
 from perfci.runs.decide import decide, rules_digest
-from perfci.runs.describe import Found, boards, contract_violation, describe_ops
+from perfci.runs.describe import contract_violation, describe_ops, open_boards
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
+from perfci.runs.flow import settle
+from perfci.runs.merge import DIGITS, merge
 from perfci.runs.plan import Against, Request
-from perfci.runs.record import Recorder
-from perfci.runs.rounds import new_run, settled
+from perfci.runs.record import Recorder, new_run
 from perfci.store import launches
 from perfci.store.launches import join_launches
-
-DIGITS = 12
-"""Of a digest in a sentence."""
 
 AUTO, CPU, FAKE = "auto", "cpu", "fake"
 
@@ -44,7 +42,7 @@ WHOLE = frozenset({Suite.ACCURACY, Suite.PERFORMANCE})
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PlanOptions:
     """What the user asked for beside what a check takes."""
 
     shards: int = 1
@@ -69,46 +67,65 @@ class Part:
     limit: deadline.Found = deadline.NO_LIMIT
     """the job's time limit"""
 
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Op -> digest of its files, of this shard's ops."""
+        return {each.op: each.files for each in self.sharded.ops if each.shard == self.index}
+
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-def plan_shards(settings: Settings, request: Request, wishes: Wishes, listener: Listener) -> ShardPlan:
+def plan_shards(settings: Settings, request: Request, options: PlanOptions, listener: Listener) -> ShardPlan:
     """What all shards together will measure, and which measures what.
 
-    Nothing is imported where the files of all ops are the base's own. Raises UsageError for a request that comes to
-    nothing, and MissingPackageError where ops have to be imported and torch is not installed.
+    Nothing is imported if the files of all ops are the base's own. Raises UsageError for a request that comes to
+    nothing, and MissingPackageError if ops have to be imported and torch is not installed.
     """
     with opened(settings, listener) as bench:
         found = base_stage.find(bench, request)
         tree = found if isinstance(found, BaseTree) else None
         against = base_stage.against(found, ops(settings), request)
-        chosen = select(settings, request.ops)
         rules = base_stage.rules(against.base, tree, settings)
         alpha = alpha_of(rules, request.thresholds)
-        planned, kind = _planned(bench, request, wishes, chosen, tree, against)
+        planned, kind = _plan_ops(bench, request, options, tree, against)
         whole = plan.make_plan(request, planned, kind, against, alpha)
-        if wishes.every:
+        if options.every:
             whole = dataclasses.replace(whole, skip_unchanged=False)
-        return _shared(settings, request, wishes, whole, alpha, base_stage.digest(rules))
+    shared = plan.shared_out(whole, options.shards, options.last)
+    prints = _fingerprint(settings, [each.op for each in shared if each.shard])
+    return ShardPlan(
+        perfci=perfci.__version__,
+        created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        commit=_commit_of(settings),
+        rules=base_stage.digest(rules),
+        alpha=alpha,
+        shards=options.shards,
+        timer=request.timer,
+        plan=whole,
+        ops=tuple(dataclasses.replace(each, files=prints.get(each.op, "")) for each in shared),
+        family=whole.family,
+        seconds=round(sum(each.seconds for each in shared), 3),
+        last=options.last.id if options.last else None,
+    )
 
 
-def _planned(
-    bench: Bench,
-    request: Request,
-    wishes: Wishes,
-    chosen: Sequence[OpFolder],
-    tree: BaseTree | None,
-    against: Against,
+def _plan_ops(
+    bench: Bench, request: Request, options: PlanOptions, tree: BaseTree | None, against: Against
 ) -> tuple[Sequence[PlannedOp], str]:
     """The ops with their cases, and the kind of device that they are planned for."""
-    kind = wishes.last.plan.device if wishes.last and request.device == AUTO else request.device
-    # Peers are timed of every case, and only importing the ops tells which they have.
-    told_by_files = against.skips and not wishes.every and not request.peers and request.pattern is None
-    if tree and told_by_files and _all_unchanged(bench.settings, chosen, tree):
-        return [_unchanged(op.op, tree, wishes.last) for op in chosen], kind
-    described = _described(bench, dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO), chosen)
-    found = base_stage.planned(bench, tree, request, described.ops) if tree else described.ops
+    last, chosen = options.last, select(bench.settings, request.ops)
+    kind = last.plan.device if last and request.device == AUTO else request.device
+    # Peers are timed of every case, and only importing the ops shows which they have.
+    files_suffice = against.skips and not options.every and not request.peers and request.pattern is None
+    if tree and files_suffice and _all_unchanged(bench.settings, chosen, tree):
+        before = _list_ops(tree, last) if last else {}
+        return [_unchanged_op(op.op, before.get(op.op)) for op in chosen], kind
+    # Only importing ops shows their cases. Without an accelerator torch's CPU build will do.
+    if kind != FAKE and importlib.util.find_spec("torch") is None:
+        raise MissingPackageError("plan_needs_torch", ops=", ".join(op.op for op in chosen[:5]), count=len(chosen))
+    described = describe_ops(bench, dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO))
+    found = base_stage.plan_ops(bench, tree, request, described.ops) if tree else described.ops
     return found, described.device.kind if kind == AUTO else kind
 
 
@@ -116,55 +133,28 @@ def _all_unchanged(settings: Settings, chosen: Sequence[OpFolder], tree: BaseTre
     return base_stage.unchanged(tree, settings, [op.op for op in chosen]) and not any(map(contract_violation, chosen))
 
 
-def _described(bench: Bench, request: Request, chosen: Sequence[OpFolder]) -> Found:
-    """Cases of ops, which importing them alone can tell; without an accelerator torch's CPU build will do."""
-    if request.device != FAKE and importlib.util.find_spec("torch") is None:
-        raise MissingPackageError("plan_needs_torch", ops=", ".join(op.op for op in chosen[:5]), count=len(chosen))
-    return describe_ops(bench, request)
+def _list_ops(tree: BaseTree, last: Run) -> Mapping[str, PlannedOp]:
+    """The ops that a run of the very base had planned with all of their cases."""
+    where, planned = last.environment, last.plan
+    if where.dirty or where.commit != tree.base.commit or planned.filter is not None or {*planned.suites} != WHOLE:
+        return {}
+    return {op.op: op for op in planned.ops if not (op.failure or op.unlisted)}
 
 
-def _unchanged(op: str, tree: BaseTree, last: Run | None) -> PlannedOp:
+def _unchanged_op(op: str, before: PlannedOp | None) -> PlannedOp:
     """An op whose files are the base's own; its cases are those of the last run, if that was one of the base."""
-    before = _listed(tree, last).get(op) if last else None
     if before is None:
         return PlannedOp(op, base=PlannedBase(same=True), unlisted=True)
     base = PlannedBase(same=True, performance=before.performance, cache=before.cache)
     return dataclasses.replace(before, base=base, audit=())
 
 
-def _listed(tree: BaseTree, last: Run) -> Mapping[str, PlannedOp]:
-    """The ops that a run of the very base had planned with all of their cases."""
-    where, plan = last.environment, last.plan
-    if where.dirty or where.commit != tree.base.commit or plan.filter is not None or {*plan.suites} != WHOLE:
-        return {}
-    return {op.op: op for op in plan.ops if not (op.failure or op.unlisted)}
-
-
-def _shared(settings: Settings, request: Request, wishes: Wishes, whole: Plan, alpha: float, digest: str) -> ShardPlan:
-    shared = plan.shared_out(whole, wishes.shards, wishes.last)
-    prints = _prints(settings, [each.op for each in shared if each.shard])
-    return ShardPlan(
-        perfci=perfci.__version__,
-        created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        commit=_commit(settings),
-        rules=digest,
-        alpha=alpha,
-        shards=wishes.shards,
-        timer=request.timer,
-        plan=whole,
-        ops=tuple(dataclasses.replace(each, files=prints.get(each.op, "")) for each in shared),
-        family=whole.family,
-        seconds=round(sum(each.seconds for each in shared), 3),
-        last=wishes.last.id if wishes.last else None,
-    )
-
-
-def _prints(settings: Settings, names: Sequence[str]) -> Mapping[str, str]:
+def _fingerprint(settings: Settings, names: Sequence[str]) -> Mapping[str, str]:
     tree = Tree(settings.root, settings.kernels)
     return {op: tree.fingerprint(op).digest for op in names}
 
 
-def _commit(settings: Settings) -> str | None:
+def _commit_of(settings: Settings) -> str | None:
     here = git.read(settings.root)
     return None if isinstance(here, Reason) else here.commit
 
@@ -175,60 +165,37 @@ def _commit(settings: Settings) -> str | None:
 def check_shard(settings: Settings, part: Part, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Measure a shard's ops, and fetch what the judge lacks by the families' sizes; the run is saved after each op.
 
-    A shard without ops starts no worker. Raises UsageError where the plan is not of what is here, both named.
+    A shard without ops starts no worker. Raises UsageError if the plan is not of what is here, naming both.
     """
     _refuse_another_plan(settings, part)
-    with claimed(settings, listener) as bench:
-        shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
-        launches.clear_launches(settings.reports)
-        mine = _mine(part)
-        nowhere = Device(mine.device, "no device", "none")
-        if not mine.ops:
-            run = _kept(settings, _numbered(new_run(settings, mine, nowhere, command), part), done=True)
-            return run, Judgements(())
-        return _measured(bench, part, mine, command)
-
-
-def _measured(bench: Bench, part: Part, mine: Plan, command: str) -> tuple[Run, Judgements]:
-    settings, request = bench.settings, _request(part, mine)
-    found = describe_ops(bench, request)
-    if found.device.kind != mine.device:
-        raise UsageError("shard_device", planned=mine.device, found=found.device.kind)
-    used = boards(bench, request, found)
-    mine = dataclasses.replace(mine, ops=_as_found(mine, found.ops), devices=found.devices, boards=used)
-    tree = base_stage.materialised(bench, mine.base) if mine.base else None
-    if isinstance(tree, Reason):
-        raise UsageError(tree.kind, **tree.facts)
-    rules = base_stage.rules(mine.base, tree, settings)
-    _refuse_other_rules(part.sharded, base_stage.digest(rules))
-    request = dataclasses.replace(request, device=mine.device)
-    run = _numbered(new_run(settings, mine, found.device, command), part)
-    refuse_looser(mine, rules, run.environment, run.created)
-    seconds = {each.op: each.seconds for each in part.sharded.ops}
-    run = Recorder(bench, request, run, tree, seconds=seconds).record()
-    run, judgements = settled(bench, request, run, tree)
-    return _kept(settings, run, done=True), judgements
-
-
-def _mine(part: Part) -> Plan:
-    """The plan of a shard's ops, with the families of all."""
     sharded = part.sharded
-    given = {each.op for each in sharded.ops if each.shard == part.index}
-    mine = tuple(op for op in sharded.plan.ops if op.op in given)
-    return dataclasses.replace(
+    mine = dataclasses.replace(
         sharded.plan,
-        ops=mine,
+        ops=tuple(op for op in sharded.plan.ops if op.op in part.files),
         removed=(),
         shard_family=sharded.family,
         deadline=part.limit.deadline,
         deadline_note=part.limit.note,
     )
+    shard = Shard(part.plan, part.index, part.count)
+    with claimed(settings, listener) as bench:
+        shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
+        launches.clear_launches(settings.reports)
+        if mine.ops:
+            run, judgements = _measure_shard(bench, part, mine, shard, command)
+        else:
+            nowhere = Device(mine.device, "no device", "none")
+            run, judgements = new_run(settings, mine, nowhere, command), Judgements(())
+        run = dataclasses.replace(run, shard=dataclasses.replace(shard, done=True))
+        store.write_run(run, settings.reports)
+        return run, judgements
 
 
-def _request(part: Part, mine: Plan) -> Request:
-    """A worker opens whatever is here, so that another kind of device can be named; a fake one is asked for by name."""
+def _measure_shard(bench: Bench, part: Part, mine: Plan, shard: Shard, command: str) -> tuple[Run, Judgements]:
+    settings = bench.settings
+    # A worker opens whatever is here. Only a CPU or a fake device has to be asked for by name.
     kind = mine.device if mine.device in {CPU, FAKE} else AUTO
-    return Request(
+    request = Request(
         ops=tuple(op.op for op in mine.ops),
         pattern=mine.filter,
         device=kind if part.device == AUTO else part.device,
@@ -240,9 +207,25 @@ def _request(part: Part, mine: Plan) -> Request:
         devices=part.devices,
         deadline=part.limit.deadline,
     )
+    found = describe_ops(bench, request)
+    if found.device.kind != mine.device:
+        raise UsageError("shard_device", planned=mine.device, found=found.device.kind)
+    boards = open_boards(bench, request, found)
+    mine = dataclasses.replace(mine, ops=_refuse_other_cases(mine, found.ops), devices=found.devices, boards=boards)
+    tree = base_stage.materialised(bench, mine.base) if mine.base else None
+    if isinstance(tree, Reason):
+        raise UsageError(tree.kind, **tree.facts)
+    rules = base_stage.rules(mine.base, tree, settings)
+    _refuse_other_rules(part.sharded, base_stage.digest(rules))
+    request = dataclasses.replace(request, device=mine.device)
+    run = dataclasses.replace(new_run(settings, mine, found.device, command), shard=shard)
+    refuse_looser(mine, rules, run.environment, run.created)
+    seconds = {each.op: each.seconds for each in part.sharded.ops}
+    run = Recorder(bench, request, run, tree, seconds=seconds).record()
+    return settle(bench, request, run, tree)
 
 
-def _as_found(mine: Plan, found: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
+def _refuse_other_cases(mine: Plan, found: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
     """The planned ops; one that does not import here is an ERROR of its own, one with other cases is refused."""
     here = {op.op: op for op in found}
     for op in mine.ops:
@@ -254,17 +237,6 @@ def _as_found(mine: Plan, found: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
     return tuple(dataclasses.replace(op, failure=here[op.op].failure) for op in mine.ops)
 
 
-def _numbered(run: Run, part: Part) -> Run:
-    return dataclasses.replace(run, shard=Shard(part.plan, part.index, part.count))
-
-
-def _kept(settings: Settings, run: Run, *, done: bool) -> Run:
-    assert run.shard is not None
-    run = dataclasses.replace(run, shard=dataclasses.replace(run.shard, done=done))
-    store.write_run(run, settings.reports)
-    return run
-
-
 def _refuse_another_plan(settings: Settings, part: Part) -> None:
     sharded, kind = part.sharded, part.sharded.plan.device
     if part.count != sharded.shards:
@@ -273,13 +245,12 @@ def _refuse_another_plan(settings: Settings, part: Part) -> None:
         raise UsageError("shard_range", index=part.index, count=part.count)
     if perfci.__version__ != sharded.perfci:
         raise UsageError("shard_version", found=perfci.__version__, planned=sharded.perfci)
-    if (commit := _commit(settings)) != sharded.commit:
+    if (commit := _commit_of(settings)) != sharded.commit:
         raise UsageError("shard_commit", found=commit, planned=sharded.commit)
     if part.device not in {AUTO, kind}:
         raise UsageError("shard_device", planned=kind, found=part.device)
-    given = {each.op: each.files for each in sharded.ops if each.shard == part.index}
-    prints = _prints(settings, [*given])
-    for op, files in given.items():
+    prints = _fingerprint(settings, [*part.files])
+    for op, files in part.files.items():
         if prints[op] != files:
             raise UsageError("shard_files", op=op, found=prints[op][:DIGITS], planned=files[:DIGITS])
 
@@ -297,12 +268,12 @@ def merge_shards(
 ) -> tuple[Run, Judgements]:
     """One run of the whole plan, stored with its launches in the reports folder, and judged.
 
-    `digest` is the SHA-256 of plan.json; `found` the shards' runs with the folders in which their launches lie. Raises
-    UsageError for runs that are none of its shards, as `merge.merge` does, and where other thresholds or baselines
-    judge than those that the shards knew.
+    `digest` is the SHA-256 of plan.json; `found` the shards' runs with the folders of their launches. Raises UsageError
+    for runs that are none of its shards, as `merge.merge` does, and if other thresholds or baselines judge than those
+    that the shards knew.
     """
     blank = new_run(settings, sharded.plan, Device(sharded.plan.device, "no device", "none"), command)
-    run = merge.merge(sharded, digest, [run for run, _ in found], blank)
+    run = merge(sharded, digest, [run for run, _ in found], blank)
     _refuse_other_rules(sharded, rules_digest(run, settings))
     with store.claim_reports(settings.reports):
         store.write_run(run, settings.reports)

@@ -6,9 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-import queue
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, Place, surroundings
 from perfci.runs.describe import contract_violation
 from perfci.runs.plan import Request
-from perfci.worker.parent import WorkerEnvironment, run_worker
+from perfci.worker.parent import Running, side_by_side, working
 from perfci.worker.protocol import Job, Message, OpFiles
 
 FORMAT = 1
@@ -50,28 +48,48 @@ class _Wanted:
 
 
 def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[Static, tuple[PlannedOp, ...]]:
-    """Every op for every target, and where the base's files differ those too; with the ops as the judge knows them.
+    """Every op for every target, also the base's if its files differ; with the ops as the judge knows them.
 
-    Raises UsageError for a target that nobody knows.
+    Raises UsageError for an unknown target.
     """
     targets = request.targets or bench.settings.targets
     for target in targets:
         target_named(target)
     head = select(bench.settings, request.ops)
-    ours = _prints(head, bench.settings)
+    ours = _fingerprint(head, bench.settings)
     base = [op for op in ops(tree.settings) if op.op in ours] if tree and tree.settings.kernels.is_dir() else []
-    theirs = _prints(base, tree.settings) if tree else {}
+    theirs = _fingerprint(base, tree.settings) if tree else {}
     same = {op for op in ours if op in theirs and fingerprint.same(ours[op], theirs[op])}
     wanted = [_Wanted(op, ours[op.op], target, bench.settings, False) for target in targets for op in head]
     if tree:
         changed = [op for op in base if op.op not in same]
         wanted += [_Wanted(op, theirs[op.op], target, tree.settings, True) for target in targets for op in changed]
-    found = _compiled(bench, wanted)
-    mine = tuple(_fitting(found[one], request) for one in wanted if not one.of_base)
-    static = Static(
-        tuple(targets), toolchain(), mine, tuple(_fitting(found[one], request) for one in wanted if one.of_base)
+    found = {one: known for one in wanted if (known := _read(bench, one))}
+    for one, compiled in _compile(bench, [one for one in wanted if one not in found]).items():
+        found[one] = compiled
+        _write(bench, one, compiled)
+    mine, others = (
+        tuple(_keep_fitting(found[one], request) for one in wanted if one.of_base is of_base)
+        for of_base in (False, True)
     )
-    return static, _planned(head, same, static, tree)
+    have = {op.op for op in others} | same
+    cases = {op.op: tuple(case.case for case in op.cases) for op in mine}
+    planned = []
+    for op in head:
+        base_op = PlannedBase(same=op.op in same) if tree else None
+        if tree and op.op not in have:
+            base_op = PlannedBase(failure=Reason("base_lacks_op", {"op": op.op, "base": tree.base.name}))
+        planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op))
+    return Static(tuple(targets), toolchain(), mine, others), tuple(planned)
+
+
+def _keep_fitting(op: StaticOp, request: Request) -> StaticOp:
+    return dataclasses.replace(op, cases=tuple(case for case in op.cases if matches(case.case, request.pattern)))
+
+
+def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str, Fingerprint]:
+    tree = Tree(settings.root, settings.kernels)
+    return {op.op: tree.fingerprint(op.op) for op in folders}
 
 
 def toolchain() -> str:
@@ -81,7 +99,7 @@ def toolchain() -> str:
 
 
 @functools.cache
-def _own_code() -> str:
+def _hash_own_code() -> str:
     """Digest of what captures and compiles: between two releases it changes without a new version."""
     files = sorted((Path(perfci.__file__).parent / "device").glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
@@ -95,140 +113,66 @@ def cache_folder(settings: Settings) -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "perfci"
 
 
-def _prints(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str, Fingerprint]:
-    tree = Tree(settings.root, settings.kernels)
-    return {op.op: tree.fingerprint(op.op) for op in folders}
-
-
-def _planned(head: Sequence[OpFolder], same: set[str], static: Static, tree: BaseTree | None) -> tuple[PlannedOp, ...]:
-    cases = {op.op: tuple(case.case for case in op.cases) for op in static.ops}
-    based = {op.op for op in static.base_ops} | same
-    lacking = tree.base.name if tree else None
-    return tuple(
-        PlannedOp(op.op, performance=cases.get(op.op, ()), base=_planned_base(op.op, same, based, lacking))
-        for op in head
-    )
-
-
-def _planned_base(op: str, same: set[str], based: set[str], lacking: str | None) -> PlannedBase | None:
-    if lacking is None:
-        return None
-    if op not in based:
-        return PlannedBase(failure=Reason("base_lacks_op", {"op": op, "base": lacking}))
-    return PlannedBase(same=op in same)
-
-
-def _fitting(op: StaticOp, request: Request) -> StaticOp:
-    cases = tuple(case for case in op.cases if matches(case.case, request.pattern))
-    return dataclasses.replace(op, cases=cases)
-
-
 # --- compiling, and not compiling twice -------------------------------------------------------------------------------
 
 
-def _compiled(bench: Bench, wanted: Sequence[_Wanted]) -> Mapping[_Wanted, StaticOp]:
-    found = {one: known for one in wanted if (known := _read(bench, one))}
-    missing = [one for one in wanted if one not in found]
-    for one, op in _compile(bench, missing):
-        found[one] = op
-        _write(bench, one, op)
+def _compile(bench: Bench, missing: Sequence[_Wanted]) -> Mapping[_Wanted, StaticOp]:
+    """A worker for each target of each revision, several at a time."""
+    broken = {one: reason for one in missing if (reason := contract_violation(one.op))}
+    found = {one: StaticOp(one.op.op, one.target, failure=reason) for one, reason in broken.items()}
+    groups: dict[tuple[str, bool], list[_Wanted]] = {}
+    for one in (one for one in missing if one not in broken):
+        groups.setdefault((one.target, one.of_base), []).append(one)
+    waiting = list(groups.values())
+
+    def compile_groups() -> Iterator[Sequence[Running]]:
+        while waiting:
+            yield from _compile_group(bench, waiting.pop(0), found)
+
+    side_by_side([compile_groups() for _ in range(min(len(groups), os.cpu_count() or 1, MOST_WORKERS))])
     return found
 
 
-def _compile(bench: Bench, missing: Sequence[_Wanted]) -> Iterator[tuple[_Wanted, StaticOp]]:
-    """A worker for each target of each revision, two or more at a time."""
-    broken = {one: reason for one in missing if (reason := contract_violation(one.op))}
-    yield from ((one, StaticOp(one.op.op, one.target, failure=reason)) for one, reason in broken.items())
-    groups: dict[tuple[str, bool], list[_Wanted]] = {}
-    for one in missing:
-        if one not in broken:
-            groups.setdefault((one.target, one.of_base), []).append(one)
-    answers: queue.Queue[list[tuple[_Wanted, StaticOp]] | BaseException] = queue.Queue()
-    waiting = list(groups.values())
-    lock = threading.Lock()
-
-    def work() -> None:
-        while True:
-            with lock:
-                group = waiting.pop(0) if waiting else None
-            if group is None:
-                return
-            try:
-                answers.put(_compile_group(bench, group, lock))
-            except BaseException as error:
-                answers.put(error)
-
-    for _ in range(min(len(groups), os.cpu_count() or 1, MOST_WORKERS)):
-        threading.Thread(target=work, daemon=True).start()
-    for _ in groups:
-        answer = answers.get()
-        if isinstance(answer, BaseException):
-            raise answer
-        yield from answer
-
-
-def _compile_group(bench: Bench, group: Sequence[_Wanted], lock: threading.Lock) -> list[tuple[_Wanted, StaticOp]]:
+def _compile_group(
+    bench: Bench, waiting: Sequence[_Wanted], found: dict[_Wanted, StaticOp]
+) -> Iterator[Sequence[Running]]:
     """One worker after the other: an op that kills its worker is named, the rest go on in another."""
-    done: dict[_Wanted, StaticOp] = {}
-    waiting = list(group)
     while waiting:
-        heard = _locked(lock, bench.listener)
-        compiled: list[StaticOp] = []
-        failure = run_worker(_job(bench, waiting), _around(bench, waiting[0]), _keeping(compiled, heard))
-        for op in compiled:
-            done[next(one for one in waiting if one.op.op == op.op)] = op
-        waiting = [one for one in waiting if one not in done]
+        first, compiled = waiting[0], dict[str, StaticOp]()
+
+        def hear(message: Message, compiled: dict[str, StaticOp] = compiled) -> None:
+            if isinstance(message, StaticOp):
+                compiled[message.op] = message
+            bench.listener(message)
+
+        job = Job(
+            task="static",
+            ops=tuple(OpFiles(one.op.op, str(one.op.folder)) for one in waiting),
+            shared_folder=str(first.settings.kernels),
+            device="cuda",
+            seed=0,
+            root=str(first.settings.root),
+            head_root=str(bench.settings.root) if first.of_base else None,
+            target=first.target,
+        )
+        name = f"static-{first.target}{'-base' if first.of_base else ''}"
+        around = surroundings(bench, Place(name, "offline", first.settings.root))
+        # No device is touched, even if there is one.
+        hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        around = dataclasses.replace(around, environment={**around.environment, **hidden})
+        failure = yield from working(job, around, hear)
+        found |= {one: compiled[one.op.op] for one in waiting if one.op.op in compiled}
+        waiting = [one for one in waiting if one not in found]
         if waiting:
-            reason = failure or Reason("worker_silent")
-            done[waiting[0]] = StaticOp(waiting[0].op.op, waiting[0].target, failure=reason)
-            waiting = waiting[1:]
-    return list(done.items())
-
-
-def _keeping(compiled: list[StaticOp], heard: Callable[[Message], None]) -> Callable[[Message], None]:
-    def hear(message: Message) -> None:
-        if isinstance(message, StaticOp):
-            compiled.append(message)
-        heard(message)
-
-    return hear
-
-
-def _locked(lock: threading.Lock, listener: Callable[[Message], None]) -> Callable[[Message], None]:
-    def hear(message: Message) -> None:
-        with lock:
-            listener(message)
-
-    return hear
-
-
-def _job(bench: Bench, waiting: Sequence[_Wanted]) -> Job:
-    first = waiting[0]
-    return Job(
-        task="static",
-        ops=tuple(OpFiles(one.op.op, str(one.op.folder)) for one in waiting),
-        shared_folder=str(first.settings.kernels),
-        device="cuda",
-        seed=0,
-        root=str(first.settings.root),
-        head_root=str(bench.settings.root) if first.of_base else None,
-        target=first.target,
-    )
-
-
-def _around(bench: Bench, one: _Wanted) -> WorkerEnvironment:
-    name = f"static-{one.target}{'-base' if one.of_base else ''}"
-    around = surroundings(bench, Place(name, "offline", one.settings.root))
-    # No device is touched, also where there is one.
-    hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    return dataclasses.replace(around, environment={**around.environment, **hidden})
+            lost, *waiting = waiting
+            found[lost] = StaticOp(lost.op.op, lost.target, failure=failure or Reason("worker_silent"))
 
 
 def _path(bench: Bench, one: _Wanted) -> Path | None:
-    """A file named by everything that decides its content; None where that cannot be told."""
+    """A file named by everything that decides its content; None if that is unknown."""
     if one.print.opaque:
         return None
-    parts = (one.print.digest, one.target, toolchain(), perfci.__version__, _own_code(), str(FORMAT))
+    parts = (one.print.digest, one.target, toolchain(), perfci.__version__, _hash_own_code(), str(FORMAT))
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return cache_folder(bench.settings) / "static" / f"{one.op.op}-{one.target}-{key}.json"
 

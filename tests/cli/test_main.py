@@ -15,7 +15,7 @@ from perfci.core.errors import Stopped, UsageError
 from perfci.core.model import Gate
 from perfci.core.settings import load
 from perfci.core.wording import sentence
-from perfci.runs import doctor, flow
+from perfci.runs import doctor
 
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
@@ -97,7 +97,7 @@ def test_where_there_is_no_op_a_command_fails_and_says_how_to_begin(laid, argume
 def test_where_there_is_no_op_the_doctor_names_that_as_a_problem(laid, tmp_path):
     laid(tmp_path)
 
-    findings = doctor.examine(flow.examine(load(tmp_path), "fake", lambda _: None))
+    findings = doctor.examine(doctor.look_at(load(tmp_path), "fake", lambda _: None))
 
     problems = [str(sentence(each.reason)) for each in findings if each.level is doctor.Level.PROBLEM]
     assert any("perfci init" in said and "perfci new" in said for said in problems)

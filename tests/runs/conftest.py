@@ -22,7 +22,7 @@ def _own_git(monkeypatch, tmp_path):
 @pytest.fixture
 def workers(monkeypatch):
     stand_in = Workers()
-    for name in (".flow", ".describe"):
+    for name in (".doctor", ".describe"):
         monkeypatch.setattr(importlib.import_module(f"perfci.runs{name}"), "run_worker", stand_in)
     monkeypatch.setattr(importlib.import_module("perfci.runs.describe"), "working", stand_in.working)
     monkeypatch.setattr(importlib.import_module("perfci.runs.record"), "working", stand_in.working)

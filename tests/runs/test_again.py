@@ -23,7 +23,7 @@ from perfci.core.model import (
     Verdict,
 )
 from perfci.core.wording import sentence
-from perfci.runs import again as again_runs
+from perfci.runs import since
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from perfci.store.launches import read_launches
@@ -94,9 +94,7 @@ def earlier(measure, main, workers):
 def again(main, heard, workers):
     def duelled(run, **request):
         where = replace(main, reports=main.reports / "again")
-        return again_runs.again(
-            where, run, Request(budget_s=0.0, **request), "perfci check --retry reports", heard.append
-        )
+        return since.retry(where, run, Request(budget_s=0.0, **request), "perfci check --retry reports", heard.append)
 
     return duelled
 
@@ -224,7 +222,7 @@ def test_what_a_younger_base_answered_is_asked_again_where_files_changed(
         rows = tuple(replace(row, verdict=verdict) for row in found.rows)
         return replace(found, rows=rows) if given.id == run.id else found
 
-    monkeypatch.setattr(importlib.import_module("perfci.runs.again"), "decide", decided)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.since"), "decide", decided)
     found, _ = again(run)
 
     asked = {(each.op, each.commit) for each in found.plan.again.cases}
@@ -343,7 +341,7 @@ def test_the_answers_of_groups_are_judged_by_it_as_well(again, main, measure, wo
 
 
 def test_nothing_to_duel_keeps_what_was_asked_too(again, main, measure, workers, stored, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("perfci.runs.again"), "_wanted", lambda *_: [])
+    monkeypatch.setattr(importlib.import_module("perfci.runs.since"), "_find_open_cases", lambda *_: ([], set()))
 
     assert again(measure(main, device="fake", thresholds={"tau": "0.4 %"}))[0].plan.thresholds == {"tau": "0.4 %"}
 
@@ -369,5 +367,5 @@ def test_a_threshold_that_this_perfci_does_not_know_is_not_dropped(again, earlie
     with pytest.raises(UsageError) as caught:
         again(run)
 
-    assert caught.value.reason.kind == "again_threshold_unread"
+    assert caught.value.reason.kind == "threshold_option_key"
     assert "tua" in str(caught.value)

@@ -192,7 +192,7 @@ def planned(bench, workers, **ops):
     workers.planned = ops
     tree = find(bench)
     head = [PlannedOp(op, ("rows=0",), CASES, signature=("x",)) for op in ("added", "relu", "scale")]
-    return {op.op: op.base for op in stage.planned(bench, tree, Request(device="fake"), head)}
+    return {op.op: op.base for op in stage.plan_ops(bench, tree, Request(device="fake"), head)}
 
 
 def test_an_op_with_the_same_files_is_the_same_without_being_imported(bench, workers):
@@ -214,7 +214,7 @@ def test_a_renamed_case_is_one_that_the_base_has_too(bench, workers):
     workers.planned = {"relu": PlannedOp("relu", (), ("n=1", "rows=2"), signature=("x",))}
     head = [PlannedOp("relu", ("rows=0",), CASES, signature=("x",), renamed={"rows=1": "n=1"})]
 
-    (found,) = stage.planned(bench, find(bench), Request(device="fake"), head)
+    (found,) = stage.plan_ops(bench, find(bench), Request(device="fake"), head)
 
     assert found.base.performance == CASES
 

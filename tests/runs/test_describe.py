@@ -84,7 +84,7 @@ def boards(workers, settings, heard, monkeypatch):
         if given is not None:
             monkeypatch.setenv("FAKE_VISIBLE_DEVICES", given)
         with opened(settings, heard.append) as bench:
-            found = describe.boards(bench, Request(devices=devices), describe.Found(device, (), visible, visible))
+            found = describe.open_boards(bench, Request(devices=devices), describe.Found(device, (), visible, visible))
         return [(board.visible, board.uuid) for board in found]
 
     return chosen

@@ -76,14 +76,14 @@ def case_of(run, op="scale"):
 )
 def test_what_no_file_could_say_no_option_can(given, kind):
     with pytest.raises(UsageError) as caught:
-        effective_thresholds.parsed([given])
+        effective_thresholds.parse_options([given])
 
     assert caught.value.reason.kind == kind
     assert "--threshold" in str(caught.value)
 
 
 def test_the_last_of_two_values_counts():
-    assert effective_thresholds.parsed(["tau=2 %", "speedup = 1.5", "tau=3%"]) == {"tau": "3%", "speedup": "1.5"}
+    assert effective_thresholds.parse_options(["tau=2 %", "speedup = 1.5", "tau=3%"]) == {"tau": "3%", "speedup": "1.5"}
 
 
 def test_an_option_is_recorded_and_judges_the_run_wherever_it_is_read(measure, workers, people):

@@ -11,8 +11,7 @@ from perfci import store
 from perfci.core.errors import DeviceError, UsageError
 from perfci.core.model import Device, PlannedOp, Reason, Verdict
 from perfci.core.wording import sentence
-from perfci.runs import release
-from perfci.runs import release as release_module
+from perfci.runs import since
 from perfci.runs.plan import Request
 from perfci.store.history import append_history
 from tests.git_repositories import commit, commit_all, git
@@ -63,7 +62,7 @@ def creep(main, heard, workers):
     def duelled(named=None, **request):
         where = replace(main, reports=main.reports / "creep")
         asked = Request(**{"device": "fake", "seed": 7} | request)
-        return release.creep(where, asked, "perfci check --against-release", heard.append, named)
+        return since.compare_with_release(where, asked, "perfci check --against-release", heard.append, named)
 
     return duelled
 
@@ -213,7 +212,7 @@ def test_an_op_whose_interface_changed_or_that_is_broken_is_left_out_and_says_wh
 def test_a_release_older_than_what_histories_keep_says_that_losses_may_be_forgotten(
     creep, commits, epoch, main, monkeypatch
 ):
-    monkeypatch.setattr(release_module, "KEPT", 2)
+    monkeypatch.setattr(since, "KEPT", 2)
     for number in (1, 2):
         line = accepted(number, *map(figures, CASES), key=DEVICE.key, commit=commits[number])
         append_history(main.baselines, DEVICE.key, "relu", line)
@@ -262,7 +261,9 @@ def test_a_release_from_before_the_project_has_nothing_to_hold(creep, main, work
     inside = {name: moved / "project" / name for name in ("kernels", "baselines", "thresholds", "reports")}
     where = replace(main, root=moved / "project", **inside)
 
-    run, judgements = release.creep(where, Request(device="fake", seed=7), "perfci check", heard.append)
+    run, judgements = since.compare_with_release(
+        where, Request(device="fake", seed=7), "perfci check --against-release", heard.append
+    )
 
     assert (run.plan.ops, [note.kind for note in judgements.notes]) == ((), ["release_lacks_project"])
 

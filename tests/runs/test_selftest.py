@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfci.core.errors import DeviceError
 from perfci.core.model import (
     Comparison,
     Device,
-    DuelWhat,
     Interval,
     Judgement,
     Judgements,
@@ -17,10 +18,9 @@ from perfci.core.model import (
     Suite,
     Verdict,
 )
-from perfci.runs import flow
 from perfci.runs.bench import opened
 from perfci.runs.plan import Request
-from perfci.runs.selftest import TRIALS, asked, itself, reports_of, timed_first, trial
+from perfci.runs.selftest import copy_tree, selftest, try_out
 from tests.runs import stand_ins
 
 DUEL = Look(4, 1, Interval(0.0, 0.0, 0.0), 1.0, 1.0, (0.0,), (4,), 0.01)
@@ -32,7 +32,7 @@ def row(verdict, *kinds, op="relu", case="rows=1", duelled=True):
 
 
 def tried(name, *rows):
-    return trial(name, Judgements(rows))
+    return try_out(name, Judgements(rows))
 
 
 # --- unchanged --------------------------------------------------------------------------------------------------------
@@ -105,29 +105,6 @@ def test_a_planted_error_passes_where_the_op_is_wrong():
 # --- what is run ------------------------------------------------------------------------------------------------------
 
 
-def test_every_op_is_tried_against_itself_and_the_first_with_what_is_planted():
-    wished = Request(("relu", "scale"), pattern="rows=1", seed=7, against="main")
-
-    found = {name: asked(name, wished, ["relu", "scale"]) for name in TRIALS}
-
-    assert list(found) == ["unchanged", "slower", "wrong"]
-    assert [request.ops for request, _ in found.values()] == [("relu", "scale"), ("relu",), ("relu",)]
-    assert [request.duel for request, _ in found.values()] == [DuelWhat.ALL, DuelWhat.ALL, DuelWhat.NONE]
-    assert [request.suites[0] for request, _ in found.values()] == [Suite.PERFORMANCE] * 2 + [Suite.ACCURACY]
-    assert {(request.pattern, request.seed, request.against) for request, _ in found.values()} == {("rows=1", 7, None)}
-    assert [(plant.slowdown, plant.spoiled) for _, plant in found.values()] == [(0.0, False), (2.0, False), (0.0, True)]
-
-
-def test_nothing_is_planted_in_an_op_that_could_not_be_timed():
-    broken = Judgement("attention", Suite.ACCURACY, None, Verdict.ERROR, (Reason("import_failed"),))
-
-    assert timed_first(["attention", "relu", "scale"], Judgements((broken, row(Verdict.UNCHANGED)))) == [
-        "relu",
-        "attention",
-        "scale",
-    ]
-
-
 def test_an_op_that_broke_as_a_whole_is_no_pass():
     broken = Judgement("attention", Suite.ACCURACY, None, Verdict.ERROR, (Reason("import_failed"),))
 
@@ -140,10 +117,10 @@ def test_the_project_is_its_own_base_without_what_was_made_of_it(settings):
     for place in (".venv/lib", "data", "reports/old", "kernels/relu/__pycache__"):
         (settings.root / place).mkdir(parents=True)
         (settings.root / place / "file").write_text("x")
-    own = reports_of(settings, "unchanged")
+    own = replace(settings, reports=settings.reports / "selftest" / "unchanged")
     own.reports.mkdir(parents=True)
     with opened(own, print) as bench:
-        tree = itself(bench)
+        tree = copy_tree(bench)
 
         assert (tree.settings.root / "data" / "file").read_text() == "x"
         assert (tree.settings.kernels / "relu" / "relu_triton.py").is_file()
@@ -156,24 +133,20 @@ def test_a_project_that_holds_the_folder_of_temporary_files_is_copied_once(setti
     inside = settings.root / "tmp"
     inside.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(inside))
-    with opened(reports_of(settings, "unchanged"), print) as bench:
+    with opened(replace(settings, reports=settings.reports / "selftest" / "unchanged"), print) as bench:
         assert bench.folder.is_relative_to(inside)
 
-        tree = itself(bench)
+        tree = copy_tree(bench)
 
         assert (tree.settings.kernels / "relu" / "relu_triton.py").is_file()
         assert not (tree.settings.root / "tmp" / bench.folder.name).exists()
-
-
-def test_reports_of_each_try_lie_apart(settings):
-    assert reports_of(settings, "slower").reports == settings.reports / "selftest" / "slower"
 
 
 def test_without_a_device_there_is_one_sentence_before_anything_runs(workers, settings, heard, monkeypatch):
     monkeypatch.setattr(stand_ins, "DEVICE", Device("cpu", "CPU x86_64", "cpu"))
 
     with pytest.raises(DeviceError) as caught:
-        flow.selftest(settings, Request(), "perfci doctor --selftest", heard.append)
+        selftest(settings, Request(), "perfci doctor --selftest", heard.append)
 
     assert caught.value.reason.kind == "selftest_not_timed"
     assert workers.measured() == []
@@ -184,7 +157,7 @@ def test_the_tries_leave_the_projects_own_run_alone(workers, settings, heard):
     reports.parent.mkdir()
     reports.write_text("mine")
 
-    found = flow.selftest(settings, Request(seed=7), "perfci doctor --selftest", heard.append)
+    found = selftest(settings, Request(seed=7), "perfci doctor --selftest", heard.append)
 
     # The stand-ins time nothing slower and spoil nothing.
     assert [trial.passed for trial in found.trials] == [True, False, False]

@@ -11,7 +11,7 @@ from perfci import store
 from perfci.core.errors import MissingPackageError, Stopped, UsageError
 from perfci.core.model import PlannedOp, Reason
 from perfci.runs.plan import Request
-from perfci.runs.shards import Part, Wishes, check_shard, merge_shards, plan_shards
+from perfci.runs.shards import Part, PlanOptions, check_shard, merge_shards, plan_shards
 from perfci.store.launches import read_launches
 from tests.git_repositories import commit_all, git
 from tests.runs.stand_ins import CASES
@@ -25,7 +25,7 @@ def plan(workers, heard):
 
     def planned(settings, shards=2, last=None, every=False, **request):
         wanted = Request(**{"seed": 7, "device": "fake"} | request)
-        return plan_shards(settings, wanted, Wishes(shards, last, every), heard.append)
+        return plan_shards(settings, wanted, PlanOptions(shards, last, every), heard.append)
 
     return planned
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfci.core.model import Comparison, Interval, Judgement, Judgements, Look, Need, Reason, Screen, Suite, Verdict
-from perfci.runs.rounds import in_turn
+from perfci.runs.flow import order_needs
 
 TAU = 0.01
 
@@ -25,7 +25,7 @@ def row(case, reason="duel_open", **seen):
 
 def turns(*rows):
     needs = tuple(Need("op", one.case, 1) for one in rows)
-    return [[need.case for need in part] for part in in_turn(Judgements(rows, needs))]
+    return [[need.case for need in part] for part in order_needs(Judgements(rows, needs))]
 
 
 def test_what_speaks_against_a_case_goes_first_the_strongest_before_the_others():
@@ -55,10 +55,10 @@ def test_a_case_that_falls_short_of_its_target_is_a_suspect(kind):
 
 
 def test_where_nothing_is_needed_nothing_is_fetched():
-    assert in_turn(Judgements((row("a", duel=look(0.02)),))) == []
+    assert order_needs(Judgements((row("a", duel=look(0.02)),))) == []
 
 
 def test_a_need_without_a_row_comes_last():
     judgements = Judgements((row("a", duel=look(0.02)),), (Need("op", "unknown", 1), Need("op", "a", 1)))
 
-    assert [[need.case for need in part] for part in in_turn(judgements)] == [["a"], ["unknown"]]
+    assert [[need.case for need in part] for part in order_needs(judgements)] == [["a"], ["unknown"]]
