@@ -1,19 +1,16 @@
-"""The one seam between perfci and hardware: `open_device` gives an `Accelerator`; nothing else knows its peculiarities.
+"""The one seam between perfci and hardware: `open_device` returns an `Accelerator`.
 
-seam      what every device offers
-cuda npu cpu fake  the devices; the fake one ships, is deterministic and needs no torch
-tensors   torch's half of the seam: inputs, guards, comparisons
-activity events    timers of CUDA devices: CUPTI records first, event pairs as the fallback
-npu_runtime        torch_npu and triton-ascend loaded in their order, and why they are not; npu_host: what to mend
-npu_flush npu_profiler npu_events   the same timers on Ascend: the chip's records, else events
-endurance          memory by two accounts, streams and room, for `perfci check --soak`
-nvml npu_smi lock  device state without torch; one perfci a device
-capture            what a call does: torch operations, launches (noted, launches, source beside it)
-offline            a device that is not there: compiles and launches nothing (stub, board, virtual, tuning, targets);
-                   npu_offline: as far as triton-ascend does that without CANN
-ceilings deviations  how fast a device copies at best; errors of outputs too large for the host
-rehearsal sketched functions called to see what they take; other people's functions on another device than their own
-artefacts          registers, spills, instructions, occupancy of a binary (disassembly, instructions, occupancy)
+seam        what every device offers
+cuda npu cpu fake   the devices; the fake one ships, is deterministic and needs no torch
+torch_device tensors   what CUDA and NPU devices share; inputs, guards and comparisons by torch
+timers npu_profiler    records of CUPTI and of Ascend's profiler first, event pairs as the fallback
+npu_runtime npu_host   torch_npu and triton-ascend loaded in their order; what stands in their way
+nvml npu_smi           device state without torch
+launches capture source   what a call does: launches, torch operations, sources
+offline board virtual targets   a device that is not there: compiles, and launches nothing
+binaries               registers, spills, instructions and occupancy of a binary
+interpreter arithmetic   Triton's interpreter, corrected
+rehearsal sketched     functions called to see what they take; other people's functions on another device
 """
 
 from __future__ import annotations
@@ -22,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfci.core.errors import DeviceError, UsageError
+from perfci.device import npu_runtime
 from perfci.device.seam import Accelerator
 
 KINDS = ("auto", "cuda", "npu", "cpu", "fake")
@@ -31,12 +29,9 @@ KINDS = ("auto", "cuda", "npu", "cpu", "fake")
 def detect() -> str:
     """The best device that this process could open: cuda, npu or cpu; imports torch, so only workers call it.
 
-    torch serves one accelerator a process, so where a host has both kinds the torch that is installed decides: a CUDA
-    build that sees a GPU takes it, any other leaves the NPU to torch_npu. An NPU that is there and cannot be opened is
-    an error, not a CPU.
+    torch serves one accelerator a process, so if a host has both kinds, the torch that is installed decides: a CUDA
+    build that sees a GPU takes it. An NPU that is there and cannot be opened is an error, not a CPU.
     """
-    from perfci.device import npu_runtime
-
     npu_runtime.shun_plugin()
     try:
         import torch
@@ -49,7 +44,7 @@ def detect() -> str:
     try:
         npu_runtime.load()
     except DeviceError:
-        if npu_runtime.has_nodes():
+        if npu_runtime.nodes():
             raise
         return "cpu"
     return "npu"
@@ -66,15 +61,11 @@ def open_device(kind: str, *, seed: int, timer: str = "auto", fake: Mapping[str,
 
         return CpuDevice()
     if kind == "cuda":
-        from perfci.device import npu_runtime
-
         npu_runtime.shun_plugin()
         from perfci.device.cuda import CudaDevice
 
         return CudaDevice(timer)
     if kind == "npu":
-        from perfci.device import npu_runtime
-
         npu = npu_runtime.load()  # before Triton, which the device's own module imports
         npu_runtime.check_triton()
         from perfci.device.npu import NpuDevice

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ class Format(NamedTuple):
     mantissa: int
     bias: int
     largest: float
-    """what larger values become; the format's infinity where that is not what the hardware makes of them"""
+    """what larger values become"""
 
 
 FORMATS = {
@@ -79,9 +79,8 @@ def _table(name: str) -> Array:
 def encode_towards_zero(values: Array, name: str) -> Array:
     """The codes of values, cut: cvt.rz.bf16.f32, or the upper byte of cvt.rz.f16.f32."""
     if name == "bf16":
-        return np.where(np.isnan(values), 0x7FFF, np.asarray(values, np.float32).view(np.uint32) >> 16).astype(
-            np.uint16
-        )
+        codes = np.asarray(values, np.float32).view(np.uint32) >> 16
+        return np.where(np.isnan(values), 0x7FFF, codes).astype(np.uint16)
     if name == "fp8e5":
         return (cut(values).view(np.uint16) >> 8).astype(np.uint8)
     raise TypeError(f"Triton compiles no conversion to {name} that rounds towards zero")
@@ -194,22 +193,16 @@ def call_libdevice(symbol: str, args: Sequence[Array]) -> Array:
     with np.errstate(all="ignore"):
         if conversion := re.fullmatch(r"(?:float|double)2(int|uint|ll|ull)_(rn|rz|ru|rd)", name):
             return _to_integer(args[0], *conversion.groups())
-        for known in _spellings(name):
+        # Without its type: tanh of tanhf, isnan of isnand, exp of fast_expf.
+        bare = name.removeprefix("fast_")
+        rounded = re.findall(r"^[df](add|sub|mul|div|rcp|sqrt|rsqrt)_rn$", name)
+        for known in (name, *rounded, *(bare.removesuffix(end) for end in ("f", "d", "ll") if bare.endswith(end))):
             if known in _AS_GIVEN:
                 return np.asarray(_AS_GIVEN[known](*args))
             if known in _IN_FLOAT64:
                 wide = (each.astype(np.float64) if each.dtype.kind == "f" else each for each in args)
                 return np.asarray(_IN_FLOAT64[known](*wide))
     raise NotInterpretedError(f"libdevice.{name}")
-
-
-def _spellings(name: str) -> Iterator[str]:
-    """A name, then what may be left of it without its type: tanh of tanhf, isnan of isnand, exp of fast_expf."""
-    yield name
-    if found := re.fullmatch(r"[df](add|sub|mul|div|rcp|sqrt|rsqrt)_rn", name):
-        yield found[1]
-    bare = name.removeprefix("fast_")
-    yield from (bare.removesuffix(ending) for ending in ("f", "d", "ll") if bare.endswith(ending))
 
 
 def _torch(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
@@ -251,38 +244,6 @@ def high_product(left: Array, right: Array) -> Array:
     return np.asarray(product).astype(unsigned).view(kind)
 
 
-def _signed_high_product(left: Array, right: Array) -> Array:
-    product = left.astype(object) * right.astype(object) >> (8 * left.dtype.itemsize)
-    return np.asarray(product).astype(left.dtype)
-
-
-def _unsigned(value: Array) -> Array:
-    return value.view(np.dtype(f"u{value.dtype.itemsize}"))
-
-
-def _popcount(value: Array) -> Array:
-    return np.bitwise_count(_unsigned(value)).astype(np.int32)
-
-
-def _bit_length(value: Array) -> Array:
-    return np.vectorize(int.bit_length, otypes=[np.int32])(_unsigned(value).astype(object))
-
-
-def _leading_zeros(value: Array) -> Array:
-    return np.asarray(8 * value.dtype.itemsize - _bit_length(value))
-
-
-def _first_set(value: Array) -> Array:
-    """1 + the place of the lowest bit that is set, or 0."""
-    return _bit_length(value & -value)
-
-
-def _reversed_bits(value: Array) -> Array:
-    width = 8 * value.dtype.itemsize
-    texts = np.vectorize(lambda each: int(f"{each:0{width}b}"[::-1], 2), otypes=[object])
-    return np.asarray(texts(_unsigned(value).astype(object))).astype(_unsigned(value).dtype).view(value.dtype)
-
-
 _AS_GIVEN: dict[str, Function] = {
     **{name: getattr(np, name) for name in ("abs", "copysign", "isfinite", "isinf", "isnan", "nextafter", "signbit")},
     "finite": np.isfinite, "llabs": np.abs, "exp2": exp2, "rsqrt": rsqrt, "sqrt": sqrt,
@@ -293,46 +254,25 @@ _AS_GIVEN: dict[str, Function] = {
     "double_as_longlong": lambda x: x.view(np.int64), "longlong_as_double": lambda x: x.view(np.float64),
     **{f"{kind}2{real}_rn": np.positive for kind in ("int", "uint", "ll", "ull") for real in ("float", "double")},
     "double2float_rn": np.positive,
-    "umulhi": high_product, "umul64hi": high_product, "mulhi": _signed_high_product, "mul64hi": _signed_high_product,
-    "brev": _reversed_bits, "clz": _leading_zeros, "ffs": _first_set, "popc": _popcount,
-    "hadd": lambda x, y: (x >> 1) + (y >> 1) + (x & y & 1), "uhadd": lambda x, y: (x >> 1) + (y >> 1) + (x & y & 1),
-    "rhadd": lambda x, y: (x >> 1) + (y >> 1) + ((x | y) & 1),
-    "urhadd": lambda x, y: (x >> 1) + (y >> 1) + ((x | y) & 1),
+    "umulhi": high_product, "umul64hi": high_product,
 }  # fmt: skip
 """By the name without type; computed in the type of the arguments."""
 
 _IN_FLOAT64: dict[str, Function] = {
-    **{
-        name: getattr(np, name)
-        for name in (
-            "cbrt", "ceil", "cos", "cosh", "exp", "expm1", "fabs", "floor", "fmod", "hypot", "ldexp", "log", "log10",
-            "log1p", "log2", "rint", "sin", "sinh", "tan", "tanh", "trunc",
-        )
-    },
-    **{
-        name: _torch(getattr(torch.special, other))
-        for name, other in (
-            ("cyl_bessel_i0", "i0"), ("cyl_bessel_i1", "i1"), ("erf", "erf"), ("erfc", "erfc"), ("erfcx", "erfcx"),
-            ("erfinv", "erfinv"), ("j0", "bessel_j0"), ("j1", "bessel_j1"), ("lgamma", "gammaln"), ("normcdf", "ndtr"),
-            ("normcdfinv", "ndtri"), ("y0", "bessel_y0"), ("y1", "bessel_y1"),
-        )
-    },
+    **{name: getattr(np, name) for name in (
+        "cbrt", "ceil", "cos", "cosh", "exp", "expm1", "fabs", "floor", "fmod", "hypot", "ldexp", "log", "log10",
+        "log1p", "log2", "rint", "sin", "sinh", "tan", "tanh", "trunc",
+    )},
+    **{name: _torch(getattr(torch.special, name)) for name in ("erf", "erfc", "erfcx", "erfinv")},
+    "lgamma": _torch(torch.special.gammaln), "normcdf": _torch(torch.special.ndtr),
+    "normcdfinv": _torch(torch.special.ndtri),
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
     "atan2": np.arctan2, "atanh": np.arctanh, "pow": np.power, "powi": np.power, "nearbyint": np.rint,
     "round": _round, "scalbn": np.ldexp, "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
     "fdivide": np.divide,
-    "rcp": lambda x: 1 / x,
-    "rcbrt": lambda x: 1 / np.cbrt(x),
-    "rhypot": lambda *x: 1 / np.hypot(*x),
-    "norm3d": lambda *x: np.linalg.norm(np.stack(x), axis=0),
-    "norm4d": lambda *x: np.linalg.norm(np.stack(x), axis=0),
-    "rnorm3d": lambda *x: 1 / np.linalg.norm(np.stack(x), axis=0),
-    "rnorm4d": lambda *x: 1 / np.linalg.norm(np.stack(x), axis=0),
-    "exp10": lambda x: np.power(10.0, x),
-    "cospi": lambda x: np.cos(np.pi * np.fmod(x, 2)),
+    "rcp": lambda x: 1 / x, "rcbrt": lambda x: 1 / np.cbrt(x), "rhypot": lambda *x: 1 / np.hypot(*x),
+    "exp10": lambda x: np.power(10.0, x), "cospi": lambda x: np.cos(np.pi * np.fmod(x, 2)),
     "sinpi": lambda x: np.sin(np.pi * np.fmod(x, 2)),
-    "logb": lambda x: np.where(np.isinf(x), np.inf, np.frexp(x)[1] - 1.0),
-    "erfcinv": lambda x: -_torch(torch.special.ndtri)(x / 2) / np.sqrt(2),
     "tgamma": np.vectorize(_gamma, otypes=[np.float64]),
     "remainder": np.vectorize(_remainder, otypes=[np.float64]),
     "fdim": lambda x, y: np.where(x <= y, 0.0, x - y),

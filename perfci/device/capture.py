@@ -26,25 +26,19 @@ from perfci.device.tensors import operator_namespaces
 BUILT_IN = operator_namespaces() | {"higher_order"}
 """Namespaces of torch's own operators: this module is imported before any op's files."""
 
-SYNCHRONISING = (
-    (torch._C, "_cuda_synchronize"),
-    (torch._C, "_cuda_setStream"),
-    (torch._C, "_accelerator_synchronizeDevice"),
-    (torch._C, "_accelerator_setStream"),
-    (torch.cuda.Stream, "synchronize"),
-    (torch.cuda.Stream, "wait_event"),
-    (torch.cuda.Stream, "wait_stream"),
-    (torch.cuda.Stream, "record_event"),
-    (torch.cuda.Event, "synchronize"),
-    (torch.cuda.Event, "record"),
-    (torch.cuda.Event, "wait"),
+_OF_STREAMS = ("synchronize", "wait_event", "wait_stream", "record_event")
+_OF_EVENTS = ("synchronize", "record", "wait")
+SYNCHRONISING: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (torch._C, ("_cuda_synchronize", "_cuda_setStream", "_accelerator_synchronizeDevice", "_accelerator_setStream")),
+    (torch.cuda.Stream, _OF_STREAMS),
+    (torch.cuda.Event, _OF_EVENTS),
 )
 """Functions that order work on the device or wait for it, and are no torch operations."""
 
 NPU_SYNCHRONISING = (
     ("torch_npu._C", None, ("_npu_synchronize", "_npu_setStream")),
-    ("torch_npu.npu.streams", "Stream", ("synchronize", "wait_event", "wait_stream", "record_event")),
-    ("torch_npu.npu.streams", "Event", ("synchronize", "record", "wait")),
+    ("torch_npu.npu.streams", "Stream", _OF_STREAMS),
+    ("torch_npu.npu.streams", "Event", _OF_EVENTS),
 )
 """The same of torch_npu, where it is loaded: module, class and names."""
 
@@ -205,19 +199,19 @@ def alignment(address: int) -> int:
 
 
 def note(text: str) -> None:
-    """Tell every capture under way what happens on the device."""
+    """Note in every capture under way what happens on the device."""
     for capture in _open:
         capture.operation(text)
 
 
 def note_choice(text: str) -> None:
-    """Tell every capture under way what a tuner may choose."""
+    """Note in every capture under way what a tuner may choose."""
     for capture in _open:
         capture.choice(text)
 
 
 def note_unknown(kind: str, what: str) -> Reason:
-    """Tell every capture under way what it cannot see, and which line of the op did it."""
+    """Note in every capture under way what it cannot see, and which line of the op did it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_own(frame.f_code.co_filename):
         frame = frame.f_back
@@ -246,19 +240,14 @@ def captured(around: Callable[[], AbstractContextManager[Any]] = nullcontext) ->
         _open.append(capture)
         stack.callback(_open.remove, capture)
         yield capture
-        if package := _launcher():
+        # Packages, and compiled modules of the project's own, that may launch anything.
+        files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in sys.modules.keys() - _LOADED}
+        own = [name for name, file in files.items() if file.endswith(".so") and not _is_known(name, Path(file))]
+        for package in sorted([*own, *(name for name in LAUNCHERS if name in sys.modules)])[:1]:
             capture.unknown(Reason("captured_package", {"package": package}))
 
 
-def _launcher() -> str | None:
-    """A package, or a compiled module of the project's own, that the op has imported and that may launch anything."""
-    fresh = sys.modules.keys() - _LOADED
-    files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in fresh}
-    own = [name for name, file in files.items() if file.endswith(".so") and not _is_torchs(name, Path(file))]
-    return min([*own, *(name for name in LAUNCHERS if name in sys.modules)], default=None)
-
-
-def _is_torchs(name: str, path: Path) -> bool:
+def _is_known(name: str, path: Path) -> bool:
     """Whether a compiled module is installed, or one that Triton or torch compiles for itself while it works."""
     folders = [os.environ.get(variable) for variable in ("TRITON_CACHE_DIR", "TRITON_HOME", "TORCHINDUCTOR_CACHE_DIR")]
     caches = [Path.home() / ".triton", *(Path(folder) for folder in folders if folder)]
@@ -343,7 +332,7 @@ def _in(context: Callable[[], AbstractContextManager[Any]], function: Callable[.
 @contextmanager
 def _watched_functions(capture: Captured) -> Iterator[None]:
     """Note calls of what orders the device's work, and of what launches code that is not seen."""
-    owners: list[tuple[Any, tuple[str, ...]]] = [(owner, (name,)) for owner, name in SYNCHRONISING]
+    owners = list(SYNCHRONISING)
     for module, class_name, names in NPU_SYNCHRONISING:
         owner = sys.modules.get(module)
         owners.append((getattr(owner, class_name, None) if class_name else owner, names))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from functools import partialmethod
 from types import ModuleType
 from typing import Any
 
@@ -44,7 +45,7 @@ def correct() -> None:
         if name.startswith(("create_", "get_all", "binary_", "unary_")) and hasattr(InterpreterBuilder, name):
             setattr(InterpreterBuilder, name, method)
     InterpreterBuilder.get_bf16 = _Builder.get_bf16
-    InterpreterBuilder.__getattr__ = _missing
+    InterpreterBuilder.__getattr__ = _refuse_missing
     ReduceOps.sum, ReduceOps.min_max = _reduced_sum, _reduced_extreme
     interpreter._implicit_cvt = _converted_argument
     if [release(version) for version in find_triton_versions()] == [(3, 9)]:
@@ -110,18 +111,6 @@ class _Builder:
             return _unary_op(self, arg, op)
         return _tensor(op(_operand(arg)), arg.dtype.scalar)
 
-    def create_maxnumf(self: Any, left: Any, right: Any) -> Any:
-        return self.binary_op(left, right, arithmetic.max_number)
-
-    def create_minnumf(self: Any, left: Any, right: Any) -> Any:
-        return self.binary_op(left, right, arithmetic.min_number)
-
-    def create_maximumf(self: Any, left: Any, right: Any) -> Any:
-        return self.binary_op(left, right, functools.partial(arithmetic.max_number, pick=np.maximum))
-
-    def create_minimumf(self: Any, left: Any, right: Any) -> Any:
-        return self.binary_op(left, right, functools.partial(arithmetic.min_number, pick=np.minimum))
-
     def create_clampf(self: Any, arg: Any, low: Any, high: Any, propagate_nan: Any) -> Any:
         if propagate_nan == _RULES.PROPAGATE_NAN.ALL:
             return self.create_minimumf(self.create_maximumf(arg, low), high)
@@ -131,23 +120,8 @@ class _Builder:
         symmetric = np.isnan(value) & (_values(low) == -bound)
         return _tensor(np.where(symmetric, np.copysign(bound, value), _values(result)), result.dtype.scalar)
 
-    def create_frem(self: Any, left: Any, right: Any) -> Any:
-        return self.binary_op(left, right, arithmetic.remainder)
-
     def create_fma(self, x: Any, y: Any, z: Any) -> Any:
         return _tensor(arithmetic.fused(_operand(x), _operand(y), _operand(z)), z.dtype.scalar)
-
-    def create_exp(self: Any, arg: Any) -> Any:
-        return self.unary_op(arg, arithmetic.exp)
-
-    def create_exp2(self: Any, arg: Any) -> Any:
-        return self.unary_op(arg, arithmetic.exp2)
-
-    def create_sqrt(self: Any, arg: Any) -> Any:
-        return self.unary_op(arg, arithmetic.sqrt)
-
-    def create_rsqrt(self: Any, arg: Any) -> Any:
-        return self.unary_op(arg, arithmetic.rsqrt)
 
     def create_umulhi(self, left: Any, right: Any) -> Any:
         return TensorHandle(arithmetic.high_product(left.data, right.data), left.dtype.scalar)
@@ -158,6 +132,16 @@ class _Builder:
             left, right = arithmetic.tf32(left), arithmetic.tf32(right)
         product = np.matmul(left, right, dtype=np.float32 if _coded(total) else total.data.dtype)
         return _tensor(product + _values(total), total.dtype.scalar)
+
+    create_maxnumf = partialmethod(binary_op, op=arithmetic.max_number)
+    create_minnumf = partialmethod(binary_op, op=arithmetic.min_number)
+    create_maximumf = partialmethod(binary_op, op=functools.partial(arithmetic.max_number, pick=np.maximum))
+    create_minimumf = partialmethod(binary_op, op=functools.partial(arithmetic.min_number, pick=np.minimum))
+    create_frem = partialmethod(binary_op, op=arithmetic.remainder)
+    create_exp = partialmethod(unary_op, op=arithmetic.exp)
+    create_exp2 = partialmethod(unary_op, op=arithmetic.exp2)
+    create_sqrt = partialmethod(unary_op, op=arithmetic.sqrt)
+    create_rsqrt = partialmethod(unary_op, op=arithmetic.rsqrt)
 
     # --- conversions
 
@@ -175,15 +159,13 @@ class _Builder:
     def create_fp_ext(self: Any, source: Any, target: Any) -> Any:
         return self.create_fp_to_fp(source, target, None)
 
-    def create_fp_trunc(self: Any, source: Any, target: Any) -> Any:
-        return self.create_fp_to_fp(source, target, None)
+    create_fp_trunc = create_fp_ext
 
     def create_fp_to_si(self, source: Any, target: Any) -> Any:
         data = arithmetic.to_integer(_values(source), interpreter._get_np_dtype(target))
         return TensorHandle(data, target.scalar)
 
-    def create_fp_to_ui(self: Any, source: Any, target: Any) -> Any:
-        return self.create_fp_to_si(source, target)
+    create_fp_to_ui = create_fp_to_si
 
     # --- what the interpreter has not, or has wrong without a way to correct it
 
@@ -200,8 +182,8 @@ class _Builder:
         return _atomic_rmw(self, kind, pointer, value, *rest)
 
 
-def _missing(_builder: Any, name: str) -> Any:
-    """What a builder answers to an operation that it does not have."""
+def _refuse_missing(_builder: Any, name: str) -> Any:
+    """Name an operation that the builder does not have."""
     if name.startswith("create_"):
         raise NotInterpretedError(name.removeprefix("create_"))
     raise AttributeError(name)
@@ -226,13 +208,11 @@ def _reduced_sum(reduction: Any, tensor: Any) -> Any:
 def _reduced_extreme(reduction: Any, tensor: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
     """A maximum or minimum, which drops NaN; with its index it depends on the order on a GPU, and is left alone."""
     if idx_reduce_op is None:
-        dropping = {
-            np.max: np.fmax.reduce,
-            np.nanmax: np.fmax.reduce,
-            np.min: np.fmin.reduce,
-            np.nanmin: np.fmin.reduce,
+        dropping: dict[Any, Any] = {
+            **dict.fromkeys((np.max, np.nanmax), np.fmax),
+            **dict.fromkeys((np.min, np.nanmin), np.fmin),
         }
-        val_reduce_op = dropping.get(val_reduce_op, val_reduce_op)
+        val_reduce_op = dropping[val_reduce_op].reduce if val_reduce_op in dropping else val_reduce_op
     return _min_max(reduction, tensor, val_reduce_op=val_reduce_op, idx_reduce_op=idx_reduce_op)
 
 
@@ -253,7 +233,11 @@ def _converted_argument(argument: Any) -> Any:
 
 def _libdevice_functions() -> dict[str, Any]:
     """CUDA's libdevice by name; the portable names that CUDA's lacks say so when they are called."""
-    found: dict[str, Any] = {name: functools.partial(_refuse, name) for name in _public(portable)}
+
+    def refuse(name: str, *_args: Any, **_options: Any) -> Any:
+        raise NotInterpretedError(f"libdevice.{name}")
+
+    found: dict[str, Any] = {name: functools.partial(refuse, name) for name in _public(portable)}
     for name, function in _public(nvidia).items():
         parameters = inspect.signature(function).parameters
         if "_semantic" in parameters:
@@ -264,12 +248,5 @@ def _libdevice_functions() -> dict[str, Any]:
 
 
 def _public(module: ModuleType) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__
-    }
-
-
-def _refuse(name: str, *_args: Any, **_options: Any) -> Any:
-    raise NotInterpretedError(f"libdevice.{name}")
+    functions = (each for each in vars(module).items() if inspect.isfunction(each[1]))
+    return {name: value for name, value in functions if value.__module__ == module.__name__}

@@ -1,4 +1,4 @@
-"""torch_npu and triton-ascend, loaded in the order that they need; each way in which that fails has its sentence.
+"""Loads torch_npu and triton-ascend in the order that they need; each way in which that fails has its sentence.
 
 torch_npu comes before Triton, and torch must not load it by itself: where CANN is missing, `import torch` then fails.
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 from perfci.core.environment import installed
 from perfci.core.errors import DeviceError
-from perfci.core.model import Reason
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 """Variable by which torch is told to load no plugin by itself."""
@@ -43,28 +42,29 @@ _TROUBLES = (
 
 
 def npu_installed() -> bool:
-    """Whether torch_npu could be imported, as far as can be told without importing it."""
+    """Whether torch_npu could be imported, found without importing it."""
     return importlib.util.find_spec("torch_npu") is not None
 
 
-def has_nodes() -> bool:
-    """Whether this machine, or container, has an Ascend chip's device file."""
-    return bool(nodes())
-
-
 def nodes(folder: Path = Path("/dev")) -> list[Path]:
-    """The chips' device files."""
+    """Device files of the Ascend chips of this machine, or container."""
     return sorted(folder.glob(NODES))
 
 
+def find_shut(found: list[Path]) -> tuple[str, ...]:
+    """Device files that this user may not open; davinci_manager is for all chips."""
+    needed = [*found, found[0].parent / "davinci_manager"] if found else []
+    return tuple(str(node) for node in needed if not os.access(node, os.R_OK | os.W_OK))
+
+
 def shun_plugin() -> None:
-    """Before torch is imported: with a plugin that torch loads by itself its import fails where CANN is missing."""
+    """Before torch is imported: with a plugin that torch loads by itself its import fails if CANN is missing."""
     if npu_installed():
         os.environ.setdefault(AUTOLOAD, "0")
 
 
 def load() -> Any:
-    """torch.npu with its first device in use; raises DeviceError, whose sentence says why it is not to be had."""
+    """torch.npu with its first device in use; raises DeviceError, whose sentence says what is wrong."""
     os.environ[AUTOLOAD] = "0"
     try:
         import torch
@@ -72,18 +72,33 @@ def load() -> Any:
         raise DeviceError("torch_missing") from error
     if not npu_installed():
         raise DeviceError("npu_no_torch_npu", torch=str(torch.__version__))
-    _refuse_other_wheel(str(torch.__version__))
+    # A wheel of torch_npu is built for one torch; with another its import may end the process.
+    version = installed(["torch-npu"]).get("torch-npu")
+    if version and version.split(".")[:2] != str(torch.__version__).split(".")[:2]:
+        raise DeviceError("npu_wrong_wheel", message="the versions differ", **_find_versions())
     try:
         import_module("torch_npu")
-        npu = torch.npu
     except Exception as error:  # whatever a plugin's import may raise
-        raise _told(trouble(error)) from error
-    _open_first(npu)
-    return npu
+        raise _explain(error, "npu_import_failed") from error
+    npu: Any = torch.npu
+    try:
+        seen = npu.is_available() and npu.device_count()
+        if seen:
+            npu.set_device(0)
+            npu.synchronize()
+    except Exception as error:
+        raise _explain(error, "npu_open_failed") from error
+    if seen:
+        return npu
+    if not nodes():
+        raise DeviceError("npu_no_device")
+    if shut := find_shut(nodes()):
+        raise DeviceError("npu_no_permission", message=", ".join(shut))
+    raise DeviceError("npu_unseen", visible=os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "") or "-")
 
 
 def check_triton() -> None:
-    """Triton must compile for NPUs; raises DeviceError where it is another Triton, or lacks what it needs."""
+    """Triton must compile for NPUs; raises DeviceError if it is another Triton, or lacks what it needs."""
     try:
         import triton
         from triton.backends import backends
@@ -95,66 +110,22 @@ def check_triton() -> None:
         target = triton.runtime.driver.active.get_current_target()
     except Exception as error:  # also what its driver's own start raises
         kind = "npu_no_compiler" if "ascend" in backends else "npu_triton_overwritten"
-        raise DeviceError(kind, triton=version, message=_first_line(error)) from error
+        raise DeviceError(kind, triton=version, message=_take_first_line(error)) from error
     if target.backend != BACKEND:
         raise DeviceError("npu_wrong_target", triton=version, target=str(target.backend))
 
 
-def trouble(error: BaseException, otherwise: str = "npu_import_failed") -> Reason:
+def _explain(error: BaseException, otherwise: str) -> DeviceError:
     """What a message of torch_npu or CANN means."""
-    text = str(error)
-    kind = next((kind for kind, pattern in _TROUBLES if re.search(pattern, text, re.DOTALL)), otherwise)
-    return Reason(kind, {"message": _first_line(error), **_versions()})
+    kind = next((kind for kind, pattern in _TROUBLES if re.search(pattern, str(error), re.DOTALL)), otherwise)
+    return DeviceError(kind, message=_take_first_line(error), **_find_versions())
 
 
-def _refuse_other_wheel(torch_version: str) -> None:
-    """A wheel of torch_npu is built for one torch; with another its import may end the process."""
-    version = installed(["torch-npu"]).get("torch-npu")
-    if version and version.split(".")[:2] != torch_version.split(".")[:2]:
-        raise _told(Reason("npu_wrong_wheel", {"message": "the versions differ", **_versions()}))
-
-
-def _open_first(npu: Any) -> None:
-    try:
-        seen = npu.is_available() and npu.device_count()
-    except Exception as error:
-        raise _told(trouble(error, "npu_open_failed")) from error
-    if not seen:
-        raise _told(_unseen())
-    try:
-        npu.set_device(0)
-        npu.synchronize()
-    except Exception as error:
-        raise _told(trouble(error, "npu_open_failed")) from error
-
-
-def _unseen() -> Reason:
-    """Why no device is seen, from the device files."""
-    found = nodes()
-    if not found:
-        return Reason("npu_no_device")
-    shut = [str(node) for node in (*found, found[0].parent / "davinci_manager") if not may_use(node)]
-    return Reason("npu_no_permission", {"message": ", ".join(shut)}) if shut else Reason("npu_unseen", _visible())
-
-
-def may_use(node: Path) -> bool:
-    """Whether this user may open a device file."""
-    return os.access(node, os.R_OK | os.W_OK)
-
-
-def _visible() -> dict[str, str]:
-    return {"visible": os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "") or "-"}
-
-
-def _versions() -> dict[str, str | None]:
+def _find_versions() -> dict[str, str | None]:
     found = installed(["torch", "torch-npu"])
     return {"torch": found.get("torch"), "torch_npu": found.get("torch-npu")}
 
 
-def _told(reason: Reason) -> DeviceError:
-    return DeviceError(reason.kind, **reason.facts)
-
-
-def _first_line(error: BaseException) -> str:
+def _take_first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines or [type(error).__name__])[0][:_MESSAGE_LIMIT].rstrip(".")

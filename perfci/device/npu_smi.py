@@ -30,59 +30,54 @@ _PLACES = ("/usr/local/bin/npu-smi", "/usr/local/sbin/npu-smi")
 
 _LIMIT_S = 15.0
 _FRESH_S = 1.0
-"""Readings are taken anew no more often: each starts a process of some tenths of a second."""
+"""Readings are at most so old: each starts a process of some tenths of a second."""
 
 _HEALTHS = frozenset({"OK", "WARNING", "ALARM", "CRITICAL", "UNKNOWN"})
-"""What the tool calls a chip's health."""
-
 _UNNAMED = frozenset({"-", "NA", "N/A", ""})
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where npu-smi sees a chip."""
+class NpuPlace:
+    """Where npu-smi sees a chip: its card, and its number on the card."""
 
     npu: int
-    """the card"""
     chip: int = 0
-    """on the card"""
 
 
 @dataclass(frozen=True)
-class Chip:
-    """A chip's lines of `npu-smi info`."""
+class NpuChip:
+    """A chip's lines of `npu-smi info`; memory is its HBM."""
 
-    place: Place
+    place: NpuPlace
     name: str
     health: str
     """OK, Warning, Alarm, Critical or UNKNOWN"""
     power_w: float | None = None
     temperature_c: int | None = None
     memory_used_bytes: int | None = None
-    """of its HBM"""
     memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
-class Process:
+class NpuProcess:
     """A process on a chip."""
 
-    place: Place
+    place: NpuPlace
     pid: int
     inner_pid: int | None = None
-    """in its container, where the tool tells"""
+    """in its container, if the tool has that"""
 
 
 @dataclass(frozen=True)
-class Table:
+class NpuTable:
     """What `npu-smi info` says."""
 
     driver: str | None = None
-    chips: tuple[Chip, ...] = ()
-    processes: tuple[Process, ...] | None = None
-    """None where the output has no such table"""
+    chips: tuple[NpuChip, ...] = ()
+    processes: tuple[NpuProcess, ...] | None = None
+    """None if the output has no such table"""
 
-    def chip(self, place: Place | None) -> Chip | None:
+    def chip(self, place: NpuPlace | None) -> NpuChip | None:
         """The chip at a place."""
         return next((chip for chip in self.chips if chip.place == place), None)
 
@@ -90,19 +85,20 @@ class Table:
 # --- parsing ----------------------------------------------------------------------------------------------------------
 
 
-def parse_info(text: str) -> Table:
+def parse_info(text: str) -> NpuTable:
     """Both tables of `npu-smi info`; a line that fits neither is passed over."""
-    lines = [_cells(line) for line in text.splitlines() if line.strip().startswith("|")]
+    rows = (line.strip() for line in text.splitlines())
+    lines = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("|")]
     version = re.search(r"Version:\s*(\S+)", text)
     start = next((place for place, cells in enumerate(lines) if "Process id" in cells), len(lines))
-    chips = tuple(_chips(lines[:start]))
-    processes = tuple(_processes(lines[start], lines[start + 1 :])) if start < len(lines) else None
-    return Table(version[1] if version else None, chips, processes)
+    chips = tuple(_parse_chips(lines[:start]))
+    processes = tuple(_parse_processes(lines[start], lines[start + 1 :])) if start < len(lines) else None
+    return NpuTable(version[1] if version else None, chips, processes)
 
 
-def parse_mapping(text: str) -> dict[int, Place]:
+def parse_mapping(text: str) -> dict[int, NpuPlace]:
     """Logical number of a device -> where it is, of `npu-smi info -m`; chips without one, such as Mcu, are left out."""
-    found: dict[int, Place] = {}
+    found: dict[int, NpuPlace] = {}
     header: list[str] = []
     for line in text.splitlines():
         cells = re.split(r"\s{2,}", line.strip())
@@ -110,9 +106,9 @@ def parse_mapping(text: str) -> dict[int, Place]:
             header = cells
         elif header and len(cells) == len(header):
             row = dict(zip(header, cells, strict=True))
-            number, npu, chip = (_whole(row.get(name)) for name in ("Chip Logic ID", "NPU ID", "Chip ID"))
+            number, npu, chip = (_parse_whole(row.get(name)) for name in ("Chip Logic ID", "NPU ID", "Chip ID"))
             if number is not None and npu is not None and chip is not None:
-                found[number] = Place(npu, chip)
+                found[number] = NpuPlace(npu, chip)
     return found
 
 
@@ -122,22 +118,16 @@ def parse_fields(text: str, chip: int = 0) -> dict[str, str]:
     current: int | None = None
     for line in text.splitlines():
         name, colon, value = (part.strip() for part in line.partition(" :"))
-        if not colon:
-            continue
         if name == "Chip ID":
-            current = _whole(value)
+            current = _parse_whole(value)
         elif name == "Chip Name" and value.casefold() == "mcu":
             break
-        if current in {None, chip}:
+        if colon and current in {None, chip}:
             found.setdefault(name, value)
     return found
 
 
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
-
-
-def _chips(lines: Sequence[list[str]]) -> Iterator[Chip]:
+def _parse_chips(lines: Sequence[list[str]]) -> Iterator[NpuChip]:
     """A chip has two lines: card, name, health, power, temperature; then chip, bus, use of its cores and memories."""
     for upper, lower in itertools.pairwise(lines):
         card = re.fullmatch(r"(\d+)\s+(\S.*)", upper[0])
@@ -145,38 +135,31 @@ def _chips(lines: Sequence[list[str]]) -> Iterator[Chip]:
         if len(upper) != 3 or len(lower) != 3 or not card or not inner or upper[1].upper() not in _HEALTHS:
             continue
         power, temperature = [*upper[2].split(), "-", "-"][:2]
-        used, whole = _memory(lower[2])
-        place = Place(int(card[1]), int(inner[1]))
-        yield Chip(place, card[2], upper[1], _number(power), _whole(temperature), used, whole)
+        # HBM stands behind the card's DDR, if there is both.
+        used, whole = ([(0, 0), *re.findall(r"(\d+)\s*/\s*(\d+)", lower[2])])[-1]
+        memory = (int(used) * MEGABYTE, int(whole) * MEGABYTE) if int(whole) else (None, None)
+        place = NpuPlace(int(card[1]), int(inner[1]))
+        yield NpuChip(place, card[2], upper[1], _parse_number(power), _parse_whole(temperature), *memory)
 
 
-def _memory(cell: str) -> tuple[int | None, int | None]:
-    """Used and whole bytes of the last memory in a cell: HBM stands behind the card's DDR, where there is both."""
-    pairs = re.findall(r"(\d+)\s*/\s*(\d+)", cell)
-    if not pairs or int(pairs[-1][1]) == 0:
-        return None, None
-    used, whole = pairs[-1]
-    return int(used) * MEGABYTE, int(whole) * MEGABYTE
-
-
-def _processes(header: Sequence[str], lines: Sequence[list[str]]) -> Iterator[Process]:
+def _parse_processes(header: Sequence[str], lines: Sequence[list[str]]) -> Iterator[NpuProcess]:
     for cells in lines:
         row = dict(zip(header, cells, strict=False))
-        place, pid = re.findall(r"\d+", cells[0]), _whole(row.get("Process id"))
+        place, pid = re.findall(r"\d+", cells[0]), _parse_whole(row.get("Process id"))
         if len(cells) == len(header) and place and pid is not None:
             chip = int(place[1]) if len(place) > 1 else 0
-            yield Process(Place(int(place[0]), chip), pid, _whole(row.get("Process id in container")))
+            yield NpuProcess(NpuPlace(int(place[0]), chip), pid, _parse_whole(row.get("Process id in container")))
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
         return None if text is None or text in _UNNAMED else float(text)
     except ValueError:
         return None
 
 
-def _whole(text: str | None) -> int | None:
-    found = _number(text)
+def _parse_whole(text: str | None) -> int | None:
+    found = _parse_number(text)
     return int(found) if found is not None and found.is_integer() else None
 
 
@@ -184,7 +167,7 @@ def _whole(text: str | None) -> int | None:
 
 
 def ask(*arguments: str) -> str | None:
-    """What `npu-smi` prints; None where there is no such tool, or it fails, or does not answer in time."""
+    """What `npu-smi` prints; None if there is no such tool, or it fails, or does not answer in time."""
     tool = shutil.which("npu-smi") or next((place for place in _PLACES if os.access(place, os.X_OK)), None)
     if tool is None:
         return None
@@ -196,7 +179,7 @@ def ask(*arguments: str) -> str | None:
 
 
 def visible_number(index: int, variables: Mapping[str, str]) -> int | None:
-    """The logical number behind the index by which a process knows a device; None where the variable names none.
+    """The logical number behind the index by which a process knows a device; None if the variable names none.
 
     >>> visible_number(0, {"ASCEND_RT_VISIBLE_DEVICES": "4,5"}), visible_number(1, {})
     (4, 1)
@@ -209,35 +192,28 @@ def visible_number(index: int, variables: Mapping[str, str]) -> int | None:
 
 
 class Monitor:
-    """One chip as the process knows it; every reading is None where npu-smi does not give it."""
+    """One chip as the process knows it; every reading is None if npu-smi does not give it."""
 
     def __init__(
         self, index: int = 0, asking: Callable[..., str | None] = ask, variables: Mapping[str, str] | None = None
     ) -> None:
         self._ask = asking
         self._read_s = float("-inf")
-        self._table = Table()
-        self.place = self._place(visible_number(index, os.environ if variables is None else variables))
+        self._table = NpuTable()
+        self.place: NpuPlace | None = None
+        number = visible_number(index, os.environ if variables is None else variables)
+        if number is not None:
+            # As the tool maps it, else the chip that comes so many places after the first.
+            known = parse_mapping(self._ask("info", "-m") or "")
+            known = known or {at: chip.place for at, chip in enumerate(self.table().chips)}
+            self.place = known.get(number)
 
-    def _place(self, number: int | None) -> Place | None:
-        """Where a logical device is: as the tool maps it, else the chip that comes so many places after the first."""
-        if number is None:
-            return None
-        if known := parse_mapping(self._ask("info", "-m") or ""):
-            return known.get(number)
-        chips = self.table().chips
-        return chips[number].place if number < len(chips) else None
-
-    def table(self) -> Table:
+    def table(self) -> NpuTable:
         """What `npu-smi info` says now, or said within the last second."""
         if time.monotonic() - self._read_s >= _FRESH_S:
             self._table = parse_info(self._ask("info") or "")
             self._read_s = time.monotonic()
         return self._table
-
-    def chip(self) -> Chip | None:
-        """The chip's lines of the table."""
-        return self.table().chip(self.place)
 
     def driver(self) -> str | None:
         """Driver version."""
@@ -245,7 +221,7 @@ class Monitor:
 
     def health(self) -> str | None:
         """OK, or what is wrong with the chip."""
-        chip = self.chip()
+        chip = self.table().chip(self.place)
         return chip.health if chip else None
 
     def serial(self) -> str | None:
@@ -266,20 +242,20 @@ class Monitor:
 
     def clock_mhz(self) -> int | None:
         """Clock of the AI cores now."""
-        return _whole(self._fields("common").get("Aicore curFreq(MHZ)"))
+        return _parse_whole(self._fields("common").get("Aicore curFreq(MHZ)"))
 
     def rated_mhz(self) -> int | None:
         """Clock that the AI cores are made for."""
-        return _whole(self._fields("common").get("Aicore Freq(MHZ)"))
+        return _parse_whole(self._fields("common").get("Aicore Freq(MHZ)"))
 
-    def state(self, *, own_context: bool = True) -> DeviceState:
-        """Clock, temperature, power, memory in use and foreign processes now; the tool tells no throttling."""
-        chip = self.chip()
+    def state(self) -> DeviceState:
+        """Clock, temperature, power, memory in use and foreign processes now; the tool knows of no throttling."""
+        chip = self.table().chip(self.place)
         return DeviceState(
             sm_clock_mhz=self.clock_mhz(),
             temperature_c=chip.temperature_c if chip else None,
             power_w=chip.power_w if chip else None,
-            foreign_processes=foreign(self.table(), self.place, os.getpid(), own_context=own_context),
+            foreign_processes=count_foreign(self.table(), self.place, os.getpid()),
             memory_used_bytes=chip.memory_used_bytes if chip else None,
         )
 
@@ -290,8 +266,8 @@ class Monitor:
         return parse_fields(text or "", self.place.chip)
 
 
-def foreign(table: Table, place: Place | None, own: int, *, own_context: bool = True) -> int | None:
-    """Processes of others on a chip; None where the table does not tell.
+def count_foreign(table: NpuTable, place: NpuPlace | None, own: int, *, own_context: bool = True) -> int | None:
+    """Processes of others on a chip; None if the table does not list processes.
 
     own: number of this process. In a container the tool counts in the host's numbers, so one of the strangers is this
     process, as long as it has a context.

@@ -9,15 +9,9 @@ from typing import Any
 from perfci.core.model import Device, DeviceState
 
 _THROTTLE = {
-    0x4: "power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "thermal",
-    0x40: "thermal",
-    0x80: "power_brake",
-}
+    0x4: "power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost", 0x20: "thermal", 0x40: "thermal", 0x80: "power_brake",
+}  # fmt: skip
 """Bits of the clocks-event reasons (nvml.h); idle and application clocks are no throttling."""
-
 
 _MIG = " MIG "
 """How a slice's name goes on behind the board's."""
@@ -36,7 +30,7 @@ class Board:
             import pynvml
 
             pynvml.nvmlInit()
-            self._handle = _by_uuid(pynvml, uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(index)
+            self._handle = _find_by_uuid(pynvml, uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(index)
             self._nvml = pynvml
         except Exception:
             self._nvml = None
@@ -47,15 +41,13 @@ class Board:
         return self._nvml is not None
 
     def driver(self) -> str | None:
-        """Driver version."""
         return self._ask("nvmlSystemGetDriverVersion", of_board=False)
 
     def uuid(self) -> str | None:
-        """The board's own identifier."""
         return self._ask("nvmlDeviceGetUUID")
 
     def name(self) -> str | None:
-        """The model's name."""
+        """The model's."""
         return self._ask("nvmlDeviceGetName")
 
     def mig(self, name: str | None = None, processors: int | None = None) -> str | None:
@@ -158,7 +150,7 @@ def device_key(name: str, mig: str | None = None, limit_w: float | None = None, 
     return f"{key}-{limit_w:.0f}w" if held else key
 
 
-def _by_uuid(library: Any, uuid: str) -> Any:
+def _find_by_uuid(library: Any, uuid: str) -> Any:
     """The runtime gives a slice's identifier as it does a board's; the library has them begin otherwise."""
     try:
         return library.nvmlDeviceGetHandleByUUID(uuid)

@@ -12,11 +12,10 @@ import os
 import re
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ from perfci.device.board import StubDriver, no_benchmark
 from perfci.device.capture import Captured, captured, note_choice, note_unknown
 from perfci.device.launches import padded
 from perfci.device.source import digest, function_text, plain_function, stable
-from perfci.device.targets import Target, release
+from perfci.device.targets import Target
 
 DEVICE = "cuda"
 """What `make_inputs` gets as its device, on AMD too, and for an NPU: what is no CUDA there runs on neither."""
@@ -47,9 +46,6 @@ _MUTE = re.compile("PassManager|error encountered during parsing")
 _TOOL = re.compile(r"(?:linker|ptxas|ld\.lld)\b.*not found|[Cc]annot find (?:ptxas|ld\.lld)|for option 'gpu-name'")
 """Messages about a program that this Triton needs and does not bring, or brings too old: no fault of the kernel."""
 
-SINCE = {"sm_100": (3, 3)}
-"""Target -> first Triton that knows it; one that does not may end the process with an assertion of its own."""
-
 
 @dataclass
 class _Process:
@@ -58,6 +54,8 @@ class _Process:
     target: Target | None = None
     failed: Any = None
     """the jitted function whose compilation raised last"""
+    trying: bool = False
+    """launches bind their arguments and work out their grids, but compile nothing"""
     said: str | None = None
     """what the compiler wrote about it, where its exception says nothing"""
 
@@ -102,8 +100,10 @@ class Seen:
 def compiled(call: Callable[[], Any]) -> Seen:
     """Capture a call; its kernels are compiled for the target."""
     with captured(around=virtual.outside) as capture:
-        if lacking := _lacking():
-            capture.unknown(lacking)
+        target = _process.target
+        if target and target.backend == "npu" and not has_compiler():
+            facts = {"triton": triton.__version__, "target": target.name}
+            capture.unknown(Reason("captured_no_triton_ascend", facts))
             return Seen(capture)
         try:
             return Seen(capture, call())
@@ -111,7 +111,9 @@ def compiled(call: Callable[[], Any]) -> Seen:
             if isinstance(error, _UnseenError) or not _while_compiling(error.__traceback__):
                 return Seen(capture, raised=error)
             if _TOOL.search(str(error)):
-                capture.unknown(_tool_missing(error))
+                name = target.name if target else None
+                facts = {"triton": triton.__version__, "target": name, "message": _sensible(error)}
+                capture.unknown(Reason("captured_no_tool", facts))
                 return Seen(capture)
             return Seen(capture, failure=_compile_failure(error))
 
@@ -167,40 +169,18 @@ def _while_compiling(trace: TracebackType | None) -> bool:
 def _compile_failure(error: Exception) -> Reason:
     function = plain_function(_process.failed)
     line = getattr(getattr(error, "node", None), "lineno", 1)  # counted from the line of `def`
-    return Reason(
-        "compile_failed",
-        {
-            "kernel": function.__name__ if function else None,
-            "target": _process.target.name if _process.target else None,
-            "message": (_process.said or _sensible(error))[:MESSAGE_LIMIT],
-            "file": Path(function.__code__.co_filename).name if function else None,
-            "line": _line_of_def(function) + line - 1 if function else None,
-        },
-    )
-
-
-def _line_of_def(function: FunctionType) -> int:
-    """The line of `def`, below the decorators."""
-    lines, first = inspect.getsourcelines(function)
-    return first + next((number for number, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
-
-
-def _tool_missing(error: Exception) -> Reason:
-    return _no_tool(_sensible(error))
-
-
-def _lacking() -> Reason | None:
-    """Why nothing can be compiled for the target at all."""
-    if _process.target and _process.target.backend == "npu" and not has_compiler():
-        return Reason("captured_no_triton_ascend", {"triton": triton.__version__, "target": _process.target.name})
-    since = SINCE.get(_process.target.name) if _process.target else None
-    too_old = since and release(triton.__version__) < since
-    return _no_tool("it does not know that target") if too_old else None
-
-
-def _no_tool(message: str) -> Reason:
-    target = _process.target.name if _process.target else None
-    return Reason("captured_no_tool", {"triton": triton.__version__, "target": target, "message": message})
+    facts: dict[str, str | int | None] = {
+        "kernel": function.__name__ if function else None,
+        "target": _process.target.name if _process.target else None,
+        "message": (_process.said or _sensible(error))[:MESSAGE_LIMIT],
+        "file": Path(function.__code__.co_filename).name if function else None,
+        "line": None,
+    }
+    if function:
+        lines, first = inspect.getsourcelines(function)
+        below = next((number for number, text in enumerate(lines) if text.lstrip().startswith("def ")), 0)
+        facts["line"] = first + below + line - 1
+    return Reason("compile_failed", facts)
 
 
 def _sensible(error: BaseException) -> str:
@@ -233,11 +213,6 @@ def _diagnosis(run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -
 # --- autotuners -------------------------------------------------------------------------------------------------------
 
 
-class _State:
-    trying = False
-    """launches bind their arguments and work out their grids, but compile nothing"""
-
-
 def choose(self: Any, *args: Any, **kwargs: Any) -> Any:
     """In an autotuner's place: note every candidate with what it would launch, and launch the first that compiles.
 
@@ -250,8 +225,11 @@ def choose(self: Any, *args: Any, **kwargs: Any) -> Any:
         name = self.base_fn.__name__
         note_choice(f"{name}: source {_source_digest(self)}")
         for config in configs:
-            with _trying():
+            _process.trying = True
+            try:
                 launch = self.fn.run(*args, **kwargs, **config.all_kwargs())
+            finally:
+                _process.trying = False
             note_choice(f"{name}: perhaps {config}, {launch}")
     try:
         return _first_that_compiles(self, configs, args, kwargs)
@@ -268,16 +246,13 @@ def _first_that_compiles(tuner: Any, configs: Any, args: Any, kwargs: Any) -> An
         try:
             return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         except Exception as failure:
-            if not _is_skipped(failure):
+            # Triton's own autotuner goes on to the next candidate after these.
+            named = type(failure).__name__ in {"CompileTimeAssertionFailure", "PTXASError"}
+            if not named and not isinstance(failure, OutOfResources):
                 raise
             error = failure
     assert error is not None  # an autotuner has at least one config
     raise error
-
-
-def _is_skipped(error: Exception) -> bool:
-    """Whether Triton's own autotuner goes on to the next candidate."""
-    return isinstance(error, OutOfResources) or type(error).__name__ in {"CompileTimeAssertionFailure", "PTXASError"}
 
 
 def _source_digest(tuner: Any) -> str:
@@ -290,20 +265,11 @@ def _source_digest(tuner: Any) -> str:
     return digest("\n".join(texts))
 
 
-@contextmanager
-def _trying() -> Iterator[None]:
-    _State.trying = True
-    try:
-        yield
-    finally:
-        _State.trying = False
-
-
 def trying_or(run: Callable[..., Any]) -> Callable[..., Any]:
     """JITFunction.run that only says what it would launch while a tuner asks."""
 
     def running(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        if _State.trying:
+        if _process.trying:
             return _bound(self, args, kwargs, grid)
         return run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
@@ -352,13 +318,9 @@ def stop_at_ttir() -> None:
 def _binary(module: Any, metadata: MutableMapping[str, Any], options: Any) -> bytes:
     """TTIR and options as bytes; the metadata gets what the stages that are left out would have noted."""
     text = str(module)
-    name = metadata.get("name") or _public_name(text)
+    public = re.search(r"tt\.func public @([^(]*)", text)
+    name = metadata.get("name") or (public[1] if public else "kernel")
     metadata.update(name=name if " " in name else f"{name} aiv", shared=0, mix_mode="aiv")
     metadata.setdefault("tensor_kinds", [])
     told = {key: value for key, value in sorted(vars(options).items()) if key not in {"debug", "stream"}}
     return f"{text}\n// {told}\n".encode()
-
-
-def _public_name(text: str) -> str:
-    _before, found, after = text.partition("tt.func public @")
-    return after.partition("(")[0] if found else "kernel"

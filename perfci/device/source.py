@@ -66,10 +66,10 @@ def stable(value: Any, special: Callable[[Any], str | None] = lambda _: None, de
         return "{" + ", ".join(f"{inner(key)}: {inner(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, AbstractSet):
         return "{" + ", ".join(sorted(map(inner, value))) + "}"
-    return _single(value, inner)
+    return _describe_single(value, inner)
 
 
-def _single(value: Any, inner: Callable[[Any], str]) -> str:
+def _describe_single(value: Any, inner: Callable[[Any], str]) -> str:
     if isinstance(value, FunctionType):
         return f"{value.__qualname__}:{digest(function_text(value))}"
     if isinstance(value, type | ModuleType):
@@ -77,17 +77,15 @@ def _single(value: Any, inner: Callable[[Any], str]) -> str:
     if hasattr(value, "tobytes") and hasattr(value, "dtype"):
         return f"{value.dtype}{value.shape}:{digest(value.tobytes())}"
     text = repr(value)
-    parts = _parts(value) if dataclasses.is_dataclass(value) or _ADDRESS.search(text) else None
-    return text if parts is None else f"{type(value).__qualname__}{inner(parts)}"
-
-
-def _parts(value: Any) -> dict[str, Any]:
-    """What makes an object what it is."""
-    if isinstance(value, functools.partial):
-        return {"func": value.func, "args": value.args, "keywords": value.keywords}
     if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
-    return dict(getattr(value, "__dict__", {}))
+        parts = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    elif not _ADDRESS.search(text):
+        return text
+    elif isinstance(value, functools.partial):
+        parts = {"func": value.func, "args": value.args, "keywords": value.keywords}
+    else:
+        parts = dict(getattr(value, "__dict__", {}))
+    return f"{type(value).__qualname__}{inner(parts)}"
 
 
 def source_text(function: Callable[..., Any]) -> str:
@@ -136,16 +134,12 @@ def plain_function(value: Any) -> FunctionType | None:
     for _ in range(_DEPTH):
         if isinstance(value, FunctionType):
             return inspect.unwrap(value)
-        value = next((vars_[name] for name in _WRAPPED if (vars_ := _attributes(value, name))), None)
+        names = (name for name in _WRAPPED if inspect.getattr_static(value, name, None) is not None)
+        value = getattr(value, next(names, ""), None)
     return None
 
 
 _WRAPPED = ("__wrapped__", "fn", "__func__", "func")
-
-
-def _attributes(value: Any, name: str) -> dict[str, Any]:
-    found = inspect.getattr_static(value, name, None)
-    return {} if found is None else {name: getattr(value, name)}
 
 
 def _function(function: Any, seen: dict[int, Any]) -> Iterator[str]:

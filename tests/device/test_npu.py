@@ -22,7 +22,7 @@ from perfci.core.model import CompiledKernel, DeviceState, Identity
 from perfci.device import npu as module
 from perfci.device import npu_profiler, npu_runtime, open_device, torch_device
 from perfci.device.npu import LEAST_BYTES, NpuDevice, NpuFlush, device_key, flush_bytes, interprets
-from perfci.device.npu_smi import Chip, Monitor, Place, Table
+from perfci.device.npu_smi import Monitor, NpuChip, NpuPlace, NpuTable
 from perfci.device.seam import Uncaptured
 from perfci.device.timers import NAME
 from tests.device import scripted_npu
@@ -63,12 +63,12 @@ class Watching(Monitor):
     """A chip by what npu-smi is made to say."""
 
     def __init__(self, health="OK", clocks=(1800,), rated=1800):
-        self.place, self._rated, self._clocks = Place(0), rated, list(clocks)
+        self.place, self._rated, self._clocks = NpuPlace(0), rated, list(clocks)
         self._health = health
         self.asked = 0
 
     def table(self):
-        return Table("25.5.1", (Chip(Place(0), "910B2", self._health, 93.4, 47, 3402 * MIB),), ())
+        return NpuTable("25.5.1", (NpuChip(NpuPlace(0), "910B2", self._health, 93.4, 47, 3402 * MIB),), ())
 
     def clock_mhz(self):
         self.asked += 1

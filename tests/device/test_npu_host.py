@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import hashlib
 import os
 import sys
 from pathlib import Path
@@ -12,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from perfci.core.wording import sentence
-from perfci.device import npu_host, npu_runtime
-from perfci.device.npu_host import NpuHost, look, traps, triton_backends, triton_owner
-from perfci.device.npu_smi import Chip, Place, Process, Table
+from perfci.device import npu_host
+from perfci.device.npu_host import NpuHost, find_triton_backends, look, traps
+from perfci.device.npu_smi import NpuChip, NpuPlace, NpuProcess, NpuTable
 
 GOOD = NpuHost(
     packages={
@@ -25,11 +23,9 @@ GOOD = NpuHost(
     home=str(Path(__file__).parent),
     found="/usr/local/Ascend/ascend-toolkit/latest",
     cann="8.5.0",
-    driver="25.5.1",
-    triton_owner="triton-ascend",
     triton_backends=("ascend",),
-    table=Table("25.5.1", (Chip(Place(0), "910B2", "OK"), Chip(Place(1), "910B2", "OK")), ()),
-    place=Place(0),
+    table=NpuTable("25.5.1", (NpuChip(NpuPlace(0), "910B2", "OK"), NpuChip(NpuPlace(1), "910B2", "OK")), ()),
+    place=NpuPlace(0),
     compatible="OK",
 )  # fmt: skip
 
@@ -59,16 +55,15 @@ def test_a_good_machine_has_nothing_in_the_way_and_one_without_ascend_is_not_loo
         ({"packages": packages(torch="2.1.0", torch_npu="2.1.0.post17", numpy="2.0.1")}, "npu_numpy_too_new"),
         ({"packages": packages(pybind11=None)}, "npu_no_pybind11"),
         ({"packages": packages(triton_ascend=None)}, "npu_no_triton"),
-        ({"packages": packages(triton="3.7.1"), "triton_owner": "triton"}, "npu_triton_overwritten"),
-        ({"triton_owner": None, "triton_backends": ("amd", "nvidia")}, "npu_triton_overwritten"),
-        ({"home": "/no/such/folder"}, "doctor_npu_cann_gone"),
+        ({"triton_backends": ("amd", "nvidia")}, "npu_triton_overwritten"),
+        ({"home": "/no/such/folder"}, "doctor_npu_cann_unset"),
         ({"home": None}, "doctor_npu_cann_unset"),
         ({"home": None, "found": None}, "doctor_npu_no_cann"),
         ({"has_library": False}, "doctor_npu_no_library"),
         ({"shut": ("/dev/davinci0",)}, "npu_no_permission"),
         ({"compatible": "Not Compatible"}, "doctor_npu_incompatible"),
-        ({"table": Table(None, (Chip(Place(0), "910B2", "Alarm"),), ())}, "npu_unhealthy"),
-        ({"table": Table(None, GOOD.table.chips, (Process(Place(0), 1),))}, "doctor_npu_taken"),
+        ({"table": NpuTable(None, (NpuChip(NpuPlace(0), "910B2", "Alarm"),), ())}, "npu_unhealthy"),
+        ({"table": NpuTable(None, GOOD.table.chips, (NpuProcess(NpuPlace(0), 1),))}, "doctor_npu_taken"),
         ({"variables": {"ASCEND_LAUNCH_BLOCKING": "1"}}, "doctor_npu_blocking"),
         ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "4,5"}}, "doctor_npu_visible_wrong"),
         ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "npu:0"}}, "doctor_npu_visible_wrong"),
@@ -82,8 +77,6 @@ def test_each_trap_is_told(changes, kind):
     ("changes", "kind"),
     [
         ({"has_gpu": True}, "doctor_npu_and_gpu"),
-        ({"variables": {"TASK_QUEUE_ENABLE": "0"}}, "doctor_npu_no_queue"),
-        ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "1"}, "place": Place(1)}, "doctor_npu_visible"),
         ({"nodes": (), "packages": packages(), "home": None, "found": None}, "npu_no_device"),
     ],
 )
@@ -94,7 +87,7 @@ def test_each_thing_worth_knowing_is_a_note(changes, kind):
 def test_what_is_set_to_nothing_or_nought_is_no_trap():
     for name in ("ASCEND_LAUNCH_BLOCKING", "ASCEND_RT_VISIBLE_DEVICES"):
         assert found(variables={name: ""}) == []
-    assert found(variables={"ASCEND_LAUNCH_BLOCKING": "0", "TASK_QUEUE_ENABLE": "1"}) == []
+    assert found(variables={"ASCEND_LAUNCH_BLOCKING": "0"}) == []
 
 
 def test_which_of_two_kinds_auto_takes_follows_from_torchs_build():
@@ -107,22 +100,22 @@ def test_which_of_two_kinds_auto_takes_follows_from_torchs_build():
 
 
 def test_a_compiler_that_triton_finds_by_its_entry_point_overwrites_nothing():
-    plugged = {"triton_backends": ("amd", "nvidia"), "triton_owner": "triton", "triton_plugged": True}
+    plugged = {"triton_backends": ("amd", "nvidia"), "triton_plugged": True}
 
     assert found(packages=packages(triton="3.7.1"), **plugged) == []
 
 
 def test_a_device_that_was_opened_refutes_what_would_have_kept_it_shut():
     host = dataclasses.replace(
-        GOOD, nodes=(), home=None, packages=packages(pybind11=None), variables={"TASK_QUEUE_ENABLE": "0"}
+        GOOD, nodes=(), home=None, packages=packages(pybind11=None), variables={"ASCEND_LAUNCH_BLOCKING": "1"}
     )
 
-    assert [trap.reason.kind for trap in traps(host, opened=True)] == ["doctor_npu_no_queue"]
+    assert [trap.reason.kind for trap in traps(host, opened=True)] == ["doctor_npu_blocking"]
     assert {"npu_no_device", "npu_no_pybind11", "doctor_npu_cann_unset"} < {trap.reason.kind for trap in traps(host)}
 
 
 def test_this_process_on_the_chip_is_no_stranger():
-    mine = Table(None, GOOD.table.chips, (Process(Place(0), os.getpid()), Process(Place(1), 1)))
+    mine = NpuTable(None, GOOD.table.chips, (NpuProcess(NpuPlace(0), os.getpid()), NpuProcess(NpuPlace(1), 1)))
 
     assert found(table=mine) == []
 
@@ -136,9 +129,6 @@ def machine(tmp_path):
     (tmp_path / "dev").mkdir()
     for name in ("davinci0", "davinci1", "davinci_manager"):
         (tmp_path / "dev" / name).touch()
-    driver = tmp_path / npu_host.DRIVER
-    driver.parent.mkdir(parents=True)
-    driver.write_text("Version=25.5.1\nascendhal_version=7.35.23\n")
     home = tmp_path / npu_host.PLACES[0]
     (home / "aarch64-linux").mkdir(parents=True)
     (home / "aarch64-linux" / "ascend_toolkit_install.info").write_text("package_name=toolkit\nversion=8.5.0\n")
@@ -148,9 +138,9 @@ def machine(tmp_path):
 def test_a_machine_is_looked_at_without_anything_of_ascends(machine):
     seen = look({}, root=machine, asking=lambda *_: None)
 
-    assert (seen.driver, seen.cann, len(seen.nodes), seen.shut) == ("25.5.1", "8.5.0", 2, ())
+    assert (seen.cann, len(seen.nodes), seen.shut) == ("8.5.0", 2, ())
     assert (seen.home, seen.found, seen.has_library) == (None, str(machine / npu_host.PLACES[0]), False)
-    assert (seen.table, seen.place, seen.compatible) == (Table(), None, None)
+    assert (seen.table, seen.place, seen.compatible) == (NpuTable(), None, None)
 
 
 def test_canns_library_is_looked_for_where_programs_do(machine, tmp_path):
@@ -167,7 +157,7 @@ def test_canns_library_is_looked_for_where_programs_do(machine, tmp_path):
 
 
 def test_files_that_this_user_may_not_open_are_named(machine, monkeypatch):
-    monkeypatch.setattr(npu_runtime, "may_use", lambda node: node.name == "davinci0")
+    monkeypatch.setattr(os, "access", lambda node, _: Path(node).name == "davinci0")
 
     assert [Path(name).name for name in look({}, root=machine, asking=lambda *_: None).shut] == [
         "davinci1", "davinci_manager",
@@ -184,7 +174,7 @@ def test_npu_smi_is_asked_of_the_chip_that_a_process_gets(machine):
 
     seen = look({"ASCEND_RT_VISIBLE_DEVICES": "1"}, root=machine, asking=asking)
 
-    assert (seen.place, seen.compatible, seen.driver) == (Place(1), "OK", "23.0.7")
+    assert (seen.place, seen.compatible, seen.table.driver) == (NpuPlace(1), "OK", "23.0.7")
     assert "doctor_npu_taken" in [trap.reason.kind for trap in traps(seen)]
 
 
@@ -195,44 +185,15 @@ def test_a_machine_without_device_files_does_not_start_npu_smi(tmp_path):
     assert look({}, root=tmp_path, asking=asking).nodes == ()
 
 
-# --- whose triton it is -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def site(tmp_path, monkeypatch):
-    """A folder of packages in which two distributions claim `triton`."""
-    folder = tmp_path / "site"
-    (folder / "triton" / "backends").mkdir(parents=True)
-    monkeypatch.setattr(sys, "path", [str(folder)])
+def test_compilers_are_found_in_the_folder_of_triton(tmp_path, monkeypatch):
+    for backend in ("ascend", "nvidia"):
+        (tmp_path / "triton" / "backends" / backend).mkdir(parents=True)
+        (tmp_path / "triton" / "backends" / backend / "compiler.py").touch()
+    (tmp_path / "triton" / "__init__.py").touch()
     for name in [name for name in sys.modules if name.split(".")[0] == "triton"]:
         monkeypatch.delitem(sys.modules, name)
 
-    def install(name, version, text, *backends, records=True):
-        (folder / "triton" / "__init__.py").write_text(text)
-        for backend in backends:
-            (folder / "triton" / "backends" / backend).mkdir(exist_ok=True)
-            (folder / "triton" / "backends" / backend / "compiler.py").touch()
-        info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        if records:
-            (info / "RECORD").write_text(f"triton/__init__.py,sha256={digest},{len(text)}\n")
-
-    return install
-
-
-def test_the_one_installed_last_owns_the_folder_though_pip_knows_of_both(site):
-    site("triton-ascend", "3.2.0", "__version__ = '3.2.0'", "ascend")
-    assert (triton_owner(), triton_backends()) == ("triton-ascend", ("ascend",))
-
-    site("triton", "3.7.1", "__version__ = '3.7.1'", "amd", "nvidia")
-    # The other's files stay, for they are not in the new one's way.
-    assert (triton_owner(), triton_backends()) == ("triton", ("amd", "ascend", "nvidia"))
-
-
-def test_without_records_or_a_folder_it_cannot_be_told(site, monkeypatch, tmp_path):
-    site("triton", "3.7.1", "", "amd", records=False)
-    assert triton_owner() is None
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert find_triton_backends() == ("ascend", "nvidia")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "nothing")])
-    assert (triton_owner(), triton_backends()) == (None, ())
+    assert find_triton_backends() == ()

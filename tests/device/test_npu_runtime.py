@@ -18,7 +18,7 @@ import torch
 from perfci import device
 from perfci.core.errors import DeviceError
 from perfci.device import npu_runtime
-from perfci.device.npu_runtime import AUTOLOAD, check_triton, load, trouble
+from perfci.device.npu_runtime import AUTOLOAD, check_triton, load
 
 pytestmark = pytest.mark.torch
 
@@ -118,13 +118,6 @@ def test_a_wheel_for_another_torch_is_not_even_imported(machine):
     assert kind_of(load) == "npu_wrong_wheel"
 
 
-def test_a_wheel_for_another_patch_of_the_same_release_is_fine(machine):
-    release = ".".join(torch.__version__.split(".")[:2])
-    machine(versions={"torch-npu": f"{release}.99.post3"})
-
-    assert load().device_count() == 1
-
-
 def test_no_device_file_is_no_device(machine):
     machine(Npu(count=0))
 
@@ -133,7 +126,7 @@ def test_no_device_file_is_no_device(machine):
 
 def test_device_files_of_others_are_a_matter_of_rights(machine, monkeypatch):
     folder = machine(Npu(count=0), nodes=["davinci0", "davinci3", "davinci_manager"])
-    monkeypatch.setattr(npu_runtime, "may_use", lambda node: node.name != "davinci_manager")
+    monkeypatch.setattr(os, "access", lambda node, _: Path(node).name != "davinci_manager")
 
     with pytest.raises(DeviceError, match="davinci_manager") as caught:
         load()
@@ -166,21 +159,6 @@ def test_each_failure_of_opening_the_device_has_a_sentence_of_its_own(machine, m
     machine(Npu(set_device=refuse))
 
     assert kind_of(load) == kind
-
-
-def test_counting_devices_may_fail_too(machine):
-    def refuse():
-        raise RuntimeError("EL0005: resources are busy")
-
-    machine(Npu(is_available=refuse))
-
-    assert kind_of(load) == "npu_busy"
-
-
-def test_a_trace_is_told_by_its_first_line_alone():
-    told = trouble(RuntimeError("\n  it broke.\n" + "x" * 900))
-
-    assert told.facts["message"] == "it broke"
 
 
 # --- Triton -----------------------------------------------------------------------------------------------------------
@@ -268,13 +246,6 @@ def test_an_npu_that_is_there_and_cannot_be_opened_is_no_cpu(machine, without_gp
     machine(error=ImportError("libhccl.so: cannot open shared object file"), nodes=["davinci0"])
 
     assert kind_of(device.detect) == "npu_no_cann"
-
-
-def test_torchs_own_loading_of_plugins_is_left_alone_where_there_is_no_torch_npu(machine, without_gpu):
-    machine(is_installed=False)
-
-    assert device.detect() == "cpu"
-    assert AUTOLOAD not in os.environ
 
 
 def test_device_files_are_those_of_chips(tmp_path):

@@ -59,14 +59,6 @@ def processes(*pids):
     return [SimpleNamespace(pid=pid) for pid in pids]
 
 
-def test_a_board_is_found_by_its_uuid_or_its_index(board):
-    _, by_uuid = board("GPU-1234")
-    _, by_index = board()
-
-    assert ("nvmlDeviceGetHandleByUUID", "GPU-1234") in by_uuid.calls
-    assert ("nvmlDeviceGetHandleByIndex", 0) in by_index.calls
-
-
 def test_a_boards_state_is_read_in_the_models_units(board):
     found, _ = board()
 
@@ -139,13 +131,6 @@ def test_a_whole_board_at_its_usual_power_has_its_models_key(board):
     assert found.key("NVIDIA H200", 132) == "nvidia-h200"
     assert (found.mig("NVIDIA H200", 132), found.power_limit_w()) == (None, 700.0)
     assert (found.describe().key, found.describe().power_limit_w) == ("nvidia-h200", 700.0)
-
-
-def test_a_board_that_tells_neither_limit_nor_slices_has_its_models_key(board):
-    found, _ = board()
-
-    assert found.key("NVIDIA H200", 132) == "nvidia-h200"
-    assert (found.describe().mig, found.describe().power_limit_w) == (None, None)
 
 
 @pytest.mark.parametrize(("limit", "key"), [(450_000, "nvidia-h200-450w"), (700_400, "nvidia-h200")])

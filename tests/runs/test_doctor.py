@@ -7,7 +7,7 @@ from perfci.core.model import Device, DeviceState, Reason
 from perfci.core.settings import load
 from perfci.core.wording import catalogue, sentence
 from perfci.device.npu_host import NpuHost
-from perfci.device.npu_smi import Chip, Place, Process, Table
+from perfci.device.npu_smi import NpuChip, NpuPlace, NpuProcess, NpuTable
 from perfci.runs.doctor import Facts, Level, examine, gather, is_writable
 
 H200 = Device("cuda", "NVIDIA H200", "nvidia-h200", driver="580.1", runtime="CUDA 13.0")
@@ -174,10 +174,9 @@ ASCEND = Facts(
         packages={"torch": "2.6.0+cpu", "torch-npu": "2.6.0", "triton-ascend": "3.2.0", "pybind11": "3.0"},
         nodes=("/dev/davinci0",),
         home=str(Path(__file__).parent),
-        triton_owner="triton-ascend",
         triton_backends=("ascend",),
-        table=Table("25.5.1", (Chip(Place(0), "910B2", "OK"),), ()),
-        place=Place(0),
+        table=NpuTable("25.5.1", (NpuChip(NpuPlace(0), "910B2", "OK"),), ()),
+        place=NpuPlace(0),
     ),
     commit="0123456789abcdef",
     lock_folder="/var/lock",
@@ -200,7 +199,6 @@ def test_traps_of_npus_are_findings():
     unset, shut = {"home": None, "found": "/usr/local/Ascend/cann"}, {"device": None, "state": None, "timer": None}
     assert of_npu(Level.PROBLEM, unset, **shut) == {"doctor_npu_cann_unset"}
     assert of_npu(Level.PROBLEM, unset) == set()  # the device was opened all the same
-    assert of_npu(Level.NOTE, {"variables": {"TASK_QUEUE_ENABLE": "0"}}) == {"doctor_npu_no_queue"}
 
 
 def test_what_opening_the_device_said_already_is_not_said_twice():
@@ -212,7 +210,7 @@ def test_what_opening_the_device_said_already_is_not_said_twice():
 
 
 def test_processes_of_others_are_counted_once_whether_or_not_the_device_could_be_opened():
-    others = {"table": Table("25.5.1", (Chip(Place(0), "910B2", "OK"),), (Process(Place(0), 1),))}
+    others = {"table": NpuTable("25.5.1", (NpuChip(NpuPlace(0), "910B2", "OK"),), (NpuProcess(NpuPlace(0), 1),))}
 
     assert of_npu(Level.PROBLEM, others, state=DeviceState(foreign_processes=1)) == {"doctor_foreign"}
     failed = of_npu(Level.PROBLEM, others, state=None, device=None, device_failure=Reason("npu_busy"))

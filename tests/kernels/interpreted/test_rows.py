@@ -71,7 +71,7 @@ def test_nan_and_infinity_stay_in_their_row_and_come_out_as_in_torch(op, cols):
     if "norm" not in op:
         x[3, :-1], x[4, : cols // 2], x[5, cols // 2 :] = -INF, -INF, -INF
 
-    assert check(op, x)[6].isfinite().all()
+    assert check(op, x, **({"stats": False} if "norm" in op else {}))[6].isfinite().all()
 
 
 def test_offsets_reach_beyond_32_bits(op, far):
