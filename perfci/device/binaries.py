@@ -136,11 +136,6 @@ def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[dict[str, int] | N
     return counts
 
 
-def amd_counts(assembly: str) -> dict[str, int]:
-    """Instructions by class of a kernel's assembly."""
-    return count_classes(amd_opcodes(assembly), amd_class)
-
-
 def code_sections(cubin: bytes) -> list[bytes]:
     """The sections of an ELF file that hold instructions: the kernel, and functions that it calls."""
     (table,) = struct.unpack_from("<Q", cubin, 0x28)
@@ -224,7 +219,7 @@ def examine(launches: Iterable[Launched], target: Target) -> None:
         _counts.update(dict.fromkeys(fresh))
         return
     if target.backend == "hip":
-        _counts.update({key: amd_counts(asm["amdgcn"]) for key, asm in fresh.items()})
+        _counts.update({key: count_classes(amd_opcodes(asm["amdgcn"]), amd_class) for key, asm in fresh.items()})
         return
     suffix = "a" if target.capability >= (9, 0) else ""  # as Triton compiles: for features of this architecture alone
     counts = nvidia_counts([asm["cubin"] for asm in fresh.values()], f"SM{target.arch}{suffix}")

@@ -109,7 +109,7 @@ class Captured:
         self.operation(f"{name}({', '.join(words)})")
 
     def choice(self, text: str) -> None:
-        """Note what a tuner chose, or may choose; each choice once."""
+        """Note once what a tuner chose, or may choose."""
         if text not in self._choices:
             self._choices.append(text)
 
@@ -154,11 +154,12 @@ class Captured:
         host = tensor.device.type == "cpu"
         shape = f"{str(tensor.dtype).removeprefix('torch.')}[{','.join(map(str, tensor.shape))}]"
         try:
-            number, address = self._storages.number(tensor), tensor.data_ptr()
+            number, address = self._storages.of(tensor.untyped_storage()), tensor.data_ptr()
         except (RuntimeError, NotImplementedError):  # sparse and nested tensors have no storage of their own
             return f"{tensor.layout} {shape}"
         text = f"#{number} {shape}({','.join(map(str, tensor.stride()))})"
-        return f"cpu {text}" if host else f"{text}@{alignment(address)}"
+        # The largest power of two that divides the address, up to the 16 bytes that Triton tells apart.
+        return f"cpu {text}" if host else f"{text}@{min(address & -address, 16) or 16}"
 
     def _identity(self, launch: Launched) -> LaunchIdentity:
         metadata = launch.kernel.metadata
@@ -180,10 +181,6 @@ class Storages:
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, StorageWeakRef]] = {}
 
-    def number(self, tensor: torch.Tensor) -> int:
-        """The number of a tensor's storage."""
-        return self.of(tensor.untyped_storage())
-
     def of(self, storage: torch.UntypedStorage) -> int:
         """The number of a storage."""
         key = storage._cdata
@@ -191,11 +188,6 @@ class Storages:
             # The weak reference keeps the storage's own address from being given to another.
             self._seen[key] = len(self._seen), StorageWeakRef(storage)
         return self._seen[key][0]
-
-
-def alignment(address: int) -> int:
-    """The largest power of two that divides an address, up to the 16 bytes that Triton tells apart."""
-    return min(address & -address, 16) or 16
 
 
 def note(text: str) -> None:

@@ -12,8 +12,8 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -73,19 +73,11 @@ class HostEndurance(Endurance):
             return True
         from triton.runtime import interpreter
 
-        launches: list[object] = []
-        run = interpreter.GridExecutor.__call__
-
-        def noted(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            launches.append(executor)
-            return run(executor, *args, **kwargs)
-
-        interpreter.GridExecutor.__call__ = noted
-        try:
+        with mock.patch.object(
+            interpreter.GridExecutor, "__call__", autospec=True, side_effect=interpreter.GridExecutor.__call__
+        ) as launched:
             call()
-        finally:
-            interpreter.GridExecutor.__call__ = run
-        return bool(launches)
+        return bool(launched.called)
 
     def footprint(self, make: Callable[[], Any]) -> int | None:
         return measure_footprint(make)
@@ -94,26 +86,18 @@ class HostEndurance(Endurance):
 # --- races ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Accesses:
-    """Elements touched by one load or store of one program."""
-
-    addresses: Array
-    bits: Array
-    program: int
-
-
 class _Log:
     """One launch's accesses."""
 
     def __init__(self) -> None:
-        self.loads: list[_Accesses] = []
-        self.stores: list[_Accesses] = []
+        # Addresses, bits and program of each load or store.
+        self.loads: list[tuple[Array, Array, int]] = []
+        self.stores: list[tuple[Array, Array, int]] = []
         self.count = 0
         self.program = -1
         self.readable = True
 
-    def note(self, kept: list[_Accesses], pointers: Array, values: Array, mask: Array) -> None:
+    def note(self, kept: list[tuple[Array, Array, int]], pointers: Array, values: Array, mask: Array) -> None:
         """Keep the accesses that the mask lets through."""
         self.count += pointers.size
         self.readable &= self.count <= MOST_ACCESSES
@@ -121,7 +105,7 @@ class _Log:
             chosen = np.broadcast_to(mask, pointers.shape).reshape(-1)
             bits = np.ascontiguousarray(values).reshape(-1)
             wide = bits.view(_WIDTHS[bits.dtype.itemsize]).astype(np.uint64)
-            kept.append(_Accesses(pointers.reshape(-1)[chosen], wide[chosen], self.program))
+            kept.append((pointers.reshape(-1)[chosen], wide[chosen], self.program))
 
     def race(self) -> Race | None:
         """The launch's race, if it has one."""
@@ -185,13 +169,13 @@ def watched_races() -> Iterator[list[Race]]:
         interpreter.GridExecutor.__call__ = run
 
 
-def _joined(accesses: list[_Accesses]) -> tuple[Array, Array, Array]:
+def _joined(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Array, Array]:
     """Addresses, bits and programs of all accesses, sorted by address."""
     if not accesses:
         return np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64)
-    addresses = np.concatenate([one.addresses for one in accesses]).astype(np.uint64)
-    bits = np.concatenate([one.bits for one in accesses])
-    programs = np.concatenate([np.full(one.addresses.size, one.program) for one in accesses])
+    addresses = np.concatenate([each for each, _, _ in accesses]).astype(np.uint64)
+    bits = np.concatenate([each for _, each, _ in accesses])
+    programs = np.concatenate([np.full(each.size, program) for each, _, program in accesses])
     order = np.argsort(addresses, kind="stable")
     return addresses[order], bits[order], programs[order]
 

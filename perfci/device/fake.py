@@ -104,21 +104,17 @@ class FakeSpec:
         for key, value in table.items():
             if key not in known:
                 raise UsageError("fake_setting_unknown", key=key, known=", ".join(sorted(known)))
-            wanted, fits = _OTHERS.get(key) or _KINDS[type(known[key])]
+            wanted, fits = _KINDS[type(known[key])]
             if not fits(value):
                 raise UsageError("fake_setting_type", key=key, wanted=wanted, found=repr(value))
         values: Mapping[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
         return cls(**values)
 
 
-def _is_number(value: object, least: float = 0.0) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
-
-
 _KINDS: Mapping[type, tuple[str, Callable[[Any], bool]]] = {
     bool: (as_fact("true or false"), lambda value: isinstance(value, bool)),
-    int: (as_fact("a whole number, 0 or more"), lambda value: _is_number(value) and isinstance(value, int)),
-    float: (as_fact("a number, 0 or more"), _is_number),
+    int: (as_fact("a whole number, 0 or more"), lambda value: type(value) is int and value >= 0),
+    float: (as_fact("a number above -1"), lambda value: type(value) in {int, float} and -1 < value < math.inf),
     str: (as_fact("a text in quotes"), lambda value: isinstance(value, str)),
     tuple: (
         as_fact("a list of texts in quotes"),
@@ -126,15 +122,6 @@ _KINDS: Mapping[type, tuple[str, Callable[[Any], bool]]] = {
     ),
 }
 """What a key's value may be, by the type of its default."""
-
-_OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "drift_per_block": (as_fact("a number above -1"), lambda value: _is_number(value, -0.999)),
-    **dict.fromkeys(
-        ("speed", "kernel_speed", "reference_speed"),
-        (as_fact("a number above 0"), lambda value: _is_number(value, 1e-9)),
-    ),
-    "devices": (as_fact("a whole number, 1 or more"), lambda value: _is_number(value, 1) and isinstance(value, int)),
-}
 
 
 _KERNELS, _REFERENCE = frozenset({"kernel", "base"}), "reference"

@@ -91,37 +91,29 @@ class TorchArrays(Arrays):
         return result
 
     def mismatch(self, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> Mismatch:
-        """Compares chunk by chunk, on the output's device if that has float64."""
-        left = actual.reshape(-1)
-        right = expected.to(self._reference_device or actual.device).reshape(-1)
         count, worst, place = 0, -1.0, 0
-        for start in range(0, left.numel(), CHUNK):
-            chunk = self._for_reference(left[start : start + CHUNK])
-            found, error, index = _compare(chunk, right[start : start + CHUNK], rtol, atol)
+        for number, (left, right) in enumerate(self._chunks(actual, expected)):
+            found, error, index = _compare(left, right, rtol, atol)
             count += found
             if found and error > worst:
-                worst, place = error, start + index
+                worst, place = error, number * CHUNK + index
         if not count:
             return Mismatch(0, 0.0, ())
         return Mismatch(count, worst, tuple(int(i) for i in np.unravel_index(place, tuple(actual.shape))))
 
     def unfinite(self, array: torch.Tensor) -> int:
-        flat = array.detach().reshape(-1)
-        narrow = flat.dtype.is_floating_point and flat.element_size() == 1  # float8 has no isfinite
-        chunks = (self._for_reference(flat[start : start + CHUNK]) for start in range(0, flat.numel(), CHUNK))
+        narrow = array.dtype.is_floating_point and array.element_size() == 1  # float8 has no isfinite
+        chunks = (left for left, _ in self._chunks(array, array))
         return sum(int((~torch.isfinite(_float64(each) if narrow else each)).sum()) for each in chunks)
 
     def deviation(self, actual: torch.Tensor, expected: torch.Tensor) -> Deviation | None:
         """Errors of a tensor that would take the host long, chunk by chunk."""
         if actual.numel() <= FEW:
             return None
-        left = actual.detach().reshape(-1)
-        right = expected.to(self._reference_device or actual.device).reshape(-1)
 
         def pieces() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-            for start in range(0, left.numel(), CHUNK):
-                chunk = self._for_reference(left[start : start + CHUNK])
-                yield _float64(chunk), _float64(right[start : start + CHUNK])
+            for left, right in self._chunks(actual, expected):
+                yield _float64(left), _float64(right)
 
         return measure_deviation(pieces, tuple(actual.shape))
 
@@ -134,8 +126,14 @@ class TorchArrays(Arrays):
         return _float64(moved) if moved.dtype.is_floating_point else moved
 
     def _for_reference(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor on the device that computes float64."""
         return tensor if self._reference_device is None else tensor.to(self._reference_device)
+
+    def _chunks(self, actual: torch.Tensor, expected: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Both piece by piece, on the device that computes float64."""
+        left = actual.detach().reshape(-1)
+        right = expected.to(self._reference_device or actual.device).reshape(-1)
+        for start in range(0, left.numel(), CHUNK):
+            yield self._for_reference(left[start : start + CHUNK]), right[start : start + CHUNK]
 
     def _place(self, array: torch.Tensor, layout: str) -> torch.Tensor:
         """The axes of a dense tensor keep their order in memory: kernels have own paths for transposed ones."""

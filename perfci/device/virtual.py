@@ -28,9 +28,8 @@ _NAMED = re.compile(r"cuda(:\d+)?")
 
 
 class _Inside:
-    """Whether torch itself is at work, whose Python parts have to see the meta device."""
-
     depth = 0
+    """above 0 if torch itself is at work, whose Python parts have to see the meta device"""
 
 
 class VirtualTensor(torch.Tensor):
@@ -38,21 +37,17 @@ class VirtualTensor(torch.Tensor):
 
     @property
     def device(self) -> torch.device:
-        """The device that is not there."""
         return META if _Inside.depth else DEVICE
 
     @property
     def is_cuda(self) -> bool:
-        """Whether kernels may take it."""
         return not _Inside.depth
 
     @property
     def is_meta(self) -> bool:
-        """What it really is."""
         return bool(_Inside.depth)
 
     def get_device(self) -> int:
-        """Index of the device."""
         return 0
 
     def data_ptr(self) -> int:
@@ -62,11 +57,9 @@ class VirtualTensor(torch.Tensor):
         return address(self.untyped_storage()) + self.storage_offset() * self.element_size()
 
     def __deepcopy__(self, memo: Any) -> torch.Tensor:
-        """Another storage."""
         return self.detach().clone()
 
     def record_stream(self, stream: Any) -> None:
-        """Note it."""
         note("Tensor.record_stream()")
 
     @property
@@ -74,7 +67,6 @@ class VirtualTensor(torch.Tensor):
         raise RuntimeError(note_unknown("captured_offline", "__cuda_array_interface__").kind)
 
     def __dlpack__(self, *_: Any, **__: Any) -> Any:
-        """Refuse: there is nothing to hand out."""
         raise RuntimeError(note_unknown("captured_offline", "__dlpack__").kind)
 
 
@@ -82,7 +74,6 @@ class VirtualGenerator(torch.Generator):
     """A generator of the device; numbers are never drawn."""
 
     def __new__(cls, device: Any = "cpu") -> VirtualGenerator:
-        """Be the CPU's, whatever is asked for."""
         made: VirtualGenerator = super().__new__(cls, "cpu")
         made._claimed = torch.device(device)
         return made
@@ -92,23 +83,19 @@ class VirtualGenerator(torch.Generator):
 
     @property
     def device(self) -> torch.device:
-        """What was asked for."""
         return self._claimed
 
 
-class _Addresses:
-    storages = Storages()
-    given: dict[int, int] = {}  # noqa: RUF012 - there is one memory in a process
-    free = FIRST_ADDRESS
+_storages, _addresses = Storages(), [FIRST_ADDRESS]
+"""Storages that were asked for their address; the addresses of all of them, and of the next one."""
 
 
 def address(storage: torch.UntypedStorage) -> int:
     """Where a storage lies: the next free place when it is asked for the first time."""
-    number = _Addresses.storages.of(storage)
-    if number not in _Addresses.given:
-        _Addresses.given[number] = _Addresses.free
-        _Addresses.free += max(-(-storage.nbytes() // ADDRESS_UNIT), 1) * ADDRESS_UNIT
-    return _Addresses.given[number]
+    number = _storages.of(storage)
+    if number == len(_addresses) - 1:
+        _addresses.append(_addresses[-1] + max(-(-storage.nbytes() // ADDRESS_UNIT), 1) * ADDRESS_UNIT)
+    return _addresses[number]
 
 
 class VirtualDevice(TorchFunctionMode):

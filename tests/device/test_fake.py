@@ -55,14 +55,6 @@ def test_a_warm_launch_takes_its_planted_share_and_the_calls_that_warm_are_not_t
     assert results == [[3.2, 3.2]] * 2
 
 
-def test_work_done_outside_a_launch_is_not_timed():
-    with FakeDevice(QUIET, 1).session() as session:
-        Arm(500.0)()
-        session.launch(Arm(3.2))
-
-    assert session.launches()[0].time_us == pytest.approx(3.2)
-
-
 def test_the_seed_repeats_every_time_and_another_seed_none():
     arms = [Arm(50.0), Arm(80.0, "reference")] * 20
 
@@ -93,12 +85,6 @@ def test_driver_and_board_are_what_is_said():
     assert (untold.driver, untold.uuid) == (None, "FAKE-0")
 
 
-@pytest.mark.parametrize("key", ["speed", "kernel_speed", "reference_speed"])
-def test_nothing_runs_at_no_speed(key):
-    with pytest.raises(UsageError) as caught:
-        FakeSpec.read({key: 0})
-
-    assert caught.value.reason.kind == "fake_setting_type"
 
 
 def test_planted_spikes_come_as_often_as_said():
@@ -132,10 +118,6 @@ def test_state_and_limits_are_what_is_planted():
     assert (device.info.key, device.absent, device.timer) == ("fake-two", None, "virtual")
 
 
-def test_a_window_is_free_of_noise():
-    assert FakeDevice(FakeSpec(), 1).window_s(Arm(10.0), 7) == pytest.approx(70e-6)
-
-
 def claimed(device, *arms):
     with device.captured() as capture:
         for arm in arms:
@@ -151,39 +133,6 @@ def test_a_kernels_identity_is_the_work_that_it_claims():
     assert claimed(device, Arm(5.0)).unknown is None
 
 
-def test_a_call_that_claims_no_work_is_unknown():
-    assert claimed(FakeDevice(QUIET, 1), lambda: "cached").unknown.kind == "captured_nothing"
-
-
-def test_captures_may_overlap_and_end():
-    device = FakeDevice(QUIET, 1)
-    with device.captured() as outer:
-        Arm(1.0)()
-        with device.captured() as inner:
-            Arm(2.0)()
-        Arm(3.0)()
-    Arm(4.0)()
-
-    assert outer.spent == [1.0, 2.0, 3.0]
-    assert inner.spent == [2.0]
-
-
-def test_capturing_takes_no_time_of_a_launch():
-    with FakeDevice(QUIET, 1).session() as session, FakeDevice(QUIET, 1).captured():
-        session.launch(Arm(3.2))
-
-    assert session.launches()[0].time_us == pytest.approx(3.2)
-
-
-def test_inputs_are_told_by_their_source_and_memory_is_not_told():
-    device = FakeDevice(QUIET, 1)
-
-    assert device.inputs_digest(times) == device.inputs_digest(times) != device.inputs_digest(claimed)
-    with device.peak_memory() as peak:
-        np.zeros(100)
-    assert peak.bytes is None
-
-
 def test_an_unknown_setting_or_device_is_a_usage_error():
     with pytest.raises(UsageError) as setting:
         FakeSpec.read({"nois": 1})
@@ -193,11 +142,6 @@ def test_an_unknown_setting_or_device_is_a_usage_error():
     assert setting.value.reason.facts["key"] == "nois"
     assert "launch_noise" in setting.value.reason.facts["known"]
     assert device.value.reason.kind == "unknown_device"
-
-
-def test_memory_errors_are_running_out_of_memory():
-    assert FakeDevice(QUIET, 1).out_of_memory(MemoryError())
-    assert not FakeDevice(QUIET, 1).out_of_memory(ValueError())
 
 
 @pytest.mark.torch
@@ -356,21 +300,6 @@ def test_same_bits_tells_zeros_nans_and_dtypes_apart():
     assert not arrays.same_bits(np.zeros((2, 1)), np.zeros((1, 2)))
 
 
-def test_facts_say_whether_an_array_is_dense():
-    x = np.ones((4, 6), np.float16)
-
-    assert arrays.facts(x).dense and not arrays.facts(x[:, ::2]).dense and not arrays.facts(x.T).dense
-    assert (arrays.facts(x).shape, arrays.facts(x).dtype) == ((4, 6), "float16")
-
-
-def test_rounding_and_upcasting_keep_what_they_should():
-    half = np.ones(1, np.float16)
-
-    assert arrays.rounded(np.array([1e9, 1 / 3]), half).tolist() == [np.inf, float(np.float16(1 / 3))]
-    assert arrays.upcast({"x": half, "k": 2})["x"].dtype == np.float64
-    assert arrays.upcast({"i": np.ones(2, np.int32)})["i"].dtype == np.int32
-
-
 def test_refilling_changes_the_values_and_neither_the_buffers_nor_their_layout():
     strided = np.zeros((3, 8), np.float32)[:, ::2]
     inputs = {"x": np.ones(4), "ys": [strided, 3], "k": 3}
@@ -381,36 +310,6 @@ def test_refilling_changes_the_values_and_neither_the_buffers_nor_their_layout()
     assert inputs["x"].tolist() == [2.0] * 4 and (strided == 5).all()
     assert [value.ctypes.data for value in (inputs["x"], strided)] == places
     assert strided.strides == (32, 8)
-
-
-@pytest.mark.parametrize(
-    "fresh",
-    [
-        {"x": np.full(4, 2.0), "y": np.full(3, 2.0), "k": 3},
-        {"x": np.full(4, 2.0), "y": np.full(2, 2.0, np.float32), "k": 3},
-        {"x": np.full(4, 2.0), "k": 3},
-        {"x": np.full(4, 2.0), "y": 7, "k": 3},
-        {"x": np.full(4, 2.0), "y": np.full(2, 2.0), "k": 4},
-    ],
-    ids=["another shape", "another dtype", "not there", "no array", "another length"],
-)
-def test_values_that_do_not_fit_change_nothing_since_values_of_one_call_belong_together(fresh):
-    inputs = {"x": np.ones(4), "y": np.ones(2), "k": 3}
-
-    arrays.refill(inputs, fresh)
-
-    assert inputs["x"].tolist() == [1.0] * 4 and inputs["y"].tolist() == [1.0] * 2
-
-
-def test_a_buffer_that_cannot_be_written_or_stands_for_several_elements_is_left_alone():
-    frozen, windows = np.ones((2, 3)), np.lib.stride_tricks.as_strided(np.ones(3), (2, 3), (0, 8))
-    frozen.flags.writeable = False
-    for left in (np.broadcast_to(np.ones(3), (2, 3)), frozen, windows):
-        inputs = {"x": np.ones(2), "y": left}
-
-        arrays.refill(inputs, {"x": np.full(2, 2.0), "y": np.full((2, 3), 2.0)})
-
-        assert inputs["x"].tolist() == [1.0] * 2 and (left == 1).all()
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3)])

@@ -18,13 +18,12 @@ if "CI" not in os.environ:  # where a missing package is a failure
 import torch
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, DeviceState, Identity
+from perfci.core.model import CompiledKernel, Identity
 from perfci.device import npu as module
 from perfci.device import npu_profiler, npu_runtime, open_device, torch_device
-from perfci.device.npu import LEAST_BYTES, NpuDevice, NpuFlush, device_key, flush_bytes, interprets
+from perfci.device.npu import LEAST_BYTES, NpuDevice, NpuFlush, flush_bytes
 from perfci.device.npu_smi import Monitor, NpuChip, NpuPlace, NpuTable
 from perfci.device.seam import Uncaptured
-from perfci.device.timers import NAME
 from tests.device import scripted_npu
 from tests.device.scripted_npu import Flush, Profiler, event_of
 
@@ -150,17 +149,6 @@ def test_devices_count_together_only_where_they_are_alike(made):
     assert (mixed.count(), mixed.visible()) == (1, 2)
 
 
-def test_keys_name_the_model_however_it_is_spelt():
-    assert {device_key(name) for name in ("Ascend910B2", "910B2", " ascend910b2 ")} == {"ascend910b2"}
-    assert device_key("Ascend910_9392") == "ascend910-9392"
-
-
-def test_its_state_is_what_npu_smi_says(made):
-    assert made().state() == DeviceState(
-        sm_clock_mhz=1800, temperature_c=47, power_w=93.4, foreign_processes=0, memory_used_bytes=3402 * MIB
-    )
-
-
 def test_opening_it_loads_torch_npu_before_it_looks_at_triton(made, monkeypatch):
     order = []
     npu = Npu(made.chip)
@@ -224,24 +212,12 @@ def busy(made, monkeypatch):
     return products
 
 
-def test_a_chip_at_its_own_clock_is_not_kept_at_work(made, busy):
-    made(clocks=(1800,))._boost()
-
-    assert busy == []
-
-
 def test_an_idle_chip_is_kept_at_work_until_its_clock_is_up(made, busy):
     device = made(clocks=(800, 1200, 1650, 1800))
     device._boost()
 
     assert len(busy) == 3 * module._BOOST_LAUNCHES
     assert set(busy) == {torch.float16}
-
-
-def test_a_clock_that_stands_still_below_its_own_is_good_enough(made, busy):
-    made(clocks=(800, 1500, 1500))._boost()
-
-    assert len(busy) == 2 * module._BOOST_LAUNCHES
 
 
 def test_where_the_clock_is_not_told_the_chip_is_kept_at_work_for_a_while_and_no_longer(made, busy, monkeypatch):
@@ -351,14 +327,6 @@ def test_its_ceilings_are_measured_between_buffers_that_fit(made, monkeypatch):
     assert set(sizes) == {MIB}
 
 
-def test_peak_memory_is_the_allocators(made):
-    device = made()
-    with device.peak_memory() as peak:
-        made.npu.peak = 4096
-
-    assert peak.bytes == 4096
-
-
 def test_memory_that_ran_out_is_known_by_its_type_or_by_torch_npus_words(made):
     device = made()
 
@@ -393,11 +361,6 @@ def kernel(monkeypatch):
     monkeypatch.setattr(module, "perfci_l2_flush", made)
     monkeypatch.setattr(module, "interprets", lambda: False)
     return made
-
-
-def test_its_kernel_has_the_name_by_which_records_are_split():
-    assert module.perfci_l2_flush.fn.__name__ == NAME
-    assert not interprets()
 
 
 @pytest.mark.parametrize(("l2", "least"), [(None, 192), (0, 192), (32 * MIB, 192), (96 * MIB, 192), (192 * MIB, 384)])

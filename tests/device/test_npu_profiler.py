@@ -19,7 +19,6 @@ if "CI" not in os.environ:  # where a missing package is a failure
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.device import npu_profiler
 from perfci.device.npu_profiler import npu_profiler_session, read_copies, read_details
-from perfci.device.seam import WARMING
 from perfci.device.timers import NAME
 from tests.device.scripted_npu import COLUMNS, Chip, Flush, Profiler, details
 
@@ -68,12 +67,6 @@ def test_columns_are_found_by_name_wherever_they_stand_and_whatever_stands_betwe
     row = read_details("\ufeff" + text(lines))[0]
 
     assert (row.name, row.start_ns, row.duration_ns, row.stream, row.core) == ("matmul", 10_250, 1500, 7, "MIX_AIC")
-
-
-def test_the_columns_of_the_op_summary_it_is_made_from_are_known_too():
-    lines = [["Op Name", "Task Type", "Task Start Time(us)", "Task Duration(us)"], ["add", "AI_VECTOR_CORE", "1", "2"]]
-
-    assert read_details(text(lines))[0].core == "AI_VECTOR_CORE"
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}_mix_aiv"])
@@ -142,29 +135,6 @@ def test_a_launch_is_the_sum_of_what_stands_between_two_flushes(chip):
     assert [launch.activities for launch in launches] == [2, 1]
 
 
-def test_what_runs_before_the_first_flush_and_behind_a_pause_belongs_to_no_launch(chip):
-    def work(opened):
-        opened.launch(lambda: chip.run("kernel", 5.0))
-        opened.pause()
-        chip.run("fresh buffers", 900.0)
-        opened.launch(lambda: chip.run("kernel", 6.0))
-
-    opened = session(chip, work, ready=lambda: chip.run("boost", 1e6))
-
-    assert [launch.time_us for launch in opened.launches()] == [5.0, 6.0]
-    assert opened.busy_s() == pytest.approx(1 + (5 + 6 + 900 + 4 * 240) / 1e6)
-
-
-def test_a_warm_launch_begins_behind_its_mark(chip):
-    called = []
-
-    def kernel():
-        called.append(1)
-        chip.run("kernel", 100.0 if len(called) <= WARMING else 5.0)
-
-    assert [launch.time_us for launch in session(chip, lambda on: on.launch(kernel, warm=True)).launches()] == [5.0]
-
-
 def test_the_chip_is_waited_for_before_the_step_ends(chip):
     session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")))
 
@@ -200,12 +170,6 @@ def test_work_of_the_ai_cpu_is_said_to_have_fallen_back(chip):
         opened.launch(lambda: (chip.run("kernel", 5.0), chip.run("IndexPut", 800.0, core="AI_CPU")))
 
     assert [launch.fell_back for launch in session(chip, work).launches()] == [None, "IndexPut"]
-
-
-def test_a_launch_without_a_row_takes_no_time_which_is_told_as_such(chip):
-    launches = session(chip, lambda opened: opened.launch(lambda: None)).launches()
-
-    assert [(launch.time_us, launch.activities) for launch in launches] == [(0.0, 0)]
 
 
 def test_copies_of_the_copy_engine_count_as_well(chip):
@@ -289,10 +253,3 @@ def test_a_file_cut_off_or_of_other_columns_is_a_failure(chip):
 
     assert (cut.reason.kind, other.reason.kind) == ("npu_details_garbled", "npu_details_garbled")
     assert "line 4 has 3 of 8 columns" in str(cut)
-
-
-def test_an_old_torch_npu_without_an_offline_parser_is_not_asked_for_it(chip):
-    profiler = Profiler(chip, lambda lines: None)
-    del profiler.profiler
-    with pytest.raises(DeviceError):
-        session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")), profiler)

@@ -91,14 +91,6 @@ def test_what_runs_after_a_pause_belongs_to_no_launch(session, line):
     assert [launch.time_us for launch in finished(session, line)] == [1.0, 2.0]
 
 
-def test_a_call_that_launches_nothing_takes_no_time(session, line):
-    session.launch(line.kernels())
-
-    (launch,) = finished(session, line)
-
-    assert (launch.time_us, launch.span_us, launch.activities) == (0.0, 0.0, 0)
-
-
 def test_a_call_that_raises_costs_its_own_launch_only(session, line):
     def broken():
         line.run("half done", 700)
