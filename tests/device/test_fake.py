@@ -85,8 +85,6 @@ def test_driver_and_board_are_what_is_said():
     assert (untold.driver, untold.uuid) == (None, "FAKE-0")
 
 
-
-
 def test_planted_spikes_come_as_often_as_said():
     spiky = FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.2, spike_factor=3.0)
 
