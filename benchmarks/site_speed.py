@@ -15,7 +15,6 @@ from pathlib import Path
 
 from perfci.report import site
 from perfci.report.site import kept
-from perfci.thresholds.limits import Thresholds
 
 HISTORIES = Path(__file__).parent.parent / "tests" / "report" / "site" / "histories.py"
 DEVICE = "nvidia-h200"
@@ -28,8 +27,8 @@ def main(ops: int = 200, runs: int = 100, cases: int = 20) -> None:
         for op, found in histories.many(ops, runs, cases):
             histories.project(root, {(DEVICE, op): found})
         stored = sum(path.stat().st_size for path in root.rglob("*.jsonl"))
-        read = timed(lambda: [len(one.runs) for one in kept.all_of(root / "baselines", Thresholds(), root)])
-        built = timed(lambda: site.build(root / "baselines", root / "thresholds", root, root / "public"))
+        read = timed(lambda: [len(one.past.runs) for one in kept.read_all(root / "baselines", root)])
+        built = timed(lambda: site.build(root / "baselines", root, root / "public"))
         sizes = [path.stat().st_size for path in (root / "public").rglob("*.html")]
         index = (root / "public" / "index.html").stat().st_size
     print(f"{ops} ops x {runs} runs x {cases} cases, {stored / 1e6:.0f} MB of histories")

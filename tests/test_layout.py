@@ -39,8 +39,8 @@ HOMES = {
     "typer": ("cli",),
     "jinja2": ("report.markdown", "report.html.page"),
     "markupsafe": ("report.markdown", "report.html"),
-    "matplotlib": ("report.figures", "report.plots"),
-    "PIL": ("report.figures",),  # a part of matplotlib, as it were: it writes the PNGs
+    "matplotlib": ("report.charts", "report.plots"),
+    "PIL": ("report.charts",),  # a part of matplotlib, as it were: it writes the PNGs
     # What is said between processes, and files, whose faults need their places; bounds mark the records' own fields.
     "msgspec": ("core.codec", "store", "core.model.bounds"),
     "pandas": ("report.frame",),

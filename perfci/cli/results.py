@@ -28,11 +28,9 @@ from perfci.core.model import OpRun, Run, Suite
 from perfci.core.wording import say, sentence
 from perfci.ops.spec import matches
 from perfci.report import export, site
-from perfci.report.site import words
 from perfci.report.text import plain
 from perfci.runs import results
 from perfci.runs.decide import decide
-from perfci.runs.effective_thresholds import layered
 from perfci.store.files import write_atomically
 
 TABLES = ("csv", "parquet")
@@ -207,13 +205,13 @@ def _export(
 def _build_site(project: Path, out: Path, *, json: bool) -> int:
     """Build the site; 3 if a history is damaged or there is none, which the site says too."""
     where = language.load(project)
-    built = site.build(where.baselines, where.thresholds, where.root, out, layered(where))
+    built = site.build(where.baselines, where.root, out)
     if json:
         notes = [reason_data(note) for note in built.notes]
         print_json({"index": str(built.index), "pages": built.pages, "gone": built.gone, "notes": notes})
         return Exit.WARNINGS if built.notes else Exit.OK
     print_lines(*(plain(sentence(note)) for note in built.notes))
-    path, pages = relative(built.index.resolve()), words.pages(len(built.pages))
+    path, pages = relative(built.index.resolve()), say("{count:page|pages}", count=len(built.pages))
     print_lines(say("Site: {path} and {pages}.", path=path, pages=pages))
     if built.gone:
         print_lines(say("Taken away, since what it showed is gone: {names}", names=", ".join(built.gone)))

@@ -54,7 +54,9 @@ def write(
     stored = _stored(launches)
     raw = _raw(stored)
     spreads, clocks = frame.spreads(table, raw), frame.clocks(table)
-    drawn = plots.write(run, judgements, folder, raw, spreads=spreads, baselines=baselines, pasts=pasts)
+    drawn = plots.write(
+        run, judgements, folder, raw, spreads=spreads, baselines=baselines, pasts=pasts, svg="html" in formats
+    )
     noises = against.measure_noises(run, judgements)
     material = Material(
         run, judgements, spreads, clocks, drawn.ops, noises, drawn.roofline, pasts or {}, tuple(sources)
@@ -76,7 +78,7 @@ def write(
 def _write_page(material: Material, folder: Path, stored: Launches, baselines: Mapping[str, Baseline] | None) -> None:
     from perfci.report.html import put
 
-    put(material, folder, stored.rows, baselines, [sentence(stored.note)] if stored.note else [])
+    put(material, folder, baselines, [sentence(stored.note)] if stored.note else [])
 
 
 def _stored(launches: Path | None) -> Launches:

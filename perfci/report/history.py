@@ -46,7 +46,7 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
         pictures=tuple(pictures),
         pictures_note=drawn_note(sum(picture.shows for picture in pictures), len(shown)),
         table=_tabulate(shown),
-        marks=_tabulate_marks(marks[-MARKS:]) if marks else None,
+        marks=tabulate_marks(marks[-MARKS:]) if marks else None,
         marks_note=say("Earlier marks are left out: {count}.", count=left) if left > 0 else "",
     )
 
@@ -130,7 +130,8 @@ def _tabulate(shown: Sequence[Trail]) -> Table:
 # --- marks ------------------------------------------------------------------------------------------------------------
 
 
-def _tabulate_marks(found: Sequence[Mark]) -> Table:
+def tabulate_marks(found: Sequence[Mark]) -> Table:
+    """A row a mark."""
     rows = []
     for mark in found:
         before, after = pasts.commits(mark)

@@ -9,13 +9,13 @@ from perfci.core.model import Extent, Judgement, OpRun, Reason, StoredTensor, Su
 from perfci.core.wording import say, sentence
 from perfci.measure.lowprec.advice import families, way
 from perfci.ops.spec import is_stored
-from perfci.report.figures.lowprec import ACROSS, Limits, columns
+from perfci.report.charts.storage import ACROSS, TrendLimits, group_columns
 from perfci.report.text import code, phrase, plain
 from perfci.report.view import Part, Table, make_table
 from perfci.report.words import write_number
 
 FAMILIES = 6
-"""Most tensors of an op that are drawn, those beyond their limits first."""
+"""Most tensors of an op that are drawn: those beyond their limits, or the first one if none is."""
 
 _KINDS = "stored_beyond_"
 """What the kinds of reasons for figures beyond their limits begin with."""
@@ -55,16 +55,17 @@ def _find_stored(judged: Sequence[Judgement]) -> Iterator[Judgement]:
 def chosen(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredTensor, ...]]:
     """The tensors that are drawn, each with the ways that fit side by side into a picture."""
     bad = beyond(judged)
-    ranked = sorted(families(op.stored).values(), key=lambda ways: not any(each.case in bad for each in ways))
+    every = list(families(op.stored).values())
+    beyond_limits = [ways for ways in every if any(each.case in bad for each in ways)]
     found = []
-    for ways in ranked[:FAMILIES]:
-        cols = columns(ways)
+    for ways in beyond_limits[:FAMILIES] or every[:1]:
+        cols = group_columns(ways)
         for first in range(0, len(cols), ACROSS):
             found.append(tuple(each for column in cols[first : first + ACROSS] for each in column.ways))
     return found
 
 
-def limits(ways: Sequence[StoredTensor], judged: Sequence[Judgement]) -> Limits:
+def limits(ways: Sequence[StoredTensor], judged: Sequence[Judgement]) -> TrendLimits:
     """The limits of a tensor's figures as far as a verdict holds them: those that it is beyond."""
     bad = beyond(judged)
     found: dict[str, float] = {}
@@ -74,7 +75,7 @@ def limits(ways: Sequence[StoredTensor], judged: Sequence[Judgement]) -> Limits:
         if isinstance(figure, str) and isinstance(limit, int | float):
             found[figure] = min(limit, found.get(figure, limit))
     clip = found.get("clip_ratio")
-    return Limits(found.get("stored_p99"), None if clip is None else 100 * clip, found.get("divergence"))
+    return TrendLimits(found.get("stored_p99"), None if clip is None else 100 * clip, found.get("divergence"))
 
 
 def _tabulate(op: OpRun, bad: Mapping[str, Reason]) -> Table:

@@ -1,23 +1,28 @@
-"""Which pictures an op gets, and their files: the same run gives the same bytes."""
+"""Which pictures an op gets, and their files: an overview of each kind, and one of each case that fails or warns.
+
+A figure takes some 0.1 s to draw, so that a run of many ops gets fewer panels an op. The same run gives the same bytes.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.core.model import Baseline, Gate, Judgement, Judgements, OpRun, Run, Suite, is_peer
+from perfci.core.model import Baseline, Gate, Judgement, Judgements, OpRun, Run, Suite
 from perfci.core.wording import say
 from perfci.ops.spec import is_stored
-from perfci.report import ceilings, figures, frame, lowprec, past, rows
+from perfci.report import ceilings, frame, lowprec, past, rows
 from perfci.report.against import DUEL
 from perfci.report.ceilings import Place
-from perfci.report.figures import LABEL, Bar, Distribution, Duel, Strip, Trace, drawn
-from perfci.report.figures.sheet import Floats, Sheet
+from perfci.report.charts import style
+from perfci.report.charts.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
+from perfci.report.charts.device import draw_roofline, draw_sizes
+from perfci.report.charts.runs import ENVIRONMENT, LOSS, STEP, RunsChart, Upright, draw_runs
+from perfci.report.charts.storage import draw_errors, draw_trends
 from perfci.report.frame import Spread
 from perfci.report.past import Past, Pasts, Trail
 from perfci.report.scaling import scaling
@@ -27,34 +32,26 @@ from perfci.report.view import Picture
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
-BARS = 32
-"""Most bars a figure."""
+CASES = 24
+"""Most cases of a run that get a picture of their own: those that fail before those that warn."""
 
-TRACES = 8
-"""Most cases in a figure of block medians, or of launches."""
+PANELS_OF_RUN = 40
+"""Panels of one kind in a whole run, which its ops share."""
 
-MOST_TRACES = 16
-"""Most cases of an op whose block medians are drawn; beyond them the gravest are."""
-
-MOST_TRACES_OF_MANY = 4
-"""The same in a run of more than MANY_CASES, so that its report stays quick to make and to read."""
-
-MANY_CASES = 100
+FEWEST_PANELS = 3
 
 FEWEST_RUNS = 3
 """Accepted runs below which no history is drawn."""
-
-TRAILS = 8
-"""Most cases of an op whose history is drawn; of a run of more than MANY_CASES it is MOST_TRACES_OF_MANY."""
 
 ROOFLINE_OPS = 6
 """Most ops that share one roofline: as many as there are colours. Beyond, each op has its own."""
 
 PATTERNS = (
-    "speedup-*.png",
+    "changes-*.png",
     "blocks-*.png",
-    "duels-*.png",
+    "case-*.png",
     "launches-*.png",
     "sizes-*.png",
     "roofline.png",
@@ -63,9 +60,6 @@ PATTERNS = (
     "lowprec-*.png",
 )
 
-_Judged = Mapping[tuple[str, str | None], Judgement]
-_Item = TypeVar("_Item")
-
 
 @dataclass(frozen=True)
 class Gallery:
@@ -73,263 +67,252 @@ class Gallery:
 
     ops: Mapping[str, Pictures]
     roofline: Picture | None = None
-    """of all ops together; None where each has its own, or no case's operations are known"""
+    """of all ops together; None if each has its own, or if no case's operations are known"""
 
 
 @dataclass(frozen=True)
-class _Source:
-    """What pictures are made of, beside the run."""
+class Album:
+    """What the pictures are made of, and where they go."""
 
-    judged: _Judged
+    run: Run
+    charts: Mapping[str, Sequence[CaseChart]]
+    """timed cases by op, in the op's order"""
+    own: frozenset[tuple[str, str]]
+    """op and case of those with a picture of their own"""
+    panels: int
+    """most of a picture"""
     spreads: Sequence[Spread]
-    places: Mapping[str, Sequence[Place]]
-    """by op, where each op has a roofline of its own"""
-    most: int
-    raw: pd.DataFrame | None = None
-    stored: Mapping[str, Baseline] = field(default_factory=dict)
-    pasts: Pasts = field(default_factory=dict)
-    stored_rows: Sequence[Judgement] = ()
-    """of tensors that are stored in low precision"""
+    judgements: Judgements
+    folder: Path | None
+    svg: bool
+
+    def save(self, figure: Figure, name: str, alt: str, **facts: object) -> Picture:
+        """Save a figure as PNG, as SVG, or as both."""
+        if self.folder is not None:
+            (self.folder / f"{name}.png").write_bytes(style.save_png(figure))
+        found = Picture(f"{name}.png", alt, svg=style.save_svg(figure) if self.svg else "")
+        return replace(found, **facts)  # type: ignore[arg-type]
 
 
 def write(
     run: Run,
     judgements: Judgements,
-    folder: Path,
+    folder: Path | None,
     raw: pd.DataFrame | None = None,
     *,
     spreads: Sequence[Spread] | None = None,
     baselines: Mapping[str, Baseline] | None = None,
     pasts: Pasts | None = None,
+    svg: bool = False,
 ) -> Gallery:
-    """Draw all pictures into the folder, which loses those of an earlier report.
+    """Draw all pictures; as PNGs into the folder, which loses those of an earlier report, and as SVG if asked.
 
     raw: every launch, without which their distribution is not drawn. spreads: every arm's, else found here. baselines:
     op -> what is stored for it, of whatever device and timer. pasts: op -> what was accepted before this run.
     """
-    for pattern in PATTERNS:
-        for old in folder.glob(pattern):
-            old.unlink()
-    timed = sum(bool(case.blocks) for op in run.ops for case in op.performance)
+    for old in [old for pattern in PATTERNS if folder for old in folder.glob(pattern)]:
+        old.unlink()
     known = frame.spreads(frame.blocks(run)) if spreads is None else spreads
-    found = ceilings.by_op(ceilings.places(run.ops, known, judgements.rows, run.limits))
-    together = len(found) <= ROOFLINE_OPS
-    source = _Source(
-        judged={(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE},
-        spreads=known,
-        places={} if together else found,
-        most=MOST_TRACES_OF_MANY if timed > MANY_CASES else MOST_TRACES,
-        raw=raw,
-        stored=_comparable(run, baselines or {}),
-        pasts=pasts or {},
-        stored_rows=[row for row in judgements.rows if row.case is not None and is_stored(row.case)],
+    charts = collect_charts(run, judgements, raw, baselines or {})
+    grave = [(op, chart) for op, found in charts.items() for chart in found if chart.gate is not Gate.OK]
+    grave.sort(key=lambda pair: _rank(pair[1]))
+    timed = sum(bool(found) for found in charts.values())
+    album = Album(
+        run,
+        charts,
+        frozenset((op, chart.case) for op, chart in grave[:CASES]),
+        max(min(style.PANELS, PANELS_OF_RUN // max(timed, 1)), FEWEST_PANELS),
+        known,
+        judgements,
+        folder,
+        svg,
     )
-    names = _file_names([op.op for op in run.ops])
-    with figures.style():
-        ops = {op.op: _op(run, op, source, folder / name) for op, name in zip(run.ops, names, strict=True)}
-        return Gallery(ops, _shared_roofline(run, found, folder) if together and found else None)
+    places = ceilings.by_op(ceilings.places(run.ops, known, judgements.rows, run.limits))
+    shared = 0 < len(places) <= ROOFLINE_OPS
+    names = _name_files([op.op for op in run.ops])
+    ops = {}
+    for op, name in zip(run.ops, names, strict=True):
+        found = _draw_op(op, name, album, [] if shared else places.get(op.op, []))
+        history = tuple(_draw_history(op, name, album, (pasts or {}).get(op.op)))
+        ops[op.op] = replace(found, history=history)
+    return Gallery(ops, _draw_shared_roofline(album, places) if shared else None)
 
 
-def _comparable(run: Run, baselines: Mapping[str, Baseline]) -> dict[str, Baseline]:
-    """Baselines of this kind of device, by this timer: other times have no place beside the run's."""
+def collect_charts(
+    run: Run, judgements: Judgements, raw: pd.DataFrame | None, baselines: Mapping[str, Baseline]
+) -> dict[str, list[CaseChart]]:
+    """What there is to draw of each op's timed cases, in their order."""
+    judged = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
+    launches: dict[tuple[str, str], dict[str, style.Floats]] = {}
+    if raw is not None:
+        keyed: Any = raw.groupby(["op", "case", "arm"], sort=False)["us"]
+        for (op, case, arm), us in keyed:
+            launches.setdefault((op, case), {})[arm] = us.to_numpy()
     where = run.environment
-    return {op: one for op, one in baselines.items() if (one.device, one.timer) == (where.device.key, where.timer)}
+    # Times of another device or timer have no place beside the run's.
+    stored = {
+        (op, case.case): np.array([block.kernel_us for block in case.blocks])
+        for op, one in baselines.items()
+        if (one.device, one.timer) == (where.device.key, where.timer)
+        for case in one.cases
+        if case.blocks
+    }
+    found: dict[str, list[CaseChart]] = {}
+    for op in run.ops:
+        for case in op.performance:
+            if not any(block.arms for block in case.blocks):
+                continue
+            key = (op.op, case.case)
+            blocks = tuple(sorted(case.blocks, key=lambda block: (block.process, block.started_s)))
+            chart = CaseChart(case.case, blocks=blocks, launches=launches.get(key, {}), stored=stored.get(key))
+            found.setdefault(op.op, []).append(_add_judgement(chart, judged.get(key)))
+    return found
 
 
-def _op(run: Run, op: OpRun, source: _Source, stem: Path) -> Pictures:
-    judged = source.judged
-    bars = [bar for case in op.performance if (bar := _bar(judged.get((op.op, case.case)), case.case))]
-    chosen = worth_drawing(op, judged, source.most)
-    title, alt = drawn(op.op, 40), plain(op.op, 40)
-    traced = [_trace(op, case, judged) for case in chosen]
-    duelled = [duel for case in chosen if (duel := _duel(op, case, judged))]
-    speedups, traces = f"{title}: speedup over the reference", f"{title}: block medians over time"
-    duels = f"{title}: kernel against base, block by block"
-    launched = _distributions(op, chosen[:TRACES], source)
-    return Pictures(
-        duels=_each(duelled, TRACES, stem, "duels", say("Duels of {op}", op=alt), figures.duels, duels),
-        speedups=_each(bars, BARS, stem, "speedup", say("Speedup of {op}", op=alt), figures.speedup, speedups),
-        traces=_each(traced, TRACES, stem, "blocks", say("Block medians of {op}", op=alt), figures.traces, traces),
-        distributions=_each(
-            launched, TRACES, stem, "launches", say("Launches of {op}", op=alt), figures.distributions,
-            f"{title}: every launch",
-        ),
-        sizes=_sizes(run, op, source, stem),
-        roofline=_own_roofline(run, op, source, stem),
-        traced=len(chosen),
-        undrawn=tuple(case.case for case in op.performance if case.blocks and case.case not in chosen),
-        stored=any(one.baseline is not None for one in launched),
-        history=_history(run, op, source, stem),
-        lowprec=tuple(_lowprec(op, source, stem)),
-    )  # fmt: skip
-
-
-def _each(
-    items: Sequence[_Item],
-    size: int,
-    stem: Path,
-    kind: str,
-    alt: str,
-    draw: Callable[[Sequence[_Item], str], Sheet],
-    title: str,
-) -> tuple[Picture, ...]:
-    """Pictures of at most `size` items each."""
-    found = []
-    for index, chunk in enumerate(chunks := list(_chunks(items, size)), start=1):
-        if len(chunks) == 1:
-            found.append(_saved(draw(chunk, title), stem, kind, alt))
-        else:
-            told = say("{alt} ({index} of {count})", alt=alt, index=index, count=len(chunks))
-            sheet = draw(chunk, f"{title} ({index} of {len(chunks)})")
-            found.append(_saved(sheet, stem, kind, told, f"-{index}"))
-    return tuple(found)
-
-
-def worth_drawing(op: OpRun, judged: _Judged, most: int) -> list[str]:
-    """Cases with blocks in the op's order; where not all can be drawn the gravest verdicts, then the widest changes."""
-    timed = [case.case for case in op.performance if any(block.arms for block in case.blocks)]
-    if len(timed) <= most:
-        return timed
-
-    def rank(case: str) -> tuple[int, float]:
-        row = judged.get((op.op, case))
-        change = rows.find_change(row) if row else None
-        return rows.rank(row.verdict) if row else len(timed), -abs(change.value) if change else 0.0
-
-    return sorted(timed, key=rank)[:most]
-
-
-def _bar(row: Judgement | None, case: str) -> Bar | None:
-    if row is None or row.comparison is None or row.comparison.speedup is None:
-        return None
-    targets = [reason.facts.get("target") for reason in row.reasons]
-    target = next((float(t) for t in targets if isinstance(t, int | float) and not isinstance(t, bool)), None)
-    return Bar(figures.label(case), row.comparison.speedup, row.verdict, target)
-
-
-def _trace(op: OpRun, case: str, judged: _Judged) -> Trace:
-    row = judged.get((op.op, case))
-    blocks = next(found.blocks for found in op.performance if found.case == case)
-    stored = row.comparison.baseline_us if row and row.comparison else None
-    return Trace(drawn(case, 2 * figures.LABEL), row.verdict if row else None, blocks, stored)
-
-
-def _duel(op: OpRun, case: str, judged: _Judged) -> Duel | None:
-    row = judged.get((op.op, case))
-    look = row.comparison.duel if row and row.comparison else None
-    if row is None or look is None:
-        return None
+def _add_judgement(chart: CaseChart, row: Judgement | None) -> CaseChart:
+    if row is None:
+        return chart
+    seen = row.comparison
+    change = rows.find_change(row)
+    allowed = None
     shifts: dict[int, list[float]] = {}
-    blocks = next(found.blocks for found in op.performance if found.case == case)
-    for block in sorted(blocks, key=lambda block: block.started_s):
-        if DUEL in block.shifts:
-            shifts.setdefault(block.process, []).append(block.shifts[DUEL])
-    processes = tuple(tuple(shifts[process]) for process in sorted(shifts))
-    return Duel(case, row.verdict, processes, math.expm1(look.tau), rows.to_ratio(look.shift))
+    if seen and seen.duel:
+        allowed = float(np.expm1(seen.duel.tau))
+        for block in chart.blocks:
+            if DUEL in block.shifts:
+                shifts.setdefault(block.process, []).append(block.shifts[DUEL])
+    elif seen and seen.screens:
+        allowed = seen.screens[-1].margin
+    targets = [reason.facts.get("target") for reason in row.reasons]
+    return replace(
+        chart,
+        verdict=row.verdict,
+        gate=row.gate,
+        baseline_us=seen.baseline_us if seen else None,
+        duel=seen.duel if seen else None,
+        shifts=tuple(tuple(found) for found in shifts.values()),
+        change=change,
+        allowed=allowed,
+        speedup=seen.speedup if seen else None,
+        target=next((float(t) for t in targets if isinstance(t, int | float) and not isinstance(t, bool)), None),
+    )
 
 
-def _distributions(op: OpRun, cases: Sequence[str], source: _Source) -> list[Distribution]:
-    """Every launch of the cases by arm, beside the medians of the baseline's blocks; none without launches."""
-    if source.raw is None:
-        return []
-    mine = source.raw[source.raw["op"] == op.op]
-    found = dict(iter(mine[mine["case"].isin(cases)].groupby("case", sort=False)))
-    return [_distribution(op, case, found[case], source) for case in cases if case in found]
+def _rank(chart: CaseChart) -> tuple[int, float]:
+    grave = rows.rank(chart.verdict, chart.gate) if chart.verdict else len(Gate) + 2
+    return grave, -abs(chart.change.value) if chart.change else 0.0
 
 
-def _distribution(op: OpRun, case: str, launches: pd.DataFrame, source: _Source) -> Distribution:
-    row = source.judged.get((op.op, case))
-    grave = row is not None and row.verdict.gate is not Gate.OK
-    arms = {str(arm): times.to_numpy() for arm, times in launches.groupby("arm")["us"] if not is_peer(str(arm))}
-    return Distribution(drawn(case, figures.LABEL), arms, _medians(source.stored.get(op.op), case), grave)
+def pick_worst(charts: Sequence[CaseChart], most: int) -> list[CaseChart]:
+    """All in their order if they are few; else the gravest verdicts, then the greatest changes."""
+    return list(charts) if len(charts) <= most else sorted(charts, key=_rank)[:most]
 
 
-def _medians(stored: Baseline | None, case: str) -> Floats | None:
-    """Of the baseline's blocks of a case; None where it has none."""
-    known = next((one.blocks for one in stored.cases if one.case == case), ()) if stored else ()
-    return np.array([block.kernel_us for block in known]) if known else None
+def _tell_left_out(shown: int, count: int) -> str:
+    return f"{shown} of {count} cases, the worst first" if shown < count else ""
 
 
-def _sizes(run: Run, op: OpRun, source: _Source, stem: Path) -> tuple[Picture, ...]:
-    bad = ceilings.unsound(source.judged.values())
-    mine = [one for one in source.spreads if one.op == op.op and (one.op, one.case) not in bad]
-    found = scaling(op, mine, run.limits)
-    if found is None:
-        return ()
-    sheet = figures.sizes(found, f"{drawn(op.op, 40)}: time against size")
-    return (_saved(sheet, stem, "sizes", say("Time against size of {op}", op=plain(op.op, 40))),)
+# --- an op ------------------------------------------------------------------------------------------------------------
 
 
-def _history(run: Run, op: OpRun, source: _Source, stem: Path) -> tuple[Picture, ...]:
-    """One picture of those cases that the history tells most about."""
-    found = source.pasts.get(op.op)
-    if found is None or found.damage:
-        return ()
-    shown = past.trails(op, run, found)
-    chosen = strips(shown, found, min(TRAILS, source.most))
-    if not chosen:
-        return ()
-    sheet = figures.trails(chosen, f"{drawn(op.op, 40)}: accepted runs, and this one")
-    made = _saved(sheet, stem, "history", say("History of {op}", op=plain(op.op, 40)))
-    return (replace(made, shows=len(chosen)),)
+def _draw_op(op: OpRun, name: str, album: Album, places: Sequence[Place]) -> Pictures:
+    title, alt = style.fit(op.op, 40), plain(op.op, 40)
+    charts = album.charts.get(op.op, [])
+    shown = pick_worst(charts, album.panels)
+    pictures = list[Picture]()
+    compared = [chart for chart in charts if chart.change or chart.speedup]
+    if compared:
+        rated = pick_worst(compared, ROWS)
+        figure = draw_changes(rated, f"{title}: changes and speedups", _tell_left_out(len(rated), len(compared)))
+        pictures.append(album.save(figure, f"changes-{name}", say("Changes and speedups of {op}", op=alt)))
+    if shown:
+        figure = draw_blocks(shown, f"{title}: block medians", _tell_left_out(len(shown), len(charts)))
+        pictures.append(album.save(figure, f"blocks-{name}", say("Block medians of {op}", op=alt)))
+    launched = [chart for chart in shown if chart.launches]
+    if launched:
+        figure = draw_launches(launched, f"{title}: launches", _tell_left_out(len(launched), len(charts)))
+        pictures.append(album.save(figure, f"launches-{name}", say("Launches of {op}", op=alt)))
+    bad = ceilings.unsound(row for row in album.judgements.rows if row.op == op.op)
+    sound = [one for one in album.spreads if one.op == op.op and (one.op, one.case) not in bad]
+    if found := scaling(op, sound, album.run.limits):
+        figure = draw_sizes(found, f"{title}: time against size")
+        pictures.append(album.save(figure, f"sizes-{name}", say("Time against size of {op}", op=alt)))
+    if places:
+        figure = draw_roofline(places, album.run.limits, f"{title}: roofline")
+        pictures.append(album.save(figure, f"roofline-{name}", say("Roofline of {op}", op=alt)))
+    pictures += _draw_storage(op, name, album)
+    own = [chart for chart in charts if (op.op, chart.case) in album.own]
+    return Pictures(
+        pictures=tuple(pictures),
+        cases=tuple(_draw_own(chart, op.op, f"case-{name}-{at}", album) for at, chart in enumerate(own, 1)),
+        alone=sum(chart.gate is not Gate.OK for chart in charts),
+    )
 
 
-def _lowprec(op: OpRun, source: _Source, stem: Path) -> Iterator[Picture]:
-    """Of each tensor that is stored in low precision: its errors by way of storing it, and its trends."""
-    judged = [row for row in source.stored_rows if row.op == op.op]
-    for index, ways in enumerate(lowprec.chosen(op, judged)):
-        about, alt = drawn(f"{op.op} {ways[0].family}", 2 * LABEL), plain(f"{op.op} {ways[0].family}", 120)
-        errors = figures.histograms(ways, f"{about}: errors")
-        suffix = f"-{index + 1}"
-        yield _saved(errors, stem, "lowprec", say("Errors of storage of {what}", what=alt), suffix)
+def _draw_own(chart: CaseChart, op: str, name: str, album: Album) -> Picture:
+    figure = draw_case(chart, style.fit(f"{op} {chart.case}: {chart.verdict}", 100))
+    alt = say("{op}, {case}: {verdict}", op=plain(op, 40), case=plain(chart.case, 80), verdict=str(chart.verdict))
+    return album.save(figure, name, alt, case=chart.case)
+
+
+def _draw_storage(op: OpRun, name: str, album: Album) -> Iterator[Picture]:
+    """Of each tensor that is stored in low precision its errors, and its trends if accepted runs have it."""
+    judged = [row for row in album.judgements.rows if row.op == op.op and row.case and is_stored(row.case)]
+    for index, ways in enumerate(lowprec.chosen(op, judged), 1):
+        about, alt = style.fit(f"{op.op} {ways[0].family}", 80), plain(f"{op.op} {ways[0].family}", 120)
+        figure = draw_errors(ways, f"{about}: errors")
+        yield album.save(figure, f"lowprec-{name}-{index}", say("Errors of storage of {what}", what=alt))
         if any(each.before for each in ways):
-            sheet = figures.storage_trends(ways, f"{about}: trends", lowprec.limits(ways, judged))
-            yield _saved(sheet, stem, "lowprec", say("Trends of storage of {what}", what=alt), f"{suffix}-trends")
+            figure = draw_trends(ways, f"{about}: trends", lowprec.limits(ways, judged))
+            yield album.save(figure, f"lowprec-{name}-{index}-trends", say("Trends of storage of {what}", what=alt))
 
 
-def strips(shown: Sequence[Trail], found: Past, most: int) -> list[Strip]:
-    """Of each of the gravest cases what is drawn, in the run's order; nothing of so few runs that a table tells all."""
-    if len(found.runs) < FEWEST_RUNS:
-        return []
-    marks, dates = past.marks(found, shown), tuple(past.day(run) for run in found.runs)
-    chosen = {trail.case for trail in sorted(shown, key=lambda trail: trail.rank)[:most]}
+def _draw_history(op: OpRun, name: str, album: Album, found: Past | None) -> Iterator[Picture]:
+    """One picture of those cases about which the history says most."""
+    if found is None or found.damage or len(found.runs) < FEWEST_RUNS:
+        return
+    trails = past.trails(op, album.run, found)
+    chosen = {trail.case for trail in sorted(trails, key=lambda trail: trail.rank)[: album.panels]}
+    if chosen:
+        charts = chart_trails([trail for trail in trails if trail.case in chosen], past.marks(found, trails), found)
+        note = _tell_left_out(len(charts), len(trails))
+        figure = draw_runs(charts, f"{style.fit(op.op, 40)}: accepted runs, and this one", note)
+        alt = say("History of {op}", op=plain(op.op, 40))
+        yield album.save(figure, f"history-{name}", alt, shows=len(charts))
+
+
+def chart_trails(trails: Sequence[Trail], marks: Sequence[past.Mark], found: Past) -> list[RunsChart]:
+    """A panel a case."""
+    dates = tuple(past.day(run) for run in found.runs)
+    _, names = style.split_names([trail.case for trail in trails])
     return [
-        Strip(drawn(trail.case, LABEL), trail, tuple(mark for mark in marks if mark.about(trail.case)), dates)
-        for trail in shown
-        if trail.case in chosen
+        RunsChart(
+            plain(name, 160),
+            dates,
+            trail.kernel,
+            tuple((each.kernel_us.p25_us, each.kernel_us.p75_us) if each else None for each in trail.seen),
+            now=trail.now_us,
+            anchor=(*trail.anchor, trail.anchor_us) if trail.anchor and trail.anchor_us is not None else None,
+            uprights=tuple(
+                Upright(mark.at, mark.name, LOSS if mark.why else ENVIRONMENT if mark.fields else STEP)
+                for mark in marks
+                if mark.about(trail.case)
+            ),
+            told="crept" if trail.crept else "a step that nothing explains" if trail.unexplained else "",
+            grave=trail.crept or trail.unexplained,
+        )
+        for trail, name in zip(trails, names, strict=True)
     ]
 
 
-def _own_roofline(run: Run, op: OpRun, source: _Source, stem: Path) -> Picture | None:
-    places = source.places.get(op.op)
-    if not places:
-        return None
-    sheet = figures.roofline(places, run.limits, f"{drawn(op.op, 40)}: roofline", colours="case")
-    return _saved(sheet, stem, "roofline", say("Roofline of {op}", op=plain(op.op, 40)))
-
-
-def _shared_roofline(run: Run, found: Mapping[str, Sequence[Place]], folder: Path) -> Picture:
+def _draw_shared_roofline(album: Album, found: Mapping[str, Sequence[Place]]) -> Picture:
     places = [one for group in found.values() for one in group]
-    sheet = figures.roofline(places, run.limits, f"Roofline, {drawn(run.environment.device.name, 40)}")
-    file = folder / "roofline.png"
-    figures.save(sheet, file)
-    return Picture(file.name, say("Roofline of {device}", device=plain(run.environment.device.name, 40)))
+    device = album.run.environment.device.name
+    figure = draw_roofline(places, album.run.limits, f"Roofline, {style.fit(device, 40)}")
+    return album.save(figure, "roofline", say("Roofline of {device}", device=plain(device, 40)))
 
 
-def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
-    """Even parts of at most `size`."""
-    count = -(-len(items) // size)
-    for index in range(count):
-        yield items[index * len(items) // count : (index + 1) * len(items) // count]
-
-
-def _saved(sheet: Sheet, stem: Path, kind: str, alt: str, suffix: str = "") -> Picture:
-    file = stem.with_name(f"{kind}-{stem.name}{suffix}.png")
-    figures.save(sheet, file)
-    return Picture(file.name, alt)
-
-
-def _file_names(ops: Sequence[str]) -> list[str]:
+def _name_files(ops: Sequence[str]) -> list[str]:
     """A file name an op; ops whose names differ only in what a file name can't hold, or in case, get a number."""
     names = [file_name(op) for op in ops]
     folded = [name.casefold() for name in names]

@@ -12,15 +12,12 @@ from perfci.report.against import Noises
 from perfci.report.frame import Clocks, Spread
 from perfci.report.past import Past, Pasts
 from perfci.report.sources import Source
-from perfci.report.text import block, code, list_some, plain
+from perfci.report.text import block, code, plain
 from perfci.report.view import Message, Part, Picture, Section, make_table
 from perfci.report.words import name_suite, write_seconds
 
 MESSAGES = 10
 """Most messages shown in full."""
-
-UNDRAWN = 6
-"""Most cases without a picture that are named."""
 
 LONG_FACT = 200
 """Characters above which a reason's fact is shown in full in a block of its own."""
@@ -30,22 +27,13 @@ LONG_FACT = 200
 class Pictures:
     """An op's pictures, and what they leave out."""
 
-    duels: tuple[Picture, ...] = ()
-    speedups: tuple[Picture, ...] = ()
-    traces: tuple[Picture, ...] = ()
-    distributions: tuple[Picture, ...] = ()
-    sizes: tuple[Picture, ...] = ()
-    roofline: Picture | None = None
-    """its own, if not all ops share one"""
-    traced: int = 0
-    """cases whose blocks are drawn"""
-    undrawn: tuple[str, ...] = ()
-    """timed cases that are not"""
+    pictures: tuple[Picture, ...] = ()
+    """one of each kind"""
+    cases: tuple[Picture, ...] = ()
+    """of single cases that fail or warn"""
+    alone: int = 0
+    """cases that fail or warn"""
     history: tuple[Picture, ...] = ()
-    lowprec: tuple[Picture, ...] = ()
-    """of what is stored in low precision"""
-    stored: bool = False
-    """the baseline stands beside the launches"""
 
 
 @dataclass(frozen=True)
@@ -127,18 +115,11 @@ def make_section(one: OpMaterial) -> Section:
         changed=against.describe_files(one.base),
         problems=tuple(_describe_problems(one)),
         messages=_find_messages(op, one.judged),
-        duels=pictures.duels,
-        speedups=pictures.speedups,
-        traces=pictures.traces,
-        traces_note=_describe_traces(op, pictures),
-        distributions=pictures.distributions,
-        distributions_note=_describe_distributions(pictures),
-        sizes=pictures.sizes,
-        rooflines=(pictures.roofline,) if pictures.roofline else (),
+        pictures=(*pictures.pictures, *pictures.cases),
+        pictures_note=_describe_left_out(pictures),
         parts=tuple(part for part in _make_parts(one) if part.table.rows),
         facts=tuple(_describe_work(op)),
         history=history.make_section(op, one.run, one.past, pictures.history),
-        lowprec=pictures.lowprec,
     )
 
 
@@ -191,25 +172,14 @@ def _find_messages(op: OpRun, judged: list[Judgement]) -> tuple[Message, ...]:
     return tuple(Message(say("{name} in full", name=plain(name, 40)), block(text)) for text, name in shown)
 
 
-def _describe_traces(op: OpRun, pictures: Pictures) -> str:
-    timed = sum(bool(case.blocks) for case in op.performance)
-    if not pictures.traces or pictures.traced == timed:
+def _describe_left_out(pictures: Pictures) -> str:
+    """How many cases that fail or warn have no picture of their own."""
+    if len(pictures.cases) == pictures.alone:
         return ""
     return say(
-        "Blocks of {drawn} of {timed} cases are drawn, the gravest verdicts first.", drawn=pictures.traced, timed=timed
-    )
-
-
-def _describe_distributions(pictures: Pictures) -> str:
-    """What the curves are, and the cases without one."""
-    shown = []
-    if pictures.distributions:
-        shown.append(say("Each curve is the share of launches that took at most so long."))
-    if pictures.distributions and pictures.stored:
-        shown.append(say("Of the baseline only the medians of its blocks are stored: its steps are those."))
-    if pictures.undrawn:
-        shown.append(say("Not drawn: {cases}.", cases=list_some(list(map(code, pictures.undrawn)), UNDRAWN)))
-    return " ".join(shown)
+        "{drawn} of {count} cases that fail or warn have a picture of their own, the gravest of the run.",
+        drawn=len(pictures.cases), count=pictures.alone,
+    )  # fmt: skip
 
 
 def _describe_work(op: OpRun) -> Iterator[str]:

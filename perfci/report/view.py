@@ -46,12 +46,15 @@ def make_table(headings: str, rows: Iterable[tuple[str, ...]]) -> Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture beside the report."""
+    """A PNG beside the report, and the same as SVG for the page."""
 
     file: str
     alt: str
     shows: int = 0
     """cases in it, if anything depends on that"""
+    case: str | None = None
+    """the one that it is about"""
+    svg: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,20 +106,13 @@ class Section:
     problems: tuple[str, ...]
     """sentences about what failed or could not be measured, then notes"""
     messages: tuple[Message, ...]
-    speedups: tuple[Picture, ...]
-    traces: tuple[Picture, ...]
-    traces_note: str
-    duels: tuple[Picture, ...]
-    distributions: tuple[Picture, ...]
-    distributions_note: str
-    """what the curves are, and which cases are not drawn"""
-    sizes: tuple[Picture, ...]
-    rooflines: tuple[Picture, ...]
+    pictures: tuple[Picture, ...]
+    """overviews, then those of single cases"""
+    pictures_note: str
+    """what is left out; empty if nothing is"""
     parts: tuple[Part, ...]
     facts: tuple[str, ...]
     history: History | None = None
-    lowprec: tuple[Picture, ...] = ()
-    """of what it stores in low precision"""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from perfci.core import environment
 from perfci.core.errors import StoredFileError, UsageError
@@ -18,15 +17,12 @@ from perfci.core.units import percent
 from perfci.core.wording import say
 from perfci.ops.spec import matches
 from perfci.runs.base import known_ops
-from perfci.thresholds.earned import EarnedFile, EarnedFiles, earned_path, read_earned, read_file
+from perfci.thresholds.earned import EarnedFile, EarnedFiles, read_earned
 from perfci.thresholds.layers import ALPHA, Relaxed, stricter, strictest
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.place import nearest_first
 from perfci.thresholds.read import NUMBERS, load
 from perfci.thresholds.write import text_of, value_of
-
-if TYPE_CHECKING:
-    from perfci.report.site.kept import Layered
 
 OPTION = "--threshold"
 
@@ -81,25 +77,6 @@ def over(
         commanded=parse_values(asked or {}),
     )
     return InForce(limits, written, found, apart, today)
-
-
-def layered(rules: Settings, day: date | None = None) -> Layered:
-    """What gives the thresholds in force today for an op in an environment, from those that people wrote.
-
-    With them comes what is to be said of them: entries that hold, and that what was earned has no effect. The op's
-    file of earned values is read when it is asked about; raises StoredFileError then.
-    """
-    today = (day or datetime.now(UTC).date()).isoformat()
-
-    def of(written: Thresholds, op: str, where: Environment) -> tuple[Thresholds, tuple[Reason, ...]]:
-        key = where.device.key
-        file = read_file(earned_path(rules.thresholds, key, op), op, key, rules.root)
-        found = over(written, EarnedFiles(key, {op: file}), where, today)
-        holding = tuple(relaxed_note(each, found.day) for each in found.limits.loosened.get(op, ()))
-        facts: dict[str, Fact] = {"ops": op, "fields": found.apart.get(op), "device": key}
-        return found.limits, (*holding, *([Reason("earned_apart", facts)] if op in found.apart else []))
-
-    return of
 
 
 def limits_of(run: Run, rules: Settings, *, check_ops: bool = False) -> Thresholds:

@@ -10,6 +10,7 @@ import pytest
 from perfci.cli.histories.tables import EACH, WIDTH, spark, told_apart
 from perfci.cli.main import run
 from perfci.core.model import ErrorStats, Extent, HistoryStored, Reason
+from perfci.report.charts import style
 from perfci.store.history import append_history, history_path
 from perfci.store.past.series import series
 from tests.git_repositories import alone, start
@@ -345,32 +346,28 @@ def test_programs_get_every_point_of_what_is_stored(crept, ask):
 
 
 def test_p99_is_drawn_where_stored_tensors_alone_are_chosen(crept, ask, tmp_path, monkeypatch):
-    from perfci.report import figures
-
     drawn = []
-    monkeypatch.setattr(figures, "save", lambda sheet, path: drawn.append(sheet))
+    monkeypatch.setattr(style, "save_png", lambda figure: drawn.append(figure) or b"")
     for arguments in (("--case", "stored=*"), ("--case", "stored=a,*", "--last", "2"), ()):
         assert ask("--plot", str(tmp_path / "trend.png"), *arguments)[0] == 0
 
     every, few, times = drawn
-    assert len(every.panels) == len(WAYS)
-    assert every.panels[0].points("p99")[0].ys == (0.02, 0.021, 0.022)
-    assert few.panels[0].points("p99")[0].ys == (0.021, 0.022)
-    assert not times.panels[0].points("p99")
+    assert len(every.axes) == len(WAYS)
+    assert list(every.axes[0].lines[0].get_ydata()) == [0.02, 0.021, 0.022]
+    assert list(few.axes[0].lines[0].get_ydata()) == [0.021, 0.022]
+    assert times.axes[0].get_ylabel() == "us"
     assert ask("--case", "stored=*", "--plot", str(tmp_path / "trend.gif"))[0] == 1
 
 
 def test_the_stored_tensors_that_moved_most_are_drawn_where_there_are_many(root, ask, tmp_path, monkeypatch):
-    from perfci.report import figures
-
-    many = [f"stored=a,m={number}" for number in range(12)]
+    many = [f"stored=a,m={number}" for number in range(16)]
     for number in range(2):
         keep(root, storing(number, *(tensor(case, 0.01 + number * 0.001 * at) for at, case in enumerate(many))))
     drawn = []
-    monkeypatch.setattr(figures, "save", lambda sheet, path: drawn.append(sheet))
+    monkeypatch.setattr(style, "save_png", lambda figure: drawn.append(figure) or b"")
 
     assert ask("--case", "stored=*", "--plot", str(tmp_path / "trend.png"))[0] == 0
-    assert [panel.name for panel in drawn[0].panels] == many[4:]
+    assert [axes.get_title("left") for axes in drawn[0].axes] == [f"m={number}" for number in range(4, 16)]
 
 
 def test_a_long_history_of_what_is_stored_stays_within_a_hundred_columns(root, ask):

@@ -5,9 +5,6 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.main import run
-from perfci.thresholds.earned import read_file
-from perfci.thresholds.layers import Earned
-from perfci.thresholds.write import with_earned
 
 spec = importlib.util.spec_from_file_location(
     "perfci_histories_of_cli", Path(__file__).parents[1] / "report" / "site" / "histories.py"
@@ -74,44 +71,3 @@ def test_programs_get_the_same_as_json(project, capfdbinary):
     found = json.loads(capfdbinary.readouterr().out)
 
     assert found == {"index": "public/index.html", "pages": ["nvidia-h200/softmax.html"], "gone": [], "notes": []}
-
-
-def test_what_was_earned_and_relaxed_is_what_the_site_goes_by(project, capsys):
-    (project / "thresholds").mkdir()
-    (project / "thresholds" / "softmax.yaml").write_text(
-        'relaxed:\n  - {key: rsd, to: 20 %, why: "noisy, see !43", until: 2999-01-01}\n'
-    )
-    runs = histories.steady(count=4)
-    case = runs[0].cases[1].case
-    file = read_file(project / "thresholds" / "nvidia-h200" / "softmax.yaml", "softmax", "nvidia-h200")
-    file.path.parent.mkdir()
-    file.path.write_bytes(with_earned(file, runs[-1].environment, [Earned("softmax", case, "tau", 0.0027)]))
-
-    assert run(["report", "--to", "site"]) == 0
-    page = (project / "public" / "nvidia-h200" / "softmax.html").read_text(encoding="utf-8")
-    assert "thresholds/nvidia-h200/softmax.yaml allows 0.27 % now, in the place of 1 % that people wrote." in page
-    assert "rsd of softmax is relaxed to 20 % until 2999-01-01" in page
-    assert "1 (tau)" in page
-
-
-def test_what_was_earned_elsewhere_has_no_effect_and_is_said(project, capsys):
-    runs = histories.steady(count=4, driver="555.1")
-    file = read_file(project / "thresholds" / "nvidia-h200" / "softmax.yaml", "softmax", "nvidia-h200")
-    file.path.parent.mkdir(parents=True)
-    values = [Earned("softmax", runs[0].cases[1].case, "tau", 0.0027)]
-    file.path.write_bytes(with_earned(file, runs[-1].environment, values))
-
-    assert run(["report", "--to", "site"]) == 0
-    page = (project / "public" / "nvidia-h200" / "softmax.html").read_text(encoding="utf-8")
-    assert "allows 0.27 % now" not in page
-    assert "has no effect here for softmax" in page
-
-
-def test_earned_values_that_cannot_be_read_are_said_and_the_site_goes_on(project, capsys):
-    path = project / "thresholds" / "nvidia-h200" / "softmax.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text("cases: [\n")
-
-    assert run(["report", "--to", "site"]) in {0, 3}
-    page = (project / "public" / "nvidia-h200" / "softmax.html").read_text(encoding="utf-8")
-    assert "thresholds/nvidia-h200/softmax.yaml" in page

@@ -197,25 +197,6 @@ def test_the_roofline_has_a_section_that_tells_what_is_not_known(examples, tmp_p
     assert "No matrix product was measured in float8." in told
 
 
-def test_launches_beside_a_baseline_say_what_its_steps_are(examples, tmp_path):
-    run, judgements = examples.small()
-    case = run.ops[0].performance[0].case
-    append_launches(tmp_path, "softmax", case, 0, 0, {"kernel": [5.0, 5.1, 5.2]})
-    stored = {"softmax": examples.stored("softmax", {case: (4.9, 8.0)})}
-
-    text = report.write(run, judgements, tmp_path, tmp_path, stored).read_text(encoding="utf-8")
-
-    assert "Of the baseline only the medians of its blocks are stored: its steps are those." in text
-
-
-def test_cases_without_a_picture_are_named(examples, tmp_path):
-    run, judgements = examples.large(ops=1, cases=120)
-
-    told = section(report.write(run, judgements, tmp_path).read_text(encoding="utf-8"), "op0")
-
-    assert re.search(r"Not drawn: (`[^`]+`(, )?){6} and 110 more\.", told)
-
-
 def test_letters_of_any_script_are_told_and_drawn(examples, tmp_path):
     case = examples.performance_case("\u884c=7,dtype=float16", 10.0)
     op = OpRun("\u77e9\u9635", performance=(case,))

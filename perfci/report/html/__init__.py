@@ -1,11 +1,6 @@
 """The report as one self-contained page: `report.html`, which needs no network, and no JavaScript to be read.
 
 markup     the report's texts as HTML
-charts     a sheet as SVG, or packed as numbers for the page's script
-drawings   the charts of a case and of an op
-sparks     a trend as small as a line of text
-trails     what is drawn of an op's history
-lowprec    what is drawn of tensors stored in low precision
 table      the table of cases
 cases      what is told of a case when its row is opened
 page       all of it, in one file; beside it the templates, style.css and page.js, which `perfci.report.site` shares
@@ -20,7 +15,7 @@ from typing import TYPE_CHECKING
 from perfci.core.model import Baseline, Judgements, Run
 from perfci.core.wording import sentence
 from perfci.store.files import write_atomically
-from perfci.store.launches import LaunchRow, read_launches
+from perfci.store.launches import read_launches
 
 if TYPE_CHECKING:
     from perfci.report.past import Pasts
@@ -47,30 +42,27 @@ def write(
     in each op's section; `sources` of thresholds in force have one of their own. Raises StoredFileError where a file
     cannot be read or written.
     """
-    from perfci.report import against, frame
+    from perfci.report import against, frame, plots
     from perfci.report.sections import Material
 
     folder.mkdir(parents=True, exist_ok=True)
     stored = read_launches(launches if launches.is_dir() else launches.parent) if launches else None
-    rows = stored.rows if stored else ()
+    raw = frame.launches(stored.rows) if stored and stored.rows else None
     table = frame.blocks(run)
-    spreads = frame.spreads(table, frame.launches(rows) if rows else None)
+    spreads = frame.spreads(table, raw)
+    drawn = plots.write(run, judgements, None, raw, spreads=spreads, baselines=baselines, pasts=pasts, svg=True)
     material = Material(
-        run, judgements, spreads, frame.clocks(table), {}, against.measure_noises(run, judgements), None, pasts or {},
-        tuple(sources),
+        run, judgements, spreads, frame.clocks(table), drawn.ops, against.measure_noises(run, judgements),
+        drawn.roofline, pasts or {}, tuple(sources),
     )  # fmt: skip
     notes = [sentence(stored.note)] if stored and stored.note else []
-    return put(material, folder, rows, baselines, notes)
+    return put(material, folder, baselines, notes)
 
 
 def put(
-    material: Material,
-    folder: Path,
-    launches: Sequence[LaunchRow] = (),
-    baselines: Mapping[str, Baseline] | None = None,
-    notes: Sequence[str] = (),
+    material: Material, folder: Path, baselines: Mapping[str, Baseline] | None = None, notes: Sequence[str] = ()
 ) -> Path:
     """The same from what the Markdown report is made of, so that both share the work; notes are added to the page's."""
     from perfci.report.html import page
 
-    return write_atomically(folder / REPORT, page.render(material, launches, baselines or {}, notes).encode())
+    return write_atomically(folder / REPORT, page.render(material, baselines or {}, notes).encode())

@@ -1,21 +1,19 @@
-"""What is told of each case when its row is opened: reasons, numbers, charts, and what to type.
+"""What is told of each case when its row is opened: reasons, numbers, a picture, and what to type.
 
-The gravest cases are written into the page as they are. The others, which may be hundreds, are packed as numbers that
-the page's script draws when a row is opened; the two look alike.
+The gravest cases are written into the page as they are. The others, which may be hundreds, are packed as texts that
+the page's script shows when a row is opened; the two look alike.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from perfci.core import units, wording
 from perfci.core.model import (
-    Baseline,
+    PEER,
     Block,
     Difference,
     Gate,
@@ -28,16 +26,11 @@ from perfci.core.model import (
     Suite,
 )
 from perfci.core.wording import say
-from perfci.report import against, rows
-from perfci.report.figures.duels import Duel
-from perfci.report.figures.sheet import Floats
+from perfci.report import against
 from perfci.report.frame import Spread
-from perfci.report.html import charts, drawings
-from perfci.report.html.charts import Chart, Store
-from perfci.report.html.drawings import Timed
 from perfci.report.steps import RUN_FILE, make_steps, quoted, repeat
 from perfci.report.text import plain, spell
-from perfci.store.launches import LaunchRow
+from perfci.report.view import Picture
 
 Cells = tuple[str, ...]
 
@@ -65,7 +58,7 @@ class Detail:
     """fields of the environment that are no longer as they were: name, before, after, whether that moves times"""
     commands: tuple[tuple[str, str], ...]
     """what it is for, and what to type"""
-    charts: tuple[Chart, ...] = ()
+    picture: Picture | None = None
     blocks: tuple[Column, ...] = ()
 
 
@@ -76,44 +69,16 @@ class Known:
     run: Run
     cases: Mapping[tuple[str, str], PerformanceCase]
     spreads: Mapping[tuple[str, str], Sequence[Spread]]
-    launches: Mapping[tuple[str, str], Mapping[str, Floats]] = field(default_factory=dict)
-    stored: Mapping[tuple[str, str], Floats] = field(default_factory=dict)
-    """medians of the baseline's blocks, microseconds"""
+    pictures: Mapping[tuple[str, str], Picture]
+    """of single cases"""
 
 
-def known(
-    run: Run, spreads: Iterable[Spread], launches: Iterable[LaunchRow], baselines: Mapping[str, Baseline]
-) -> Known:
-    """The run's cases, arms, launches, and the baselines of its kind of device and its timer."""
+def known(run: Run, spreads: Iterable[Spread], pictures: Mapping[tuple[str, str], Picture]) -> Known:
+    """The run's cases, arms and pictures."""
     arms: dict[tuple[str, str], list[Spread]] = {}
     for spread in spreads:
         arms.setdefault((spread.op, spread.case), []).append(spread)
-    return Known(
-        run=run,
-        cases={(op.op, case.case): case for op in run.ops for case in op.performance},
-        spreads=arms,
-        launches=_launches(launches),
-        stored=_stored(run, baselines),
-    )
-
-
-def _launches(found: Iterable[LaunchRow]) -> dict[tuple[str, str], dict[str, Floats]]:
-    parts: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for row in found:
-        parts.setdefault((row.op, row.case), {}).setdefault(row.arm, []).extend(row.us)
-    finite = {key: {arm: np.array(us) for arm, us in arms.items()} for key, arms in parts.items()}
-    return {key: {arm: us[np.isfinite(us)] for arm, us in arms.items()} for key, arms in finite.items()}
-
-
-def _stored(run: Run, baselines: Mapping[str, Baseline]) -> dict[tuple[str, str], Floats]:
-    where = run.environment
-    fitting = {op: one for op, one in baselines.items() if (one.device, one.timer) == (where.device.key, where.timer)}
-    return {
-        (op, case.case): np.array([block.kernel_us for block in case.blocks])
-        for op, one in fitting.items()
-        for case in one.cases
-        if case.blocks
-    }
+    return Known(run, {(op.op, case.case): case for op in run.ops for case in op.performance}, arms, pictures)
 
 
 def detail(row: Judgement, found: Known) -> Detail:
@@ -127,34 +92,9 @@ def detail(row: Judgement, found: Known) -> Detail:
         arms=tuple(map(_arm, found.spreads.get(key, ()))) if blocks else (),
         differs=differs(row.comparison.differs if row.comparison else ()),
         commands=tuple(_commands(row, found.run)),
-        charts=tuple(drawings.charts(_timed(row, blocks, found))) if blocks else (),
+        picture=found.pictures.get(key) if row.suite is Suite.PERFORMANCE else None,
         blocks=tuple(_columns(blocks)) if blocks else (),
     )
-
-
-def _timed(row: Judgement, blocks: tuple[Block, ...], found: Known) -> Timed:
-    key = (row.op, row.case or "")
-    return Timed(
-        name=plain(row.case or "", 80),
-        verdict=row.verdict,
-        blocks=blocks,
-        baseline_us=row.comparison.baseline_us if row.comparison else None,
-        stored=found.stored.get(key),
-        launches=found.launches.get(key),
-        duel=_duel(row, blocks),
-    )
-
-
-def _duel(row: Judgement, blocks: Sequence[Block]) -> Duel | None:
-    look = row.comparison.duel if row.comparison else None
-    if look is None:
-        return None
-    shifts: dict[int, list[float]] = {}
-    for block in blocks:
-        if against.DUEL in block.shifts:
-            shifts.setdefault(block.process, []).append(block.shifts[against.DUEL])
-    processes = tuple(tuple(shifts[process]) for process in sorted(shifts))
-    return Duel("", row.verdict, processes, math.expm1(look.tau), rows.to_ratio(look.shift))
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -201,7 +141,7 @@ def arm_columns() -> Cells:
 
 def _arm(spread: Spread) -> Cells:
     times = (spread.min_us, spread.p50_us, spread.p95_us)
-    name = drawings.arm_name(spread.arm)
+    name = arm_name(spread.arm)
     return (
         plain(name, 60),
         str(spread.blocks),
@@ -209,6 +149,12 @@ def _arm(spread: Spread) -> Cells:
         *map(units.time, times),
         units.percent(spread.rsd),
     )
+
+
+def arm_name(name: str) -> str:
+    """An arm in the reader's language, as plain text."""
+    usual = {"kernel": say("kernel"), "base": say("base"), "reference": say("reference")}
+    return usual.get(name) or name.removeprefix(PEER)
 
 
 def difference_columns() -> Cells:
@@ -252,7 +198,7 @@ def _columns(blocks: Sequence[Block]) -> Iterator[Column]:
     yield Column(say("process"), tuple(float(block.process) for block in blocks))
     for arm in dict.fromkeys(arm for block in blocks for arm in block.arms):
         medians = tuple(block.arms[arm].time.median_us if arm in block.arms else None for block in blocks)
-        yield Column(say("{arm}, us", arm=plain(drawings.arm_name(arm), 60)), medians)
+        yield Column(say("{arm}, us", arm=plain(arm_name(arm), 60)), medians)
     states = (
         (say("SM clock, MHz"), [block.state.sm_clock_mhz for block in blocks]),
         (say("temperature, C"), [block.state.temperature_c for block in blocks]),
@@ -263,29 +209,24 @@ def _columns(blocks: Sequence[Block]) -> Iterator[Column]:
 
 
 def across(columns: Sequence[Column]) -> Iterator[Cells]:
-    """The columns row by row, with as many decimals as `page.js` shows."""
+    """The columns row by row, with so many decimals that a thousandth of their span shows."""
     return zip(*(column.texts or _written(column.values) for column in columns), strict=True)
 
 
 def _written(values: Sequence[float | None]) -> tuple[str, ...]:
-    digits = charts.digits(values)
+    digits = _count_digits(values)
     return tuple("-" if value is None else f"{value:.{digits}f}" for value in values)
 
 
-# --- packed -----------------------------------------------------------------------------------------------------------
+def _count_digits(values: Sequence[float | None]) -> int:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known or all(value == round(value) for value in known):
+        return 0
+    span = max(known) - min(known) or max(map(abs, known))
+    return min(max(math.ceil(3 - math.log10(span)), 2), 9)
 
 
-def packed(found: Detail, store: Store) -> list[Any]:
+def packed(found: Detail) -> list[Any]:
     """As `page.js` reads it."""
-    blocks = [_packed_column(column, store) for column in found.blocks]
-    return [
-        found.why, found.facts, found.arms, found.differs, found.commands,
-        [charts.packed(chart, store) for chart in found.charts], blocks,
-    ]  # fmt: skip
-
-
-def _packed_column(column: Column, store: Store) -> list[Any]:
-    """Its name and where its numbers are, or where its texts are and 1."""
-    if column.texts:
-        return [column.name, store.style(*column.texts), 1]
-    return [column.name, store.numbers(column.values)]
+    blocks = [[column.name for column in found.blocks], list(across(found.blocks))] if found.blocks else []
+    return [found.why, found.facts, found.arms, found.differs, found.commands, blocks]

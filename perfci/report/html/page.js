@@ -1,4 +1,4 @@
-// What the page does beyond being read: sorting, filtering, opening rows, and drawing the charts of packed cases.
+// What the page does beyond being read: sorting, filtering, and opening rows.
 // Texts get into the page as text nodes and attributes only, never as markup.
 "use strict";
 (() => {
@@ -11,9 +11,6 @@
   // --- small helpers ---------------------------------------------------------------------------------------------
 
   const element = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
-  const drawing = (name, attributes = {}, ...children) =>
-    fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
-
   function fill(made, attributes, children) {
     for (const [name, value] of Object.entries(attributes)) if (value !== "") made.setAttribute(name, value);
     made.append(...children.filter((child) => child !== null));
@@ -21,7 +18,6 @@
   }
 
   const told = (text, facts) => text.replace(/\{(\w+)\}/g, (all, name) => facts[name] ?? all);
-  const number = (value) => value.toFixed(1).replace(/\.0$/, "").replace(/^-0$/, "0");
 
   // Words between single backticks are code, as everywhere in perfci.
   const spoken = (text) => text.split(/`([^`|\\]+)`/).map((part, index) => (index % 2 ? element("code", {}, part) : part));
@@ -47,103 +43,17 @@
   button.addEventListener("click", () => themed(remembered(isDark() ? "light" : "dark") || (isDark() ? "light" : "dark")));
   themed(remembered());
 
-  // --- charts ----------------------------------------------------------------------------------------------------
-
-  // A series: decimals, then integers, each less the one before; null where there is none.
-  function series(place) {
-    const [digits, ...steps] = data.series[place];
-    let sum = 0;
-    return steps.map((step) => (step === null ? null : (sum += step) / 10 ** digits));
-  }
-
-  const share = ([low, high, log], value) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
-  const label = (text, x, y, kind = "") => drawing("text", { class: kind, x: number(x), y: number(y) }, text);
-
-  function chart([title, text, [width, height], legend, panels, way]) {
-    const [name] = data.styles[title];
-    const made = drawing("svg", { class: "chart narrow", role: "img", viewBox: `0 0 ${number(width)} ${number(height)}` });
-    if (way) fill(made, { tabindex: "0", "data-followed": way }, []);
-    made.append(drawing("title", {}, name), drawing("desc", {}, text));
-    for (const [name, kind, style, row, x] of data.styles[legend]) {
-      const middle = 16 * row + 8;
-      made.append(marked(kind, data.styles[style], [x, x + 18], [middle, middle], true), label(name, x + 22, middle + 3.6));
-    }
-    for (const panel of panels) made.append(...panelled(panel));
-    return made;
-  }
-
-  function panelled([place, xAxis, yAxis, marks]) {
-    const [left, right, low, high, grid, xLabels, yLabels] = data.styles[place];
-    const x = data.axes[xAxis], y = data.axes[yAxis];
-    const across = (value) => left + (right - left) * share(x, value);
-    const up = (value) => low + (high - low) * share(y, value);
-    const rules = grid.includes("x") ? x[4].map(([tick]) => `M${number(across(tick))} ${number(low)}V${number(high)}`) : [];
-    if (grid.includes("y")) rules.push(...y[4].map(([tick]) => `M${number(left)} ${number(up(tick))}H${number(right)}`));
-    const made = rules.length ? [drawing("path", { class: "r", d: rules.join("") })] : [];
-    const frame = [`M${number(left)} ${number(high)}V${number(low)}H${number(right)}`];
-    frame.push(...x[4].map(([tick]) => `M${number(across(tick))} ${number(low)}v3`));
-    frame.push(...y[4].map(([tick]) => `M${number(left)} ${number(up(tick))}h-3`));
-    made.push(drawing("path", { class: "a", d: frame.join("") }));
-    for (const [kind, style, ...rest] of marks) made.push(placed(kind, data.styles[style], rest, { x, y, across, up, left, right, low, high }));
-    if (xLabels) {
-      made.push(...x[4].map(([tick, name]) => label(name, across(tick), low + 14, "m")));
-      if (x[3]) made.push(label(x[3], (left + right) / 2, low + 28, "m"));
-    }
-    if (yLabels) made.push(...y[4].map(([tick, name]) => label(name, left - 6, up(tick) + 3.6, "r")));
-    return made;
-  }
-
-  function placed(kind, style, [first, second, third], at) {
-    if (kind < 2) return marked(kind, style, series(first).map(at.across), series(second).map(at.up));
-    const within = (axis, value) => Math.min(Math.max(value, axis[0]), axis[1]);
-    if (kind === 2) {
-      const xs = first ? first.map((value) => at.across(within(at.x, value))) : [at.left, at.right];
-      const ys = second ? second.map((value) => at.up(within(at.y, value))) : [at.low, at.high];
-      return marked(2, style, [xs[0] - style[2], xs[1] + style[2]], [ys[1], ys[0]]);
-    }
-    const [classes, right, down, dataX, dataY] = style;
-    const x = dataX ? at.across(second) : at.left + (at.right - at.left) * second;
-    const y = dataY ? at.up(third) : at.low + (at.high - at.low) * third;
-    return label(data.styles[first][0], x + right, y + down, classes);
-  }
-
-  // One mark at its pixels: a line, markers, or a band; a sample of the legend is as high as its line.
-  function marked(kind, style, xs, ys, sample = false) {
-    if (kind === 0) {
-      const d = "M" + xs.map((x, index) => `${number(x)} ${number(ys[index])}`).join("L");
-      return drawing("path", { class: `l ${style[0]}`, "stroke-width": style[1], "stroke-dasharray": style[2], d });
-    }
-    if (kind === 1) {
-      const places = sample ? [[(xs[0] + xs[1]) / 2, ys[0]]] : xs.map((x, index) => [x, ys[index]]);
-      const d = places.map(([x, y]) => `M${number(x)} ${number(y)}${style[2]}`).join("");
-      return drawing("path", { class: `${style[1] ? "h" : "p"} ${style[0]}`, d });
-    }
-    const [top, bottom] = sample ? [ys[0] - 4, ys[0] + 4] : ys;
-    const size = { width: number(Math.max(xs[1] - xs[0], 0)), height: number(Math.max(bottom - top, 0)) };
-    return drawing("rect", { class: `q ${style[0]}`, "fill-opacity": style[1], x: number(xs[0]), y: number(top), ...size });
-  }
-
   // --- the details of a packed case ------------------------------------------------------------------------------
 
-  function detail([why, facts, arms, differs, commands, charts, blocks]) {
+  function detail([why, facts, arms, differs, commands, blocks]) {
     const made = element("div", { class: "detail" });
     for (const text of why) made.append(element("p", {}, ...spoken(text)));
-    if (charts.length) {
-      const figures = charts.map((one) => element("figure", {}, element("figcaption", {}, data.styles[one[0]][0]), chart(one)));
-      made.append(element("div", { class: "charts" }, ...figures));
-    }
     if (facts.length) {
       made.append(element("dl", {}, ...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))));
     }
     if (arms.length) made.append(element("h4", {}, words.launches), rows(words.arms, arms, words.launches, 1));
     if (blocks.length) {
-      const columns = blocks.map(([, place, texts]) => {
-        if (texts) return data.styles[place];
-        const digits = data.series[place][0];
-        return series(place).map((value) => (value === null ? "-" : value.toFixed(digits)));
-      });
-      const lines = columns[0].map((_, index) => columns.map((column) => column[index]));
-      const numbers = rows(blocks.map(([name]) => name), lines, words.numbers, 0);
+      const numbers = rows(...blocks, words.numbers, 0);
       made.append(element("details", { class: "numbers" }, element("summary", {}, words.numbers), numbers));
     }
     if (differs.length) made.append(element("h4", {}, words.environment), rows(words.changes, differs, words.environment));

@@ -1,4 +1,4 @@
-"""The whole page: what the Markdown report says, the table of cases, and every case's charts, in one file."""
+"""The whole page: what the Markdown report says with its pictures, and the table of cases, in one file."""
 
 from __future__ import annotations
 
@@ -7,31 +7,26 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from perfci.core import environment, wording
 from perfci.core.model import Baseline, Difference, Gate, Run
 from perfci.core.wording import say
-from perfci.report import build, ceilings, figures
-from perfci.report.ceilings import Place
-from perfci.report.figures.style import SERIES
-from perfci.report.html import cases, charts, drawings, lowprec, table, trails
+from perfci.report import build
+from perfci.report.html import cases, table
 from perfci.report.html.cases import Cells, Detail, Known
-from perfci.report.html.charts import Store
 from perfci.report.html.markup import Html, grid, inline
 from perfci.report.html.table import Line
-from perfci.report.html.trails import Drawn
-from perfci.report.scaling import Scaling, scaling
 from perfci.report.sections import Material
 from perfci.report.text import code, plain, spell
 from perfci.report.view import Picture, Report
-from perfci.store.launches import LaunchRow
 
 SERVED = 24
-"""Most cases whose charts are written into the page as they are, for readers without JavaScript and for print: those
-that fail or warn, the gravest first. The page's script draws the others when they are opened."""
+"""Most cases whose details are written into the page as they are, for readers without JavaScript and for print: those
+that fail or warn, the gravest first, and those with a picture. The page's script shows the others when they are
+opened."""
 
 OPEN_OPS = 3
 """Most ops whose sections stand open."""
@@ -39,16 +34,15 @@ OPEN_OPS = 3
 HERE = "perfci.report.html"
 """The package that holds styles, scripts and templates."""
 
-Places = Mapping[str, Sequence[Place]]
-"""Where an op's cases stand below the ceilings, by op."""
-
 LANGUAGES = {"en": "en", "zh": "zh-CN"}
 """As HTML names them."""
 
 LOCKED = (
-    "default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; img-src data:; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; "
+    "form-action 'none'"
 )
-"""Nothing is fetched, and nothing runs or styles but what this perfci put there, whatever a name may smuggle in."""
+"""Nothing is fetched, and nothing runs or styles but what this perfci put there, whatever a name may smuggle in. The
+pictures are data of the page itself, and what an image holds never runs."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +58,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Op:
-    """An op's own charts, beside its section of the Markdown report."""
+    """An op beside its section of the Markdown report."""
 
     place: int
     name: str
     """as the table's lines have it"""
     gate: str
-    charts: tuple[Html, ...]
-    wide: tuple[Html, ...]
     open: bool
-    trails: Drawn | None = None
-    """of its history"""
-    stored: tuple[lowprec.Drawing, ...] = ()
-    """of what it stores in low precision"""
 
 
 @dataclass(frozen=True)
@@ -87,16 +75,15 @@ class Differing:
     rows: tuple[Cells, ...]
 
 
-def render(
-    material: Material, launches: Sequence[LaunchRow], baselines: Mapping[str, Baseline], notes: Sequence[str] = ()
-) -> str:
-    """The page. The material's pictures are left out: the page has charts of its own."""
-    run, places = material.run, _places(material)
-    # With a roofline that all ops share comes a note that explains it.
-    material = replace(material, pictures={}, roofline=Picture("", "") if _shared(places) else None)
+def render(material: Material, baselines: Mapping[str, Baseline], notes: Sequence[str] = ()) -> str:
+    """The page with the material's pictures, as SVG."""
+    run = material.run
     report = build.make_report(material)
     lines = table.lines(material.judgements)
-    known = cases.known(run, material.spreads, launches, baselines)
+    pictures = {
+        (op, one.case): one for op, found in material.pictures.items() for one in found.cases if one.case is not None
+    }
+    known = cases.known(run, material.spreads, pictures)
     shown, data = _cases(lines, known)
     style, script = part("style.css"), part("page.js")
     page: str = template("page.html.j2").render(
@@ -110,10 +97,7 @@ def render(
         names=table.ops(lines),
         headings=_headings(),
         folded=sum(line.folded for line in lines),
-        ops=_ops(material, report, lines, places),
-        roofline=_roofline([one for each in places.values() for one in each], material, "op")
-        if _shared(places)
-        else "",
+        ops=_ops(material, report, lines),
         differing=_differing(material, baselines),
         arm_columns=cases.arm_columns(),
         difference_columns=cases.difference_columns(),
@@ -131,15 +115,16 @@ def _title(run: Run, report: Report) -> str:
 
 def _cases(lines: Sequence[Line], known: Known) -> tuple[list[Case], dict[str, Any]]:
     """The table's lines, the gravest with their details, and the packed details of the others."""
-    store, shown, packed, served = Store(), list[Case](), dict[str, Any](), 0
+    shown, packed, served = list[Case](), dict[str, Any](), 0
     for place, line in enumerate(lines):
         detail = cases.detail(line.judgement, known) if line.judgement else None
-        serve = detail is not None and line.gate != str(Gate.OK) and served < SERVED
+        grave = line.gate != str(Gate.OK) and served < SERVED
+        serve = detail is not None and (grave or detail.picture is not None)
         served += serve
         if detail is not None and not serve:
-            packed[str(place)] = cases.packed(detail, store)
+            packed[str(place)] = cases.packed(detail)
         shown.append(Case(line, place, detail if serve else None, packed=str(place) in packed))
-    return shown, {"cases": packed, "series": store.series, "axes": store.axes, "styles": store.styles}
+    return shown, {"cases": packed}
 
 
 def _headings() -> tuple[tuple[str, str, bool], ...]:
@@ -182,59 +167,22 @@ def _data(found: Any) -> str:
 # --- ops --------------------------------------------------------------------------------------------------------------
 
 
-def _ops(material: Material, report: Report, lines: Sequence[Line], places: Places) -> tuple[Op, ...]:
+def _ops(material: Material, report: Report, lines: Sequence[Line]) -> tuple[Op, ...]:
     """One a section of the report, in its order."""
     gates = table.ops(lines)
     named = iter(dict.fromkeys((*(op.op for op in material.run.ops), *(row.op for row in material.judgements.rows))))
     names = [next(name for name in named if plain(name, 80) == section.name) for section in report.ops]
-    made = [_op(material, place, name, places.get(name, [])) for place, name in enumerate(names)]
-    few = len(made) <= OPEN_OPS
-    told = [(one, gates.get(one.name, str(Gate.OK))) for one in made]
-    return tuple(replace(one, gate=gate, open=few or gate == str(Gate.FAILS)) for one, gate in told)
+    few = len(names) <= OPEN_OPS
+    ranked = [(name, gates.get(name, str(Gate.OK))) for name in names]
+    return tuple(
+        Op(place, plain(name, 160), gate, open=few or gate == str(Gate.FAILS))
+        for place, (name, gate) in enumerate(ranked)
+    )
 
 
-def _op(material: Material, place: int, name: str, places: Sequence[Place]) -> Op:
-    drawn = []
-    if found := _scaling(material, name):
-        drawn.append(charts.svg(drawings.sizes(found)))
-    wide = [_roofline(places, material, "case")] if places else []
-    return Op(
-        place, plain(name, 160), str(Gate.OK), tuple(drawn), tuple(wide), open=False, trails=_trails(material, name),
-        stored=_stored(material, name),
-    )  # fmt: skip
-
-
-def _stored(material: Material, name: str) -> tuple[lowprec.Drawing, ...]:
-    judged = [row for row in material.judgements.rows if row.op == name]
-    return tuple(each for op in material.run.ops if op.op == name for each in lowprec.drawings(op, judged))
-
-
-def _trails(material: Material, name: str) -> Drawn | None:
-    op = next((op for op in material.run.ops if op.op == name), None)
-    found = material.pasts.get(name)
-    return trails.drawn(op, material.run, found) if op and found and not found.damage else None
-
-
-def _scaling(material: Material, name: str) -> Scaling | None:
-    op = next((op for op in material.run.ops if op.op == name), None)
-    bad = ceilings.unsound(row for row in material.judgements.rows if row.op == name)
-    mine = [one for one in material.spreads if one.op == name and (name, one.case) not in bad]
-    return scaling(op, mine, material.run.limits) if op else None
-
-
-def _places(material: Material) -> Places:
-    run = material.run
-    return ceilings.by_op(ceilings.places(run.ops, material.spreads, material.judgements.rows, run.limits))
-
-
-def _roofline(places: Sequence[Place], material: Material, colours: str) -> Html:
-    sheet = figures.roofline(places, material.run.limits, say("Roofline"), colours=colours)
-    return charts.svg(drawings.whole(sheet, drawings.reached(places)))
-
-
-def _shared(found: Places) -> bool:
-    """Whether one roofline tells all ops apart by their colours."""
-    return 1 < len(found) <= len(SERIES)
+def picture_address(picture: Picture) -> str:
+    """A picture as data of the page itself."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(picture.svg.encode()).decode()}"
 
 
 # --- environment ------------------------------------------------------------------------------------------------------
@@ -305,7 +253,7 @@ def template(name: str, package: str = HERE) -> Any:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "told": inline, "plain_of": spell, "code_of": _code, "grid": grid, "svg": charts.svg,
+        "told": inline, "plain_of": spell, "code_of": _code, "grid": grid, "address": picture_address,
         "across": cases.across,
     }  # fmt: skip
     made.globals["say"] = say  # before the template is got: its macros keep what they see then

@@ -31,10 +31,10 @@ _TAKEN = re.compile(r"con|prn|aux|nul|com\d|lpt\d|index")
 _PAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}/[A-Za-z0-9_][A-Za-z0-9_-]{0,79}\.html")
 
 
-def page_name(name: str) -> str:
+def safe_name(name: str) -> str:
     """A file's or folder's name for an op or device, without ending.
 
-    >>> page_name("softmax"), page_name("SoftMax"), page_name("con")
+    >>> safe_name("softmax"), safe_name("SoftMax"), safe_name("con")
     ('softmax', 'SoftMax-51f52cf3', 'con-1143da2b')
     """
     if _SAFE.fullmatch(name) and not _TAKEN.fullmatch(name):
@@ -42,9 +42,9 @@ def page_name(name: str) -> str:
     return f"{file_name(name)}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def address(place: Place) -> str:
-    """Where a place's page lies in the site's folder."""
-    return f"{page_name(place.device)}/{page_name(place.op)}.html"
+def name_page(place: Place) -> str:
+    """Path of a place's page in the site's folder."""
+    return f"{safe_name(place.device)}/{safe_name(place.op)}.html"
 
 
 def claim(folder: Path, pages: Iterable[str]) -> frozenset[str]:
@@ -83,7 +83,12 @@ def _made_before(folder: Path) -> frozenset[str]:
         raise UsageError("site_folder_file", path=str(folder))
     marker = folder / MARKER
     if not marker.is_file():
-        _refuse_full(folder)
+        try:
+            taken = any(folder.iterdir())
+        except OSError as error:
+            raise StoredFileError("file_unreadable", path=str(folder), why=error.strerror or str(error)) from error
+        if taken:
+            raise UsageError("site_folder_taken", folder=str(folder))
         return frozenset()
     try:
         found = json.loads(marker.read_bytes())["pages"]
@@ -91,15 +96,6 @@ def _made_before(folder: Path) -> frozenset[str]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError("site_marker_damaged", path=str(marker)) from error
     return known
-
-
-def _refuse_full(folder: Path) -> None:
-    try:
-        taken = any(folder.iterdir())
-    except OSError as error:
-        raise StoredFileError("file_unreadable", path=str(folder), why=error.strerror or str(error)) from error
-    if taken:
-        raise UsageError("site_folder_taken", folder=str(folder))
 
 
 def _mark(folder: Path, pages: Iterable[str]) -> None:

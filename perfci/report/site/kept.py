@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfci import store
 from perfci.core.errors import StoredFileError
-from perfci.core.model import Environment, HistoryRun, Reason, Step
-from perfci.report.past import DAMAGE
+from perfci.core.model import HistoryCase, HistoryRun, Reason, Step
+from perfci.report.past import DAMAGE, CasePast, Past, Trail
+from perfci.statistics import changepoints, drift
 from perfci.store.history import ENDING, read_history
-from perfci.thresholds.limits import Thresholds
-from perfci.thresholds.read import load
-
-Layered = Callable[[Thresholds, str, Environment], tuple[Thresholds, tuple[Reason, ...]]]
-"""Thresholds that people wrote, an op and an environment -> those in force there, and what is said of them."""
-
-
-def _as_written(written: Thresholds, _op: str, _where: Environment) -> tuple[Thresholds, tuple[Reason, ...]]:
-    """Nothing earned, nothing relaxed."""
-    return written, ()
 
 
 @dataclass(frozen=True, order=True)
@@ -34,24 +26,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Kept:
-    """The history of one place, with what explains and limits its numbers."""
+    """The history of one place."""
 
     place: Place
-    runs: tuple[HistoryRun, ...] = ()
-    """in the file's order, the oldest first"""
+    past: Past = field(default_factory=Past)
     problems: tuple[Reason, ...] = ()
     """what could not be read, or looks wrong"""
-    steps: tuple[Step, ...] = ()
-    """recorded changes of the environment, from the baseline"""
-    limits: Thresholds = field(default_factory=Thresholds)
-    """in force for the newest run's environment"""
-    notes: tuple[Reason, ...] = ()
-    """what is said of them: relaxed entries, and earned values without effect"""
 
     @property
     def damaged(self) -> bool:
         """Whether something of it could not be read."""
-        return any(problem.kind in DAMAGE or not self.runs for problem in self.problems)
+        return any(problem.kind in DAMAGE or not self.past.runs for problem in self.problems)
 
 
 def places(baselines: Path) -> tuple[Place, ...]:
@@ -60,51 +45,74 @@ def places(baselines: Path) -> tuple[Place, ...]:
     return tuple(sorted(Place(path.parent.name, path.name.removesuffix(ENDING)) for path in found))
 
 
-def limits(folder: Path, root: Path) -> tuple[Thresholds, tuple[Reason, ...]]:
-    """The thresholds that people wrote; the built-in ones, and why, where their files cannot be read."""
-    try:
-        return load(folder, root=root), ()
-    except StoredFileError as error:
-        return Thresholds(), (_shown(error.reason, root),)
-
-
-def read(baselines: Path, place: Place, known: Thresholds, root: Path, layered: Layered = _as_written) -> Kept:
-    """All about one place; what cannot be read is a problem of it, so that the others go on.
-
-    known: what people wrote; layered: what makes of it what is in force.
-    """
+def read(baselines: Path, place: Place, root: Path) -> Kept:
+    """All about one place; what cannot be read is a problem of it, so that the others go on."""
     try:
         found = read_history(baselines, place.device, place.op)
     except StoredFileError as error:
-        return Kept(place, problems=(_shown(error.reason, root),))
+        return Kept(place, problems=(_relate(error.reason, root),))
     problems, steps = list(found.problems), tuple[Step, ...]()
     try:
-        steps = _steps(baselines, place)
+        path = store.baseline_path(baselines, place.device, place.op)
+        steps = store.read_baseline(path).steps if path.is_file() else ()
     except StoredFileError as error:
         problems.append(error.reason)
-    limits, notes = known, tuple[Reason, ...]()
-    try:
-        limits, notes = layered(known, place.op, found.runs[-1].environment) if found.runs else (known, ())
-    except StoredFileError as error:
-        problems.append(error.reason)
-    return Kept(place, found.runs, tuple(_shown(each, root) for each in problems), steps, limits, notes)
+    cases = {
+        case: CasePast(drift.creep(alone, case), changes=changepoints.changes(alone, case))
+        for case, alone in drift.by_case(found.runs).items()
+    }
+    return Kept(place, Past(found.runs, cases, steps), tuple(_relate(each, root) for each in problems))
 
 
-def _steps(baselines: Path, place: Place) -> tuple[Step, ...]:
-    path = store.baseline_path(baselines, place.device, place.op)
-    return store.read_baseline(path).steps if path.is_file() else ()
+def read_all(baselines: Path, root: Path) -> Iterator[Kept]:
+    """One after the other."""
+    return (read(baselines, place, root) for place in places(baselines))
 
 
-def _shown(reason: Reason, root: Path) -> Reason:
+def _relate(reason: Reason, root: Path) -> Reason:
     """A site is read elsewhere: files by their place in the project, not by that on the machine which built it."""
-    facts = {name: _relative(value, root) if isinstance(value, str) else value for name, value in reason.facts.items()}
+    facts = {
+        name: value.removeprefix(f"{root}/") if isinstance(value, str) else value
+        for name, value in reason.facts.items()
+    }
     return replace(reason, facts=facts)
 
 
-def _relative(value: str, root: Path) -> str:
-    return value.removeprefix(f"{root}/")
+def list_trails(past: Past) -> tuple[Trail, ...]:
+    """Every case over the runs, without a run beside them; the cases of the newest run first."""
+    names = dict.fromkeys(case.case for run in reversed(past.runs) for case in run.cases)
+    known = [{case.case: case for case in run.cases} for run in past.runs]
+    return tuple(_make_trail(name, tuple(each.get(name) for each in known), past) for name in names)
 
 
-def all_of(baselines: Path, known: Thresholds, root: Path, layered: Layered = _as_written) -> Iterator[Kept]:
-    """One after the other."""
-    return (read(baselines, place, known, root, layered) for place in places(baselines))
+def _make_trail(case: str, seen: tuple[HistoryCase | None, ...], past: Past) -> Trail:
+    medians = [each.kernel_us.median_us for each in seen if each]
+    about = past.cases.get(case, CasePast())
+    held = about.creep.anchor if about.creep else ()
+    anchor = [place for place, run in enumerate(past.runs) if run.run in held and seen[place]]
+    level = statistics.median(each.kernel_us.median_us for at in anchor if (each := seen[at])) if anchor else None
+    ends = (anchor[0], anchor[-1]) if anchor else None
+    return Trail(case, seen, medians[-1], None, find_move(medians), about, level, ends)
+
+
+ENDS = 5
+"""Most runs at either end of a change over all kept runs."""
+
+
+def find_move(values: list[float]) -> float | None:
+    """From the median of the first runs to that of the last, ratio - 1; None of fewer than two values, or from 0.
+
+    >>> round(find_move([10.0, 10.2, 11.0, 11.2]), 3)
+    0.099
+    """
+    ends = min(ENDS, len(values) // 2)
+    first = statistics.median(values[:ends]) if ends else 0.0
+    return statistics.median(values[-ends:]) / first - 1 if first else None
+
+
+def last_run_with(case: str, runs: tuple[HistoryRun, ...]) -> int | None:
+    """Number of the last run that has a case which the newest one lacks: it was renamed, or taken out."""
+    newest = next((run for run in reversed(runs) if run.cases or run.inconclusive), None)
+    if newest is None or case in {*(each.case for each in newest.cases), *newest.inconclusive}:
+        return None
+    return max(number for number, run in enumerate(runs, 1) if any(each.case == case for each in run.cases))

@@ -2,231 +2,383 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
 
-from perfci.core.model import Reason
+from perfci.core import units
+from perfci.core.model import HistoryRun, Reason
 from perfci.core.wording import say, sentence
-from perfci.report import words as counts
-from perfci.report.html import cases as details
+from perfci.report import history, past, plots, words
+from perfci.report.charts import style
+from perfci.report.charts.runs import RunsChart, draw_runs
 from perfci.report.html import page as report
-from perfci.report.html.charts import Store, svg
 from perfci.report.html.markup import Html, inline
-from perfci.report.past import day
-from perfci.report.site import cases, drawings, trend, words
-from perfci.report.site.cases import Cell, changed
-from perfci.report.site.folder import INDEX, address
-from perfci.report.site.kept import Place
-from perfci.report.site.trend import Kind, Op, State
+from perfci.report.past import Trail, day
+from perfci.report.site.folder import INDEX, name_page
+from perfci.report.site.kept import Kept, Place, find_move, last_run_with, list_trails
+from perfci.report.steps import quoted
 from perfci.report.text import NAME_LIMIT, code, plain
 from perfci.report.text import plain as escaped
+from perfci.report.view import Picture
+from perfci.statistics import changepoints
 
 HERE = "perfci.report.site"
 
-SERVED = 1
-"""Cases whose charts and numbers are written into the page as they are, the worst first, for readers without
-JavaScript; the script draws the others when they are opened, and all of them to be printed. Each takes 100 KB of 100
-runs, 20 MB of a site of 200 ops, and GitLab's own limit for a site is 100 MB."""
-
 OPEN = 40
-"""Rows that are fine and shown at first."""
+"""Rows that are shown at first."""
 
-DRAWN = 1
-"""Cases that stand open at first."""
+PANELS = 12
+"""Most cases of an op that are drawn."""
+
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+
+
+class State(StrEnum):
+    """What the kept runs say about a case, or about an op: about its worst case. The gravest come first."""
+
+    DAMAGED = "damaged"
+    STEPPED = "stepped"
+    CREPT = "crept"
+    STEADY = "steady"
+    FEW = "few"
+    GONE = "gone"
+    ACCURACY = "accuracy"
+
+
+GATES = {State.DAMAGED: "fails", State.STEPPED: "warns", State.CREPT: "warns", State.STEADY: "ok"}
+"""Colours of states, as those of verdicts; the others have none."""
 
 
 @dataclass(frozen=True)
-class Entry(words.Stated):
-    """A line of the index."""
+class Cell:
+    """A finished cell, and the number to sort by."""
+
+    html: Html
+    number: float | None = None
+
+
+@dataclass(frozen=True)
+class StateRow:
+    """A row of either table."""
+
+    state: State
+    key: str
+    """names it in the page's address"""
+    name: Html
+    cells: tuple[Cell, ...]
+    why: tuple[str, ...] = ()
+    """plain sentences, with words between backticks as code"""
+    commands: tuple[tuple[str, str], ...] = ()
+    """what it is for, and what to type"""
+
+    @property
+    def word(self) -> str:
+        """Its state in the reader's language."""
+        return name_state(self.state)
+
+    @property
+    def gate(self) -> str:
+        """The class that colours it."""
+        return GATES.get(self.state, "")
+
+    @property
+    def rank(self) -> int:
+        """Of its state, 0 the gravest."""
+        return list(State).index(self.state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(StateRow):
+    """A row of the index."""
 
     place: Place
-    address: str
-    state: State
-    name: Html
-    spark: Html
-    cells: tuple[Cell, ...]
-    """those of `index_columns`"""
-    worst: Html
     last: str
-    why: str
-    """plain; what could not be read"""
+    """date and commit of the newest run"""
+    worst: Html
+    """the case that changed most for the worse"""
 
 
-@dataclass(frozen=True)
-class Chip:
-    """A state that one can filter by."""
-
-    state: str
-    word: str
-    gate: str
-    count: int
+def name_state(found: State) -> str:
+    """A state as a chip and a cell have it."""
+    return {
+        State.DAMAGED: say("damaged"),
+        State.STEPPED: say("step"),
+        State.CREPT: say("crept"),
+        State.STEADY: say("steady"),
+        State.FEW: say("few runs"),
+        State.GONE: say("gone"),
+        State.ACCURACY: say("accuracy"),
+    }[found]
 
 
 # --- an op on a device ------------------------------------------------------------------------------------------------
 
 
-def op_page(op: Op, others: Sequence[Place]) -> str:
-    """The page of an op on a device; others: the same op on other devices."""
-    axis = drawings.order(op.kept.runs)
-    rows, store = cases.rows(op, axis), Store()
-    packed = {str(place): details.packed(row.detail, store) for place, row in enumerate(rows) if place >= SERVED}
-    found = {"cases": packed, "series": store.series, "axes": store.axes, "styles": store.styles}
+def render_op(kept: Kept, others: Sequence[Place]) -> tuple[str, Entry]:
+    """The page of an op on a device, and its row of the index; others: the same op on other devices."""
+    place, trails = kept.place, list_trails(kept.past)
+    marks = past.marks(kept.past, trails)
+    rows = sorted((_make_row(trail, kept) for trail in trails), key=lambda row: row.rank)
+    rows += _list_errors(kept)
+    state = State.DAMAGED if kept.damaged else rows[0].state if rows else State.FEW
     page: str = report.template("op.html.j2", HERE).render(
-        **report.shell(_style(), _script(), {**found, "words": _words()}),
-        title=say("{op} on {device}: history", op=plain(op.kept.place.op, 80), device=plain(op.kept.place.device, 80)),
+        **report.shell(_style(), report.part("page.js"), {"cases": {}, "words": _words()}),
+        title=say("{op} on {device}: history", op=plain(place.op, 80), device=plain(place.device, 80)),
         gate="",
-        op=plain(op.kept.place.op, NAME_LIMIT),
-        device=plain(op.kept.place.device, NAME_LIMIT),
-        state=op.state,
-        word=words.state(op.state),
-        state_gate=words.GATES.get(op.state, ""),
+        op=plain(place.op, NAME_LIMIT),
+        device=plain(place.device, NAME_LIMIT),
+        word=name_state(state),
+        state_gate=GATES.get(state, ""),
         index=f"../{INDEX}",
-        others=[(plain(place.device, NAME_LIMIT), f"../{address(place)}") for place in others],
-        problems=[escaped(sentence(problem)) for problem in op.kept.problems],
-        notes=[escaped(sentence(note)) for note in op.kept.notes],
-        facts=_facts(op),
+        others=[(plain(other.device, NAME_LIMIT), f"../{name_page(other)}") for other in others],
+        problems=[escaped(sentence(problem)) for problem in kept.problems],
+        facts=list(_list_facts(kept)),
+        pictures=list(_draw(kept, trails, marks)),
+        marks=history.tabulate_marks(marks) if marks else None,
         rows=rows,
-        served=SERVED,
-        drawn=DRAWN,
         open=OPEN,
-        chips=_chips([(row.state, row.rank) for row in rows]),
-        columns=cases.columns(),
-        overview=[(chart.sheet.title, svg(chart)) for chart in drawings.overview(op, axis)],
-        overview_numbers=_overview(op),
-        marks=cases.marks(op),
-        mark_columns=cases.mark_columns(),
-        runs=cases.surroundings(op),
-        run_columns=cases.run_columns(),
-        arm_columns=details.arm_columns(),
-        difference_columns=details.difference_columns(),
-        allowed=op.kept.limits.folder,
+        chips=_count_chips(rows),
+        columns=columns(),
+        runs=[_describe_run(number, run) for number, run in enumerate(kept.past.runs, 1)],
+        run_columns=run_columns(),
     )
-    return page
+    return page, _make_entry(kept, trails, state)
 
 
-def _facts(op: Op) -> list[tuple[str, str]]:
-    runs = op.kept.runs
+def columns() -> tuple[tuple[str, str], ...]:
+    """Name to sort by, and heading, of a row's cells of numbers."""
+    return (
+        ("kernel", say("kernel")),
+        ("change", say("over the kept runs")),
+        ("creep", say("creep")),
+        ("speedup", say("speedup")),
+        ("runs", say("runs")),
+    )
+
+
+def _make_row(trail: Trail, kept: Kept) -> StateRow:
+    runs, about = kept.past.runs, trail.past
+    gone = last_run_with(trail.case, runs)
+    few = changepoints.too_few(runs, trail.case) and about.creep is None
+    state = (
+        State.GONE if gone else State.STEPPED if trail.unexplained else State.CREPT if trail.crept
+        else State.FEW if few else State.STEADY
+    )  # fmt: skip
+    why = [sentence(changepoints.told_of(change, kept.place.op)) for change in about.changes if change.unexplained]
+    if gone:
+        why = [say("The last accepted run does not have it: it was taken out or renamed after run {run}.", run=gone)]
+    withheld = sum(trail.case in run.inconclusive for run in runs)
+    if withheld:
+        why.append(say("{count:run|runs} could say nothing about it and were not accepted.", count=withheld))
+    speedup = find_speedups(trail)
+    creep = about.creep.change if about.creep else None
+    cells = (
+        Cell(Html(units.time(trail.last_us)), trail.last_us),
+        _show_change(trail.change),
+        _show_change(creep),
+        Cell(Html(words.write_ratio(speedup[-1] if speedup else None)), speedup[-1] if speedup else None),
+        Cell(Html(str(trail.runs)), trail.runs),
+    )
+    commands = () if gone else tuple(_list_commands(trail.case, kept))
+    return StateRow(state, plain(trail.case, 160), _name_case(trail.case), cells, tuple(why), commands)
+
+
+def find_speedups(trail: Trail) -> list[float]:
+    """Reference / kernel of the runs that have both."""
+    known = [each for each in trail.seen if each]
+    found = [
+        math.exp(-each.shift)
+        if each.shift is not None
+        else each.reference_us.median_us / each.kernel_us.median_us
+        if each.reference_us
+        else None
+        for each in known
+    ]
+    return [one for one in found if one is not None]
+
+
+def _name_case(case: str) -> Html:
+    """A case's id, which may go on in the next line behind a comma."""
+    return Html(inline(code(case)).source.replace(",", ",<wbr>"))
+
+
+def _show_change(ratio: float | None) -> Cell:
+    known = ratio is not None and math.isfinite(100 * ratio)
+    return Cell(Html(words.write_change(ratio if known else None)), float(f"{ratio:.6g}") if known else None)
+
+
+def _list_commands(case: str, kept: Kept) -> Iterator[tuple[str, str]]:
+    """To see it again, to compare it with its past, and to find the change that did it."""
+    op, only = quoted(kept.place.op), f"--case {quoted(case)}"
+    yield say("This case now, on a machine with the device:"), f"perfci check {op} {only}"
+    commits = [
+        run.environment.commit[:12]
+        for run in kept.past.runs
+        if any(each.case == case for each in run.cases)
+        and run.environment.commit
+        and _COMMIT.fullmatch(run.environment.commit)
+        and not run.environment.dirty
+    ]
+    if commits and commits[0] != commits[-1]:
+        yield (
+            say("Side by side with the first kept run:"),
+            f"perfci check {op} {only} --against {commits[0]} --duel all",
+        )
+        yield say("Which change moved it, by duels:"), f"perfci bisect --op {op} {only} {commits[0]} {commits[-1]}"
+    yield say("Every run in a terminal:"), f"perfci history --op {op} {only}"
+
+
+def _list_errors(kept: Kept) -> Iterator[StateRow]:
+    """A row an accuracy case and a tensor that is stored in low precision, with the change of its error."""
+    for case, values in _errors_by_case(kept.past.runs).items():
+        known = [value for value in values if value is not None]
+        count = Cell(Html(str(len(known))), len(known))
+        dash = Cell(Html("-"))
+        cells = (dash, _show_change(find_move(known)), dash, dash, count)
+        what = f"{quoted(kept.place.op)} --case {quoted(case)} --suite accuracy"
+        why = (say("Its error in the last kept run: {error}.", error=units.significant(known[-1])),) if known else ()
+        commands = ((say("This case now:"), f"perfci check {what}"),)
+        yield StateRow(State.ACCURACY, plain(f"accuracy/{case}", 160), _name_case(case), cells, why, commands)
+
+
+def _errors_by_case(runs: Sequence[HistoryRun]) -> dict[str, list[float | None]]:
+    """Greatest error of each accuracy case, 99th percentile of each stored tensor; one a run."""
+    each_run = [
+        {one.case: one.errors.max_abs for one in run.accuracy} | {one.case: one.errors.p99_abs for one in run.stored}
+        for run in runs
+    ]
+    names = dict.fromkeys(case for run in reversed(each_run) for case in run)
+    return {case: [run.get(case) for run in each_run] for case in names}
+
+
+def _list_facts(kept: Kept) -> Iterator[tuple[str, str]]:
+    runs = kept.past.runs
     if not runs:
-        return []
-    last = runs[-1]
-    boards = {run.environment.device.uuid for run in runs} - {None}
-    return [
-        (say("device"), plain(last.environment.device.name, 80)),
-        (say("accepted runs"), str(len(runs))),
-        (say("first"), f"{day(runs[0])} {trend.commit(runs[0])}"),
-        (say("last"), f"{day(last)} {trend.commit(last)}"),
-        (say("cases"), str(sum(case.state is not State.GONE for case in op.cases))),
-        (say("boards"), str(len(boards) or "-")),
-        (say("timer"), plain(last.environment.timer or "-", 40)),
-        *_earned(op),
-    ]
+        return
+    where = runs[-1].environment
+    yield say("device"), plain(where.device.name, 80)
+    yield say("accepted runs"), str(len(runs))
+    yield say("first"), f"{day(runs[0])} {name_commit(runs[0])}"
+    yield say("last"), f"{day(runs[-1])} {name_commit(runs[-1])}"
+    yield say("cases"), str(len(runs[-1].cases))
+    yield say("boards"), str(len({run.environment.device.uuid for run in runs} - {None}) or "-")
+    yield say("timer"), plain(where.timer or "-", 40)
 
 
-def _earned(op: Op) -> list[tuple[str, str]]:
-    """How many values of which thresholds its cases have earned here."""
-    values = [key for keys in op.kept.limits.earned.get(op.kept.place.op, {}).values() for key in keys]
-    names = ", ".join(dict.fromkeys(values))
-    return [(say("earned thresholds"), f"{len(values)} ({names})")] if values else []
+def name_commit(run: HistoryRun) -> str:
+    """The beginning of a run's commit, plain."""
+    return plain(run.environment.commit or "-", 60)[:10] + ("+" if run.environment.dirty else "")
 
 
-def _overview(op: Op) -> list[details.Column]:
-    return [
-        details.Column(say("run"), tuple(float(number) for number in range(1, len(op.kept.runs) + 1))),
-        details.Column(say("date, UTC"), texts=tuple(map(trend.minute, op.kept.runs))),
-        details.Column(say("commit"), texts=tuple(map(trend.commit, op.kept.runs))),
-        details.Column(say("kernel, all cases, % off the median"), drawings.times(op.relative, 100)),
-        details.Column(say("speedup, geometric mean"), op.speedup),
-    ]
+def run_columns() -> tuple[str, ...]:
+    """Headings of the table of runs."""
+    return (
+        say("run"), say("date, UTC"), say("commit"), say("cases"), say("not accepted"), say("board"), say("driver"),
+        "torch", "Triton",
+    )  # fmt: skip
+
+
+def _describe_run(number: int, run: HistoryRun) -> tuple[str, ...]:
+    """A row of plain texts; of a board the last digits of its UUID, which tell boards apart."""
+    where = run.environment
+    versions = (where.device.driver, where.packages.get("torch"), where.packages.get("triton"))
+    at = past.moment(run.created)
+    return (
+        str(number), f"{at:%Y-%m-%d %H:%M}" if at else plain(run.created, 24), name_commit(run), str(len(run.cases)),
+        str(len(run.inconclusive)), plain(where.device.uuid or "-", 80)[-12:],
+        *(plain(each, 40) if each else "-" for each in versions),
+    )  # fmt: skip
+
+
+def _draw(kept: Kept, trails: Sequence[Trail], marks: Sequence[past.Mark]) -> Iterator[Picture]:
+    """Kernel times of the worst cases, then errors of accuracy cases and stored tensors."""
+    op = style.fit(kept.place.op, 40)
+    drawn = [trail for trail in trails if last_run_with(trail.case, kept.past.runs) is None]
+    worst = {trail.case for trail in sorted(drawn, key=lambda trail: trail.rank)[:PANELS]}
+    if worst:
+        charts = plots.chart_trails([trail for trail in drawn if trail.case in worst], marks, kept.past)
+        note = f"{len(worst)} of {len(drawn)} cases, the worst first" if len(worst) < len(drawn) else ""
+        figure = draw_runs(charts, f"{op}: kernel over the kept runs", note)
+        yield Picture("", say("Kernel times of {op}", op=plain(kept.place.op, 40)), svg=style.save_svg(figure))
+    errors = _errors_by_case(kept.past.runs)
+    if errors:
+        dates = tuple(map(day, kept.past.runs))
+        charts = [
+            RunsChart(plain(case, 160), dates, tuple(values), time=False, unit="error")
+            for case, values in list(errors.items())[:PANELS]
+        ]
+        note = f"{len(charts)} of {len(errors)} cases" if len(charts) < len(errors) else ""
+        figure = draw_runs(charts, f"{op}: greatest errors; of stored tensors the 99th percentile", note)
+        yield Picture("", say("Errors of {op}", op=plain(kept.place.op, 40)), svg=style.save_svg(figure))
 
 
 # --- the index --------------------------------------------------------------------------------------------------------
 
 
-def entry(op: Op) -> Entry:
-    """The line of an op; of its history nothing else is kept."""
-    place, runs = op.kept.place, op.kept.runs
-    speedup = next((value for value in reversed(op.speedup) if value is not None), None)
-    worst = op.worst
-    epochs = sum(mark.kind is Kind.EPOCH for mark in op.marks)
+def _make_entry(kept: Kept, trails: Sequence[Trail], state: State) -> Entry:
+    """The row of an op; nothing else of its history is kept."""
+    place, runs = kept.place, kept.past.runs
+    drawn = [trail for trail in trails if last_run_with(trail.case, runs) is None]
+    speedups = [found[-1] for trail in drawn if (found := find_speedups(trail))]
+    speedup = statistics.geometric_mean(speedups) if speedups else None
+    moved = [trail for trail in drawn if trail.change is not None and trail.change > -1]
+    logs = [math.log1p(trail.change or 0.0) for trail in moved]
+    worst = max(moved, key=lambda trail: trail.change or 0.0, default=None)
     cells = (
-        Cell(Html(counts.write_ratio(speedup)), _rounded(speedup)),
-        changed(op.move),
-        changed(worst.own if worst else None),
+        Cell(Html(words.write_ratio(speedup)), speedup),
+        _show_change(math.expm1(statistics.fmean(logs)) if logs else None),
+        _show_change(worst.change if worst else None),
         Cell(Html(str(len(runs))), len(runs)),
-        Cell(Html(str(epochs)), epochs),
+        Cell(Html(str(sum(run.epoch is not None for run in runs))), sum(run.epoch is not None for run in runs)),
     )
+    why = (plain(sentence(kept.problems[0])),) if kept.damaged else ()
     return Entry(
-        place=place,
-        address=address(place),
-        state=op.state,
-        name=inline(code(place.op)),
-        spark=drawings.spark(op.relative, op.marks),
-        cells=cells,
-        worst=cases.named(worst.case) if worst else Html(""),
-        last=f"{day(runs[-1])} {trend.commit(runs[-1])}" if runs else "-",
-        why=plain(sentence(op.kept.problems[0])) if op.kept.damaged else "",
-    )
+        state, name_page(place), inline(code(place.op)), cells, why, place=place,
+        last=f"{day(runs[-1])} {name_commit(runs[-1])}" if runs else "-",
+        worst=_name_case(worst.case) if worst else Html(""),
+    )  # fmt: skip
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
-
-
-def index_columns() -> tuple[tuple[str, str], ...]:
-    """Name to sort by, and heading, of an entry's cells of numbers."""
-    return (
-        ("speedup", say("speedup")),
-        ("change", say("over the kept runs")),
-        ("worst", say("worst case")),
-        ("runs", say("runs")),
-        ("epochs", say("epochs")),
-    )
-
-
-def index_page(entries: Sequence[Entry], project: str, notes: Sequence[Reason]) -> str:
+def render_index(entries: Sequence[Entry], project: str, notes: Sequence[Reason]) -> str:
     """The index of ops and devices."""
     ranked = sorted(entries, key=lambda one: (one.rank, one.place))
     page: str = report.template("index.html.j2", HERE).render(
-        **report.shell(_style(), _script(), {"words": _words()}),
+        **report.shell(_style(), report.part("page.js"), {"words": _words()}),
         title=say("perfci: history of {project}", project=plain(project, 80)),
         gate="",
         project=plain(project, NAME_LIMIT),
         entries=ranked,
         devices=[plain(device, NAME_LIMIT) for device in sorted({one.place.device for one in entries})],
         notes=[escaped(sentence(note)) for note in notes],
-        chips=_chips([(one.state, one.rank) for one in ranked]),
-        columns=index_columns(),
+        chips=_count_chips(ranked),
+        columns=(
+            ("speedup", say("speedup")),
+            ("change", say("over the kept runs")),
+            ("worst", say("worst case")),
+            ("runs", say("runs")),
+            ("epochs", say("epochs")),
+        ),
         open=OPEN,
         plain=plain,
     )
     return page
 
 
-# --- both -------------------------------------------------------------------------------------------------------------
+def _count_chips(rows: Sequence[StateRow]) -> list[tuple[str, str, str, int]]:
+    """State, its word, its class and how many rows have it."""
+    found = [row.state for row in rows]
+    return [
+        (str(state), name_state(state), GATES.get(state, ""), found.count(state)) for state in State if state in found
+    ]
 
 
-def _chips(found: Sequence[tuple[State, int]]) -> tuple[Chip, ...]:
-    counted: dict[State, int] = {}
-    for state, _ in sorted(found, key=lambda one: one[1]):
-        counted[state] = counted.get(state, 0) + 1
-    return tuple(
-        Chip(str(state), words.state(state), words.GATES.get(state, ""), count) for state, count in counted.items()
-    )
-
-
-def _words() -> Mapping[str, Any]:
-    return {
-        **report.words(),
-        "numbers": say("Numbers of each run"),
-        "more": say("Show the other rows ({count})", count="{count}"),
-        "follow": say("Arrow keys go from run to run."),
-    }
+def _words() -> dict[str, object]:
+    return {**report.words(), "more": say("Show the other rows ({count})", count="{count}")}
 
 
 def _style() -> str:
     return report.part("style.css") + report.part("site.css", HERE)
-
-
-def _script() -> str:
-    return report.part("page.js") + report.part("site.js", HERE)

@@ -173,70 +173,16 @@ def test_long_suites_are_folded_until_they_are_asked_for(shown):
     assert found.js("document.getElementById('unfold').hidden")
 
 
-def test_a_packed_case_is_drawn_when_it_is_opened(shown):
+def test_a_packed_case_is_shown_when_it_is_opened(shown):
     found = shown("full", f"#open={FINE}", launches=True)
     opened = f"document.querySelector('tbody[data-key=\"{FINE}\"]')"
 
-    assert found.js(f"{opened}.querySelectorAll('svg').length") == 2
-    assert found.js(f"{opened}.querySelectorAll('svg')[0].querySelector('desc').textContent").startswith(
-        "kernel: 8 blocks"
-    )
     assert found.js(f"{opened}.querySelectorAll('.numbers tbody tr').length") == 8
     assert "perfci check softmax" in found.js(f"{opened}.querySelector('.more').textContent")
-    assert found.js(f"{opened}.querySelector('svg').getBoundingClientRect().height") > 200
     assert found.js("document.querySelectorAll('tbody.open').length") == 1
 
 
-def outline(browser, key):
-    """Everything in an opened row, coordinates apart from the rest."""
-    return browser.js(
-        f"""(() => {{
-          const told = [];
-          const walk = (node) => {{
-            for (const child of node.childNodes) {{
-              if (child.nodeType === 3) {{
-                if (child.data.trim()) told.push(child.data.trim().replace(/\\s+/g, ' '));
-                continue;
-              }}
-              const names = [...child.attributes].map((one) => `${{one.name}}=${{one.value}}`).sort();
-              told.push(child.tagName.toLowerCase() + ' ' + names.join(' '));
-              walk(child);
-            }}
-          }};
-          walk(document.querySelector('tbody[data-key="{key}"] .detail'));
-          return told;
-        }})()"""
-    )
-
-
-def test_a_packed_case_looks_as_one_that_is_written_into_the_page(examples, browser, monkeypatch, tmp_path):
-    """The page's script and `charts.svg` draw the same elements, to a fifth of a pixel."""
-    from perfci.report import html
-    from perfci.report.html import page as pages
-
-    run, judgements = examples.duelled()
-    drawn = []
-    for name, served in (("packed", 0), ("served", 99)):
-        monkeypatch.setattr(pages, "SERVED", served)
-        path = html.write(run, judgements, tmp_path / name)
-        browser.open(path, f"#open={SLOW}&open=matmul/m=2048,n=2048,k=2048,dtype=float16")
-        drawn.append(outline(browser, SLOW) + outline(browser, "matmul/m=2048,n=2048,k=2048,dtype=float16"))
-
-    packed, written = drawn
-    assert len(packed) > 300
-    assert [re.sub(r"-?\d*\.?\d+", "N", text) for text in packed] == [
-        re.sub(r"-?\d*\.?\d+", "N", text) for text in written
-    ]
-    for one, other in zip(packed, written, strict=True):
-        if one.startswith(("path", "rect", "text")):
-            pairs = zip(*(re.findall(r"-?\d*\.?\d+", text) for text in (one, other)), strict=True)
-            assert all(abs(float(a) - float(b)) <= 0.2 for a, b in pairs), (one, other)
-        else:
-            assert one == other
-    assert browser.problems == []
-
-
-def test_without_javascript_it_is_a_plain_table_with_the_charts_of_what_fails(shown):
+def test_without_javascript_it_is_a_plain_table_with_the_pictures_of_what_fails(shown):
     found = shown("full", script=False)
     found("Emulation.setScriptExecutionDisabled", value=False)  # scripts of the page stay off, ours may look
 
@@ -244,7 +190,7 @@ def test_without_javascript_it_is_a_plain_table_with_the_charts_of_what_fails(sh
     assert found.js("document.getElementById('filters').getClientRects().length") == 0
     assert found.js("document.querySelectorAll('#table button').length") == 0
     found.js("document.querySelectorAll('#table > tbody.fails .more > td > details').forEach((one) => one.open = true)")
-    assert found.js(f"document.querySelector('tbody[data-key=\"{SLOW}\"] svg').getBoundingClientRect().height") > 200
+    assert found.js(f"document.querySelector('tbody[data-key=\"{SLOW}\"] img').getBoundingClientRect().height") > 200
 
 
 @pytest.mark.parametrize("name", ["full", "duelled", "hostile", "long_names", "compiled"])
@@ -259,35 +205,6 @@ def test_nothing_is_wider_than_the_screen(shown, name, width):
         f"one.getBoundingClientRect().right > {width} + 1).map((one) => one.tagName + ' ' + one.className)"
     )
     assert out == []
-
-
-def test_letters_of_charts_can_be_read_on_a_phone(shown):
-    found = shown("duelled", f"#open={SLOW}", width=360, height=800)
-    heights = found.js(
-        "[...document.querySelectorAll('tbody.open svg.narrow text')].map((one) => one.getBoundingClientRect().height)"
-    )
-
-    assert min(heights) >= 10
-
-
-def test_texts_of_charts_overlap_nowhere_and_are_not_cut(shown):
-    found = shown("duelled", f"#open={SLOW}&open=bias_relu/rows=4096,cols=1024,dtype=float16", launches=True)
-    clashes = found.js(
-        """[...document.querySelectorAll('tbody.open svg')].flatMap((svg) => {
-          const frame = svg.getBoundingClientRect();
-          const boxes = [...svg.querySelectorAll('text')].map((one) => [one.textContent, one.getBoundingClientRect()]);
-          const out = (box) => box.left < frame.left - 1 || box.right > frame.right + 1;
-          const cut = boxes.filter(([, box]) => out(box)).map(([text]) => text);
-          const meet = (a, b) =>
-            a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 4 && b.top < a.bottom - 4;
-          const over = boxes.flatMap(([text, a], index) => boxes.slice(index + 1)
-            .filter(([, b]) => meet(a, b))
-            .map(([other]) => `${text} / ${other}`));
-          return [...cut, ...over];
-        })"""
-    )
-
-    assert clashes == []
 
 
 def contrast(first, second):
@@ -321,18 +238,6 @@ def test_all_texts_stand_out_from_their_ground(shown, dark):
     assert weak == set()
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_lines_of_charts_stand_out_too(shown, dark):
-    found = shown("duelled", f"#open={SLOW}", dark=dark)
-    strokes = set(
-        found.js("[...document.querySelectorAll('svg .l, svg .p')].map((one) => getComputedStyle(one).stroke)")
-    )
-    ground = found.js("getComputedStyle(document.querySelector('.more > td')).backgroundColor")
-
-    assert len(strokes) >= 4
-    assert {stroke for stroke in strokes if contrast(stroke, ground) < 2.5} == set()
-
-
 def test_the_toggle_turns_light_to_dark_and_lasts_for_the_session(shown, page):
     found = shown("small")
     assert corner(found) == (255, 255, 255)
@@ -356,7 +261,7 @@ def test_it_is_printed_light_and_opened(shown):
     assert found.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert found.js("document.getElementById('filters').getClientRects().length") == 0
     found.js("dispatchEvent(new Event('beforeprint'))")
-    assert found.js(f"document.querySelector('tbody[data-key=\"{SLOW}\"] svg').getBoundingClientRect().height") > 100
+    assert found.js(f"document.querySelector('tbody[data-key=\"{SLOW}\"] img').getBoundingClientRect().height") > 100
     assert found.js("[...document.querySelectorAll('details.op')].every((one) => one.open)")
     found.js("dispatchEvent(new Event('afterprint'))")
     assert not found.js("document.querySelector('details.op[data-op=broadcast]')?.open ?? false")

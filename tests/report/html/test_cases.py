@@ -1,22 +1,16 @@
 import json
-from dataclasses import replace
 
 import pytest
 
 from perfci.core.model import Difference, Suite
 from perfci.report import frame
 from perfci.report.html import cases
-from perfci.report.html.charts import Store
 
 
 @pytest.fixture(scope="module")
 def known(examples):
     run, judgements = examples.duelled()
-    return cases.known(run, frame.spreads(frame.blocks(run)), (), {"matmul": stored(examples)}), judgements
-
-
-def stored(examples):
-    return examples.stored("matmul", {"m=2048,n=2048,k=2048,dtype=float16": (140.0, 224.0)})
+    return cases.known(run, frame.spreads(frame.blocks(run)), {}), judgements
 
 
 def row_of(judgements, verdict, op="softmax"):
@@ -34,7 +28,6 @@ def test_a_regression_tells_its_duel_its_arms_and_what_changed(known):
     assert facts["allowed"] == "1.5 %"
     assert [row[0] for row in found.arms] == ["kernel", "base", "reference"]
     assert any("compiles to other code" in text for text in found.why)
-    assert [chart.sheet.title for chart in found.charts][-1] == "Kernel against base, block by block"
 
 
 def test_the_commands_repeat_the_case_alone_with_the_same_base_and_seed(known):
@@ -50,16 +43,8 @@ def test_the_commands_repeat_the_case_alone_with_the_same_base_and_seed(known):
 def test_a_case_that_was_not_run_has_neither_charts_nor_blocks(known):
     found = cases.detail(row_of(known[1], "UNCHANGED", "broadcast"), known[0])
 
-    assert (found.charts, found.blocks, found.arms) == ((), (), ())
+    assert (found.picture, found.blocks, found.arms) == (None, (), ())
     assert found.commands
-
-
-def test_only_a_baseline_of_this_device_and_timer_is_shown(known, examples):
-    run, _ = examples.duelled()
-    other = replace(stored(examples), timer="event")
-
-    assert set(known[0].stored) == {("matmul", "m=2048,n=2048,k=2048,dtype=float16")}
-    assert cases.known(run, (), (), {"matmul": other}).stored == {}
 
 
 def test_the_blocks_numbers_are_given_row_by_row(known):
@@ -81,14 +66,14 @@ def test_differences_of_the_environment_are_told_field_by_field():
 
 
 def test_a_packed_case_is_plain_data(known):
-    found = cases.packed(cases.detail(row_of(known[1], "IMPROVED"), known[0]), Store())
+    found = cases.packed(cases.detail(row_of(known[1], "IMPROVED"), known[0]))
 
     assert len(json.dumps(found, allow_nan=False)) < 10_000
 
 
 def test_no_command_ends_where_a_hostile_name_wants_it_to(examples):
     run, judgements = examples.hostile()
-    found = cases.detail(judgements.rows[0], cases.known(run, (), (), {}))
+    found = cases.detail(judgements.rows[0], cases.known(run, (), {}))
 
     import shlex
 

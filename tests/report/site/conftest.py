@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.report.site import pages, trend
+from perfci.report.site import pages
 
 HERE = Path(__file__).parent
 
@@ -34,13 +34,13 @@ def parse():
 def softmax(histories):
     """Sixty runs in which everything happens, with the step that was recorded of the driver."""
     runs = histories.softmax()
-    return trend.op(histories.kept(runs, steps=(histories.step(runs, 24),)))
+    return histories.kept(runs, steps=(histories.step(runs, 24),))
 
 
 @pytest.fixture(scope="session")
 def page(parse, softmax):
     """The page of those runs, parsed."""
-    return parse(pages.op_page(softmax, ()))
+    return parse(pages.render_op(softmax, ())[0])
 
 
 @pytest.fixture(scope="session")

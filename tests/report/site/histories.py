@@ -19,7 +19,9 @@ from perfci.core.model import (
     Step,
     StepSide,
 )
+from perfci.report.past import CasePast, Past
 from perfci.report.site.kept import Kept, Place
+from perfci.statistics import changepoints, drift
 from perfci.store import layout
 
 # Medians of kernel and reference in baselines/nvidia-h200, microseconds, and bytes moved or operations.
@@ -139,7 +141,12 @@ def step(runs, at):
 
 
 def kept(runs, op="softmax", device="nvidia-h200", **changes):
-    return Kept(Place(device, op), tuple(runs), **changes)
+    steps = changes.pop("steps", ())
+    known = {
+        case: CasePast(drift.creep(alone, case), changes=changepoints.changes(alone, case))
+        for case, alone in drift.by_case(tuple(runs)).items()
+    }
+    return Kept(Place(device, op), Past(tuple(runs), known, steps), **changes)
 
 
 def project(folder: Path, histories):

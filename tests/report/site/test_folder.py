@@ -5,7 +5,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.report.site import folder
-from perfci.report.site.folder import MARKER, page_name
+from perfci.report.site.folder import MARKER, safe_name
 from perfci.report.site.kept import Place
 
 ODD = ("SoftMax", "softmax ", "../x", "a/b", "", ".", "..", "con", "NUL", "com1", "index", "a" * 200, "n\x00l",
@@ -14,7 +14,7 @@ ODD = ("SoftMax", "softmax ", "../x", "a/b", "", ".", "..", "con", "NUL", "com1"
 
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_name_becomes_one_that_is_safe_everywhere(name):
-    found = page_name(name)
+    found = safe_name(name)
 
     assert folder._PAGE.fullmatch(f"{found}/{found}.html")
     assert found.rpartition("-")[2] != found
@@ -22,21 +22,21 @@ def test_an_odd_name_becomes_one_that_is_safe_everywhere(name):
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "nvidia-h200", "rms_norm2"])
 def test_a_safe_name_stays(name):
-    assert page_name(name) == name
+    assert safe_name(name) == name
 
 
 def test_names_that_differ_by_case_alone_have_two_pages_on_any_disk():
-    names = {page_name(name).lower() for name in ("softmax", "Softmax", "SoftMax", "SOFTMAX")}
+    names = {safe_name(name).lower() for name in ("softmax", "Softmax", "SoftMax", "SOFTMAX")}
 
     assert len(names) == 4
 
 
 def test_names_that_are_written_alike_have_two_pages():
-    assert len({page_name(name) for name in ("a b", "a-b", "a/b", "a|b")}) == 4
+    assert len({safe_name(name) for name in ("a b", "a-b", "a/b", "a|b")}) == 4
 
 
 def test_an_address_is_a_link_below_the_index():
-    assert folder.address(Place("nvidia-h200", "softmax")) == "nvidia-h200/softmax.html"
+    assert folder.name_page(Place("nvidia-h200", "softmax")) == "nvidia-h200/softmax.html"
 
 
 def test_a_folder_of_others_is_refused_and_left_alone(tmp_path):

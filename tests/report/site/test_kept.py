@@ -1,13 +1,9 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from perfci.core.errors import StoredFileError
-from perfci.core.model import Reason
 from perfci.report.site import kept
 from perfci.report.site.kept import Place
-from perfci.thresholds.limits import Thresholds
 
 H200 = Place("nvidia-h200", "softmax")
 
@@ -20,7 +16,7 @@ def project(histories, tmp_path):
 
 
 def read(root: Path, place=H200):
-    return kept.read(root / "baselines", place, Thresholds(), root)
+    return kept.read(root / "baselines", place, root)
 
 
 def test_every_history_of_every_device_is_found(project):
@@ -37,7 +33,7 @@ def test_no_baselines_are_no_places(tmp_path):
 def test_runs_come_in_the_files_order(project, histories):
     found = read(project)
 
-    assert [run.run for run in found.runs] == [f"run-{number:04}" for number in range(4)]
+    assert [run.run for run in found.past.runs] == [f"run-{number:04}" for number in range(4)]
     assert (found.problems, found.damaged) == ((), False)
 
 
@@ -47,7 +43,7 @@ def test_a_damaged_line_is_a_problem_and_the_others_are_read(project):
     path.write_text("".join([lines[0], "{damaged}\n", *lines[1:]]))
 
     found = read(project)
-    assert len(found.runs) == 4
+    assert len(found.past.runs) == 4
     assert found.damaged
     assert found.problems[0].facts["path"] == "baselines/nvidia-h200/softmax.history.jsonl"
 
@@ -58,7 +54,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(project):
     path.mkdir()
 
     found = read(project)
-    assert (found.runs, found.damaged, found.problems[0].kind) == ((), True, "file_unreadable")
+    assert (found.past.runs, found.damaged, found.problems[0].kind) == ((), True, "file_unreadable")
 
 
 def test_a_name_that_no_file_may_have_is_a_problem(tmp_path, histories):
@@ -72,7 +68,7 @@ def test_a_damaged_baseline_hides_its_steps_alone(project):
     (project / "baselines" / "nvidia-h200" / "softmax.json").write_text("{")
 
     found = read(project)
-    assert len(found.runs) == 4
+    assert len(found.past.runs) == 4
     assert [problem.kind for problem in found.problems] == ["file_damaged"]
     assert not found.damaged
 
@@ -84,36 +80,3 @@ def test_a_clock_that_went_back_is_no_damage(tmp_path, histories):
     found = read(tmp_path)
     assert [problem.kind for problem in found.problems] == ["history_clock"]
     assert not found.damaged
-
-
-def test_thresholds_that_cannot_be_read_leave_the_built_in_ones(tmp_path):
-    (tmp_path / "thresholds").mkdir()
-    (tmp_path / "thresholds" / "default.yaml").write_text("margin: {")
-
-    found, notes = kept.limits(tmp_path / "thresholds", tmp_path)
-    assert found == Thresholds()
-    assert len(notes) == 1
-
-
-def test_thresholds_are_those_in_force_in_the_newest_runs_environment(project):
-    asked = []
-
-    def layered(written, op, where):
-        asked.append((op, where.device.key))
-        return replace(written, earned={op: {"case": {"tau": 0.004}}}), (Reason("relaxed_to", {}),)
-
-    found = kept.read(project / "baselines", H200, Thresholds(), project, layered)
-
-    assert asked == [("softmax", "nvidia-h200")]
-    assert found.limits.for_case("softmax", "case").tau_at(100.0) == 0.004
-    assert [note.kind for note in found.notes] == ["relaxed_to"]
-
-
-def test_earned_values_that_cannot_be_read_are_a_problem_of_their_op(project):
-    def layered(*_):
-        raise StoredFileError("file_unreadable", path="x", why="y")
-
-    found = kept.read(project / "baselines", H200, Thresholds(), project, layered)
-
-    assert ([problem.kind for problem in found.problems], found.limits) == (["file_unreadable"], Thresholds())
-    assert len(found.runs) == 4

@@ -5,7 +5,7 @@ from perfci.report import site
 
 
 def build(root, out="public"):
-    return site.build(root / "baselines", root / "thresholds", root, root / out)
+    return site.build(root / "baselines", root, root / out)
 
 
 def files(folder):

@@ -1,0 +1,321 @@
+"""What all charts share: colours, panels, axes, and how a figure becomes a PNG or an SVG.
+
+Pictures are in English in every language, so that they need no font but matplotlib's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfci.core.model import Gate
+from perfci.core.units import significant
+from perfci.report.text import columns, glyphs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+COLOURS = {"kernel": "#0072B2", "base": "#009E73", "reference": "#8A8A8A"}
+"""From Okabe and Ito's palette, which any colour vision tells apart, and grey."""
+
+MARKERS = {"kernel": "o", "base": "^", "reference": "s"}
+DASHES = {"kernel": "-", "base": (0, (5, 1.5)), "reference": (0, (1.5, 1))}
+GATES = {Gate.FAILS: "#D55E00", Gate.WARNS: "#C98500", Gate.OK: "#0072B2"}
+OTHER = "#CC79A7"
+INK, QUIET, RULE, GROUND = "#333333", "#6B6B6B", "#DDDDDD", "#F0E9D8"
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Colours of lines that are told apart by colour, in this order."""
+
+SHAPES = ("o", "s", "^", "D", "v", "P")
+
+WIDTH = 9.0
+"""Width of every picture, inches."""
+
+DPI = 200
+LETTER = 0.068
+"""Average width of a letter of 8 points, inches."""
+
+PANELS = 12
+"""Most panels of an overview."""
+
+_CJK = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei",
+        "Droid Sans Fallback", "Microsoft YaHei", "SimHei", "PingFang SC", "Arial Unicode MS")  # fmt: skip
+
+
+@contextmanager
+def apply_style() -> Iterator[None]:
+    """Settings under which figures are drawn and saved, whatever the user's own are."""
+    import matplotlib as mpl
+
+    own = {
+        "font.family": list(_find_fonts()),
+        "font.size": 8,
+        "text.parse_math": False,
+        "axes.edgecolor": "#999999",
+        "axes.labelcolor": INK,
+        "axes.linewidth": 0.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlelocation": "left",
+        "axes.titlesize": 8,
+        "axes.titlepad": 4,
+        "axes.labelpad": 2,
+        "axes.labelsize": 7.5,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": "#E8E8E8",
+        "grid.linewidth": 0.6,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "xtick.labelsize": 7.5,
+        "ytick.labelsize": 7.5,
+        "xtick.major.size": 2.5,
+        "ytick.major.size": 2.5,
+        "xtick.minor.size": 0,
+        "ytick.minor.size": 0,
+        "legend.frameon": False,
+        "legend.fontsize": 8,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "perfci",
+        "path.simplify_threshold": 0.3,
+    }
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(own)  # type: ignore[arg-type]
+        yield
+
+
+@functools.cache
+def _find_fonts() -> tuple[str, ...]:
+    """Matplotlib's own family, then one with Chinese letters if this machine has one."""
+    from matplotlib import font_manager
+
+    known = {font.name for font in font_manager.fontManager.ttflist}
+    return ("DejaVu Sans", *[name for name in _CJK if name in known][:1])
+
+
+@functools.cache
+def _load_letters() -> frozenset[int]:
+    from matplotlib import font_manager
+    from matplotlib.ft2font import FT2Font
+
+    files = [font_manager.findfont(name) for name in _find_fonts()]
+    return frozenset(point for file in files for point in FT2Font(file).get_charmap())
+
+
+def fit(name: str, limit: int) -> str:
+    """A foreign name in one line of at most `limit` letters; a letter that no font has becomes its code point."""
+    return glyphs(name, limit, lambda letter: ord(letter) in _load_letters())
+
+
+def fit_inches(name: str, inches: float, points: float = 8) -> str:
+    """A name that takes at most so many inches in a font of so many points."""
+    return fit(name, max(int(inches / (points * LETTER / 8)), 8))
+
+
+def split_names(names: Sequence[str]) -> tuple[str, list[str]]:
+    """The parts that all case ids share, and what is left of each.
+
+    >>> split_names(["n=1,dtype=float16", "n=2,dtype=float16"])
+    ('dtype=float16', ['n=1', 'n=2'])
+    """
+    every = [name.split(",") for name in names]
+    shared = [part for part in every[0] if len(every) > 1 and all(part in parts for parts in every)] if every else []
+    rest = [",".join(part for part in parts if part not in shared) for parts in every]
+    return (",".join(shared), rest) if all(rest) else ("", list(names))
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def make_figure(title: str, height: float, note: str = "", legend: Sequence[Any] = ()) -> tuple[Figure, float]:
+    """An empty figure of a height for its panels, inches, and the share of it that the panels may fill.
+
+    The title, the note beside it and the legend's lines stand above.
+    """
+    from matplotlib.figure import Figure
+
+    widest = max((columns(str(handle.get_label())) for handle in legend), default=0)
+    across = max(min(len(legend), int((WIDTH - 0.1) / (widest * LETTER + 0.5))), 1)
+    lines = math.ceil(len(legend) / across)
+    whole = height + 0.34 + 0.19 * lines
+    made = Figure(figsize=(WIDTH, whole))
+    made.text(0.08 / WIDTH, 1 - 0.08 / whole, title, fontsize=10, fontweight="bold", color=INK, va="top")
+    if note:
+        made.text(1 - 0.08 / WIDTH, 1 - 0.1 / whole, note, fontsize=7.5, color=QUIET, va="top", ha="right")
+    if legend:
+        made.legend(
+            handles=list(legend), loc="upper left", bbox_to_anchor=(0.0, 1 - 0.24 / whole), ncols=across,
+            handlelength=1.8, columnspacing=1.4, handletextpad=0.5, labelspacing=0.3, borderaxespad=0.2,
+        )  # fmt: skip
+    return made, height / whole
+
+
+def make_panels(
+    count: int, title: str, note: str = "", legend: Sequence[Any] = (), *, across: int = 3, height: float = 1.0
+) -> tuple[Figure, list[Axes]]:
+    """A figure with a grid of panels, each with room for two lines of heading and for the labels of both axes."""
+    across = min(across, count)
+    rows = -(-count // across)
+    whole = rows * (height + 0.64) + 0.06
+    figure, share = make_figure(title, whole, note, legend)
+    inches = whole / share
+    gap = 0.66
+    width = (WIDTH - 0.62 - 0.14 - gap * (across - 1)) / across
+    panels = figure.subplots(
+        rows, across, squeeze=False,
+        gridspec_kw={
+            "left": 0.62 / WIDTH, "right": 1 - 0.14 / WIDTH, "bottom": 0.4 / inches, "top": share - 0.3 / inches,
+            "wspace": gap / width, "hspace": 0.64 / height,
+        },
+    )  # fmt: skip
+    found = list(panels.ravel())
+    for spare in found[count:]:
+        spare.remove()
+    return figure, found[:count]
+
+
+def set_heading(axes: Axes, name: str, told: str = "", gate: Gate = Gate.OK, verdict: str = "") -> None:
+    """The name of a panel's case, and under it its verdict and what else there is to know.
+
+    Both begin above the labels of the vertical axis, so that most names need not be cut.
+    """
+    width = axes.get_position().width * WIDTH
+    left = -0.42 / width
+    weight = "bold" if verdict else "normal"
+    axes.set_title(fit_inches(name, width + 0.55, 8 if verdict else 7.6), x=left, pad=13, color=INK, weight=weight)
+    if verdict:
+        axes.text(left, 1.01, verdict, transform=axes.transAxes, va="bottom", fontsize=7.5, fontweight="bold",
+                  color=GATES[gate])  # fmt: skip
+        left += (len(verdict) * 0.088 + 0.08) / width
+    if told:
+        room = width * (1 - left) + 0.13
+        axes.text(left, 1.01, fit_inches(told, room, 7), transform=axes.transAxes, va="bottom", fontsize=7,
+                  color=QUIET)  # fmt: skip
+
+
+def sample(label: str, **look: Any) -> Any:
+    """An entry of a legend: a line, with a marker or alone."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **look)
+
+
+def sample_ground(label: str, colour: str = GROUND, **look: Any) -> Any:
+    """An entry of a legend: an area."""
+    from matplotlib.patches import Patch
+
+    return Patch(facecolor=colour, label=label, **look)
+
+
+def name_arm(arm: str) -> str:
+    """An arm as legends have it."""
+    return fit(arm, 30)
+
+
+def colour_of(arm: str) -> str:
+    """The colour of an arm; one for all that have none of their own."""
+    return COLOURS.get(arm, OTHER)
+
+
+# --- axes -------------------------------------------------------------------------------------------------------------
+
+
+def choose_unit(us: float) -> tuple[float, str]:
+    """Microseconds of the unit that fits, and its name.
+
+    >>> choose_unit(4.0), choose_unit(1500.0)
+    ((1.0, 'us'), (1000.0, 'ms'))
+    """
+    return (1e6, "s") if us >= 1e6 else (1e3, "ms") if us >= 1e3 else (1.0, "us")
+
+
+def set_range(axes: Axes, values: Sequence[float], least: float = 0.02, share: float = 0.08) -> None:
+    """Show all values, and at least this share on either side of their middle, so that small noise looks small."""
+    low, high = min(values), max(values)
+    middle = float(np.median(values))
+    low, high = min(low, middle - least * abs(middle)), max(high, middle + least * abs(middle))
+    room = share * (high - low) or 1.0
+    axes.set_ylim(low - room, high + room)
+
+
+def limit_ticks(axes: Axes, x: int = 5, y: int = 4, *, whole: bool = False) -> None:
+    """Few ticks, at round numbers, without offsets or exponents; whole: numbers on the x axis are counts."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(x, integer=whole, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(y, steps=[1, 2, 2.5, 5, 10]))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
+
+
+def set_log(axis: Any, low: float, high: float, shown: Callable[[float], str] = significant) -> None:
+    """A logarithmic axis with some three to seven labelled ticks at 1, 2 and 5 of a decade, or at powers of ten."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axis._set_axes_scale("log")
+    decades = math.log10(high / low)
+    steps = (1, 2, 5) if decades < 2.2 else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+    every = -(-len(ticks) // 7)
+    axis.set_major_locator(FixedLocator(ticks[::every]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+
+
+def power_of_ten(value: float) -> str:
+    """A label of a logarithmic axis: 1e-3.
+
+    >>> power_of_ten(0.001), power_of_ten(1.0)
+    ('1e-3', '1')
+    """
+    return "1" if value == 1 else f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def save_png(figure: Figure) -> bytes:
+    """The picture at DPI dots an inch; the same figure gives the same bytes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    with apply_style():
+        canvas: Any = FigureCanvasAgg(figure)
+        figure.set_dpi(DPI)
+        canvas.draw()
+    picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    out = io.BytesIO()
+    # A palette makes the file a third as large, and loses nothing that is seen.
+    picture.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+        out, "png", optimize=False, dpi=(DPI, DPI)
+    )
+    return out.getvalue()
+
+
+_PLACES = re.compile(r' (?:d|x|y|transform)="[^"]*"')
+_LONG = re.compile(r"(\.\d\d)\d+")
+
+
+def save_svg(figure: Figure) -> str:
+    """The picture as one SVG element with texts as texts; the same figure gives the same characters."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    out = io.StringIO()
+    with apply_style():
+        figure.set_dpi(72)
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(out, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    text = out.getvalue()
+    return _PLACES.sub(lambda found: _LONG.sub(r"\1", found[0]), text[text.index("<svg") :])

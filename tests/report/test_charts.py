@@ -1,0 +1,242 @@
+"""The charts: texts that overlap nowhere, axes that are cut, arms that are told apart, the same bytes again."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from perfci.core.model import Gate, Interval, Limits, OpRun, Verdict
+from perfci.report import ceilings, frame
+from perfci.report.charts import cases, device, runs, storage, style
+from perfci.report.charts.cases import CaseChart
+from perfci.report.charts.runs import LOSS, RunsChart, Upright
+from perfci.report.scaling import BYTES, Curve, Limit, Scaling
+from tests.storage_examples import clipped
+
+
+def overlaps(figure):
+    """Pairs of texts of a figure of which one covers the other, and texts that it cuts off."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    texts = [one for one in figure.findobj(Text) if one.get_visible() and one.get_text().strip()]
+    boxes = [(one.get_text(), one.get_window_extent(canvas.get_renderer())) for one in texts]
+    inside = figure.bbox.padded(2)
+    shown = [(text, box) for text, box in boxes if box.width and ticks_in_view(figure, text, box)]
+    cut = [text for text, box in shown if not inside.contains(box.x0, box.y0) or not inside.contains(box.x1, box.y1)]
+    return cut + [
+        (one, other)
+        for (one, first), (other, second) in itertools.combinations(shown, 2)
+        if first.padded(-1).overlaps(second.padded(-1))
+    ]
+
+
+def ticks_in_view(figure, text, box):
+    """matplotlib keeps the labels of ticks beyond an axis, and does not draw them."""
+    for axes in figure.axes:
+        labels = [*axes.get_xticklabels(), *axes.get_yticklabels()]
+        mine = [one for one in labels if one.get_text() == text and one.get_window_extent().bounds == box.bounds]
+        for one in mine:
+            (x, y), x_axis = one.get_position(), one in labels[: len(axes.get_xticklabels())]
+            low, high = axes.get_xlim() if x_axis else axes.get_ylim()
+            return low <= (x if x_axis else y) <= high
+    return True
+
+
+@pytest.fixture(scope="module")
+def chart(examples):
+    """A case that regressed: 24 blocks of three processes, 960 launches, a duel."""
+    timed = examples.performance_case("rows=4096,cols=1024,dtype=float16", 10.0, blocks=24)
+    blocks = tuple(replace(block, process=place // 8) for place, block in enumerate(timed.blocks))
+    rng = np.random.default_rng(1)
+    launches = {"kernel": rng.normal(10, 0.1, 960), "reference": rng.normal(20, 0.2, 960)}
+    launches["kernel"][5] = 400.0
+    return CaseChart(
+        timed.case, Verdict.REGRESSED, Gate.FAILS, blocks, 9.8, launches, np.array([9.7, 9.8, 9.9]),
+        None, ((0.04, 0.05), (0.03, 0.04), (0.05, 0.04)),
+        Interval(0.041, 0.03, 0.05, 0.95), 0.015, Interval(2.0, 1.9, 2.1, 0.95), 1.5,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def many(chart):
+    return [replace(chart, case=f"rows={2**place},cols=1024,dtype=float16") for place in range(12)]
+
+
+def test_blocks_stand_at_their_numbers_not_at_their_seconds(chart):
+    (axes,) = cases.draw_blocks([chart], "softmax").axes
+
+    assert axes.get_xlabel() == "block"
+    assert axes.get_xlim() == pytest.approx((0.3, 24.7))
+
+
+def test_equal_arms_are_set_apart(chart):
+    blocks = tuple(replace(block, arms={**block.arms, "base": block.arms["kernel"]}) for block in chart.blocks)
+    (axes,) = cases.draw_blocks([replace(chart, blocks=blocks)], "softmax").axes
+
+    base, kernel = [line for line in axes.lines if line.get_marker() in {"^", "o"}]
+    assert list(base.get_ydata()) == list(kernel.get_ydata())
+    assert min(abs(base.get_xdata() - kernel.get_xdata())) >= 0.2
+
+
+def test_a_reference_far_away_is_told_instead_of_drawn(chart):
+    (axes,) = cases.draw_blocks([chart], "softmax").axes
+
+    assert axes.get_ylim()[1] < 12
+    assert "reference at" in " ".join(text.get_text() for text in axes.texts)
+    assert len(cases.draw_case(chart, "softmax").axes) == 5
+
+
+def test_the_axis_of_a_distribution_is_cut_and_that_is_said(chart):
+    (axes,) = cases.draw_launches([chart], "softmax", "").axes
+
+    low, high = axes.get_xlim()
+    assert 9.5 < low < 9.8
+    assert 10.2 < high < 10.6
+    assert "slower, up to 400 us" in " ".join(text.get_text() for text in axes.texts)
+    assert cases.CUT_NOTE in [text.get_text() for text in axes.figure.texts]
+
+
+@pytest.mark.parametrize("draw", [cases.draw_blocks, cases.draw_launches, cases.draw_changes])
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_texts_of_overviews_overlap_nowhere(many, draw, count):
+    figure = draw(many[:count], "softmax: something", "12 of 40 cases, the worst first")
+
+    assert overlaps(figure) == []
+
+
+def test_texts_of_a_single_case_overlap_nowhere(chart):
+    assert overlaps(cases.draw_case(chart, "softmax rows=4096: REGRESSED")) == []
+    assert overlaps(cases.draw_case(replace(chart, launches={}, shifts=()), "softmax")) == []
+
+
+def test_a_case_without_any_arm_says_so(chart, examples):
+    blocks = tuple(replace(block, arms={}) for block in chart.blocks)
+
+    assert cases.draw_blocks([replace(chart, blocks=blocks)], "softmax").axes
+
+
+def test_changes_show_intervals_and_what_is_allowed(chart):
+    change, speedup = cases.draw_changes([chart, replace(chart, gate=Gate.OK)], "softmax").axes
+
+    assert [text.get_text() for text in change.texts] == ["+4.1 %", "+4.1 %"]
+    assert [text.get_text() for text in speedup.texts] == ["2.00x", "2.00x"]
+    assert len(change.patches) == 2
+    assert change.get_xlabel() == "%"
+
+
+# --- the device -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def places(examples):
+    limits = Limits(4000.0, {"float16": 700.0, "bfloat16": 690.0})
+    timed = [
+        replace(examples.performance_case(f"m={2**n},n=4096,k=4096,dtype=float16", 10.0), bytes_moved=10**8,
+                flops=int(10**9.5 * 1.05**n))
+        for n in range(8)
+    ]  # fmt: skip
+    run = examples.run([OpRun("matmul", performance=tuple(timed))])
+    spreads = frame.spreads(frame.blocks(run))
+    return ceilings.places(run.ops, spreads, (), limits), limits
+
+
+def test_labels_of_the_roofline_overlap_neither_each_other_nor_points(places):
+    figure = device.draw_roofline(*places, "Roofline")
+    (axes,) = figure.axes
+    names = [one for one in axes.texts if "m=" in one.get_text()]
+    points = axes.transData.transform([(one.intensity, one.tflops) for one in places[0]])
+
+    assert len(names) >= 5
+    assert overlaps(figure) == []
+    boxes = [name.get_window_extent() for name in names]
+    assert not [point for point in points for box in boxes if box.contains(*point)]
+
+
+def test_time_against_size_has_a_limit_and_a_line_a_curve():
+    arms = {"kernel": ((1e6, 2.0), (2e6, 4.0), (4e6, 8.0)), "reference": ((1e6, 3.0), (4e6, 9.0))}
+    found = Scaling(BYTES, (Curve("dtype=float16", arms), Curve("dtype=float32", arms)), Limit("copy limit", 4e6))
+
+    figure = device.draw_sizes(found, "softmax: time against size")
+    assert overlaps(figure) == []
+    assert len(figure.axes[0].lines) == 9
+
+
+# --- runs and storage -------------------------------------------------------------------------------------------------
+
+
+def runs_chart(name="rows=4096,cols=1024", count=30, **changes):
+    values = tuple(10 + 0.1 * math.sin(place) for place in range(count))
+    dates = tuple(f"2026-03-{1 + place % 28:02}" for place in range(count))
+    quartiles = tuple((value - 0.1, value + 0.1) for value in values)
+    return replace(RunsChart(name, dates, values, quartiles), **changes)
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_texts_of_histories_overlap_nowhere(count):
+    charts = [runs_chart(f"rows={2**n}", count, now=10.4, grave=n == 2, told="crept") for n in range(7)]
+
+    assert overlaps(runs.draw_runs(charts, "softmax: accepted runs, and this one")) == []
+
+
+def test_a_history_shows_its_anchor_its_marks_and_this_run():
+    chart = runs_chart(now=11.0, anchor=(0, 9, 10.0), uprights=(Upright(12, "A", LOSS),))
+    (axes,) = runs.draw_runs([chart], "softmax").axes
+
+    assert [text.get_text() for text in axes.texts if text.get_text() == "A"] == ["A"]
+    assert [label.get_text() for label in axes.get_xticklabels()][-1] == "now"
+    assert axes.get_ylim()[1] > 11
+
+
+def test_a_run_without_the_case_leaves_a_gap():
+    (axes,) = runs.draw_runs([runs_chart(values=(1.0, None, 1.1), quartiles=(), dates=("a", "b", "c"))], "x").axes
+
+    assert math.isnan(axes.lines[0].get_ydata()[1])
+
+
+def test_errors_of_storage_share_their_axes():
+    op = clipped("quantised")
+    figure = storage.draw_errors(op.stored, "quantised a: errors")
+
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
+    assert overlaps(figure) == []
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_picture_gives_the_same_bytes(chart):
+    first, second = (cases.draw_blocks([chart], "softmax") for _ in range(2))
+
+    assert style.save_png(first) == style.save_png(second)
+    assert style.save_svg(first) == style.save_svg(second)
+
+
+def test_a_png_has_200_dots_an_inch_and_stays_small(chart, many):
+    from io import BytesIO
+
+    from PIL import Image
+
+    data = style.save_png(cases.draw_blocks(many, "softmax"))
+    with Image.open(BytesIO(data)) as image:
+        assert image.width == 1800
+    assert len(data) < 250_000
+
+
+def test_an_svg_holds_its_texts_as_texts_and_nothing_that_runs(chart):
+    evil = replace(chart, case='<script>alert("1")</script> $\\frac{a}{b}$ ]]>')
+    text = style.save_svg(cases.draw_blocks([evil], "</svg><img onerror=x>"))
+
+    assert text.startswith("<svg")
+    assert ">block<" in text
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "Date" not in text
+
+
+def test_letters_without_a_font_become_code_points():
+    assert style.fit("caf\u00e9 n=1", 40) == "caf\u00e9 n=1"
+    assert style.fit("\U00012000", 40) == "\\U00012000"
