@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar, cast
 
 from perfci.core import wording
 from perfci.core.model import (
-    Difference,
-    Expected,
     Interval,
     Judgement,
     Judgements,
@@ -15,7 +14,6 @@ from perfci.core.model import (
     PeerFigure,
     Reason,
     Run,
-    Suggestion,
 )
 from perfci.core.model.answer import (
     Answer,
@@ -30,6 +28,8 @@ from perfci.core.model.answer import (
     AnsweredVerdict,
 )
 from perfci.report import rows
+
+_Answer = TypeVar("_Answer")
 
 FORMAT = 1
 """1: the first."""
@@ -89,9 +89,9 @@ def _row(row: Judgement) -> AnsweredVerdict:
         "base_us": seen.base_us if seen else None,
         "duel": _duel(seen.duel) if seen and seen.duel else None,
         "p_adjusted": row.p_adjusted,
-        "expected": _expected(row.expected) if row.expected else None,
-        "suggested": _suggested(row.suggested) if row.suggested else None,
-        "differs": [_difference(each) for each in seen.differs] if seen else [],
+        "expected": _pick(AnsweredExpected, row.expected) if row.expected else None,
+        "suggested": _pick(AnsweredSuggestion, row.suggested) if row.suggested else None,
+        "differs": [_pick(AnsweredDifference, each) for each in seen.differs] if seen else [],
         "peers": [_peer(each) for each in seen.peers] if seen else [],
     }
 
@@ -104,10 +104,6 @@ def _peer(each: PeerFigure) -> AnsweredPeer:
         "faster": each.faster,
         "reason": _reason(each.failure) if each.failure else None,
     }
-
-
-def _difference(each: Difference) -> AnsweredDifference:
-    return {"field": each.field, "before": each.before, "after": each.after, "moves": each.moves}
 
 
 def _duel(look: Look) -> AnsweredDuel:
@@ -123,31 +119,14 @@ def _duel(look: Look) -> AnsweredDuel:
     }
 
 
-def _expected(entry: Expected) -> AnsweredExpected:
-    return {
-        "case": entry.case,
-        "up_to": entry.up_to,
-        "why": entry.why,
-        "until": entry.until,
-        "file": entry.file,
-        "line": entry.line,
-    }
-
-
-def _suggested(entry: Suggestion) -> AnsweredSuggestion:
-    return {"file": entry.file, "line": entry.line, "below": entry.below, "replaces": entry.replaces}
-
-
 def _reason(reason: Reason) -> AnsweredReason:
     return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": wording.sentence(reason)}
 
 
 def _interval(interval: Interval | None) -> AnsweredInterval | None:
-    if interval is None:
-        return None
-    return {
-        "value": interval.value,
-        "low": interval.low,
-        "high": interval.high,
-        "confidence": interval.confidence,
-    }
+    return _pick(AnsweredInterval, interval) if interval else None
+
+
+def _pick(answer: type[_Answer], record: object) -> _Answer:
+    """The fields of a record that an answer publishes."""
+    return cast("_Answer", {name: getattr(record, name) for name in answer.__annotations__})

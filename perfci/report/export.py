@@ -159,7 +159,7 @@ def table(run: Run, judgements: Judgements | None = None) -> pd.DataFrame:
 
 def joined(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
     """The tables of several runs, one behind the other."""
-    return _typed(frame.joined([_merged(run, judgements) for run, judgements in runs]), COLUMNS, VERDICTS)
+    return _set_types(frame.joined([_merge_blocks(run, judgements) for run, judgements in runs]), COLUMNS, VERDICTS)
 
 
 def stored(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
@@ -168,8 +168,8 @@ def stored(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
     With STORED, a column a parameter, and with judgements STORED_VERDICTS. What could not be stored as it was declared
     has no figures, and so no row.
     """
-    found = frame.joined([_with_runs(run, judgements) for run, judgements in runs])
-    return _typed(found, STORED, STORED_VERDICTS)
+    found = frame.joined([_merge_stored(run, judgements) for run, judgements in runs])
+    return _set_types(found, STORED, STORED_VERDICTS)
 
 
 def to_csv(found: pd.DataFrame) -> bytes:
@@ -179,10 +179,8 @@ def to_csv(found: pd.DataFrame) -> bytes:
     apostrophe in front, and what a terminal obeys or does not show is spelt out, a carriage return as `\r`.
     """
     texts = [name for name in found.columns if found[name].dtype == TEXT]
-    safe = found.assign(**{name: found[name].map(_disarmed, na_action="ignore") for name in texts})
-    return str(safe.rename(columns=_disarmed).to_csv(index=False, lineterminator="\n")).encode(
-        errors="backslashreplace"
-    )
+    safe = found.assign(**{name: found[name].map(_disarm, na_action="ignore") for name in texts})
+    return str(safe.rename(columns=_disarm).to_csv(index=False, lineterminator="\n")).encode(errors="backslashreplace")
 
 
 def to_parquet(found: pd.DataFrame) -> bytes:
@@ -207,20 +205,56 @@ def parameters(case: str) -> dict[str, str]:
     return {name: value for name, equals, value in parts if equals}
 
 
-def _merged(run: Run, judgements: Judgements | None) -> pd.DataFrame:
+_Case = tuple[str, str]
+
+
+def _merge_blocks(run: Run, judgements: Judgements | None) -> pd.DataFrame:
     """The run's blocks, and what is known of the run and of each case beside them."""
     where = run.environment
-    about = {**_of_run(run), "timer": where.timer}
+    about = {**_describe_run(run), "timer": where.timer}
     blocks = frame.blocks(run)
-    cases = list(zip(blocks["op"], blocks["case"], strict=True))
     about["board"] = [board if isinstance(board, str) else where.device.uuid for board in blocks["board"]]
     about["throttle"] = [";".join(reasons) or None for reasons in blocks["throttle"]]
-    for name, values in _of_cases(run, judgements).items():
+    columns: dict[str, dict[_Case, object]] = {"cache": {}}
+    for op in run.ops:
+        for case in op.performance:
+            columns["cache"][op.op, case.case] = case.cache
+            for name, value in parameters(case.case).items():
+                columns.setdefault(PARAMETER + name, {})[op.op, case.case] = value
+    if judgements is not None:
+        judged = {
+            (row.op, row.case or ""): row for row in judgements.rows if row.suite is Suite.PERFORMANCE and row.case
+        }
+        changes = {case: rows.find_change(row) for case, row in judged.items()}
+        columns["verdict"] = {case: str(row.verdict) for case, row in judged.items()}
+        columns["reason"] = {case: row.reasons[0].kind for case, row in judged.items() if row.reasons}
+        columns["change"] = {case: change.value for case, change in changes.items() if change}
+    cases = list(zip(blocks["op"], blocks["case"], strict=True))
+    for name, values in columns.items():
         about[name] = [values.get(case) for case in cases]
     return blocks.assign(**about)
 
 
-def _of_run(run: Run) -> dict[str, Any]:
+def _merge_stored(run: Run, judgements: Judgements | None) -> pd.DataFrame:
+    """The run's stored tensors, and what is known of the run and of each beside them."""
+    found = frame.stored(run)
+    about = {**_describe_run(run), "board": run.environment.device.uuid}
+    own = [parameters(case) for case in found["case"]]
+    # The tensor has a column of its own.
+    names = [name for name in dict.fromkeys(name for each in own for name in each) if name != TENSOR]
+    about |= {PARAMETER + name: [each.get(name) for each in own] for name in names}
+    if judgements is not None:
+        # Those beyond their limits have a verdict of their own; all others are within.
+        beyond = {op: lowprec.beyond([row for row in judgements.rows if row.op == op]) for op in set(found["op"])}
+        why = [beyond[op].get(case) for op, case in zip(found["op"], found["case"], strict=True)]
+        about["verdict"] = [str(Verdict.WRONG if reason else Verdict.PASS) for reason in why]
+        about["reason"] = [reason.kind if reason else None for reason in why]
+        about["figure"] = [reason.facts.get("figure") if reason else None for reason in why]
+        about["limit"] = [reason.facts.get("limit") if reason else None for reason in why]
+    return found.assign(**about)
+
+
+def _describe_run(run: Run) -> dict[str, Any]:
     where, base = run.environment, run.plan.base
     return {
         "run": run.id,
@@ -233,58 +267,7 @@ def _of_run(run: Run) -> dict[str, Any]:
     }
 
 
-def _with_runs(run: Run, judgements: Judgements | None) -> pd.DataFrame:
-    """The run's stored tensors, and what is known of the run and of each beside them."""
-    found = frame.stored(run)
-    about = {**_of_run(run), "board": run.environment.device.uuid}
-    own = [parameters(case) for case in found["case"]]
-    # The tensor has a column of its own.
-    names = [name for name in dict.fromkeys(name for each in own for name in each) if name != TENSOR]
-    about |= {PARAMETER + name: [each.get(name) for each in own] for name in names}
-    if judgements is not None:
-        about |= _judged_stored(list(zip(found["op"], found["case"], strict=True)), judgements)
-    return found.assign(**about)
-
-
-def _judged_stored(cases: Sequence[_Case], judgements: Judgements) -> dict[str, list[object]]:
-    """Those beyond their limits have a verdict of their own; all others are within."""
-    beyond = {op: lowprec.beyond([row for row in judgements.rows if row.op == op]) for op, _ in cases}
-    told = [beyond[op].get(case) for op, case in cases]
-    return {
-        "verdict": [str(Verdict.WRONG if reason else Verdict.PASS) for reason in told],
-        "reason": [reason.kind if reason else None for reason in told],
-        "figure": [reason.facts.get("figure") if reason else None for reason in told],
-        "limit": [reason.facts.get("limit") if reason else None for reason in told],
-    }
-
-
-_Case = tuple[str, str]
-
-
-def _of_cases(run: Run, judgements: Judgements | None) -> dict[str, dict[_Case, object]]:
-    """Column -> its value for each case."""
-    columns: dict[str, dict[_Case, object]] = {"cache": {}}
-    for op in run.ops:
-        for case in op.performance:
-            columns["cache"][op.op, case.case] = case.cache
-            for name, value in parameters(case.case).items():
-                columns.setdefault(PARAMETER + name, {})[op.op, case.case] = value
-    return columns if judgements is None else columns | _judged(judgements)
-
-
-def _judged(judgements: Judgements) -> dict[str, dict[_Case, object]]:
-    found = {
-        (row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE and row.case is not None
-    }
-    changes = {case: rows.find_change(row) for case, row in found.items()}
-    return {
-        "verdict": {case: str(row.verdict) for case, row in found.items()},
-        "reason": {case: row.reasons[0].kind for case, row in found.items() if row.reasons},
-        "change": {case: change.value for case, change in changes.items() if change},
-    }
-
-
-def _typed(found: pd.DataFrame, columns: Mapping[str, Column], judged: Mapping[str, Column]) -> pd.DataFrame:
+def _set_types(found: pd.DataFrame, columns: Mapping[str, Column], judged: Mapping[str, Column]) -> pd.DataFrame:
     """The columns in order, each of its type."""
     names = list(columns)
     behind = names.index("case") + 1
@@ -293,17 +276,17 @@ def _typed(found: pd.DataFrame, columns: Mapping[str, Column], judged: Mapping[s
     types = {name: column.type for name, column in {**columns, **judged}.items()}
     ordered = found[[*names[:behind], *extra, *names[behind:], *verdicts]]
     for name in extra:
-        types[name] = _type([value for value in ordered[name] if isinstance(value, str)])
-    read = {name: ordered[name].map(_READ[types[name]], na_action="ignore") for name in extra}
+        types[name] = _find_type([value for value in ordered[name] if isinstance(value, str)])
+    read = {name: ordered[name].map(_READERS[types[name]], na_action="ignore") for name in extra}
     counts = [name for name in ordered.columns if types[name] == WHOLE and name not in read]
     whole = {name: frame.integers(ordered[name]) for name in counts}
     return ordered.assign(**read, **whole).astype({name: types[name] for name in ordered.columns})
 
 
-_READ: Mapping[str, Callable[[str], object]] = {TEXT: str, WHOLE: int, NUMBER: float, TRUTH: "True".__eq__}
+_READERS: Mapping[str, Callable[[str], object]] = {TEXT: str, WHOLE: int, NUMBER: float, TRUTH: "True".__eq__}
 
 
-def _type(values: Sequence[str]) -> str:
+def _find_type(values: Sequence[str]) -> str:
     """What all values of a parameter are."""
     if all(map(_WHOLE.fullmatch, values)):
         return WHOLE
@@ -312,6 +295,6 @@ def _type(values: Sequence[str]) -> str:
     return TRUTH if set(values) <= {"True", "False"} else TEXT
 
 
-def _disarmed(text: str) -> str:
+def _disarm(text: str) -> str:
     text = _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
     return f"'{text}" if text.startswith(FORMULA) else text

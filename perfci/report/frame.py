@@ -14,17 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfci.core.model import (
-    ArmBlock,
-    Block,
-    Comparison,
     DeviceState,
-    Extent,
-    Judgement,
-    Judgements,
-    Look,
     Run,
     StoredTensor,
-    Suite,
     Summary,
     is_peer,
 )
@@ -61,29 +53,6 @@ STORED_COLUMNS = (
     *(f"{name}_{end}" for name in _EXTENTS for end in ("least", "median", "most")),
     *_CHANNELS,
     *_ACCEPTED,
-)
-
-CASE_COLUMNS = (
-    "op",
-    "case",
-    "verdict",
-    "reason",
-    "kernel_us",
-    "reference_us",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "baseline_us",
-    "change_baseline",
-    "base_us",
-    "change_base",
-    "change_base_low",
-    "change_base_high",
-    "tau",
-    "blocks",
-    "processes",
-    "p_slower",
-    "peak_bytes",
 )
 
 
@@ -133,14 +102,14 @@ def blocks(run: Run) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.DataFrame.from_records(list(_records(run)), columns=list(COLUMNS))
+    return pd.DataFrame.from_records(list(_make_records(run)), columns=list(COLUMNS))
 
 
 def stored(run: Run) -> pd.DataFrame:
     """One row a tensor that an op stores in low precision, with the columns STORED_COLUMNS; docs/low-precision.md."""
     import pandas as pd
 
-    records = [_stored(op.op, tensor) for op in run.ops for tensor in op.stored]
+    records = [_make_stored_record(op.op, tensor) for op in run.ops for tensor in op.stored]
     return pd.DataFrame.from_records(records, columns=list(STORED_COLUMNS))
 
 
@@ -153,9 +122,6 @@ def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([table.astype(object) for table in found], ignore_index=True).reindex(columns=list(columns))
 
 
-_LARGEST = 2**63 - 1
-
-
 def integers(values: pd.Series[Any]) -> Any:
     """The values as 64-bit integers, missing where they are missing, those beyond them the nearest that there is.
 
@@ -163,45 +129,9 @@ def integers(values: pd.Series[Any]) -> Any:
     """
     import pandas as pd
 
-    held = (None if pd.isna(value) else max(min(int(value), _LARGEST), -_LARGEST) for value in values)
+    largest = 2**63 - 1
+    held = (None if pd.isna(value) else max(min(int(value), largest), -largest) for value in values)
     return pd.array(list(held), dtype=pd.Int64Dtype())
-
-
-def cases(run: Run, judgements: Judgements) -> pd.DataFrame:
-    """One row a judged performance case with the columns CASE_COLUMNS; times in microseconds, changes as ratio - 1.
-
-    `tau`, `blocks` and `processes` are the duel's: the slow-down against the base that is allowed, and what it was
-    judged by; missing where the case was not timed beside a base. `p_slower` is adjusted for the other cases, and 1
-    before the looks that may decide.
-    `change_baseline` is what the last process saw against the stored baseline.
-    """
-    import pandas as pd
-
-    peaks = {(op.op, case.case): case.peak_bytes for op in run.ops for case in op.performance}
-    records = [
-        (*_judged(row), peaks.get((row.op, row.case)))
-        for row in judgements.rows
-        if row.suite is Suite.PERFORMANCE and row.case is not None
-    ]
-    table = pd.DataFrame.from_records(records, columns=list(CASE_COLUMNS))
-    return table.astype(dict.fromkeys(CASE_COLUMNS[4:], "float64"))
-
-
-def _judged(row: Judgement) -> tuple[Any, ...]:
-    reason = row.reasons[0].kind if row.reasons else None
-    seen = row.comparison or Comparison(row.op, row.case or "")
-    speedup, duel = seen.speedup, seen.duel
-    ends = (speedup.value, speedup.low, speedup.high) if speedup else (None,) * 3
-    stored = (seen.baseline_us, seen.screens[-1].change.value if seen.screens else None)
-    against = _duel(duel) if duel else (None,) * 6
-    p = row.p_adjusted if duel or seen.screens else None
-    times = (seen.kernel_us, seen.reference_us)
-    return (row.op, row.case, str(row.verdict), reason, *times, *ends, *stored, seen.base_us, *against, p)
-
-
-def _duel(look: Look) -> tuple[float, ...]:
-    ratios = (math.expm1(shift) for shift in (look.shift.value, look.shift.low, look.shift.high, look.tau))
-    return (*ratios, look.blocks, look.processes)
 
 
 def launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
@@ -235,60 +165,54 @@ def spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[Sprea
     )
     pooled = pooled.assign(p99_us=float("nan"), exact=False)
     if raw is not None:
-        exact = _quantiles(raw, keys)
+        exact = _find_quantiles(raw, keys)
         pooled.update(exact)
         pooled["exact"] = pooled.index.isin(exact.index)
-    found = [_spread(row) for row in pooled.reset_index().to_dict("records")]
+    records: list[dict[Any, Any]] = pooled.reset_index().to_dict("records")
+    found = [Spread(**{f.name: _find_known(row[f.name]) for f in fields(Spread)}) for row in records]
     places = {key: place for place, key in enumerate(dict.fromkeys((one.op, one.case) for one in found))}
-    return tuple(sorted(found, key=lambda one: (places[one.op, one.case], _arm_place(one.arm))))
+    return tuple(
+        sorted(found, key=lambda one: (places[one.op, one.case], ARMS.index(one.arm) if one.arm in ARMS else len(ARMS)))
+    )
 
 
 def clocks(table: pd.DataFrame) -> Clocks:
     """What the device reported over all blocks of the run."""
     once = table.drop_duplicates(["op", "case", "process", "block"])
     counts = once["throttle"].explode().dropna().value_counts()
-    told = {f.name for f in fields(Clocks)} - {"blocks", "throttle"}
-    ranges = {f.name: _range(once[f.name]) for f in fields(DeviceState) if f.name in told}
+    shown = {f.name for f in fields(Clocks)} - {"blocks", "throttle"}
+    ranges = {f.name: _find_range(once[f.name]) for f in fields(DeviceState) if f.name in shown}
     throttle = tuple((str(reason), int(count)) for reason, count in counts.items())
     return Clocks(**ranges, blocks=len(once), throttle=throttle)
 
 
-def _records(run: Run) -> Iterator[tuple[Any, ...]]:
+def _make_records(run: Run) -> Iterator[tuple[Any, ...]]:
     for op in run.ops:
         for case in op.performance:
             for block in case.blocks:
+                place = (block.process, block.index, block.started_s)
                 for arm, timed in block.arms.items():
-                    against = (_change(block, arm), _peer_ratio(block, arm))
-                    yield (op.op, case.case, case.dtype, arm, *_row(block, timed), *against, block.board)
+                    change = peer_ratio = math.nan
+                    if arm == "kernel":
+                        change = math.expm1(block.shifts.get("kernel/base", math.nan))
+                    elif is_peer(arm):
+                        peer_ratio = math.exp(-block.shifts.get(f"kernel/{arm}", math.nan))
+                    numbers = (*_TIMES(timed.time), *_ARMS(timed), *_STATE(block.state))
+                    yield (op.op, case.case, case.dtype, arm, *place, *numbers, change, peer_ratio, block.board)
 
 
-def _row(block: Block, timed: ArmBlock) -> tuple[Any, ...]:
-    return (block.process, block.index, block.started_s, *_TIMES(timed.time), *_ARMS(timed), *_STATE(block.state))
-
-
-def _stored(op: str, found: StoredTensor) -> tuple[Any, ...]:
+def _make_stored_record(op: str, found: StoredTensor) -> tuple[Any, ...]:
     names = (found.case, found.tensor, found.mode, found.dtype, found.family, found.seed, found.errors.count)
     channels = found.channels
     slices = (channels.axis, channels.count, channels.extreme, channels.ratio) if channels else (None,) * len(_CHANNELS)
     last = found.before[-1] if found.before else None
     accepted = (last.run, last.p99_abs, last.mean_abs, last.clip_ratio) if last else (None,) * len(_ACCEPTED)
-    extents = (end for name in _EXTENTS for end in _ends(getattr(found, name)))
-    return (op, *names, *_STORED_ERRORS(found.errors), *_STORED_FIGURES(found), *extents, *slices, *accepted)
+    extents = [getattr(found, name) for name in _EXTENTS]
+    ends = (end for extent in extents for end in (extent.least, extent.median, extent.most))
+    return (op, *names, *_STORED_ERRORS(found.errors), *_STORED_FIGURES(found), *ends, *slices, *accepted)
 
 
-def _ends(found: Extent) -> tuple[float, float, float]:
-    return found.least, found.median, found.most
-
-
-def _change(block: Block, arm: str) -> float:
-    return math.expm1(block.shifts.get("kernel/base", math.nan)) if arm == "kernel" else math.nan
-
-
-def _peer_ratio(block: Block, arm: str) -> float:
-    return math.exp(-block.shifts.get(f"kernel/{arm}", math.nan)) if is_peer(arm) else math.nan
-
-
-def _quantiles(raw: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def _find_quantiles(raw: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     grouped = raw.groupby(keys, sort=False)["us"]
     found = grouped.quantile(np.array(QUANTILES)).unstack()
     found.columns = ["min_us", "p05_us", "p50_us", "p95_us", "p99_us"]
@@ -297,19 +221,11 @@ def _quantiles(raw: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return found
 
 
-def _spread(row: dict[Any, Any]) -> Spread:
-    return Spread(**{f.name: _known(row[f.name]) for f in fields(Spread)})
-
-
-def _arm_place(arm: str) -> int:
-    return ARMS.index(arm) if arm in ARMS else len(ARMS)
-
-
-def _known(value: Any) -> Any:
+def _find_known(value: Any) -> Any:
     """None for pandas' missing value, which is the one value that differs from itself."""
     return None if value != value else value  # noqa: PLR0124
 
 
-def _range(column: pd.Series[Any]) -> tuple[float, float] | None:
+def _find_range(column: pd.Series[Any]) -> tuple[float, float] | None:
     seen = column.dropna()
     return (float(seen.min()), float(seen.max())) if len(seen) else None

@@ -1,14 +1,14 @@
 import csv
 import io
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
 from perfci.core.errors import MissingPackageError
-from perfci.core.model import Block, DeviceState, OpRun, Summary
+from perfci.core.model import DeviceState
 from perfci.report import export, frame
-from tests.storage_examples import clipped, sound
+from tests.storage_examples import clipped
 
 
 def with_case(run, case: str, **changes):
@@ -36,13 +36,6 @@ def test_a_row_is_a_block_and_arm_with_every_column_in_order_and_of_its_type(exa
     assert {name: str(found[name].dtype) for name in export.COLUMNS} == {
         name: column.type for name, column in export.COLUMNS.items()
     }
-
-
-def test_all_that_a_block_holds_has_a_column(examples):
-    named = {f.name for kind in (Summary, DeviceState) for f in fields(kind)}
-    block = {f.name for f in fields(Block)} - {"arms", "shifts", "state", "index"}
-
-    assert named | block | {"span_us", "host_us", "activities", "block"} <= export.COLUMNS.keys()
 
 
 def test_a_row_holds_the_numbers_of_its_block_and_names_its_run(examples):
@@ -119,19 +112,6 @@ def test_a_parameter_has_a_column_of_the_type_that_all_its_values_fit(examples, 
     assert found["param.weird"].isna().any(), "the other case has no such parameter"
 
 
-def test_a_number_beside_a_text_is_text(examples):
-    run, _ = examples.small()
-    cases = [case.case for case in run.ops[0].performance]
-    run = with_case(run, "axis=0")
-    other = replace(run.ops[0].performance[1], case="axis=None")
-    run = replace(run, ops=(replace(run.ops[0], performance=(run.ops[0].performance[0], other)),))
-
-    found = export.table(run)
-
-    assert len(cases) == 2
-    assert list(found["param.axis"].unique()) == ["0", "None"]
-
-
 def test_a_run_without_blocks_gives_the_columns_and_no_rows(examples):
     run, _ = examples.on_cpu()
 
@@ -179,12 +159,6 @@ def test_a_name_that_a_spreadsheet_takes_for_a_formula_is_disarmed_in_csv_alone(
     assert case in set(found["case"])
 
 
-def test_a_carriage_return_in_a_name_ends_no_line(examples):
-    run, _ = examples.small()
-
-    assert "\\rx=1" in {row["case"] for row in read(export.table(with_case(run, "\rx=1")))}
-
-
 def test_negative_numbers_stay_numbers_in_csv(examples):
     run, _ = examples.duelled()
 
@@ -203,12 +177,6 @@ def test_csv_is_utf_8_with_plain_line_ends_and_reads_back_whatever_a_case_holds(
     rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
     assert hostile in {row["case"] for row in rows}
     assert {row["param.rows"] for row in rows if row["case"] == hostile} == {"3"}
-
-
-def test_the_same_run_gives_the_same_bytes(examples):
-    run, _ = examples.duelled()
-
-    assert export.to_csv(export.table(run)) == export.to_csv(export.table(run))
 
 
 def test_without_pyarrow_parquet_is_refused_with_what_to_install(examples, monkeypatch):
@@ -284,44 +252,3 @@ def test_a_stored_tensor_has_the_verdict_that_its_figures_got(storing):
     others = found[found["verdict"] != "WRONG"]
     assert set(others["verdict"]) == {"PASS"}
     assert others[["reason", "figure", "limit"]].isna().all().all()
-
-
-def test_stored_tensors_of_several_runs_stand_one_behind_the_other(examples, storing):
-    other = examples.run((OpRun("other", stored=sound()[:3]),), id="other")
-
-    found = export.stored([storing, (examples.small()[0], None), (other, None)])
-
-    assert list(found["run"].unique()) == [storing[0].id, "other"]
-    assert len(found) == len(storing[0].ops[0].stored) + 3
-    assert found[found["run"] == "other"]["verdict"].isna().all()
-    assert found[found["run"] == "other"]["accepted_p99_abs"].isna().all()
-
-
-def test_a_run_that_stores_nothing_gives_the_columns_and_no_rows(examples):
-    found = export.stored([examples.small()])
-
-    assert list(found.columns) == [*export.STORED, *export.STORED_VERDICTS]
-    assert found.empty
-    assert read(found) == []
-
-
-def test_stored_tensors_go_into_csv_with_hostile_names_disarmed(examples):
-    tensor = replace(sound()[0], case="stored==cmd,m=1", tensor="=cmd\r")
-
-    (row,) = read(export.stored([(examples.run((OpRun("op", stored=(tensor,)),)), None)]))
-
-    assert row["tensor"] == "'=cmd\\r"
-    assert float(row["p99_abs"]) == tensor.errors.p99_abs
-    assert row["param.m"] == "1"
-    assert row["accepted_run"] == ""
-
-
-def test_parquet_holds_stored_tensors_with_their_types(storing):
-    pytest.importorskip("pyarrow")
-    import pandas as pd
-
-    found = export.stored([storing])
-
-    back = pd.read_parquet(io.BytesIO(export.to_parquet(found)), dtype_backend="numpy_nullable")
-    assert list(back.columns) == list(found.columns)
-    assert list(back["clip_ratio"]) == list(found["clip_ratio"])

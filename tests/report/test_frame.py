@@ -1,14 +1,11 @@
 import math
 from dataclasses import replace
 
-import numpy as np
-import pandas as pd
 import pytest
 
-from perfci.core.model import OpRun
 from perfci.report import frame
 from perfci.store.launches import LaunchRow
-from tests.storage_examples import clipped, one, sound
+from tests.storage_examples import clipped
 
 
 def test_the_frame_has_a_row_a_block_and_arm(examples):
@@ -20,16 +17,6 @@ def test_the_frame_has_a_row_a_block_and_arm(examples):
     assert len(table) == 2 * 8 + 2 * 16
     assert list(table["arm"].unique()) == ["kernel", "reference"]
     assert table["process"].max() == 1
-
-
-def test_the_frame_of_a_run_without_blocks_has_the_same_columns(examples):
-    run, _ = examples.on_cpu()
-
-    table = frame.blocks(run)
-
-    assert tuple(table.columns) == frame.COLUMNS
-    assert table.empty
-    assert frame.spreads(table) == ()
 
 
 def test_the_frame_holds_the_numbers_of_the_run(examples):
@@ -67,33 +54,6 @@ def test_the_frame_names_the_board_of_blocks_that_another_one_measured(examples)
     assert table[table["case"] != moved.case]["board"].isna().all()
 
 
-def test_the_table_of_cases_has_what_each_was_judged_by(examples):
-    run, judgements = examples.duelled()
-
-    table = frame.cases(run, judgements)
-    slow = table[table["verdict"] == "REGRESSED"].iloc[0]
-
-    assert tuple(table.columns) == frame.CASE_COLUMNS
-    assert (slow["op"], slow["reason"], slow["blocks"], slow["processes"]) == ("softmax", "duel_slower", 24, 2)
-    assert slow["tau"] == pytest.approx(0.015)
-    assert slow["change_base_low"] < slow["change_base"] < slow["change_base_high"]
-    assert slow["base_us"] == pytest.approx(16.0, rel=0.01)
-    assert slow["peak_bytes"] == 80_000_000
-    assert slow["p_slower"] < 0.005
-
-
-def test_in_the_table_of_cases_what_is_not_known_is_missing(examples):
-    run, judgements = examples.duelled()
-
-    table = frame.cases(run, judgements).set_index(["op", "case"])
-    broken = table.loc["softmax", "rows=16384,cols=1024,dtype=float16"]
-    skipped = table.loc["broadcast", "rows=1024,cols=4096,dtype=float16"]
-
-    assert broken[["base_us", "change_base", "tau", "blocks"]].isna().all()
-    assert broken["change_baseline"] == pytest.approx(0.0, abs=0.01)
-    assert skipped[list(frame.CASE_COLUMNS[4:])].isna().all()
-
-
 def test_spreads_without_launches_are_medians_over_the_blocks(examples):
     run, _ = examples.small()
     blocks = run.ops[0].performance[0].blocks
@@ -106,15 +66,6 @@ def test_spreads_without_launches_are_medians_over_the_blocks(examples):
     assert spread.min_us == min(time.min_us for time in times)
     assert spread.p95_us == pytest.approx(sum(sorted(time.p95_us for time in times)[3:5]) / 2)
     assert spread.p99_us is None
-
-
-def test_arms_are_shown_in_one_order_however_they_were_stored(examples):
-    arms = {"reference": 9.0, "base": 5.0, "kernel": 5.0}
-    blocks = tuple(examples.block(i, arms, examples.random.Random(i)) for i in range(3))
-    case = examples.PerformanceCase(case="n=1", blocks=blocks)
-    run = examples.run([examples.OpRun("softmax", performance=(case,))])
-
-    assert [spread.arm for spread in frame.spreads(frame.blocks(run))] == ["kernel", "base", "reference"]
 
 
 def test_spreads_with_launches_pool_them_all(examples):
@@ -159,13 +110,6 @@ def test_clocks_of_a_device_that_tells_nothing_are_unknown(examples):
     assert clocks.throttle == ()
 
 
-def test_the_largest_of_integers_beside_missing_ones_is_no_number_beyond_64_bits():
-    held = frame.integers(pd.Series([2**63 - 1, None, -7], dtype=object).astype(float))
-
-    assert held.dtype == pd.Int64Dtype()
-    assert [None if pd.isna(value) else int(value) for value in held] == [2**63 - 1, None, -7]
-
-
 def test_the_frame_of_stored_tensors_has_a_row_each_with_its_figures(examples):
     op = clipped()
     table = frame.stored(examples.run((op,)))
@@ -183,20 +127,3 @@ def test_the_frame_of_stored_tensors_has_a_row_each_with_its_figures(examples):
     assert row["load_most"] > 1, "what is clipped"
     assert (row["channels"], row["extreme_channels"]) == (first.channels.count, 0)
     assert (row["accepted_run"], row["accepted_p99_abs"]) == ("run11", first.before[-1].p99_abs)
-
-
-def test_what_a_stored_tensor_lacks_is_missing_in_its_row(examples):
-    short = one(np.linspace(0.1, 1.0, 7)[None])
-    table = frame.stored(examples.run((OpRun("few", stored=(short,)), OpRun("none"))))
-
-    (row,) = table.to_dict("records")
-    assert short.channels is None
-    assert [row[name] for name in ("channel_axis", "channels", "accepted_run", "accepted_clip_ratio")] == [None] * 4
-
-
-def test_the_frame_of_a_run_that_stores_nothing_has_the_same_columns(examples):
-    table = frame.stored(examples.small()[0])
-
-    assert tuple(table.columns) == frame.STORED_COLUMNS
-    assert table.empty
-    assert len(frame.stored(examples.run((OpRun("op", stored=sound()),)))) == len(sound())

@@ -13,9 +13,9 @@ from perfci.report import junit
 def written(examples, tmp_path):
     """The test cases of an example by class and name, as junitparser reads them."""
 
-    def read(name: str, **changes) -> dict:
+    def read(name: str) -> dict:
         run, judgements = getattr(examples, name)()
-        return parsed(junit.write(run, judgements, tmp_path, **changes))
+        return parsed(junit.write(run, judgements, tmp_path))
 
     return read
 
@@ -164,14 +164,6 @@ def test_ops_that_only_the_base_has_are_tests_too(written):
     assert outcome(written("duelled")["layernorm.performance", junit.WHOLE]) is Skipped
 
 
-def test_a_missing_shard_is_an_error_of_its_own(written):
-    found = written("small", missing=[Reason("example_stopped", {"blocks": 2})])
-
-    case = found["perfci", "missing result 1"]
-    assert outcome(case) is Error
-    assert "Only 2 blocks were measured" in case.result[0].message
-
-
 def test_run_commit_device_and_base_are_properties(examples, tmp_path):
     run, judgements = examples.duelled()
     suites = list(JUnitXml.fromfile(str(junit.write(run, judgements, tmp_path))))
@@ -233,10 +225,10 @@ def test_any_text_gives_valid_xml(examples, tmp_path, text):
     )
     run = examples.run([op], examples.environment(commit=text, branch=text), command=text, id=text, created=text)
 
-    path = junit.write(run, Judgements(rows), tmp_path, missing=[failed])
+    path = junit.write(run, Judgements(rows), tmp_path)
     root = ElementTree.fromstring(path.read_bytes())
-    assert [len(root.findall(f".//{name}")) for name in ("failure", "error", "skipped")] == [1, 2, 1]
-    assert len(parsed(path)) == 4
+    assert [len(root.findall(f".//{name}")) for name in ("failure", "error", "skipped")] == [1, 1, 1]
+    assert len(parsed(path)) == 3
 
 
 def test_the_examples_of_hostile_text_are_valid_xml(written):
