@@ -8,14 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from perfci.core.model import HistoryRun, OpRun
+from perfci.core.model import HistoryRun, HistoryStored, OpRun
 from perfci.device.fake import NumpyArrays
 from perfci.measure.lowprec import storage
 from perfci.measure.lowprec.advice import add_history
 from perfci.measure.lowprec.declared import check_stored_tensors
 from perfci.measure.lowprec.storage import FORMATS
 from perfci.ops.spec import Accuracy, Quantised, Stored, grid
-from perfci.store.past.lines import _stored
 from tests.history_examples import environment
 
 DEVICE = SimpleNamespace(arrays=NumpyArrays())
@@ -89,7 +88,13 @@ def one(x, dtype=E4M3, scaling="tensor", **fields):
 
 def line(number, tensors=None, **surroundings):
     """An accepted run that has them."""
-    made = tuple(map(_stored, sound() if tensors is None else tensors))
+    names = ("case", "errors", "clip_ratio", "divergence", "histogram", "amax", "scale")
+    made = tuple(
+        HistoryStored(
+            **{name: getattr(each, name) for name in names}, extreme=each.channels.extreme if each.channels else 0
+        )
+        for each in (sound() if tensors is None else tensors)
+    )
     created = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z"
     return HistoryRun(f"run{number}", created, environment(**surroundings), stored=made)
 
