@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from perfci.core.wording import say
 from perfci.ops.spec import matches
 from perfci.runs.base import known_ops
 from perfci.runs.effective_thresholds import place, shown
-from perfci.runs.origins import check_device, check_op, devices, known_cases
+from perfci.runs.origins import check_device, check_op, list_cases, list_devices
 from perfci.runs.tightening import replace_file
 from perfci.thresholds.earned import read_earned
 from perfci.thresholds.expected import WHY_LENGTH, is_pattern
@@ -23,7 +23,7 @@ from perfci.thresholds.read import NUMBERS, load
 from perfci.thresholds.write import value_of, with_relaxed
 
 LONGEST = timedelta(days=366)
-"""How far away the last day of an entry may be: what is to hold for longer is a value, not an exception."""
+"""Longest time that an entry may hold. For a longer time people write a value, not an exception."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RelaxOptions:
 
 @dataclass(frozen=True)
 class Loosened:
-    """The entry, where it was written."""
+    """The entry and its file."""
 
     entry: Relaxed
     path: Path
@@ -50,32 +50,39 @@ class Loosened:
 
 
 def relax(settings: Settings, options: RelaxOptions, day: date | None = None) -> Loosened:
-    """Write an entry that loosens a threshold until a day, and no line beside it.
+    """Writes an entry that loosens a threshold until a day, and changes no other line.
 
-    Raises UsageError for what nobody knows, for a reason or day that will not do, and where it would loosen nothing;
-    StoredFileError for a file that cannot be read or written.
+    Raises UsageError for what nobody knows, for an unfit reason or day, and if it would loosen nothing.
+    Raises StoredFileError for a file that cannot be read or written.
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, known_ops(settings), settings.root)
-    _check(settings, options, written, today)
-    to = _to(options)
-    entry = Relaxed(options.op, options.key, _why(options.why), options.until, options.case, options.device, to)
+    why = " ".join(options.why.split())
+    _check(settings, options, why, written, today)
+    to = None
+    if options.to is not None:
+        try:
+            to = value_of(options.key, options.to, "--to")
+        except StoredFileError as error:
+            want = error.reason.facts.get("want") or say("a value")
+            raise UsageError("relax_value", key=options.key, found=options.to, want=want) from error
     path = settings.thresholds / f"{options.op}.yaml"
-    entry = replace(entry, file=place(path, settings.root))
+    file = place(path, settings.root)
+    entry = Relaxed(options.op, options.key, why, options.until, options.case, options.device, to, file=file)
     _refuse_without_effect(settings, options, written, entry)
+
+    def is_same(each: Relaxed) -> bool:
+        return (each.key, each.case, each.device) == (entry.key, entry.case, entry.device)
+
     content = path.read_bytes() if path.exists() or path.is_symlink() else None
     own = written.ops.get(options.op)
-    same = [each for each in (own.relaxed if own else ()) if _same(each, entry)]
+    replaced = any(map(is_same, own.relaxed if own else ()))
     replace_file(settings, path, content, with_relaxed(path, content, entry))
     now = load(settings.thresholds, None, settings.root).ops[options.op].relaxed
-    return Loosened(next(each for each in now if _same(each, entry)), path, bool(same))
+    return Loosened(next(filter(is_same, now)), path, replaced)
 
 
-def _same(one: Relaxed, other: Relaxed) -> bool:
-    return (one.key, one.case, one.device) == (other.key, other.case, other.device)
-
-
-def _check(settings: Settings, options: RelaxOptions, written: Thresholds, today: date) -> None:
+def _check(settings: Settings, options: RelaxOptions, why: str, written: Thresholds, today: date) -> None:
     known = {key: parser for key, parser in NUMBERS.items() if key != ALPHA}
     if options.key not in known:
         raise UsageError("relax_key", key=options.key, keys=nearest_first(options.key, known))
@@ -83,41 +90,23 @@ def _check(settings: Settings, options: RelaxOptions, written: Thresholds, today
     if options.device is not None:
         check_device(settings, options.device)
     if options.case is not None:
-        cases = known_cases(settings, options.op, options.device)
+        cases = list_cases(settings, options.op, options.device)
         fits = any(matches(case, options.case) for case in cases) if cases else True
         if not is_pattern(options.case) or not fits:
             raise UsageError("relax_case", pattern=options.case, op=options.op)
-    if not _why(options.why) or len(_why(options.why)) > WHY_LENGTH:
+    if not why or len(why) > WHY_LENGTH:
         raise UsageError("relax_why", most=WHY_LENGTH)
-    _check_until(options.until, today)
-
-
-def _check_until(text: str, today: date) -> None:
     try:
-        until = date.fromisoformat(text) if len(text) == len("2027-01-31") else None
+        until = date.fromisoformat(options.until) if len(options.until) == len("2027-01-31") else None
     except ValueError:
         until = None
     if until is None or not today <= until <= today + LONGEST:
-        raise UsageError("relax_until", until=text)
-
-
-def _why(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _to(options: RelaxOptions) -> float | None:
-    if options.to is None:
-        return None
-    try:
-        return value_of(options.key, options.to, "--to")
-    except StoredFileError as error:
-        want = error.reason.facts.get("want") or say("a value")
-        raise UsageError("relax_value", key=options.key, found=options.to, want=want) from error
+        raise UsageError("relax_until", until=options.until)
 
 
 def _refuse_without_effect(settings: Settings, options: RelaxOptions, written: Thresholds, entry: Relaxed) -> None:
-    """An entry that loosens nothing on any device is a slip."""
-    keys = [options.device] if options.device else devices(settings)
+    """An entry that loosens nothing on any device is a mistake."""
+    keys = [options.device] if options.device else list_devices(settings)
     earned = [read_earned(settings.thresholds, key, settings.root).by_op.get(options.op) for key in keys]
     values = [
         each.value
@@ -129,7 +118,7 @@ def _refuse_without_effect(settings: Settings, options: RelaxOptions, written: T
         if not values:
             raise UsageError("relax_nothing", key=options.key, op=options.op)
         return
-    cases = [case for case in known_cases(settings, options.op, options.device) if matches(case, options.case)]
+    cases = [case for case in list_cases(settings, options.op, options.device) if matches(case, options.case)]
     limits = [written.for_case(options.op, case) for case in cases or [options.case or ""]]
     in_force = [*values, *(value for each in limits if (value := strictest(each, options.key)) is not None)]
     if not any(stricter(options.key, value, entry.to) for value in in_force):

@@ -1,6 +1,7 @@
 """Keeps what accepted runs have earned, by `perfci.thresholds.ratchet`, in `thresholds/<device key>/<op>.yaml`.
 
-Worked out without a lock, since that may take a while; written with the folder held, and only over what was read.
+Values are computed without a lock, since that may take a while. They are written with the folder held, and only if the
+file is still as it was read.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from perfci.thresholds.read import load
 from perfci.thresholds.write import Which, with_earned
 
 MOST_VALUES = 5
-"""Values that are named in a sentence."""
+"""Most values named in a sentence."""
 
 _KEPT = {"ratchet_tau": "earned_tau", "ratchet_figure": "earned_figure", "ratchet_growth": "earned_growth"}
 """Kind of what is proposed -> kind of what is kept beside the value."""
@@ -44,15 +45,15 @@ class TightenOptions:
     """What is to be tightened."""
 
     ops: tuple[str, ...] = ()
-    """names; empty for all that have a history"""
+    """names, empty for all that have a history"""
     device: str | None = None
-    """key; None for all"""
+    """key, None for all"""
     write: bool = False
 
 
 @dataclass(frozen=True)
 class Tightened:
-    """What became of an op on a device."""
+    """The result for an op on a device."""
 
     op: str
     device: str
@@ -64,12 +65,12 @@ class Tightened:
     anew: tuple[Earned, ...] = ()
     """values that go back to where they began, since the environment is another now"""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """id of a case in the file -> its name of now"""
+    """id of a case in the file -> its present name"""
     said: tuple[Reason, ...] = ()
     failure: Reason | None = None
-    """why its file could not be read or written; then nothing of it changed"""
+    """why its file could not be read or written, and so nothing of it changed"""
     path: Path | None = None
-    """where it was written"""
+    """the file that was written"""
 
     @property
     def moves(self) -> bool:
@@ -77,33 +78,22 @@ class Tightened:
         return bool(self.changes or self.anew or self.renamed)
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """An op that is worked out, with what its file is to become."""
-
-    told: Tightened
-    file: EarnedFile | None = None
-    content: bytes | None = None
-
-
 def tighten(settings: Settings, options: TightenOptions, day: date | None = None) -> list[Tightened]:
-    """What the histories of accepted runs have earned, op by op and device by device; stored if that is wished.
+    """What the histories of accepted runs have earned, op by op and device by device. Stored on request.
 
-    One op that cannot be read or written is told and costs no other. Raises UsageError where there is no history of
+    If an op cannot be read or written, the others are done all the same. Raises UsageError if there is no history of
     what is asked for, StoredFileError for thresholds of people that cannot be read.
     """
     written = load(settings.thresholds, None, settings.root)
     today = (day or datetime.now(UTC).date()).isoformat()
-    ready = [
-        _ready(settings, written, device, op, today)
-        for device, ops in _histories(settings, options).items()
-        for op in ops
+    return [
+        _tighten_op(settings, written, device, op, today, write=options.write)
+        for device, op in _list_histories(settings, options)
     ]
-    return [_stored(settings, each) if options.write else each.told for each in ready]
 
 
 def refuse_in_pipeline(variables: Mapping[str, str] | None = None) -> None:
-    """Raise UsageError in pipelines of merge requests, and of other branches than the default one."""
+    """Raises UsageError in pipelines of merge requests, and of other branches than the default one."""
     known = os.environ if variables is None else variables
     if known.get("CI_MERGE_REQUEST_IID") or known.get("CI_PIPELINE_SOURCE") == "merge_request_event":
         raise UsageError("tighten_in_merge_request")
@@ -112,31 +102,26 @@ def refuse_in_pipeline(variables: Mapping[str, str] | None = None) -> None:
         raise UsageError("tighten_off_default", default=default, branch=branch or known.get("CI_COMMIT_TAG") or "-")
 
 
-# --- which ops --------------------------------------------------------------------------------------------------------
-
-
-def _histories(settings: Settings, options: TightenOptions) -> dict[str, list[str]]:
-    """Device -> the ops asked for that have a history there."""
+def _list_histories(settings: Settings, options: TightenOptions) -> list[tuple[str, str]]:
+    """Device and op of each history that is asked for."""
     devices = history_devices(settings.baselines)
-    if not devices and options.device is None and not options.ops:
-        return {}
-    if not devices:
+    if not devices and (options.device is not None or options.ops):
         raise UsageError("tighten_no_history")
     if options.device is not None and options.device not in devices:
         raise UsageError("tighten_no_device", device=options.device, known=", ".join(devices))
     chosen = [options.device] if options.device is not None else devices
-    there = {device: history_ops(settings.baselines, device) for device in chosen}
-    known = sorted({op for ops in there.values() for op in ops})
+    found = [(device, op) for device in chosen for op in history_ops(settings.baselines, device)]
+    known = sorted({op for _, op in found})
     for op in options.ops:
         if op not in known:
             raise UsageError("tighten_no_op", op=op, known=", ".join(known) or "-")
-    return {device: [op for op in ops if not options.ops or op in options.ops] for device, ops in there.items()}
+    return [each for each in found if not options.ops or each[1] in options.ops]
 
 
-def counted(settings: Settings, device: str, op: str) -> tuple[tuple[HistoryRun, ...], tuple[Reason, ...]]:
-    """An op's accepted runs that count, and what is to be known of the others.
+def read_counted(settings: Settings, device: str, op: str) -> tuple[tuple[HistoryRun, ...], tuple[Reason, ...]]:
+    """An op's accepted runs that count, and a reason if others were left out.
 
-    Raises StoredFileError where the history is to be mended first.
+    Raises StoredFileError if the history has to be repaired first.
     """
     found = read_history(settings.baselines, device, op)
     for problem in found.problems:
@@ -147,85 +132,76 @@ def counted(settings: Settings, device: str, op: str) -> tuple[tuple[HistoryRun,
     return tuple(run for run in found.runs if not run.environment.dirty), said
 
 
-def family_of(history: Sequence[HistoryRun]) -> int:
-    """Cases of an op that a change to its kernel duels, one with the other."""
+def count_family(history: Sequence[HistoryRun]) -> int:
+    """Cases of an op that a change to its kernel duels at the same time."""
     return len(figures.cases(history[-1], Suite.PERFORMANCE)) if history else 0
 
 
 # --- one op -----------------------------------------------------------------------------------------------------------
 
 
-def _ready(settings: Settings, written: Thresholds, device: str, op: str, today: str) -> _Ready:
+def _tighten_op(settings: Settings, written: Thresholds, device: str, op: str, today: str, *, write: bool) -> Tightened:
     try:
-        history, said = counted(settings, device, op)
+        history, said = read_counted(settings, device, op)
     except StoredFileError as error:
-        why = caused("earned_unread", error.reason, op=op, device=device)
-        return _Ready(Tightened(op, device, failure=why))
+        return Tightened(op, device, failure=caused("earned_unread", error.reason, op=op, device=device))
     if not history:
-        nothing = Reason("earned_nothing", {"op": op, "device": device})
-        return _Ready(Tightened(op, device, said=(*said, nothing)))
+        return Tightened(op, device, said=(*said, Reason("earned_nothing", {"op": op, "device": device})))
     try:
         file = read_file(earned_path(settings.thresholds, device, op), op, device, settings.root)
-        return _worked_out(settings, written, file, history, said, today)
+        found, content = _work_out(written, file, history, said, today)
+        if found.moves:
+            _refuse_links(file.path, settings)
     except StoredFileError as error:
-        return _Ready(Tightened(op, device, said=said, failure=error.reason))
+        return Tightened(op, device, said=said, failure=error.reason)
+    if not write or not found.moves:
+        return found
+    try:
+        replace_file(settings, file.path, file.content, content)
+    except PerfciError as error:
+        return dataclasses.replace(found, failure=error.reason)
+    return dataclasses.replace(found, path=file.path)
 
 
-def _worked_out(
-    settings: Settings,
-    written: Thresholds,
-    file: EarnedFile,
-    history: Sequence[HistoryRun],
-    said: tuple[Reason, ...],
-    today: str,
-) -> _Ready:
-    renamed = _renamed(file, history)
-    named = [dataclasses.replace(each, case=renamed.get(each.case, each.case)) for each in file.values]
-    gone = set(_anew(file, named, history))
-    kept = {(each.case, each.key): each for each in named if (each.case, each.key) not in gone}
-    limits = dataclasses.replace(written, earned={file.op: _values(kept)})
-    proposed = [
-        change
-        for change in _agreed(propose(history, limits, file.op, family=family_of(history)), history)
-        if _is_news(change, kept.get((change.case, change.key)))
-    ]
-    changes = tuple(_recorded(change, kept.get((change.case, change.key)), file, today) for change in proposed)
-    anew = tuple(each for each in named if (each.case, each.key) in gone)
-    whys = tuple(change.why for change in proposed)
-    told_anew = (_told_anew(file, anew, history),) if anew else ()
-    told = Tightened(file.op, file.device, changes, whys, anew, renamed, (*said, *told_anew))
-    if not told.moves:
-        return _Ready(told)
-    before = {now: old for old, now in renamed.items()}
-    dropped = {(before.get(case, case), key) for case, key in gone}
-    _refuse_links(file.path, settings)
-    return _Ready(told, file, with_earned(file, history[-1].environment, changes, dropped, renamed))
-
-
-def _values(kept: Mapping[Which, Earned]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for (case, key), each in kept.items():
-        found.setdefault(case, {})[key] = each.value
-    return found
-
-
-def _renamed(file: EarnedFile, history: Sequence[HistoryRun]) -> dict[str, str]:
-    """Cases of the file that have another name now, by what the runs say."""
+def _work_out(
+    written: Thresholds, file: EarnedFile, history: Sequence[HistoryRun], said: tuple[Reason, ...], today: str
+) -> tuple[Tightened, bytes]:
+    """What changes in a file, and its new content."""
+    # Cases that have another name now, by what the runs recorded.
     there = {each.case for each in file.values}
     now: dict[str, str] = {}
     for run in reversed(history):
         now |= {old: now.get(new, new) for new, old in run.renamed.items()}
-    return {old: new for old, new in now.items() if old in there and new not in there and old != new}
+    renamed = {old: new for old, new in now.items() if old in there and new not in there and old != new}
+    named = [dataclasses.replace(each, case=renamed.get(each.case, each.case)) for each in file.values]
+    gone: set[Which] = set()
+    if file.environment is not None:
+        known = {(each.case, each.key): Known(each.value, each.began, file.environment) for each in named}
+        gone = set(steps.anew(history, known))
+    anew = tuple(each for each in named if (each.case, each.key) in gone)
+    kept = {(each.case, each.key): each for each in named if (each.case, each.key) not in gone}
+    earned: dict[str, dict[str, float]] = {}
+    for (case, key), each in kept.items():
+        earned.setdefault(case, {})[key] = each.value
+    limits = dataclasses.replace(written, earned={file.op: earned})
+    changes, whys = [], []
+    for change in _list_agreed(propose(history, limits, file.op, family=count_family(history)), history):
+        before = kept.get((change.case, change.key))
+        # One night's runs make one step, however often it is asked.
+        if before is None or before.edited or before.last != change.runs[-1]:
+            changes.append(_record(change, before, file, today))
+            whys.append(change.why)
+    if anew:
+        said = (*said, _describe_anew(file, anew, history))
+    found = Tightened(file.op, file.device, tuple(changes), tuple(whys), anew, renamed, said)
+    if not found.moves:
+        return found, b""
+    old_names = {new: old for old, new in renamed.items()}
+    dropped = {(old_names.get(case, case), key) for case, key in gone}
+    return found, with_earned(file, history[-1].environment, changes, dropped, renamed)
 
 
-def _anew(file: EarnedFile, named: Sequence[Earned], history: Sequence[HistoryRun]) -> tuple[Which, ...]:
-    if file.environment is None:
-        return ()
-    known = {(each.case, each.key): Known(each.value, each.began, file.environment) for each in named}
-    return steps.anew(history, known)
-
-
-def _told_anew(file: EarnedFile, anew: Sequence[Earned], history: Sequence[HistoryRun]) -> Reason:
+def _describe_anew(file: EarnedFile, anew: Sequence[Earned], history: Sequence[HistoryRun]) -> Reason:
     assert file.environment is not None
     named = [
         f"{each.key} {shown(each.key, each.value)} -> {shown(each.key, each.began)} ({each.case})"
@@ -237,38 +213,28 @@ def _told_anew(file: EarnedFile, anew: Sequence[Earned], history: Sequence[Histo
     return Reason("earned_anew", {**facts, "fields": fields, "values": "; ".join([*named, *more])})
 
 
-def _agreed(proposed: Sequence[Change], history: Sequence[HistoryRun]) -> Iterator[Change]:
+def _list_agreed(proposed: Sequence[Change], history: Sequence[HistoryRun]) -> Iterator[Change]:
     """One change a case and key.
 
-    A case id that both suites have is judged by one value in both; so it moves where both have earned that, to the
-    looser of the two.
+    A case id that both suites have is judged by one value in both. So it moves if both have earned that, to the looser
+    of the two. Only errors are measured by both.
     """
     found: dict[Which, list[Change]] = {}
     for change in proposed:
         found.setdefault((change.case, change.key), []).append(change)
-    for (case, key), changes in found.items():
-        if len(changes) == _suites_with(history, case, key):
+    keys = {each.name: each for each in KEYS}
+    for (case, name), changes in found.items():
+        count, key = 1, keys.get(name)
+        if key is not None and key.error:
+            both = [figures.cases(history[-1], suite).get(case) for suite in (Suite.PERFORMANCE, Suite.ACCURACY)]
+            count = sum(each is not None and key.figure(each) is not None for each in both)
+        if len(changes) == count:
             yield max(changes, key=lambda change: change.after)
 
 
-def _suites_with(history: Sequence[HistoryRun], case: str, key: str) -> int:
-    """How many suites measure what a key is about; only errors are measured by both."""
-    known = next((each for each in KEYS if each.name == key), None)
-    if known is None or not known.error:
-        return 1
-    both = [figures.cases(history[-1], suite).get(case) for suite in (Suite.PERFORMANCE, Suite.ACCURACY)]
-    return sum(each is not None and known.figure(each) is not None for each in both)
-
-
-def _is_news(change: Change, known: Earned | None) -> bool:
-    """Whether a run was accepted since the last step: one night's runs make one step, however often it is asked."""
-    return known is None or known.edited or known.last != change.runs[-1]
-
-
-def _recorded(change: Change, known: Earned | None, file: EarnedFile, today: str) -> Earned:
-    facts = {**change.why.facts}
+def _record(change: Change, known: Earned | None, file: EarnedFile, today: str) -> Earned:
     with speaking(ENGLISH):
-        why = sentence(Reason(_KEPT[change.why.kind], facts))
+        why = sentence(Reason(_KEPT[change.why.kind], {**change.why.facts}))
     return Earned(
         op=change.op,
         case=change.case,
@@ -291,20 +257,10 @@ def _recorded(change: Change, known: Earned | None, file: EarnedFile, today: str
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _stored(settings: Settings, ready: _Ready) -> Tightened:
-    if ready.file is None or ready.content is None:
-        return ready.told
-    try:
-        replace_file(settings, ready.file.path, ready.file.content, ready.content)
-    except PerfciError as error:
-        return dataclasses.replace(ready.told, failure=error.reason)
-    return dataclasses.replace(ready.told, path=ready.file.path)
-
-
 def replace_file(settings: Settings, path: Path, before: bytes | None, after: bytes) -> None:
-    """Write a thresholds file where it still is as it was read; None: there was none.
+    """Writes a thresholds file if it still is as it was read. before: None if there was none.
 
-    Raises StoredFileError where somebody changed it since, where it is a link, and where it cannot be written.
+    Raises StoredFileError if somebody changed it since, if it is a link, and if it cannot be written.
     """
     _refuse_links(path, settings)
     with held(settings.thresholds):
@@ -325,7 +281,7 @@ def _refuse_links(path: Path, settings: Settings) -> None:
 
 
 def shift_of(seen: Comparison | None) -> float | None:
-    """The slow-down that is accepted, log scale: as the duel has it, else as the screen; None where nothing tells."""
+    """The accepted slow-down, log scale: by the duel, else by the screen, None if neither was made."""
     if seen is None:
         return None
     if seen.duel is not None:
@@ -336,82 +292,53 @@ def shift_of(seen: Comparison | None) -> float | None:
 def rescale(
     settings: Settings, op: str, run: HistoryRun, shifts: Mapping[str, float], day: date | None = None
 ) -> tuple[Reason, ...]:
-    """Make targets of speed as tight for a kernel with an accepted loss as they were before; gives what is to be said.
+    """Makes targets of speed as tight for a kernel with an accepted loss as they were before. Returns what was done.
 
-    run: with which the epoch began; shifts: its cases -> accepted slow-down, log scale. Only what was earned is
-    scaled: a target that a person wrote stays, and is said where the kernel misses it now. What cannot be read or
-    written is said and changes nothing.
+    run: with which the epoch began. shifts: its cases -> accepted slow-down, log scale. Only earned targets are scaled.
+    A target that a person wrote stays, with a reason if the kernel misses it now. A file that cannot be read or written
+    is reported and stays as it is.
     """
     device = run.environment.device.key
+    today = (day or datetime.now(UTC).date()).isoformat()
     try:
         written = load(settings.thresholds, None, settings.root)
         files = read_earned(settings.thresholds, device, settings.root)
         file = files.by_op.get(op, EarnedFile(op, device, earned_path(settings.thresholds, device, op)))
         if file.environment is not None and mixed(file.environment, run.environment):
             file = dataclasses.replace(file, values=())
-        return tuple(_rescaled(settings, written, file, run, shifts, day))
+        limits = dataclasses.replace(written, earned={op: file.by_case()})
+        known = {(each.case, each.key): each for each in file.values}
+        said: list[Reason] = []
+        values: list[Earned] = []
+        for change in rescaled(limits, op, shifts, run.run):
+            mine = known.get((change.case, change.key))
+            own = strictest(written.for_case(op, change.case), change.key)
+            if mine is not None and stricter(change.key, mine.value, own):
+                values.append(_scale(mine, change, run.run, today))
+                continue
+            case = figures.cases(run, Suite.PERFORMANCE).get(change.case)
+            figure = next(each for each in KEYS if each.name == change.key).figure(case) if case else None
+            if figure is not None and own is not None and stricter(change.key, own, figure):
+                facts: dict[str, Fact] = {"key": change.key, "op": op, "case": change.case}
+                where = str(origin(settings.thresholds, op, change.case, change.key, settings.root))
+                texts = {"value": shown(change.key, own), "scaled": shown(change.key, change.after), "where": where}
+                said.append(Reason("earned_kept_target", {**facts, **texts}))
+        if values:
+            replace_file(settings, file.path, file.content, with_earned(file, run.environment, values))
     except PerfciError as error:
         return (error.reason,)
-
-
-def _rescaled(
-    settings: Settings,
-    written: Thresholds,
-    file: EarnedFile,
-    run: HistoryRun,
-    shifts: Mapping[str, float],
-    day: date | None,
-) -> Iterator[Reason]:
-    limits = dataclasses.replace(written, earned={file.op: file.by_case()})
-    known = {(each.case, each.key): each for each in file.values}
-    today = (day or datetime.now(UTC).date()).isoformat()
-    values = []
-    for change in rescaled(limits, file.op, shifts, run.run):
-        mine = known.get((change.case, change.key))
-        own = strictest(written.for_case(file.op, change.case), change.key)
-        if mine is not None and stricter(change.key, mine.value, own):
-            values.append(_scaled(mine, change, run.run, today))
-        elif _misses(run, change, own):
-            yield _kept_target(settings, change, own)
-    if values:
-        content = with_earned(file, run.environment, values)
-        replace_file(settings, file.path, file.content, content)
     for each in values:
-        facts: dict[str, Fact] = {"key": each.key, "op": each.op, "case": each.case}
+        facts = {"key": each.key, "op": op, "case": each.case, "file": place(file.path, settings.root)}
         facts |= {"before": shown(each.key, each.before), "after": shown(each.key, each.after)}
-        yield Reason("earned_rescaled_said", {**facts, "file": place(file.path, settings.root)})
+        said.append(Reason("earned_rescaled_said", facts))
+    return tuple(said)
 
 
-def _scaled(mine: Earned, change: Change, run: str, today: str) -> Earned:
+def _scale(mine: Earned, change: Change, run: str, today: str) -> Earned:
     after = float(f"{change.after:.4g}")
     with speaking(ENGLISH):
         why = sentence(Reason("earned_rescaled", change.why.facts))
     return dataclasses.replace(
-        mine,
-        value=after,
-        before=mine.value,
-        after=after,
-        bound=after,
-        predicted=None,
-        date=today,
-        runs=1,
-        first=run,
-        last=run,
-        rescaled=run,
-        why=why,
-    )
-
-
-def _misses(run: HistoryRun, change: Change, own: float | None) -> bool:
-    """Whether the kernel that was accepted does not reach what a person wrote."""
-    case = figures.cases(run, Suite.PERFORMANCE).get(change.case)
-    key = next(each for each in KEYS if each.name == change.key)
-    figure = key.figure(case) if case else None
-    return figure is not None and own is not None and stricter(change.key, own, figure)
-
-
-def _kept_target(settings: Settings, change: Change, own: float | None) -> Reason:
-    facts: dict[str, Fact] = {"key": change.key, "op": change.op, "case": change.case}
-    where = origin(settings.thresholds, change.op, change.case, change.key, settings.root)
-    facts |= {"value": shown(change.key, own), "scaled": shown(change.key, change.after), "where": str(where)}
-    return Reason("earned_kept_target", facts)
+        mine, value=after, before=mine.value, after=after, bound=after, predicted=None, date=today,
+        runs=1, first=run, last=run, rescaled=run, why=why,
+    )  # fmt: skip
