@@ -29,7 +29,7 @@ from perfci.core.model import (
 from perfci.judge import static
 from perfci.judge.findings import Context, Finding
 from perfci.ops.spec import matches
-from perfci.thresholds.expected import suggestion
+from perfci.thresholds.entries import suggest_expected
 from perfci.thresholds.limits import Thresholds
 
 GRACE = timedelta(days=14)
@@ -180,7 +180,7 @@ def suggest(found: Answers, comparison: Comparison, context: Context) -> Suggest
     if not failing or day is None or any(finding.exact for finding in failing):
         return None
     reach = max(map(_slowdown, failing))
-    return suggestion(context.thresholds, comparison.op, comparison.case, reach, day + ROOM)
+    return suggest_expected(context.thresholds, comparison.op, comparison.case, reach, day + ROOM)
 
 
 def _slowdown(finding: Finding) -> float:

@@ -15,7 +15,7 @@ from perfci.runs.effective_thresholds import place, shown
 from perfci.runs.origins import check_device, check_op, list_cases, list_devices
 from perfci.runs.tightening import replace_file
 from perfci.thresholds.earned import read_earned
-from perfci.thresholds.expected import WHY_LENGTH, is_pattern
+from perfci.thresholds.entries import WHY_LENGTH, is_pattern
 from perfci.thresholds.layers import ALPHA, Relaxed, stricter, strictest
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.place import nearest_first

@@ -19,8 +19,7 @@ limits      what a case is judged by
 layers      what lies above the values that people wrote
 place       YAML in which every value knows its line
 read        keys and values
-expected    entries of slow-downs that were agreed on, and the lines that make one
-relaxed     entries that loosen for a time
+entries     slow-downs that were agreed on, and what is looser for a time
 earned      values that accepted runs have earned, with their records
 write       such files with other values, and all else as it was
 origins     where each value comes from

@@ -18,14 +18,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Device, Environment
 from perfci.core.wording import say
-from perfci.thresholds import expected
+from perfci.thresholds.entries import read_until
 from perfci.thresholds.layers import ALPHA, Earned
 from perfci.thresholds.place import Place, read, unknown
 from perfci.thresholds.read import NUMBERS
@@ -49,7 +49,6 @@ _LEFT_OUT = frozenset({"device.uuid"})
 """What another board of the model has otherwise."""
 
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
-_COUNT = re.compile(r"[0-9]{1,9}")
 _SUBJECT = re.compile(r"device\.[a-z0-9_]+|timer|python|packages\.\S+|variables\.\S+")
 
 
@@ -132,52 +131,55 @@ def parsed_file(path: Path, op: str, device: str, place: Place | None, content: 
         return EarnedFile(op, device, path, content=content)
     if "environment" not in parts:
         raise next(iter(parts.values())).error("earned_lacks_environment")
-    where = _environment(parts["environment"], device)
-    values = tuple(_cases(parts["cases"], op, shown)) if "cases" in parts else ()
+    where = _read_environment(parts["environment"], device)
+    values = tuple(_read_cases(parts["cases"], op, shown)) if "cases" in parts else ()
     return EarnedFile(op, device, path, values, where, content)
 
 
 # --- entries ----------------------------------------------------------------------------------------------------------
 
 
-def _cases(place: Place, op: str, shown: str) -> Iterator[Earned]:
-    if place.is_a("null"):
-        return
-    for case in place.items():
-        if not case.is_a("null"):
-            yield from (_entry(key, op, case.key, shown) for key in case.items())
+def _read_cases(place: Place, op: str, shown: str) -> Iterator[Earned]:
+    for case in () if place.is_a("null") else place.items():
+        for entry in () if case.is_a("null") else case.items():
+            yield _read_entry(entry, op, case.key, shown)
 
 
-def _entry(place: Place, op: str, case: str, shown: str) -> Earned:
-    if place.key not in KEYS:
+def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
+    key = place.key
+    if key not in KEYS:
         raise unknown(place, KEYS)
-    places = {entry.key: entry for entry in place.items()}
-    for each in places.values():
-        if each.key not in FIELDS:
-            raise unknown(each, FIELDS)
-    if "value" not in places:
+
+    def read_number(entry: Place) -> float:
+        return float(NUMBERS[key](replace(entry, key=key)))
+
+    def read_number_or_none(entry: Place) -> float | None:
+        return None if entry.text(say("a value, or none")) == NONE else read_number(entry)
+
+    readers: Mapping[str, Callable[[Place], Any]] = {
+        "value": read_number,
+        "from": read_number_or_none,
+        "to": read_number,
+        "bound": read_number,
+        "began": read_number_or_none,
+        "predicted": _read_chance,
+        "date": read_until,
+        "runs": _read_count,
+    }
+    found: dict[str, Any] = {}
+    line = place.line
+    for entry in place.items():
+        if entry.key not in FIELDS:
+            raise unknown(entry, FIELDS)
+        name = {"from": "before", "to": "after"}.get(entry.key, entry.key)
+        found[name] = readers.get(entry.key, _read_text)(entry)
+        line = entry.line if name == "value" else line
+    if "value" not in found:
         raise place.error("earned_lacks_value")
-    found = {name: _READERS[name](each, place.key) for name, each in places.items() if name in _READERS}
-    return Earned(
-        op=op,
-        case=case,
-        key=place.key,
-        value=_number(places["value"], place.key),
-        file=shown,
-        line=places["value"].line,
-        **{_NAMES.get(name, name): value for name, value in found.items()},
-    )
+    return Earned(op=op, case=case, key=key, file=shown, line=line, **found)
 
 
-def _number(place: Place, key: str) -> float:
-    return float(NUMBERS[key](Place(place.file, place.line, key, place.node)))
-
-
-def _number_or_none(place: Place, key: str) -> float | None:
-    return None if place.text(say("a value, or none")) == NONE else _number(place, key)
-
-
-def _chance(place: Place, _: str) -> float:
+def _read_chance(place: Place) -> float:
     want = say("a percentage, such as 0.05 %")
     found = _PERCENT.fullmatch(place.text(want))
     if not found or not float(found[1]) <= 100:
@@ -185,40 +187,19 @@ def _chance(place: Place, _: str) -> float:
     return float(found[1]) / 100
 
 
-def _date(place: Place, _: str) -> str:
-    return expected.read_until(place)
-
-
-def _count(place: Place, _: str) -> int:
+def _read_count(place: Place) -> int:
     want = say("a number of runs, such as 20")
-    text = place.text(want)
-    if not _COUNT.fullmatch(text):
+    if not re.fullmatch(r"[0-9]{1,9}", place.text(want)):
         raise place.unlike(want)
-    return int(text)
+    return int(place.text(want))
 
 
-def _text(place: Place, _: str) -> str:
+def _read_text(place: Place) -> str:
     want = say("text of up to {most} characters", most=LONGEST_WHY)
     text = " ".join(place.text(want).split())
     if len(text) > LONGEST_WHY:
         raise place.unlike(want)
     return text
-
-
-_READERS: Mapping[str, Callable[[Place, str], Any]] = {
-    "from": _number_or_none,
-    "to": _number,
-    "bound": _number,
-    "began": _number_or_none,
-    "predicted": _chance,
-    "date": _date,
-    "runs": _count,
-    "first": _text,
-    "last": _text,
-    "rescaled": _text,
-    "why": _text,
-}
-_NAMES = {"from": "before", "to": "after"}
 
 
 # --- the environment --------------------------------------------------------------------------------------------------
@@ -234,40 +215,34 @@ def flat(environment: Environment) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value is not None and name not in _LEFT_OUT}
 
 
-def _environment(place: Place, device: str) -> Environment:
-    found: dict[str, Any] = {}
+def _read_environment(place: Place, device: str) -> Environment:
+    found: dict[str, str] = {}
+    parts: dict[str, Any] = {}
     for entry in place.items():
-        if not _SUBJECT.fullmatch(entry.key):
+        name = entry.key.removeprefix("device.")
+        is_part = name != entry.key
+        if not _SUBJECT.fullmatch(entry.key) or (is_part and name not in Device.__dataclass_fields__):
             raise entry.error("earned_environment", known="device.driver, timer, python, packages.torch")
-        found[entry.key] = entry.text("a version in quotes")
-    parts = {name.removeprefix("device."): found[name] for name in found if name.startswith("device.")}
-    unknown_part = next((name for name in parts if name not in Device.__dataclass_fields__), None)
-    if unknown_part:
-        entry = next(each for each in place.items() if each.key == f"device.{unknown_part}")
-        raise entry.error("earned_environment", known="device.driver, timer, python, packages.torch")
-    for name, kind in _NUMERIC.items():
-        if name in parts:
-            parts[name] = _numeric(place, parts[name], kind)
+        text = entry.text("a version in quotes")
+        if not is_part:
+            found[entry.key] = text
+            continue
+        try:
+            parts[name] = _NUMERIC.get(name, str)(text)
+        except ValueError as error:
+            raise place.unlike(say("numbers of the device as perfci wrote them")) from error
+        if isinstance(parts[name], float) and not math.isfinite(parts[name]):
+            raise place.unlike(say("numbers of the device as perfci wrote them"))
+
+    def below(beginning: str) -> dict[str, str]:
+        return {name.removeprefix(beginning): value for name, value in found.items() if name.startswith(beginning)}
+
     return Environment(
         device=Device(**{"kind": "", "name": "", **parts, "key": device}),
         timer=found.get("timer"),
         python=found.get("python", ""),
-        packages=_below(found, "packages."),
+        packages=below("packages."),
         host="",
         system="",
-        variables=_below(found, "variables."),
+        variables=below("variables."),
     )
-
-
-def _numeric(place: Place, text: str, kind: Callable[[str], float]) -> float:
-    try:
-        value = kind(text)
-    except ValueError as error:
-        raise place.unlike(say("numbers of the device as perfci wrote them")) from error
-    if not math.isfinite(value):
-        raise place.unlike(say("numbers of the device as perfci wrote them"))
-    return value
-
-
-def _below(found: Mapping[str, str], beginning: str) -> dict[str, str]:
-    return {name.removeprefix(beginning): value for name, value in found.items() if name.startswith(beginning)}

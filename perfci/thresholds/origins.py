@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,19 +58,16 @@ def of(files: tuple[Written, ...], case: str | None, key: str) -> Origin:
 
 def written(folder: Path, op: str, root: Path | None = None) -> tuple[Written, ...]:
     """Keys and lines of default.yaml and of an op's file, as far as they are there."""
-    paths = [folder / "default.yaml", folder / f"{op}.yaml"]
-    return tuple(_of_file(path, root) for path in paths if path.is_file())
+    found = []
+    for path in (folder / "default.yaml", folder / f"{op}.yaml"):
+        place = read(path) if path.is_file() else None
+        if place is not None:
+            shown = path.relative_to(root).as_posix() if root and path.is_relative_to(root) else str(path)
+            entries = list(place.items())
+            cases = [case for entry in entries if entry.key == "cases" for case in entry.items()]
+            found.append(Written(shown, _lines(entries), tuple((case.key, _lines(case.items())) for case in cases)))
+    return tuple(found)
 
 
-def _of_file(path: Path, root: Path | None) -> Written:
-    shown = path.relative_to(root).as_posix() if root and path.is_relative_to(root) else str(path)
-    place = read(path)
-    if place is None:
-        return Written(shown)
-    entries = list(place.items())
-    cases = [(case.key, tuple(_lines(case))) for entry in entries if entry.key == "cases" for case in entry.items()]
-    return Written(shown, tuple((entry.key, entry.line) for entry in entries), tuple(cases))
-
-
-def _lines(place: Place) -> Iterator[tuple[str, int]]:
-    return ((entry.key, entry.line) for entry in place.items())
+def _lines(entries: Iterable[Place]) -> tuple[tuple[str, int], ...]:
+    return tuple((entry.key, entry.line) for entry in entries)

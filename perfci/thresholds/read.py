@@ -13,7 +13,7 @@ import yaml
 
 from perfci.core.errors import StoredFileError
 from perfci.core.wording import say
-from perfci.thresholds import expected, relaxed
+from perfci.thresholds.entries import check_pattern, read_expected, read_relaxed
 from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Steps, Thresholds, overridden
 from perfci.thresholds.place import Place, meant, read, unknown
@@ -96,70 +96,49 @@ _NUMBER = re.compile(r"(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0
 _LENGTH = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
-def _ratio(place: Place) -> float:
-    want = say("a percentage from 0 % to below 100 %, such as 2 %")
-    found = _PERCENT.fullmatch(place.text(want))
-    if not found or not float(found[1]) < 100:
-        raise place.unlike(want)
-    return float(found[1]) / 100
+def _percentage(fits: Callable[[float], bool], want: Callable[[], str]) -> Callable[[Place], float]:
+    def read_percentage(place: Place) -> float:
+        found = _PERCENT.fullmatch(place.text(want()))
+        if not found or not fits(float(found[1])):
+            raise place.unlike(want())
+        return float(found[1]) / 100
+
+    return read_percentage
 
 
-def _slowdown(place: Place) -> float:
-    """An allowance of 0 % could never be met: no two times are ever equal."""
-    found = _ratio(place)
-    if found == 0:
-        raise place.unlike(say("a percentage above 0 %, since no two times are ever equal, such as 1 %"))
-    return found
+def _number_of(fits: Callable[[float], bool], want: Callable[[], str]) -> Callable[[Place], float]:
+    def read_number(place: Place) -> float:
+        text = place.text(want())
+        # YAML takes 1e-3 for text, and people write numbers so.
+        plain = isinstance(place.node, yaml.ScalarNode) and not place.node.style
+        value = float(text) if plain and _NUMBER.fullmatch(text) else math.nan
+        if not value <= LARGEST or not fits(value):
+            raise place.unlike(want())
+        return value
+
+    return read_number
 
 
-def _chance(place: Place) -> float:
-    found = _ratio(place)
-    if not 0 < found <= 0.5:
-        raise place.unlike(say("a percentage above 0 % and up to 50 %, such as 1 %"))
-    return found
-
-
-def _number(place: Place) -> float:
-    want = say("a number, zero or more, up to {most}, such as 0.5", most=f"{LARGEST:.0f}")
-    text = place.text(want)
-    value = float(text) if place.is_a("int", "float") and _NUMBER.fullmatch(text) else math.nan
-    if not value <= LARGEST:
-        raise place.unlike(want)
-    return value
-
-
-def _target(place: Place) -> float:
-    value = _number(place)
-    if value == 0:
-        raise place.unlike(say("a number above 0, such as 1.2"))
-    return value
-
-
-def _seconds(place: Place) -> float:
-    value = _number(place)
-    if value == 0:
-        raise place.unlike(say("seconds above 0, since every call takes time, such as 20"))
-    return value
-
-
-def _share(place: Place) -> float:
-    """What the cache keeps lets a kernel pass the copy; beyond 140 % no measurement is believed."""
-    want = say("a percentage above 0 % and up to 140 %, such as 80 %")
-    found = _PERCENT.fullmatch(place.text(want))
-    if not found or not 0 < float(found[1]) <= 140:
-        raise place.unlike(want)
-    return float(found[1]) / 100
-
-
-def _error(place: Place) -> float:
-    """YAML takes 1e-3 for text, and people write errors so."""
-    want = say("a number, zero or more, up to {most}, such as 1e-3", most=f"{LARGEST:.0f}")
-    text = place.text(want)
-    plain = isinstance(place.node, yaml.ScalarNode) and not place.node.style
-    value = float(text) if plain and _NUMBER.fullmatch(text) else math.nan
-    if not value <= LARGEST:
-        raise place.unlike(want)
-    return value
+_ratio = _percentage(lambda percent: percent < 100, lambda: say("a percentage from 0 % to below 100 %, such as 2 %"))
+_slowdown = _percentage(
+    lambda percent: 0 < percent < 100,
+    lambda: say("a percentage above 0 %, since no two times are ever equal, and below 100 %, such as 1 %"),
+)
+_chance = _percentage(
+    lambda percent: 0 < percent <= 50, lambda: say("a percentage above 0 % and up to 50 %, such as 1 %")
+)
+# What the cache keeps lets a kernel pass the copy; beyond 140 % no measurement is believed.
+_share = _percentage(
+    lambda percent: 0 < percent <= 140, lambda: say("a percentage above 0 % and up to 140 %, such as 80 %")
+)
+_number = _number_of(
+    lambda _: True, lambda: say("a number, zero or more, up to {most}, such as 0.5", most=f"{LARGEST:.0f}")
+)
+_error = _number_of(
+    lambda _: True, lambda: say("a number, zero or more, up to {most}, such as 1e-3", most=f"{LARGEST:.0f}")
+)
+_target = _number_of(lambda value: value > 0, lambda: say("a number above 0, such as 1.2"))
+_seconds = _number_of(lambda value: value > 0, lambda: say("seconds above 0, since every call takes time, such as 20"))
 
 
 def _floors(place: Place) -> Mapping[str, float]:
@@ -180,7 +159,7 @@ def _steps(place: Place) -> Steps:
 
 
 def _cases(place: Place) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    return tuple((expected.pattern(entry.key, entry), _fields(entry, _CASE_KEYS)) for entry in place.items())
+    return tuple((check_pattern(entry.key, entry), _fields(entry, _CASE_KEYS)) for entry in place.items())
 
 
 _CASE_KEYS: Mapping[str, _Parser] = {
@@ -212,13 +191,13 @@ _DEFAULT_KEYS: Mapping[str, _Parser] = {**_CASE_KEYS, "alpha": _chance}
 
 
 def _relaxed(place: Place) -> tuple[Relaxed, ...]:
-    return relaxed.entries(place, {key: parser for key, parser in NUMBERS.items() if key != "alpha"})
+    return read_relaxed(place, {key: parser for key, parser in NUMBERS.items() if key != "alpha"})
 
 
 _OP_KEYS: Mapping[str, _Parser] = {
     **_CASE_KEYS,
     "cases": _cases,
-    "expected": expected.entries,
+    "expected": read_expected,
     "relaxed": _relaxed,
 }
 

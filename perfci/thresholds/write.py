@@ -13,8 +13,9 @@ import yaml
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Environment
 from perfci.core.yaml_edit import make_mapping, quote, read_document, rename_key
-from perfci.thresholds import earned, relaxed
+from perfci.thresholds import earned
 from perfci.thresholds.earned import FIELDS, NONE, EarnedFile
+from perfci.thresholds.entries import quoted, read_relaxed
 from perfci.thresholds.layers import ALPHA, Earned, Relaxed
 from perfci.thresholds.place import Place, decoded, parsed
 from perfci.thresholds.read import NUMBERS
@@ -79,15 +80,6 @@ def _decimal(value: float) -> str:
         return mantissa.removesuffix(".0")
     point = mantissa if "." in mantissa else f"{mantissa}.0"
     return f"{point}e{exponent if exponent[0] in '+-' else '+' + exponent}"
-
-
-def quoted(text: str) -> str:
-    r"""As YAML's double quotes write it, on one line.
-
-    >>> print(quoted('a "b" #: '))
-    "a \"b\" #: "
-    """
-    return str(yaml.safe_dump(text, default_style='"', width=math.inf)).strip()
 
 
 # --- earned values ----------------------------------------------------------------------------------------------------
@@ -287,7 +279,7 @@ def relaxed_line(entry: Relaxed) -> str:
 
 def _entries(place: Place | None) -> tuple[Relaxed, ...]:
     found = next((each for each in place.items() if each.key == "relaxed"), None) if place else None
-    return relaxed.entries(found, {key: NUMBERS[key] for key in NUMBERS if key != ALPHA}) if found else ()
+    return read_relaxed(found, {key: NUMBERS[key] for key in NUMBERS if key != ALPHA}) if found else ()
 
 
 def _identity(entry: Relaxed) -> tuple[str, str | None, str | None]:

@@ -7,6 +7,7 @@ from datetime import date
 
 import pytest
 
+from perfci.core.model import Expected
 from perfci.thresholds.layers import Relaxed, stricter
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 
@@ -74,7 +75,10 @@ def test_the_command_line_holds_above_all():
 
 
 def test_an_expected_slow_down_widens_what_was_earned_too():
-    found = replace(limits({"tau": 0.005, "speedup": 1.5}), up_to=0.06).for_case("softmax", CASE)
+    written = limits({"tau": 0.005, "speedup": 1.5})
+    entry = Expected("softmax", CASE, 0.06, "agreed", "2027-01-31")
+    own = replace(written.ops.get("softmax", OpThresholds(written.default)), expected=(entry,))
+    found = replace(written, ops={"softmax": own}, excusing=0).for_case("softmax", CASE)
 
     assert found.tau_at(100.0) == 0.06
     assert found.speedup == pytest.approx(1.5 / 1.06)

@@ -9,7 +9,7 @@ import yaml
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Expected
 from perfci.core.wording import catalogue, sentence, speaking
-from perfci.thresholds.expected import suggestion
+from perfci.thresholds.entries import suggest_expected
 from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.limits import CaseThresholds, Listed, Thresholds
 from perfci.thresholds.read import load
@@ -118,7 +118,7 @@ def test_tau_may_be_given_in_any_order(tmp_path):
         ("bandwidth_share: 141 %\n", 1, "up to 140 %"),
         ("bandwith_share: 80 %\n", 1, "did you mean bandwidth_share?"),
         ("compile_s: 0\n", 1, "seconds above 0"),
-        ("compile_s: 20 %\n", 1, "a number, zero or more"),
+        ("compile_s: 20 %\n", 1, "seconds above 0"),
         ("compile: 20\n", 1, "did you mean compile_s?"),
         ("max_abs: 1 %\n", 1, "a number, zero or more, up to 1000000000, such as 1e-3"),
         ("max_abs: '1e-3'\n", 1, "such as 1e-3"),
@@ -152,7 +152,7 @@ def test_what_a_value_has_to_be_is_said_in_chinese_too(tmp_path, text):
 
 def test_an_entry_that_is_suggested_in_chinese_asks_for_its_reason_in_chinese():
     with speaking("zh"):
-        line = suggestion(Thresholds(), "softmax", "rows=1", 0.04, date(2027, 1, 31)).line
+        line = suggest_expected(Thresholds(), "softmax", "rows=1", 0.04, date(2027, 1, 31)).line
 
     (entry,) = yaml.safe_load(line)
     assert set(entry) == {"case", "up_to", "why", "until"}
@@ -508,15 +508,15 @@ def test_a_change_brings_its_own_entries_and_nothing_else(tmp_path):
     [(0.0401, "4.5 %"), (0.045, "4.5 %"), (0.0999, "10 %"), (0.1001, "11 %"), (1.0, "100 %"), (2.31, "240 %")],
 )
 def test_a_suggested_entry_rounds_up_as_far_as_its_size_asks_for(up_to, written):
-    found = suggestion(Thresholds(), "softmax", "rows=1", up_to, date(2026, 5, 1))
+    found = suggest_expected(Thresholds(), "softmax", "rows=1", up_to, date(2026, 5, 1))
 
     assert f"up_to: {written}, " in found.line
     assert (found.file, found.below, found.replaces) == ("thresholds/softmax.yaml", None, None)
 
 
 def test_no_entry_is_suggested_beyond_what_one_may_allow():
-    assert suggestion(Thresholds(), "softmax", "rows=1", 10.0, date(2026, 5, 1))
-    assert suggestion(Thresholds(), "softmax", "rows=1", 10.01, date(2026, 5, 1)) is None
+    assert suggest_expected(Thresholds(), "softmax", "rows=1", 10.0, date(2026, 5, 1))
+    assert suggest_expected(Thresholds(), "softmax", "rows=1", 10.01, date(2026, 5, 1)) is None
 
 
 # --- files that are no thresholds -------------------------------------------------------------------------------------
