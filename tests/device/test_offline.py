@@ -389,18 +389,14 @@ offline.install(target_named("sm_90"))
 offline._while_compiling = lambda trace: True
 seen = offline.compiled(lacking)
 print(seen.failure, seen.raised, sentence(seen.capture.identity("").unknown))
-offline.SINCE = {"sm_90": (99, 0)}
-print(sentence(offline.compiled(lacking).capture.identity("").unknown))
 """
 
 
 def test_a_tool_that_triton_does_not_bring_is_no_fault_of_the_kernel():
-    """Before 3.5 Triton asks for ROCm's linker, and finds none on a machine without ROCm; before 3.3 no sm_100."""
+    """Before 3.5 Triton asks for ROCm's linker, and finds none on a machine without ROCm."""
     done = subprocess.run([sys.executable, "-c", LACKING], capture_output=True, text=True, check=True)
 
-    missing, unknown = done.stdout.splitlines()
-    assert missing.startswith("None None Triton") and "ld.lld not found" in missing
-    assert "it does not know that target" in unknown
+    assert done.stdout.startswith("None None Triton") and "ld.lld not found" in done.stdout
 
 
 @pytest.mark.skipif(triton_versions.ROCM_LINKER, reason="this Triton brings the linker")

@@ -3,16 +3,8 @@
 It runs as a process of its own, since such a process is spent for anything else.
 """
 
-import json
-import os
-import sys
-from pathlib import Path
+from launches import launched, print_report
 
-from launches import launched
-
-from perfci.device.targets import LINE_FREE, target_named
-
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 HOW = {
     "plain": {},
     "causal": {"causal": True},
@@ -38,18 +30,12 @@ FEW = (
 """queries, of each of 4 heads that share a key head, keys, width, how, dtype"""
 
 
-def main():
-    os.environ.update(LINE_FREE)
-    os.environ.pop("TRITON_INTERPRET", None)
-    from perfci.device import offline
-
-    offline.install(target_named("sm_90"))
-    sys.path[:0] = [str(KERNELS), str(KERNELS / "attention"), str(KERNELS / "attention_backward")]
+def report_all():
     import attention_triton
 
     attention_triton._attention_groups = None  # compile_attention_groups.py is about those
     few = [facts for case in FEW for facts in _few(*case)]
-    print(json.dumps([*few, *(facts for case in CASES for facts in _launches(*case))]))
+    return [*few, *(facts for case in CASES for facts in _launches(*case))]
 
 
 def _few(queries, keys, width, how, dtype):
@@ -95,4 +81,4 @@ def _facts(call):
 
 
 if __name__ == "__main__":
-    main()
+    print_report(report_all, "attention", "attention_backward")

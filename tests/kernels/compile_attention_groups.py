@@ -3,17 +3,10 @@
 A process of its own, since such a process is spent for anything else.
 """
 
-import json
-import os
 import re
-import sys
-from pathlib import Path
 
-from launches import launched
+from launches import launched, print_report
 
-from perfci.device.targets import LINE_FREE, target_named
-
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 CONFIGS = ((2, False, False), (3, True, False), (2, True, True))
 """stages, ahead, persistent; of others queries of a tile and keys of a block too, which are 128 here"""
 CASES = (
@@ -30,14 +23,8 @@ CASES = (
 )
 
 
-def main():
-    os.environ.update(LINE_FREE)
-    os.environ.pop("TRITON_INTERPRET", None)
-    from perfci.device import offline
-
-    offline.install(target_named("sm_90"))
-    sys.path[:0] = [str(KERNELS), str(KERNELS / "attention")]
-    print(json.dumps([_facts(*case) for case in CASES]))
+def report_all():
+    return [_facts(*case) for case in CASES]
 
 
 def _facts(queries, keys, width, causal, dtype, config):
@@ -69,4 +56,4 @@ def _facts(queries, keys, width, causal, dtype, config):
 
 
 if __name__ == "__main__":
-    main()
+    print_report(report_all, "attention")

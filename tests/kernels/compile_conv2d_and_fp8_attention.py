@@ -4,17 +4,10 @@ It runs as a process of its own, since such a process is spent for anything else
 """
 
 import functools
-import json
-import os
 import re
-import sys
-from pathlib import Path
 
-from launches import launched
+from launches import launched, print_report
 
-from perfci.device.targets import LINE_FREE, target_named
-
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 CONVOLUTIONS = {
     "3x3": {"channels": 256, "outputs": 256, "taps": 3, "padding": 1},
     "3x3 few outputs": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1},
@@ -48,16 +41,10 @@ ATTENTIONS = {
 }
 
 
-def main():
-    os.environ.update(LINE_FREE)
-    os.environ.pop("TRITON_INTERPRET", None)
-    from perfci.device import offline
-
-    offline.install(target_named("sm_90"))
-    sys.path[:0] = [str(KERNELS), str(KERNELS / "conv2d"), str(KERNELS / "fp8_attention")]
+def report_all():
     calls = {("conv2d", name): functools.partial(_convolution, **case) for name, case in CONVOLUTIONS.items()}
     calls |= {("fp8_attention", name): functools.partial(_attention, **case) for name, case in ATTENTIONS.items()}
-    print(json.dumps([facts for (op, name), call in calls.items() for facts in _facts(op, name, call())]))
+    return [facts for (op, name), call in calls.items() for facts in _facts(op, name, call())]
 
 
 def _convolution(channels, outputs, taps, dtype="bfloat16", last=True, groups=1, **how):
@@ -107,4 +94,4 @@ def _facts(op, name, call):
 
 
 if __name__ == "__main__":
-    main()
+    print_report(report_all, "conv2d", "fp8_attention")

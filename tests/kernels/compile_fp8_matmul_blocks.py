@@ -4,29 +4,16 @@ A process of its own, since such a process is spent for anything else.
 """
 
 import functools
-import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
-from pathlib import Path
 
-from launches import launched
+from launches import launched, print_report
 
-from perfci.device.targets import LINE_FREE, target_named
-
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 SHAPES = ((4096, 4096, 4096), (1000, 1040, 1552), (64, 2048, 4096))
 
 
-def main():
-    os.environ.update(LINE_FREE)
-    os.environ.pop("TRITON_INTERPRET", None)
-    from perfci.device import offline
-
-    offline.install(target_named("sm_90"))
-    sys.path[:0] = [str(KERNELS), str(KERNELS / "fp8_matmul")]
+def report_all():
     report = [
         facts for shape in SHAPES for out in ("bfloat16", "float16", "float32") for facts in _launches(shape, out)
     ]
@@ -39,7 +26,7 @@ def main():
     fp8_matmul_triton._fp8_blocks = None  # as with a Triton that lacks Gluon
     fp8_matmul_triton.choose_config.cache_clear()
     report += [{**facts, "gluon": False} for facts in _launches(SHAPES[0], "bfloat16")]
-    print(json.dumps(report))
+    return report
 
 
 def _launches(shape, out):
@@ -76,4 +63,4 @@ def _code(cubin):
 
 
 if __name__ == "__main__":
-    main()
+    print_report(report_all, "fp8_matmul")

@@ -6,17 +6,10 @@ It runs as a process of its own, since such a process is spent for anything else
 import functools
 import importlib
 import itertools
-import json
-import os
 import re
-import sys
-from pathlib import Path
 
-from launches import launched
+from launches import launched, print_report
 
-from perfci.device.targets import LINE_FREE, target_named
-
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 DTYPES = ("float32", "float16", "bfloat16")
 SHAPES = {
     "broadcast": ((256, 256), (4096, 1024), (4001, 1024), (32768, 4096), (262144, 768)),
@@ -33,24 +26,17 @@ FP8 = {"tensor": ((8192, 8192, 8192), (16384, 4096, 4096), (64, 8192, 8192), (40
 """scaling -> shapes of fp8_matmul"""
 
 
-def main():
-    os.environ.update(LINE_FREE)
-    os.environ.pop("TRITON_INTERPRET", None)
+def report_all():
     import torch
 
-    from perfci.device import offline
-
-    offline.install(target_named("sm_90"))
-    sys.path.insert(0, str(KERNELS))
     report = []
     for op, shapes in SHAPES.items():
-        sys.path.insert(0, str(KERNELS / op))
         function = getattr(importlib.import_module(f"{op}_triton"), op)
         for shape in shapes:
             for dtype in DTYPES:
                 found = _facts(lambda: function(*_arguments(op, shape, getattr(torch, dtype))))  # noqa: B023
                 report += [{"op": op, "shape": shape, "dtype": dtype} | facts for facts in found]
-    print(json.dumps([*report, *_finished_matmuls(), *_fp8_matmuls()]))
+    return [*report, *_finished_matmuls(), *_fp8_matmuls()]
 
 
 def _finished_matmuls():
@@ -68,8 +54,6 @@ def _finished_matmuls():
 
 def _fp8_matmuls():
     import torch
-
-    sys.path.insert(0, str(KERNELS / "fp8_matmul"))
     from fp8_matmul_triton import fp8_matmul
 
     for scaling, shapes in FP8.items():
@@ -119,4 +103,4 @@ def _widths(ptx, instruction):
 
 
 if __name__ == "__main__":
-    main()
+    print_report(report_all, "broadcast", "bias_relu", "softmax", "matmul", "fp8_matmul")

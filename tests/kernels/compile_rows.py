@@ -5,25 +5,14 @@ Prints what became of each launch as JSON; a process of its own, since such a pr
 
 import functools
 import importlib
-import json
-import os
-import sys
-from pathlib import Path
 
-from perfci.device.targets import LINE_FREE, target_named
+from launches import print_report
 
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 OPS = ("vector_add", "gelu", "layer_norm", "rms_norm", "softmax", "cross_entropy")
 
 
-def main():
-    os.environ.update(LINE_FREE)
-    os.environ.pop("TRITON_INTERPRET", None)
-    from perfci.device import offline
-
-    offline.install(target_named("sm_90"))
-    sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in OPS)]
-    print(json.dumps([facts for op in OPS for facts in _launches(op)]))
+def report_all():
+    return [facts for op in OPS for facts in _launches(op)]
 
 
 def _launches(op):
@@ -39,4 +28,4 @@ def _launches(op):
 
 
 if __name__ == "__main__":
-    main()
+    print_report(report_all, *OPS)

@@ -1,5 +1,21 @@
+import json
 import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 # Triton's interpreter is switched on for a whole process, before Triton is first imported: test_interpreted.py runs
 # these in a process of their own.
 collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpreted"]
+
+
+@pytest.fixture(scope="module")
+def compiled(request, tmp_path_factory):
+    """What the script that the test's module names in SCRIPT prints of the kernels that it compiles for an H200."""
+    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
+    script = Path(__file__).with_name(request.module.SCRIPT)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

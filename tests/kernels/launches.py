@@ -1,7 +1,26 @@
 """What the scripts beside this one, which compile kernels for an H200 without one, tell of each launch."""
 
+import json
+import os
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+from perfci.device.targets import LINE_FREE, target_named
+
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+
+
+def print_report(report: Callable[[], list[dict[str, Any]]], *ops: str) -> None:
+    """Print as JSON what a function says of kernels of these ops. The process is spent for anything else then."""
+    os.environ.update(LINE_FREE)
+    os.environ.pop("TRITON_INTERPRET", None)
+    from perfci.device import offline
+
+    offline.install(target_named("sm_90"))
+    sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in ops)]
+    print(json.dumps(report()))
 
 
 def launched(call: Callable[[], Any]) -> Iterator[tuple[Any, Any, str, dict[str, Any]]]:

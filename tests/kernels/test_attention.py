@@ -2,10 +2,7 @@
 
 import contextlib
 import importlib
-import json
 import math
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 
 from tests import triton_versions
 
+SCRIPT = "compile_attention.py"
 pytestmark = pytest.mark.torch
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 TABLES = ("_launch", "_tma", "_groups", "_attention", "_attention_reference", "attention", "attention_backward")
@@ -77,15 +75,6 @@ def test_the_gradients_formula_is_the_derivative_of_the_reference(hiding, masked
     assert torch.autograd.gradcheck(Both.apply, (q, k, v))
 
 
-@pytest.mark.parametrize("hiding", HIDING, ids=str)
-def test_the_reference_has_derivatives_of_its_own(hiding, references):
-    import torch
-
-    qkv = doubles(1, 2, 3, 2, seed=1), doubles(1, 1, 4, 2, seed=2), doubles(1, 1, 4, 2, seed=3)
-
-    assert torch.autograd.gradcheck(lambda *qkv: references[0](*qkv, **hiding, seed=5), qkv)
-
-
 def sums(q, k, mask, causal=False, window=NOTHING, scale=None, dropout=0.0):
     """The base-2 logarithm of what each query adds up, from plain loops."""
     import torch
@@ -125,15 +114,6 @@ def test_the_references_random_words_are_philoxs(counter, key, words):
 # --- compiled for an H200 ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
-    script = Path(__file__).with_name("compile_attention.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 needs_descriptors = triton_versions.needs_descriptors
 
 
@@ -170,23 +150,6 @@ def test_few_queries_fill_the_device_and_spill_no_register(compiled):
         assert 4 * max(seen // 384, 1) <= math.prod(launch["grid"]) <= 4 * max(seen // 256, 1), launch
         assert launch["tensor_cores"] == (launch["dtype"] != "float32")
         assert launch["descriptors"]
-
-
-@pytest.mark.slow
-@needs_descriptors
-def test_strides_without_descriptors_are_loaded_by_pointers(compiled):
-    strided = [launch for launch in compiled if launch["strided"] and launch["kernel"] != "_delta_kernel"]
-
-    assert strided
-    assert not any(launch["descriptors"] for launch in strided)
-
-
-@pytest.mark.slow
-@needs_descriptors
-def test_launches_fit_the_device(compiled):
-    for launch in compiled:
-        assert launch["shared"] <= 232448
-        assert len(launch["grid"]) == 1 or launch["grid"][1:] in ([1], [1, 1])
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------
@@ -413,8 +376,8 @@ def test_groups_of_warps_of_other_widths_are_right_on_the_gpu(padded, queries, k
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("padded", OTHER_WAYS)
-def test_groups_of_warps_of_other_widths_weigh_large_scores_and_keep_nan_apart_on_the_gpu(padded, monkeypatch):
+@pytest.mark.parametrize("padded", [128, *OTHER_WAYS])
+def test_groups_of_warps_of_every_width_weigh_large_scores_and_keep_nan_apart_on_the_gpu(padded, monkeypatch):
     import torch
 
     q, k, v, _ = half_tensors(2, 2, 300, 520, padded, torch.bfloat16)
@@ -423,7 +386,7 @@ def test_groups_of_warps_of_other_widths_weigh_large_scores_and_keep_nan_apart_o
     broken[1, 0, 140, 3] = torch.inf
     with in_groups(monkeypatch) as (ours, by, ways):
         right, _ = exactly(q * 2**15, k * 2**15, v, True)
-        for way in OTHER_WAYS[padded] if ways[0] else ways:
+        for way in OTHER_WAYS.get(padded, ways) if ways[0] else ways:
             by(way)
             assert (ours.attention(q * 2**15, k * 2**15, v, causal=True) - right).norm() <= 1e-2 * right.norm()
             rows = ours.attention(broken, k, v, causal=True).isnan().any(-1).nonzero().tolist()
@@ -442,25 +405,6 @@ def test_groups_of_warps_read_any_strides_on_the_gpu(monkeypatch):
         assert torch.equal(ours.attention(*turned, causal=True), ours.attention(q, k, v, causal=True))
         right, _ = exactly(*narrow, True)
         assert (ours.attention(*narrow, causal=True) - right).norm() <= 6e-3 * right.norm()
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("causal", [False, True])
-def test_groups_of_warps_weigh_large_scores_and_keep_nan_apart_on_the_gpu(causal, monkeypatch):
-    import torch
-
-    q, k, v, _ = half_tensors(2, 2, 300, 520, 128, torch.bfloat16)
-    broken = q.clone()
-    broken[0, 1, 5] = torch.nan
-    broken[1, 0, 140, 3] = torch.inf
-    with in_groups(monkeypatch) as (ours, by, ways):
-        for way in ways:
-            by(way)
-            right, _ = exactly(q * 2**15, k * 2**15, v, causal)
-            out = ours.attention(q * 2**15, k * 2**15, v, causal=causal)
-            assert (out - right).norm() <= 1e-2 * right.norm()
-            rows = ours.attention(broken, k, v, causal=causal).isnan().any(-1).nonzero().tolist()
-            assert rows == [[0, 1, 5], [1, 0, 140]]
 
 
 @pytest.mark.cuda

@@ -1,11 +1,5 @@
 """attention's groups of warps without a GPU: which calls get them, and what the compiler makes of them."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests import triton_versions
@@ -13,6 +7,7 @@ from tests.kernels.test_attention import imported
 from tests.kernels.test_spaces import made as regimes_of
 
 GROUPS = (3, 6) <= triton_versions.VERSION <= (3, 7)
+SCRIPT = "compile_attention_groups.py"
 pytestmark = pytest.mark.torch
 needs_groups = pytest.mark.skipif(not GROUPS, reason="warps work in groups with Triton 3.6 and 3.7")
 
@@ -189,15 +184,6 @@ def test_a_form_that_does_not_fit_is_refused():
 
 
 # --- compiled for an H200 ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
-    script = Path(__file__).with_name("compile_attention_groups.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.mark.slow

@@ -1,25 +1,11 @@
 """What the compiler makes of the ops for an H200: no GPU is needed to see spills and narrow memory accesses."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests import triton_versions
 
+SCRIPT = "compile_offline.py"
 pytestmark = [pytest.mark.torch, pytest.mark.slow, triton_versions.needs_own_ops]
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
-    script = Path(__file__).with_name("compile_offline.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_every_call_launches_exactly_one_kernel(compiled):

@@ -1,30 +1,18 @@
 """conv2d and fp8_attention beyond Triton's interpreter: what the compiler makes of them, and a GPU."""
 
 import importlib
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import triton_versions
 
+SCRIPT = "compile_conv2d_and_fp8_attention.py"
 pytestmark = pytest.mark.torch
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 
 
 # --- compiled for an H200 ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
-    script = Path(__file__).with_name("compile_conv2d_and_fp8_attention.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.mark.slow

@@ -1,16 +1,11 @@
 """fp8_matmul's groups of warps: what the compiler makes of them, and which calls get them."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests import triton_versions
 
 GROUPS = (3, 6) <= triton_versions.VERSION <= (3, 7)
+SCRIPT = "compile_fp8_matmul_blocks.py"
 pytestmark = pytest.mark.torch
 needs_groups = pytest.mark.skipif(not GROUPS, reason="warps work in groups with Triton 3.6 and 3.7")
 
@@ -18,15 +13,6 @@ needs_groups = pytest.mark.skipif(not GROUPS, reason="warps work in groups with 
 def compiles(test):
     """Marks a test that compiles for an H200."""
     return pytest.mark.slow(triton_versions.needs_own_ops(triton_versions.needs_descriptors(test)))
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
-    script = Path(__file__).with_name("compile_fp8_matmul_blocks.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture

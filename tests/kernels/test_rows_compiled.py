@@ -1,27 +1,13 @@
 """What the compiler makes of pointwise ops, norms, softmax and cross_entropy for an H200, at performance cases."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests import triton_versions
 
+SCRIPT = "compile_rows.py"
 pytestmark = [pytest.mark.torch, pytest.mark.slow, triton_versions.needs_own_ops]
 STREAMING = ("vector_add", "gelu", "layer_norm", "rms_norm", "softmax")
 """ops that write as much as they read"""
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
-    script = Path(__file__).with_name("compile_rows.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def main_kernels(compiled):

@@ -53,26 +53,12 @@ def test_the_way_with_the_least_metadata_that_keeps_the_target_is_chosen():
     assert [way.scale_bytes for way in found.tried] == [4, 4 * 64 * 2, 4 * 64 * 16, 4 * 64 * 64]
 
 
-def test_what_is_promised_of_a_choice_holds_for_what_is_quantised_by_it():
-    x = loud()
-    found = choose_group(x, E4M3, reach=2.5).way
-    scale = _scaling.reach_scale(x, E4M3, found.mode, found.group, 2.5)
-
-    assert float(_quant.quantize(x, E4M3, found.mode, scale, found.group).clip_ratio) == found.clip_ratio
-
-
 def test_where_none_keeps_the_target_the_one_that_clips_least_is_given_and_said():
     found = choose_group(loud(), E4M3, candidates=("tensor", 256), target=0.0, reach=1.0)
 
     assert not found.met
     assert found.way.clip_ratio == min(way.clip_ratio for way in found.tried) > 0
     assert len(found.tried) == 2
-
-
-def test_a_target_that_is_looser_is_met_with_fewer_scales():
-    strict, loose = (choose_group(loud(), E4M3, target=target, reach=2.5).way for target in (0.001, 0.2))
-
-    assert loose.scale_bytes < strict.scale_bytes
 
 
 @pytest.mark.parametrize("mode", _quant.MODES)
@@ -84,11 +70,6 @@ def test_a_reaching_scale_is_reach_times_the_root_mean_square_of_each_group(mode
     spread = _quant.spread(scale, x.shape, mode).expand(x.shape)[0, 0] * 448
     corner = {"tensor": x, "row": x[:1], "column": x[:, :1], "group": x[:1, :128], "block": x[:128, :128]}[mode]
     torch.testing.assert_close(spread, 2.0 * corner.square().mean().sqrt())
-
-
-def test_a_scale_never_reaches_beyond_what_is_there():
-    x = torch.ones(4, 256)
-    torch.testing.assert_close(_scaling.reach_scale(x, E4M3, "row", reach=9.0) * 448, torch.ones(4, 1))
 
 
 def test_infinities_nan_zeros_and_the_ends_of_float32_do_not_spoil_a_scale():
@@ -106,13 +87,6 @@ def test_infinities_nan_zeros_and_the_ends_of_float32_do_not_spoil_a_scale():
 def test_a_choice_from_nothing_is_refused_with_what_was_given(changes):
     with pytest.raises(ValueError, match="choose_group: needs values, candidates"):
         choose_group(**({"x": normal(), "dtype": E4M3} | changes))
-
-
-def test_unknown_ways_are_refused_as_quantize_refuses_them():
-    with pytest.raises(ValueError, match="mode is 'diagonal'"):
-        choose_group(normal(), E4M3, candidates=("diagonal",))
-    with pytest.raises(ValueError, match="group is 0"):
-        choose_group(normal(), E4M3, candidates=(0,))
 
 
 # --- dynamic scales ---------------------------------------------------------------------------------------------------
@@ -133,12 +107,6 @@ def test_the_first_tensor_is_the_mean_and_each_later_one_moves_it_by_its_share()
     assert seen(2.0, 4.0).seen == 2
 
 
-def test_the_mean_of_a_step_is_what_the_formula_says_after_so_many_tensors():
-    state = seen(1.0, *[5.0] * 10, decay=0.8)
-
-    assert state.mean == pytest.approx(5 - 4 * 0.8**10)
-
-
 def test_the_scale_leaves_the_margin_above_the_mean():
     state = seen(4.0, margin=1.25)
 
@@ -156,12 +124,6 @@ def test_ten_times_the_recent_mean_is_a_spike_and_less_is_not():
     assert observe(state, torch.tensor([9.99])).spiked is False
     found = observe(state, torch.tensor([10.0]))
     assert (found.spiked, found.amax, found.state.spikes) == (True, 10.0, 1)
-
-
-def test_one_spike_moves_the_mean_no_further_than_ten_means_would():
-    mild, wild = (observe(seen(1.0), torch.tensor([size])).state.mean for size in (10.0, 1e6))
-
-    assert wild == pytest.approx(mild) == pytest.approx(0.9 + 0.1 * 10)
 
 
 def test_growth_that_lasts_is_followed_for_all_that():
@@ -207,16 +169,6 @@ def test_a_file_is_replaced_whole_and_leaves_nothing_beside_it(file):
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_where_writing_fails_the_old_file_stays(file, monkeypatch):
-    save_states(STATES, file)
-    monkeypatch.setattr(_scaling.os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
-
-    with pytest.raises(OSError, match="disk full"):
-        save_states({}, file)
-    assert load_states(file) == STATES
-    assert list(file.parent.iterdir()) == [file]
-
-
 def one(**changes):
     good = json.loads(json.dumps({"format": 1, "states": {"a": vars(seen(1.0))}}))
     good["states"]["a"].update(changes)
@@ -227,26 +179,14 @@ def one(**changes):
     ("text", "told"),
     [
         ("", "cannot be read as saved scales"),
-        ("{", "cannot be read as saved scales"),
-        ("\xff\x00", "cannot be read as saved scales"),
-        ("[]", "holds no saved scales"),
         ('{"format": 1}', "holds no saved scales"),
         ('{"format": 2, "states": {}}', "is of format 2, and this reads format 1"),
-        ('{"states": {}}', "is of format None"),
         ('{"format": 1, "states": {"a": 3}}', "state 'a' has int"),
-        ('{"format": 1, "states": {"a": {}}}', r"state 'a' has \[\]"),
         (one(mean=-1.0), "mean of state 'a' is -1.0"),
-        (one(mean=0), "mean of state 'a' is 0"),
-        (one(mean=True), "mean of state 'a' is True"),
         (one(decay=1.0), "decay of state 'a' is 1.0"),
-        (one(margin="x"), "margin of state 'a' is 'x'"),
         (one(spike=0.5), "spike of state 'a' is 0.5"),
-        (one(seen=-1), "seen of state 'a' is -1"),
         (one(dtype="float32"), "dtype of state 'a' is 'float32'"),
-        (one(dtype=["x"]), "dtype of state 'a'"),
         (one(mean=1).replace('"mean": 1', '"mean": NaN'), "mean of state 'a' is nan"),
-        (one(mean=1).replace('"mean": 1', '"mean": Infinity'), "mean of state 'a' is inf"),
-        (one(other=1), "state 'a' has"),
     ],
 )
 def test_a_file_that_is_no_saved_scales_is_told_with_its_name_and_what_is_wrong(file, text, told):
@@ -255,14 +195,3 @@ def test_a_file_that_is_no_saved_scales_is_told_with_its_name_and_what_is_wrong(
     with pytest.raises(_scaling.StateError, match=told) as error:
         load_states(file)
     assert str(file) in str(error.value)
-
-
-def test_a_file_that_is_not_there_is_told_so(file):
-    with pytest.raises(_scaling.StateError, match="there is no such file"):
-        load_states(file)
-
-
-def test_neither_needs_perfci():
-    source = (Path(_scaling.__file__)).read_text(encoding="utf-8")
-
-    assert "perfci" not in source

@@ -184,7 +184,7 @@ def test_ops_are_right_beyond_2_to_the_32_elements(capsys, tmp_path, op):
 @pytest.mark.slow
 def test_a_sound_op_passes_a_hundred_calls_of_every_test(capsys, tmp_path):
     code, findings = soaked(
-        capsys, tmp_path, "--device", "cuda", "--op", "vector_add", "--case", "shape=1048576", "--calls", "100"
+        capsys, tmp_path, "vector_add", "--device", "cuda", "--case", "shape=1048576", "--calls", "100"
     )
 
     assert code == 0, findings

@@ -224,5 +224,6 @@ def test_a_machine_without_triton_is_told_so(tmp_path):
 
 
 def test_the_process_that_runs_tests_stays_as_it_is():
-    assert "perfci.device.offline" not in sys.modules
+    offline = sys.modules.get("perfci.device.offline")
+    assert offline is None or offline._process.target is None
     assert os.environ.get("CUDA_VISIBLE_DEVICES") != ""

@@ -151,15 +151,6 @@ def test_few_programs_still_do_every_tile(fields, module, only, small_blocks):
     close(gradients(module.attention, qkv, grad), gradients(dense, [each.double() for each in qkv], grad))
 
 
-@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
-def test_few_programs_still_do_every_part(fields, module, only, small_parts):
-    only(**fields)
-    qkv = tensors(6, 2, queries=7, keys=90)
-
-    close([module.attention(*qkv)], [dense(*qkv)])
-    assert small_parts == [3]
-
-
 @pytest.mark.parametrize("split", [False, True])
 def test_sums_are_base_2_logarithms_of_what_each_query_adds_up(split, module, request):
     q, k, v = tensors(queries=9, keys=6)
@@ -218,12 +209,6 @@ def test_dropout_leaves_the_share_that_it_says_and_divides_by_it(dropout, module
     assert abs(stays.float().mean() - (1 - dropout)) < 4 * spread
 
 
-def test_backward_drops_what_forward_dropped(module):
-    factors, columns = uniform(64, module, dropout=0.4, seed=11)
-
-    torch.testing.assert_close(columns, (factors * (1 + torch.arange(64))[:, None]).sum(-2))
-
-
 def test_dropout_goes_by_place_and_seed_whatever_the_blocks(module, monkeypatch):
     def stays(seed):
         return uniform(64, module, dropout=0.4, seed=seed)[0] > 0
@@ -234,17 +219,6 @@ def test_dropout_goes_by_place_and_seed_whatever_the_blocks(module, monkeypatch)
     assert not torch.equal(first[:, 0], first[:, 1])
     monkeypatch.setattr(module, "choose_config", lambda *_: module.Config(16, 16, 4, 1))
     assert torch.equal(first, stays(2**40 + 1))
-
-
-@pytest.mark.parametrize("split", [False, True])
-def test_two_calls_give_the_same_bits(split, module, request):
-    request.getfixturevalue("small_parts" if split else "small_blocks")
-    qkv, grad = tensors(2, 1), normal(1, 2, 20, 16, seed=9)
-    how = {"causal": True, "dropout": 0.3, "seed": 5}
-
-    first, second = (gradients(module.attention, qkv, grad, **how) for _ in range(2))
-
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 def test_both_kernels_drop_the_same_weights_and_add_up_the_same(module, small_parts, monkeypatch):
@@ -303,21 +277,6 @@ def test_parts_write_and_read_no_more_than_their_scratch(module, small_parts, ou
     assert len(outputs) == 4  # out, sums, and two of the parts
     for each in outputs:
         assert (each[:64] == -1).all() and (each[-64:] == -1).all() and each[64:-64].isfinite().all()
-
-
-@pytest.mark.parametrize("keys", [1, 255, 512, 700, 8192, 100_001])
-@pytest.mark.parametrize("tiles", [1, 8, 128, 5000])
-@pytest.mark.parametrize("block", [16, 64, 256])
-def test_parts_fill_the_device_and_hold_all_keys(keys, tiles, block, module):
-    import _launch
-
-    limits = _launch.Limits(**_launch._read("nvidia-h200"))
-    count, size = module.parts(module.Config(16, block, 4, 3, 2), tiles, keys, limits)
-
-    assert (count - 1) * size < keys <= count * size
-    assert size % block == 0
-    assert size >= module.LEAST_KEYS or count == 1
-    assert count * tiles >= 2 * 132 or size < 2 * module.LEAST_KEYS + block
 
 
 @pytest.mark.parametrize("queries", [1, 17, 5000])

@@ -1,5 +1,4 @@
 import itertools
-import json
 import math
 import random
 
@@ -29,12 +28,6 @@ def check(module, made):
     assert got.dtype == made["x"].dtype
     torch.testing.assert_close(got.double(), wanted, rtol=rtol, atol=atol)
     return got
-
-
-def h200():
-    import _launch
-
-    return _launch.Limits(**_launch._read("nvidia-h200"))
 
 
 def combinations(count):
@@ -170,25 +163,6 @@ def test_strips_of_every_size_cover_the_answer(how, module, paths):
     assert paths == ["_depthwise", "_swept"]
 
 
-SLICES = {
-    "channels of more": (slice(None), slice(3, 23)),
-    "every other column": (slice(None), slice(20), slice(None), slice(1, None, 2)),
-    "every third row": (slice(None), slice(20), slice(None, None, 3)),
-    "the last image": (slice(2, 3), slice(20), slice(1, None)),
-}
-
-
-@triton_versions.needs_tuples
-@pytest.mark.parametrize("place", SLICES.values(), ids=SLICES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_strips_are_swept_in_views(place, dtype, module, paths):
-    of_more = inputs(3, 24, (12, 14), 24, dtype=dtype, last=True)["x"]
-
-    check(module, inputs(channels=20, outputs=20, groups=20, dtype=dtype, padding=1) | {"x": of_more[place]})
-
-    assert paths == ["_depthwise", "_swept"]
-
-
 @triton_versions.needs_tuples
 @pytest.mark.parametrize("how", [{}, {"stride": 2}, {"taps": (5, 4)}, {"channels": 40, "outputs": 40, "groups": 40}])
 def test_strips_read_nothing_beside_the_inputs(how, guarded, module, paths):
@@ -247,17 +221,6 @@ def test_descriptors_reach_every_pixel_of_a_stride(how, module, paths):
     assert paths == ["by_box"]
 
 
-@triton_versions.needs_descriptors
-@pytest.mark.parametrize("stride", [1, 2, (1, 2)])
-def test_boxes_read_nothing_beside_the_input(stride, guarded, module, paths):
-    made = inputs(channels=32, size=(4, 6), padding=2, stride=stride, last=True)
-    inner = guarded(made["x"].permute(0, 2, 3, 1))
-
-    check(module, made | {"x": inner.permute(0, 3, 1, 2)})
-
-    assert paths == ["by_box"]
-
-
 @pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
 @pytest.mark.parametrize("how", [{"channels": 32}, {"channels": 5}, {"channels": 20, "outputs": 20, "groups": 20}])
 def test_few_programs_still_do_every_tile(how, fields, only, module):
@@ -282,13 +245,6 @@ def test_strides_beyond_32_bits_are_reached(module):
     x.copy_(torch.randn(3, 2, 3, 3, generator=torch.Generator().manual_seed(1)))
 
     check(module, {"x": x, "weight": inputs(channels=2, dtype=torch.float32)["weight"]})
-
-
-@pytest.mark.parametrize("how", [{"channels": 32}, {"channels": 5}, {"channels": 4, "groups": 4, "outputs": 4}])
-def test_memory_beside_the_inputs_mixes_in_nothing(how, guarded, module):
-    made = inputs(padding=2, dtype=torch.float32, **how)
-
-    check(module, {name: guarded(value) if torch.is_tensor(value) else value for name, value in made.items()})
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -323,46 +279,6 @@ def test_launches_nothing_for_no_images(module, monkeypatch):
     assert module.conv2d(**inputs(images=0)).shape == (0, 10, 4, 5)
 
 
-def test_the_first_tuned_entry_that_holds_the_shape_is_taken(module, tmp_path, monkeypatch):
-    import _launch
-
-    plain = module.FALLBACK[2]._asdict()
-    entries = [
-        {"itemsize": 4, "config": plain | {"group_m": 1}},
-        {"itemsize": 2, "box": True, "strided": True, "config": plain | {"group_m": 5}},
-        {"itemsize": 2, "box": True, "outputs_max": 64, "config": plain | {"group_m": 2, "block_k": 64}},
-        {"itemsize": 2, "terms_max": 512, "config": plain | {"group_m": 3}},
-        {"itemsize": 2, "config": plain | {"group_m": 4}},
-    ]
-    (tmp_path / "nvidia-h200.json").write_text(json.dumps({"configs": entries}))
-    monkeypatch.setattr(module, "TUNED", tmp_path)
-    module.choose_config.cache_clear()
-
-    def chosen(itemsize, is_box, channels=32, outputs=64, down=1):
-        shape = module.Shape(1, channels, 8, 8, outputs, 3, 3, 8, 8, down, 1, 1, 1, 1, 1)
-        return module.choose_config(shape, itemsize, h200(), is_box)
-
-    assert [chosen(4, False).group_m, chosen(2, True).group_m, chosen(2, False).group_m] == [1, 2, 3]
-    assert chosen(2, False, channels=64).group_m == 4
-    assert [chosen(2, True, down=2).group_m, chosen(2, False, down=2).group_m] == [5, 3]
-    assert chosen(2, True).block_k == 32  # of 64, as the channels are 32
-    assert chosen(2, True, outputs=65) == module.FALLBACK_TMA._replace(block_k=32)
-    module.choose_config.cache_clear()
-    _launch.tuned.cache_clear()
-
-
-def test_every_committed_config_fits_its_device(module):
-    import _launch
-
-    for path in module.TUNED.glob("nvidia-*.json"):
-        limits = _launch.Limits(**_launch._read(path.stem))
-        for entry in _launch.tuned(module.TUNED, path.stem):
-            config, size = module.Config(**entry["config"]), entry["itemsize"]
-            assert (config.block_m + config.block_n) * config.block_k * config.stages * size <= limits.shared_bytes
-            assert config.block_m * config.block_n <= limits.tile_elements
-            assert config.tma or not entry.get("box")
-
-
 @triton_versions.needs_descriptors
 @pytest.mark.parametrize("variant", conv2d_steps.VARIANTS)
 @pytest.mark.parametrize("last", [False, True])
@@ -383,16 +299,3 @@ def test_every_variant_gives_the_references_answer(how, last, variant):
 
     torch.testing.assert_close(got.double(), reference(**wide(made)), rtol=1e-3, atol=3e-4)
     assert got.is_contiguous() == (not last)
-
-
-@pytest.mark.parametrize("variant", ["im2col", "pointers"])
-def test_variants_without_descriptors_take_any_convolution(variant):
-    for how in (
-        {"channels": 5, "stride": (2, 1), "padding": 1},
-        {"dtype": torch.float32, "channels": 3, "dilation": 2},
-    ):
-        made = inputs(**how)
-        rtol, atol = ROOM[made["x"].dtype]
-        got = conv2d_steps.conv2d_step(variant=variant, **made)
-        torch.testing.assert_close(got.double(), reference(**wide(made)), rtol=rtol, atol=atol)
-    assert conv2d_steps.conv2d_step(variant=variant, **inputs(images=0)).shape == (0, 10, 4, 5)

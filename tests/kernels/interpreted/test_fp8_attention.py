@@ -1,7 +1,6 @@
 """Indices, masks, scales and how weights are rounded: the interpreter multiplies in float32, without tensor cores."""
 
 import itertools
-import json
 import random
 
 import fp8_attention_baseline as baseline
@@ -61,12 +60,6 @@ def _plain(values, scale):
     return values * scale.double()[:, :, places if scale.shape[2] > 1 else slice(None)]
 
 
-def h200():
-    import _launch
-
-    return _launch.Limits(**_launch._read("nvidia-h200"))
-
-
 @pytest.mark.parametrize("case", accuracy.cases, ids=perfci.case_id)
 def test_the_reference_is_the_definition(case, suite):
     made = suite.make_inputs(**case, device="cpu", seed=7)
@@ -86,14 +79,6 @@ def test_weights_are_rounded_as_pytorch_casts(scaling, dtype, module):
     emulated, exact = defined(**made, cast=dtype), defined(**made)
 
     assert (got - emulated).norm() < 0.2 * (emulated - exact).norm()
-
-
-@pytest.mark.parametrize("dtype", [E4M3, E5M2])
-def test_equal_weights_are_exact(dtype, module):
-    made = inputs(queries=9, keys=150, dtype=dtype, scaling="group", causal=True)
-    made["q"] = torch.zeros_like(made["q"].float()).to(dtype)
-
-    check(module, made, room=2e-6)
 
 
 def combinations(count):
@@ -147,13 +132,6 @@ def test_descriptors_and_pointers_give_the_same(module, monkeypatch):
     assert torch.equal(module.fp8_attention(**rows | {"v": rows["v"].contiguous()}), by_descriptor)
 
 
-@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
-def test_few_programs_still_do_every_tile(fields, module, only):
-    only(**fields)
-
-    check(module, inputs(queries=70, keys=40, batch=2))
-
-
 def test_a_query_that_sees_nothing_gives_0(module):
     got = check(module, inputs(queries=9, keys=6, causal=True))
 
@@ -187,29 +165,6 @@ def test_a_device_without_float8_is_refused(module, only):
 
     with pytest.raises(ValueError, match=r"nvidia-a100 has no tensor cores for float8\. Use attention there"):
         module.fp8_attention(**inputs())
-
-
-def test_the_first_tuned_entry_that_holds_the_case_is_taken(module, tmp_path, monkeypatch):
-    import _launch
-
-    plain = module.FALLBACK[64]._asdict()
-    entries = [
-        {"queries_max": 16, "width_max": 64, "config": plain | {"stages": 1}},
-        {"width_max": 64, "parts": "v", "config": plain | {"stages": 2}},
-        {"width_max": 64, "causal": True, "config": plain | {"stages": 3}},
-        {"width_max": 64, "config": plain | {"stages": 4}},
-    ]
-    (tmp_path / "nvidia-h200.json").write_text(json.dumps({"configs": entries}))
-    monkeypatch.setattr(module, "TUNED", tmp_path)
-    module.choose_config.cache_clear()
-    asked = {(16, 64, "v", True): 1, (17, 64, "v", True): 2, (17, 64, "qkv", True): 3, (17, 64, "qkv", False): 4}
-    chosen = {key: module.choose_config(*key, h200()).stages for key in asked}
-    untuned = module.choose_config(17, 128, "v", True, h200())
-    module.choose_config.cache_clear()
-    _launch.tuned.cache_clear()
-
-    assert chosen == asked
-    assert untuned == module.FALLBACK[128]
 
 
 @pytest.mark.parametrize("key", ["generic", "nvidia-h200"])

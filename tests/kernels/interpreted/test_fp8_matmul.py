@@ -1,7 +1,5 @@
 """Indices, masks and scales only: the interpreter multiplies in float32, and no tensor core is at work."""
 
-import json
-
 import _quant
 import fp8_matmul_baseline as baseline
 import pytest
@@ -35,12 +33,6 @@ def check(module, made, scaling):
     wanted = exact(made, scaling)
     torch.testing.assert_close(got.double(), wanted, rtol=rtol, atol=atol * max(made["a"].shape[1], 1) ** 0.5)
     return got
-
-
-def h200():
-    import _launch
-
-    return _launch.Limits(**_launch._read("nvidia-h200"))
 
 
 @pytest.mark.parametrize("case", accuracy.cases, ids=perfci.case_id)
@@ -158,42 +150,3 @@ def test_only_bfloat16_leaves_the_whole_sum_to_tensor_cores(out_dtype, kind, mod
     module.fp8_matmul(**inputs(16, 16, 16, out_dtype=out_dtype))
 
     assert seen == [kind]
-
-
-def test_the_first_tuned_entry_of_the_kind_that_holds_the_shape_is_taken(module, tmp_path, monkeypatch):
-    import _launch
-
-    plain = module.FALLBACK._asdict()
-    entries = [
-        {"kind": "block", "config": plain | {"group_m": 1, "tma": True}},
-        {"kind": "fast", "m_max": 64, "config": plain | {"group_m": 2, "tma": True}},
-        {"kind": "fast", "config": plain | {"group_m": 3, "tma": True}},
-        {"kind": "fast", "config": plain | {"group_m": 4}},
-    ]
-    (tmp_path / "nvidia-h200.json").write_text(json.dumps({"configs": entries}))
-    monkeypatch.setattr(module, "TUNED", tmp_path)
-    module.choose_config.cache_clear()
-    asked = {(64, "fast", True): 2, (65, "fast", True): 3, (65, "fast", False): 4, (65, "block", True): 1}
-    chosen = {key: module.choose_config(key[0], 128, 128, *key[1:2], h200(), key[2]).group_m for key in asked}
-    untuned = module.choose_config(64, 128, 128, "precise", h200(), False)
-    module.choose_config.cache_clear()
-    _launch.tuned.cache_clear()
-
-    assert chosen == asked
-    assert untuned == module.FALLBACK
-
-
-def test_every_committed_config_fits_its_device(module):
-    import _launch
-
-    for path in module.TUNED.glob("nvidia-*.json"):
-        limits = _launch.Limits(**_launch._read(path.stem))
-        entries = _launch.tuned(module.TUNED, path.stem)
-        for entry in entries:
-            config = module.Config(**entry["config"])
-            assert 128 % config.block_k == 0  # a step along k lies within one block of scales
-            assert (config.block_m + config.block_n) * config.block_k * config.stages <= limits.shared_bytes
-            assert set(entry) <= {"kind", "m_max", "n_max", "k_max", "config"}
-        assert {entry["kind"] for entry in entries if set(entry) == {"kind", "config"}} == set(module.KINDS)
-    for config in (module.FALLBACK, module.FALLBACK_TMA):
-        assert 128 % config.block_k == 0

@@ -66,12 +66,6 @@ def test_a_devices_file_is_found_by_the_words_of_its_name(name, key, running):
     assert _launch.limits(running(name=name)).key == key
 
 
-def test_the_running_device_knows_better_than_its_file(running):
-    limits = _launch.limits(running(name="NVIDIA H100 PCIe", multi_processor_count=114))
-
-    assert (limits.key, limits.processors, limits.shared_bytes) == ("nvidia-h100", 114, 232448)
-
-
 def test_an_npu_tells_its_vector_and_cube_cores(running):
     limits = _launch.limits(running(name="Ascend910B2", vector_core_num=40, cube_core_num=20, L2_cache_size=100 << 20))
 
@@ -87,29 +81,11 @@ def test_a_variable_names_the_device_to_compile_for(monkeypatch):
     _launch.limits.cache_clear()
 
 
-def test_a_variable_that_names_no_device_is_an_error_that_lists_them(monkeypatch):
-    _launch.limits.cache_clear()
-    monkeypatch.setenv("KERNELS_AS_DEVICE", "nvidia-h2oo")
-
-    with pytest.raises(
-        ValueError, match=r"KERNELS_AS_DEVICE=nvidia-h2oo.*generic, half-registers, low-bw, nvidia-a100"
-    ):
-        _launch.limits(torch.device("meta"))
-
-
 def test_every_field_of_every_device_names_its_source():
     for key in _launch._keys():
         fields = json.loads((_launch._DEVICES / f"{key}.json").read_text())
         assert set(fields) == set(_launch.Limits.__dataclass_fields__) - {"key"}
         assert all(field["source"] for field in fields.values())
-
-
-def test_the_device_is_switched_only_where_there_are_several(running):
-    device = running(count=2, name="NVIDIA H200")
-    assert _launch.on(device).device is device
-
-    assert _launch.on(running(count=1, name="NVIDIA H200")) is _launch._NOTHING
-    assert _launch.on(torch.device("cpu")) is _launch._NOTHING
 
 
 def test_the_grid_stays_within_the_devices_limits():
