@@ -27,7 +27,7 @@ KINDS = ("auto", "cuda", "npu", "cpu", "fake")
 
 
 def detect() -> str:
-    """The best device that this process could open: cuda, npu or cpu; imports torch, so only workers call it.
+    """The best device that this process could open: cuda, npu or cpu. Imports torch, so only workers call it.
 
     torch serves one accelerator a process, so if a host has both kinds, the torch that is installed decides: a CUDA
     build that sees a GPU takes it. An NPU that is there and cannot be opened is an error, not a CPU.
@@ -51,7 +51,7 @@ def detect() -> str:
 
 
 def open_device(kind: str, *, seed: int, timer: str = "auto", fake: Mapping[str, Any] | None = None) -> Accelerator:
-    """Open a device by kind; `timer` is auto, activity or event; `fake` holds `[tool.perfci.fake]`."""
+    """Open a device by kind. `timer` is auto, activity or event. `fake` holds `[tool.perfci.fake]`."""
     if kind == "fake":
         from perfci.device.fake import FakeDevice, FakeSpec
 

@@ -48,7 +48,7 @@ def decode(codes: Array, name: str) -> Array:
 
 
 def encode(values: Array, name: str) -> Array:
-    """The codes of values, rounded to the nearest and on ties to even; values out of range as the hardware does."""
+    """The codes of values, rounded to the nearest and on ties to even. Values out of range as the hardware does."""
     if name == "bf16":
         bits = np.asarray(values, np.float32).view(np.uint32)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
@@ -95,7 +95,7 @@ def cut(values: Array) -> Array:
 
 
 def to_integer(values: Array, target: np.dtype[Any]) -> Array:
-    """Conversion by cvt.rzi: towards zero, and to the nearest end where out of range; one of 8 bits goes through 16."""
+    """Conversion by cvt.rzi: towards zero, and to the nearest end where out of range. One of 8 bits goes through 16."""
     wide = np.dtype(f"{target.kind}{max(target.itemsize, 2)}")
     info, whole = np.iinfo(wide), np.trunc(values.astype(np.float64))
     # float64 has no 2**63 - 1: the comparison is with the next power of two.
@@ -122,7 +122,7 @@ def min_number(left: Array, right: Array, pick: Any = np.fmin) -> Array:
 
 
 def fused(x: Array, y: Array, z: Array) -> Array:
-    """X * y + z rounded once; in float64, which numpy cannot, twice."""
+    """X * y + z rounded once. In float64, which numpy cannot, twice."""
     if z.dtype == np.float64:
         return np.asarray(x * y + z)
     product, addend = x.astype(np.float64) * y, z.astype(np.float64)
@@ -256,7 +256,7 @@ _AS_GIVEN: dict[str, Function] = {
     "double2float_rn": np.positive,
     "umulhi": high_product, "umul64hi": high_product,
 }  # fmt: skip
-"""By the name without type; computed in the type of the arguments."""
+"""By the name without type. Computed in the type of the arguments."""
 
 _IN_FLOAT64: dict[str, Function] = {
     **{name: getattr(np, name) for name in (
@@ -278,4 +278,4 @@ _IN_FLOAT64: dict[str, Function] = {
     "fdim": lambda x, y: np.where(x <= y, 0.0, x - y),
     "saturate": lambda x: np.where(np.isnan(x), 0.0, np.clip(x, 0, 1)),
 }  # fmt: skip
-"""By the name without type; floats are computed in float64."""
+"""By the name without type. Floats are computed in float64."""

@@ -1,7 +1,7 @@
 """What compiled binaries say: registers, spills, instructions by class, occupancy.
 
 Cubins are read by programs that Triton bundles, AMD's binaries by their assembly. Needs no torch until a launch is
-examined. Classes of instructions are memory, tensor, float, integer, control; other is moves, shuffles and the like.
+examined. Classes of instructions are memory, tensor, float, integer, control. Other is moves, shuffles and the like.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ def tool(name: str) -> str | None:
 
 
 def nvidia_usage(cubin: bytes, ptx: str | None, name: str) -> Usage | None:
-    """Registers and stack of a kernel as cuobjdump says; what of the stack its PTX does not declare was spilled.
+    """Registers and stack of a kernel as cuobjdump says. What of the stack its PTX does not declare was spilled.
 
-    None where the program is missing or does not know the kernel; without the PTX nothing is known of spills.
+    None if the program is missing or does not know the kernel. Without the PTX nothing is known of spills.
     """
-    text = _said("cuobjdump", cubin, "--dump-resource-usage")
+    text = _run_tool("cuobjdump", cubin, "--dump-resource-usage")
     found = re.search(rf"Function {re.escape(name)}:\s*REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", text or "")
     if found is None:
         return None
@@ -111,7 +111,7 @@ def nvidia_usage(cubin: bytes, ptx: str | None, name: str) -> Usage | None:
 
 
 def amd_usage(assembly: str) -> Usage | None:
-    """From the metadata at the end of a kernel's assembly; None where it is not there."""
+    """From the metadata at the end of a kernel's assembly. None if it is not there."""
     found = {name: int(value) for name, value in re.findall(r"^\s*\.(\w+):\s+(\d+)$", assembly, re.MULTILINE)}
     if not {"vgpr_count", "vgpr_spill_count", "private_segment_fixed_size"} <= found.keys():
         return None
@@ -119,13 +119,13 @@ def amd_usage(assembly: str) -> Usage | None:
 
 
 def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[dict[str, int] | None]:
-    """Instructions by class of each cubin; None where nvdisasm is missing or fails. arch: SM80, SM90a.
+    """Instructions by class of each cubin. None if nvdisasm is missing or fails. arch: SM80, SM90a.
 
     One run for all of them: the program takes 0.3 s to start, and hardly more for a hundred kernels than for one.
     """
     codes = [code_sections(cubin) for cubin in cubins]
     image = b"".join(code for parts in codes for code in parts)
-    opcodes = nvidia_opcodes((_said("nvdisasm", image, "--binary", arch) if image else None) or "")
+    opcodes = nvidia_opcodes((_run_tool("nvdisasm", image, "--binary", arch) if image else None) or "")
     if not image or len(opcodes) * _BYTES != len(image):
         return [None] * len(cubins)
     taken = iter(opcodes)
@@ -159,8 +159,8 @@ def amd_opcodes(text: str) -> list[str]:
     return re.findall(r"^\t([a-z]\w+)", text.split(".Lfunc_end0:", maxsplit=1)[0], re.MULTILINE)
 
 
-def _said(name: str, image: bytes, *options: str) -> str | None:
-    """What one of NVIDIA's programs says of a file; None where it is missing or fails."""
+def _run_tool(name: str, image: bytes, *options: str) -> str | None:
+    """What one of NVIDIA's programs says of a file. None if it is missing or fails."""
     path = tool(name)
     if path is None:
         return None
@@ -189,7 +189,7 @@ def amd_class(opcode: str) -> str:
 
 
 def count_classes(opcodes: Iterable[str], class_of: Callable[[str], str]) -> dict[str, int]:
-    """Instructions of every class; padding behind the last instruction is left out."""
+    """Instructions of every class. Padding behind the last instruction is left out."""
     kept = list(opcodes)
     while kept and kept[-1] in PADDING:
         kept.pop()
@@ -227,7 +227,7 @@ def examine(launches: Iterable[Launched], target: Target) -> None:
 
 
 def binaries(launches: Iterable[Launched], target: Target) -> tuple[KernelBinary, ...]:
-    """Every distinct kernel once, in order of its first launch; figures that no tool gives are None."""
+    """Every distinct kernel once, in order of its first launch. Figures that no tool gives are None."""
     first: dict[tuple[str, str], Launched] = {}
     for launch in launches:
         first.setdefault((launch.name, artefact(launch.kernel)), launch)
@@ -243,7 +243,7 @@ def unavailable(target: Target) -> Reason | None:
 
 
 def usage(kernel: Any) -> Usage | None:
-    """What a thread of a compiled kernel takes; None where that cannot be told."""
+    """What a thread of a compiled kernel takes. None if that is unknown."""
     key, asm = artefact(kernel), kernel.asm
     if "npubin" in asm:
         return None

@@ -172,7 +172,7 @@ def pretend(target: Target) -> None:
 
 
 class _Current(nullcontext[None]):
-    """A context in which a device is the current one; there is only one."""
+    """A context in which a device is the current one. There is only one."""
 
     idx = prev_idx = 0
 
@@ -190,7 +190,7 @@ def _refuse_to_start() -> None:
 
 
 class StubDriver(SimpleNamespace):
-    """What Triton asks of a driver; ops ask some of it too."""
+    """What Triton asks of a driver. Ops ask some of it too."""
 
     def __init__(self, target: Target) -> None:
         warp_size = 0 if target.backend == "npu" else target.warp_size  # as triton-ascend's own driver has it
@@ -244,7 +244,7 @@ class _Utils:
         self.get_device_properties = _answer(_Properties({k: v for k, v in known.items() if v is not None}))
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: Any) -> tuple[Any, ...]:
-        """Nothing is loaded; registers and spills are worked out when somebody asks (`offline.install`)."""
+        """Nothing is loaded. Registers and spills are worked out when somebody asks (`offline.install`)."""
         wanted = CompiledKernel._init_handles.__code__.co_names
         return (None, None, 0, 0, 1024) if "n_max_threads" in wanted else (None, None, 0, 0)
 

@@ -40,14 +40,14 @@ NPU_SYNCHRONISING = (
     ("torch_npu.npu.streams", "Stream", _OF_STREAMS),
     ("torch_npu.npu.streams", "Event", _OF_EVENTS),
 )
-"""The same of torch_npu, where it is loaded: module, class and names."""
+"""The same of torch_npu, if it is loaded: module, class and names."""
 
 OPAQUE = (
     ("torch.cuda", "CUDAGraph", "replay", "a CUDA graph"),
     ("torch_npu.npu.graphs", "NPUGraph", "replay", "an NPU graph"),
     ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", "run", "torch.compile"),
 )
-"""Ways to launch device code that cannot be told apart: module, class, method, and what users call it."""
+"""Ways to launch device code that cannot be distinguished: module, class, method, and what users call it."""
 
 LAUNCHERS = ("cupy", "cutlass", "numba.cuda", "pycuda", "tilelang")
 """Packages that launch kernels of their own, which are not seen at all."""
@@ -87,9 +87,9 @@ class Captured:
         return tuple(self._sources)
 
     def identity(self, inputs: str) -> Identity:
-        """The call's identity; inputs: digest of `make_inputs`.
+        """The call's identity. inputs: digest of `make_inputs`.
 
-        Unknown where something could not be captured, and where nothing was seen at all: a call that hands out what it
+        Unknown if something could not be captured, or if nothing was seen at all: a call that hands out what it
         computed before would pass as unchanged whatever it held.
         """
         nothing = None if self._operations or self._launches else Reason("captured_nothing")
@@ -114,7 +114,7 @@ class Captured:
             self._choices.append(text)
 
     def unknown(self, reason: Reason) -> None:
-        """Note why the call cannot be captured; the first reason stands."""
+        """Note why the call cannot be captured. The first reason stands."""
         self.blind = self.blind or reason
 
     def launch(self, launch: Launched) -> None:
@@ -150,7 +150,7 @@ class Captured:
         return next((name for name, kind in kinds if isinstance(value, kind)), None)
 
     def _tensor(self, tensor: torch.Tensor) -> str:
-        """Which storage, in order of appearance; dtype, shape, strides and, on the device, alignment."""
+        """Which storage, in order of appearance. Dtype, shape, strides and, on the device, alignment."""
         host = tensor.device.type == "cpu"
         shape = f"{str(tensor.dtype).removeprefix('torch.')}[{','.join(map(str, tensor.shape))}]"
         try:
@@ -158,7 +158,7 @@ class Captured:
         except (RuntimeError, NotImplementedError):  # sparse and nested tensors have no storage of their own
             return f"{tensor.layout} {shape}"
         text = f"#{number} {shape}({','.join(map(str, tensor.stride()))})"
-        # The largest power of two that divides the address, up to the 16 bytes that Triton tells apart.
+        # The largest power of two that divides the address, up to the 16 bytes that Triton distinguishes.
         return f"cpu {text}" if host else f"{text}@{min(address & -address, 16) or 16}"
 
     def _identity(self, launch: Launched) -> LaunchIdentity:
@@ -176,7 +176,7 @@ class Captured:
 
 
 class Storages:
-    """Numbers storages in the order in which they are seen; none is given twice, though memory is."""
+    """Numbers storages in the order in which they are seen. None is given twice, though memory is."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, StorageWeakRef]] = {}
@@ -219,7 +219,7 @@ def note_unknown(kind: str, what: str) -> Reason:
 
 @contextmanager
 def captured(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Iterator[Captured]:
-    """Note what the calls inside do on the device; not while timing.
+    """Note what the calls inside do on the device. Not while timing.
 
     `around` is entered around the bodies of Python operators, which run outside every mode.
     """
@@ -258,7 +258,7 @@ class Mode(TorchDispatchMode):
 
 
 class _Operations(Mode):
-    """Notes every operation; looks into operators that are written in Python."""
+    """Notes every operation. Looks into operators that are written in Python."""
 
     def __init__(self, capture: Captured, around: Callable[[], AbstractContextManager[Any]]) -> None:
         super().__init__()
@@ -331,11 +331,11 @@ def _watched_functions(capture: Captured) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name in ((owner, name) for owner, names in owners for name in names):
             label = f"{getattr(owner, '__qualname__', 'torch')}.{name.removeprefix('_')}()"
-            stack.enter_context(_calling_before(owner, name, functools.partial(capture.operation, label)))
+            stack.enter_context(_call_before(owner, name, functools.partial(capture.operation, label)))
         for module, class_name, name, what in OPAQUE:
             owner = getattr(sys.modules.get(module), class_name, None)
-            tell = functools.partial(note_unknown, "captured_opaque", what)
-            stack.enter_context(_calling_before(owner, name, tell))
+            report = functools.partial(note_unknown, "captured_opaque", what)
+            stack.enter_context(_call_before(owner, name, report))
         stack.enter_context(_watched_compiler())
         yield
 
@@ -349,12 +349,12 @@ def _watched_compiler() -> Iterator[None]:
         yield
         return
 
-    def telling(callback: Any) -> Any:
+    def noting(callback: Any) -> Any:
         if callable(callback):
             note_unknown("captured_opaque", "torch.compile")
         return own(callback)
 
-    setattr(frames, "_maybe_set_eval_frame", telling)  # noqa: B010 - the module is no module to the type checker
+    setattr(frames, "_maybe_set_eval_frame", noting)  # noqa: B010 - the module is no module to the type checker
     try:
         yield
     finally:
@@ -362,19 +362,19 @@ def _watched_compiler() -> Iterator[None]:
 
 
 @contextmanager
-def _calling_before(owner: Any, name: str, tell: Callable[[], Any]) -> Iterator[None]:
-    """Call `tell` before every call of a function, if that exists."""
+def _call_before(owner: Any, name: str, report: Callable[[], Any]) -> Iterator[None]:
+    """Call `report` before every call of a function, if that exists."""
     own = vars(owner).get(name) if owner is not None else None
     if own is None:
         yield
         return
 
     @functools.wraps(own)
-    def telling(*args: Any, **kwargs: Any) -> Any:
-        tell()
+    def reporting(*args: Any, **kwargs: Any) -> Any:
+        report()
         return own(*args, **kwargs)
 
-    setattr(owner, name, telling)
+    setattr(owner, name, reporting)
     try:
         yield
     finally:

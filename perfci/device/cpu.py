@@ -32,7 +32,7 @@ _WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class CpuDevice(Accelerator):
-    """Accuracy only; interpreter times say nothing about a kernel's speed, so there is no timer."""
+    """Accuracy only. Interpreter times say nothing about a kernel's speed, so there is no timer."""
 
     absent: Reason | None = Reason("no_accelerator")
 
@@ -52,7 +52,7 @@ class CpuDevice(Accelerator):
         self.arrays = TorchArrays("cpu")
 
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
-        return nullcontext(()) if unknown_triton() else watched_races()
+        return nullcontext(()) if unknown_triton() else watch_races_inside()
 
     def out_of_memory(self, error: BaseException) -> bool:
         return super().out_of_memory(error) or "not enough memory" in str(error)
@@ -68,7 +68,7 @@ class HostEndurance(Endurance):
     """The CPU: no account of memory, no streams, and kernels run in Triton's interpreter."""
 
     def interprets(self, call: Callable[[], Any]) -> bool:
-        """Watch the interpreter's launches; True if the Triton is unknown."""
+        """Watch the interpreter's launches. True if the Triton is unknown."""
         if unknown_triton():
             return True
         from triton.runtime import interpreter
@@ -137,8 +137,8 @@ class _Watched:
 
 
 @contextmanager
-def watched_races() -> Iterator[list[Race]]:
-    """Collect a race of every interpreted launch inside; needs a process that runs with TRITON_INTERPRET=1."""
+def watch_races_inside() -> Iterator[list[Race]]:
+    """Collect a race of every interpreted launch inside. Needs a process that runs with TRITON_INTERPRET=1."""
     from triton.runtime import interpreter
 
     found: list[Race] = []
@@ -191,7 +191,7 @@ def _two_stores(stores: tuple[Array, Array, Array]) -> Race | None:
 
 
 def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Array, Array]) -> Race | None:
-    """Loads of an address that another program stores to; the first store to an address stands for all of them."""
+    """Loads of an address that another program stores to. The first store to an address stands for all of them."""
     addresses, bits, programs = loads
     stored, stored_bits, stored_by = stores
     if not stored.size:

@@ -30,7 +30,7 @@ _FLUSH_PROBES = 20
 
 
 _MARK_COUNT = 16
-"""Integers that a mark reads; like a flush's a multiple of 16, so that both are one compiled kernel."""
+"""Integers that a mark reads. Like a flush's a multiple of 16, so that both are one compiled kernel."""
 
 _HOLD_CYCLES = 70_000
 """About 35 us at an H200's clock: as long as a flush, behind which the host queues what is to be timed."""
@@ -69,7 +69,7 @@ class Flush:
         self._queue(self._grid, self._count)
 
     def mark(self) -> None:
-        """Queue a pause as long as a flush, and behind it a mark; L2 stays as it is."""
+        """Queue a pause as long as a flush, and behind it a mark. L2 stays as it is."""
         torch.cuda._sleep(_HOLD_CYCLES)
         self._queue((1,), _MARK_COUNT)
 
@@ -109,7 +109,7 @@ class CudaDevice(TorchDevice):
         return self._board.state()
 
     def limits(self, dtypes: Sequence[str]) -> Limits:
-        """Bandwidth of a 1 GiB copy between the best of some buffers; rate of an 8192-cubed product in each dtype.
+        """Bandwidth of a 1 GiB copy between the best of some buffers. Rate of an 8192-cubed product in each dtype.
 
         A dtype that this GPU's libraries cannot multiply has no rate.
         """

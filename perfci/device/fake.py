@@ -1,7 +1,7 @@
 """The device that ships with perfci: deterministic, no torch, and every misfortune can be planted.
 
 Kernels written for it compute with numpy and say with `work` how long a real device would take. `[tool.perfci.fake]`
-plants noise, drift, spikes, throttling and foreign processes; `crash` and `hang` are for kernels that go wrong.
+plants noise, drift, spikes, throttling and foreign processes. `crash` and `hang` are for kernels that go wrong.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FILLER = 77.0
 
 @dataclass(frozen=True)
 class FakeSpec:
-    """What is planted; spreads are standard deviations of the logarithm."""
+    """What is planted. Spreads are standard deviations of the logarithm."""
 
     launch_noise: float = 0.004
     block_noise: float = 0.001
@@ -62,7 +62,7 @@ class FakeSpec:
     drift_per_block: float = 0.0
     """every block is slower than the one before by this ratio"""
     clock_drop_per_block: float = 0.0
-    """the SM clock falls by this ratio every block; what launches take is `drift_per_block`'s alone"""
+    """the SM clock falls by this ratio every block. What launches take is `drift_per_block`'s alone"""
     spike_share: float = 0.01
     """share of launches that take `spike_factor` times as long"""
     spike_factor: float = 1.5
@@ -76,11 +76,11 @@ class FakeSpec:
     """of references alone"""
     model: str = "Fake One"
     models: tuple[str, ...] = ()
-    """of each board of the host, where they differ"""
+    """of each board of the host, if they differ"""
     wall_share: float = 0.0
     """how much of the time that launches claim really passes"""
     driver: str = ""
-    """its version; none unless said"""
+    """its version. None unless said"""
     board: str = ""
     """its identifier, where it is not to be FAKE-0, FAKE-1, ..."""
     lost_launches: float = 0.0
@@ -91,7 +91,7 @@ class FakeSpec:
     foreign_processes: int = 0
     memory_bytes: int = 1 << 34
     devices: int = 1
-    """boards of the host; a process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones"""
+    """boards of the host. A process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones"""
     locked: bool = False
     """one run at a time has the board, as with real ones"""
     gone_file: str = ""
@@ -99,7 +99,7 @@ class FakeSpec:
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> FakeSpec:
-        """From `[tool.perfci.fake]`; raises UsageError for a key it does not know, and for a value of another type."""
+        """From `[tool.perfci.fake]`. Raises UsageError for a key it does not know, and for a value of another type."""
         known = {f.name: f.default for f in fields(cls)}
         for key, value in table.items():
             if key not in known:
@@ -141,7 +141,7 @@ _clock = _Clock()
 
 
 def work(us: float) -> None:
-    """Take so many microseconds of the fake device's time; each call counts as one activity."""
+    """Take so many microseconds of the fake device's time. Each call counts as one activity."""
     for spent in (_clock.spent, *_clock.heard):
         spent.append(us)
 
@@ -159,7 +159,7 @@ _memory = _Memory()
 
 
 def hold(count: int, *, outside: bool = False) -> None:
-    """Keep so many bytes of the fake device's memory for ever; a negative number gives bytes back.
+    """Keep so many bytes of the fake device's memory for ever. A negative number gives bytes back.
 
     outside: behind the allocator's back, so that the driver alone knows.
     """
@@ -171,7 +171,7 @@ def hold(count: int, *, outside: bool = False) -> None:
 
 
 class FakeEndurance(Endurance):
-    """What kernels hold of the fake device's memory; it has no streams."""
+    """What kernels hold of the fake device's memory. It has no streams."""
 
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
@@ -214,7 +214,7 @@ class FakeSession:
         self.pause()
 
     def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
-        """Run the call and note the time that it claims, noise added; a warm one behind untimed ones."""
+        """Run the call and note the time that it claims, noise added. A warm one behind untimed ones."""
         if _is_gone(self._spec):
             raise RuntimeError("the fake device is lost")
         if warm:
@@ -244,7 +244,7 @@ class FakeSession:
         return self._blocks - 1
 
     def launches(self) -> Sequence[Launch]:
-        """All launches so far; raises RecordsLostError where a flush of theirs is lost."""
+        """All launches so far. Raises RecordsLostError if a flush of theirs is lost."""
         if self._lost_flushes:
             queued = len(self._launches)
             raise RecordsLostError("records_missing", expected=queued, seen=queued - self._lost_flushes)
@@ -274,7 +274,7 @@ class FakeCapture:
     """none: fake kernels are launched by nobody"""
 
     def identity(self, inputs: str) -> Identity:
-        """The amounts in order; unknown where a call claimed none."""
+        """The amounts in order. Unknown if a call claimed none."""
         operations = tuple(f"work {round(us, 4)} us" for us in self.spent)
         return Identity(operations, inputs=inputs, unknown=None if operations else Reason("captured_nothing"))
 
@@ -419,7 +419,7 @@ class NumpyArrays(Arrays):
 
     @contextmanager
     def watch_allocations(self, filler: str) -> Iterator[_NoWatch]:
-        """Fill what `numpy.empty` and `numpy.empty_like` give; guard nothing."""
+        """Fill what `numpy.empty` and `numpy.empty_like` give. Guard nothing."""
         value = np.nan if filler == "nan" else FILLER
         module: Any = np
         own = {name: getattr(np, name) for name in ("empty", "empty_like")}

@@ -40,7 +40,7 @@ _argument = interpreter._implicit_cvt
 
 
 def correct() -> None:
-    """Correct this process's interpreter; a method that the installed Triton does not have is left alone."""
+    """Correct this process's interpreter. A method that the installed Triton does not have is left alone."""
     for name, method in vars(_Builder).items():
         if name.startswith(("create_", "get_all", "binary_", "unary_")) and hasattr(InterpreterBuilder, name):
             setattr(InterpreterBuilder, name, method)
@@ -69,7 +69,7 @@ def _coded(handle: Any) -> bool:
 
 
 def _values(handle: Any) -> Array:
-    """The numbers of a tensor; those of bfloat16 and float8 in float32."""
+    """The numbers of a tensor. Those of bfloat16 and float8 in float32."""
     data: Array = handle.data
     return arithmetic.decode(data, handle.dtype.scalar.name) if _coded(handle) else data
 
@@ -190,7 +190,7 @@ def _refuse_missing(_builder: Any, name: str) -> Any:
 
 
 def _reduced_sum(reduction: Any, tensor: Any) -> Any:
-    """A sum; numpy adds 16-bit floats in float32, where the hardware rounds after each addition."""
+    """A sum. Numpy adds 16-bit floats in float32, where the hardware rounds after each addition."""
     handle, axis = tensor.handle, reduction.axis
     if handle.data.dtype != np.float16 and not _coded(handle):
         return _sum(reduction, tensor)
@@ -206,7 +206,7 @@ def _reduced_sum(reduction: Any, tensor: Any) -> Any:
 
 
 def _reduced_extreme(reduction: Any, tensor: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
-    """A maximum or minimum, which drops NaN; with its index it depends on the order on a GPU, and is left alone."""
+    """A maximum or minimum, which drops NaN. With its index it depends on the order on a GPU, and is left alone."""
     if idx_reduce_op is None:
         dropping: dict[Any, Any] = {
             **dict.fromkeys((np.max, np.nanmax), np.fmax),
@@ -232,7 +232,7 @@ def _converted_argument(argument: Any) -> Any:
 
 
 def _libdevice_functions() -> dict[str, Any]:
-    """CUDA's libdevice by name; the portable names that CUDA's lacks say so when they are called."""
+    """CUDA's libdevice by name. The portable names that CUDA's lacks say so when they are called."""
 
     def refuse(name: str, *_args: Any, **_options: Any) -> Any:
         raise NotInterpretedError(f"libdevice.{name}")

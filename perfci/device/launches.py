@@ -18,7 +18,7 @@ class Launched:
     """One launch."""
 
     function: Any
-    """the jitted function; None where only its binary is known"""
+    """the jitted function. None if only its binary is known"""
     kernel: Any
     """Triton's CompiledKernel"""
     grid: tuple[int, int, int]
@@ -33,7 +33,7 @@ class Launched:
 
 @contextmanager
 def watched_launches(heard: Callable[[Launched], None]) -> Iterator[None]:
-    """Tell `heard` of every launch inside, through a jitted function or a binary compiled before; not while timing."""
+    """Call `heard` with every launch inside, of a jitted function or a compiled binary. Not while timing."""
     run, runner = JITFunction.run, CompiledKernel.__getitem__
 
     def running(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ def padded(grid: Any) -> tuple[int, int, int]:
 
 
 class _Grid:
-    """Stands in a grid's place; Triton calls it with the bound arguments just before it launches."""
+    """Stands in a grid's place. Triton calls it with the bound arguments just before it launches."""
 
     def __init__(self, grid: Any) -> None:
         self._grid = grid
@@ -87,7 +87,7 @@ class _Grid:
 
 @contextmanager
 def recorded_kernels() -> Iterator[dict[str, KernelFacts]]:
-    """Note every compiled kernel that is launched inside, by name and constants; not for use while timing."""
+    """Note every compiled kernel that is launched inside, by name and constants. Not for use while timing."""
     found: dict[str, KernelFacts] = {}
 
     def heard(launch: Launched) -> None:
@@ -107,7 +107,7 @@ def recorded_kernels() -> Iterator[dict[str, KernelFacts]]:
 
 
 def _find_constants(launch: Launched) -> str:
-    """Named constants of the source; Triton keys them by position, nested for tuples."""
+    """Named constants of the source. Triton keys them by position, nested for tuples."""
     constants = getattr(getattr(launch.kernel, "src", None), "constants", None) or {}
     names = getattr(launch.function, "arg_names", [])
     named = {}

@@ -1,4 +1,4 @@
-"""Ascend NPUs, through torch_npu and triton-ascend; `npu_runtime.load` has to come first, which imports them in order.
+"""Ascend NPUs, through torch_npu and triton-ascend. `npu_runtime.load` has to come first, which imports them in order.
 
 Nothing here has run on a chip yet: docs/npu.md says what has, and how.
 """
@@ -123,7 +123,7 @@ class NpuDevice(TorchDevice):
     unavailable = "npu_activity_unavailable"
 
     def __init__(self, npu: Any, timer: str = "auto", monitor: Monitor | None = None) -> None:
-        """`npu` is what `npu_runtime.load` gives; raises DeviceError for a chip that is not healthy."""
+        """`npu` is what `npu_runtime.load` gives. Raises DeviceError for a chip that is not healthy."""
         super().__init__(npu, timer)
         self._monitor = monitor or Monitor()
         health = self._monitor.health()
@@ -149,7 +149,7 @@ class NpuDevice(TorchDevice):
         return self._monitor.state()
 
     def limits(self, dtypes: Sequence[str]) -> Limits:
-        """Bandwidth of a 1 GiB copy by the vector cores; rate of an 8192-cubed product in each dtype but float64."""
+        """Bandwidth of a 1 GiB copy by the vector cores. Rate of an 8192-cubed product in each dtype but float64."""
         if interprets():
             return Limits()
         size = min(COPY_BYTES, (self.info.memory_bytes or COPY_BYTES * _MEMORY_SHARE) // _MEMORY_SHARE)
@@ -160,7 +160,7 @@ class NpuDevice(TorchDevice):
 
     @contextmanager
     def recorded(self) -> Iterator[Mapping[str, CompiledKernel]]:
-        """Watch Triton's launches; a chip without registers has none, although its compiler says 0."""
+        """Watch Triton's launches. A chip without registers has none, although its compiler says 0."""
         found: dict[str, CompiledKernel] = {}
         with super().recorded() as kernels:
             yield found
@@ -241,17 +241,17 @@ def device_key(name: str) -> str:
 
 
 def _find_runtime() -> str | None:
-    """CANN's version by torch_npu; None if unknown."""
-    tell = getattr(sys.modules.get("torch_npu.npu.utils"), "get_cann_version", None)
+    """CANN's version by torch_npu. None if unknown."""
+    find = getattr(sys.modules.get("torch_npu.npu.utils"), "get_cann_version", None)
     try:
-        version = tell() if tell else None
+        version = find() if find else None
     except Exception:  # an older CANN, which has no file of versions
         return None
     return f"CANN {version}" if version else None
 
 
 def _find_property(properties: Any, *names: str) -> int | None:
-    """The first of some properties that is known; newer releases of torch_npu have more of them."""
+    """The first of some properties that is known. Newer releases of torch_npu have more of them."""
     return next((int(value) for name in names if (value := getattr(properties, name, None))), None)
 
 

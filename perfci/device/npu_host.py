@@ -87,7 +87,7 @@ def look(
     asking: Callable[..., str | None] = npu_smi.ask,
     has_gpu: bool = False,
 ) -> NpuHost:
-    """Look at the machine below `root`; npu-smi is asked only if there is a chip's device file."""
+    """Look at the machine below `root`. npu-smi is asked only if there is a chip's device file."""
     nodes = npu_runtime.nodes(root / "dev")
     home = next((variables[name] for name in HOMES if variables.get(name)), None)
     found = next((root / place for place in PLACES if (root / place).is_dir()), None)
@@ -114,7 +114,7 @@ def look(
 
 
 def traps(host: NpuHost, *, opened: bool = False) -> Iterator[Trap]:
-    """What is in the way, in the order in which a run would stumble over it; nothing if nothing is of Ascend's.
+    """What is in the way, in the order in which a run would stumble over it. Nothing if nothing is of Ascend's.
 
     opened: a worker has opened the device, which refutes all that would have kept it from doing so.
     """
@@ -202,7 +202,7 @@ def _find_cann_version(home: Path | None) -> str | None:
 
 
 def find_triton_backends() -> tuple[str, ...]:
-    """Compilers in the folder of `triton`, found without importing it; none if it has no folder."""
+    """Compilers in the folder of `triton`, found without importing it. None if it has no folder."""
     spec = importlib.util.find_spec("triton")
     places = list(spec.submodule_search_locations or []) if spec else []
     folders = (folder for place in places for folder in Path(place).glob("backends/*/compiler.py"))

@@ -30,7 +30,7 @@ TASKS = "task_time_*.csv"
 """Where CANN's own exporter puts all tasks, copies too, below PROF_*/mindstudio_profiler_output."""
 
 WAIT_S = 20.0
-"""The parser works in processes of its own; so long its file is waited for, each time."""
+"""The parser works in processes of its own. So long its file is waited for, each time."""
 
 RETRIES = 2
 """How often the parser is asked again."""
@@ -58,7 +58,7 @@ _COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA|MEMSET", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class NpuRecord(Record):
-    """One kernel or copy; `core` is what computed it, where that is told."""
+    """One kernel or copy. `core` is what computed it, if that is known."""
 
     core: str = ""
 
@@ -67,7 +67,7 @@ class NpuRecord(Record):
 
 
 def read_details(text: str) -> list[NpuRecord]:
-    """Kernels of a kernel_details.csv, in the file's order; raises ValueError that says what is wrong with it.
+    """Kernels of a kernel_details.csv, in the file's order. Raises ValueError that says what is wrong with it.
 
     Times stand there in microseconds, start times with a tab behind them, so that spreadsheets leave them alone.
     """
@@ -82,19 +82,19 @@ def read_details(text: str) -> list[NpuRecord]:
     for number, cells in enumerate(lines[1:], 2):
         if len(cells) != len(header):
             raise ValueError(f"line {number} has {len(cells)} of {len(header)} columns")
-        rows.append(_row({ours: cells[place].strip() for ours, place in places.items()}, number))
+        rows.append(_parse_row({ours: cells[place].strip() for ours, place in places.items()}, number))
     return rows
 
 
 def read_copies(text: str) -> list[NpuRecord]:
-    """Copies of a task_time_*.csv; none where it is laid out otherwise, since kernels are told by another file."""
+    """Copies of a task_time_*.csv. None if it is laid out otherwise, since kernels are told by another file."""
     found = []
     try:
         for number, cells in enumerate(csv.DictReader(text.removeprefix("\ufeff").splitlines()), 2):
             kind = (cells.get("kernel_type") or "").strip()
             if _COPIES.search(kind):
-                told = {ours: (cells.get(theirs) or "").strip() for ours, theirs in _TASK_COLUMNS.items()}
-                found.append(replace(_row(told, number), name=kind, core=""))
+                known = {ours: (cells.get(theirs) or "").strip() for ours, theirs in _TASK_COLUMNS.items()}
+                found.append(replace(_parse_row(known, number), name=kind, core=""))
     except (ValueError, csv.Error):
         return []
     return found
@@ -103,7 +103,7 @@ def read_copies(text: str) -> list[NpuRecord]:
 _TASK_COLUMNS = {"name": "kernel_name", "start": "task_start(us)", "duration": "task_time(us)", "stream": "stream_id"}
 
 
-def _row(cells: Mapping[str, str], number: int) -> NpuRecord:
+def _parse_row(cells: Mapping[str, str], number: int) -> NpuRecord:
     start, duration = _nanoseconds(cells["start"], number), _nanoseconds(cells["duration"], number)
     is_flush = NAME in (cells["name"], cells.get("kind")) or cells["name"].startswith(f"{NAME}_")
     stream = cells.get("stream", "")
@@ -112,7 +112,7 @@ def _row(cells: Mapping[str, str], number: int) -> NpuRecord:
 
 
 def _nanoseconds(text: str, number: int) -> int:
-    """Of microseconds as text, which are too many digits for a float; one written as 1.7E+15 has lost its last ones."""
+    """Of microseconds as text, which are too many digits for a float. One written as 1.7E+15 has lost its last ones."""
     try:
         value = Decimal(text)
     except InvalidOperation:
@@ -126,10 +126,10 @@ def _nanoseconds(text: str, number: int) -> int:
 
 
 class NpuActivitySession(ActivitySession):
-    """Queues launches between flushes; reads the chip's records when the profiler's files are parsed."""
+    """Queues launches between flushes. Reads the chip's records when the profiler's files are parsed."""
 
     def launches(self) -> Sequence[Launch]:
-        """Every launch in order; a launch's time is the sum of its kernels and copies."""
+        """Every launch in order. A launch's time is the sum of its kernels and copies."""
         groups = split_at_flushes(self._records, self._marks)
         launches = []
         for launch, (mark, _) in zip(super().launches(), self._timed, strict=True):
@@ -142,7 +142,7 @@ class NpuActivitySession(ActivitySession):
 def npu_profiler_session(
     profiler: Any, flush: CacheFlush, synchronize: Callable[[], None], ready: Callable[[], None]
 ) -> Iterator[NpuActivitySession]:
-    """Run one profiler session; `profiler` is torch_npu.profiler, `ready` is called when it has started.
+    """Run one profiler session. `profiler` is torch_npu.profiler, `ready` is called when it has started.
 
     One may be open in a process at a time. Raises DeviceError if there are no records.
     """
@@ -174,7 +174,7 @@ def npu_profiler_session(
 
 
 def _collect(profiler: Any, folder: Path, expected: int) -> list[NpuRecord]:
-    """The session's records; asks the offline parser again, on what the session has left, if they are not there."""
+    """The session's records. Asks the offline parser again, on what the session has left, if they are not there."""
     wrong = Reason("npu_details_missing", {"file": DETAILS})
     for attempt in range(RETRIES + 1):
         analyse = getattr(getattr(profiler, "profiler", None), "analyse", None)

@@ -1,4 +1,4 @@
-"""Loads torch_npu and triton-ascend in the order that they need; each way in which that fails has its sentence.
+"""Loads torch_npu and triton-ascend in the order that they need. Each way in which that fails has its sentence.
 
 torch_npu comes before Triton, and torch must not load it by itself: where CANN is missing, `import torch` then fails.
 """
@@ -16,13 +16,13 @@ from perfci.core.environment import installed
 from perfci.core.errors import DeviceError
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-"""Variable by which torch is told to load no plugin by itself."""
+"""Variable that has torch load no plugin by itself."""
 
 BACKEND = "npu"
 """What triton-ascend's driver calls its target."""
 
 NODES = "davinci[0-9]*"
-"""Device files of the chips in /dev; davinci_manager is for all of them."""
+"""Device files of the chips in /dev. davinci_manager is for all of them."""
 
 _MESSAGE_LIMIT = 300
 
@@ -38,7 +38,7 @@ _TROUBLES = (
     ("npu_no_permission", r"[Pp]ermission denied|EACCES|drvRet=(?:4|13)\b"),
     ("npu_busy", r"EL0005|Resource_Busy|resources? (?:is|are) busy|drvRet=87\b"),
 )
-"""Kind of reason -> what the messages of torch_npu and CANN say then; the first that fits counts."""
+"""Kind of reason -> what the messages of torch_npu and CANN say then. The first that fits counts."""
 
 
 def npu_installed() -> bool:
@@ -52,7 +52,7 @@ def nodes(folder: Path = Path("/dev")) -> list[Path]:
 
 
 def find_shut(found: list[Path]) -> tuple[str, ...]:
-    """Device files that this user may not open; davinci_manager is for all chips."""
+    """Device files that this user may not open. davinci_manager is for all chips."""
     needed = [*found, found[0].parent / "davinci_manager"] if found else []
     return tuple(str(node) for node in needed if not os.access(node, os.R_OK | os.W_OK))
 
@@ -64,7 +64,7 @@ def shun_plugin() -> None:
 
 
 def load() -> Any:
-    """torch.npu with its first device in use; raises DeviceError, whose sentence says what is wrong."""
+    """torch.npu with its first device in use. Raises DeviceError, whose sentence says what is wrong."""
     os.environ[AUTOLOAD] = "0"
     try:
         import torch
@@ -72,7 +72,7 @@ def load() -> Any:
         raise DeviceError("torch_missing") from error
     if not npu_installed():
         raise DeviceError("npu_no_torch_npu", torch=str(torch.__version__))
-    # A wheel of torch_npu is built for one torch; with another its import may end the process.
+    # A wheel of torch_npu is built for one torch. With another its import may end the process.
     version = installed(["torch-npu"]).get("torch-npu")
     if version and version.split(".")[:2] != str(torch.__version__).split(".")[:2]:
         raise DeviceError("npu_wrong_wheel", message="the versions differ", **_find_versions())
@@ -98,7 +98,7 @@ def load() -> Any:
 
 
 def check_triton() -> None:
-    """Triton must compile for NPUs; raises DeviceError if it is another Triton, or lacks what it needs."""
+    """Triton must compile for NPUs. Raises DeviceError if it is another Triton, or lacks what it needs."""
     try:
         import triton
         from triton.backends import backends

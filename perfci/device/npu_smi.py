@@ -1,4 +1,4 @@
-"""What an Ascend chip is doing, from the texts that `npu-smi` prints; needs no torch and no context on the chip.
+"""What an Ascend chip is doing, from the texts that `npu-smi` prints. Needs no torch and no context on the chip.
 
 The layouts are those of the tool's documentation, releases 21 to 25. What is absent, or laid out otherwise, is unknown.
 """
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from perfci.core.model import DeviceState
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
-"""Variable that gives a process its devices, by logical number; npu-smi counts cards and their chips."""
+"""Variable that gives a process its devices, by logical number. npu-smi counts cards and their chips."""
 
 MEGABYTE = 1 << 20
-"""Bytes; npu-smi counts memory in them."""
+"""Bytes. npu-smi counts memory in them."""
 
 FIT = "OK"
 """Health of a chip that can be used."""
@@ -46,7 +46,7 @@ class NpuPlace:
 
 @dataclass(frozen=True)
 class NpuChip:
-    """A chip's lines of `npu-smi info`; memory is its HBM."""
+    """A chip's lines of `npu-smi info`. Memory is its HBM."""
 
     place: NpuPlace
     name: str
@@ -86,7 +86,7 @@ class NpuTable:
 
 
 def parse_info(text: str) -> NpuTable:
-    """Both tables of `npu-smi info`; a line that fits neither is passed over."""
+    """Both tables of `npu-smi info`. A line that fits neither is passed over."""
     rows = (line.strip() for line in text.splitlines())
     lines = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("|")]
     version = re.search(r"Version:\s*(\S+)", text)
@@ -97,7 +97,7 @@ def parse_info(text: str) -> NpuTable:
 
 
 def parse_mapping(text: str) -> dict[int, NpuPlace]:
-    """Logical number of a device -> where it is, of `npu-smi info -m`; chips without one, such as Mcu, are left out."""
+    """Logical number of a device -> where it is, of `npu-smi info -m`. Chips without one, such as Mcu, are left out."""
     found: dict[int, NpuPlace] = {}
     header: list[str] = []
     for line in text.splitlines():
@@ -113,7 +113,7 @@ def parse_mapping(text: str) -> dict[int, NpuPlace]:
 
 
 def parse_fields(text: str, chip: int = 0) -> dict[str, str]:
-    """Fields of `npu-smi info -t ...` that belong to a chip, or to its card; those of a card's controller do not."""
+    """Fields of `npu-smi info -t ...` that belong to a chip, or to its card. Those of a card's controller do not."""
     found: dict[str, str] = {}
     current: int | None = None
     for line in text.splitlines():
@@ -128,7 +128,7 @@ def parse_fields(text: str, chip: int = 0) -> dict[str, str]:
 
 
 def _parse_chips(lines: Sequence[list[str]]) -> Iterator[NpuChip]:
-    """A chip has two lines: card, name, health, power, temperature; then chip, bus, use of its cores and memories."""
+    """A chip has two lines: card, name, health, power, temperature. Then chip, bus, use of its cores and memories."""
     for upper, lower in itertools.pairwise(lines):
         card = re.fullmatch(r"(\d+)\s+(\S.*)", upper[0])
         inner = re.fullmatch(r"(\d+)(?:\s+[\d-]+)?", lower[0])
@@ -167,7 +167,7 @@ def _parse_whole(text: str | None) -> int | None:
 
 
 def ask(*arguments: str) -> str | None:
-    """What `npu-smi` prints; None if there is no such tool, or it fails, or does not answer in time."""
+    """What `npu-smi` prints. None if there is no such tool, or it fails, or does not answer in time."""
     tool = shutil.which("npu-smi") or next((place for place in _PLACES if os.access(place, os.X_OK)), None)
     if tool is None:
         return None
@@ -179,7 +179,7 @@ def ask(*arguments: str) -> str | None:
 
 
 def visible_number(index: int, variables: Mapping[str, str]) -> int | None:
-    """The logical number behind the index by which a process knows a device; None if the variable names none.
+    """The logical number behind the index by which a process knows a device. None if the variable names none.
 
     >>> visible_number(0, {"ASCEND_RT_VISIBLE_DEVICES": "4,5"}), visible_number(1, {})
     (4, 1)
@@ -192,7 +192,7 @@ def visible_number(index: int, variables: Mapping[str, str]) -> int | None:
 
 
 class Monitor:
-    """One chip as the process knows it; every reading is None if npu-smi does not give it."""
+    """One chip as the process knows it. Every reading is None if npu-smi does not give it."""
 
     def __init__(
         self, index: int = 0, asking: Callable[..., str | None] = ask, variables: Mapping[str, str] | None = None
@@ -225,7 +225,7 @@ class Monitor:
         return chip.health if chip else None
 
     def serial(self) -> str | None:
-        """The chip's own number, burnt into its die; else its card's, with the chip's place on it."""
+        """The chip's own number, burnt into its die. Else its card's, with the chip's place on it."""
         if self.place is None:
             return None
         chip = str(self.place.chip)
@@ -249,7 +249,7 @@ class Monitor:
         return _parse_whole(self._fields("common").get("Aicore Freq(MHZ)"))
 
     def state(self) -> DeviceState:
-        """Clock, temperature, power, memory in use and foreign processes now; the tool knows of no throttling."""
+        """Clock, temperature, power, memory in use and foreign processes now. The tool knows of no throttling."""
         chip = self.table().chip(self.place)
         return DeviceState(
             sm_clock_mhz=self.clock_mhz(),
@@ -267,7 +267,7 @@ class Monitor:
 
 
 def count_foreign(table: NpuTable, place: NpuPlace | None, own: int, *, own_context: bool = True) -> int | None:
-    """Processes of others on a chip; None if the table does not list processes.
+    """Processes of others on a chip. None if the table does not list processes.
 
     own: number of this process. In a container the tool counts in the host's numbers, so one of the strangers is this
     process, as long as it has a context.

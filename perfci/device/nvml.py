@@ -11,7 +11,7 @@ from perfci.core.model import Device, DeviceState
 _THROTTLE = {
     0x4: "power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost", 0x20: "thermal", 0x40: "thermal", 0x80: "power_brake",
 }  # fmt: skip
-"""Bits of the clocks-event reasons (nvml.h); idle and application clocks are no throttling."""
+"""Bits of the clocks-event reasons (nvml.h). Idle and application clocks are no throttling."""
 
 _MIG = " MIG "
 """How a slice's name goes on behind the board's."""
@@ -21,7 +21,7 @@ _LEAST_WATTS = 1.0
 
 
 class Board:
-    """One board by its UUID; every reading is None where the library or the driver does not give it."""
+    """One board by its UUID. Every reading is None if the library or the driver does not give it."""
 
     def __init__(self, uuid: str | None = None, index: int = 0) -> None:
         self._nvml: Any = None
@@ -51,10 +51,10 @@ class Board:
         return self._ask("nvmlDeviceGetName")
 
     def mig(self, name: str | None = None, processors: int | None = None) -> str | None:
-        """The slice of a board that is divided, as its maker calls it (1g.18gb); None for a whole board.
+        """The slice of a board that is divided, as its maker calls it (1g.18gb). None for a whole board.
 
         name, processors: as the runtime has them, which knows only the slice. Where neither it nor the library names
-        the profile, the slice is told by its processors.
+        the profile, the slice is known by its processors.
         """
         named = next((each for each in (name, self.name()) if each and _MIG in each), None)
         if named:
@@ -69,7 +69,7 @@ class Board:
         return f"{processors}sm" if processors else "slice"
 
     def power_limit_w(self) -> float | None:
-        """What the driver holds the board to, watts; of a slice, the whole board's."""
+        """What the driver holds the board to, watts. Of a slice, the whole board's."""
         return self._watts("nvmlDeviceGetEnforcedPowerLimit")
 
     def usual_power_limit_w(self) -> float | None:
@@ -93,7 +93,7 @@ class Board:
         )
 
     def describe(self) -> Device | None:
-        """The board as far as it can be told without torch; None where there is none."""
+        """The board as far as it is known without torch. None if there is none."""
         name = self.name()
         if name is None:
             return None
@@ -134,7 +134,7 @@ def throttle_names(bits: int) -> tuple[str, ...]:
 
 
 def device_key(name: str, mig: str | None = None, limit_w: float | None = None, usual_w: float | None = None) -> str:
-    """Folder name of a model; a slice of one, and one held to another power than its maker's, are devices of their own.
+    """Folder name of a model. A slice of one, and one held to another power than its maker's, are devices of their own.
 
     >>> device_key("NVIDIA H200"), device_key("NVIDIA A100-SXM4-80GB")
     ('nvidia-h200', 'nvidia-a100-sxm4-80gb')
@@ -151,7 +151,7 @@ def device_key(name: str, mig: str | None = None, limit_w: float | None = None, 
 
 
 def _find_by_uuid(library: Any, uuid: str) -> Any:
-    """The runtime gives a slice's identifier as it does a board's; the library has them begin otherwise."""
+    """The runtime gives a slice's identifier as it does a board's. The library has them begin otherwise."""
     try:
         return library.nvmlDeviceGetHandleByUUID(uuid)
     except Exception:

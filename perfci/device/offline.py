@@ -1,6 +1,6 @@
 """Kernels compiled for a target on a machine without it: the op's own wrapper runs, launches compile and do nothing.
 
-`install` turns the process into one that has the target's board. Triton's cache in memory does not tell targets apart
+`install` turns the process into one that has the target's board. Triton's cache in memory does not distinguish targets
 and torch is patched for good, so a process serves one target.
 """
 
@@ -56,7 +56,7 @@ class _Process:
     """the jitted function whose compilation raised last"""
     trying: bool = False
     """launches bind their arguments and work out their grids, but compile nothing"""
-    said: str | None = None
+    message: str | None = None
     """what the compiler wrote about it, where its exception says nothing"""
 
 
@@ -64,7 +64,7 @@ _process = _Process()
 
 
 def install(target: Target) -> None:
-    """Have this process see the target's board, for the rest of its life; raises RuntimeError for a second target."""
+    """Have this process see the target's board, for the rest of its life. Raises RuntimeError for a second target."""
     if _process.target is not None:
         if _process.target is target:
             return
@@ -73,9 +73,9 @@ def install(target: Target) -> None:
     triton.runtime.driver.set_active(StubDriver(target))
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = no_benchmark
     Autotuner.run = choose
-    JITFunction.run = trying_or(_watched(JITFunction.run))
-    CompiledKernel.n_regs = property(lambda kernel: _usage(kernel, "registers"), _forget)
-    CompiledKernel.n_spills = property(lambda kernel: _usage(kernel, "local_bytes") // 4, _forget)
+    JITFunction.run = trying_or(_remember_failures(JITFunction.run))
+    CompiledKernel.n_regs = property(lambda kernel: _usage(kernel, "registers"), _ignore)
+    CompiledKernel.n_spills = property(lambda kernel: _usage(kernel, "local_bytes") // 4, _ignore)
     virtual.start()
     board.pretend(target)
     if target.backend == "npu" and has_compiler():
@@ -94,11 +94,11 @@ class Seen:
     failure: Reason | None = None
     """a kernel does not compile for the target"""
     raised: BaseException | None = None
-    """what else went wrong; the call could not be captured"""
+    """what else went wrong. The call could not be captured"""
 
 
 def compiled(call: Callable[[], Any]) -> Seen:
-    """Capture a call; its kernels are compiled for the target."""
+    """Capture a call. Its kernels are compiled for the target."""
     with captured(around=virtual.outside) as capture:
         target = _process.target
         if target and target.backend == "npu" and not has_compiler():
@@ -108,18 +108,18 @@ def compiled(call: Callable[[], Any]) -> Seen:
         try:
             return Seen(capture, call())
         except Exception as error:
-            if isinstance(error, _UnseenError) or not _while_compiling(error.__traceback__):
+            if isinstance(error, _UnseenError) or not _is_compiling(error.__traceback__):
                 return Seen(capture, raised=error)
             if _TOOL.search(str(error)):
                 name = target.name if target else None
-                facts = {"triton": triton.__version__, "target": name, "message": _sensible(error)}
+                facts = {"triton": triton.__version__, "target": name, "message": _find_cause(error)}
                 capture.unknown(Reason("captured_no_tool", facts))
                 return Seen(capture)
             return Seen(capture, failure=_compile_failure(error))
 
 
 class _UnseenError(AttributeError):
-    """A figure of a compiled kernel that no tool gives here; older Tritons ask for it from within their compiler."""
+    """A figure of a compiled kernel that no tool gives here. Older Tritons ask for it from within their compiler."""
 
 
 def _usage(kernel: Any, field: str) -> int:
@@ -130,7 +130,7 @@ def _usage(kernel: Any, field: str) -> int:
     return int(getattr(used, field))
 
 
-def _forget(kernel: Any, value: Any) -> None:
+def _ignore(kernel: Any, value: Any) -> None:
     """What load_binary gives in place of registers and spills."""
 
 
@@ -145,22 +145,22 @@ def _cuda_version() -> str | None:
 # --- what does not compile --------------------------------------------------------------------------------------------
 
 
-def _watched(run: Callable[..., Any]) -> Callable[..., Any]:
+def _remember_failures(run: Callable[..., Any]) -> Callable[..., Any]:
     """JITFunction.run that remembers what did not compile."""
 
     def running(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         try:
             return run(self, *args, grid=grid, warmup=warmup, **kwargs)
         except Exception as error:
-            _process.failed, _process.said = self, None
+            _process.failed, _process.message = self, None
             if _MUTE.search(str(error)):
-                _process.said = _diagnosis(run, self, args, kwargs | {"grid": grid, "warmup": warmup})
+                _process.message = _diagnosis(run, self, args, kwargs | {"grid": grid, "warmup": warmup})
             raise
 
     return running
 
 
-def _while_compiling(trace: TracebackType | None) -> bool:
+def _is_compiling(trace: TracebackType | None) -> bool:
     """Whether an exception came out of Triton's compiler, or out of loading what it made."""
     files = {Path(frame.f_code.co_filename).parts[-3:] for frame, _ in traceback.walk_tb(trace)}
     return ("triton", "compiler", "compiler.py") in files
@@ -172,7 +172,7 @@ def _compile_failure(error: Exception) -> Reason:
     facts: dict[str, str | int | None] = {
         "kernel": function.__name__ if function else None,
         "target": _process.target.name if _process.target else None,
-        "message": (_process.said or _sensible(error))[:MESSAGE_LIMIT],
+        "message": (_process.message or _find_cause(error))[:MESSAGE_LIMIT],
         "file": Path(function.__code__.co_filename).name if function else None,
         "line": None,
     }
@@ -183,19 +183,19 @@ def _compile_failure(error: Exception) -> Reason:
     return Reason("compile_failed", facts)
 
 
-def _sensible(error: BaseException) -> str:
+def _find_cause(error: BaseException) -> str:
     """The first line that says what is wrong: of the cause, of ptxas' own complaint, or of the exception."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
-    said = getattr(error, "error_message", None) or str(error)
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    text = getattr(error, "error_message", None) or str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     # ptxas names the temporary file first, which differs from time to time.
-    telling = [found[1] for line in lines if (found := re.search(r"\b(?:error|fatal)\s*:\s*(.+)", line))]
-    return (telling or lines or [type(error).__name__])[0]
+    clear = [found[1] for line in lines if (found := re.search(r"\b(?:error|fatal)\s*:\s*(.+)", line))]
+    return (clear or lines or [type(error).__name__])[0]
 
 
 def _diagnosis(run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> str | None:
-    """The first error that the compiler writes to standard error when it compiles once more; None if it writes none."""
+    """The first error that the compiler writes to standard error when it compiles once more. None if it writes none."""
     with tempfile.TemporaryFile() as file:
         kept = os.dup(2)
         os.dup2(file.fileno(), 2)
@@ -316,11 +316,11 @@ def stop_at_ttir() -> None:
 
 
 def _binary(module: Any, metadata: MutableMapping[str, Any], options: Any) -> bytes:
-    """TTIR and options as bytes; the metadata gets what the stages that are left out would have noted."""
+    """TTIR and options as bytes. The metadata gets what the stages that are left out would have noted."""
     text = str(module)
     public = re.search(r"tt\.func public @([^(]*)", text)
     name = metadata.get("name") or (public[1] if public else "kernel")
     metadata.update(name=name if " " in name else f"{name} aiv", shared=0, mix_mode="aiv")
     metadata.setdefault("tensor_kinds", [])
-    told = {key: value for key, value in sorted(vars(options).items()) if key not in {"debug", "stream"}}
-    return f"{text}\n// {told}\n".encode()
+    kept = {key: value for key, value in sorted(vars(options).items()) if key not in {"debug", "stream"}}
+    return f"{text}\n// {kept}\n".encode()

@@ -122,7 +122,7 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     @staticmethod
     def argument(value: Any) -> Argument | None:
-        """What a tensor looks like; None for anything else."""
+        """What a tensor looks like. None for anything else."""
         if not isinstance(value, torch.Tensor):
             return None
         with torch._C.DisableTorchFunction():
@@ -147,7 +147,7 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     @staticmethod
     def shape_of(value: Any) -> tuple[tuple[int, ...], ...] | None:
-        """The shapes of a call's outputs; None if it returns something other than tensors."""
+        """The shapes of a call's outputs. None if it returns something other than tensors."""
         outputs = value if isinstance(value, list | tuple) else [value]
         return tuple(tuple(each.shape) for each in outputs) if all(map(torch.is_tensor, outputs)) else None
 

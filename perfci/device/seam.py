@@ -117,7 +117,7 @@ class Launch:
 
 
 class NotInterpretedError(AttributeError):
-    """Triton's interpreter cannot run a function that compiled kernels have; the message is its name."""
+    """Triton's interpreter cannot run a function that compiled kernels have. The message is its name."""
 
 
 def not_interpreted(error: BaseException | None) -> str | None:
@@ -159,7 +159,7 @@ class Argument:
     dense: bool
     dtype: str
     text: str | None
-    """the expression that made it, with {shape} and {0}, {1}, ...; None: not known"""
+    """the expression that made it, with {shape} and {0}, {1}, ... or None if unknown"""
     numbers: tuple[float, ...]
     """what stands for {0}, {1}, ... in the text"""
     origin: int
@@ -184,7 +184,7 @@ class Arrays(ABC):
 
     @abstractmethod
     def dtype_facts(self, array: Any) -> DtypeFacts | None:
-        """Range of a floating-point array's type; None for any other type."""
+        """Range of a floating-point array's type. None for any other type."""
 
     @abstractmethod
     def host(self, array: Any) -> np.ndarray[Any, Any]:
@@ -205,7 +205,7 @@ class Arrays(ABC):
     def placed(self, inputs: Inputs, layout: str) -> dict[str, Any]:
         """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show.
 
-        contiguous lies between two zones of NaN; strided is every second element of a buffer of NaN; expanded repeats
+        contiguous lies between two zones of NaN. Strided is every second element of a buffer of NaN. Expanded repeats
         the first row with stride 0.
         """
         return self._map(lambda array: self._place(array, layout), inputs)
@@ -234,7 +234,7 @@ class Arrays(ABC):
 
     @abstractmethod
     def same_bits(self, left: Any, right: Any) -> bool:
-        """Whether two arrays hold the same bits; NaN equals the same NaN."""
+        """Whether two arrays hold the same bits. NaN equals the same NaN."""
 
     @abstractmethod
     def overlap(self, left: Any, right: Any) -> bool:
@@ -258,14 +258,14 @@ class Arrays(ABC):
 
     @abstractmethod
     def deviation(self, actual: Any, expected: Any) -> Deviation | None:
-        """Errors of a floating-point output, computed on its device; None if the host does that as well."""
+        """Errors of a floating-point output, computed on its device. None if the host does that as well."""
 
     def nbytes(self, value: Any) -> int:
-        """Bytes of an array; 0 for anything else."""
+        """Bytes of an array. 0 for anything else."""
         return int(value.nbytes) if self.is_array(value) else 0
 
     def memory_in_use(self) -> int | None:
-        """Bytes that the process holds on the device; None if unknown."""
+        """Bytes that the process holds on the device. None if unknown."""
         return None
 
     def _map(self, function: Callable[[Any], Any], inputs: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -295,10 +295,10 @@ class AllocationWatch(Protocol):
 
 
 class Session(Protocol):
-    """A stretch of timed launches; their times are known when it has ended."""
+    """A stretch of timed launches. Their times are known when it has ended."""
 
     def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
-        """Flush the cache and time one call; gives the call's result.
+        """Flush the cache and time one call. Gives the call's result.
 
         warm: between flush and timed call the same call is made WARMING times untimed, so that the cache holds what it
         uses.
@@ -308,10 +308,10 @@ class Session(Protocol):
         """End a block: what follows, up to the next `launch`, belongs to no launch."""
 
     def aside(self) -> None:
-        """What follows, up to the next `launch`, belongs to no launch; the block goes on."""
+        """What follows, up to the next `launch`, belongs to no launch. The block goes on."""
 
     def launches(self) -> Sequence[Launch]:
-        """Every launch in order, once the session has ended; one without any record has the time 0.
+        """Every launch in order, once the session has ended. One without any record has the time 0.
 
         Raises `RecordsLostError` if too few of the timer's own records are there, here or already at the session's end,
         and `DeviceError` if the records do not add up otherwise.
@@ -329,7 +329,7 @@ class Capture(Protocol):
         """Files of the functions that were launched, in order, each once."""
 
     def identity(self, inputs: str) -> Identity:
-        """What the calls did; `inputs` is the digest of `make_inputs`."""
+        """What the calls did. `inputs` is the digest of `make_inputs`."""
 
 
 @dataclass(frozen=True)
@@ -349,12 +349,12 @@ class PeakMemory:
     """What `peak_memory` saw, once its context has ended."""
 
     bytes: int | None = None
-    """held on the device at most, inputs included; None if unknown"""
+    """held on the device at most, inputs included. None if unknown"""
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Device memory by two accounts, bytes; None if unknown."""
+    """Device memory by two accounts, bytes. None if unknown."""
 
     allocated: int | None = None
     """of live arrays, as the allocator counts them"""
@@ -368,37 +368,37 @@ class Endurance:
     """What soaking needs of a device. The defaults are those of a device without streams and without counted memory."""
 
     def memory(self) -> MemoryUse:
-        """Memory in use now; the device has been waited for."""
+        """Memory in use now. The device has been waited for."""
         return MemoryUse()
 
     def reset_peak(self) -> None:
         """Start a new peak."""
 
     def room(self) -> int | None:
-        """Bytes that new arrays could take; None if unknown."""
+        """Bytes that new arrays could take. None if unknown."""
         return None
 
     def trim(self) -> None:
         """Give back what the allocator keeps for later."""
 
     def stream(self) -> object | None:
-        """A new stream beside the default one; None on a device without streams."""
+        """A new stream beside the default one. None on a device without streams."""
         return None
 
     def on(self, stream: object | None) -> AbstractContextManager[object]:
-        """Inside, in this thread, work goes to the stream; None: to the default one."""
+        """Inside, in this thread, work goes to the stream. None: to the default one."""
         return nullcontext(stream)
 
     def occupy(self) -> None:
         """Keep the current stream at work for some 20 ms, while the host goes on."""
 
     def interprets(self, call: Callable[[], Any]) -> bool:
-        """Make the call; returns whether it launched a kernel in Triton's interpreter."""
+        """Make the call. Returns whether it launched a kernel in Triton's interpreter."""
         call()
         return False
 
     def footprint(self, make: Callable[[], Any]) -> int | None:
-        """Bytes of the arrays that `make` would return, found without making them; None if unknown."""
+        """Bytes of the arrays that `make` would return, found without making them. None if unknown."""
         return None
 
 
@@ -409,7 +409,7 @@ class Accelerator:
     arrays: Arrays
     """its inputs and outputs"""
     timer: str | None = None
-    """name of the timer in use, known from `start_timer` on; None if nothing can be timed"""
+    """name of the timer in use, known from `start_timer` on. None if nothing can be timed"""
     absent: Reason | None = None
     """why speed can't be measured here"""
 
@@ -422,7 +422,7 @@ class Accelerator:
         return 1
 
     def session(self) -> AbstractContextManager[Session]:
-        """Open a timing session; raises DeviceError if nothing can be timed."""
+        """Open a timing session. Raises DeviceError if nothing can be timed."""
         raise DeviceError("no_accelerator")
 
     def start_timer(self) -> None:
@@ -444,15 +444,15 @@ class Accelerator:
         return Limits()
 
     def window_s(self, call: Callable[[], Any], launches: int) -> float:
-        """Seconds that so many launches take back to back, the host included; for warming up only."""
+        """Seconds that so many launches take back to back, the host included. For warming up only."""
         raise DeviceError("no_accelerator")
 
     def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
-        """Collect what the compiler made of every kernel launched inside; not while timing."""
+        """Collect what the compiler made of every kernel launched inside. Not while timing."""
         return nullcontext({})
 
     def captured(self) -> AbstractContextManager[Capture]:
-        """Collect what the calls inside do on the device; not while timing, and after what they compile and tune."""
+        """Collect what the calls inside do on the device. Not while timing, and after what they compile and tune."""
         return nullcontext(Uncaptured())
 
     def fallbacks(self, identity: Identity) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def function_text(function: Callable[..., Any]) -> str:
 
 
 def stable(value: Any, special: Callable[[Any], str | None] = lambda _: None, depth: int = _DEPTH) -> str:
-    """A value as a text without addresses; `special` words kinds of values of its own, and gives None for all others.
+    """A value as a text without addresses. `special` words kinds of values of its own, and gives None for all others.
 
     An object with Python's plain repr is worded by its type and its attributes.
     """
@@ -89,7 +89,7 @@ def _describe_single(value: Any, inner: Callable[[Any], str]) -> str:
 
 
 def source_text(function: Callable[..., Any]) -> str:
-    """A function's own source as a syntax tree; its byte code where the source cannot be had, as of some lambdas."""
+    """A function's own source as a syntax tree. Its byte code if there is no source, as of some lambdas."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
@@ -130,7 +130,7 @@ def names_used(code: CodeType) -> Iterator[str]:
 
 
 def plain_function(value: Any) -> FunctionType | None:
-    """The Python function inside decorators, Triton's among them, methods and partials; None if there is none."""
+    """The Python function inside decorators, Triton's among them, methods and partials. None if there is none."""
     for _ in range(_DEPTH):
         if isinstance(value, FunctionType):
             return inspect.unwrap(value)

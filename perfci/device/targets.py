@@ -19,7 +19,7 @@ another folder, changes the digest of what it compiles to."""
 
 @dataclass(frozen=True)
 class Target:
-    """An architecture, and the board that stands for it; None is what no source gives."""
+    """An architecture, and the board that stands for it. None is what no source gives."""
 
     name: str
     """as users write it: sm_90, gfx942"""
@@ -62,12 +62,12 @@ class Target:
 
     @property
     def warp_size(self) -> int:
-        """Threads of a warp; every AMD target here has waves of 64, and an NPU has no threads."""
+        """Threads of a warp. Every AMD target here has waves of 64, and an NPU has no threads."""
         return {"cuda": 32, "npu": 1}.get(self.backend, 64)
 
     @property
     def registers(self) -> int:
-        """32-bit registers of a processor as the runtimes report them; of AMD's CUs half of what they have."""
+        """32-bit registers of a processor as the runtimes report them. Of AMD's CUs half of what they have."""
         return 0 if self.backend == "npu" else 65536
 
     @property
@@ -79,7 +79,7 @@ class Target:
 # Processors, L2, memory and clocks: NVIDIA's architecture whitepapers (A100, GA102, Ada, H100) and product briefs (A10,
 # L40S), what an H200 and a B200 report, AMD's GPU specifications at rocm.docs.amd.com and what an MI300X reports.
 # Warps, programs and shared memory of a processor: CUDA C++ Programming Guide, technical specifications per compute
-# capability; for AMD LLVM's AMDGPU backend (waves per SIMD, work groups, size and granularity of LDS).
+# capability. For AMD LLVM's AMDGPU backend (waves per SIMD, work groups, size and granularity of LDS).
 _ALL = (
     Target(
         "sm_80", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912, 167936, 64, 32, 40 << 20,
@@ -111,7 +111,7 @@ _ALL = (
 
 TARGETS = {target.name: target for target in _ALL}
 
-# Vector cores and their memory (unified buffer): triton-ascend's documentation; L2 and memory: what an Ascend 910B2
+# Vector cores and their memory (unified buffer): triton-ascend's documentation. L2 and memory: what an Ascend 910B2
 # reports. Programs wait for a core, so that each is alone on it.
 NPU_TARGETS = {
     target.name: target
@@ -126,7 +126,7 @@ NPU_TARGETS = {
 
 
 def target_named(name: str) -> Target:
-    """The target that users call so; raises UsageError for one that perfci has no facts of."""
+    """The target that users call so. Raises UsageError for one that perfci has no facts of."""
     known = TARGETS | NPU_TARGETS
     if name not in known:
         raise UsageError("unknown_target", target=name, known=", ".join(known))
@@ -136,7 +136,7 @@ def target_named(name: str) -> Target:
 # --- the installed Triton ---------------------------------------------------------------------------------------------
 
 KNOWN = ((3, 2), (3, 9))
-"""First and last release that perfci is made for; docs/versions.md has those that were run."""
+"""First and last release that perfci is made for. docs/versions.md has those that were run."""
 
 
 @functools.cache
@@ -148,18 +148,18 @@ def unknown_triton() -> Reason | None:
 
 
 def find_triton_versions() -> list[str]:
-    """Of the Triton that ops would import, by its own file; of all that are installed if the file does not say it."""
+    """Of the Triton that ops would import, by its own file. Of all that are installed if the file does not say it."""
     spec = importlib.util.find_spec("triton")
     if spec is None or spec.origin is None:
         return []
     text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
-    if said := re.search(r"""^__version__ *= *["'](\d+\.\d+[^"']*)""", text, re.MULTILINE):
-        return [said[1]]
+    if found := re.search(r"""^__version__ *= *["'](\d+\.\d+[^"']*)""", text, re.MULTILINE):
+        return [found[1]]
     return list(installed(("triton", "triton-ascend", "pytorch-triton")).values())
 
 
 def release(version: str) -> tuple[int, int]:
-    """Major and minor; 0 where a version has no numbers."""
+    """Major and minor. 0 if a version has no numbers."""
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
     return (*numbers, 0, 0)[0], (*numbers, 0, 0)[1]
 
@@ -183,7 +183,7 @@ SIMDS = 4
 def find_occupancy(
     target: Target, *, registers: int, shared: int, warps: int, columns: int = 0, available: int = REGISTERS
 ) -> float:
-    """Resident warps of the most that a processor holds, 0 to 1; 0 where not even one program fits.
+    """Resident warps of the most that a processor holds, 0 to 1. 0 if not even one program fits.
 
     registers: of a thread, on AMD vector and accumulation registers together. shared: bytes of a program. warps: of a
     program. columns: of tensor memory that a program takes (Blackwell). available: registers of an NVIDIA processor.

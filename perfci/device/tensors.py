@@ -17,10 +17,10 @@ from perfci.device.seam import ArrayFacts, Arrays, Deviation, DtypeFacts, Mismat
 Host = np.ndarray[Any, Any]
 
 GUARD_BYTES = 16384
-"""Guard zone on either side of an array; a multiple of every alignment that kernels specialise on."""
+"""Guard zone on either side of an array. A multiple of every alignment that kernels specialise on."""
 
 GUARD_VALUE = 77
-"""Stands in the guard zones of outputs; no NaN, since a stray write often copies a stray read's NaN."""
+"""Stands in the guard zones of outputs. No NaN, since a stray write often copies a stray read's NaN."""
 
 CHUNK = 1 << 24
 """Elements compared at once, so that a large output needs little more memory."""
@@ -185,7 +185,7 @@ class _GuardedAllocations(TorchDispatchMode):
     """Replaces every fresh allocation by the middle of a larger one.
 
     What is uninitialised is NaN (the largest value for integers) or GUARD_VALUE, so that elements never written show by
-    differing between two calls; the zones around it hold GUARD_VALUE, so that writes past an end show.
+    differing between two calls. The zones around it hold GUARD_VALUE, so that writes past an end show.
     """
 
     def __init__(self, device_type: str, filler: str) -> None:
@@ -223,7 +223,7 @@ class _GuardedAllocations(TorchDispatchMode):
 
 
 def _order(tensor: torch.Tensor) -> list[int] | None:
-    """The axes of a dense tensor as they lie in memory, outermost first; None where they do so in their own order.
+    """The axes of a dense tensor as they lie in memory, outermost first. None if they do so in their own order.
 
     None too for a tensor with gaps, or whose elements stand for several: its copies are made row-major.
     """
@@ -274,7 +274,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def measure_footprint(make: Callable[[], Any]) -> int | None:
-    """Bytes of the tensors that `make` would return, by torch's fake tensors; None if these cannot follow it."""
+    """Bytes of the tensors that `make` would return, by torch's fake tensors. None if these cannot follow it."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     try:
@@ -302,7 +302,7 @@ def operator_namespaces() -> frozenset[str]:
 QUANTILES = (0.5, 0.9, 0.99)
 
 _LOW = 16
-"""Bits of a float32 that the second look tells apart; the first look tells the others."""
+"""Bits of a float32 that the second look distinguishes. The first look does the others."""
 
 Pieces = Callable[[], Iterator[tuple[torch.Tensor, torch.Tensor]]]
 """Gives an output and its float64 reference in flat pieces of float64, as often as it is asked."""
@@ -358,7 +358,7 @@ class _Sums:
         self.worst_share = 0.0
 
     def take(self, actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-        """Add a piece; gives its errors, -1 where either is not finite."""
+        """Add a piece. Gives its errors, -1 where either is not finite."""
         error = _errors(actual, exact)
         both = error >= 0
         if error.numel() and (worst := float(error.max())) > self.worst:
@@ -386,7 +386,7 @@ def _pattern(error: torch.Tensor) -> torch.Tensor:
 
 
 def _quantiles(pieces: Pieces, high: np.ndarray[tuple[int], np.dtype[np.int64]], count: int) -> list[float]:
-    """The errors at the ranks of QUANTILES; high: how many errors have which upper bits."""
+    """The errors at the ranks of QUANTILES. High: how many errors have which upper bits."""
     below = np.concatenate(([0], np.cumsum(high)))
     ranks = [math.ceil(q * (count - 1)) for q in QUANTILES]
     upper = [int(np.searchsorted(below, rank, side="right")) - 1 for rank in ranks]

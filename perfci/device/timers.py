@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.device.seam import Launch, warm_cache
 
-# torch says that only the last cycle is kept; a session has only one.
+# torch says that only the last cycle is kept. A session has only one.
 warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
 
 
@@ -58,7 +58,7 @@ class Record:
 
 
 class ActivitySession:
-    """Queues launches between flushes; reads their records when the profiler has stopped."""
+    """Queues launches between flushes. Reads their records when the profiler has stopped."""
 
     def __init__(self, flush: CacheFlush) -> None:
         self._flush = flush
@@ -67,7 +67,7 @@ class ActivitySession:
         self._records: list[Record] = []
 
     def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
-        """Flush, then call; the records up to the next flush are this launch's.
+        """Flush, then call. The records up to the next flush are this launch's.
 
         A warm launch begins behind a mark instead, and what stands between the flush and the mark belongs to none.
         """
@@ -95,7 +95,7 @@ class ActivitySession:
         self._records = sorted(records, key=lambda record: record.start_ns)
 
     def launches(self) -> Sequence[Launch]:
-        """Every launch in order; raises RecordsLostError if flushes are missing in the records."""
+        """Every launch in order. Raises RecordsLostError if flushes are missing in the records."""
         groups = split_at_flushes(self._records, self._marks)
         home = next((record.stream for record in self._records if record.name == NAME), 0)
         return [_launch(groups[mark], host_us, home) for mark, host_us in self._timed]
@@ -143,7 +143,7 @@ def split_at_flushes(records: Sequence[Record], expected: int) -> list[list[Reco
 
 
 def covered_ns(records: Sequence[Record]) -> int:
-    """Length of the union of the records' intervals; records are sorted by start."""
+    """Length of the union of the records' intervals. Records are sorted by start."""
     total, end = 0, 0
     for record in records:
         total += max(record.end_ns - max(record.start_ns, end), 0)
@@ -181,7 +181,7 @@ class EventSession:
         self._flush_us = 0.0
 
     def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
-        """Flush, then time the calls; a launch's time is that of one call, and the last one's result is returned."""
+        """Flush, then time the calls. A launch's time is that of one call, and the last one's result is returned."""
         start, end = (self._event(enable_timing=True) for _ in range(2))
         count = self._batch(call)
         self._spin()
@@ -207,7 +207,7 @@ class EventSession:
         """Mark nothing."""
 
     def finish(self) -> None:
-        """Read all pairs; the device has been waited for."""
+        """Read all pairs. The device has been waited for."""
         for start, end, host_us, count in self._pairs:
             us = 1e3 * start.elapsed_time(end) / count
             self._launches.append(Launch(us, us, host_us, None))
@@ -242,7 +242,7 @@ def event_session(
     spin: Callable[[], None] = lambda: None,
     batch: Callable[[Callable[[], Any]], int] = lambda _: 1,
 ) -> Iterator[EventSession]:
-    """Open a session; events are read when it ends.
+    """Open a session. Events are read when it ends.
 
     event, synchronize: as they were before any op was imported. probes: flushes that are timed first.
     """

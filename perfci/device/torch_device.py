@@ -76,16 +76,16 @@ class TorchDevice(Accelerator):
         return self.visible() if len(names) == 1 else 1
 
     def visible(self) -> int:
-        """As torch counts them; of the slices of divided GPUs it sees only the first."""
+        """As torch counts them. Of the slices of divided GPUs it sees only the first."""
         return int(self._module.device_count())
 
     def session(self) -> AbstractContextManager[Session]:
         return self._activities() if self.timer == "activity" else self._events()
 
     def start_timer(self) -> None:
-        """Make the flush, and start and stop the timer once; a profiler's first start takes seconds.
+        """Make the flush, and start and stop the timer once. A profiler's first start takes seconds.
 
-        Activity records if one trial session gives them, else events; a timer that was asked for by name must work.
+        Activity records if one trial session gives them, else events. A timer that was asked for by name must work.
         """
         self._make_flush()
         self.timer = "event"
@@ -153,7 +153,7 @@ class TorchDevice(Accelerator):
         raise NotImplementedError
 
     def _activity_trouble(self) -> str | None:
-        """Why there are no activity records; None if there are. The flushes alone are records enough."""
+        """Why there are no activity records. None if there are. The flushes alone are records enough."""
         try:
             with self._activities() as session:
                 session.launch(lambda: None)

@@ -1,7 +1,7 @@
 """Tensors of a device that is not there: torch's meta tensors, which claim to lie on it.
 
 FakeTensorMode would do the same where torch is built for CUDA. A CPU build has no device guard for CUDA, so slicing
-such a tensor raises there; and it imports torch._dynamo, which takes longer than compiling most kernels.
+such a tensor raises there. And it imports torch._dynamo, which takes longer than compiling most kernels.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class VirtualTensor(torch.Tensor):
         return 0
 
     def data_ptr(self) -> int:
-        """Address of the first element; 0 for an empty tensor, as of a real one."""
+        """Address of the first element. 0 for an empty tensor, as of a real one."""
         if not self.numel():
             return 0
         return address(self.untyped_storage()) + self.storage_offset() * self.element_size()
@@ -71,7 +71,7 @@ class VirtualTensor(torch.Tensor):
 
 
 class VirtualGenerator(torch.Generator):
-    """A generator of the device; numbers are never drawn."""
+    """A generator of the device. Numbers are never drawn."""
 
     def __new__(cls, device: Any = "cpu") -> VirtualGenerator:
         made: VirtualGenerator = super().__new__(cls, "cpu")
@@ -87,7 +87,7 @@ class VirtualGenerator(torch.Generator):
 
 
 _storages, _addresses = Storages(), [FIRST_ADDRESS]
-"""Storages that were asked for their address; the addresses of all of them, and of the next one."""
+"""Storages that were asked for their address. The addresses of all of them, and of the next one."""
 
 
 def address(storage: torch.UntypedStorage) -> int:
@@ -121,7 +121,7 @@ class VirtualDevice(TorchFunctionMode):
 
 
 class _Operations(Mode):
-    """Has operations that torch starts by itself, such as those of autograd, see the meta device; draws no numbers.
+    """Has operations that torch starts by itself, such as those of autograd, see the meta device. Draws no numbers.
 
     Torch would do the latter in Python that imports torch._dynamo.
     """
@@ -140,7 +140,7 @@ class _Operations(Mode):
 
 _FILLING = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
 _DRAWING = {"randn": None, "rand": None, "randint": torch.int64}
-"""Names of what draws a new tensor, with its dtype where none is named."""
+"""Names of what draws a new tensor, with its dtype if none is named."""
 
 
 def _drawn(dtype: torch.dtype | None, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
@@ -197,7 +197,7 @@ def _claimed(value: Any) -> Any:
 
 
 def _sent(func: Any, args: Any) -> tuple[Any, ...]:
-    """Positional arguments with the device replaced; `to` takes its number too."""
+    """Positional arguments with the device replaced. `to` takes its number too."""
     by_number = func is torch.Tensor.to
     return tuple(META if _is_device(value, by_number=by_number) else value for value in args)
 

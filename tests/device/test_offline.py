@@ -386,7 +386,7 @@ def lacking():
     raise RuntimeError("ROCm linker /opt/rocm/llvm/bin/ld.lld not found. Set 'TRITON_HIP_LLD_PATH' to its path.")
 
 offline.install(target_named("sm_90"))
-offline._while_compiling = lambda trace: True
+offline._is_compiling = lambda trace: True
 seen = offline.compiled(lacking)
 print(seen.failure, seen.raised, sentence(seen.capture.identity("").unknown))
 """
