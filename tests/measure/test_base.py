@@ -25,14 +25,6 @@ def test_a_launch_from_the_other_revisions_file_is_a_stranger(sources, found):
     assert find_foreign_source(sources, OWN, OTHER) == found
 
 
-def test_a_root_inside_the_others_is_its_own():
-    """As where TMPDIR lies in the project."""
-    inner = OTHER / "tmp" / "base"
-
-    assert find_foreign_source((str(inner / "a.py"),), own=inner, other=OTHER) is None
-    assert find_foreign_source((str(OTHER / "a.py"),), own=inner, other=OTHER) == str(OTHER / "a.py")
-
-
 def test_operators_that_were_registered_since_are_refused():
     device = Scripted().device
     before = frozenset({"aten"})

@@ -53,14 +53,6 @@ def test_a_clock_that_drifts_moves_all_of_a_block_alike():
     assert all(0.02 < shift < 0.04 for shift in shifts)
 
 
-def test_candidates_of_a_block_get_the_same_inputs_and_every_block_others():
-    first, second = [], []
-    timed({"one": taking(10.0, first), "two": taking(10.0, second)}, blocks=2, rounds=5)
-
-    assert sorted(first) == sorted(second)
-    assert len({*first}) == 2
-
-
 def test_one_seed_gives_the_same_order_and_inputs():
     def order():
         seen = []

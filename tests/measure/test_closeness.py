@@ -53,34 +53,12 @@ def test_where_nothing_is_finite_there_are_no_errors_and_no_zeros():
         assert (found.count, found.max_abs, found.rmse, found.worst_index) == (0, None, None, ())
 
 
-def test_a_reference_of_zeros_has_no_relative_error():
-    found = error_stats(np.array([0.0, 0.5]), np.zeros(2))
-
-    assert (found.max_rel, found.mean_rel, found.max_abs) == (None, None, 0.5)
-
-
-@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1.0, 1e200, 1e300])
-def test_the_rmse_of_tiny_and_huge_errors_neither_vanishes_nor_overflows(scale):
-    found = error_stats(np.array([3.0, 4.0]) * scale, np.zeros(2))
-
-    assert found.rmse == pytest.approx(math.sqrt(12.5) * scale, rel=1e-6)
-
-
-def test_a_single_number_has_an_index_without_axes():
-    assert error_stats(np.array(2.0), np.array(1.0)).worst_index == ()
-
-
 @pytest.mark.parametrize(("rtol", "atol", "count"), [(0, 0, 3), (0, 0.1, 2), (0.1, 0, 2), (0.05, 0.1, 1), (1, 1, 0)])
 def test_beyond_is_what_exceeds_atol_and_rtol_together(rtol, atol, count):
     actual = np.array([0.1, 1.125, 10.7, np.nan, 5.0])
     expected = np.array([0.0, 1.0, 10.0, 1.0, 5.0])
 
     assert np.count_nonzero(excess(actual, expected, rtol, atol) > 0) == count
-
-
-def test_the_edge_of_the_tolerance_is_within_it():
-    assert excess(np.array([1.5]), np.array([1.0]), 0.25, 0.25) == 0
-    assert excess(np.array([1.5 + 1e-9]), np.array([1.0]), 0.25, 0.25) > 0
 
 
 @pytest.mark.torch
@@ -126,12 +104,6 @@ def test_twice_the_references_own_errors_pass_in_mean_and_in_the_worst(mine, usu
     assert within_ratio(errors(*mine), errors(*usual)) is passes
 
 
-def test_errors_that_are_not_known_pass_nothing():
-    none, one = error_stats(np.empty(0), np.empty(0)), error_stats(np.array([2.0]), np.array([1.0]))
-
-    assert not within_ratio(none, one) and not within_ratio(one, none)
-
-
 def test_finiteness_tells_nan_and_both_infinities_apart():
     kinds = finiteness(np.array([[1.0, np.nan], [np.inf, -np.inf]]))
 
@@ -152,28 +124,10 @@ def test_the_l2_error_is_the_norm_of_the_error_by_that_of_the_answer():
     assert l2([[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], [3.0, 4.0]]) == 0.0
 
 
-def test_the_l2_error_matches_numpys_norms():
-    rng = np.random.default_rng(2)
-    expected = rng.normal(size=(40, 30))
-    actual = expected.astype(np.float16).astype(float)
-
-    assert l2(actual, expected) == pytest.approx(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
-    assert 1e-4 < l2(actual, expected) < 5e-4
-
-
 def test_the_l2_error_of_zeros_is_zero_where_they_are_right_and_else_has_no_value():
     assert l2([0.0, 0.0], [0.0, 0.0]) == 0.0
     assert l2([0.0, 1e-30], [0.0, 0.0]) is None
     assert l2([0.0, 0.0], [3.0, 4.0]) == 1.0
-
-
-def test_the_l2_error_leaves_out_what_is_not_finite_in_both():
-    actual = [9.0, math.nan, math.inf, 5.0, 12.0]
-    expected = [6.0, math.nan, 1.0, -math.inf, 8.0]
-
-    assert l2(actual, expected) == pytest.approx(0.5)
-    assert l2([math.nan, math.inf], [math.nan, math.inf]) is None
-    assert l2([], []) is None
 
 
 @pytest.mark.parametrize("scale", [5e-324 * 2**20, 1e-310, 1e-200, 1e200, 1e307])
@@ -181,10 +135,6 @@ def test_the_l2_error_of_tiny_and_huge_numbers_neither_vanishes_nor_overflows(sc
     many = np.array([6.0, 8.0] * 5000) * scale
 
     assert l2(1.5 * many, many) == pytest.approx(0.5, rel=1e-5)
-
-
-def test_a_quotient_beyond_the_largest_number_has_no_value():
-    assert l2([1e300], [1e-300]) is None
 
 
 def test_the_l2_error_of_several_outputs_is_that_of_all_their_elements_together():
@@ -197,17 +147,3 @@ def test_the_l2_error_of_several_outputs_is_that_of_all_their_elements_together(
     found = relative_l2(errors_of(out, right) for out, right in zip(outputs, answers, strict=True))
 
     assert found == pytest.approx(np.linalg.norm(error) / np.linalg.norm(whole))
-
-
-def test_an_output_without_finite_elements_adds_nothing_to_the_others():
-    right, none = errors_of(np.array([9.0, 12.0]), np.array([6.0, 8.0])), errors_of(np.empty(0), np.empty(0))
-
-    assert relative_l2([none, right, none]) == pytest.approx(0.5)
-    assert relative_l2([none]) is None and relative_l2([]) is None
-
-
-def test_an_output_of_zeros_takes_its_error_to_the_others():
-    zeros, right = errors_of(np.array([3.0, 4.0]), np.zeros(2)), errors_of(np.array([6.0, 8.0]), np.array([6.0, 8.0]))
-
-    assert relative_l2([zeros]) is None
-    assert relative_l2([zeros, right]) == pytest.approx(0.5)

@@ -47,13 +47,6 @@ def test_an_error_of_at_most_twice_the_reference_s_own_passes():
     assert found(double(**INPUTS) + np.float32(0.025), rough).kind == "timed_output_wrong"
 
 
-def test_a_reference_that_overflows_in_its_own_dtype_excuses_nothing():
-    def overflowing(x):
-        return np.where(x == x.max(), np.inf, 2 * x).astype(x.dtype) if x.dtype == np.float32 else 2 * x
-
-    assert found(3 * INPUTS["x"], overflowing).kind == "timed_output_wrong"
-
-
 def test_infinities_of_an_input_are_named_where_they_made_the_answer_differ():
     def odd(x):
         return np.where(np.isinf(x), np.nan, 2 * x)
@@ -101,17 +94,6 @@ def test_of_several_outputs_each_figure_is_the_worst_and_l2_is_of_all_together()
     assert (seen.errors.count, seen.errors.max_abs) == (24, error)
     whole = np.concatenate([each.ravel() for each in twice(INPUTS["x"].astype(float))])
     assert seen.errors.l2 == pytest.approx(error / np.linalg.norm(whole))
-
-
-def test_a_wrong_output_and_one_of_whole_numbers_tell_no_errors():
-    wrong = exactness(3 * INPUTS["x"])
-    assert (wrong.failure.kind, wrong.errors) == ("timed_output_wrong", None)
-
-    def sign(x):
-        return np.sign(x).astype(np.int32)
-
-    whole = exactness(sign(**INPUTS), sign)
-    assert (whole.failure, whole.errors) == (None, None)
 
 
 @pytest.mark.torch

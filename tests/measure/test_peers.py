@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
 
 import numpy as np
 import pytest
 
-from perfci.device.fake import work
 from perfci.measure.bench import PeerLostError
 from perfci.measure.blocks import FIRST_BLOCKS, measure
 from perfci.measure.prepare import prepare, warm_up_peers
@@ -127,27 +125,6 @@ def test_a_peer_that_cannot_be_timed_is_left_out_of_its_case_with_a_reason(peer,
     assert all(set(block.arms) == {"kernel", "reference", "peer:near"} for block in found.blocks)
 
 
-def test_what_a_peer_says_of_an_unsupported_case_is_kept_on_one_line():
-    _, subjects, _ = measured({"far": unsupported})
-
-    (peer,) = only(subjects).facts.peers
-    assert peer.failure.facts["message"] == "no five rows"
-    assert "peer:far" in subjects["rows=4,dtype=float32"].blocks[0].arms
-
-
-def test_values_that_a_peer_wrote_into_its_inputs_reach_no_other_peer():
-    seen = {}
-
-    def looking(x):
-        seen.setdefault(len(x), x.copy())
-        return x * 2
-
-    suite, _, _ = measured({"bad": writing, "near": looking})
-
-    seed = suite.bench().draw_seed("rows=5,dtype=float32", "peers")
-    assert np.array_equal(seen[5], suite.make_inputs(5, "float32", "cpu", seed)["x"])
-
-
 def test_a_peer_that_raises_while_it_is_timed_costs_the_kernel_no_block():
     calls = []
 
@@ -209,59 +186,3 @@ def test_a_peer_that_takes_the_device_with_it_ends_the_process():
         warm_up_peers(on, subject, lambda case, peer: None)
     assert caught.value.reason.kind == "peer_lost_device"
     assert caught.value.reason.facts["peer"] == "far"
-
-
-def test_peers_are_not_called_where_the_kernel_failed():
-    def broken(x):
-        raise RuntimeError("no kernel")
-
-    called = []
-    suite = Scripted()
-    suite.kernel, suite.fields = broken, {"peers": {"near": called.append}}
-    subject = suite.prepare()
-
-    warm_up_peers(suite.bench(), subject, lambda case, peer: called.append(peer))
-
-    assert (subject.facts.failure.kind, called) == ("kernel_raised", [])
-
-
-def test_inputs_that_cannot_be_made_again_end_the_case_and_not_the_process():
-    suite = Scripted()
-    suite.fields = {"peers": {"near": double}}
-    make, made = suite.make_inputs, []
-
-    def once(rows, dtype, device, seed):
-        made.append(rows)
-        if len(made) > 1:
-            raise RuntimeError("no memory")
-        return make(rows, dtype, device, seed)
-
-    suite.make_inputs = once
-    on = suite.bench()
-    subject = prepare(on, suite.cases[0])
-    warm_up_peers(on, subject, lambda case, peer: None)
-
-    assert (subject.facts.failure, subject.failure.kind, subject.raised) == (None, "reference_raised", True)
-
-
-def test_a_warm_peer_is_timed_warm_too():
-    suite, _, _ = measured({"near": double}, cache="warm")
-
-    assert suite.sessions and all(all(session.warm) for session in suite.sessions)
-
-
-def test_a_peers_own_work_is_what_is_timed():
-    """On the fake device's own session, with its noise."""
-    suite = Scripted()
-    del suite.device.session, suite.device.window_s
-    suite.kernel, suite.reference = working(10.0), working(20.0)
-
-    def near(x):
-        work(8.0)
-        return x * 2
-
-    suite.fields = {"peers": {"near": near}}
-    subjects, _ = timed(suite)
-
-    medians = [block.arms["peer:near"].time.median_us for block in only(subjects).blocks]
-    assert statistics.median(medians) == pytest.approx(8.0, rel=0.02)

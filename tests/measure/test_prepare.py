@@ -71,16 +71,6 @@ def test_a_case_that_raises_while_it_is_prepared_is_not_timed(scripted, error, k
     assert [len(subjects[rows].blocks) for rows in (4, 5, 6)] == [FIRST_BLOCKS, 0, FIRST_BLOCKS]
 
 
-def test_declarations_that_raise_are_that_cases_failure(scripted):
-    scripted.fields = {"bytes_moved": lambda rows, dtype: 1 // abs(rows - 5)}
-
-    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
-
-    assert subjects[5].facts.failure.facts["error"] == "ZeroDivisionError"
-    assert subjects[6].facts.bytes_moved == 1
-    assert len(subjects[4].blocks) == FIRST_BLOCKS
-
-
 @pytest.mark.parametrize("absurd", [-1, 1e30, math.nan, math.inf])
 def test_declarations_of_what_no_call_can_do_are_that_cases_failure(absurd, scripted):
     scripted.fields = {"flops": lambda rows, dtype: absurd if rows == 5 else 7}
@@ -108,12 +98,6 @@ def test_what_a_case_declares_and_holds_is_kept(scripted):
 @pytest.mark.parametrize(("us", "count"), [(0.1, 30), (50, 30), (200, 19), (800, 8), (1e6, 8)])
 def test_long_kernels_get_fewer_rounds(us, count):
     assert rounds(us) == count
-
-
-def test_rounds_never_grow_with_the_kernels_length():
-    counts = [rounds(us) for us in np.geomspace(1, 1e5, 200)]
-
-    assert counts == sorted(counts, reverse=True)
 
 
 def warmed(windows):
@@ -147,33 +131,6 @@ def test_the_base_is_verified_and_captured_on_the_kernels_own_inputs(scripted):
     assert [reason.kind for reason in base.changes] == ["operations_changed"]
 
 
-def test_a_base_that_does_the_same_work_is_the_same_and_not_duelled(scripted):
-    scripted.kernel, scripted.base = working(10.0), working(10.0)
-
-    base = scripted.prepare().facts.base
-
-    assert (base.same, base.duelled, base.identity, base.changes) == (True, False, None, ())
-
-
-def test_a_base_whose_work_is_unknown_is_duelled_with_the_reason(scripted):
-    scripted.kernel, scripted.base = working(10.0), scripted.double
-
-    base = scripted.prepare().facts.base
-
-    assert (base.same, base.duelled) == (None, True)
-    assert [reason.kind for reason in base.changes] == ["captured_nothing"]
-
-
-def test_other_inputs_alone_make_another_identity(scripted):
-    scripted.kernel, scripted.base = working(10.0), working(10.0)
-    scripted.against = {"inputs": "of another make_inputs"}
-
-    base = scripted.prepare().facts.base
-
-    assert (base.same, base.duelled) == (False, True)
-    assert [reason.kind for reason in base.changes] == ["inputs_changed"]
-
-
 @pytest.mark.parametrize(
     ("fields", "works", "duelled"),
     [
@@ -191,12 +148,6 @@ def test_what_is_duelled_follows_from_the_work_and_from_what_was_asked_for(scrip
     scripted.against = fields
 
     assert scripted.prepare().facts.base.duelled is duelled
-
-
-def test_a_case_that_the_base_lacks_has_no_base(scripted):
-    scripted.base, scripted.against = working(10.0), {"cases": frozenset(NAMES[1:])}
-
-    assert scripted.prepare().facts.base is None
 
 
 def test_a_wrong_base_is_named_and_leaves_the_kernel_alone(scripted):
@@ -251,13 +202,6 @@ def test_an_arm_that_launches_the_other_revisions_code_is_told_at_once(scripted,
     assert caught.value.reason.facts["file"] == str(kernels_file or bases_file)
 
 
-def test_an_arm_that_launches_its_own_code_and_what_is_installed_is_separate(scripted):
-    launch_from(scripted, {10.0: HEAD_ROOT / "a.py", 11.0: "/usr/lib/python3/site-packages/library.py"})
-    scripted.kernel, scripted.base = working(10.0), working(11.0)
-
-    assert scripted.prepare().facts.base.duelled
-
-
 def test_a_base_alone_in_its_process_must_not_launch_heads_code(scripted):
     launch_from(scripted, {10.0: HEAD_ROOT / "a.py"})
     scripted.kernel = working(10.0)
@@ -297,19 +241,3 @@ def launch_from(scripted, files):
 
 
 # --- the reference ----------------------------------------------------------------------------------------------------
-
-
-def test_a_reference_that_raises_when_it_is_watched_is_that_cases_failure(scripted):
-    calls = {"count": 0}
-
-    def reference(x):
-        calls["count"] += 1
-        if calls["count"] > 2:
-            raise RuntimeError("not twice")
-        return x * 2
-
-    scripted.kernel, scripted.reference = working(10.0), reference
-
-    facts = scripted.prepare().facts
-
-    assert (facts.failure.kind, facts.raised) == ("reference_raised", True)

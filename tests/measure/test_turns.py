@@ -44,12 +44,6 @@ def test_each_turn_is_one_block_of_the_cases_that_it_names(sides):
     assert sides.head.busy_s == 3 * 0.25
 
 
-def test_no_cases_end_it(sides):
-    head, _ = sides.take()
-
-    assert all(subject.blocks == [] for subject in head.values())
-
-
 def test_head_times_kernel_and_reference_and_the_base_times_itself(sides):
     sides.take((0, NAMES))
 
@@ -70,21 +64,6 @@ def test_both_sides_time_the_same_values_of_the_same_cases_in_the_same_order(sid
     assert [rows for _, rows in sides.head.order[:: 2 * count]] == [rows for _, rows in sides.base.order[::count]]
     for head, base in zip(sides.head.sessions, sides.base.sessions, strict=True):
         assert [at // 2 for at in head.asides] == base.asides
-
-
-def test_heads_outputs_are_verified_in_turns_too(sides):
-    calls = {"count": 0}
-
-    def late(x):
-        calls["count"] += 1
-        return x * (2 if calls["count"] <= 5 else 3)
-
-    sides.head.kernel, sides.head.cases = working(10.0, late), sides.head.cases[:1]
-    head, _ = sides.take((0, NAMES), (1, NAMES))
-
-    subject = head[NAMES[0]]
-    assert subject.failure.kind == "timed_output_wrong"
-    assert len(subject.blocks) == 1
 
 
 def test_a_case_that_broke_gets_no_more_blocks(sides):

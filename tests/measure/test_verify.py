@@ -67,12 +67,6 @@ def test_a_right_kernel_passes_with_all_values_and_layouts(device, values, layou
     assert result.errors is not None and result.reference_errors is not None
 
 
-def test_an_empty_case_passes(device):
-    given = check(params={"rows": 0, "cols": 4, "dtype": "float32"})
-
-    assert verify(suite(), device, given, describe).failure is None
-
-
 # --- what is wrong ----------------------------------------------------------------------------------------------------
 
 _kept = {}
@@ -149,17 +143,6 @@ def test_an_output_with_gaps_or_permuted_is_wrong_where_the_references_is_dense(
     assert verify(suite(kernel, permuted), device, check(), describe).failure is None
 
 
-def test_a_kernel_whose_second_answer_has_another_form_is_wrong(device):
-    class Shrinking:
-        calls = 0
-
-        def __call__(self, x):
-            self.calls += 1
-            return double(x)[: 4 - self.calls]
-
-    assert failure(device, Shrinking()).failure.kind == "wrong_shape"
-
-
 def test_a_kernel_that_may_differ_from_itself_is_judged_by_its_numbers(device):
     class Jitter:
         calls = 0
@@ -193,12 +176,6 @@ def test_nan_and_infinities_must_come_through(device, values):
     assert result.failure.kind == "not_finite"
 
 
-def test_the_sign_of_an_infinity_counts(device):
-    result = failure(device, lambda x: np.where(np.isinf(x), np.inf, double(x)), check("inf", params=CASES[1]))
-
-    assert (result.failure.kind, result.failure.facts["expected"]) == ("not_finite", "-inf")
-
-
 def test_an_overflow_that_float64_rounded_to_the_dtype_has_too_is_right(device):
     params = {"rows": 3, "cols": 4, "dtype": "float16"}
 
@@ -227,19 +204,6 @@ def test_wrong_values_name_the_worst_element_and_what_is_allowed(device):
     assert (found.facts["rtol"], found.facts["atol"]) == (1.3e-6, 1e-5)
 
 
-def test_the_element_named_is_a_wrong_one_even_where_a_larger_error_is_allowed(device):
-    def large_and_small(rows, cols, dtype, device, seed):
-        return {"x": np.array([[1000.0, 1.0]], dtype)}
-
-    def kernel(x):
-        return double(x) + np.array([[0.5, 0.1]], x.dtype)
-
-    found = failure(device, kernel, make_inputs=large_and_small, tolerance={"float32": (1e-3, 0.0)}).failure
-
-    assert (found.facts["count"], found.facts["index"]) == (1, "(0, 1)")
-    assert found.facts["error"] == pytest.approx(0.1, rel=1e-5)
-
-
 def test_the_second_of_two_outputs_is_looked_at_too(device):
     def kernel(x):
         return double(x), double(x) + np.float32(1)
@@ -265,18 +229,6 @@ def test_errors_up_to_twice_the_references_own_pass(device):
     assert failure(device, off_by(0.0202), reference=rough).failure.kind == "wrong_values"
 
 
-def test_one_element_beyond_twice_the_references_worst_fails(device):
-    def rough(x):
-        return x * 2 if x.dtype == np.float64 else double(x) + np.float32(0.01)
-
-    def kernel(x):
-        out = double(x)
-        out[1, 1] += 0.03
-        return out
-
-    assert failure(device, kernel, reference=rough).failure.facts["count"] == 1
-
-
 @pytest.mark.parametrize(("terms", "passes"), [(1, False), (99, False), (101, True)])
 def test_atol_is_wider_by_the_square_root_of_the_terms_of_a_sum(device, terms, passes):
     """Ones in, so that a term has size 1; off by ten times float32's atol of 1e-5 and its rtol of 1.3e-6 * 0."""
@@ -291,38 +243,6 @@ def test_atol_is_wider_by_the_square_root_of_the_terms_of_a_sum(device, terms, p
 
     assert (result.failure is None) is passes
     assert result.atol == pytest.approx(1e-5 * math.sqrt(terms))
-
-
-def test_atol_of_a_sum_follows_the_size_of_its_terms(device):
-    result = verify(
-        suite(reduces=lambda **params: 4, make_inputs=lambda **params: {"x": np.full((2, 2), 50, np.float32)}),
-        device,
-        check(),
-        describe,
-    )
-
-    assert result.atol == pytest.approx(1e-5 * 2 * 50)
-
-
-def test_an_ops_own_tolerance_holds(device):
-    def kernel(x):
-        return double(x) + np.float32(0.1)
-
-    assert verify(suite(kernel, tolerance={"float32": (0.0, 0.11)}), device, check(), describe).failure is None
-    assert failure(device, kernel, tolerance={"float16": (0.0, 0.11)}).failure.kind == "wrong_values"
-
-
-@pytest.mark.parametrize("labels", [np.arange(4).reshape(2, 2) * 10**6, np.ones((2, 2), bool)])
-def test_class_indices_and_masks_do_not_widen_the_atol_of_a_sum(device, labels):
-    inputs = {"x": np.full((2, 2), 50, np.float32), "labels": labels}
-    own = suite(
-        lambda x, labels: double(x),
-        lambda x, labels: x * 2,
-        reduces=lambda **params: 4,
-        make_inputs=lambda **params: inputs,
-    )
-
-    assert verify(own, device, check(), describe).atol == pytest.approx(1e-5 * 2 * 50)
 
 
 def cross_entropy_gradient(x, target):
@@ -379,12 +299,6 @@ def made_x(layout):
     return np.broadcast_to(x[:1], x.shape) if layout == "expanded" else x
 
 
-def test_what_is_beyond_a_vacuous_atol_is_wrong_all_the_same(device):
-    result = vacuous(device, lambda x: double(x) + np.float32(1.1), 1.0)
-
-    assert (result.failure.kind, result.unchecked) == ("wrong_values", None)
-
-
 def test_a_large_atol_holds_where_the_suite_says_why_of_the_dtype_in_question(device):
     why = {"tolerance_reason": "weights are rounded to four bits"}
 
@@ -392,11 +306,6 @@ def test_a_large_atol_holds_where_the_suite_says_why_of_the_dtype_in_question(de
     for unstated in ({}, {"float16": (0.0, 1.0)}):
         own = suite(tolerance=unstated, reduces=lambda **params: 10**10, **why)
         assert verify(own, device, check(), describe).unchecked.kind == "tolerance_vacuous"
-
-
-@pytest.mark.parametrize("values", ["zeros", "tiny", "subnormal"])
-def test_answers_that_perfci_made_small_do_not_make_a_tolerance_vacuous(device, values):
-    assert vacuous(device, double, 0.1, check(values)).unchecked is None
 
 
 @pytest.mark.parametrize(("off", "passes"), [(0.0, True), (1e-4, False)])
@@ -410,22 +319,6 @@ def test_an_answer_of_zeros_passes_by_itself_and_not_by_a_tolerance(device, off,
 
     assert result.failure is None
     assert (result.unchecked is None) is passes
-
-
-def test_a_few_numbers_that_are_near_0_by_chance_pass_by_themselves(device):
-    def small(**params):
-        return {"x": np.full((2, 2), 1e-6, np.float32)}
-
-    assert vacuous(device, double, 1e-5, make_inputs=small).unchecked is None
-    wrong = vacuous(device, lambda x: double(x) + np.float32(1e-6), 1e-5, make_inputs=small)
-    assert wrong.unchecked.kind == "tolerance_vacuous"
-
-
-def test_the_vacuous_one_of_several_outputs_is_told(device):
-    def two(x):
-        return double(x) * np.float32(1000), double(x)
-
-    assert vacuous(device, two, 1.0, reference=two).unchecked.kind == "tolerance_vacuous"
 
 
 @pytest.mark.parametrize("dtype", ["int32", "bool"])
@@ -471,13 +364,6 @@ def test_an_exception_is_an_error_and_no_wrong_answer(device, fields, kind, erro
     assert (result.failure.kind, result.failure.facts["error"]) == (kind, error)
 
 
-def test_the_patched_allocators_are_put_back_after_a_kernel_that_raises(device):
-    before = np.empty
-    verify(suite(raising(RuntimeError())), device, check(), describe)
-
-    assert np.empty is before
-
-
 # --- which checks are made --------------------------------------------------------------------------------------------
 
 
@@ -499,24 +385,6 @@ def test_probes_get_every_kind_of_values_and_layout_by_default_the_last_case_of_
         mine = [one for one in probes if one.case == case]
         assert [one.values for one in mine if one.layout == "contiguous"] == [v for v in VALUES if v != "normal"]
         assert [one.layout for one in mine if one.values == "normal"] == [v for v in LAYOUTS if v != "contiguous"]
-
-
-def test_an_op_may_name_its_probes_values_and_layouts():
-    own = suite(probe_cases=[CASES[0]], values=["normal", "zeros"], layouts=["strided"])
-
-    probes = list(checks(own, 1, None))[3 * len(CASES) :]
-
-    assert [(one.case, one.values, one.layout) for one in probes] == [
-        ("rows=3,cols=4,dtype=float32", "zeros", "contiguous"),
-        ("rows=3,cols=4,dtype=float32", "normal", "strided"),
-    ]
-
-
-def test_a_pattern_chooses_cases_and_probes():
-    made = list(checks(suite(probe_cases=CASES), 1, "rows=8,*"))
-
-    assert {one.case for one in made} == {"rows=8,cols=4,dtype=float32"}
-    assert list(checks(suite(), 1, "rows=5")) == []
 
 
 def test_what_the_interpreter_cannot_run_is_left_unchecked_and_named(device):
@@ -565,18 +433,6 @@ def test_inputs_declared_wrong_must_be_refused_by_the_kernel_itself(device, kern
     assert result.case == "rejects=something"
 
 
-def test_every_rejection_is_tried(device):
-    rejects = [("integers", raising(ValueError())), ("one axis", wrong_input(2)), ("nothing wrong", wrong_input(2, 2))]
-
-    results = list(verify_rejections(suite(strict, rejects=rejects), device, describe))
-
-    assert [result.failure.kind if result.failure else None for result in results] == [
-        "reference_raised",
-        None,
-        "not_rejected",
-    ]
-
-
 @pytest.mark.parametrize(("grows", "leaks"), [(0, False), (4096, True)])
 def test_memory_that_calls_leave_behind_is_a_leak(device, monkeypatch, grows, leaks):
     held = []
@@ -592,10 +448,6 @@ def test_memory_that_calls_leave_behind_is_a_leak(device, monkeypatch, grows, le
     assert (result.failure is not None) is leaks
     if leaks:
         assert result.failure.facts["bytes"] == LEAK_CALLS * 4096
-
-
-def test_where_memory_cannot_be_told_there_is_no_result(device):
-    assert verify_memory(suite(), device, 1) is None
 
 
 # --- several outputs --------------------------------------------------------------------------------------------------
@@ -621,24 +473,3 @@ def test_the_l2_error_is_of_all_outputs_together(device):
     assert result.errors.l2 == pytest.approx(5.0 / whole)
     assert result.reference_errors.l2 == 0.0
     assert result.failure.kind == "wrong_values"
-
-
-@pytest.mark.parametrize(("first", "second"), [(0.5, 0.0), (0.0, 500.0)])
-def test_one_wrong_output_is_not_excused_by_the_larger_error_of_another(device, first, second):
-    def rounded(x):
-        return x + first, (1000 * x + second).astype(np.float16).astype(x.dtype)
-
-    # The second output's own rounding is larger than 0.5, and within the tolerance that the suite gives it.
-    given = check(params={"rows": 64, "cols": 64, "dtype": "float32"})
-    made = suite(rounded, reference=lambda x: (x * 1, 1000 * x), tolerance={"float32": (1e-3, 1e-2)})
-
-    assert verify(made, device, given, describe).failure.kind == "wrong_values"
-
-
-def test_an_output_of_integers_hides_no_errors_of_another(device):
-    made = suite(lambda x: (x * np.float32(1.0000001), np.ones(3, int)), reference=lambda x: (x * 1, np.ones(3, int)))
-
-    result = verify(made, device, check(), describe)
-
-    assert result.failure is None
-    assert result.errors.l2 == pytest.approx(1.2e-7, rel=0.5)

@@ -15,7 +15,7 @@ import pytest
 import perfci
 from perfci.core.errors import ContractError
 from perfci.measure.bench import InseparableError
-from perfci.worker.apart import forget, forget_others, load_apart, stray_import
+from perfci.worker.apart import forget, forget_others, load_apart
 from perfci.worker.load import load_op
 from tests.worker.revisions import two
 
@@ -82,21 +82,6 @@ def test_folders_of_the_project_on_the_search_path_are_the_bases(revisions, tmp_
     assert [ours(1), theirs(1)] == [73210, 50321]
 
 
-def test_a_package_without_an_init_file_is_each_revisions_own(revisions):
-    head, base = revisions
-    name = f"{head.op}_loose"
-    for revision, value in ((head, 7), (base, 5)):
-        (revision.root / name).mkdir()
-        (revision.root / name / "inner.py").write_text(f"VALUE = {value}\n")
-        revision.edit("triton", "from _", f"from {name} import inner\nfrom _")
-        revision.edit("triton", "return x", "return inner.VALUE * 10_000 + x")
-    sys.path.insert(0, str(head.root))
-
-    ours, theirs = load(head), load_beside(head, base)
-
-    assert [ours(1), theirs(1)] == [73210, 50321]
-
-
 def test_what_is_installed_in_an_environment_inside_the_project_is_shared(revisions):
     head, base = revisions
     name, installed = f"{head.op}_library", head.root / ".venv" / "lib" / "site-packages"
@@ -155,17 +140,6 @@ def test_a_base_that_does_not_import_is_a_breach_of_the_contract_and_heads_modul
     assert (caught.value.reason.kind, caught.value.reason.facts["message"]) == ("import_failed", "no libdevice")
     assert (sys.modules, sys.path) == (modules, path)
     assert ours(1) == 3210
-
-
-def test_a_stray_import_is_named_with_its_file(revisions):
-    head, base = revisions
-    assert stray_import(head.root) is None
-
-    load(head)
-
-    name, file = stray_import(head.root)
-    assert name in sys.modules and file.startswith(str(head.root))
-    assert stray_import(base.root) is None
 
 
 class Editable:
@@ -254,30 +228,6 @@ def test_a_module_that_the_base_lacks_is_not_found(trees):
     """
 
     assert in_a_process(EDITABLE + textwrap.indent(textwrap.dedent(code), "    "), *trees) == ["only_here"]
-
-
-def test_perfci_and_the_standard_library_are_found_as_ever(trees):
-    code = """
-        import json, perfci.core.units
-        print(Path(perfci.core.units.__file__).name, json.__name__)
-    """
-
-    assert in_a_process(EDITABLE + textwrap.indent(textwrap.dedent(code), "    "), *trees) == ["units.py", "json"]
-
-
-def test_code_that_is_read_from_heads_folder_by_its_path_is_found_out(trees):
-    code = """
-        spec = importlib.util.spec_from_file_location("by_path", head / "lib" / "tools.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["by_path"] = module
-        spec.loader.exec_module(module)
-        print(*stray_import(head))
-    """
-
-    assert in_a_process(EDITABLE + textwrap.indent(textwrap.dedent(code), "    "), *trees) == [
-        "by_path",
-        str(trees[1] / "lib" / "tools.py"),
-    ]
 
 
 # --- torch operators --------------------------------------------------------------------------------------------------

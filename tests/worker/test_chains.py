@@ -54,10 +54,6 @@ def load(tmp_path):
     sys.modules.pop("halves_chain", None)
 
 
-def test_a_chain_is_loaded_from_its_file(load):
-    assert [stage.name for stage in load().stages] == ["double", "half"]
-
-
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [

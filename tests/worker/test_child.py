@@ -130,12 +130,6 @@ def test_a_describing_worker_says_how_many_devices_there_are(head):
     assert of(PlannedOp, heard)[0].signature == ("x",)
 
 
-def test_the_fake_board_of_a_process_is_the_one_that_it_may_see(head):
-    heard, _ = say(head.job("describe"), head.root, environment={"FAKE_VISIBLE_DEVICES": "2"})
-
-    assert of(Ready, heard)[0].device.uuid == "FAKE-2"
-
-
 def test_ops_with_modules_of_the_same_name_are_described_each_with_its_own(tmp_path):
     project = Project(tmp_path / "project", ops=("one", "two"))
     for op, rows in (("one", 1), ("two", 2)):
@@ -206,14 +200,6 @@ def test_a_base_alone_is_timed_with_heads_cache_whatever_its_own_suite_says(head
     assert {message.case.cache for message in of(Finished, heard)} == {"warm"}
     medians = [message.block.arms["base"].time.median_us for message in of(Measured, heard)]
     assert medians == pytest.approx([50.5] * 2, abs=0.05)
-
-
-def test_the_description_tells_with_which_cache_an_op_is_timed(head):
-    heard, _ = say(head.job("describe"), head.root)
-    head.edit("twice", "performance", "cases=", 'cache="warm", cases=')
-    warm, _ = say(head.job("describe"), head.root)
-
-    assert [of(PlannedOp, said)[0].cache for said in (heard, warm)] == ["cold", "warm"]
 
 
 def absolute_import(path):
@@ -313,12 +299,6 @@ def test_a_triton_that_does_not_say_its_version_is_known_by_what_is_installed(pa
     monkeypatch.setattr("perfci.device.targets.installed", lambda names: packages)
 
     assert anew(monkeypatch) == stale
-
-
-def test_without_triton_nothing_is_compiled_anew(monkeypatch):
-    monkeypatch.setitem(sys.modules, "triton", None)
-
-    assert not anew(monkeypatch)
 
 
 # --- what it starts with ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from perfci.core.model import (
     Summary,
 )
 from perfci.core.wording import sentence
-from perfci.worker.gather import EVERY, Gathered
+from perfci.worker.gather import Gathered
 from perfci.worker.protocol import Apart, Checked, Finished, Measured, OpDone, Prepared, Ready, Step, Waiting
 
 CASE = "rows=1"
@@ -62,21 +62,6 @@ def test_all_that_a_worker_said_is_the_record_of_its_op():
     assert op.failure is None
 
 
-def test_what_was_said_before_a_worker_died_is_kept():
-    found = gathered(OpRun("relu"), Prepared(PerformanceCase(CASE, compile_s=1.5)), Measured(CASE, block(0), {}))
-
-    op = found.op_run(Reason("worker_died"))
-
-    assert op.failure == Reason("worker_died")
-    assert op.performance == (PerformanceCase(CASE, compile_s=1.5, blocks=(block(0),)),)
-
-
-def test_a_case_that_failed_before_it_was_timed_has_its_failure_and_no_blocks():
-    failed = PerformanceCase(CASE, failure=Reason("kernel_raised"), raised=True)
-
-    assert gathered(OpRun("relu"), Prepared(failed)).op_run().performance == (failed,)
-
-
 def test_a_remeasurement_adds_blocks_and_the_first_looks_facts_stand():
     start = first_look().op_run()
     again = gathered(
@@ -110,13 +95,6 @@ def test_first_calls_of_fresh_processes_are_kept_in_their_order_and_only_of_whol
     assert first_look().op_run().performance[0].compile_again_s == ()
 
 
-def test_a_remeasurement_adds_each_suspicion_once():
-    other = Reason("timing_function_replaced", {"name": "time.perf_counter"})
-    again = gathered(first_look().op_run(), Finished(PerformanceCase(CASE, suspicion=(SUSPICION, other))))
-
-    assert again.op_run().performance[0].suspicion == (SUSPICION, other)
-
-
 def test_errors_are_the_worst_of_all_processes_that_know_any():
     def exact(max_abs, mean_abs):
         return ErrorStats(100, max_abs=max_abs, mean_abs=mean_abs)
@@ -139,15 +117,6 @@ def test_a_remeasurement_that_fails_adds_its_failure_and_takes_nothing_away(mess
 
     assert (case.failure, case.raised) == (failure, True)
     assert (case.compile_s, case.suspicion, len(case.blocks)) == (1.5, (SUSPICION,), 2)
-
-
-def test_the_first_failure_of_a_case_stands():
-    wrong = Reason("timed_output_wrong", {"case": CASE})
-    start = gathered(OpRun("relu"), Finished(PerformanceCase(CASE, failure=wrong))).op_run()
-
-    again = gathered(start, Finished(PerformanceCase(CASE, failure=Reason("kernel_raised"), raised=True)))
-
-    assert (again.op_run().performance[0].failure, again.op_run().performance[0].raised) == (wrong, False)
 
 
 def test_a_remeasurement_whose_worker_dies_keeps_the_first_look():
@@ -173,12 +142,6 @@ def test_blocks_of_another_board_than_the_runs_name_it():
 
     (case,) = found.op_run().performance
     assert [(block.process, block.board) for block in case.blocks] == [(0, None), (0, None), (1, "GPU-1"), (2, None)]
-
-
-def test_blocks_of_a_first_process_name_no_board_since_theirs_is_the_runs():
-    found = gathered(OpRun("relu"), on_board("GPU-3"), Prepared(PerformanceCase(CASE)), Measured(CASE, block(0), {}))
-
-    assert found.op_run().performance[0].blocks[0].board is None
 
 
 # --- the base ---------------------------------------------------------------------------------------------------------
@@ -233,16 +196,6 @@ def test_times_that_are_taken_anew_leave_the_accuracy_and_what_was_known_before(
     assert again.op_run() == start
 
 
-def test_times_of_a_first_process_can_be_forgotten_and_taken_anew():
-    found = first_look()
-
-    found.forget_times()
-
-    assert (found.op_run().performance, len(found.op_run().accuracy), found.has_accuracy) == ((), 1, True)
-    found.hear(Prepared(PerformanceCase(CASE, compile_s=2.0)))
-    assert found.op_run().performance == (PerformanceCase(CASE, compile_s=2.0),)
-
-
 # --- when the time is up ----------------------------------------------------------------------------------------------
 
 LATE = Reason("case_late", {"by": "--deadline", "limit_s": 60.0})
@@ -260,17 +213,6 @@ def test_a_case_that_was_not_done_says_so_and_keeps_its_blocks():
     done, short = found.op_run(None, LATE).performance
     assert (found.late, done.late, short.late) == (True, None, LATE)
     assert [len(case.blocks) for case in (done, short)] == [1, 1]
-
-
-def test_a_worker_that_was_ended_leaves_every_case_undone_that_it_did_not_finish():
-    done, open_ = two_cases(Finished(PerformanceCase(CASE))).op_run(None, LATE).performance
-
-    assert (done.late, open_.late) == (None, LATE)
-
-
-def test_a_worker_that_ran_out_of_time_before_it_timed_anything_says_so_itself():
-    assert gathered(OpRun("relu"), OpDone(late=True)).late
-    assert not first_look().late
 
 
 def test_of_a_later_look_that_was_cut_nothing_is_kept_but_that_it_was():
@@ -296,12 +238,3 @@ def test_a_case_that_was_not_wanted_is_not_late_and_one_that_got_its_blocks_is_s
     first, other = again.op_run(None, None, (CASE,)).performance
 
     assert (first.late, other.late) == (None, LATE)
-
-
-def test_where_a_run_has_several_boards_every_block_notes_its():
-    found = Gathered(OpRun("relu"), EVERY)
-    for message in (Ready(Device("fake", "Fake One", "fake-one", "FAKE-1")), Measured(CASE, block(0), {})):
-        found.hear(message)
-    found.hear(Prepared(PerformanceCase(CASE)))
-
-    assert [one.board for one in found.op_run().performance[0].blocks] == ["FAKE-1"]

@@ -117,29 +117,6 @@ def test_each_breach_of_the_contract_is_named_with_its_file(op, fault):
     assert f"{op.op}_" in words and "{" not in words
 
 
-def test_another_cache_is_named_with_its_line(op):
-    op.edit("performance", "cases=[{{'rows': 1}}", "cache='hot', cases=[{{'rows': 1}}")
-
-    with pytest.raises(ContractError) as caught:
-        op.load()
-
-    assert caught.value.reason.facts == {
-        "file": f"{op.op}_performance.py", "line": 4, "found": "'hot'", "known": "cold or warm"
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", ["does not import", "raises on import", "another argument"])
-def test_the_search_path_is_put_back_after_a_breach(op, fault):
-    part, before, after, _ = FAULTS[fault]
-    op.edit(part, before, after)
-    path = list(sys.path)
-
-    with pytest.raises(ContractError):
-        op.load()
-
-    assert sys.path == path
-
-
 def test_an_import_error_names_file_and_line_of_the_op_that_raised(op):
     op.edit("triton", "def {op}(x):", "import os\nraise RuntimeError('no   such\\ndevice')\n\n\ndef {op}(x):")
 
@@ -166,19 +143,6 @@ def test_an_exception_is_placed_in_the_ops_own_file_where_it_passed_one(tmp_path
     elsewhere = describe_exception(caught.value, tmp_path / "other")
     assert (described["error"], described["file"], described["line"]) == ("JSONDecodeError", "mine.py", 5)
     assert elsewhere["file"] == "decoder.py"
-
-
-def test_an_exception_without_words_or_place_is_described_all_the_same():
-    assert describe_exception(KeyError(), Path("/")) == {
-        "error": "KeyError",
-        "message": "no message",
-        "file": None,
-        "line": None,
-    }
-
-
-def test_a_long_message_is_cut():
-    assert len(describe_exception(ValueError("x" * 10_000), Path("/"))["message"]) == 600
 
 
 # --- earlier names ----------------------------------------------------------------------------------------------------

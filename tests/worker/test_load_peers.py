@@ -41,12 +41,6 @@ def test_sound_peers_are_loaded_in_their_order(op):
     assert list(op.load().performance.peers) == ["torch.compile", "flash", "builtin", "other"]
 
 
-def test_a_suite_without_peers_has_none(op):
-    op.path("performance").write_text(op.path("performance").read_text().replace(", peers=peers", ""))
-
-    assert op.load().performance.peers == {}
-
-
 @pytest.mark.parametrize(
     ("before", "after", "kind", "told"),
     [

@@ -30,12 +30,6 @@ def op(tmp_path):
         del sys.modules[name]
 
 
-def test_a_sound_declaration_is_loaded(op):
-    assert [dict(case) for case in op.load().accuracy.quantised.cases] == [
-        {"rows": 1, "scaling": "tensor"}, {"rows": 2, "scaling": "tensor"},
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [

@@ -34,14 +34,6 @@ def test_a_full_disk_does_not_stop_a_worker_that_prints(tmp_path):
     log.finish()
 
 
-def test_a_log_that_cannot_be_opened_does_not_stop_a_worker_that_prints(tmp_path):
-    process = printing()
-    log = CappedLog(process.stdout, tmp_path)
-
-    assert said(process) == (0, b"done\n")
-    log.finish()
-
-
 def test_a_long_output_keeps_its_beginning_and_its_end(tmp_path):
     process = printing()
     log = CappedLog(process.stdout, tmp_path / "op.log")

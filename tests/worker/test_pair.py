@@ -13,7 +13,6 @@ import pytest
 from perfci.core.errors import Stopped
 from perfci.core.model import (
     ArmBlock,
-    BaseArm,
     Block,
     Device,
     DeviceState,
@@ -231,17 +230,6 @@ def test_a_paired_block_is_held_down_or_disturbed_if_either_side_was():
     assert match.blocks()[0].state == DeviceState(1980, throttle=("power_cap", "thermal"), foreign_processes=2)
 
 
-def test_a_base_that_is_done_and_has_not_ended_yet_holds_nobody_up():
-    match = Match(head=(A, B), base=(A,))
-    take = match.players[BASE].take
-    # It is told that there are no more turns, and says nothing any more.
-    match.players[BASE].take = lambda turn: take(turn) if turn.cases or turn.index == BEGIN else []
-    match.play()
-
-    assert match.referee.dismissed
-    assert len(match.blocks(B)) == FIRST_BLOCKS
-
-
 # --- how long ---------------------------------------------------------------------------------------------------------
 
 
@@ -262,16 +250,6 @@ def test_a_duel_lasts_as_long_as_in_one_process(ratio, process, limits, blocks):
     match.players[HEAD].us = slower(ratio)
 
     assert len(match.play().blocks()) == blocks
-
-
-def test_a_case_that_is_cleared_ends_while_others_go_on():
-    match = Match(head=(A, B), base=(A, B))
-    match.players[HEAD].us = lambda case, index: 100.0 if case == A else 102.0
-    match.play()
-
-    assert (len(match.blocks(A)), len(match.blocks(B))) == (duel_rule.FIRST, duel_rule.SECOND)
-    for side in (HEAD, BASE):
-        assert [cases for _, cases in match.players[side].taken] == [(A, B)] * 4 + [(B,)] * 8 + [()]
 
 
 def test_a_case_that_only_head_has_gets_a_first_look_and_none_of_the_bases_time():
@@ -336,14 +314,6 @@ def test_with_another_toolchain_the_same_identity_proves_nothing():
     assert (arm.same, arm.duelled, [reason.kind for reason in arm.changes]) == (None, True, ["toolchain_differs"])
 
 
-def test_revisions_that_could_not_be_given_the_same_inputs_are_not_duelled():
-    match = Match()
-    match.players[BASE].cases[A] = prepared(BASE, A, identity=Identity(("work 11 us",), inputs="other"))
-    match.play()
-
-    assert (match.arm().failure.kind, len(match.blocks())) == ("base_inputs_differ", FIRST_BLOCKS)
-
-
 def test_times_of_different_timers_are_never_compared():
     match = Match()
     match.players[BASE].timer = "event"
@@ -390,17 +360,6 @@ def test_a_base_that_fails_while_it_is_timed_loses_none_of_heads_blocks(at):
     assert (match.arm(B).failure, len(match.blocks(B))) == (None, duel_rule.SECOND)
 
 
-@pytest.mark.parametrize("at", [0, 5])
-def test_a_base_that_launches_nothing_leaves_the_case_to_its_baseline(at):
-    match = Match()
-    match.players[HEAD].us = slower(1.02)
-    match.players[BASE].breaks = {A: (at, Reason("nothing_launched", {"case": A, "arm": "base"}))}
-    match.play()
-
-    assert match.arm().failure == Reason("base_idle", {"case": A})
-    assert len(match.blocks()) == FIRST_BLOCKS
-
-
 @pytest.mark.parametrize("side", [HEAD, BASE])
 def test_records_that_either_side_loses_again_and_again_leave_the_case_open(side):
     lost = Reason("records_lost", {"case": A})
@@ -410,26 +369,6 @@ def test_records_that_either_side_loses_again_and_again_leave_the_case_open(side
 
     (ended,) = (m.case for m in match.heard if isinstance(m, Finished))
     assert (ended.failure, ended.raised) == (lost, True)
-
-
-def test_a_case_of_heads_that_failed_before_gets_no_turn():
-    match = Match(head=(A, B), base=(A, B))
-    match.players[HEAD].cases[A] = prepared(HEAD, A, failure=WRONG, identity=None)
-    match.play()
-
-    assert (len(match.blocks(A)), len(match.blocks(B))) == (0, duel_rule.FIRST)
-    assert all(A not in cases for _, cases in match.players[BASE].taken)
-
-
-def test_a_case_of_heads_that_fails_while_it_is_timed_gets_no_more_turns():
-    match = Match(head=(A, B), base=(A, B))
-    match.players[HEAD].breaks = {A: (2, RAISED)}
-    match.play()
-
-    assert len(match.blocks(A)) == 2
-    assert [A in cases for _, cases in match.players[BASE].taken] == [True] * 3 + [False] * 2
-    ended = next(m.case for m in match.heard if isinstance(m, Finished) and m.case.case == A)
-    assert (ended.failure, ended.raised, ended.base.failure) == (RAISED, True, None)
 
 
 # --- one side dies ----------------------------------------------------------------------------------------------------
@@ -444,19 +383,6 @@ def test_a_base_that_dies_before_it_is_timed_leaves_every_case_a_first_look():
         assert match.arm(case).failure.kind == "base_died"
         assert "SIGSEGV" in sentence(match.arm(case).failure)
         assert len(match.blocks(case)) == FIRST_BLOCKS
-
-
-def test_a_base_that_died_after_some_of_its_cases_were_prepared_has_no_duel_at_all():
-    match = Match(head=(A, B), base=(A, B))
-    match._say(BASE, [TurnAsked()])
-    match._say(HEAD, match.players[HEAD].start())
-    list(match.referee.turns())
-    match._say(BASE, [Ready(DEVICE), Prepared(prepared(BASE, A))])
-    match._say(BASE, None)
-
-    assert list(match.referee.turns()) == [(HEAD, Turn(0, (A, B)))]
-    told = [message.case.base for message in match.heard if isinstance(message, Prepared)]
-    assert [arm.failure.kind for arm in told] == ["base_died"] * 2
 
 
 @pytest.mark.parametrize("turn", range(12))
@@ -474,35 +400,6 @@ def test_a_base_that_dies_while_it_is_timed_loses_none_of_heads_blocks(turn):
     assert len(indices) >= FIRST_BLOCKS
 
 
-def test_a_base_that_dies_when_all_is_done_takes_no_duel_with_it():
-    match = Match(head=(A, B), base=(A, B))
-    match.players[BASE].dies_at = duel_rule.FIRST
-    match.play()
-
-    assert [match.arm(case).failure for case in (A, B)] == [None, None]
-    assert len(match.blocks(A)) == duel_rule.FIRST
-
-
-def test_a_base_that_dies_spoils_only_the_duels_that_are_open():
-    match = Match(head=(A, B), base=(A, B))
-    match.players[HEAD].us = lambda case, index: 100.0 if case == A else 102.0
-    match.players[BASE].dies_at = 6
-    match.play()
-
-    assert (match.arm(A).failure, len(match.blocks(A))) == (None, duel_rule.FIRST)
-    assert (match.arm(B).failure.kind, len(match.blocks(B))) == ("base_died", FIRST_BLOCKS)
-
-
-def test_what_head_had_prepared_when_it_died_is_told():
-    match = Match(head=(A, B), base=(A, B))
-    match._say(HEAD, [Ready(DEVICE), Prepared(prepared(HEAD, A)), Prepared(prepared(HEAD, B, failure=WRONG))])
-    match._say(HEAD, None)
-    match.referee.close()
-
-    told = [message.case for message in match.heard if isinstance(message, Prepared)]
-    assert [(case.case, case.failure, case.base) for case in told] == [(A, None, None), (B, WRONG, None)]
-
-
 # --- what is passed on ------------------------------------------------------------------------------------------------
 
 
@@ -516,22 +413,6 @@ def test_only_head_speaks_of_accuracy_the_device_and_the_end():
     match.referee.hear(HEAD, done)
 
     assert match.heard == [Ready(DEVICE, "virtual"), Checked(None), done]
-
-
-def test_the_bases_steps_are_told_as_such():
-    match = Match()
-    match.referee.hear(HEAD, Step("measure", "relu", A))
-    match.referee.hear(BASE, Step("measure", "relu", A))
-
-    assert match.heard == [Step("measure", "relu", A), Step("measure of the base", "relu", A)]
-
-
-def test_every_case_ends_with_what_became_of_its_base():
-    match = Match(head=(A, B), base=(A,)).play()
-
-    ended = {m.case.case: m.case.base for m in match.heard if isinstance(m, Finished)}
-    assert isinstance(ended[A], BaseArm) and ended[B] is None
-    assert [type(message) for message in match.heard if isinstance(message, OpDone)] == [OpDone]
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -620,36 +501,11 @@ def test_two_processes_take_their_blocks_and_end(pair):
     assert pair.alive() == []
 
 
-def test_a_base_that_crashes_in_the_middle_leaves_heads_blocks(pair):
-    crash = "def misbehave(turn):\n    if turn == 5: os.kill(os.getpid(), signal.SIGSEGV)\nrun()\n"
-
-    assert pair.run(base=crash) is None
-    assert pair.arm.failure.kind == "base_died"
-    assert "SIGSEGV" in sentence(pair.arm.failure)
-    assert ["base" in block.arms for block in pair.blocks] == [True] * 5 + [False] * 3
-    assert pair.alive() == []
-
-
 def test_a_base_that_hangs_is_stopped_and_head_goes_on(pair):
     hang = "def misbehave(turn):\n    if turn == 2: time.sleep(600)\nrun()\n"
 
     assert pair.run(base=hang, limit_s=2.0) is None
     assert pair.arm.failure.facts["cause"] == "worker_hung"
-    assert len(pair.blocks) == FIRST_BLOCKS
-    assert pair.alive() == []
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        "raise RuntimeError('no torch')\n",
-        "os._exit(0)\n",
-        "say(Failed(Reason('base_reaches_head', {'file': 'a.py'})))\n",
-    ],
-)
-def test_a_base_that_never_gets_to_its_cases_leaves_head_a_first_look(pair, script):
-    assert pair.run(base=script) is None
-    assert pair.arm.failure.kind == "base_died"
     assert len(pair.blocks) == FIRST_BLOCKS
     assert pair.alive() == []
 
@@ -692,14 +548,6 @@ run()
     assert len(pair.blocks) == FIRST_BLOCKS
 
 
-def test_a_head_that_has_nothing_to_time_does_not_wait_for_the_base(pair):
-    wrong = "say(Ready(Device('fake', 'Fake One', 'fake-one')))\nsay(OpDone())\n"
-
-    assert pair.run(head=wrong, base="ask()\nopen('told', 'w')\n") is None
-    assert pair.alive() == []
-    assert not (pair.folder / BASE / "told").exists()
-
-
 @pytest.mark.parametrize("error", [Stopped("SIGTERM"), KeyboardInterrupt(), ValueError("listener")])
 @pytest.mark.parametrize("where", ["measure", "measure of the base"])
 def test_whatever_interrupts_the_parent_kills_both_workers_at_once(pair, error, where):
@@ -739,19 +587,3 @@ def test_when_the_time_is_up_no_further_turn_is_given_and_neither_side_lacks_a_b
     ended = {message.case.case: message.short for message in match.heard if isinstance(message, Finished)}
     assert ended == {A: True, B: True}
     assert match.arm().failure is None
-
-
-def test_a_duel_that_a_look_has_cleared_lacks_nothing_when_the_time_is_up(monkeypatch):
-    match = Match((A, B), (A, B))
-    match.players[HEAD].us = lambda case, index: 100.0 if case == A else 108.0
-    clocked(monkeypatch, match, duel_rule.FIRST + 2)
-
-    match.play()
-
-    ended = {message.case.case: message.short for message in match.heard if isinstance(message, Finished)}
-    assert ended == {A: False, B: True}
-    assert [len(match.blocks(case)) for case in (A, B)] == [duel_rule.FIRST, duel_rule.FIRST + 2]
-
-
-def test_a_duel_in_time_is_not_short():
-    assert not any(message.short for message in Match().play().heard if isinstance(message, Finished))

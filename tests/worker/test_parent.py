@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -76,13 +75,6 @@ def gone(pid):
     return not alive(pid)
 
 
-def wait_for(path):
-    deadline = time.monotonic() + DEADLINE_S
-    while not (path.exists() and path.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return int(path.read_text())
-
-
 def test_a_worker_that_ends_well_has_no_failure_and_every_message_is_heard(worker):
     failure = worker.run("""
         say(Ready(Device("fake", "Fake One", "fake-one")))
@@ -105,18 +97,6 @@ def test_garbage_in_the_pipe_is_passed_over(worker):
 
     assert failure is None
     assert worker.heard == [Step("accuracy", "relu", "rows=1"), Step("measure", "relu"), OpDone()]
-
-
-def test_a_message_that_arrives_in_pieces_is_one_message(worker):
-    failure = worker.run("""
-        data = pack(OpDone(tuned="abc"))
-        for part in (data[:5], data[5:20], data[20:]):
-            say(part)
-            time.sleep(0.02)
-    """)
-
-    assert failure is None
-    assert worker.heard[-1] == OpDone(tuned="abc")
 
 
 def test_what_the_worker_says_of_its_failure_is_the_failure(worker):
@@ -146,19 +126,8 @@ def test_a_worker_that_ends_early_is_named_with_place_and_last_words(worker, scr
     assert "{" not in sentence(failure)
 
 
-def test_a_signal_without_a_name_is_told_by_its_number(worker):
-    failure = worker.run("os.kill(os.getpid(), signal.SIGRTMIN + 3)")
-
-    assert failure.kind == "worker_died"
-    assert str(signal.SIGRTMIN + 3) in failure.facts["signal"]
-
-
 def test_a_worker_that_dies_with_its_work_done_has_done_it(worker):
     assert worker.run("say(OpDone())\nos.kill(os.getpid(), signal.SIGSEGV)") is None
-
-
-def test_a_worker_that_hangs_with_its_work_done_has_done_it(worker):
-    assert worker.run("say(OpDone())\ntime.sleep(600)", limit_s=3.0) is None
 
 
 def test_a_worker_that_hangs_is_stopped_at_the_limit(worker):
@@ -170,21 +139,6 @@ def test_a_worker_that_hangs_is_stopped_at_the_limit(worker):
     assert (failure.facts["limit_s"], failure.facts["where"]) == (1.5, "accuracy of rows=1")
     assert time.monotonic() - began < DEADLINE_S
     assert gone(worker.pid)
-
-
-def test_a_worker_that_keeps_talking_does_not_hang(worker):
-    failure = worker.run(
-        """
-        for done in range(12):
-            say(Step("measure", "relu", done=done))
-            time.sleep(0.2)
-        say(OpDone())
-        """,
-        limit_s=1.5,
-    )
-
-    assert failure is None
-    assert len(worker.heard) == 14
 
 
 def test_a_dead_worker_is_not_waited_for_though_its_child_holds_the_pipe(worker):
@@ -202,15 +156,6 @@ def test_a_dead_worker_is_not_waited_for_though_its_child_holds_the_pipe(worker)
 
     assert (failure.kind, failure.facts["where"]) == ("worker_exited", "measure")
     assert time.monotonic() - began < DEADLINE_S / 2
-    assert gone(worker.pid)
-
-
-def test_a_worker_that_closes_its_pipe_and_lives_on_is_stopped(worker, monkeypatch):
-    monkeypatch.setattr(parent, "_EXIT_S", 0.2)
-
-    failure = worker.run("open('pid', 'w').write(str(os.getpid()))\nos.close(job.events_fd)\ntime.sleep(600)")
-
-    assert failure.kind == "worker_killed"
     assert gone(worker.pid)
 
 
@@ -236,34 +181,6 @@ def test_whatever_interrupts_the_parent_kills_the_worker_and_its_children(worker
     assert gone(int((worker.folder / "child").read_text()))
 
 
-def test_children_that_a_worker_leaves_behind_are_ended(worker):
-    failure = worker.run("""
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        open("child", "w").write(str(child.pid))
-        say(OpDone())
-    """)
-
-    assert failure is None
-    assert gone(int((worker.folder / "child").read_text()))
-
-
-def test_a_child_that_fled_from_the_workers_group_is_not_waited_for(worker, monkeypatch):
-    monkeypatch.setattr(parent, "_CLOSE_S", 0.2)
-
-    failure = worker.run("""
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-        open("child", "w").write(str(child.pid))
-        print("said before", flush=True)
-        say(OpDone())
-    """)
-
-    child = int((worker.folder / "child").read_text())
-    assert alive(child)
-    os.kill(child, signal.SIGKILL)
-    assert failure is None
-    assert (worker.folder / "logs" / "relu.log").read_text() == "said before\n"
-
-
 def test_a_worker_that_prints_without_end_fills_no_disk(worker):
     failure = worker.run("""
         os.write(1, b"first\\n")
@@ -278,13 +195,6 @@ def test_a_worker_that_prints_without_end_fills_no_disk(worker):
     assert b"bytes left out]" in text
     assert len(text) < 3 << 20
     assert "last" in failure.facts["words"]
-
-
-def test_what_a_worker_prints_goes_to_its_log_and_later_workers_append(worker):
-    worker.run("print('one')\nsay(OpDone())")
-    worker.run("print('two', file=sys.stderr)\nsay(OpDone())")
-
-    assert (worker.folder / "logs" / "relu.log").read_text() == "one\ntwo\n"
 
 
 def test_a_worker_that_never_reads_its_job_has_a_reason_and_no_traceback(worker, monkeypatch):
@@ -333,16 +243,6 @@ def test_the_worker_runs_in_its_own_environment_and_folder(tmp_path, monkeypatch
     assert worker.heard[-1].tuned == f"given none{tmp_path}"
 
 
-def test_the_real_worker_fails_with_a_reason_where_an_op_does_not_exist(tmp_path):
-    heard = []
-    around = WorkerEnvironment(dict(os.environ), tmp_path, tmp_path / "log", DEADLINE_S)
-
-    failure = run_worker(JOB, around, heard.append)
-
-    assert failure.kind == "import_failed"
-    assert heard == [Step("import", "relu")]
-
-
 # --- workers that take turns ------------------------------------------------------------------------------------------
 
 ASKING = """
@@ -382,15 +282,6 @@ def test_a_worker_that_asks_is_told_its_turns(worker):
     assert [message.case for message in worker.heard if isinstance(message, Step)] == ["rows=1", "a,b", "b", ""]
 
 
-def test_a_worker_that_waits_for_its_turn_does_not_hang(worker):
-    def tell(running, message):
-        if isinstance(message, TurnAsked):
-            time.sleep(0.7)
-            running.answer(Turn(0, ()))
-
-    assert run_telling(worker, ASKING, tell, limit_s=1.5) is None
-
-
 def test_a_worker_that_says_nothing_after_its_turn_hangs(worker):
     def tell(running, message):
         if isinstance(message, TurnAsked):
@@ -399,49 +290,6 @@ def test_a_worker_that_says_nothing_after_its_turn_hangs(worker):
     failure = run_telling(worker, "say(TurnAsked())\ntime.sleep(600)", tell, limit_s=1.0)
 
     assert (failure.kind, failure.facts["limit_s"]) == ("worker_hung", 1.0)
-
-
-def test_a_worker_that_died_while_it_waited_can_be_told_without_harm(worker):
-    def tell(running, message):
-        if isinstance(message, TurnAsked):
-            running._process.wait()
-            running.answer(Turn(0, ("a",)))
-            running.answer(Turn(1, ("a",)))
-
-    failure = run_telling(worker, "say(TurnAsked())\nos._exit(4)", tell)
-
-    assert (failure.kind, failure.facts["status"]) == ("worker_exited", 4)
-
-
-def test_several_workers_are_heard_in_one_thread_and_all_end_with_it(worker):
-    worker.run("say(OpDone())")
-    (worker.folder / "worker.py").write_text(HEAD + "say(Step('measure', str(os.getpid())))\ntime.sleep(600)\n")
-    around = WorkerEnvironment(dict(os.environ), worker.folder, worker.folder / "logs" / "relu.log", DEADLINE_S)
-    pids = set()
-
-    def run_both():
-        with start_worker(JOB, around) as one, start_worker(JOB, around) as other:
-            while len(pids) < 2:
-                wait([one, other])
-                pids.update(message.op for message in (*one.hear(), *other.hear()) if message.stage == "measure")
-            raise Stopped("SIGINT")
-
-    with pytest.raises(Stopped):
-        run_both()
-
-    assert not any(alive(int(pid)) for pid in pids)
-
-
-def test_a_log_is_shown_from_the_project_though_the_worker_runs_elsewhere(worker):
-    worker.run("os._exit(7)")
-    log = worker.folder / "project" / "logs" / "relu.log"
-    elsewhere = worker.folder / "elsewhere"
-    elsewhere.mkdir()
-
-    around = WorkerEnvironment(dict(os.environ), elsewhere, log, DEADLINE_S, shown_from=worker.folder / "project")
-    failure = run_worker(JOB, around, worker.heard.append)
-
-    assert (failure.facts["status"], failure.facts["log"]) == (7, "logs/relu.log")
 
 
 # --- until when -------------------------------------------------------------------------------------------------------
@@ -466,26 +314,6 @@ def test_a_worker_whose_time_is_up_is_ended_and_what_it_said_is_heard(worker):
     assert worker.heard[-1] == Step("measure", "relu", "rows=1")
     assert took_s < 15
     assert sentence(failure)
-
-
-def test_a_worker_that_talks_all_the_time_is_ended_too(worker):
-    failure, took_s = until(worker, "while True: say(Step('measure', 'relu'))", 3.0)
-
-    assert failure.kind == parent.LATE
-    assert took_s < 15
-
-
-def test_a_worker_that_had_said_all_when_its_time_was_up_has_not_failed(worker):
-    failure, _ = until(worker, "say(OpDone())\ntime.sleep(600)", 3.0)
-
-    assert failure is None
-
-
-def test_time_that_is_up_before_a_worker_begins_ends_it_at_once(worker):
-    failure, _ = until(worker, "time.sleep(600)", -1.0)
-
-    assert failure.kind == parent.LATE
-    assert worker.heard == []
 
 
 # --- side by side -----------------------------------------------------------------------------------------------------
@@ -549,8 +377,3 @@ def test_what_one_lane_raises_ends_all_others_and_their_workers(worker, error):
 
     assert sorted(lanes.ended) == ["other", "relu"]
     assert len(lanes.pids) == 2 and not any(alive(pid) for pid in lanes.pids)
-
-
-def test_no_lane_is_no_work_and_one_that_ends_at_once_waits_for_nobody():
-    side_by_side([])
-    side_by_side([iter(()), iter(((), ()))])

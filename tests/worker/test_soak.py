@@ -10,9 +10,7 @@ import pytest
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.lab.soak.findings import Finding, Status
 from perfci.ops.spec import Accuracy, grid
-from perfci.worker.protocol import pack, unpack
 from perfci.worker.soak import smallest
 from tests.worker.test_load import OpFolder
 
@@ -43,16 +41,6 @@ def test_the_smallest_cases_that_are_worth_calling_are_taken(device):
 def test_where_all_are_tiny_the_largest_has_to_do_and_where_all_are_empty_none(device):
     assert rows(smallest(suite(1, 3, 2), device, None, 1)) == [3]
     assert smallest(suite(0), device, None, 1) == []
-
-
-def test_the_smallest_cases_keep_to_the_pattern(device):
-    assert rows(smallest(suite(64, 32, 100), device, "rows=1*", 1)) == [100]
-
-
-def test_a_finding_travels_as_it_is():
-    finding = Finding("op", "decay", "rows=1", Status.FAIL, None, {"change": 0.5, "clock": None, "throttle": ""})
-
-    assert unpack(pack(finding)) == finding
 
 
 # --- the declaration --------------------------------------------------------------------------------------------------

@@ -120,17 +120,6 @@ def test_one_case_that_cannot_be_captured_costs_no_other(said):
     assert unknown[1]["facts"]["error"] == "AssertionError"
 
 
-def test_steps_say_which_case_is_under_way(said):
-    steps = [step for step in bodies(said, "Step") if step["op"] == "sound"]
-
-    assert [(step["stage"], step["case"], step["done"], step["total"]) for step in steps] == [
-        ("static", None, 0, 0),
-        ("static", "n=4096", 0, 3),
-        ("static", "n=100", 1, 3),
-        ("static", "n=7", 2, 3),
-    ]
-
-
 def test_cases_share_what_compiles_to_the_same(said):
     cases = compiled(said)["sound"]["cases"]
 
@@ -149,22 +138,6 @@ def test_modules_of_the_same_name_are_each_ops_own(said):
 
 def test_imports_at_call_time_find_the_ops_folder(said):
     assert compiled(said)["late"]["cases"][0]["identity"]["unknown"] is None
-
-
-def test_the_job_ends_with_its_last_op(said, tmp_path):
-    wanted = job(tmp_path, ["late", "sound"], "sm_80", -1)
-    messages = [unpack(line + b"\n") for line in said.lines]
-
-    assert [ends(wanted, message) for message in messages].count(True) == 1
-
-
-def test_patterns_and_lists_choose_cases(tmp_path):
-    write(tmp_path, "sound", SCALE, cases=CASES)
-    by_pattern = run(tmp_path, ["sound"], "sm_90", tmp_path / "cache", pattern="n=?")
-    by_list = run(tmp_path, ["sound"], "sm_90", tmp_path / "cache", cases=("n=100",))
-
-    assert [case["case"] for case in compiled(by_pattern)["sound"]["cases"]] == ["n=7"]
-    assert [case["case"] for case in compiled(by_list)["sound"]["cases"]] == ["n=100"]
 
 
 def test_an_unknown_target_is_named(tmp_path):
@@ -221,9 +194,3 @@ def test_a_machine_without_triton_is_told_so(tmp_path):
 
     (told,) = bodies(run(tmp_path, ["sound"], "sm_90", tmp_path / "cache", program=program), "StaticOp")
     assert told["failure"]["kind"] == "static_needs_triton"
-
-
-def test_the_process_that_runs_tests_stays_as_it_is():
-    offline = sys.modules.get("perfci.device.offline")
-    assert offline is None or offline._process.target is None
-    assert os.environ.get("CUDA_VISIBLE_DEVICES") != ""

@@ -11,7 +11,6 @@ from perfci.core.model import DuelWhat, Suite
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
 from perfci.measure.bench import BaseKernel, InseparableError
-from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.spec import Accuracy, Performance
 from perfci.statistics import duel_rule
 from perfci.worker.load import LoadedOp
@@ -154,17 +153,6 @@ def test_blocks_are_taken_case_by_case_until_the_time_is_up(monkeypatch):
     assert len(blocks) == 5 and sorted(index for _, index in blocks) == [0, 0, 1, 1, 2]
     assert [(message.short, message.case.failure) for message in said(mouth, Finished)] == [(True, None)] * 2
     assert mouth.said[-1].late
-
-
-def test_a_case_that_had_its_blocks_is_not_short_though_a_larger_budget_would_buy_more(monkeypatch):
-    mouth = MessageChannel()
-    Clock(monkeypatch, mouth)
-
-    worker(mouth, FakeDevice(FakeSpec(launch_noise=0.2), 1), until_s=2.0 * FIRST_BLOCKS).measure(right=True)
-
-    assert len(said(mouth, Measured)) == 2 * FIRST_BLOCKS
-    assert [message.short for message in said(mouth, Finished)] == [False, False]
-    assert not mouth.said[-1].late
 
 
 def test_a_duel_that_its_first_look_cleared_is_not_short(monkeypatch):

@@ -3,7 +3,7 @@
 tests      KernelGen's sketches: their own tests are run, and every call of the kernel is noted
 function   a function without tests: shapes are tried until it and its reference accept them
 axes       which sides of the tensors are the same, and what a case's parameters are
-cases      where the grid's blocks end, and the two suites
+cases      the ends of the grid's blocks, and the two suites
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from perfci.core.errors import DeviceError
 from perfci.worker.protocol import Job, Message, Step
 
 
-def run(job: Job, say: Callable[[Message], None]) -> None:
-    """Say what was found out about the job's sketch."""
+def run(job: Job, send: Callable[[Message], None]) -> None:
+    """Report what was found out about the job's sketch."""
     assert job.sketch is not None
     op = job.ops[0].op
-    say(Step("import", op))
+    send(Step("import", op))
     try:
         from perfci.worker.sketch import function, tests
     except ImportError as error:
         raise DeviceError("new_needs_torch", error=str(error)) from error
     find = tests.find if job.sketch.baseline else function.find
-    say(find(op, job.sketch, lambda file: say(Step("rehearsal", op, file))))
+    send(find(op, job.sketch, lambda file: send(Step("rehearsal", op, file))))

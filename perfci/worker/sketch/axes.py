@@ -6,7 +6,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfci.device.seam import Argument, SketchLaunch
@@ -22,6 +22,9 @@ SIZES = ((3, 5, 7, 11, 13, 17, 19, 23, 29, 31), (192, 320, 448, 704, 832, 1088, 
 
 USUAL = {1: ("size",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("batch", "heads", "rows", "cols")}
 TAKEN = frozenset({"dtype", "device", "seed", "generator", "torch", "shape", "i", "_"})
+
+Place = tuple[str, int | None]
+"""A side of a tensor; an argument that is a number, with None."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,7 @@ class Call:
     @property
     def key(self) -> str:
         """Equal for calls of one case."""
-        seen = {name: (each.shape, each.dtype, each.order) for name, each in self.tensors.items()}
-        return repr({**self.given, **seen})
+        return repr({**self.given, **{name: (each.shape, each.dtype) for name, each in self.tensors.items()}})
 
     @property
     def dtype(self) -> str:
@@ -55,10 +57,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial gave."""
+    """What a trial gave: shapes of both outputs, and the kernel's launches."""
 
     kernel: tuple[tuple[int, ...], ...] | None
-    """shapes of its outputs"""
     reference: tuple[tuple[int, ...], ...] | None
     launches: tuple[SketchLaunch, ...]
 
@@ -78,144 +79,116 @@ class Form:
     reference: Callable[..., Any]
     """takes the kernel's arguments"""
     rehearsal: Rehearsal
-    orders: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Of a trial."""
-        evaluated = self.rehearsal.evaluated
-        made = {
-            name: self.rehearsal.tensor(evaluated(text, params), self.orders.get(name, ()), self.dtypes[name])
-            for name, text in self.shapes.items()
-        }
-        return made | {name: evaluated(text, params) for name, text in self.values.items()}
+    def make_arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of a trial."""
+        evaluate, make = self.rehearsal.evaluated, self.rehearsal.tensor
+        tensors = {name: make(evaluate(text, params), (), self.dtypes[name]) for name, text in self.shapes.items()}
+        return tensors | {name: evaluate(text, params) for name, text in self.values.items()}
 
-    def tried(self, params: Mapping[str, Any]) -> Outcome | None:
-        """What kernel and reference give for a case; None if one of them refuses it."""
+    def try_case(self, params: Mapping[str, Any]) -> Outcome | None:
+        """Returns what kernel and reference give for a case; None if one of them refuses it."""
         try:
             del self.rehearsal.launches[:]
-            given = self.arguments(params)
+            given = self.make_arguments(params)
             takes = inspect.signature(self.kernel).parameters.values()
             placed = [
                 given.pop(each.name) for each in takes if each.kind is each.POSITIONAL_ONLY and each.name in given
             ]
-            out = self.rehearsal.shape_of(self.kernel(*placed, **given))
+            shapes = self.rehearsal.shape_of(self.kernel(*placed, **given))
             launches = tuple(self.rehearsal.launches)
-            return Outcome(out, self.rehearsal.shape_of(self.reference(**self.arguments(params))), launches)
+            return Outcome(shapes, self.rehearsal.shape_of(self.reference(**self.make_arguments(params))), launches)
         except Exception:  # whatever other people's code raises
             return None
 
-    def distinct(self, sizes: Sequence[int] = SIZES[0]) -> dict[str, Any]:
-        """A case in which every axis has another size."""
+    def make_distinct(self, sizes: Sequence[int] = SIZES[0]) -> dict[str, Any]:
+        """Returns a case in which every axis has another size."""
         if self.axes == ("shape",):
             return {"shape": tuple(sizes[:2])}
         return dict(zip(self.axes, sizes, strict=False))
 
 
-def written(parts: Sequence[str]) -> str:
-    """A tuple, as text."""
+def write_tuple(parts: Sequence[str]) -> str:
+    """Returns a tuple as text."""
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
-# --- of calls ---------------------------------------------------------------------------------------------------------
+def list_sides(text: str) -> list[str]:
+    """Returns the sides of a shape that is text."""
+    return [side.strip() for side in text.strip("()").split(",") if side.strip()]
 
 
-def form_of(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], bool]:
-    """The form of the calls, the calls that have it, and whether a trial has shown it to be right.
+def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], bool]:
+    """Returns the form of the calls, the calls that have it, and whether a trial has shown it to be right.
 
     Calls with tensors of several ranks have one parameter, `shape`, if all shapes follow from the first tensor's.
     """
     ranks = [[len(each.shape) for each in call.tensors.values()] for call in calls]
+    dtypes = {name: each.dtype for name, each in calls[0].tensors.items()}
     values = {name: repr(value) for name, value in calls[0].given.items() if not isinstance(value, Argument)}
+    start = replace(start, dtypes=dtypes, values=values)
     alike = [call for call, rank in zip(calls, ranks, strict=True) if rank == ranks[0]]
-    if len(alike) < len(calls) and (texts := _of_shape(start, calls)):
-        dtypes = {name: each.dtype for name, each in calls[0].tensors.items()}
-        form = replace(start, axes=("shape",), shapes=texts, dtypes=dtypes, values=values)
-        return form, list(calls), form.tried(form.distinct()) is not None
-    form, right = _named(replace(start, values=values), alike)
-    return form, alike, right
+    if len(alike) < len(calls):
+        found, evaluate = {}, start.rehearsal.evaluated
+        for name in dtypes:
+            pairs = [(next(iter(call.tensors.values())).shape, call.tensors[name].shape) for call in calls]
+            texts = ("shape", "shape[-1:]", "shape[:-1]", "shape[-2:]", "shape[:1]")
+            fits = (text for text in texts if all(evaluate(text, {"shape": one}) == own for one, own in pairs))
+            found[name] = next(fits, "")
+        if all(found.values()):
+            form = replace(start, axes=("shape",), shapes=found)
+            return form, list(calls), form.try_case(form.make_distinct()) is not None
+    forms = list(_list_forms(start, alike))
+    for distinct in SIZES:
+        for form in forms:
+            done = form.try_case(form.make_distinct(distinct))
+            if done and done.kernel == done.reference:
+                return form, alike, True
+    return forms[-1], alike, False
 
 
-def _of_shape(start: Form, calls: Sequence[Call]) -> dict[str, str] | None:
-    """Tensor -> its shape by the first one's, where that has several ranks."""
-    found, evaluated = {}, start.rehearsal.evaluated
-    for name in calls[0].tensors:
-        texts = ("shape", "shape[-1:]", "shape[:-1]", "shape[-2:]", "shape[:1]")
-        pairs = [(next(iter(call.tensors.values())).shape, call.tensors[name].shape) for call in calls]
-        fits = (text for text in texts if all(evaluated(text, {"shape": one}) == own for one, own in pairs))
-        found[name] = next(fits, "")
-    return found if all(found.values()) else None
-
-
-Place = tuple[str, int | None]
-"""A side of a tensor; an argument that is a number, with None."""
-
-
-def _named(start: Form, calls: Sequence[Call]) -> tuple[Form, bool]:
-    """The form in which as few sides as possible are the same, of those that kernel and reference take.
+def _list_forms(start: Form, calls: Sequence[Call]) -> Iterator[Form]:
+    """Forms in which as few sides as possible are the same come first, and the usual one last.
 
     Sides that differ somewhere are two axes; one that moves with exactly one side of another tensor is that one's axis.
     """
     first = calls[0]
-    places: list[Place] = [(name, axis) for name, each in first.tensors.items() for axis in range(len(each.shape))]
+    ranks = {name: len(each.shape) for name, each in first.tensors.items()}
+    places: list[Place] = [(name, axis) for name, rank in ranks.items() for axis in range(rank)]
     places += [(name, None) for name, value in first.given.items() if type(value) is int and value > 16]
-    sizes = {place: tuple(_size(call, place) for call in calls) for place in places}
+    sizes = {
+        (name, axis): tuple(call.given[name] if axis is None else call.given[name].shape[axis] for call in calls)
+        for name, axis in places
+    }
     options: list[list[Place | None]] = []
     for number, (name, axis) in enumerate(places):
-        same: list[Place | None] = [
+        same: list[Place] = [
             other for other in places[:number] if other[1] is not None and sizes[other] == sizes[name, axis]
         ]
-        if axis is not None and same:
-            rank = len(first.tensors[name].shape)
-            same.sort(key=lambda other: abs(rank - axis - (len(first.tensors[other[0]].shape) - other[1])))  # type: ignore
-        bound = len(same) == 1 and len({*sizes[name, axis]}) > 1 and same[0][0] != name  # type: ignore[index]
-        options.append(same or [None] if bound or axis is None else [None, *same])
-    dtypes = {name: each.dtype for name, each in first.tensors.items()}
-    orders = {name: each.order for name, each in first.tensors.items() if each.dense}
-    start = replace(start, dtypes=dtypes, orders=orders)
+        if axis is not None:
+            # Sides at the same distance from the end first.
+            same.sort(key=lambda other: abs(ranks[name] - axis - (ranks[other[0]] - (other[1] or 0))))
+        bound = len(same) == 1 and len({*sizes[name, axis]}) > 1 and same[0][0] != name
+        options.append([*same] or [None] if bound or axis is None else [None, *same])
     usual = [
         next((other for other in known if other and other[0] != place[0]), None)
         for place, known in zip(places, options, strict=True)
     ]
     ways = list(itertools.product(*options)) if math.prod(map(len, options)) <= MOST_TRIALS else []
     ways.sort(key=lambda way: len(way) - way.count(None))
-    forms = list(_forms(start, places, [*ways, usual], calls, sizes))
-    for distinct in SIZES:
-        for form in forms:
-            done = form.tried(form.distinct(distinct))
-            if done and done.kernel == done.reference:
-                return form, True
-    return forms[-1], False
-
-
-def _size(call: Call, place: Place) -> int:
-    name, axis = place
-    value = call.given.get(name)
-    return value.shape[axis] if isinstance(value, Argument) and axis is not None else value  # type: ignore[return-value]
-
-
-def _forms(
-    start: Form,
-    places: Sequence[Place],
-    ways: Sequence[Sequence[Place | None]],
-    calls: Sequence[Call],
-    sizes: Mapping[Place, tuple[int, ...]],
-) -> Iterator[Form]:
-    for way in ways:
+    for way in (*ways, usual):
         tied = dict(zip(places, way, strict=True))
         if any(other is not None and tied[other] is not None for other in way):
             continue  # tied to one that is tied itself
         roots = [place for place in places if tied[place] is None and place[1] is not None]
-        names = _axis_names(roots, calls, sizes)
-        axis = {place: names[tied[place] or place] for place in places if (tied[place] or place) in names}
-        shapes = {
-            name: written([axis[name, number] for number in range(len(each.shape))])
-            for name, each in calls[0].tensors.items()
-        }
-        numbers = {name: axis[name, None] for name, at in places if at is None and (name, None) in axis}
+        names = _name_axes(roots, calls, sizes)
+        axis_of = {place: names[tied[place] or place] for place in places if (tied[place] or place) in names}
+        shapes = {name: write_tuple([axis_of[name, axis] for axis in range(rank)]) for name, rank in ranks.items()}
+        numbers = {name: axis_of[name, None] for name, at in places if at is None and (name, None) in axis_of}
         yield replace(start, axes=tuple(names.values()), shapes=shapes, values={**start.values, **numbers})
 
 
-def _axis_names(
+def _name_axes(
     roots: Sequence[Place], calls: Sequence[Call], sizes: Mapping[Place, tuple[int, ...]]
 ) -> dict[Place, str]:
     """The test's own name for an axis, if it has exactly one, else a usual one."""

@@ -15,9 +15,9 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Fact, Reason
 from perfci.scaffold.sketch import Side, Sketch
 from perfci.worker.protocol import SketchFiles
-from perfci.worker.sketch import cases
-from perfci.worker.sketch.axes import Form, written
-from perfci.worker.sketch.tests import ASKS, load, parameters, wanted_device
+from perfci.worker.sketch.axes import Form, write_tuple
+from perfci.worker.sketch.cases import make_suites
+from perfci.worker.sketch.tests import ASKS, load, wanted_device, write_parameters
 
 if TYPE_CHECKING:
     from perfci.device.rehearsal import Rehearsal
@@ -35,7 +35,7 @@ _VALUES = {"int": "1", "float": "0.5", "bool": "False", "str": '""'}
 
 
 def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
-    """What the function takes. Raises UsageError for a file, function or reference that is not there."""
+    """Returns what the function takes. Raises UsageError for a file, function or reference that does not exist."""
     from perfci.device.rehearsal import Rehearsal
 
     path = Path(files.kernel)
@@ -45,70 +45,53 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     assert files.function is not None and files.reference is not None  # noqa: PT018 - both are given with --from
     with going.going():
         source = importlib.import_module(files.module) if files.module else load(path)
-        function = _function(source, files.function, path)
-        reference = _reference(files.reference)
-        shown, handed = parameters(function, set(), path)
-        signature = inspect.signature(function).parameters
-        scalars = {
-            name: _VALUES[kind]
-            for name, each in signature.items()
-            if each.default is each.empty and (kind := getattr(each.annotation, "__name__", "")) in _VALUES
+        function = getattr(source, files.function, None)
+        if not isinstance(function, types.FunctionType):
+            plain = [key for key, value in vars(source).items() if isinstance(value, types.FunctionType)]
+            facts: dict[str, Fact] = {"file": path.name, "function": files.function, "known": ", ".join(plain) or "-"}
+            raise UsageError("from_unknown" if function is None else "from_no_function", **facts)
+        reference = _import_reference(files.reference)
+        shown, handed = write_parameters(function, set(), path)
+        needed = [each for each in inspect.signature(function).parameters.values() if each.default is each.empty]
+        kinds = {each.name: getattr(each.annotation, "__name__", "") for each in needed}
+        scalars = {name: _VALUES[kind] for name, kind in kinds.items() if kind in _VALUES}
+        tensors = [name for name in kinds if name not in scalars]
+        named = [each.split("=")[0].strip(" *").split(":")[0] for each in shown if "=" in each]
+        form, arguments, right = _try_shapes(function, reference, tensors, scalars, named, going)
+        done = form.try_case(form.make_distinct())
+        launched = "\n".join(launch.source for launch in done.launches) if done else text
+        dtypes = _choose_dtypes(launched)
+        call = f"{files.reference}({', '.join(arguments)})"
+        look = [
+            *(Reason("look_shape", {"name": name, "shape": shape}) for name, shape in form.shapes.items()),
+            *(Reason("look_value", {"name": name, "value": value}) for name, value in scalars.items()),
+            Reason("look_call" if right else "look_untried", {"call": call}),
+            Reason("look_sizes", {}),
+        ]
+        count = len(form.axes)
+        product = "tl.dot(" in launched
+        performance = tuple(
+            {**{axis: str(size) for axis, size in zip(form.axes, sizes, strict=True)}, "dtype": f"torch.{dtype}"}
+            for sizes in (([2048] * count, [4096] * count) if product else _SIZES.get(count, ()))
+            for dtype in dtypes[-2:]
+        )
+        # Some case, if nothing is known of the sizes that the function takes.
+        usual = {axis: str(size) for axis, size in zip(form.axes, (64, 128, 32, 16), strict=False)}
+        accuracy = () if right else ({**usual, "dtype": f"torch.{dtypes[0]}"},)
+        draw = "torch.randn({}, generator=generator, dtype=dtype, device=device)"
+        inputs = {name: draw.format(form.shapes[name]) if name in form.shapes else scalars[name] for name in kinds}
+        notes = {
+            "inputs": (f"LOOK: shapes and values are guessed from {path.name}; correct what is not so.",),
+            "performance": ("LOOK: take the four to eight sizes that your users have, the largest of 256 MB or more.",),
         }
-        tensors = [name for name, each in signature.items() if each.default is each.empty and name not in scalars]
-        defaults = [text.split("=")[0].strip(" *") for text in shown if "=" in text]
-        named = [each.split(":")[0] for each in defaults]
-        form, arguments, right = _tried(function, reference, tensors, scalars, named, going)
-        done = form.tried(form.distinct())
-    look = list(_look(files, scalars, form, arguments, right))
-    device = going.device if ASKS.search(text) else None
-    launched = "\n".join(launch.source for launch in done.launches) if done else text
-    dtypes = _dtypes(launched)
-    product = "tl.dot(" in launched
-    speed = _SIZES.get(len(form.axes), ()) if not product else ([2048] * len(form.axes), [4096] * len(form.axes))
-    performance = tuple(
-        {**{axis: str(size) for axis, size in zip(form.axes, sizes, strict=True)}, "dtype": f"torch.{dtype}"}
-        for sizes in speed
-        for dtype in dtypes[-2:]
-    )
-    inputs = {
-        name: f"torch.randn({form.shapes[name]}, generator=generator, dtype=dtype, device=device)"
-        if name in form.shapes
-        else form.values[name]
-        for name in signature
-        if name in form.shapes or name in form.values
-    }
-    notes = {
-        "inputs": (f"LOOK: shapes and values are guessed from {path.name}; correct what is not so.",),
-        "performance": ("LOOK: take the four to eight sizes that your users have, the largest of 256 MB or more.",),
-    }
-    # Some case, if nothing is known of the sizes that the function takes.
-    usual = {axis: str(size) for axis, size in zip(form.axes, (64, 128, 32, 16), strict=False)}
-    accuracy = () if right else ({**usual, "dtype": f"torch.{dtypes[0]}"},)
-    with going.going():
-        found = cases.made(op, form, inputs, dtypes, accuracy, performance, launched, look, None, notes)
-    own = files.module or f"_{path.stem}"
+        suites, look = make_suites(op, form, inputs, dtypes, accuracy, performance, launched, look, None, notes)
     module = "torch" if files.reference.startswith("torch.") else files.reference.rpartition(".")[0]
-    return Sketch(
-        shown,
-        Side(own, f"source.{files.function}", tuple(handed), device),
-        Side(module, files.reference, tuple(arguments)),
-        found.suites,
-        look=found.look,
-    )
+    device = going.device if ASKS.search(text) else None
+    own = Side(files.module or f"_{path.stem}", f"source.{files.function}", tuple(handed), device)
+    return Sketch(shown, own, Side(module, files.reference, tuple(arguments)), suites, look=tuple(look))
 
 
-def _function(module: types.ModuleType, name: str, path: Path) -> Any:
-    found = getattr(module, name, None)
-    plain = [key for key, value in vars(module).items() if isinstance(value, types.FunctionType)]
-    facts: dict[str, Fact] = {"file": path.name, "function": name, "known": ", ".join(plain) or "-"}
-    if found is None:
-        raise UsageError("from_unknown", **facts)
-    if not isinstance(found, types.FunctionType):
-        raise UsageError("from_no_function", **facts)
-    return found
-
-
-def _reference(path: str) -> Any:
+def _import_reference(path: str) -> Any:
     """What a dotted path names."""
     parts = path.split(".")
     for count in range(len(parts) - 1, 0, -1):
@@ -122,7 +105,7 @@ def _reference(path: str) -> Any:
     raise UsageError("reference_missing", reference=path)
 
 
-def _shapes(tensors: Sequence[str]) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+def _list_shapes(tensors: Sequence[str]) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Ways to shape so many tensors: the axes, and those of each tensor."""
     count = len(tensors)
     for axes in (("rows", "cols"), ("size",), ("batch", "rows", "cols"), ("batch", "heads", "rows", "cols")):
@@ -134,7 +117,7 @@ def _shapes(tensors: Sequence[str]) -> Iterator[tuple[tuple[str, ...], list[tupl
         yield ("m", "k", "n"), [("m", "k"), ("n", "k"), *[("n",)] * (count - 2)]
 
 
-def _tried(
+def _try_shapes(
     function: Any,
     reference: Any,
     tensors: Sequence[str],
@@ -145,61 +128,39 @@ def _tried(
     """The first shapes and arguments that both take and of which both make the same shapes."""
     others = [*scalars, *named]
     subsets = [others, *([each] for each in others if len(others) > 1), []]
-    extras: tuple[Mapping[str, str], ...] = (
-        {},
-        {"dim": "-1"},
-        {"normalized_shape": f"{tensors[0] if tensors else 'x'}.shape[-1:]"},
-    )
+    last = f"{tensors[0] if tensors else 'x'}.shape[-1:]"
+    extras: tuple[Mapping[str, str], ...] = ({}, {"dim": "-1"}, {"normalized_shape": last})
+    # A tensor that the reference takes by its name, such as weight after normalized_shape, is given by it.
+    by_names: tuple[Sequence[str], ...] = ((), tensors[1:])
     first: tuple[Form, list[str]] | None = None
     defaults = {name: inspect.signature(function).parameters[name].default for name in named}
-    for axes, shapes in _shapes(tensors):
-        for subset, extra in itertools.product(subsets, extras):
-            if extra.keys() & {*subset}:
-                continue
-            # A tensor that the reference takes by its name, such as weight after normalized_shape, is given by it.
-            for by_name in ([], list(tensors[1:])):
-                own = [each for each in tensors if each not in by_name]
-                texts = [*own, *(f"{name}={text}" for name, text in extra.items())]
-                texts += [f"{name}={name}" for name in (*by_name, *subset)]
+    for (axes, shapes), subset, extra, by_name in itertools.product(_list_shapes(tensors), subsets, extras, by_names):
+        if extra.keys() & {*subset}:
+            continue
+        texts = [
+            *(each for each in tensors if each not in by_name),
+            *(f"{name}={text}" for name, text in extra.items()),
+        ]
+        texts += [f"{name}={name}" for name in (*by_name, *subset)]
 
-                def meant(texts: Sequence[str] = texts, **given: Any) -> Any:
-                    pairs = [text.rpartition("=") for text in texts]
-                    known = {**defaults, **given}
-                    values = [(name, eval(value, {}, known)) for name, _, value in pairs]
-                    return reference(
-                        *(value for name, value in values if not name),
-                        **{name: value for name, value in values if name},
-                    )
+        def call_reference(texts: Sequence[str] = texts, **given: Any) -> Any:
+            pairs = [text.rpartition("=") for text in texts]
+            values = [(name, eval(value, {}, {**defaults, **given})) for name, _, value in pairs]
+            named = {name: value for name, value in values if name}
+            return reference(*(value for name, value in values if not name), **named)
 
-                form = Form(
-                    axes,
-                    {name: written(each) for name, each in zip(tensors, shapes, strict=True)},
-                    dict.fromkeys(tensors, "float32"),
-                    dict(scalars),
-                    function,
-                    meant,
-                    going,
-                )
-                first = first or (form, texts)
-                done = form.tried(form.distinct())
-                if done and done.kernel and done.kernel == done.reference:
-                    return form, texts, True
+        written = {name: write_tuple(each) for name, each in zip(tensors, shapes, strict=True)}
+        dtypes = dict.fromkeys(tensors, "float32")
+        form = Form(axes, written, dtypes, dict(scalars), function, call_reference, going)
+        first = first or (form, texts)
+        done = form.try_case(form.make_distinct())
+        if done and done.kernel and done.kernel == done.reference:
+            return form, texts, True
     assert first is not None
     return *first, False
 
 
-def _look(
-    files: SketchFiles, scalars: Mapping[str, str], form: Form, arguments: Sequence[str], right: bool
-) -> Iterator[Reason]:
-    for name, shape in form.shapes.items():
-        yield Reason("look_shape", {"name": name, "shape": shape})
-    for name, value in scalars.items():
-        yield Reason("look_value", {"name": name, "value": value})
-    yield Reason("look_call" if right else "look_untried", {"call": f"{files.reference}({', '.join(arguments)})"})
-    yield Reason("look_sizes", {})
-
-
-def _dtypes(text: str) -> tuple[str, ...]:
+def _choose_dtypes(text: str) -> tuple[str, ...]:
     """Those in which a right kernel of this kind is right everywhere, Triton's interpreter included."""
     if "tl.dot(" in text:
         return ("float16", "bfloat16")  # float32 would be multiplied as TF32

@@ -21,7 +21,7 @@ from perfci.scaffold.sketch import Side, Sketch
 from perfci.worker.load import describe_exception
 from perfci.worker.protocol import SketchFiles
 from perfci.worker.sketch import cases
-from perfci.worker.sketch.axes import Call, Form, form_of
+from perfci.worker.sketch.axes import Call, Form, find_form
 
 if TYPE_CHECKING:
     from perfci.device.rehearsal import Rehearsal
@@ -34,7 +34,7 @@ _IMPORTED = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
 
 
 @dataclass
-class Noted:
+class NotedCall:
     """A call, in the order of all calls."""
 
     role: str
@@ -53,12 +53,17 @@ class Notes:
     files: frozenset[str]
     """of the tests"""
     part: str = ""
-    calls: list[Noted] = field(default_factory=list)
+    calls: list[NotedCall] = field(default_factory=list)
     left: list[Reason] = field(default_factory=list)
     busy: bool = False
     """inside a call that was noted"""
     kept: list[Any] = field(default_factory=list)
     """what was given, so that no other tensor gets its id"""
+
+    def note_end(self, path: Path, test: str, error: str, message: str) -> None:
+        """Note a test that raised, once."""
+        reason = Reason("left_test", {"file": path.name, "test": test, "error": error, "message": message or "-"})
+        self.left += [] if reason in self.left else [reason]
 
 
 class Recorder:
@@ -74,10 +79,14 @@ class Recorder:
         notes = self.notes
         if notes.busy:
             return self.function(*args, **kwargs)
-        takes = {each.name for each in taken(self.function)}
+        takes = {each.name for each in list_parameters(self.function)}
         bound = self.signature.bind(*args, **kwargs).arguments
         given = {name: notes.rehearsal.argument(value) or value for name, value in bound.items() if name in takes}
-        noted = Noted(self.role, self.name, Call(notes.part, given, self._names()))
+        frame, names = inspect.currentframe(), dict[str, int]()
+        while frame := frame and frame.f_back:
+            if frame.f_code.co_filename in notes.files:
+                names |= {name: value for name, value in frame.f_locals.items() if type(value) is int}
+        noted = NotedCall(self.role, self.name, Call(notes.part, given, names))
         notes.calls.append(noted)
         notes.kept.append(bound)
         notes.busy = True
@@ -95,16 +104,12 @@ class Recorder:
         """As a method."""
         return self if owner is None else functools.partial(self, owner)
 
-    def _names(self) -> dict[str, int]:
-        frame, found = inspect.currentframe(), dict[str, int]()
-        while frame := frame and frame.f_back:
-            if frame.f_code.co_filename in self.notes.files:
-                found |= {name: value for name, value in frame.f_locals.items() if type(value) is int}
-        return found
-
 
 def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
-    """What the tests do with kernel and reference. Raises UsageError if they do nothing, or nobody knows with which."""
+    """Run the tests; returns what they do with kernel and reference.
+
+    Raises UsageError if they do nothing, or if it is not clear with which functions.
+    """
     from perfci.device.rehearsal import Rehearsal
 
     assert files.baseline is not None
@@ -114,42 +119,32 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     texts = {part: path.read_text(encoding="utf-8", errors="replace") for part, path in paths.items()}
     device = wanted_device("\n".join(texts.values()))
     imported = {name for part in ("accuracy", "performance") for name in _IMPORTED.findall(texts[part])}
-    stems = {path.stem for path in paths.values()}
-    installed = {name for name in imported - {"matplotlib"} if name in stems or _is_installed(name)}
-    going = Rehearsal(device, imported - installed | {"torch_npu"})
+    known = {path.stem for path in paths.values()} | {*sys.builtin_module_names}
+    missing = {name for name in imported - known if importlib.util.find_spec(name) is None} | {"torch_npu"}
+    going = Rehearsal(device, missing | (imported & {"matplotlib"}))
     notes = Notes(going, frozenset(str(paths[part]) for part in ("accuracy", "performance")))
     with going.going():
         functions = {}
         for role in ("kernel", "reference"):
             step(paths[role].name)
-            functions[role] = _recorded(role, paths[role], notes)
+            functions[role] = _record_functions(role, paths[role], notes)
         going.functions = functions
         for notes.part in ("accuracy", "performance"):
             step(paths[notes.part].name)
             _run_tests(paths[notes.part], notes)
-        kernel = _chosen("kernel", op, paths["kernel"], functions["kernel"], notes)
-        reference = _chosen("reference", op, paths["reference"], functions["reference"], notes)
+        found = {role: _choose_function(role, op, paths[role], functions[role], notes) for role in functions}
         notes.busy = True
-        sides = {
-            role: Side(
-                f"_{paths[role].stem}",
-                _expression(found),
-                (),
-                device if ASKS.search(texts[role]) or found.kernel else None,
-                found.kernel is not None,
-            )
-            for role, found in (("kernel", kernel), ("reference", reference))
-        }
-        return _sketch(op, kernel, reference, sides, notes, going, paths, texts["kernel"])
+        sides = {}
+        for role, function in found.items():
+            asks = ASKS.search(texts[role]) or function.kernel
+            call, hides = _write_call(function), function.kernel is not None
+            sides[role] = Side(f"_{paths[role].stem}", call, (), device if asks else None, hides)
+        return _make_sketch(op, found, sides, notes, paths, texts["kernel"])
 
 
 def wanted_device(text: str) -> str:
     """Returns the kind of device that a source was written for."""
     return "npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda"
-
-
-def _is_installed(name: str) -> bool:
-    return name in sys.builtin_module_names or importlib.util.find_spec(name) is not None
 
 
 # --- the sketch's files -----------------------------------------------------------------------------------------------
@@ -169,7 +164,7 @@ def load(path: Path, *, asserts: bool = True) -> types.ModuleType:
     return module
 
 
-def _recorded(role: str, path: Path, notes: Notes) -> dict[str, Recorder]:
+def _record_functions(role: str, path: Path, notes: Notes) -> dict[str, Recorder]:
     """The functions and models of a file, each replaced by its recorder."""
     with notes.rehearsal.kernels() as hidden:
         module = load(path)
@@ -197,37 +192,29 @@ def _run_tests(path: Path, notes: Notes) -> None:
     except UsageError as error:
         if error.reason.kind == "syntax_error":
             raise
-        facts = error.reason.facts
-        notes.left.append(_ended(path, "import", str(facts["error"]), str(facts["message"])))
+        notes.note_end(path, "import", str(error.reason.facts["error"]), str(error.reason.facts["message"]))
         module = sys.modules[path.stem]
     for name, value in list(vars(module).items()):
         own = getattr(value, "__module__", None) == module.__name__
-        marked = hasattr(value, "pytestmark") or _TESTS.search(name)
-        if isinstance(value, types.FunctionType) and own and marked:
-            test: Callable[..., Any] = value
-        elif hasattr(value, "benchmarks") and hasattr(value, "fn"):  # what triton.testing.perf_report makes
-            test = value.run
+        if hasattr(value, "benchmarks") and hasattr(value, "fn"):  # what triton.testing.perf_report makes
+            test: Callable[..., Any] = value.run
+        elif isinstance(value, types.FunctionType) and own and (hasattr(value, "pytestmark") or _TESTS.search(name)):
+            test = value
         else:
             continue
         needed = [each for each in inspect.signature(test).parameters.values() if each.default is each.empty]
-        for point in _points(getattr(value, "pytestmark", ())):
+        for point in _expand(getattr(value, "pytestmark", ())):
             if any(each.name not in point and each.kind < each.VAR_POSITIONAL for each in needed):
                 continue  # a helper of other tests
             try:
                 test(**point)
+            except KeyboardInterrupt:
+                raise
             except BaseException as error:  # of pytest's too
-                if isinstance(error, KeyboardInterrupt):
-                    raise
-                reason = _ended(path, name, type(error).__name__, " ".join(str(error).split())[:200])
-                if reason not in notes.left:
-                    notes.left.append(reason)
+                notes.note_end(path, name, type(error).__name__, " ".join(str(error).split())[:200])
 
 
-def _ended(path: Path, test: str, error: str, message: str) -> Reason:
-    return Reason("left_test", {"file": path.name, "test": test, "error": error, "message": message or "-"})
-
-
-def _points(marks: Sequence[Any]) -> Iterator[dict[str, Any]]:
+def _expand(marks: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """Every combination of what pytest.mark.parametrize gives."""
     tables = list[list[dict[str, Any]]]()
     for mark in marks:
@@ -246,7 +233,7 @@ def _points(marks: Sequence[Any]) -> Iterator[dict[str, Any]]:
 # --- what they are about ----------------------------------------------------------------------------------------------
 
 
-def _chosen(role: str, op: str, path: Path, functions: Mapping[str, Recorder], notes: Notes) -> Recorder:
+def _choose_function(role: str, op: str, path: Path, functions: Mapping[str, Recorder], notes: Notes) -> Recorder:
     """The function that the tests call; of several the one with the op's name, or the file's."""
     called = list(dict.fromkeys(each.name for each in notes.calls if each.role == role))
     if role == "kernel" and not called:
@@ -260,98 +247,94 @@ def _chosen(role: str, op: str, path: Path, functions: Mapping[str, Recorder], n
     return functions[found]
 
 
-def _expression(found: Recorder) -> str:
+def _write_call(found: Recorder) -> str:
     """The function as an expression; of a class an object of it."""
     module = sys.modules[found.function.__module__]
     kind = getattr(module, found.name)
     if not isinstance(kind, type):
         return f"source.{found.name}"
     needed = [each for each in inspect.signature(kind).parameters.values() if each.default is each.empty]
-    if not [each for each in needed if each.kind < each.VAR_POSITIONAL]:
-        return f"source.{found.name}()"
-    if not hasattr(module, "get_init_inputs"):
+    if any(each.kind < each.VAR_POSITIONAL for each in needed):
         raise UsageError("kernelgen_class_arguments", file=f"{module.__name__}.py", name=found.name)
-    return f"source.{found.name}(*source.get_init_inputs())"
+    return f"source.{found.name}()"
 
 
-def _callable(found: Recorder) -> Callable[..., Any]:
-    module = sys.modules[found.function.__module__]
-    if not isinstance(getattr(module, found.name), type):
-        return found
-    made: Callable[..., Any] = eval(_expression(found), {"source": module})
+def _make_callable(found: Recorder) -> Callable[..., Any]:
+    kind = getattr(sys.modules[found.function.__module__], found.name)
+    made: Callable[..., Any] = kind() if isinstance(kind, type) else found
     return made
 
 
-def _sketch(
+def _make_sketch(
     op: str,
-    kernel: Recorder,
-    reference: Recorder,
+    found: Mapping[str, Recorder],
     sides: Mapping[str, Side],
     notes: Notes,
-    going: Rehearsal,
     paths: Mapping[str, Path],
     source: str,
 ) -> Sketch:
-    """What the noted calls say."""
+    """What the noted calls show."""
+    kernel, reference = found["kernel"], found["reference"]
     noted = [each for each in notes.calls if (each.role, each.name) == ("kernel", kernel.name) and each.call.tensors]
     # A test of what is refused gives no cases.
     own = [each.call for each in noted if each.returned] or [each.call for each in noted]
     names = {*own[0].given} if own else set()
-    shown, handed = parameters(kernel.function, names, paths["kernel"])
+    shown, handed = write_parameters(kernel.function, names, paths["kernel"])
     calls = [call for call in own if {*call.given} == names and {*call.tensors} == {*own[0].tensors}]
     if not calls:
         raise UsageError("kernelgen_no_calls", file=paths["kernel"].name, why="no call was given a tensor")
     theirs = [each.call for each in notes.calls if each.role == "reference" and each.name == reference.name]
-    arguments = _matched(reference, theirs, own, list(calls[0].given))
-    called = _callable(reference)
+    arguments = _match_arguments(reference, theirs, own, list(calls[0].given))
+    called = _make_callable(reference)
 
-    def meant(**given: Any) -> Any:
+    def call_reference(**given: Any) -> Any:
         positional, named = list[Any](), dict[str, Any]()
         for text in arguments:
             name, equals, value = text.rpartition("=")
-            found = given[value] if value in given else eval(value)
-            named |= {name: found} if equals else {}
-            positional += [] if equals else [found]
+            known = given[value] if value in given else eval(value)
+            named |= {name: known} if equals else {}
+            positional += [] if equals else [known]
         return called(*positional, **named)
 
-    form, fitting, right = form_of(Form((), {}, {}, {}, _callable(kernel), meant, going), calls)
-    found = cases.of_calls(op, form, fitting, source)
-    carried = tuple(
-        Reason("carried_function", {"file": paths[role].name, "name": each.name, "to": f"{op}_{part}.py"})
-        for role, part, each in (("kernel", "triton", kernel), ("reference", "baseline", reference))
-    )
+    start = Form((), {}, {}, {}, _make_callable(kernel), call_reference, notes.rehearsal)
+    form, fitting, right = find_form(start, calls)
+    suites, look = cases.suites_of_calls(op, form, fitting, source)
+    carried = [
+        Reason("carried_function", {"file": paths[role].name, "name": found[role].name, "to": f"{op}_{part}.py"})
+        for role, part in (("kernel", "triton"), ("reference", "baseline"))
+    ]
     for part in ("accuracy", "performance"):
         count = len({call.key for call in fitting if call.part == part})
-        carried += (Reason("carried_calls", {"file": paths[part].name, "count": count, "part": part}),) if count else ()
-    left = [*notes.left]
+        if count:
+            carried.append(Reason("carried_calls", {"file": paths[part].name, "count": count, "part": part}))
     keys = {call.key for call in fitting}
-    if others := len({call.key for call in own if call.key not in keys}):
-        left.append(Reason("left_form", {"count": others, "op": op}))
-    look = [Reason("look_axes", {"op": op})] if not right else []
+    others = len({call.key for call in own} - keys)
+    left = [*notes.left, *([Reason("left_form", {"count": others, "op": op})] if others else [])]
+    unsure = [] if right else [Reason("look_axes", {"op": op})]
     return Sketch(
         shown,
         replace(sides["kernel"], arguments=tuple(handed)),
         replace(sides["reference"], arguments=tuple(arguments)),
-        found.suites,
-        carried,
+        suites,
+        tuple(carried),
         tuple(left),
-        (*look, *found.look),
+        (*unsure, *look),
     )
 
 
-def taken(function: Any) -> list[inspect.Parameter]:
-    """The parameters of a function, and of a method without the object."""
+def list_parameters(function: Any) -> list[inspect.Parameter]:
+    """Returns the parameters of a function, and of a method without the object."""
     found = list(inspect.signature(function).parameters.values())
     return found[1:] if "." in function.__qualname__ else found
 
 
-def parameters(function: Any, given: set[str], path: Path) -> tuple[tuple[str, ...], list[str]]:
-    """What stands between the brackets of the op's function, and of its call of the function.
+def write_parameters(function: Any, given: set[str], path: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Returns the text between the brackets of the op's function, and of its call of the function.
 
     Parameters whose default is no plain value, and which nobody gives, are left out of both.
     """
     shown, handed = list[str](), list[str]()
-    for each in taken(function):
+    for each in list_parameters(function):
         if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}:
             line = function.__code__.co_firstlineno
             facts = {"file": path.name, "line": line, "function": function.__name__, "argument": each.name}
@@ -374,10 +357,12 @@ def parameters(function: Any, given: set[str], path: Path) -> tuple[tuple[str, .
     return tuple(shown), handed
 
 
-def _matched(reference: Recorder, theirs: Sequence[Call], ours: Sequence[Call], names: Sequence[str]) -> list[str]:
+def _match_arguments(
+    reference: Recorder, theirs: Sequence[Call], ours: Sequence[Call], names: Sequence[str]
+) -> list[str]:
     """The reference's arguments by the kernel's names: what the tests give to both is the same argument."""
     origins = {value.origin: name for call in ours for name, value in call.tensors.items()}
-    takes = taken(reference.function)
+    takes = list_parameters(reference.function)
     call = next((each for each in theirs if any(value.origin in origins for value in each.tensors.values())), None)
     if call is None:
         same = [each.name for each in takes if each.name in names]
@@ -388,9 +373,8 @@ def _matched(reference: Recorder, theirs: Sequence[Call], ours: Sequence[Call], 
         if each.name not in call.given:
             continue
         value = call.given[each.name]
+        tensor = isinstance(value, Argument)
         own = origins.get(value.origin) if isinstance(value, Argument) else None
-        text = own or (
-            each.name if each.name in names else names[number] if isinstance(value, Argument) else repr(value)
-        )
+        text = own or (each.name if each.name in names else names[number] if tensor else repr(value))
         texts.append(text if number == len(texts) and each.kind is not each.KEYWORD_ONLY else f"{each.name}={text}")
     return texts

@@ -1,7 +1,5 @@
 """What ops declare, in every way in which it can be wrong."""
 
-import functools
-
 import numpy as np
 import pytest
 
@@ -42,19 +40,6 @@ def test_every_tensor_of_every_case_is_recorded_under_an_id_of_its_own():
     assert {each.mode for each in found} == {"tensor", "row", "group"}
     assert (first.groups, first.scale_bytes) == (1, 4)
     assert {each.groups for each in found if each.mode == "group"} == {64 * 8}
-
-
-def test_the_same_declaration_gives_the_same_figures():
-    assert tuple(measured()) == sound()
-
-
-def test_parameters_that_tell_no_ways_apart_stay_in_the_family():
-    def store(rows, scaling, dtype, device, seed):
-        return {"x": stored(normal(rows=rows), dtype, scaling)}
-
-    found = measured(store, grid(rows=[8, 16], scaling=["tensor", "row"], dtype=[E4M3]))
-
-    assert [each.family for each in found] == ["stored=x,rows=8"] * 2 + ["stored=x,rows=16"] * 2
 
 
 def test_another_parameter_may_tell_the_modes():
@@ -139,13 +124,6 @@ def test_what_the_ops_quantisation_does_wrong_is_wrong(kind, changes):
     assert (found.failure.kind, found.raised) == (kind, False)
 
 
-def test_a_function_that_raises_is_told_with_its_message():
-    def store(scaling, dtype, device, seed):
-        raise RuntimeError("no such mode")
-
-    assert refused(store).failure.facts["message"] == "no such mode"
-
-
 def test_a_function_that_draws_without_the_seed_is_refused():
     rng = np.random.default_rng(0)
 
@@ -164,10 +142,6 @@ def test_one_wrong_tensor_does_not_cost_the_other():
     assert [type(each) for each in found] == [StoredTensor, AccuracyCase]
 
 
-def test_an_op_that_declares_nothing_is_asked_nothing():
-    assert measured(functools.partial(pytest.fail, "called"), ()) == []
-
-
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_one_scale_may_have_any_shape_of_one_element(shape):
     (found,) = measured(given(scale=GOOD.scale.reshape(shape), group=None), ONE)
@@ -179,15 +153,3 @@ def test_one_scale_may_have_any_shape_of_one_element(shape):
 def one_by_one():
     (found,) = measured(given(), ONE)
     return found
-
-
-def test_values_of_no_axis_and_of_three_are_recorded_too():
-    x = normal(rows=6, cols=64)
-    cube = Stored(x.reshape(2, 3, 64), stored(x, E4M3, "row").values.reshape(2, 3, 64),
-                  stored(x, E4M3, "row").scale.reshape(2, 3, 1), dtype=E4M3)  # fmt: skip
-    single = Stored(np.array(2.0), np.array(2.0), np.array(1.0), dtype=E4M3)
-
-    found = measured(lambda **_: {"cube": cube, "single": single}, ONE)
-
-    assert [each.groups for each in found] == [6, 1]
-    assert found[1].errors.max_abs == 0
