@@ -11,7 +11,7 @@ from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.device import open_device
 from perfci.ops.spec import Accuracy, grid
-from perfci.worker.soak import smallest
+from perfci.worker.soak import find_smallest
 from tests.worker.test_load import OpFolder
 
 
@@ -35,12 +35,12 @@ def rows(found):
 
 
 def test_the_smallest_cases_that_are_worth_calling_are_taken(device):
-    assert rows(smallest(suite(0, 1, 64, 1000, 32, 33, 13), device, None, 1)) == [32, 33]
+    assert rows(find_smallest(suite(0, 1, 64, 1000, 32, 33, 13), device, None, 1)) == [32, 33]
 
 
 def test_where_all_are_tiny_the_largest_has_to_do_and_where_all_are_empty_none(device):
-    assert rows(smallest(suite(1, 3, 2), device, None, 1)) == [3]
-    assert smallest(suite(0), device, None, 1) == []
+    assert rows(find_smallest(suite(1, 3, 2), device, None, 1)) == [3]
+    assert find_smallest(suite(0), device, None, 1) == []
 
 
 # --- the declaration --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The search for a device that is not here: candidates are compiled, and their times reckoned by the model."""
+"""The search for a device that is not here: candidates are compiled, and their times estimated by a model."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from perfci.lab.tune.records import FINAL, SEARCH, Config, Regime, Tried
 from perfci.lab.tune.space import pick_fixed
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
-from perfci.worker.load import call_reason, load_op
+from perfci.worker.load import load_op
 from perfci.worker.protocol import Job, Modelled, Step
-from perfci.worker.static import import_path, install_target
+from perfci.worker.static import explain_failure, import_path, install_target
 from perfci.worker.tuning.seam import Entries
-from perfci.worker.tuning.search import Say, Search
+from perfci.worker.tuning.search import Search, Send
 
 AS_DEVICE = "KERNELS_AS_DEVICE"
 """What the ops' own `_launch` reads: the description to launch by."""
 
 
-def run_modelled(job: Job, say: Say) -> None:
+def run_modelled(job: Job, send: Send) -> None:
     """Search for a device that is not here, by the model; the process is spent for anything else."""
     spec = read_description(Path(job.shared_folder), job.tune.spec or "")
     like = read_description(Path(job.shared_folder), job.tune.like or spec.key)
@@ -44,7 +44,7 @@ def run_modelled(job: Job, say: Say) -> None:
     with import_path(files, job):
         loaded = load_op(files.op, Path(files.folder), Path(job.shared_folder))
         try:
-            _Modelled(job, say, loaded.performance, target, spec, like).search()
+            _Modelled(job, send, loaded.performance, target, spec, like).search()
         except NoModelError as error:
             raise UsageError("tune_no_model", spec=spec.key, lacks=str(error)) from error
 
@@ -61,14 +61,14 @@ class _Looked:
 
 
 class _Modelled(Search):
-    """Candidates are compiled, and their times reckoned."""
+    """Candidates are compiled, and their times estimated."""
 
     runs = False
 
     def __init__(
-        self, job: Job, say: Say, suite: Performance, target: Target, spec: Description, like: Description
+        self, job: Job, send: Send, suite: Performance, target: Target, spec: Description, like: Description
     ) -> None:
-        super().__init__(job, say, suite)
+        super().__init__(job, send, suite)
         self._target, self._spec, self._like = target, spec, like
         self._inputs: dict[str, Mapping[str, Any]] = {}
         self._start_entries: Entries = ()
@@ -83,7 +83,7 @@ class _Modelled(Search):
             limits.cache_clear()
         self.seam.forget()
 
-    def _start(self, key: str) -> TunedFile:
+    def choose_start(self, key: str) -> TunedFile:
         """The device's own file, or that of the one that it varies."""
         start = self.file
         if not start.entries and self._like.key != key:
@@ -91,35 +91,35 @@ class _Modelled(Search):
         self._start_entries = start.entries
         return start
 
-    def today(self) -> Entries | None:
+    def list_today(self) -> Entries | None:
         return self._start_entries
 
-    def _before(self) -> None:
+    def begin(self) -> None:
         """Every case on the device that the description varies, as it is launched there."""
         self._be(self._like)
         self.seam.use(None)
         for regime in self.all:
             for case in regime.cases:
-                self.say(Step("tune", self.op, case))
-                names = self._named(regime, None)
-                looked = self._looked(self._called(self.cases[case]), self.cases[case], names, self._like)
+                self.send(Step("tune", self.op, case))
+                names = self._name_config(regime, None)
+                looked = self._look(self._call(self.cases[case]), self.cases[case], names, self._like)
                 self._original[case] = looked.us
                 work = self._work(self.cases[case], names, self._like)
                 floors = [floor_us(work, device.values) for device in (self._like, self._spec)]
-                self.say(Modelled(case, looked.us, *floors))
+                self.send(Modelled(case, looked.us, *floors))
         self._be(self._spec)
 
-    def _named(self, regime: Regime, config: Config | None) -> Mapping[str, Any]:
+    def _name_config(self, regime: Regime, config: Config | None) -> Mapping[str, Any]:
         """What rules may name of a configuration; nothing where the op's own is in force, which nobody knows."""
         chosen = regime.current if config is None else config
         return {} if chosen is None else {**pick_fixed(regime.when), **chosen}
 
-    def _quietly(self, params: Params) -> None:
-        self._called(params)
+    def call_quietly(self, params: Params) -> None:
+        self._call(params)
 
-    def try_batch(self, regime: Regime, configs: Sequence[Config | None], stage: str) -> None:
+    def time_batch(self, regime: Regime, configs: Sequence[Config | None], stage: str) -> None:
         for config in configs:
-            self.trying(regime, config)
+            self.announce(regime, config)
             if stage == FINAL:
                 known = next(each for each in self.of(regime) if each.key == records.key(config) and not each.failure)
                 self.keep(replace(known, stage=FINAL))
@@ -127,17 +127,17 @@ class _Modelled(Search):
             self.keep(self._candidate(regime, config))
 
     def _candidate(self, regime: Regime, config: Config | None) -> Tried:
-        self.seam.use(self.given(regime, config))
+        self.seam.use(self.entries(regime, config))
         us: dict[str, float] = {}
         looked = _Looked(None)
         for case in regime.cases:
-            seen, names = self._called(self.cases[case]), self._named(regime, config)
-            looked = self._looked(seen, self.cases[case], names, self._spec)
+            seen, names = self._call(self.cases[case]), self._name_config(regime, config)
+            looked = self._look(seen, self.cases[case], names, self._spec)
             if looked.us is None:
                 return Tried(regime.label, config, failure=looked.failure)
-            us[case] = looked.us * self._believed(case, self._looked(seen, self.cases[case], names, self._like).us)
+            us[case] = looked.us * self._correct(case, self._look(seen, self.cases[case], names, self._like).us)
         try:
-            anchor = self.anchor(regime) if config is not None else None
+            anchor = self.find_anchor(regime) if config is not None else None
         except StopIteration:
             anchor = config
         held = us if anchor == config else self._us(regime, anchor)
@@ -150,7 +150,7 @@ class _Modelled(Search):
     def _us(self, regime: Regime, config: Config | None) -> Mapping[str, float]:
         return next(each.us for each in self.of(regime) if each.key == records.key(config) and not each.failure)
 
-    def _believed(self, case: str, us: float | None) -> float:
+    def _correct(self, case: str, us: float | None) -> float:
         """By what a candidate's time is raised: nothing is believed to beat today's choice on the device it is for.
 
         That one was found by measuring, which counts for more than what the model says of the two.
@@ -158,12 +158,12 @@ class _Modelled(Search):
         original = self._original.get(case)
         return max(original / us, 1.0) if original and us and self._like.key != self._spec.key else 1.0
 
-    def _looked(self, seen: Any, params: Params, names: Mapping[str, Any], device: Description) -> _Looked:
+    def _look(self, seen: Any, params: Params, names: Mapping[str, Any], device: Description) -> _Looked:
         from perfci.device import binaries
         from perfci.device.targets import find_occupancy
 
         case = case_id(params)
-        if why := self._trouble(seen, case):
+        if why := explain_failure(seen, self.folder, case, "tune_raised"):
             return _Looked(None, why)
         launches, heaviest = [], _Looked(None)
         for launched in seen.capture.launched:
@@ -188,22 +188,16 @@ class _Modelled(Search):
             return _Looked(None, Reason("nothing_launched", {"case": case, "arm": "kernel"}))
         return replace(heaviest, us=found.us)
 
-    def _called(self, params: Params) -> Any:
+    def _call(self, params: Params) -> Any:
         from perfci.device import offline
 
         case = case_id(params)
         if case not in self._inputs:
             made = offline.compiled(functools.partial(bound_inputs, self.suite, params, offline.DEVICE, self.job.seed))
-            if why := self._trouble(made, case):
+            if why := explain_failure(made, self.folder, case, "tune_raised"):
                 raise UsageError(why.kind, **why.facts)
             self._inputs[case] = made.value
         return offline.compiled(functools.partial(self.suite.kernel, **self._inputs[case]))
-
-    def _trouble(self, seen: Any, case: str) -> Reason | None:
-        why: Reason | None = seen.failure or seen.capture.blind
-        if why is None and seen.raised is not None:
-            why = call_reason("tune_raised", seen.raised, self.folder, case=case)
-        return why
 
     def _work(self, params: Params, names: Mapping[str, Any], device: Description) -> Work:
         suite, dtype = self.suite, params.get("dtype")

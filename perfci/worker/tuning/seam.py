@@ -17,7 +17,7 @@ Entries = tuple[Mapping[str, Any], ...]
 
 
 class Seam:
-    """In the place of `_launch.tuned`: gives an op the entries that a search wants it to have."""
+    """Stands for `_launch.tuned`: gives an op the entries that a search wants it to have."""
 
     def __init__(self, op: str, folder: Path, shared: Path) -> None:
         module: Any = sys.modules.get("_launch")
@@ -26,7 +26,7 @@ class Seam:
         self._folder, self._shared = folder / "tuned", shared
         self._real: Callable[..., Entries] = module.tuned
         self._entries: Entries | None = None
-        self._watch: _Watch | None = None
+        self._watch: Watch | None = None
         self._modules = 0
         self._clears: list[Callable[[], None]] = []
         self.key: str | None = None
@@ -47,9 +47,9 @@ class Seam:
             clear()
 
     @contextmanager
-    def watched(self, entries: Entries) -> Iterator[_Watch]:
+    def watch(self, entries: Entries) -> Iterator[Watch]:
         """Look which entry a call takes."""
-        self._watch = _Watch(len(entries))
+        self._watch = Watch(len(entries))
         self.use(
             tuple({**entry, "config": _Asked(entry["config"], self._watch, at)} for at, entry in enumerate(entries))
         )
@@ -65,7 +65,7 @@ class Seam:
         return self._real(folder, key) if self._entries is None else self._entries
 
 
-class _Watch:
+class Watch:
     """What was read of the entries."""
 
     def __init__(self, entries: int) -> None:
@@ -74,14 +74,16 @@ class _Watch:
         self._last: int | None = None
 
     def read(self, entry: int, name: str) -> None:
+        """Note a value that was read."""
         self._read[entry].add(name)
         self._last = entry
 
-    def expanded(self, entry: int) -> None:
+    def note_whole(self, entry: int) -> None:
+        """Note an entry of which all was read."""
         self._whole = entry
 
-    def taken(self, sizes: Sequence[int]) -> int | None:
-        """The entry that was taken; None where none was."""
+    def find_taken(self, sizes: Sequence[int]) -> int | None:
+        """Returns the entry that was taken; None if none was."""
         if self._whole is not None or self._last is None:
             return self._whole
         enough = min(_ENOUGH_READ, sizes[self._last])
@@ -89,9 +91,9 @@ class _Watch:
 
 
 class _Asked(Mapping[str, Any]):
-    """A configuration that tells what is read of it."""
+    """A configuration that notes what is read of it."""
 
-    def __init__(self, values: Mapping[str, Any], watch: _Watch, entry: int) -> None:
+    def __init__(self, values: Mapping[str, Any], watch: Watch, entry: int) -> None:
         self._values, self._watch, self._entry = values, watch, entry
 
     def __getitem__(self, name: str) -> Any:
@@ -100,7 +102,7 @@ class _Asked(Mapping[str, Any]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        self._watch.expanded(self._entry)
+        self._watch.note_whole(self._entry)
         return iter(self._values)
 
     def __len__(self) -> int:

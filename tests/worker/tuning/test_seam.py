@@ -60,9 +60,9 @@ def test_the_entry_that_a_call_takes_is_seen_though_others_are_looked_into(op):
     choose, seam, _ = op
 
     def taken(*arguments):
-        with seam.watched(ENTRIES) as watch:
+        with seam.watch(ENTRIES) as watch:
             choose(*arguments)
-        return watch.taken([2, 2, 2])
+        return watch.find_taken([2, 2, 2])
 
     assert [taken(16, True), taken(17, True), taken(17), taken(65)] == [0, 2, 1, None]
 
@@ -70,12 +70,12 @@ def test_the_entry_that_a_call_takes_is_seen_though_others_are_looked_into(op):
 def test_an_entry_whose_values_are_read_one_by_one_is_seen_too(op):
     _, seam, folder = op
 
-    with seam.watched(ENTRIES) as watch:
+    with seam.watch(ENTRIES) as watch:
         entries = sys.modules["_launch"].tuned(folder / "tuned", "board")
         _ = entries[0]["config"]["tma"]
-        assert watch.taken([2, 2, 2]) is None
+        assert watch.find_taken([2, 2, 2]) is None
         _ = entries[2]["config"]["tma"], entries[2]["config"]["block"]
-    assert watch.taken([2, 2, 2]) == 2
+    assert watch.find_taken([2, 2, 2]) == 2
 
 
 def test_another_op_that_is_called_on_the_way_reads_its_own_file(op):
