@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,9 +10,8 @@ import pytest
 from perfci.core.model import Reason
 from perfci.core.wording import sentence
 from perfci.device.targets import TARGETS
-from perfci.worker.protocol import ends, unpack
 from tests import triton_versions
-from tests.static_ops import HEADER, SCALE, bodies, compiled, edited, job, run, write
+from tests.static_ops import HEADER, SCALE, bodies, compiled, edited, run, write
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
