@@ -23,7 +23,7 @@ from perfci.git.tags import Release
 from perfci.ops.spec import matches
 from perfci.report.text import plain
 from perfci.runs import drifts
-from perfci.runs.drifts import CaseDrift, Surrounding
+from perfci.runs.drifts import CaseDrift, EnvironmentChange
 from perfci.statistics import boards as known_boards
 from perfci.statistics import changepoints
 from perfci.statistics.boards import Board, Share
@@ -43,7 +43,7 @@ class _Drift:
     releases: tuple[Release, ...]
     problems: tuple[Reason, ...]
     """what could not be read, and a release that it lacks"""
-    surroundings: tuple[Surrounding, ...]
+    surroundings: tuple[EnvironmentChange, ...]
     stored: tuple[tuple[Creep, str | None], ...] = ()
     """figures of what it stores in low precision that crept, and the release about which each anchor lies"""
 
@@ -54,12 +54,14 @@ class _Drift:
 
     def stored_reasons(self) -> list[Reason]:
         """What is said of these figures."""
-        return [drifts.stored_reason(self.history.op, creep, self.history.runs, at) for creep, at in self.stored]
+        return [
+            drifts.describe_stored_creep(self.history.op, creep, self.history.runs, at) for creep, at in self.stored
+        ]
 
     def reasons(self, case: CaseDrift) -> list[Reason]:
         """What is said of a case: creep first."""
         op, crept = self.history.op, case.creep if case.creep and case.creep.found else None
-        first = [drifts.creep_reason(op, crept, self.history.runs, case.release)] if crept else []
+        first = [drifts.describe_creep(op, crept, self.history.runs, case.release)] if crept else []
         return [*first, *(changepoints.told_of(change, op) for change in case.changes)]
 
 
@@ -97,15 +99,15 @@ def boards(options: HistoryOptions, where: Settings, *, json: bool) -> int:
 
 def _drift(found: History, pattern: str | None, release: str | None, where: Settings) -> _Drift:
     """Raises UsageError for a release that git does not know."""
-    known = drifts.known_releases(found.runs, where, release)
+    known = drifts.find_releases(found.runs, where, release)
     if isinstance(known, Reason):
         if release is not None:
             raise UsageError(known.kind, **known.facts)
         known = ()  # the first runs are the anchor where git tells nothing
     lacking = [Reason("drift_release_unknown", _place(found, each)) for each in known if not each.holds]
-    cases = drifts.drifts(found, [each for each in known if each.holds], pattern)
-    around = tuple(drifts.surroundings(found, drifts.recorded_steps(where.baselines, found)))
-    stored = drifts.stored_drifts(found.runs, [each for each in known if each.holds], pattern)
+    cases = drifts.find_drifts(found, [each for each in known if each.holds], pattern)
+    around = tuple(drifts.list_environment_changes(found, drifts.read_steps(where.baselines, found)))
+    stored = drifts.find_stored_drifts(found.runs, [each for each in known if each.holds], pattern)
     return _Drift(found, cases, known, (*found.problems, *lacking), around, stored)
 
 
@@ -129,7 +131,7 @@ def _told(one: _Drift) -> Iterator[RenderableType]:
     yield text_of(_summary(one), "  ", "dim")
 
 
-def _surrounding(each: Surrounding) -> str:
+def _surrounding(each: EnvironmentChange) -> str:
     facts = {"date": plain(each.after.created[:10], 10), "fields": plain(each.fields)}
     if each.why:
         return say("{date}, environment: {fields} ({why})", why=plain(each.why), **facts)

@@ -21,8 +21,7 @@ from perfci.report.sources import Source
 from perfci.runs import effective_thresholds
 from perfci.runs.accept import accept
 from perfci.runs.base import by_base, digest, known_ops, marked, moved
-from perfci.runs.drifts import with_history
-from perfci.runs.history_for_report import pasts_for
+from perfci.runs.drifts import note_creep, read_pasts
 from perfci.runs.sources import sources_of
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
@@ -41,7 +40,7 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
         first, last = effective_thresholds.notes(run, found)
         judgements = dataclasses.replace(judgements, notes=(*first, *judgements.notes, *last))
         judgements = advise(run, judgements, rules.quarantine)
-        judgements = with_history(run, judgements, _beside(rules, against))
+        judgements = note_creep(run, judgements, _beside(rules, against))
     return judgements if judged_by or rules is not settings else _admitted(judgements, run.plan.base)
 
 
@@ -69,7 +68,7 @@ def stored_for(run: Run, settings: Settings, against: Path | None = None) -> Sto
     against: as `decide` takes it; histories are those beside the baselines there, of which another run has none.
     """
     with _rules(run, settings) as rules:
-        pasts = pasts_for(run, settings, _beside(rules, against))
+        pasts = read_pasts(run, settings, _beside(rules, against))
         return Stored(_baselines(run, rules, against), pasts, sources_of(run, rules))
 
 

@@ -183,7 +183,7 @@ class _OpExplainer:
         whole = pattern is not None
         cases = list_cases(self._settings, self._op, self._device) if self._device else []
         common = [*self._list_values(None)]
-        values = [] if whole else common
+        values = [] if whole else [*common]
         values += [
             each for case in cases if matches(case, pattern)
             for each in self._list_special(case, common, whole=whole)

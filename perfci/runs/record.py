@@ -24,9 +24,9 @@ from perfci.core.wording import caused
 from perfci.runs.base import BaseTree, rules
 from perfci.runs.bench import Bench, Listener, Place, surroundings
 from perfci.runs.describe import op_files
+from perfci.runs.drifts import beside_accepted
 from perfci.runs.effective_thresholds import limits_of
 from perfci.runs.plan import Request
-from perfci.runs.storage import beside_accepted
 from perfci.store import launches
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.gather import EVERY, Gathered

@@ -11,7 +11,7 @@ from perfci.core.model import Judgements, Reason, Spread
 from perfci.core.wording import sentence
 from perfci.report import history, past, words
 from perfci.report.past import Past
-from perfci.runs.history_for_report import pasts_for
+from perfci.runs.drifts import read_pasts
 from perfci.statistics.changepoints import Cause
 from tests import past_examples as examples
 from tests.past_examples import CASES, CREPT, DRIVER, LOSS, STEPPED, TAKEN
@@ -206,7 +206,7 @@ def test_times_as_far_apart_as_a_file_may_hold_are_told_and_drawn(nights, tmp_pa
     )
     examples.histories.project(tmp_path / "project", {("nvidia-h200", "softmax"): runs})
     where = settings.load(tmp_path / "project")
-    pasts = pasts_for(run, where, where)
+    pasts = read_pasts(run, where, where)
 
     assert report.write(run, judgements, tmp_path, pasts=pasts, formats=report.FORMATS).is_file()
     assert (tmp_path / "history-softmax.png").stat().st_size > 5000

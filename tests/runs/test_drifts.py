@@ -37,29 +37,29 @@ def release(name, last):
 def test_the_anchor_is_the_newest_release_that_has_runs_enough():
     runs = history(creep=0.001, stop=18)
 
-    found, name = drifts.creep_of(runs, CASE, [release("v3", 39), release("v2", 20), release("v1", 6)])
+    found, name = drifts.find_creep(runs, CASE, [release("v3", 39), release("v2", 20), release("v1", 6)])
     assert (name, found.found, found.anchor[0]) == ("v2", False, "run15")
-    found, name = drifts.creep_of(runs, CASE, [release("v1", 6)])
+    found, name = drifts.find_creep(runs, CASE, [release("v1", 6)])
     assert (name, found.found) == ("v1", True)
 
 
 def test_without_a_release_the_first_runs_are_the_anchor():
-    found, name = drifts.creep_of(history(creep=0.001), CASE, [release("v9", 39)])
+    found, name = drifts.find_creep(history(creep=0.001), CASE, [release("v9", 39)])
 
     assert (name, found.anchor[0]) == (None, "run0")
 
 
 def test_a_creep_is_a_sentence_with_a_bisection_or_without_commits_a_look_at_the_runs():
     runs = history(creep=0.001)
-    found, _ = drifts.creep_of(runs, CASE, ())
+    found, _ = drifts.find_creep(runs, CASE, ())
     bare = [replace(each, environment=replace(each.environment, commit=None)) for each in runs]
 
-    told = drifts.creep_reason("softmax", found, runs, None)
+    told = drifts.describe_creep("softmax", found, runs, None)
     assert told.facts["command"] == f"perfci bisect --op softmax --case {CASE} {9:012x} {35:012x}".replace(
         f"{9:012x}", f"{9:040x}"[:12]
     ).replace(f"{35:012x}", f"{35:040x}"[:12])
-    assert "perfci history --op softmax" in sentence(drifts.creep_reason("softmax", found, bare, None))
-    assert "since v2" in sentence(drifts.creep_reason("softmax", found, runs, "v2"))
+    assert "perfci history --op softmax" in sentence(drifts.describe_creep("softmax", found, bare, None))
+    assert "since v2" in sentence(drifts.describe_creep("softmax", found, runs, "v2"))
 
 
 # --- the note ---------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def noted(settings, runs, base=None, needs=()):
     for each in runs:
         append_history(settings.baselines, "nvidia-h200", made.ops[0].op, each)
     made = replace(made, environment=environment(), plan=replace(made.plan, base=base))
-    return drifts.with_history(made, Judgements((), needs), settings)
+    return drifts.note_creep(made, Judgements((), needs), settings)
 
 
 def test_a_run_of_the_default_branch_is_told_of_the_creep_and_fails_nothing(settings):

@@ -9,7 +9,7 @@ from perfci.core import settings
 from perfci.core.model import Device, PlannedOp
 from perfci.core.wording import sentence
 from perfci.runs.decide import stored_for
-from perfci.runs.history_for_report import pasts_for
+from perfci.runs.drifts import read_pasts
 from perfci.store import layout
 from tests import git_repositories as git
 from tests import past_examples as examples
@@ -30,7 +30,7 @@ def project(tmp_path):
 
 def read(run, folder):
     where = settings.load(folder)
-    return dict(pasts_for(run, where, where))
+    return dict(read_pasts(run, where, where))
 
 
 def test_a_run_gets_the_histories_of_its_ops_with_creep_and_steps(project):

@@ -8,7 +8,7 @@ from perfci.core.model import OpRun, Plan, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import sentence
 from perfci.runs import drifts
-from perfci.runs.storage import beside_accepted
+from perfci.runs.drifts import beside_accepted
 from perfci.statistics import drift
 from perfci.statistics.drift import ANCHOR, RECENT, STORED_LEAST, stored_creep
 from perfci.store.history import append_history
@@ -84,11 +84,11 @@ def test_runs_of_all_environments_count_since_that_is_what_may_move_them():
 def test_drifts_are_found_of_the_tensors_that_fit_the_pattern_and_told_in_a_sentence():
     runs = history(p99=lambda number: 1.5 if number >= ANCHOR else 1.0)
 
-    ((found, release),) = drifts.stored_drifts(runs, ())
+    ((found, release),) = drifts.find_stored_drifts(runs, ())
     assert (found.figure, release) == ("stored_p99", None)
-    assert drifts.stored_drifts(runs, (), "stored=b,*") == ()
-    assert drifts.stored_drifts([], ()) == ()
-    text = sentence(drifts.stored_reason("op", found, runs, release))
+    assert drifts.find_stored_drifts(runs, (), "stored=b,*") == ()
+    assert drifts.find_stored_drifts([], ()) == ()
+    text = sentence(drifts.describe_stored_creep("op", found, runs, release))
     assert "has drifted: its stored_p99 is +50.0 %" in text
     assert "`perfci history --op op`" in text
 
