@@ -1,7 +1,7 @@
 """Runs workers and keeps the run's record, on disk after each op.
 
-Each device that is used has a lane: one worker, or pair, after the other. All lanes are gone on with in one thread, so
-that the record has one writer; and however it ends, every lane is closed, its workers killed, what they said kept.
+Each device that is used has a lane: one worker, or pair, after the other. All lanes run in one thread, so that the
+record has one writer. However it ends, every lane is closed, its workers are killed, and what they said is kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from perfci.runs.drifts import beside_accepted
 from perfci.runs.effective_thresholds import limits_of
 from perfci.runs.plan import Request
 from perfci.store import launches
-from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.gather import EVERY, Gathered
 from perfci.worker.pair import Rules, Side, pairing
 from perfci.worker.parent import LATE, Running, WorkerEnvironment, Working, side_by_side, working
@@ -98,8 +97,15 @@ class Recorder:
 
         cases: the performance cases to measure, where not all that were planned.
         """
+        plan = self._run.plan
         with self._noting_stops():
-            waiting = [planned for planned in self._run.plan.ops if not self._kept_as_it_is(planned)]
+            waiting = []
+            for op in plan.ops:
+                # An op that is not sound, or that its files prove unchanged, stands in the run and has no worker.
+                if op.failure or (plan.skip_unchanged and op.base and op.base.same and not op.audit):
+                    self._keep(OpRun(op.op, failure=op.failure))
+                else:
+                    waiting.append(op)
             by_name = {planned.op: planned for planned in waiting}
             queue = [by_name[op] for op in self._times.order([*by_name], self._left_s())]
             side_by_side([self._first_looks(board, queue, cases) for board in self._boards])
@@ -124,13 +130,6 @@ class Recorder:
 
     # --- what each device does ----------------------------------------------------------------------------------------
 
-    def _kept_as_it_is(self, planned: PlannedOp) -> bool:
-        """An op that is not sound, or unchanged by its files, stands in the run and has no worker."""
-        if planned.failure is None and not self._skipped(planned):
-            return False
-        self._keep(OpRun(planned.op, failure=planned.failure))
-        return True
-
     def _first_looks(self, board: UsedBoard | None, queue: list[PlannedOp], cases: tuple[str, ...] | None) -> Lane:
         """One device's share: whichever op is next, until none is left."""
         while queue:
@@ -138,7 +137,7 @@ class Recorder:
             start = OpRun(planned.op, failure=self._end)
             if self._end:
                 self._keep(start)
-            elif self._is_late():
+            elif (left_s := self._left_s()) is not None and left_s <= 0.0:
                 # Written with the others: many that are not reached cost no time that there is not.
                 self._put(dataclasses.replace(start, late=self._late("op_not_reached", op=planned.op)))
             else:
@@ -185,10 +184,6 @@ class Recorder:
         limit = self._request.deadline
         return None if limit is None else deadline.ends(limit) - deadline.wind_down(limit) - time.time()
 
-    def _is_late(self) -> bool:
-        left_s = self._left_s()
-        return left_s is not None and left_s <= 0.0
-
     def _late(self, kind: str, **facts: str) -> Reason:
         assert self._request.deadline is not None
         self._too_late = True
@@ -203,10 +198,6 @@ class Recorder:
         return dataclasses.replace(job, until_s=time.time() + allowed_s)
 
     # --- what is known already ----------------------------------------------------------------------------------------
-
-    def _skipped(self, op: PlannedOp) -> bool:
-        """Its files are the base's own: nothing of it needs the device."""
-        return bool(self._run.plan.skip_unchanged and op.base and op.base.same and not op.audit)
 
     def _has(self, need: Need, process: int) -> bool:
         op = next(op for op in self._run.ops if op.op == need.op)
@@ -257,7 +248,7 @@ class Recorder:
             root=str(settings.root),
             head_root=str(self._bench.home) if self._bench.home else None,
             base=self._base_of(planned),
-            limits=self._limits_of(planned),
+            limits={case: self._limits.for_case(op, case) for case in planned.performance},
             planted=self._plant.slowdown,
             spoiled=self._plant.spoiled,
             peers=run_plan.peers and not process,
@@ -284,9 +275,6 @@ class Recorder:
             skip_unchanged=run_plan.skip_unchanged,
         )
 
-    def _limits_of(self, op: PlannedOp) -> Mapping[str, CaseThresholds]:
-        return {case: self._limits.for_case(op.op, case) for case in op.performance}
-
     # --- workers ------------------------------------------------------------------------------------------------------
 
     def _work(self, start: OpRun, job: Job, board: UsedBoard | None) -> Lane:
@@ -305,17 +293,26 @@ class Recorder:
         began = time.time()
 
         def heard(message: Message) -> None:
-            self._refuse_other_timer(message)
+            known = self._run.environment.timer
+            if isinstance(message, Ready) and self._several and known and message.timer not in {None, known}:
+                # Another worker, begun at the same time, chose another timer before.
+                raise _OtherTimerError
             gathered.hear(message)
             self._note(message, start.op, job)
-            self._tell(message, start.op)
+            if self._several and isinstance(message, Checked):
+                message = dataclasses.replace(message, op=start.op)
+            self._bench.listener(message)
 
         try:
             failure = yield from self._measuring(job, board, gathered, heard)
         finally:
             self._end = failure if failure and _ends_run(failure) else self._end
             found = beside_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
-            self._keep(found if job.process else self._timed(found, time.time() - began), gathered.limits)
+            if not job.process:
+                took_s = time.time() - began
+                self._times = self._times.noting(start.op, took_s)
+                found = dataclasses.replace(found, wall_s=round(took_s, 3))
+            self._keep(found, gathered.limits)
 
     def _measuring(self, job: Job, board: UsedBoard | None, gathered: Gathered, heard: Listener) -> Working:
         """The op's process or pair; where it broke after peers were called, once more without them.
@@ -359,22 +356,6 @@ class Recorder:
             launches.drop_launches(self._settings.reports, op, job.process, short)
             return found
         return dataclasses.replace(found, late=self._late("checks_late" if gathered.checking else "op_late", op=op))
-
-    def _timed(self, op: OpRun, took_s: float) -> OpRun:
-        self._times = self._times.noting(op.op, took_s)
-        return dataclasses.replace(op, wall_s=round(took_s, 3))
-
-    def _refuse_other_timer(self, message: Message) -> None:
-        """Raises _OtherTimerError where another worker, begun at the same time, chose another before."""
-        known = self._run.environment.timer
-        if isinstance(message, Ready) and self._several and known and message.timer not in {None, known}:
-            raise _OtherTimerError
-
-    def _tell(self, message: Message, op: str) -> None:
-        """Pass on what a worker says; with the op where several are under way."""
-        if self._several and isinstance(message, Checked):
-            message = dataclasses.replace(message, op=op)
-        self._bench.listener(message)
 
     def _pair(self, job: Job, board: UsedBoard | None, heard: Listener) -> Working:
         """A worker for each revision, taking turns."""

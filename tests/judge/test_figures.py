@@ -9,7 +9,6 @@ import pytest
 from perfci import store
 from perfci.core.model import (
     AccuracyCase,
-    BaseArm,
     ErrorStats,
     Expected,
     Gate,
@@ -19,7 +18,6 @@ from perfci.core.model import (
     PerformanceCase,
     Plan,
     PlannedOp,
-    Reason,
     Run,
     Shard,
     ShardedOp,
@@ -36,13 +34,10 @@ from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from tests.decision_examples import (
     CASE,
     again,
-    against,
     assert_worded,
     baseline,
     blocks,
     check,
-    duel_plan,
-    duelled,
     environment,
     judged,
     plan,
@@ -126,29 +121,12 @@ def test_a_share_of_the_copy_is_judged_as_a_speedup_target_is(timed, wanted, ver
     assert found.needs == needs
 
 
-def test_a_share_that_is_missed_tells_both_and_where_the_limit_stands():
-    row, _ = share_of(moving(again(1.0)), 0.97)
-
-    assert row.gate is Gate.FAILS
-    words = sentence(row.reasons[0])
-    assert words.startswith("It reaches 90.")
-    assert "4000 GB/s" in words
-    assert f"in 2 fresh processes, and {OWN} asks for 97.0 %" in words
-    assert words.endswith(f"`perfci thresholds show --op op --case {CASE}`.")
-
-
 def test_the_copy_that_is_measured_once_may_be_off_before_a_kernel_is_blamed():
     reached = 0.9
     within, beyond = (share_of(moving(again(1.0)), reached * (1 + CEILING) * by)[0] for by in (0.99, 1.01))
 
     assert (within.verdict, within.reasons[0].kind) == (Verdict.INCONCLUSIVE, "bandwidth_undecided")
     assert beyond.verdict is Verdict.TOO_SLOW
-
-
-def test_without_a_limit_nothing_is_said_of_the_bandwidth():
-    row = row_of(decided(timed_run(moving(again(1.0))), baseline()))
-
-    assert (row.verdict, kinds(row)) == (Verdict.PASS, ["no_change"])
 
 
 NOT_HELD = {
@@ -188,21 +166,6 @@ def test_a_share_for_all_ops_is_meant_for_those_that_memory_bounds():
     assert row_of(judged(bound, baseline(), bandwidth_share=0.99)).verdict is Verdict.TOO_SLOW
 
 
-def test_a_case_that_is_slower_than_its_base_and_below_its_share_has_regressed_for_both():
-    timed = against(duelled(0.05, 0.05, 0.05, 0.05), bytes_moved=MOVED)
-
-    row = row_of(decided(timed_run(timed, planned=duel_plan()), bandwidth_share=0.97))
-
-    assert row.verdict is Verdict.REGRESSED
-    assert kinds(row)[:2] == ["duel_slower", "bandwidth_low"]
-
-
-def test_a_hot_device_hides_a_missed_share():
-    row, _ = share_of(moving(again(1.0, throttle=("thermal",))), 0.99)
-
-    assert (row.verdict, row.reasons[0].kind) == (Verdict.INCONCLUSIVE, "throttled")
-
-
 def test_an_expected_slow_down_widens_the_share_as_it_does_the_speedup():
     entries = [entry(up_to, CASE) for up_to in (0.10, 0.02)]
     measured = timed_run(moving(again(1.0)))
@@ -211,13 +174,6 @@ def test_an_expected_slow_down_widens_the_share_as_it_does_the_speedup():
 
     assert (covered.verdict, kinds(covered)[:2]) == (Verdict.EXPECTED, ["expected_of_bandwidth", "bandwidth_low"])
     assert (beyond.verdict, kinds(beyond)[0]) == (Verdict.TOO_SLOW, "bandwidth_low")
-
-
-def test_a_missed_share_suggests_the_entry_that_would_cover_it():
-    row, _ = share_of(moving(again(1.0)), 0.99)
-
-    assert row.suggested is not None
-    assert "up_to: 11 %" in row.suggested.line
 
 
 H200_COPIES = (
@@ -283,20 +239,6 @@ def test_a_slow_first_call_fails_only_where_fresh_processes_compiled_as_slowly(s
     assert needs == ()
 
 
-def test_a_slow_first_call_asks_for_fresh_processes_once():
-    row, needs = first_call(2.1, timed=blocks())
-
-    assert (row.verdict, row.reasons[0].kind, needs) == (Verdict.INCONCLUSIVE, "compile_suspected", NEED)
-
-
-def test_a_slow_first_call_says_how_slow_and_where_the_limit_stands():
-    words = sentence(first_call(2.1, 2.2, 3.0)[0].reasons[0])
-
-    assert "took 2.10 s, and 2.20 to 3.00 s in 2 fresh processes" in words
-    assert f"where {OWN} allows 2.00 s" in words
-    assert f"`perfci thresholds show --op op --case {CASE}`" in words
-
-
 @pytest.mark.parametrize(
     ("planned", "verdict"),
     [
@@ -319,23 +261,6 @@ def test_an_earned_limit_is_held_in_runs_like_those_that_earned_it(planned, verd
             "compile_too_slow" if wanted is Verdict.TOO_SLOW else "compile_not_held"
         ]
         assert_worded(told[0])
-
-
-def test_an_expected_slow_down_says_nothing_of_the_first_call():
-    measured = run(case(again(1.0), compile_s=3.0, compile_again_s=(3.0, 3.0)))
-
-    entries = [entry(9.0, CASE)]
-    row = row_of(decided(measured, baseline(), entries, compile_s=2.0))
-
-    assert (row.verdict, row.suggested) == (Verdict.TOO_SLOW, None)
-
-
-def test_a_regression_with_a_slow_first_call_is_one_regression_with_both_reasons():
-    measured = run(case(again(1.05), compile_s=3.0, compile_again_s=(3.0, 3.0)))
-
-    row = row_of(decided(measured, baseline(), compile_s=2.0))
-
-    assert (row.verdict, kinds(row)[:2]) == (Verdict.REGRESSED, ["slower_confirmed", "compile_too_slow"])
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -372,25 +297,6 @@ def test_errors_beyond_a_limit_are_wrong_although_the_checks_passed(limits, kind
     assert found.gate is Gate.FAILS
 
 
-@pytest.mark.parametrize("limits", [{}, {"mean_abs": 1e-4, "rmse": 2e-4, "p99_abs": 1e-3, "max_abs": 0.01}])
-def test_errors_within_their_limits_or_without_any_are_right(limits):
-    found = checked(check(errors=ERRORS), **limits)
-
-    assert [row.verdict for row in found.rows] == [Verdict.PASS, Verdict.PASS]
-
-
-def test_errors_that_are_not_known_are_no_zero_and_hold_no_limit():
-    for errors in (None, ErrorStats(0), replace(ERRORS, max_abs=None, p99_abs=None)):
-        found = checked(check(errors=errors), max_abs=0.0, p99_abs=0.0)
-        assert [row.verdict for row in found.rows] == [Verdict.PASS, Verdict.PASS]
-
-
-def test_a_kernel_that_is_less_exact_than_asked_for_was_timed_and_its_times_are_told():
-    found = checked(check(errors=ERRORS), max_abs=0.001)
-
-    assert row_of(found).reasons[0].kind == "no_change"
-
-
 def test_the_worst_of_the_checks_on_ordinary_values_is_held_as_the_history_keeps_it():
     worse = replace(ERRORS, max_abs=0.02)
     fresh, large = check(seed=9, fresh=True, errors=worse), AccuracyCase(CASE, "large", "contiguous", 3, errors=worse)
@@ -402,65 +308,11 @@ def test_the_worst_of_the_checks_on_ordinary_values_is_held_as_the_history_keeps
     assert (facts["value"], facts["checks"], facts["max_abs"]) == (0.02, 2, 0.02)
 
 
-def test_the_sentence_has_figure_limit_source_meaning_and_what_to_do():
-    row = row_of(checked(check(errors=ERRORS), p99_abs=5e-4, max_abs=0.009), suite=Suite.ACCURACY)
-
-    words = sentence(row.reasons[0])
-
-    assert words.startswith("p99_abs is 0.00100 on ordinary values, the worst over all checks of the case (1)")
-    assert f"where {OWN} allows 5.00e-04" in words
-    assert "2 of 2 limits on errors" in words
-    assert "look at a few elements" in words
-    assert f"`perfci thresholds show --op op --case {CASE}`" in words
-
-
-def test_a_case_that_failed_a_check_is_blamed_for_that_alone():
-    boom = Reason("boom", {"what": "it broke"})
-    other = replace(check("rows=9,dtype=float16"), errors=ERRORS)
-
-    found = checked(check(errors=ERRORS), check(seed=4, failure=boom), other, max_abs=0.001)
-
-    assert wrong_rows(found)[:3] == [
-        (Suite.ACCURACY, None, "accuracy_failed"),
-        (Suite.ACCURACY, CASE, "boom"),
-        (Suite.ACCURACY, "rows=9,dtype=float16", "checked_errors_in_places"),
-    ]
-
-
-def test_limits_are_held_where_not_all_was_checked():
-    measured = run(again(1.0), accuracy=(check(errors=ERRORS),), planned=plan(accuracy=(CASE, "rows=1")))
-
-    found = decided(measured, max_abs=0.001)
-
-    assert found.rows[0].verdict is Verdict.INCONCLUSIVE
-    assert found.rows[1].reasons[0].kind == "checked_errors_in_places"
-    assert found.gate is Gate.FAILS
-
-
-def test_an_expected_slow_down_excuses_no_error():
-    entries = [entry(9.0, "*")]
-
-    measured = run(case(again(1.0), errors=ERRORS), accuracy=(check(errors=ERRORS),))
-    found = decided(measured, baseline(), entries, max_abs=0.001)
-
-    assert {row.verdict for row in found.rows} == {Verdict.WRONG}
-    assert row_of(found).suggested is None
-
-
 def test_timed_outputs_have_the_same_limits_and_outweigh_a_slow_down():
     row = row_of(decided(run(case(again(1.05), errors=ERRORS)), baseline(), rmse=1e-4))
 
     assert (row.verdict, kinds(row)[:2]) == (Verdict.WRONG, ["timed_errors_overall", "slower_confirmed"])
     assert "rmse of the timed outputs is 2.00e-04" in sentence(row.reasons[0])
-
-
-def test_a_limit_for_one_case_is_for_that_case():
-    own = Thresholds(CaseThresholds(), {"op": OpThresholds(CaseThresholds(), (("rows=9", {"max_abs": 0.001}),))})
-    checks = (check(errors=ERRORS), check("rows=9,dtype=float16", errors=ERRORS))
-
-    found = judge(run(accuracy=checks), {}, own)
-
-    assert [row.case for row in found.rows if row.verdict is Verdict.WRONG] == [None, "rows=9,dtype=float16"]
 
 
 # --- whatever the run ------------------------------------------------------------------------------------------------
@@ -474,21 +326,6 @@ EVERY = {
     "p99_abs": 0.0,
     "max_abs": 0.0,
 }
-
-
-def failing():
-    return case(again(1.0), bytes_moved=MOVED, compile_s=1.0, compile_again_s=(1.0, 1.2), errors=ERRORS)
-
-
-def test_a_run_that_was_stored_is_judged_as_it_was(tmp_path):
-    measured = timed_run(failing(), accuracy=(check(errors=ERRORS),))
-
-    store.write_run(measured, tmp_path / "run.json")
-    read = store.read_run(tmp_path / "run.json")
-
-    one, other = (decided(each, baseline(), **EVERY) for each in (read, measured))
-    assert [(row.verdict, kinds(row)) for row in one.rows] == [(row.verdict, kinds(row)) for row in other.rows]
-    assert {"timed_errors_overall", "bandwidth_low", "compile_too_slow"} <= set(kinds(row_of(decided(read, **EVERY))))
 
 
 def test_a_run_from_before_these_figures_were_kept_fails_none_of_their_limits():
@@ -536,13 +373,3 @@ def _merged(sharded, cases):
             )
         )  # fmt: skip
     return merge(sharded, "a" * 64, runs, blank)
-
-
-def test_what_the_base_itself_misses_is_told_as_well():
-    """The rules are the base's; the figures are the head's own."""
-    timed = against(duelled(0.0, 0.0, 0.0, 0.0), BaseArm(same=True, duelled=True), bytes_moved=MOVED)
-
-    row = row_of(decided(timed_run(timed, planned=duel_plan(same=True)), bandwidth_share=0.97))
-
-    assert row.verdict in {Verdict.TOO_SLOW, Verdict.INCONCLUSIVE}
-    assert "bandwidth_low" in kinds(row)

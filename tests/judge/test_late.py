@@ -8,7 +8,7 @@ import pytest
 
 from perfci.core.model import Deadline, Gate, OpRun, PerformanceCase, PlannedOp, Reason, Suite, Verdict
 from perfci.core.wording import sentence
-from tests.decision_examples import CASE, again, against, baseline, blocks, check, duel_plan, duelled, judged, plan, run
+from tests.decision_examples import CASE, against, baseline, blocks, check, duel_plan, duelled, judged, plan, run
 
 FACTS = {"by": "CI_JOB_TIMEOUT", "limit_s": 3600.0, "reserve_s": 180.0}
 OTHER = "rows=1,dtype=float16"
@@ -43,32 +43,10 @@ def test_an_op_that_was_not_reached_is_one_inconclusive_row_that_says_what_to_do
     assert all(word in text for word in ("CI_JOB_TIMEOUT", "3600", "timeout:", "--deadline", "--shards", "--budget"))
 
 
-def test_without_an_accuracy_suite_the_row_is_of_its_speed():
-    found = judged(
-        replace(unreached(), plan=plan(CASE, suites=(Suite.PERFORMANCE,))),
-    )
-
-    assert [(row.suite, row.case, row.verdict) for row in found.rows] == [
-        (Suite.PERFORMANCE, None, Verdict.INCONCLUSIVE)
-    ]
-
-
 def test_an_op_that_was_ended_while_it_started_was_not_reached_either():
     found = judged(run(planned=plan(CASE), accuracy=(), op={"late": late("op_late", op="op")}))
 
     assert [kinds(row) for row in found.rows] == [["op_not_reached"]]
-
-
-def test_an_op_without_an_answer_and_without_a_limit_is_missing_as_before():
-    measured = replace(unreached(), ops=())
-
-    assert {kind for row in judged(measured).rows for kind in kinds(row)} == {"accuracy_missing", "case_missing"}
-
-
-def test_an_op_that_its_files_prove_unchanged_needs_no_time():
-    found = judged(replace(unreached(), plan=duel_plan(CASE, same=True)))
-
-    assert {row.verdict for row in found.rows} == {Verdict.UNCHANGED}
 
 
 def test_accuracy_that_was_cut_is_inconclusive_and_so_is_every_case():
@@ -90,14 +68,6 @@ def test_a_suite_that_was_cut_behind_its_last_case_is_not_green():
     row = by_case(cut)[Suite.ACCURACY, None]
     assert by_case(done)[Suite.ACCURACY, None].verdict is Verdict.PASS
     assert (row.verdict, kinds(row)) == (Verdict.INCONCLUSIVE, ["checks_late"])
-
-
-def test_what_was_found_wrong_in_time_is_wrong():
-    wrong = check(failure=Reason("boom"))
-    planned = plan(CASE, accuracy=(CASE, OTHER))
-    found = judged(run(planned=planned, accuracy=(wrong,), op={"late": late("op_late", op="op")}))
-
-    assert (found.gate, by_case(found)[Suite.ACCURACY, None].verdict) == (Gate.FAILS, Verdict.WRONG)
 
 
 def test_cases_that_were_done_before_the_end_keep_their_verdicts():
@@ -128,43 +98,12 @@ def test_half_a_first_look_is_inconclusive_whatever_it_looks_like(count, stored)
     assert (row.verdict, row.reasons[0].kind) == (Verdict.INCONCLUSIVE, "case_late")
 
 
-@pytest.mark.parametrize("count", [1, 4, 8])
-def test_half_a_duel_is_inconclusive_though_it_would_clear(count):
-    case = replace(against(duelled(0.0, count=count)), late=late("case_late"))
-
-    row = case_row(case, planned=duel_plan())
-
-    assert (row.verdict, row.reasons[0].kind) == (Verdict.INCONCLUSIVE, "case_late")
-
-
-def test_a_suspect_for_whose_later_looks_there_was_no_time_says_so_first():
-    case = replace(against(duelled(0.05)), late=late("looks_late"))
-
-    row = case_row(case, planned=duel_plan())
-
-    assert (row.verdict, kinds(row)[:2]) == (Verdict.INCONCLUSIVE, ["looks_late", "duel_open"])
-
-
 def test_later_looks_that_could_only_have_told_more_leave_the_verdict():
     case = replace(against(duelled(0.0)), late=late("looks_late"))
 
     row = case_row(case, planned=duel_plan())
 
     assert (row.verdict, kinds(row)) == (Verdict.PASS, ["duel_cleared", "looks_late"])
-
-
-def test_what_fails_fails_whatever_time_there_was():
-    case = PerformanceCase(CASE, blocks=again(1.05), late=late("looks_late"))
-
-    assert case_row(case, baseline()).verdict is Verdict.REGRESSED
-    raised = PerformanceCase(CASE, failure=Reason("boom"), raised=True, late=late("case_late"))
-    assert case_row(raised).verdict is Verdict.ERROR
-
-
-def test_what_is_late_needs_what_it_needed_so_that_it_can_be_measured_again():
-    found = judged(run(replace(against(duelled(0.05)), late=late("looks_late")), planned=duel_plan()))
-
-    assert [(need.case, need.processes) for need in found.needs] == [(CASE, 1)]
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -184,13 +123,6 @@ def test_the_run_says_once_how_much_the_limit_cost():
     (note,) = notes
     assert [note.facts[key] for key in ("unreached", "cut", "cases", "ops")] == [1, 1, 1, 2]
     assert note.kind == "run_late_reserve" and "180 s are kept" in sentence(note)
-
-
-def test_a_limit_without_a_reserve_speaks_of_none():
-    asked = Reason("op_not_reached", {"op": "op", "by": "--deadline", "limit_s": 60.0, "reserve_s": 0.0})
-    (note,) = [note for note in judged(run(accuracy=(), op={"late": asked})).notes if note.kind.startswith("run_late")]
-
-    assert note.kind == "run_late" and "--deadline: 60" in sentence(note)
 
 
 def test_a_run_that_was_in_time_says_nothing_and_one_whose_limit_was_ignored_says_so():

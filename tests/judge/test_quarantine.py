@@ -87,27 +87,11 @@ def judged_as(verdict, suite=Suite.PERFORMANCE, case=CASE):
     return advise(found, judgements, ("GPU-1",)).rows[0]
 
 
-@pytest.mark.parametrize("verdict", [Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.EXPECTED])
-def test_every_verdict_that_rests_on_times_becomes_advice(verdict):
-    assert judged_as(verdict).verdict is Verdict.INCONCLUSIVE
-
-
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.PASS, Verdict.STALE, Verdict.NEW])
 def test_other_verdicts_stay_and_say_where_they_come_from(verdict):
     found = judged_as(verdict)
 
     assert (found.verdict, found.reasons[-1].kind) == (verdict, "board_advises")
-
-
-def test_accuracy_and_the_rows_of_an_op_as_a_whole_are_left_alone():
-    assert judged_as(Verdict.WRONG, Suite.ACCURACY).reasons == (Reason("why"),)
-    assert judged_as(Verdict.ERROR, case=None).reasons == (Reason("why"),)
-
-
-def test_a_run_whose_every_board_is_quarantined_fails_by_no_time():
-    found = made()
-
-    assert advise(found, judged(found), ("GPU-0", "GPU-1", "GPU-2")).gate is Gate.WARNS
 
 
 def test_what_was_timed_on_a_quarantined_board_becomes_no_baseline():

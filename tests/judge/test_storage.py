@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import OpRun, Reason, Suite, Verdict
+from perfci.core.model import OpRun, Suite, Verdict
 from perfci.core.wording import catalogue, sentence
 from perfci.judge import storage
 from perfci.measure.lowprec.advice import Cause
 from perfci.ops.spec import is_stored
-from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.limits import CaseThresholds, Thresholds
 from tests.decision_examples import CASE, check, judged, plan, run
 from tests.storage_examples import E5M2, changed, clipped, normal, one, sound
 
@@ -50,17 +50,6 @@ def test_the_figure_that_is_furthest_beyond_is_told_and_the_others_counted():
     assert (facts["figure"], facts["beyond"], facts["shown"], facts["allowed"]) == ("clip_ratio", 2, "20.0 %", "2.0 %")
 
 
-def test_limits_of_the_ops_file_are_held_and_named():
-    limits = Thresholds(
-        ops={"op": OpThresholds(CaseThresholds(), (("stored=a,scaling=tensor,*", {"stored_p99": 0.001}),))}
-    )
-    found = rows(OpRun("op", stored=sound()), limits)
-
-    row = case("stored=a,scaling=tensor,dtype=float8_e4m3fn", found.values())
-    assert row.reasons[0].facts["source"] == "thresholds/op.yaml"
-    assert row.reasons[0].kind == "stored_beyond_coarse"
-
-
 def test_what_diverges_from_the_accepted_run_is_wrong_where_a_limit_says_so():
     limits = Thresholds(CaseThresholds(divergence=0.1))
     found = replace(sound()[0], divergence=0.2)
@@ -82,15 +71,6 @@ def test_every_cause_has_a_sentence_with_the_cause_in_it():
     assert words.keys() == storage.BY_CAUSE.keys() == set(Cause)
     for cause, text in words.items():
         assert text in catalogue()[storage.BY_CAUSE[cause]]
-
-
-def test_the_sentence_names_figure_limit_cause_and_what_to_do():
-    row = case("stored=a,scaling=tensor,dtype=float8_e4m3fn", rows(clipped()).values())
-    text = sentence(row.reasons[0])
-
-    assert text.startswith("stored_p99 is 0.3") and "thresholds/default.yaml allows 0.0300" in text
-    assert "Likely cause: the scale is too small, as 2" in text and "of the values are clipped" in text
-    assert "`perfci thresholds show --op quantised --case stored=a,scaling=tensor,dtype=float8_e4m3fn`" in text
 
 
 def test_advice_names_the_way_that_was_measured_to_keep_the_limits():
@@ -134,21 +114,3 @@ def test_an_op_beyond_its_limits_is_wrong_as_a_whole_first(checks):
     assert first.reasons[1].kind.startswith("stored_beyond_")
     assert all(is_stored(row.case) and row.verdict is Verdict.WRONG for row in others)
     assert len(others) == first.reasons[0].facts["cases"]
-
-
-@pytest.mark.parametrize("checks", [(), (check(),)])
-def test_an_op_within_its_limits_passes_and_says_what_was_measured(checks):
-    fine = OpRun("op", stored=tuple(each for each in sound() if each.dtype != E5M2))
-    (row,) = whole(fine, *checks)
-
-    assert row.verdict is Verdict.PASS
-    told = next(reason for reason in row.reasons if reason.kind == "stored_within")
-    assert told.facts["tensors"] == 6
-
-
-def test_a_failed_check_outweighs_the_limits_of_storage_and_both_are_told():
-    first, *others = whole(clipped(), check(failure=Reason("boom", {})))
-
-    assert [reason.kind for reason in first.reasons[:2]] == ["accuracy_failed", "boom"]
-    assert "accuracy_beyond_limits" in {reason.kind for reason in first.reasons}
-    assert {row.verdict for row in others} == {Verdict.WRONG}

@@ -18,7 +18,6 @@ from perfci.core.model import (
     Device,
     Environment,
     PlannedOp,
-    Reason,
     Shard,
     Verdict,
 )
@@ -26,7 +25,6 @@ from perfci.core.wording import sentence
 from perfci.runs import since
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
-from perfci.store.launches import read_launches
 from tests.git_repositories import commit, commit_all, git
 from tests.runs.stand_ins import CASES, DEVICE
 
@@ -129,26 +127,6 @@ def test_cases_are_grouped_by_their_own_last_conclusive_commits(again, earlier, 
     assert {(row.op, row.case) for row in judgements.rows if row.case} == set(held)
 
 
-def test_each_group_is_judged_by_the_families_of_all(again, earlier, stored, commits, main):
-    stored(relu=both(commits[0]), scale=both(commits[1]))
-    run, _ = again(earlier())
-
-    groups = [store.read_run(main.reports / "again" / "groups" / str(number)) for number in (1, 2)]
-    assert [(group.plan.family, group.plan.duel_family) for group in groups] == [(4, 4)] * 2
-    assert (run.plan.family, run.plan.duel_family, run.plan.shard_family) == (4, 4, 0)
-    assert {row.op for row in read_launches(main.reports / "again").rows} == {"relu", "scale"}
-
-
-def test_the_newest_clean_commit_of_a_cases_own_runs_counts(again, earlier, stored, commits):
-    first, second, head = commits
-    stored(dirty=(head,), relu=both(second, first, head), scale=both(first))
-
-    run, _ = again(earlier())
-
-    # first stands in the younger of the two clean runs.
-    assert {each.commit for each in run.plan.again.cases if each.op == "relu"} == {first}
-
-
 def test_a_case_whose_commit_cannot_be_had_stays_inconclusive_with_its_reason(again, earlier, stored, commits):
     stored(relu={CASES[0]: (LONG_AGO,), CASES[1]: (commits[0],)})
     run, judgements = again(earlier())
@@ -198,13 +176,6 @@ def test_a_case_that_the_commit_does_not_have_is_told(again, earlier, stored, co
     found, _ = again(run)
 
     assert why(found)["relu", CASES[0]] is None and why(found)["relu", CASES[1]] == "again_case_unknown"
-
-
-def test_a_run_in_which_nothing_was_open_starts_no_worker(again, earlier, main, workers):
-    run, judgements = again(earlier())  # no baselines at all: every case is NEW
-
-    assert (run.ops, run.plan.ops, judgements.rows, workers.jobs) == ((), (), (), [])
-    assert store.read_run(main.reports / "again").plan.again.run
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.UNCHANGED, Verdict.DRIFTED, Verdict.REGRESSED])
@@ -267,15 +238,6 @@ def main_baselines(run, environment):
     return replace(run, environment=environment, ops=ops, stopped="SIGTERM")
 
 
-def test_what_was_not_reached_is_open_too(again, earlier, stored, commits):
-    stored(relu=both(commits[0]), scale=both(commits[0]))
-    run = earlier()
-
-    found, _ = again(main_baselines(run, run.environment))
-
-    assert len(found.plan.again.cases) == 4
-
-
 def test_the_budget_is_twice_the_earlier_runs_unless_another_is_asked_for(again, earlier, stored, commits):
     stored(relu=both(commits[0]))
     run = earlier()
@@ -295,28 +257,6 @@ def test_what_was_measured_before_a_signal_is_saved(again, earlier, stored, comm
     assert found.stopped == "SIGTERM" and "relu" in {op.op for op in found.ops}
 
 
-def test_an_answer_of_another_time_does_not_stay(again, earlier, stored, commits, main, workers):
-    stored(relu=both(commits[0]))
-    run = earlier()
-    again(run)
-    workers.device_answers = False
-
-    with pytest.raises(Exception, match=r"\w"):
-        again(run)
-
-    assert store.read_run(main.reports / "again").ops == ()
-
-
-def test_a_kernel_that_breaks_is_an_error_and_not_left_out(again, earlier, stored, commits, workers):
-    stored(relu=both(commits[0]))
-    run = earlier()
-    workers.dies["describe", "relu"] = Reason("worker_died", {"op": "relu"})
-
-    _, judgements = again(run)
-
-    assert Verdict.ERROR in {row.verdict for row in judgements.rows if row.op == "relu"}
-
-
 def test_what_the_command_line_asked_of_the_run_holds_for_its_answer(again, main, measure, workers, stored, commits):
     stored(relu=both(commits[0]), scale=both(commits[0]))
     earlier = measure(main, device="fake", thresholds={"tau": "0.4 %", "alpha": "2 %"})
@@ -331,21 +271,6 @@ def test_what_the_command_line_asked_of_the_run_holds_for_its_answer(again, main
     assert all(row.comparison.duel.tau == pytest.approx(0.004, rel=0.01) for row in judgements.rows if row.comparison)
 
 
-def test_the_answers_of_groups_are_judged_by_it_as_well(again, main, measure, workers, stored, commits):
-    stored(relu=both(commits[0]), scale=both(commits[1]))
-    again(measure(main, device="fake", thresholds={"tau": "0.4 %"}))
-
-    for number in (1, 2):
-        own = store.read_run(main.reports / "again" / "groups" / str(number))
-        assert own.plan.thresholds == {"tau": "0.4 %"}
-
-
-def test_nothing_to_duel_keeps_what_was_asked_too(again, main, measure, workers, stored, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("perfci.runs.since"), "_find_open_cases", lambda *_: ([], set()))
-
-    assert again(measure(main, device="fake", thresholds={"tau": "0.4 %"}))[0].plan.thresholds == {"tau": "0.4 %"}
-
-
 def test_in_a_pipeline_what_loosened_the_run_is_not_carried_over(again, main, measure, workers, stored, monkeypatch):
     for name in ("CI", "GITLAB_CI"):
         monkeypatch.delenv(name, raising=False)
@@ -358,14 +283,3 @@ def test_in_a_pipeline_what_loosened_the_run_is_not_carried_over(again, main, me
 
     assert caught.value.reason.kind == "again_threshold_looser"
     assert f"Run {earlier.id} was judged by --threshold tau=9 %" in str(caught.value)
-
-
-def test_a_threshold_that_this_perfci_does_not_know_is_not_dropped(again, earlier, stored):
-    run = earlier()
-    run = replace(run, plan=replace(run.plan, thresholds={"tua": "1 %"}))
-
-    with pytest.raises(UsageError) as caught:
-        again(run)
-
-    assert caught.value.reason.kind == "threshold_option_key"
-    assert "tua" in str(caught.value)

@@ -17,7 +17,6 @@ from perfci.core.model import (
     Baseline,
     BaselineRun,
     Device,
-    DuelWhat,
     Environment,
     PlannedOp,
     Reason,
@@ -69,11 +68,6 @@ def test_a_branch_is_compared_with_where_it_left_main(bench, forked):
     assert tree.settings.root.is_relative_to(bench.folder)
 
 
-def test_no_base_is_looked_for_where_nothing_is_duelled_unless_one_is_named(bench):
-    assert find(bench, duel=DuelWhat.NONE) is None
-    assert find(bench, duel=DuelWhat.NONE, against="main").base.how == "asked"
-
-
 def test_a_revision_that_was_named_and_does_not_exist_is_a_usage_error(bench):
     assert refused(bench, against="v9.9").kind == "revision_unknown"
     assert refused(bench, against="mian").facts["guess"] == "main"
@@ -89,12 +83,6 @@ def test_in_a_merge_request_it_is_said_why_there_is_no_base(loose, monkeypatch):
     monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
 
     assert find(loose).kind == "no_repository"
-
-
-def test_on_main_without_baselines_there_is_no_base_and_nobody_is_told(bench, forked):
-    git(forked.root, "checkout", "-q", "main")
-
-    assert find(bench) is None
 
 
 def test_on_main_the_base_is_the_commit_of_the_newest_baseline(bench, forked):
@@ -117,14 +105,6 @@ def write_baseline(settings, op, runs):
         for i, (created, commit) in enumerate(runs)
     )
     store.write_baseline(Baseline(op, "fake-one", "virtual", rows, ()), settings.baselines)
-
-
-def test_a_damaged_baseline_hides_no_other_and_is_told_elsewhere(forked):
-    write_baseline(forked, "relu", [("2026-01-01T00:00:00Z", "a" * 40)])
-    (forked.baselines / "other-device").mkdir()
-    (forked.baselines / "other-device" / "relu.json").write_text("{")
-
-    assert stage.baseline_commit(forked) == "a" * 40
 
 
 def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):
@@ -156,13 +136,6 @@ def test_changed_rules_are_named_from_the_project_wherever_they_lie(bench, forke
 
     assert tree.base.changed_rules == ("ci/limits/default.yaml", "baselines/fake-one/relu.json")
     assert (tree.base.changed_baselines, tree.base.proposed_on) == (("baselines/fake-one/relu.json",), None)
-
-
-@pytest.mark.parametrize(("branch", "told"), [("perfci/nightly-ab12", True), ("fix", False), ("", False)])
-def test_a_merge_request_from_the_branch_of_proposals_is_known_by_that_branchs_name(bench, monkeypatch, branch, told):
-    monkeypatch.setenv("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", branch)
-
-    assert find(bench).base.proposed_on == (branch if told else None)
 
 
 @pytest.mark.parametrize(
@@ -204,12 +177,6 @@ def test_an_op_with_the_same_files_is_the_same_without_being_imported(bench, wor
     assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu"]]
 
 
-def test_what_the_bases_suite_says_of_the_cache_is_known(bench, workers):
-    found = planned(bench, workers, relu=PlannedOp("relu", (), CASES, signature=("x",), cache="warm"))
-
-    assert (found["relu"].cache, found["scale"].cache) == ("warm", "cold")
-
-
 def test_a_renamed_case_is_one_that_the_base_has_too(bench, workers):
     workers.planned = {"relu": PlannedOp("relu", (), ("n=1", "rows=2"), signature=("x",))}
     head = [PlannedOp("relu", ("rows=0",), CASES, signature=("x",), renamed={"rows=1": "n=1"})]
@@ -217,12 +184,6 @@ def test_a_renamed_case_is_one_that_the_base_has_too(bench, workers):
     (found,) = stage.plan_ops(bench, find(bench), Request(device="fake"), head)
 
     assert found.base.performance == CASES
-
-
-def test_an_op_that_the_base_lacks_is_said_to_be_so(bench, workers):
-    found = planned(bench, workers)
-
-    assert found["added"].failure == Reason("base_lacks_op", {"op": "added", "base": "main"})
 
 
 def test_another_signature_cannot_be_called_alike(bench, workers):
@@ -239,19 +200,6 @@ def test_a_base_that_does_not_import_is_said_with_its_cause(bench, workers):
 
     assert found["relu"].failure.kind == "base_broken"
     assert "no libdevice" in sentence(found["relu"].failure)
-
-
-def test_a_base_that_breaks_the_contract_is_said_without_being_imported(bench, workers, forked):
-    git(forked.root, "checkout", "-q", "main")
-    (forked.kernels / "relu" / "relu_accuracy.py").unlink()
-    commit_all(forked.root)
-    git(forked.root, "checkout", "-q", "-b", "other")
-    git(forked.root, "checkout", "-q", "topic", "--", "kernels")
-    commit_all(forked.root)
-
-    found = planned(bench, workers)
-
-    assert "relu_accuracy.py" in sentence(found["relu"].failure)
 
 
 def test_late_imports_need_a_process_for_each_revision(bench, workers, forked):
@@ -320,47 +268,12 @@ def test_what_is_no_interpreter_is_a_usage_error_of_one_sentence(bench, interpre
     assert reason.kind == "base_python_broken" and why in reason.facts["why"]
 
 
-@pytest.mark.parametrize("python", ["/no/such/python", "no-such-python", "/etc/passwd", "/tmp"])
-def test_an_interpreter_that_cannot_be_started_is_a_usage_error_of_one_sentence(bench, python):
-    assert refused(bench, base_python=python).kind == "base_python_broken"
-
-
 def test_an_interpreter_that_never_answers_is_given_up(bench, interpreter, monkeypatch):
     monkeypatch.setattr(stage, "PROBE_LIMIT_S", 0.5)
 
     reason = refused(bench, base_python=interpreter("exec sleep 60"))
 
     assert reason.facts["why"] == "no answer within 0.5 s"
-
-
-def test_packages_that_an_interpreter_lacks_are_named_as_they_are_installed(bench, interpreter):
-    reason = refused(bench, base_python=interpreter(answering(missing=["torch", "yaml"])))
-
-    assert (reason.kind, reason.facts["missing"]) == ("base_python_lacks", "torch, pyyaml")
-
-
-def test_an_interpreter_that_perfci_does_not_run_in_is_refused(bench, interpreter):
-    reason = refused(bench, base_python=interpreter(answering(python=[3, 9, 2])))
-
-    assert (reason.kind, reason.facts["version"]) == ("base_python_old", "3.9.2")
-
-
-def test_only_real_devices_ask_an_interpreter_for_torch(bench, tmp_path):
-    """This interpreter, in which nothing but what perfci itself needs can be found."""
-    lean = tmp_path / "lean"
-    lean.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/hook:$PYTHONPATH exec {sys.executable} "$@"\n')
-    lean.chmod(0o755)
-    (tmp_path / "hook").mkdir()
-    (tmp_path / "hook" / "sitecustomize.py").write_text(
-        "import importlib.util\n"
-        "find = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name: None if name == 'torch' else find(name)\n"
-    )
-
-    assert find(bench, base_python=str(lean), device="fake").base.python == str(lean)
-    with opened(bench.settings, print) as other:
-        reason = refused(other, base_python=str(lean), device="cuda")
-    assert (reason.kind, reason.facts["missing"]) == ("base_python_lacks", "torch")
 
 
 def test_nothing_else_is_needed_to_run_the_base_on_the_fake_device():

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import perfci
-from perfci.runs.bench import Place, inside, opened, surroundings
-from perfci.worker.parent import run_worker
-from perfci.worker.protocol import Job, Ready
+from perfci.runs.bench import Place, opened, surroundings
 
 
 @pytest.fixture
@@ -53,17 +48,6 @@ def test_processes_take_turns_on_the_devices_that_may_be_used(bench, monkeypatch
     found = [variables(bench, process=i, devices=devices).get("CUDA_VISIBLE_DEVICES") for i in range(4)]
 
     assert found == seen
-
-
-def test_only_the_variable_of_the_devices_kind_is_set(bench, monkeypatch):
-    for name in ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-
-    npu = variables(bench, device="npu", process=1, devices=2)
-    cpu = variables(bench, device="cpu", process=1, devices=2)
-
-    assert npu["ASCEND_RT_VISIBLE_DEVICES"] == "1" and "CUDA_VISIBLE_DEVICES" not in npu
-    assert "CUDA_VISIBLE_DEVICES" not in cpu
 
 
 # --- folders and modules ----------------------------------------------------------------------------------------------
@@ -104,55 +88,6 @@ def test_another_interpreter_is_lent_perfci_and_nothing_that_was_added_for_this_
     assert [path.name for path in Path(lent).iterdir()] == ["perfci"]
     assert around.python == "/opt/old/bin/python"
     assert "PYTHONHOME" not in around.environment
-
-
-def test_without_a_search_path_there_is_perfci_alone(bench, monkeypatch):
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-
-    assert [path.name for path in Path(variables(bench)["PYTHONPATH"]).iterdir()] == ["perfci"]
-
-
-def test_a_worker_runs_this_perfci_whatever_lies_in_its_folder(bench, tmp_path):
-    (tmp_path / "perfci").mkdir()
-    (tmp_path / "perfci" / "__init__.py").write_text("raise ImportError('the perfci of another revision')")
-    job = Job(task="describe", ops=(), shared_folder=str(tmp_path), device="fake", seed=1, root=str(tmp_path))
-    heard = []
-
-    failure = run_worker(job, surroundings(bench, Place("describe-base", "fake", tmp_path)), heard.append)
-
-    assert failure is None
-    assert any(isinstance(message, Ready) for message in heard)
-
-
-def test_the_lent_package_is_perfci_for_whoever_imports_it(bench):
-    around = surroundings(bench, Place("relu-base", "fake", python=sys.executable))
-    code = "import perfci, perfci.worker.child as child; print(perfci.__version__, child.__name__)"
-
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=dict(around.environment), capture_output=True, text=True, check=True
-    )
-
-    assert done.stdout.split() == [perfci.__version__, "perfci.worker.child"]
-
-
-def test_workers_may_be_started_from_several_threads_at_once(bench, monkeypatch):
-    link, met = Path.symlink_to, threading.Barrier(2)
-
-    def linked(path, *args, **kwargs):  # whoever makes a link here waits until the other is about to make it too
-        met.wait(timeout=60)
-        link(path, *args, **kwargs)
-
-    monkeypatch.setattr(Path, "symlink_to", linked)
-
-    with ThreadPoolExecutor(2) as threads:
-        first, second = threads.map(lambda name: variables(bench, name=name)["PYTHONPATH"], ("relu", "softmax"))
-
-    assert first == second
-
-
-def test_a_place_is_the_same_below_another_root_and_one_outside_stays(tmp_path):
-    assert inside(tmp_path / "a" / "b", tmp_path / "a", Path("/other")) == Path("/other/b")
-    assert inside(Path("/elsewhere"), tmp_path, Path("/other")) == Path("/elsewhere")
 
 
 def test_a_benchs_folder_goes_when_it_is_closed(settings):

@@ -7,27 +7,12 @@ import importlib
 
 import pytest
 
-from perfci import store
 from perfci.core.errors import StoredFileError
-from perfci.core.model import ErrorStats, Verdict
+from perfci.core.model import ErrorStats
 from perfci.runs import flow
-from perfci.runs.decide import baselines_for, decide
+from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from tests.git_repositories import commit_all, git
-
-
-def files_of(settings):
-    return {path: path.read_bytes() for path in settings.root.rglob("*") if path.is_file()}
-
-
-def test_a_run_held_against_itself_changes_nothing_on_disk(measure, workers, settings):
-    run = measure()
-    before = files_of(settings)
-
-    judgements = decide(run, settings)
-
-    assert {row.op for row in judgements.rows} == {"relu", "scale"}
-    assert files_of(settings) == before
 
 
 def test_check_measures_again_only_where_the_judge_asks(workers, settings, heard):
@@ -107,19 +92,6 @@ def test_a_slow_first_call_is_looked_at_in_two_fresh_processes(settings, heard, 
 
     assert {case.compile_again_s for op in run.ops for case in op.performance} == {(2.0, 3.0)}
     assert "compile_too_slow" in reasons(judgements)
-
-
-def test_the_baselines_of_a_report_are_those_that_its_run_is_judged_by(measure, workers, forked, monkeypatch):
-    run = measure(forked)
-    asked = []
-    monkeypatch.setattr(store, "read_baselines", lambda folder, key: asked.append((folder, key)) or {})
-
-    decide(run, forked)
-    found = baselines_for(run, forked)
-
-    assert found == {}
-    judged, drawn = asked
-    assert (judged[0].name, judged[1]) == (drawn[0].name, drawn[1]) == ("baselines", run.environment.device.key)
 
 
 def test_a_revision_that_was_asked_for_leaves_the_rules_at_hand_in_force(measure, workers, strict):
@@ -235,32 +207,3 @@ def test_a_broken_entry_of_the_change_stops_it_before_anything_is_measured(measu
 
     assert caught.value.reason.kind == "expected_lacks"
     assert workers.measured() == []
-
-
-def test_of_a_revision_that_was_asked_for_the_thresholds_may_be_unreadable(measure, workers, strict):
-    (strict.thresholds / "default.yaml").write_text("speedup: of old\n")
-    commit_all(strict.root)
-    (strict.thresholds / "default.yaml").unlink()
-    (strict.thresholds / "relu.yaml").write_text("expected:\n" + ENTRY.format("*"))
-
-    run = measure(strict, against="HEAD")
-
-    assert [(entry.case, entry.added) for entry in run.plan.base.expected] == [("*", False)]
-
-
-def test_rules_that_are_at_hand_are_not_got_from_git_again(measure, workers, strict, monkeypatch):
-    run = measure(strict)
-    expected = decide(run, strict)
-    monkeypatch.setattr(importlib.import_module("perfci.runs.decide"), "materialise", None)
-    base = dataclasses.replace(strict, thresholds=strict.root.parent / "base" / "thresholds")
-    base.thresholds.mkdir(parents=True)
-    (base.thresholds / "default.yaml").write_text("speedup: 3\n")
-
-    assert decide(run, strict, judged_by=base) == expected
-
-
-def test_an_unchanged_op_is_unchanged_without_having_been_run(measure, workers, forked):
-    judgements = decide(measure(forked), forked)
-
-    assert {row.verdict for row in judgements.rows if row.op == "scale"} == {Verdict.UNCHANGED}
-    assert store.read_run(forked.reports).ops[1].performance == ()

@@ -45,16 +45,6 @@ def test_an_op_that_breaks_the_contract_is_never_imported(workers, settings, hea
     assert [[files.op for files in job.ops] for job in workers.jobs] == [["scale"]]
 
 
-def test_a_device_is_found_even_where_no_op_is_sound(workers, settings, heard):
-    for op in ("relu", "scale"):
-        (settings.kernels / op / f"{op}_accuracy.py").unlink()
-
-    plan, device = flow.describe(settings, Request(), heard.append)
-
-    assert device == DEVICE
-    assert all(op.failure for op in plan.ops)
-
-
 def test_without_a_device_there_is_no_plan_but_a_reason(workers, settings, heard):
     workers.device_answers = False
 
@@ -62,13 +52,6 @@ def test_without_a_device_there_is_no_plan_but_a_reason(workers, settings, heard
         flow.describe(settings, Request(device="cuda"), heard.append)
 
     assert caught.value.reason == Reason("cuda_unavailable", {"torch": "2.13"})
-
-
-def test_an_unknown_op_is_a_usage_error_before_any_worker(workers, settings, heard):
-    with pytest.raises(UsageError):
-        flow.describe(settings, Request(("rleu",)), heard.append)
-
-    assert workers.jobs == []
 
 
 # --- several devices --------------------------------------------------------------------------------------------------
@@ -88,11 +71,6 @@ def boards(workers, settings, heard, monkeypatch):
         return [(board.visible, board.uuid) for board in found]
 
     return chosen
-
-
-def test_one_device_is_no_choice_to_make_and_all_of_one_neither(boards, workers):
-    assert boards(None) == boards("one") == boards("all", visible=1) == []
-    assert workers.jobs == []
 
 
 def test_all_devices_or_those_named_are_opened_each_alone(boards, workers):
@@ -137,13 +115,6 @@ def test_an_index_that_no_device_has_or_one_twice_is_a_usage_error(boards, worke
     assert workers.jobs == []
 
 
-def test_one_board_under_two_names_is_refused(boards, workers):
-    workers.boards |= {"1": "FAKE-0"}
-
-    with pytest.raises(UsageError, match="named twice"):
-        boards("0,1")
-
-
 def test_devices_of_different_models_are_refused_with_both_named(boards, workers):
     workers.models["FAKE-2"] = Device("fake", "Fake Two", "fake-two", "FAKE-2")
 
@@ -162,8 +133,3 @@ def test_a_device_that_cannot_be_opened_says_why(boards, workers):
         boards("0,1")
 
     assert caught.value.reason.kind == "cuda_unavailable"
-
-
-def test_where_nothing_is_timed_there_is_nothing_to_choose(boards, workers):
-    assert boards("all", device=Device("cpu", "CPU", "cpu")) == []
-    assert workers.jobs == []

@@ -22,7 +22,6 @@ from perfci.core.model import (
     ShardedOp,
     ShardPlan,
     Suite,
-    UsedBoard,
     Verdict,
 )
 from perfci.core.wording import sentence
@@ -111,14 +110,6 @@ def test_a_missing_shard_fails_by_its_ops_and_by_itself():
     assert "2/3 with 2 ops" in sentence(rows["shard 2/3", None].reasons[0])
 
 
-def test_a_missing_shard_fails_even_where_it_had_nothing_to_measure():
-    quiet = [shard(index, ops=tuple(OpRun(op) for op in OPS if OPS[op] == index)) for index in (1, 2)]
-
-    rows, gate = judged(joined(*quiet))
-
-    assert (rows["shard 3/3", None].verdict, gate) == (Verdict.ERROR, Gate.FAILS)
-
-
 @pytest.mark.parametrize(
     "half",
     [
@@ -137,13 +128,6 @@ def test_a_shard_that_did_not_end_fails_and_what_it_has_is_kept(half):
     assert rows["scale", CASES[0]].reasons[0].kind == "kernel_raised"
     if len(half.get("ops", ())) == 1:
         assert rows["twice", None].reasons[0].kind == "shard_unfinished"
-
-
-def test_nothing_at_all_is_all_missing():
-    run = joined()
-
-    assert [reason.facts["shard"] for reason in run.missing] == ["1/3", "2/3", "3/3"]
-    assert judged(run)[1] is Gate.FAILS
 
 
 def test_a_shard_given_twice_counts_once_and_two_runs_of_one_are_refused():
@@ -198,12 +182,6 @@ def test_boards_may_differ_and_then_none_is_named():
     assert [each.board for each in run.joined] == ["GPU-0000", "GPU-1111", None]
 
 
-def test_an_empty_shards_surroundings_do_not_count():
-    nowhere = elsewhere(device=replace(DEVICE, name="no device", key="none"), timer=None, python="3.14.0")
-
-    assert joined(shard(1), shard(2), shard(3, **nowhere)).environment == environment()
-
-
 def test_ceilings_are_added_and_the_first_stands():
     limits = (Limits(1000.0, {"float16": 1.0}), Limits(2000.0, {"float16": 2.0, "float32": 3.0}))
     run = joined(shard(1, limits=limits[0]), shard(2, limits=limits[1]), shard(3))
@@ -246,14 +224,3 @@ def test_what_a_shard_was_not_reached_in_time_is_inconclusive_in_the_whole_and_t
     )
     assert ("scale", CASES[0]) not in rows
     assert gate is Gate.WARNS
-
-
-def test_a_shard_that_used_several_boards_names_them_all():
-    boards = tuple(UsedBoard(str(index), f"GPU-{index}") for index in range(2))
-    none = replace(environment().device, uuid=None)
-    several = shard(1, plan=replace(shard(1).plan, boards=boards), environment=environment(device=none))
-
-    run = joined(several, shard(2), shard(3))
-
-    assert [each.board for each in run.joined] == ["GPU-0, GPU-1", "GPU-0000", None]
-    assert run.environment.device.uuid is None

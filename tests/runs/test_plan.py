@@ -3,50 +3,21 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.errors import UsageError
-from perfci.core.model import Base, DuelWhat, OpRun, PerformanceCase, Plan, PlannedBase, PlannedOp, Reason, Suite
+from perfci.core.model import Base, DuelWhat, OpRun, PerformanceCase, Plan, PlannedBase, PlannedOp, Reason
 from perfci.core.wording import sentence
 from perfci.runs.plan import (
     AUDIT_SHARE,
-    NOT_AGAINST,
-    SEED_BITS,
     Against,
     Request,
     cases_to_run,
-    draw_seed,
     duellable,
     make_plan,
     shared_out,
 )
-from perfci.statistics.duel_rule import TESTS
 from tests import example_runs
 
 RELU = PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"))
-SCALE = PlannedOp("scale", (), ("rows=2",))
 BROKEN = PlannedOp("broken", failure=Reason("no_cases", {"file": "broken_accuracy.py"}))
-
-
-def test_a_plan_keeps_what_was_asked_for():
-    request = Request(("relu",), "rows=*", "fake", 0.5, 7, "event", (Suite.ACCURACY,))
-
-    plan = make_plan(request, [RELU, SCALE], "fake")
-
-    assert (plan.ops, plan.seed, plan.budget_s, plan.device) == ((RELU, SCALE), 7, 0.5, "fake")
-    assert (plan.suites, plan.filter) == ((Suite.ACCURACY,), "rows=*")
-
-
-def test_the_family_is_every_performance_case_of_every_op():
-    assert make_plan(Request(), [RELU, SCALE, BROKEN], "fake").family == 3
-
-
-def test_seed_0_is_a_seed():
-    assert make_plan(Request(seed=0), [RELU], "fake").seed == 0
-
-
-def test_a_seed_that_nobody_asked_for_is_drawn_afresh():
-    drawn = {make_plan(Request(), [RELU], "fake").seed for _ in range(20)}
-
-    assert len(drawn) > 15
-    assert all(0 <= seed < 1 << SEED_BITS for seed in drawn | {draw_seed()})
 
 
 def test_a_pattern_that_fits_no_case_of_any_sound_op_is_a_usage_error():
@@ -56,15 +27,6 @@ def test_a_pattern_that_fits_no_case_of_any_sound_op_is_a_usage_error():
         make_plan(Request(pattern="rows=9"), empty, "fake")
 
     assert caught.value.reason == Reason("no_case_fits", {"pattern": "rows=9", "ops": "relu, scale"})
-
-
-@pytest.mark.parametrize("described", [[RELU, PlannedOp("scale")], [SCALE], [BROKEN], []])
-def test_a_pattern_that_fits_one_op_or_finds_only_broken_ones_is_none(described):
-    assert make_plan(Request(pattern="rows=2"), described, "fake").filter == "rows=2"
-
-
-def test_ops_without_cases_need_no_pattern():
-    assert make_plan(Request(), [PlannedOp("relu")], "fake").family == 0
 
 
 # --- against a base ---------------------------------------------------------------------------------------------------
@@ -100,14 +62,6 @@ def test_a_plan_keeps_what_is_known_of_the_base():
     )
 
 
-def test_an_op_that_was_renamed_is_not_removed():
-    renamed = PlannedOp("gelu_tanh", performance=("rows=1",), renamed_from="gelu")
-
-    plan = make_plan(Request(), [renamed], "fake", Against(BASE, DuelWhat.CHANGED, ("gelu", "gone")))
-
-    assert plan.removed == ("gone",)
-
-
 @pytest.mark.parametrize(
     ("op", "duel", "cases"),
     [
@@ -130,14 +84,6 @@ def test_an_op_that_was_renamed_is_not_removed():
 )  # fmt: skip
 def test_what_may_be_duelled(op, duel, cases):
     assert duellable(op, duel) == cases
-
-
-def test_the_family_of_duels_is_every_case_that_may_be_duelled():
-    ops = [EDITED, _op("same", "rows=1", same=True), _op("other", "rows=1")]
-
-    assert make_plan(Request(), ops, "fake", CHANGED).duel_family == 3
-    assert make_plan(Request(), ops, "fake", Against(BASE, DuelWhat.ALL)).duel_family == 4
-    assert make_plan(Request(), ops, "fake").duel_family == 0
 
 
 @pytest.mark.parametrize(
@@ -184,10 +130,6 @@ def test_one_in_fifty_unchanged_cases_is_duelled_as_a_control(unchanged, control
     assert {op for op, _ in found} <= {"many"}
 
 
-def test_controls_count_in_the_family():
-    assert make_plan(Request(), [EDITED, _many(100)], "fake", CHANGED).duel_family == 2 + 2
-
-
 def test_controls_follow_from_the_seed():
     first, second, other = (
         [op.audit for op in make_plan(Request(seed=seed), [EDITED, _many(1000)], "fake", CHANGED).ops]
@@ -195,28 +137,6 @@ def test_controls_follow_from_the_seed():
     )
 
     assert first == second != other
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [
-        lambda: _audited(_many(1000)),
-        lambda: _audited(EDITED, _many(1000), against=Against(BASE, DuelWhat.ALL)),
-        lambda: _audited(EDITED, _many(1000), against=Against(BASE, DuelWhat.NONE)),
-        lambda: _audited(EDITED, _many(1000), against=NOT_AGAINST),
-        lambda: _audited(EDITED, _many(1000), device="cpu"),
-        lambda: _audited(EDITED, _many(1000), device="offline"),
-        lambda: _audited(EDITED, _many(1000), suites=(Suite.ACCURACY,)),
-    ],
-    ids=["nothing is duelled", "all is", "none is", "no base", "no accelerator", "compiling only", "accuracy only"],
-)
-def test_without_duels_there_are_no_controls(plan):
-    assert plan() == []
-
-
-@pytest.mark.parametrize(("device", "suites"), [("cpu", Request().suites), ("fake", (Suite.ACCURACY,))])
-def test_what_is_not_timed_makes_no_family_of_duels(device, suites):
-    assert make_plan(Request(suites=suites), [EDITED], device, CHANGED, alpha=1e-30).duel_family == 0
 
 
 # --- designs that come to nothing -------------------------------------------------------------------------------------
@@ -234,15 +154,6 @@ def test_a_duel_that_could_never_fail_is_refused_with_what_to_change():
     assert kind == "duel_cannot_fail"
     assert "2 cases" in words
     assert "raise alpha in thresholds/default.yaml" in words
-
-
-def test_the_smallest_alpha_that_can_still_fail_is_accepted():
-    assert make_plan(Request(), [EDITED], "fake", CHANGED, alpha=2 * TESTS * 0.5**48).duel_family == 2
-    assert _refusal(Request(), EDITED, alpha=1.99 * TESTS * 0.5**48)[0] == "duel_cannot_fail"
-
-
-def test_without_duels_alpha_is_not_asked():
-    assert make_plan(Request(), [RELU], "fake", alpha=1e-30).duel_family == 0
 
 
 def test_an_interpreter_for_a_base_that_nothing_is_duelled_with_is_refused():
@@ -312,13 +223,3 @@ def test_what_needs_no_worker_is_given_to_no_shard():
     assert [each.shard for each in shared_out(plan, 2)] == [0, 0, 2, 1]
     assert [cases_to_run(plan, op) for op in ops] == [0, 0, 1, 2]
     assert [cases_to_run(replace(plan, skip_unchanged=False), op) for op in ops] == [0, 2, 2, 2]
-
-
-def test_more_shards_than_ops_leaves_some_empty():
-    assert {each.shard for each in _shared({"a": 1, "b": 1}, 5).values()} == {1, 2}
-
-
-def test_a_shards_family_is_that_of_all():
-    plan = Plan((PlannedOp("a", performance=("n=1",)),), 1, 1.0, "cuda")
-
-    assert (plan.family, replace(plan, shard_family=9).family) == (1, 9)

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from perfci import store
-from perfci.core import deadline, settings
+from perfci.core import deadline
 from perfci.core.errors import Stopped
-from perfci.core.model import AccuracyCase, DuelWhat, Limits, Need, PlannedOp, Reason, Suite
+from perfci.core.model import AccuracyCase, Limits, Need, PlannedOp, Reason, Suite
 from perfci.runs import flow
 from perfci.runs.bench import opened
 from perfci.runs.plan import Request
-from perfci.runs.record import describe_environment
 from perfci.store import launches
 from perfci.worker.protocol import Checked, Step
 from tests.runs.stand_ins import CASES, DEVICE, write_ops
@@ -59,15 +58,6 @@ def test_a_worker_that_dies_costs_its_op_and_keeps_what_it_said(measure, workers
     assert scale.failure is None
 
 
-def test_an_op_that_is_not_sound_stands_in_the_run_and_has_no_worker(measure, workers, settings, heard):
-    workers.dies["describe", "relu"] = Reason("worker_died", {"op": "relu"})
-
-    relu, _ = measure().ops
-
-    assert (relu.failure, relu.performance) == (Reason("worker_died", {"op": "relu"}), ())
-    assert [op for op, _, _ in workers.measured()] == ["scale"]
-
-
 @pytest.mark.parametrize("op", ["relu", "scale"])
 def test_a_signal_keeps_what_was_measured_until_then(measure, workers, settings, heard, op):
     workers.dies["measure", op] = Stopped("SIGTERM")
@@ -100,28 +90,6 @@ def test_a_signal_between_two_workers_is_noted_too(measure, workers, settings, h
     assert len(run.ops[0].performance) == 2
 
 
-def test_a_signal_before_the_first_worker_speaks_is_noted_too(measure, workers, settings, heard, monkeypatch):
-    def interrupted(bench, place):
-        raise Stopped("SIGTERM")
-
-    monkeypatch.setattr(record, "surroundings", interrupted)
-
-    with pytest.raises(Stopped):
-        measure()
-
-    assert store.read_run(settings.reports).stopped == "SIGTERM"
-
-
-def test_raw_launches_of_this_run_replace_those_of_the_last(measure, workers, settings, heard):
-    for _ in range(2):
-        measure()
-
-    rows = launches.read_launches(settings.reports).rows
-    assert sorted((row.op, row.case, row.arm) for row in rows) == sorted(
-        (op, case, arm) for op in ("relu", "scale") for case in CASES for arm in ("kernel", "reference")
-    )
-
-
 def test_workers_run_in_the_project_without_the_parents_secrets(measure, workers, settings, heard, monkeypatch):
     monkeypatch.setenv("CI_JOB_TOKEN", "hush")
     settings = dataclasses.replace(settings, time_limit_s=12.5)
@@ -133,32 +101,6 @@ def test_workers_run_in_the_project_without_the_parents_secrets(measure, workers
     assert (around.folder, around.limit_s) == (settings.root, 12.5)
     assert around.log == settings.reports / "logs" / "scale.log"
     assert not Path(around.environment["TRITON_CACHE_DIR"]).parent.exists()
-
-
-def test_workers_of_a_run_share_its_cache_of_compiled_kernels_and_no_other_runs(measure, workers):
-    measure()
-    measure()
-
-    caches = [around.environment["TRITON_CACHE_DIR"] for around in workers.surroundings]
-    assert len({*caches[:3]}) == len({*caches[3:]}) == 1
-    assert caches[0] != caches[3]
-
-
-def test_what_workers_printed_in_an_earlier_run_is_gone_and_this_runs_is_not(measure, workers, settings):
-    logs = settings.reports / "logs"
-    logs.mkdir(parents=True)
-    (logs / "old.log").write_text("of another run")
-    describing = workers._describe
-
-    def describe(job, around, heard):
-        (logs / "describe.log").parent.mkdir(parents=True, exist_ok=True)
-        (logs / "describe.log").write_text("said while importing")
-        return describing(job, around, heard)
-
-    workers._describe = describe
-    measure()
-
-    assert [path.name for path in logs.iterdir()] == ["describe.log"]
 
 
 # --- measuring again --------------------------------------------------------------------------------------------------
@@ -203,19 +145,6 @@ def test_a_remeasurement_goes_on_with_the_clock_of_its_run(measure, workers, set
     assert again.wall_s == 40.0
 
 
-def test_a_remeasurement_that_is_stopped_keeps_the_first_look(measure, workers, settings, heard):
-    run = measure()
-    workers.dies["measure", "relu"] = Stopped("SIGINT")
-
-    with pytest.raises(Stopped):
-        flow.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 2)], heard.append)
-
-    kept = store.read_run(settings.reports)
-    assert kept.stopped == "SIGINT"
-    assert [block.process for block in kept.ops[0].performance[0].blocks] == [0, 1]
-    assert len(kept.ops[1].performance) == 2
-
-
 # --- against a base ---------------------------------------------------------------------------------------------------
 
 LATE = Reason("imports_late", {"where": "relu_triton.py:3 helper"})
@@ -236,30 +165,6 @@ def test_a_changed_op_is_measured_beside_its_base_and_an_unchanged_one_not_at_al
         ("relu", False, ("kernels/relu/relu_triton.py",)),
         ("scale", True, ()),
     ]
-
-
-def test_only_what_differs_is_imported_of_the_base(measure, workers, forked):
-    measure(forked)
-
-    described = [job for job in workers.jobs if job.task == "describe"]
-    assert [[files.op for files in job.ops] for job in described] == [["relu", "scale"], ["relu"]]
-    assert [job.head_root for job in described] == [None, str(forked.root)]
-    assert [around.log.stem for around in workers.surroundings[:2]] == ["describe", "describe-base"]
-    assert workers.surroundings[1].folder == Path(described[1].root)
-
-
-def test_thresholds_of_the_cases_go_with_the_job(measure, workers, forked):
-    (forked.thresholds).mkdir()
-    (forked.thresholds / "relu.yaml").write_text("speedup: 1.5\ncases:\n  rows=2:\n    speedup: 2.5\n")
-
-    measure(forked)
-
-    limits = next(job.limits for job in workers.jobs if job.task == "measure")
-    # Those of the work tree are ignored: a merge request is judged by its base's.
-    assert {case: limits[case].speedup for case in CASES} == dict.fromkeys(CASES)
-    measure(forked, against="HEAD~1")
-    limits = next(job.limits for job in reversed(workers.jobs) if job.task == "measure")
-    assert {case: limits[case].speedup for case in CASES} == {"rows=1": 1.5, "rows=2": 2.5}
 
 
 def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(measure, workers, forked, heard):
@@ -307,26 +212,6 @@ def test_a_worker_that_died_with_both_revisions_is_followed_by_one_for_each(meas
     assert len(launches.read_launches(forked.reports).rows) == 2 * len(CASES)
     # The accuracy was known and is not checked again.
     assert workers.pairs[0][0].job.suites == (Suite.PERFORMANCE,) and len(run.ops[0].accuracy) == 1
-
-
-def test_a_worker_without_a_base_that_dies_has_died(measure, workers, forked):
-    workers.dies["measure", "relu"] = CRASH
-
-    run = measure(forked, duel=DuelWhat.NONE)
-
-    assert (run.ops[0].failure, workers.pairs) == (CRASH, [])
-
-
-def test_a_signal_in_a_pair_keeps_what_was_measured_until_then(measure, workers, forked):
-    workers.apart["relu"] = LATE
-    workers.dies["measure", "relu"] = Stopped("SIGTERM")
-
-    with pytest.raises(Stopped):
-        measure(forked)
-
-    run = store.read_run(forked.reports)
-    assert (run.stopped, [len(case.blocks) for case in run.ops[0].performance]) == ("SIGTERM", [1, 1])
-    assert (run.ops[0].failure, run.plan.ops[0].base.apart) == (None, LATE)
 
 
 def test_an_audited_case_of_an_unchanged_op_is_all_that_is_measured_of_it(measure, workers, forked):
@@ -399,15 +284,6 @@ def test_ops_are_spread_over_the_boards_that_were_asked_for(measure, two_boards,
     assert len(launches.read_launches(settings.reports).rows) == 2 * 2 * len(CASES)
 
 
-def test_a_board_that_is_free_takes_the_next_op(measure, two_boards, settings):
-    write_ops(settings.root, ("relu", "scale", "silu", "tanh"))
-    two_boards.slow = {"relu": 9}
-
-    measure(devices="all")
-
-    assert seen_by(two_boards) == {("relu", 0): "0", ("scale", 0): "1", ("silu", 0): "1", ("tanh", 0): "1"}
-
-
 def test_the_op_that_took_longest_before_is_begun_first(measure, two_boards, settings):
     write_ops(settings.root, ("relu", "scale", "silu"))
     clock = Clock(two_boards, {"relu": 5.0, "scale": 1.0, "silu": 30.0})
@@ -431,59 +307,6 @@ def test_a_later_look_is_taken_on_another_board_and_all_of_an_ops_on_one(measure
     assert seen_by(two_boards) == {("relu", 1): "1", ("relu", 2): "1", ("scale", 1): "0", ("scale", 2): "0"}
     blocks = again.ops[0].performance[0].blocks
     assert [(block.process, block.board) for block in blocks] == [(0, "FAKE-0"), (1, "FAKE-1"), (2, "FAKE-1")]
-
-
-@pytest.mark.parametrize("op", ["relu", "scale"])
-def test_also_the_only_op_that_is_measured_again_is_so_on_the_other_board(measure, two_boards, settings, heard, op):
-    two_boards.slow = {"relu": 2, "scale": 2}
-    first = {"relu": "0", "scale": "1"}
-    run = measure(devices="0,1")
-    assert seen_by(two_boards) == {(name, 0): board for name, board in first.items()}
-
-    flow.remeasure(run, settings, Request(seed=7), [Need(op, "rows=1", 1)], heard.append)
-
-    assert seen_by(two_boards)[op, 1] != first[op]
-
-
-def test_both_revisions_of_a_pair_are_on_one_board(measure, two_boards, forked):
-    two_boards.apart["relu"] = LATE
-
-    measure(forked, devices="1")
-
-    ((head, base, _),) = two_boards.pairs
-    assert {side.around.environment["FAKE_VISIBLE_DEVICES"] for side in (head, base)} == {"1"}
-
-
-def test_one_board_that_is_named_is_the_only_one_used_and_the_runs_own(measure, two_boards, settings, heard):
-    run = measure(devices="1")
-    again = flow.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 2)], heard.append)
-
-    assert set(seen_by(two_boards).values()) == {"1"}
-    assert again.environment.device.uuid == "FAKE-1"
-    assert {block.board for op in again.ops for case in op.performance for block in case.blocks} == {None}
-
-
-def test_the_project_may_ask_for_all_boards(measure, two_boards, settings):
-    two_boards.slow = {"relu": 2, "scale": 2}
-
-    run = measure(dataclasses.replace(settings, devices="all"))
-
-    assert set(seen_by(two_boards).values()) == {"0", "1"} and len(run.plan.boards) == 2
-
-
-@pytest.mark.parametrize("wanted", [None, "one"])
-def test_unless_asked_for_boards_are_used_one_after_the_other(measure, two_boards, wanted):
-    run = measure(devices=wanted)
-
-    assert (run.plan.boards, set(seen_by(two_boards).values())) == ((), {"0"})
-
-
-def test_whoever_watches_hears_which_op_a_check_belongs_to_and_when_an_op_is_done(measure, two_boards, heard):
-    measure(devices="0,1")
-
-    checked = [message.op for message in heard if isinstance(message, Checked)]
-    done = [message.op for message in heard if isinstance(message, Step) and message.stage == "done"]
-    assert sorted(checked) == sorted(done) == ["relu", "scale"]
 
 
 def test_workers_that_chose_different_timers_at_once_end_with_the_same(measure, two_boards, settings):
@@ -557,13 +380,6 @@ def three_ops(settings):
 
 def kinds(run):
     return {op.op: op.late and op.late.kind for op in run.ops}
-
-
-def test_without_a_limit_no_worker_has_one(measure, workers):
-    run = measure()
-
-    assert {job.until_s for job in workers.jobs} == {around.until_s for around in workers.surroundings} == {None}
-    assert (run.plan.deadline, kinds(run)) == (None, {"relu": None, "scale": None})
 
 
 def test_ops_that_time_does_not_reach_are_not_begun_and_stand_in_the_run(measure, workers, three_ops):
@@ -641,14 +457,6 @@ def test_the_base_of_a_pair_is_ended_after_head(measure, workers, forked):
     assert head.around.until_s < base.around.until_s
 
 
-def test_a_worker_that_was_ended_with_both_revisions_is_not_followed_by_one_for_each(measure, workers, forked):
-    workers.dies["measure", "relu"] = Reason("worker_late", {"op": "relu", "where": "measure"})
-    with Clock(workers, {}, 25.0) as limit:
-        run = measure(forked, deadline=limit)
-
-    assert (workers.pairs, run.plan.ops[0].base.apart, kinds(run)["relu"]) == ([], None, "op_late")
-
-
 def test_of_a_worker_that_ended_itself_only_what_it_had_not_done_is_late(measure, workers, settings):
     workers.late["relu", 0] = ("rows=2",)
     with Clock(workers, {}, 25.0) as limit:
@@ -683,31 +491,6 @@ def test_a_later_look_that_does_not_fit_is_not_begun_and_its_cases_say_so(measur
     assert [op.late for op in later.ops] == [None, None]
 
 
-def test_half_a_later_look_leaves_no_trace_but_its_reason(measure, workers, settings, heard):
-    run = measure()
-    workers.late["relu", 1] = ("rows=2",)
-    with Clock(workers, {}, 25.0) as limit:
-        later = again(run, settings, heard, limit, *(Need("relu", case, 1) for case in CASES))
-
-    whole, cut = later.ops[0].performance
-    assert [[block.process for block in case.blocks] for case in (whole, cut)] == [[0, 1], [0]]
-    assert (whole.late, cut.late.kind) == (None, "looks_late")
-    rows = {(row.case, row.process) for row in launches.read_launches(settings.reports).rows if row.op == "relu"}
-    assert rows == {("rows=1", 0), ("rows=1", 1), ("rows=2", 0)}
-
-
-def test_a_case_that_gets_its_blocks_after_all_is_late_no_more(measure, workers, settings, heard):
-    with Clock(workers, {"relu": 40.0}):
-        run = measure()
-    with Clock(workers, {"relu": 40.0}, 10.0) as limit:
-        run = again(run, settings, heard, limit, Need("relu", "rows=1", 1))
-    assert run.ops[0].performance[0].late.kind == "looks_late"
-
-    later = again(run, settings, heard, None, Need("relu", "rows=1", 2))
-
-    assert later.ops[0].performance[0].late is None
-
-
 def test_whoever_fetches_evidence_knows_when_asking_again_brings_nothing(measure, workers, settings, heard):
     with Clock(workers, {"relu": 40.0}):
         run = measure()
@@ -720,12 +503,3 @@ def test_whoever_fetches_evidence_knows_when_asking_again_brings_nothing(measure
 
     assert found == [True, False]
     assert store.read_run(settings.reports).ops[0].performance[0].late is None
-
-
-def test_outside_a_repository_no_commit_is_recorded(tmp_path, monkeypatch):
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    (tmp_path / "kernels").mkdir()
-
-    found = describe_environment(settings.load(tmp_path), DEVICE, None)
-
-    assert (found.commit, found.branch, found.dirty) == (None, None, False)

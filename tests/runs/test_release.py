@@ -93,16 +93,6 @@ def test_every_case_is_held_against_the_release(creep, commits, workers):
     assert "with the last release, v1" in sentence(judgements.notes[0])
 
 
-def test_what_the_release_has_alike_is_unchanged_and_costs_no_worker(creep, main, workers):
-    git(main.root, "tag", "-f", "v1", "HEAD~1")
-    run, judgements = creep()
-
-    assert {op for op, _, _ in workers.measured()} == {"relu"}
-    rows = {(row.op, row.case): row.verdict for row in judgements.rows if row.case}
-    assert {verdict for (op, _), verdict in rows.items() if op == "scale"} == {Verdict.UNCHANGED}
-    assert run.plan.duel_family == 2, "what cannot be found slower takes no part in the correction"
-
-
 def test_a_case_whose_loss_was_accepted_since_is_held_against_that_runs_commit(creep, commits, epoch, workers):
     epoch("relu", commits[3], CASES[0])
     epoch("scale", commits[1])
@@ -177,26 +167,6 @@ def test_a_case_and_an_op_that_the_release_lacks_are_left_out_with_a_sentence_ea
     assert (ops.kind, ops.facts["ops"]) == ("release_lacks_ops", "gelu")
     assert (cases.kind, cases.facts["cases"]) == ("release_lacks_cases", CASES[1])
     assert "renamed" in sentence(cases) and "gelu" in sentence(ops)
-
-
-def test_a_case_that_was_renamed_follows_its_alias_and_so_does_its_epoch(creep, commits, epoch, workers):
-    new = PlannedOp("scale", ("rows=0",), (CASES[0], "rows=2,kind=new"), renamed={"rows=2,kind=new": CASES[1]})
-    workers.planned = {"scale": new}
-    described(workers, {"scale": PlannedOp("scale", ("rows=0",), CASES)})
-    epoch("scale", commits[2], CASES[0])
-
-    found = held(creep()[0])
-    assert found["scale", "rows=2,kind=new"][0] == commits[0]
-    assert found["scale", CASES[0]][:2] == (commits[2], "agreed")
-
-
-def test_an_accepted_loss_is_known_under_the_name_that_the_case_had(creep, commits, epoch, workers):
-    workers.planned = {
-        "scale": PlannedOp("scale", (), (CASES[0], "rows=2,kind=new"), renamed={"rows=2,kind=new": CASES[1]})
-    }
-    epoch("scale", commits[2], CASES[1])
-
-    assert held(creep()[0])["scale", "rows=2,kind=new"][:2] == (commits[2], "agreed")
 
 
 def test_an_op_whose_interface_changed_or_that_is_broken_is_left_out_and_says_why(creep, workers):
@@ -281,12 +251,6 @@ def test_a_revision_that_cannot_take_the_releases_place_is_refused(creep, main, 
     assert sentence(raised.value.reason)
 
 
-def test_a_named_revision_takes_the_releases_place(creep, commits):
-    run, _ = creep(commits[1])
-
-    assert {commit for commit, *_ in held(run).values()} == {commits[1]}
-
-
 def test_where_nothing_can_be_timed_it_says_so(creep, workers, monkeypatch):
     cpu = Device("cpu", "CPU", "cpu")
     monkeypatch.setitem(workers.models, DEVICE.uuid, cpu)
@@ -295,12 +259,3 @@ def test_where_nothing_can_be_timed_it_says_so(creep, workers, monkeypatch):
         creep()
 
     assert raised.value.reason.kind == "release_not_timed"
-
-
-def test_a_pattern_that_fits_no_case_is_refused(creep, workers):
-    workers.planned = {op: PlannedOp(op) for op in ("relu", "scale")}
-
-    with pytest.raises(UsageError) as raised:
-        creep(pattern="rows=77")
-
-    assert raised.value.reason.kind == "no_case_fits"

@@ -1,8 +1,5 @@
 import pickle
 import shutil
-import subprocess
-import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +8,6 @@ import perfci
 from perfci.core import errors
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Gate, Verdict
-from perfci.report import export
-from perfci.runs import results
-from tests.storage_examples import sound
 
 STORED = Path(__file__).parents[1] / "stored" / "format-1"
 
@@ -43,27 +37,12 @@ def test_its_frame_has_a_row_a_block_and_arm(project):
     assert medians[512, "base"] == pytest.approx(85.9, abs=0.3)
 
 
-def test_its_stored_tensors_have_a_row_each(project):
-    loaded = perfci.load(project / "reports")
-    scale = next(op for op in loaded.run.ops if op.op == "scale")
-    storing = replace(loaded.run, ops=(replace(scale, stored=sound()),))
-
-    assert loaded.stored().empty
-    table = replace(loaded, run=storing).stored(verdicts=True)
-    assert list(table["case"]) == [each.case for each in sound()]
-    assert set(table["verdict"]) == {"PASS", "WRONG"}
-
-
 def test_its_launches_have_a_row_a_launch(project):
     table = perfci.load(project / "reports").launches()
 
     assert list(table.columns) == ["op", "case", "process", "block", "arm", "us"]
     assert len(table) == 3960
     assert table["us"].dtype == "float64"
-
-
-def test_a_run_without_launches_has_none(project):
-    assert perfci.load(project / "static").launches().empty
 
 
 def test_torn_launches_are_given_with_a_warning(project):
@@ -119,16 +98,6 @@ def test_what_cannot_be_loaded_is_an_error_whose_text_is_the_sentence(tmp_path, 
     assert isinstance(caught.value, PerfciError)
 
 
-def test_launches_of_a_newer_perfci_are_refused(project):
-    import gzip
-
-    path = project / "reports" / "launches.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"format": 7, "unlike": "anything"}\n'))
-
-    with pytest.raises(StoredFileError, match="has format 7, and this perfci reads formats up to 1"):
-        perfci.load(project / "reports").launches()
-
-
 @pytest.mark.parametrize("kind", [kind for kind in vars(errors).values() if isinstance(kind, type)])
 def test_every_error_survives_the_way_out_of_a_process(kind):
     if not issubclass(kind, PerfciError):
@@ -140,22 +109,3 @@ def test_every_error_survives_the_way_out_of_a_process(kind):
     assert type(back) is kind
     assert back.reason == error.reason
     assert str(back) == "No case of relu fits --case 'rows=9'; `perfci list` shows the case ids."
-
-
-def test_loading_a_run_imports_neither_torch_nor_pandas(project):
-    code = (
-        "import sys, perfci; perfci.load(sys.argv[1]);"
-        "print([name for name in ('torch', 'triton', 'pandas', 'matplotlib') if name in sys.modules])"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(project / "reports")], capture_output=True, text=True, check=True
-    )
-
-    assert done.stdout.strip() == "[]"
-
-
-def test_what_the_public_functions_promise_is_written_down():
-    for each in (perfci.load, results.StoredRun, results.StoredRun.frame, results.StoredRun.launches, export.table):
-        assert each.__doc__
-        assert "row" in each.__doc__ or "run" in each.__doc__

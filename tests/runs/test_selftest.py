@@ -62,16 +62,6 @@ def test_an_op_against_itself_that_is_called_slower_or_faster_is_a_false_alarm(v
     assert (found.passed, found.checked, found.seen, found.missed) == (False, 2, 1, ("relu rows=1",))
 
 
-@pytest.mark.parametrize("name", ["unchanged", "slower"])
-def test_what_could_not_be_tried_is_named_and_no_pass(name):
-    broken = row(Verdict.ERROR, "worker_died", op="scale", case=None, duelled=False)
-    fine = row(Verdict.INCONCLUSIVE, "control_failed", "duel_slower") if name == "slower" else row(Verdict.UNCHANGED)
-
-    found = tried(name, fine, broken)
-
-    assert (found.passed, found.missed) == (False, ("scale",))
-
-
 def test_where_nothing_could_be_timed_there_is_no_answer():
     with pytest.raises(DeviceError) as caught:
         tried("unchanged", row(Verdict.NEW, duelled=False))
@@ -105,14 +95,6 @@ def test_a_planted_error_passes_where_the_op_is_wrong():
 # --- what is run ------------------------------------------------------------------------------------------------------
 
 
-def test_an_op_that_broke_as_a_whole_is_no_pass():
-    broken = Judgement("attention", Suite.ACCURACY, None, Verdict.ERROR, (Reason("import_failed"),))
-
-    found = tried("unchanged", broken, row(Verdict.UNCHANGED, "duel_cleared"))
-
-    assert (found.passed, found.missed) == (False, ("attention",))
-
-
 def test_the_project_is_its_own_base_without_what_was_made_of_it(settings):
     for place in (".venv/lib", "data", "reports/old", "kernels/relu/__pycache__"):
         (settings.root / place).mkdir(parents=True)
@@ -127,19 +109,6 @@ def test_the_project_is_its_own_base_without_what_was_made_of_it(settings):
         left_out = (".venv", "reports/selftest", "kernels/relu/__pycache__")
         assert not any((tree.settings.root / place).exists() for place in left_out)
         assert tree.base.how == "asked" and tree.settings.reports == own.reports
-
-
-def test_a_project_that_holds_the_folder_of_temporary_files_is_copied_once(settings, monkeypatch):
-    inside = settings.root / "tmp"
-    inside.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(inside))
-    with opened(replace(settings, reports=settings.reports / "selftest" / "unchanged"), print) as bench:
-        assert bench.folder.is_relative_to(inside)
-
-        tree = copy_tree(bench)
-
-        assert (tree.settings.kernels / "relu" / "relu_triton.py").is_file()
-        assert not (tree.settings.root / "tmp" / bench.folder.name).exists()
 
 
 def test_without_a_device_there_is_one_sentence_before_anything_runs(workers, settings, heard, monkeypatch):

@@ -98,13 +98,6 @@ def test_without_torch_a_plan_that_has_to_import_says_so(plan, forked, workers, 
     assert workers.jobs == []
 
 
-def test_the_plan_is_for_the_device_asked_for_whatever_is_here(plan, settings, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-
-    assert plan(settings, device="cuda").plan.device == "cuda"
-    assert plan(settings, device="auto").plan.device == "fake"
-
-
 def test_a_shard_whose_runner_has_another_device_is_refused_with_both_named(plan, check, settings, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     sharded = plan(settings, device="cuda")
@@ -112,15 +105,6 @@ def test_a_shard_whose_runner_has_another_device_is_refused_with_both_named(plan
     error = refused(check, settings, sharded, 1)
 
     assert (error.reason.kind, error.reason.facts) == ("shard_device", {"planned": "cuda", "found": "fake"})
-
-
-def test_a_shard_without_ops_starts_no_worker(plan, check, settings, workers):
-    sharded = plan(settings, shards=3)
-    workers.jobs.clear()
-
-    run = check(settings, sharded, 3, 3)
-
-    assert (workers.jobs, run.ops, run.shard.done) == ([], (), True)
 
 
 def test_a_shard_with_other_cases_than_planned_is_refused(plan, check, settings, workers):
@@ -182,14 +166,3 @@ def test_a_merge_request_is_merged_by_its_bases_rules(plan, check, forked):
 
     assert run.plan.base.changed_rules == ("thresholds/default.yaml",)
     assert run.missing == ()
-
-
-def test_a_shard_of_another_version_or_with_other_files_is_refused(plan, check, settings):
-    sharded = plan(settings)
-    version = refused(check, settings, replace(sharded, perfci="0.0"), 1)
-    path = settings.kernels / "relu" / "relu_triton.py"
-    path.write_text(path.read_text() + "\n\nCHANGED = True\n")
-    files = refused(check, settings, sharded, 1)
-
-    assert (version.reason.kind, "0.0" in str(version)) == ("shard_version", True)
-    assert (files.reason.kind, "relu" in str(files)) == ("shard_files", True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from perfci.report.sources import Layer
-from perfci.runs.decide import stored_for
 from perfci.runs.sources import sources_of
 from tests.runs.test_effective_thresholds import case_of, kept
 from tests.thresholds.earned_examples import earned
@@ -33,12 +30,6 @@ def relaxed(key="tau", to="to: 9 %, ", until="2999-01-01", case=""):
     return "relaxed:\n" + f'  - {{key: {key}, {case}{to}why: "noisy, see !43", until: {until}}}\n'
 
 
-def test_what_people_wrote_has_no_line(run, settings):
-    write(settings)
-
-    assert sources_of(run, settings) == ()
-
-
 def test_an_earned_value_has_its_file_and_what_people_wrote(run, settings):
     write(settings)
     kept(settings, run, earned("speedup", 1.31, case_of(run)))
@@ -47,16 +38,6 @@ def test_an_earned_value_has_its_file_and_what_people_wrote(run, settings):
     assert (found.layer, found.key, found.value, found.without) == (Layer.EARNED, "speedup", "1.31", "1.2")
     assert found.where.startswith(f"thresholds/{run.environment.device.key}/scale.yaml:")
     assert (found.op, found.case, found.runs, found.date) == ("scale", case_of(run), 24, "2026-11-21")
-
-
-def test_earned_values_without_effect_have_no_line(run, settings):
-    write(settings)
-    kept(settings, run, earned("speedup", 1.1, case_of(run)), earned("speedup", 1.5, "no such case"))
-    assert sources_of(run, settings) == ()
-
-    kept(settings, run, earned("speedup", 1.31, case_of(run)))
-    where = dataclasses.replace(run.environment, packages={**run.environment.packages, "triton": "99"})
-    assert sources_of(dataclasses.replace(run, environment=where), settings) == ()
 
 
 def test_an_earned_tau_is_held_against_that_of_the_kernels_length(run, settings):
@@ -86,13 +67,6 @@ def test_a_relaxed_entry_stands_in_the_place_of_what_was_earned(run, settings):
     assert found.without in {"1.2 ... 1.31", "1.31"}
 
 
-@pytest.mark.parametrize("entry", [relaxed(until="2020-01-01"), relaxed(case='case: "rows=99999,*", ')])
-def test_entries_that_ended_or_are_about_other_cases_have_no_line(run, settings, entry):
-    write(settings, entry)
-
-    assert sources_of(run, settings) == ()
-
-
 def test_a_value_of_the_command_line_stands_above_all_others(measure, workers, settings):
     write(settings)
     run = measure(thresholds={"speedup": "1.4", "alpha": "2 %"})
@@ -104,9 +78,3 @@ def test_a_value_of_the_command_line_stands_above_all_others(measure, workers, s
     assert (found["speedup"].value, found["speedup"].where) == ("1.4", "--threshold")
     assert found["speedup"].without.startswith("1.2")
     assert found["alpha"].without == "1 %"
-
-
-def test_the_report_gets_them_with_baselines_and_histories(run, settings):
-    write(settings, relaxed())
-
-    assert [each.layer for each in stored_for(run, settings).sources] == [Layer.RELAXED]

@@ -1,6 +1,5 @@
 """The search for a culprit, on histories whose revisions answer with noise."""
 
-import doctest
 import math
 import random
 from statistics import fmean
@@ -10,7 +9,6 @@ import pytest
 from perfci.core.model import Reason
 from perfci.statistics import bisection
 from perfci.statistics.bisection import (
-    SAME,
     ExactSearch,
     Found,
     Noise,
@@ -95,21 +93,9 @@ def named(loss, seed=1, **options):
     return [span[0] if len(span) == 1 else (span[0], span[-1]) for span in spans], places, search
 
 
-def test_the_examples_in_the_module_are_right():
-    assert doctest.testmod(bisection).failed == 0
-    assert doctest.testmod(bisection).attempted > 0
-
-
 @pytest.mark.parametrize("at", [1, 2, 33, 63, 64])
 def test_a_culprit_is_found_wherever_it_stands(at):
     assert named({at: 0.03})[0] == [at]
-
-
-def test_the_number_of_revisions_tried_grows_with_the_logarithm_of_the_range():
-    _, _, search = named({40: 0.03})
-
-    assert len(search.steps) <= 1 + math.ceil(math.log2(COMMITS))
-    assert {step.side for step in search.steps} == {Side.GOOD, Side.BAD}
 
 
 def test_a_large_loss_takes_one_process_a_revision_and_a_small_one_more():
@@ -186,12 +172,6 @@ def test_noise_is_learnt_from_all_duels_and_never_below_what_devices_showed():
     assert (quiet.block, quiet.process) == (0.0, bisection.BIAS)
 
 
-def test_few_processes_are_taken_to_vary_more_than_they_did():
-    pair = noise([Seen(((0.01,) * 4, (-0.01,) * 4))])
-
-    assert pair.process > 2 * math.sqrt(2) * 0.01 * 0.9
-
-
 def test_an_interval_covers_the_change_in_95_of_100_duels():
     history = History({1: 0.02}, 3, process=bisection.BIAS)
     known = Noise(history.block)
@@ -201,18 +181,6 @@ def test_an_interval_covers_the_change_in_95_of_100_duels():
 
     covered = sum(each.low <= 0.02 <= each.high for each in intervals) / len(intervals)
     assert 0.92 <= covered <= 0.99
-
-
-def test_equal_work_has_neither_shift_nor_error():
-    assert (SAME.shift, SAME.blocks) == (0.0, 0)
-    assert Noise(0.01).chance(0.001, SAME) == 0.0
-
-
-def test_nothing_is_ever_said_to_be_certain():
-    assert certainty(0.0, 0.0) == 1 - bisection.LEAST
-    assert certainty(0.03, 0.001) == pytest.approx(0.999)
-    assert certainty(0.03, None) == pytest.approx(0.97)
-    assert certainty(7.0, None) == 0.0
 
 
 def test_the_tail_falls_all_the_way():
@@ -242,12 +210,6 @@ def test_commits_that_share_a_loss_are_all_found(loss, seed):
     assert Side.PART in {step.side for step in search.steps}
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_what_was_won_in_between_leads_nobody_astray(seed):
-    assert named({10: -0.03, 40: 0.06}, seed)[0] == [40]
-    assert named({10: 0.08, 40: -0.04}, seed)[0] == [10]
-
-
 def test_halves_too_small_to_be_told_apart_from_one_loss_give_a_range_with_both():
     (span,), _, search = named({20: 0.006, 45: 0.006})
 
@@ -259,13 +221,6 @@ def test_halves_too_small_to_be_told_apart_from_one_loss_give_a_range_with_both(
 # --- revisions that cannot be tried -----------------------------------------------------------------------------------
 
 
-def test_broken_revisions_beside_the_way_cost_nothing():
-    found, _, search = named({30: 0.04}, broken=range(10, 25))
-
-    assert found == [30]
-    assert {step.side for step in search.steps if int(step.commit) in range(10, 25)} <= {Side.SKIP}
-
-
 def test_broken_revisions_around_the_culprit_leave_a_range_that_holds_it():
     found, (place,), search = named({30: 0.04}, broken=range(28, 36))
 
@@ -273,21 +228,6 @@ def test_broken_revisions_around_the_culprit_leave_a_range_that_holds_it():
     # The one that is surely slow comes first.
     assert place.suspects[0] == "36"
     assert all(step.reason == BROKEN for step in search.steps if step.side is Side.SKIP)
-
-
-def test_where_nothing_between_can_be_tried_all_of_it_is_suspect():
-    found, (place,), _ = named({30: 0.04}, broken=range(1, COMMITS))
-
-    assert found == [(1, COMMITS)]
-    assert len(place.suspects) == COMMITS
-
-
-def test_after_a_broken_revision_others_are_tried_first_than_its_neighbours():
-    _, _, search = named({60: 0.04}, broken=range(28, 36))
-    tried = [int(step.commit) for step in search.steps]
-
-    assert tried[0] == 32
-    assert abs(tried[1] - 32) > 4
 
 
 # --- answers instead of times -----------------------------------------------------------------------------------------

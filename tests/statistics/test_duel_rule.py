@@ -51,13 +51,6 @@ def test_one_process_only_ever_clears(shifts, expected):
     assert _answer([shifts]) is expected
 
 
-def test_one_process_decides_nothing_however_slow_it_is():
-    seen = duel_rule.look([[0.5] * 12], TAU)
-
-    assert (seen.p_slower, seen.p_faster) == (1.0, 1.0)
-    assert duel_rule.answer(seen, 0.0, 0.0, ALPHA) is Answer.OPEN
-
-
 # --- what a look sums up ----------------------------------------------------------------------------------------------
 
 
@@ -85,15 +78,6 @@ def test_the_p_values_are_those_of_the_signed_rank_test_beyond_tau_on_either_sid
         assert found == pytest.approx(wilcoxon(shifts, alternative="greater", method="exact").pvalue)
 
 
-def test_equivalence_is_shown_only_where_both_sides_are_excluded():
-    same = duel_rule.look(_processes(0.0, 0.0), TAU)
-    slower = duel_rule.look(_processes(0.02, 0.02), TAU)
-    faster = duel_rule.look(_processes(-0.02, -0.02), TAU)
-
-    assert same.p_differs == 0.5**24
-    assert slower.p_differs == faster.p_differs == 1.0
-
-
 # --- the looks that decide --------------------------------------------------------------------------------------------
 
 
@@ -116,21 +100,11 @@ def test_no_single_process_can_fail_a_merge_request(bias, processes):
         assert _answer(_processes(*levels), family=1) in (Answer.CLEARED, Answer.OPEN, Answer.UNDECIDED)
 
 
-@pytest.mark.parametrize("bias", [0.015, 0.1, 0.5])
-def test_two_of_four_cannot_either(bias):
-    assert _answer(_processes(bias, bias, 0.0, 0.0), family=1) in (Answer.CLEARED, Answer.UNDECIDED)
-
-
 def test_a_single_process_cannot_prevent_it_either():
     for place in range(4):
         levels = [0.02] * 4
         levels[place] = 0.004
         assert _answer(_processes(*levels)) is Answer.SLOWER
-
-
-def test_a_process_that_never_came_back_leaves_the_stricter_rule():
-    assert _answer(_processes(0.017, 0.017, 0.017)) is Answer.OPEN
-    assert _answer(_processes(0.03, 0.03, 0.03)) is Answer.SLOWER
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -144,12 +118,6 @@ def test_a_process_that_ended_after_fewer_than_six_blocks_agrees_with_nothing(si
     assert _answer([one, two, cool, one[:6]]) is changed
 
 
-def test_a_process_that_died_does_not_loosen_what_clears_the_other():
-    assert _answer([[0.009] * 12, [0.009]]) is Answer.OPEN
-    assert _answer([[0.007] * 12, [0.007]]) is Answer.CLEARED
-    assert _answer([[0.009] * 12, *[[0.009]] * 3]) is Answer.UNDECIDED
-
-
 def test_time_and_span_at_both_looks_spend_alpha_together():
     slower = duel_rule.look(_processes(0.03, 0.03), TAU)
 
@@ -157,23 +125,11 @@ def test_time_and_span_at_both_looks_spend_alpha_together():
     assert duel_rule.answer(slower, ALPHA / 3, 1.0, ALPHA) is Answer.OPEN
 
 
-def test_the_later_looks_clear_up_to_tau():
-    assert _answer(_processes(0.009, 0.009)) is Answer.CLEARED
-    assert _answer(_processes(0.009, 0.009, 0.009, 0.009)) is Answer.CLEARED
-
-
 def test_when_all_blocks_are_spent_noise_leaves_it_undecided():
     noisy = _processes(0.013, 0.013, 0.013, 0.013, spread=0.01)
 
     assert _answer(noisy[:2]) is Answer.OPEN
     assert _answer(noisy) is Answer.UNDECIDED
-
-
-def test_a_large_family_asks_for_more():
-    processes = _processes(0.014, 0.013, 0.014, 0.013, spread=0.005)
-
-    assert _answer(processes, family=1) is Answer.SLOWER
-    assert _answer(processes, family=10_000) is Answer.UNDECIDED
 
 
 @pytest.mark.parametrize(
@@ -192,12 +148,6 @@ def test_the_next_look_needs_two_processes_then_four():
     wanted = [duel_rule.processes_wanted(duel_rule.look([[0.0] * 12] * processes, TAU)) for processes in (1, 2, 3, 4)]
 
     assert wanted == [2, 4, 4, 4]
-
-
-def test_the_last_look_can_decide_any_family_that_there_is():
-    assert duel_rule.smallest_p(4) == 0.5**48
-    assert duel_rule.can_decide(10_000, ALPHA)
-    assert not duel_rule.can_decide(2**48, ALPHA)
 
 
 # --- simulation: what the rule does as a whole ------------------------------------------------------------------------
@@ -246,14 +196,6 @@ def test_twice_tau_is_seen():
     assert ended.count(Answer.SLOWER) >= 396
 
 
-def test_twice_tau_is_seen_when_faster_too():
-    rng = np.random.default_rng(4)
-
-    ended = [_duel(_normal(rng, -2 * LOG_TAU, 0.6 * LOG_TAU))[0] for _ in range(200)]
-
-    assert ended.count(Answer.FASTER) >= 198
-
-
 @pytest.mark.parametrize("noise", ["normal", "heavy"])
 def test_at_the_edge_of_what_is_allowed_a_family_is_blamed_no_more_often_than_alpha(noise):
     """All 30 cases of a run slower by exactly tau: looks, tests and cases together may cost 1 % of all runs."""
@@ -267,18 +209,3 @@ def test_at_the_edge_of_what_is_allowed_a_family_is_blamed_no_more_often_than_al
     blamed = [sum(_duel(draw)[0] is Answer.SLOWER for _ in range(size)) > 0 for _ in range(families)]
 
     assert binomtest(sum(blamed), families, ALPHA, alternative="greater").pvalue > 1e-3
-
-
-def test_the_edge_is_where_alarms_begin():
-    """Were the rule blind, the test above would pass too: without adjustment, at a loose alpha, alarms appear."""
-    rng = np.random.default_rng(6)
-    edge = [duel_rule.look(_draws(rng, LOG_TAU), TAU) for _ in range(200)]
-
-    loose = sum(duel_rule.answer(seen, seen.p_slower, 1.0, 0.5) is Answer.SLOWER for seen in edge)
-
-    assert 20 <= loose <= 80
-    assert binomtest(loose, 200, 0.25, alternative="greater").pvalue > 1e-3
-
-
-def _draws(rng, level):
-    return [rng.normal(level, 0.6 * LOG_TAU, duel_rule.BLOCKS) for _ in range(duel_rule.PROCESSES)]

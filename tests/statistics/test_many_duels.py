@@ -51,23 +51,6 @@ def test_all_four_ends_come_up_among_the_duels_that_are_compared():
     assert {blocks for _, blocks in found} == {4, 12, 24, 48}
 
 
-def test_a_planted_slow_down_moves_what_was_read():
-    d = np.random.default_rng(1).normal(0, 0.003, (50, 4, 12))
-
-    assert _by_rule(d, 0.01, effect=0.015) == _by_rule(d + 0.015, 0.01)
-
-
-def test_the_unit_of_the_duels_does_not_matter():
-    d = np.random.default_rng(2).normal(0, 0.003, (80, 4, 12)) + 0.008
-    plain = many_duels.ends(many_duels.reading(d, FAMILY, ALPHA), math.log1p(0.005))
-    scaled = many_duels.ends(
-        many_duels.reading(d / 0.003, FAMILY, ALPHA), math.log1p(0.005) / 0.003, bias=duel_rule.BIAS / 0.003
-    )
-
-    assert np.array_equal(plain.slower, scaled.slower)
-    assert np.array_equal(plain.blocks, scaled.blocks)
-
-
 def test_a_family_too_large_for_any_verdict_gives_none():
     d = np.full((1, 4, 12), 0.5)
 

@@ -41,23 +41,6 @@ def test_noise_beyond_all_steps_has_no_smallest_slow_down():
     assert power.noise(_shifts(1.0), TAU, ALPHA, 30).smallest is None
 
 
-def test_quiet_blocks_still_have_to_exceed_what_is_allowed():
-    assert power.noise([0.0] * 12, TAU, ALPHA, 1).smallest > TAU
-
-
-def test_the_same_blocks_always_give_the_same_figure():
-    assert power.noise(_shifts(0.01), TAU, ALPHA, 30) == power.noise(_shifts(0.01), TAU, ALPHA, 30)
-
-
-def test_one_block_has_no_spread():
-    with pytest.raises(ValueError, match="two blocks"):
-        power.noise([0.0], TAU, ALPHA, 1)
-
-
-def test_the_family_of_an_unplanned_duel_is_one():
-    assert power.noise(_shifts(0.01), TAU, ALPHA, 0) == power.noise(_shifts(0.01), TAU, ALPHA, 1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("spread", "effect"), [(0.004, 1.25), (0.01, 1.5), (0.02, 2.0), (0.03, 3.0)])
 def test_the_share_found_is_that_of_duels_judged_one_by_one(spread, effect):
