@@ -35,7 +35,6 @@ from tables import Marks, lower_bound, percent, table
 from perfci.statistics import boards, drift, duel_rule, exact, many_duels
 from perfci.thresholds.layers import STORED_KEYS
 from perfci.thresholds.ratchet import figures, noise, steps
-from perfci.thresholds.ratchet import tau as taus
 
 Floats = NDArray[np.float64]
 
@@ -129,7 +128,7 @@ class World:
 
     @property
     def floor(self) -> float:
-        return max(taus.FLOOR, LIMITS.floor(TIMER) / self.base_us)
+        return max(noise.FLOOR, LIMITS.floor(TIMER) / self.base_us)
 
     def duels(self, rng: np.random.Generator, count: int, processes: int, blocks: int) -> Floats:
         """So many duels' d; the arms change places from process to process, as the product loads them."""
@@ -304,7 +303,7 @@ def learn_tau(world: World, state: State, null: Floats) -> None:
     if count < noise.NULLS:
         return
     found = noise.from_means(math.fsum(within) / count, math.fsum(between) / count, count, len(null))
-    bound = taus.least(found, FAMILY, LIMITS.alpha, world.floor, min(state.tau, world.tau))
+    bound = noise.least(found, FAMILY, LIMITS.alpha, world.floor, min(state.tau, world.tau))
     state.tau = (bound and steps.step(state.tau, bound)) or state.tau
 
 
@@ -468,7 +467,7 @@ def _rooms(world: World, state: State, seen: Runs, found: Lives) -> None:
             continue
         values = truth(world.name, name)
         centre = float(np.median(values)) if name not in SYNTHETIC else 0.0
-        least = max(float(np.quantile(values, 1 - taus.RATE / figures.FIGURES)) - centre, KEYS[name].least)
+        least = max(float(np.quantile(values, 1 - noise.RATE / figures.FIGURES)) - centre, KEYS[name].least)
         place = _place(name, target, state, seen)
         middle = statistics.median(seen.values[name][state.accepted].tolist())
         found.targets.setdefault(name, []).append((place - middle) / least)
@@ -729,8 +728,8 @@ def least(world: World, count: int) -> Least:
     rng = np.random.default_rng(12)
     drawn = many_duels.reading(world.duels(rng, count, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     tries = [world.floor * 1.02**step for step in range(400) if world.floor * 1.02**step < world.tau] + [world.tau]
-    rates = {tau: taus.rates(drawn, tau) for tau in tries}
-    alarms = next(tau for tau in tries if tau == world.tau or rates[tau].alarms <= taus.RATE)
+    rates = {tau: noise.rates(drawn, tau) for tau in tries}
+    alarms = next(tau for tau in tries if tau == world.tau or rates[tau].alarms <= noise.RATE)
     return Least(alarms, next(tau for tau in tries if tau == world.tau or rates[tau].bearable))
 
 

@@ -46,7 +46,7 @@ HOMES = {
     "pandas": ("report.frame",),
     "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),
-    "scipy": ("statistics.exact", "thresholds.ratchet.tails"),
+    "scipy": ("statistics.exact", "thresholds.ratchet.prediction"),
     "torch": ("device",),
     "triton": ("device",),
     "yaml": (

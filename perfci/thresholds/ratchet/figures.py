@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci.core.model import ErrorStats, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Suite
+from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Suite
 from perfci.statistics.drift import of_epoch, same_environment
 from perfci.store.past.lines import from_memory
 from perfci.thresholds.ratchet import prediction
+from perfci.thresholds.ratchet.noise import RATE
 from perfci.thresholds.ratchet.prediction import Prediction
-from perfci.thresholds.ratchet.tau import RATE
 
 FIGURES = 10
 """Figures of a case that may gate and share its rate of false alarms."""
@@ -86,11 +86,7 @@ class Key:
 
 
 def _timed(name: str) -> Callable[[Case], float | None]:
-    def figure(case: Case) -> float | None:
-        found = getattr(case, name, None)
-        return float(found) if found else None
-
-    return figure
+    return lambda case: float(found) if (found := getattr(case, name, None)) else None
 
 
 def _speedup(case: Case) -> float | None:
@@ -98,10 +94,11 @@ def _speedup(case: Case) -> float | None:
 
 
 def _error(name: str) -> Callable[[Case], float | None]:
+    """Of what is computed: what is stored of it is far less exact, and has limits of its own."""
+
     def figure(case: Case) -> float | None:
-        # What is stored is far less exact than what is computed of it, and has limits of its own.
-        found: ErrorStats | None = None if isinstance(case, HistoryStored) else case.errors
-        value: float | None = getattr(found, name) if found else None
+        errors = None if isinstance(case, HistoryStored) else case.errors
+        value: float | None = getattr(errors, name) if errors else None
         return value
 
     return figure
@@ -176,36 +173,31 @@ def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> 
     roundoff of the case's dtype, and as no figure where the id does not say the dtype. Keys with a zero of their own
     count by that.
     """
-    found = list(_values(of_epoch(same_environment(history), case), suite, case, key))
+    runs = of_epoch(same_environment(history), case)
+    # Warm and cold times are never compared: the newest run that has the case says which count.
+    last = next((found for run in reversed(runs) if (found := cases(run, Suite.PERFORMANCE).get(case))), None)
+    cache = last.cache if isinstance(last, HistoryCase) else None
+    values = []
+    for run in runs:
+        known = cases(run, suite).get(case)
+        if known is None or (isinstance(known, HistoryCase) and known.cache != cache):
+            continue
+        value = key.figure(known) if key.held is None or key.held(run, known) else None
+        if value is not None and math.isfinite(value) and (value > 0 or key.error):
+            values.append((value, run.environment.device.uuid, run.run))
     least = key.zero
     if least is None:
-        least = min((value for value, _, _ in found if value > 0), default=roundoff(case))
-    if least is None or not found:
+        least = min((value for value, _, _ in values if value > 0), default=roundoff(case))
+    if least is None or not values:
         return Series((), (), ())
-    values, boards, runs = zip(*found, strict=True)
-    return Series(tuple(key.worse(max(value, least)) for value in values), boards, runs)
-
-
-def _values(
-    history: Sequence[HistoryRun], suite: Suite, case: str, key: Key
-) -> Iterator[tuple[float, str | None, str]]:
-    for run in history:
-        known = cases(run, suite).get(case)
-        counts = known and _same_cache(known, history, case) and (key.held is None or key.held(run, known))
-        value = key.figure(known) if known and counts else None
-        if value is not None and math.isfinite(value) and (value > 0 or key.error):
-            yield value, run.environment.device.uuid, run.run
+    return Series(
+        tuple(key.worse(max(value, least)) for value, _, _ in values),
+        tuple(board for _, board, _ in values),
+        tuple(run for _, _, run in values),
+    )
 
 
 def roundoff(case: str) -> float | None:
     """By the case's id; None where it does not say its dtype."""
     named = dict(part.split("=", 1) for part in case.split(",") if "=" in part)
     return ROUNDOFF.get(named.get("dtype", ""))
-
-
-def _same_cache(known: Case, history: Sequence[HistoryRun], case: str) -> bool:
-    """Warm and cold times are never compared: the newest run that has the case says which count."""
-    if not isinstance(known, HistoryCase):
-        return True
-    last = next(found for run in reversed(history) if (found := cases(run, Suite.PERFORMANCE).get(case)))
-    return isinstance(last, HistoryCase) and known.cache == last.cache

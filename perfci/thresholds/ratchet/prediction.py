@@ -20,10 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from perfci.statistics.boards import PRIOR_BOARDS
-from perfci.thresholds.ratchet import tails
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +47,7 @@ class Prediction:
     def bound(self, chance: float) -> float:
         """The value that the next run exceeds with this chance."""
         if self.tails is None:
-            return self.centre + tails.student_quantile(chance, self.runs) * self.unit
+            return self.centre + student_quantile(chance, self.runs) * self.unit
         return self.centre + robust_factor(int(self.runs), chance, self.tails) * self.unit
 
     def exceeded(self, value: float) -> float:
@@ -57,7 +56,7 @@ class Prediction:
             return float(value < self.centre)
         away = (value - self.centre) / self.unit
         if self.tails is None:
-            return float(tails.student_tail(away, self.runs))
+            return float(student_tail(away, self.runs))
         return _robust_tail(int(self.runs), away, self.tails)
 
 
@@ -67,7 +66,7 @@ def factor(runs: int, chance: float) -> float:
     >>> round(factor(8, 0.001), 2), round(factor(20, 0.001), 2)
     (5.08, 3.67)
     """
-    return tails.student_quantile(chance, runs - 1) * math.sqrt(1 + 1 / runs)
+    return student_quantile(chance, runs - 1) * math.sqrt(1 + 1 / runs)
 
 
 def by_moments(values: Sequence[float], boards: Sequence[str | None], board: float = 0.0) -> Prediction:
@@ -82,7 +81,15 @@ def by_moments(values: Sequence[float], boards: Sequence[str | None], board: flo
     dof = max(worth - many, 1.0)
     # Runs that follow each other spread less than runs do: what their mean takes along is given back.
     within = squares / dof if squares else 0.0
-    seen = _between(groups, means, within) if many > 1 else 0.0
+    seen = 0.0
+    if many > 1:  # the variance between boards, by moments
+        sizes = [len(group) for group in groups]
+        overall = math.fsum(size * mean for size, mean in zip(sizes, means, strict=True)) / count
+        mean_square = math.fsum(size * (mean - overall) ** 2 for size, mean in zip(sizes, means, strict=True)) / (
+            many - 1
+        )
+        size = (count - sum(own * own for own in sizes) / count) / (many - 1)
+        seen = max((mean_square - within) / size, 0.0)
     between = (PRIOR_BOARDS * board**2 + (many - 1) * seen) / (PRIOR_BOARDS + many - 1)
     parts = (within * (1 + 1 / worth), dof), (between * (1 + 1 / many), PRIOR_BOARDS + many - 1)
     variance = sum(part for part, _ in parts)
@@ -113,18 +120,6 @@ def worth_of(values: Sequence[float]) -> float:
     return count * (1 - r) / (1 + r) if r > 1 / math.sqrt(count) else float(count)
 
 
-def _between(groups: Sequence[Sequence[float]], means: Sequence[float], within: float) -> float:
-    """Variance between boards, by moments; never below 0."""
-    sizes = [len(group) for group in groups]
-    count = sum(sizes)
-    overall = math.fsum(size * mean for size, mean in zip(sizes, means, strict=True)) / count
-    mean_square = math.fsum(size * (mean - overall) ** 2 for size, mean in zip(sizes, means, strict=True)) / (
-        len(groups) - 1
-    )
-    size = (count - sum(own * own for own in sizes) / count) / (len(groups) - 1)
-    return max((mean_square - within) / size, 0.0)
-
-
 # --- the robust form's factors ----------------------------------------------------------------------------------------
 
 
@@ -141,7 +136,7 @@ def robust_factor(runs: int, chance: float, dof: int) -> float:
 def _robust_tail(runs: int, away: float, dof: int) -> float:
     """Chance to exceed the median by so many MADs: over samples of the median and MAD, exact for the value itself."""
     medians, mads = _samples(runs, dof)
-    return float(tails.student_tail(medians + away * mads, dof).mean())
+    return float(student_tail(medians + away * mads, dof).mean())
 
 
 @functools.cache
@@ -150,3 +145,32 @@ def _samples(runs: int, dof: int) -> tuple[Floats, Floats]:
     medians = np.median(values, axis=1)
     mads = np.median(np.abs(values - medians[:, None]), axis=1)
     return medians, mads
+
+
+# --- the distributions, from scipy.special, which loads quickly -------------------------------------------------------
+
+
+def student_quantile(chance: float, dof: float) -> float:
+    """The value that Student's t with so many degrees of freedom exceeds with this chance.
+
+    >>> round(student_quantile(0.001, 7), 3)
+    4.785
+    """
+    from scipy.special import stdtrit
+
+    return -float(stdtrit(dof, chance))
+
+
+def student_tail(value: ArrayLike, dof: float) -> Floats:
+    """P(T > value) of Student's t."""
+    from scipy.special import stdtr
+
+    return np.asarray(stdtr(dof, -np.asarray(value, dtype=np.float64)))
+
+
+def gamma_quantile(chance: float, shape: ArrayLike) -> Floats:
+    """The value below which a gamma variable of mean 1 falls with this chance."""
+    from scipy.special import gammaincinv
+
+    shapes = np.asarray(shape, dtype=np.float64)
+    return np.asarray(gammaincinv(shapes, chance) / shapes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.core.environment import mixed
@@ -12,11 +12,9 @@ from perfci.core.model import Environment, Fact, HistoryCase, HistoryRun, Reason
 from perfci.statistics.drift import same_environment
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 from perfci.thresholds.ratchet import figures, noise
-from perfci.thresholds.ratchet import tau as taus
 from perfci.thresholds.ratchet.figures import KEYS, Key, Series
-from perfci.thresholds.ratchet.noise import NULLS, Noise
+from perfci.thresholds.ratchet.noise import FLOOR, NULLS, RATE, Noise
 from perfci.thresholds.ratchet.prediction import RUNS
-from perfci.thresholds.ratchet.tau import FLOOR, RATE
 
 STEP = 0.25
 """Share of the gap that one step closes."""
@@ -69,11 +67,16 @@ def propose(
     """
     if not history:
         return ()
-    found = [*_taus(history, limits, op, family, defaults or CaseThresholds())]
+    found = []
+    for case in figures.cases(history[-1], Suite.PERFORMANCE):
+        found += [_tighten_tau(history, limits, op, case, family, defaults or CaseThresholds())]
     for suite in (Suite.PERFORMANCE, Suite.ACCURACY):
         for case in figures.cases(history[-1], suite):
-            found += [change for key in keys if (change := _learnt(history, limits, op, suite, case, key))]
-    return tuple(found)
+            for key in keys:
+                series = figures.series(history, suite, case, key)
+                if (suite is Suite.PERFORMANCE or key.error) and len(series.values) >= RUNS:
+                    found += [tightened(series, key, _before(limits, op, case, key), op, case, suite)]
+    return tuple(change for change in found if change is not None)
 
 
 def predicted(
@@ -86,9 +89,11 @@ def predicted(
     """
     if key == TAU:
         found = noise_of(history, case) if history else None
-        return taus.predicted(value, found, family, alpha).alarms if found else None
+        return noise.predicted(value, found, family, alpha).alarms if found else None
     known = {each.name: each for each in KEYS}[key]
-    series = _series(history, case, known) if history else None
+    newest, both = history[-1:], (Suite.PERFORMANCE, Suite.ACCURACY)
+    suites = [each for each in both for run in newest if case in figures.cases(run, each)]
+    series = figures.series(history, suites[0], case, known) if suites else None
     if series is None or len(series.values) < RUNS:
         return None
     next_run = series.prediction(known)
@@ -111,19 +116,17 @@ def rescaled(
     of speed (speedup, share of the bandwidth) are scaled; tau and the other limits hold for the new kernel as before.
     Nothing is scaled for a gain: targets tighten by their steps alone.
     """
-    return tuple(
-        _scaled(op, case, key, before, shift, run)
-        for case, shift in accepted.items()
-        for key in keys
-        if shift > 0 and key.more_is_better and (before := _before(limits, op, case, key)) is not None
-    )
-
-
-def _scaled(op: str, case: str, key: Key, before: float, shift: float, run: str) -> Change:
-    after = before * math.exp(-shift)
-    facts: dict[str, Fact] = {"key": key.name, "before": before, "after": after, "change": math.expm1(shift)}
-    why = _why("ratchet_rescaled", op, case, run=run, **facts)
-    return Change(op, case, key.name, before, after, after, why, (run,), key.chance)
+    found = []
+    for case, shift in accepted.items():
+        for key in keys if shift > 0 else ():
+            before = _before(limits, op, case, key) if key.more_is_better else None
+            if before is not None:
+                after = before * math.exp(-shift)
+                facts: dict[str, Fact] = {"op": op, "case": case, "run": run, "key": key.name}
+                facts |= {"before": before, "after": after}
+                why = Reason("ratchet_rescaled", {**facts, "change": math.expm1(shift)})
+                found.append(Change(op, case, key.name, before, after, after, why, (run,), key.chance))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -153,42 +156,32 @@ def anew(history: Sequence[HistoryRun], earned: Mapping[tuple[str, str], Earned]
 # --- tau --------------------------------------------------------------------------------------------------------------
 
 
-def _taus(
-    history: Sequence[HistoryRun], limits: Thresholds, op: str, family: int, defaults: CaseThresholds
-) -> Iterator[Change]:
-    for case in figures.cases(history[-1], Suite.PERFORMANCE):
-        found = noise_of(history, case)
-        if found and (change := _tau(history, limits, op, case, found, family, defaults)):
-            yield change
-
-
-def _tau(
-    history: Sequence[HistoryRun],
-    limits: Thresholds,
-    op: str,
-    case: str,
-    found: Noise,
-    family: int,
-    defaults: CaseThresholds,
+def _tighten_tau(
+    history: Sequence[HistoryRun], limits: Thresholds, op: str, case: str, family: int, defaults: CaseThresholds
 ) -> Change | None:
-    own, length, timer = limits.for_case(op, case), _length_us(history, case), history[-1].environment.timer
+    found = noise_of(history, case)
+    if found is None:
+        return None
+    own, timer = limits.for_case(op, case), history[-1].environment.timer
+    # Of the kernel now: the median of the last runs.
+    lengths = [known.kernel_us.median_us for run in history if (known := _performance(run, case))]
+    length = statistics.median(lengths[-5:])
     before = own.tau_at(length)
     floor = max(FLOOR, own.floor(timer) / length)
-    bound = taus.least(found, family, own.alpha, floor, min(before, defaults.tau_at(length)))
+    bound = noise.least(found, family, own.alpha, floor, min(before, defaults.tau_at(length)))
     if bound is None or (after := step(before, bound)) is None:
         return None
-    told = taus.predicted(after, found, family, own.alpha)
+    told = noise.predicted(after, found, family, own.alpha)
     if told.alarms > RATE:
         return None
     facts: dict[str, Fact] = {
-        "nulls": found.nulls, "bound": 100 * bound, "before": 100 * before, "after": 100 * after,
-        "block": 100 * found.upper.block, "process": 100 * found.upper.process, "alarms": 100 * told.alarms,
-        "undecided": 100 * told.undecided, "more": told.more, "blocks": told.blocks, "seen": told.seen,
-        "floor": 100 * floor, "family": family,
+        "op": op, "case": case, "nulls": found.nulls, "bound": 100 * bound, "before": 100 * before,
+        "after": 100 * after, "block": 100 * found.upper.block, "process": 100 * found.upper.process,
+        "alarms": 100 * told.alarms, "undecided": 100 * told.undecided, "more": told.more, "blocks": told.blocks,
+        "seen": told.seen, "floor": 100 * floor, "family": family,
     }  # fmt: skip
-    why = _why("ratchet_tau", op, case, **facts)
     runs = tuple(run.run for run, _ in _nulls(history, case))
-    return Change(op, case, TAU, before, after, bound, why, runs, told.alarms, bound <= floor)
+    return Change(op, case, TAU, before, after, bound, Reason("ratchet_tau", facts), runs, told.alarms, bound <= floor)
 
 
 def _nulls(history: Sequence[HistoryRun], case: str) -> list[tuple[HistoryRun, Sequence[float]]]:
@@ -202,24 +195,7 @@ def _performance(run: HistoryRun, case: str) -> HistoryCase | None:
     return known if isinstance(known, HistoryCase) else None
 
 
-def _length_us(history: Sequence[HistoryRun], case: str) -> float:
-    """Of the kernel now: the median of the last runs."""
-    known = [found.kernel_us.median_us for run in history if (found := _performance(run, case))]
-    return statistics.median(known[-5:])
-
-
 # --- other thresholds -------------------------------------------------------------------------------------------------
-
-
-def _learnt(
-    history: Sequence[HistoryRun], limits: Thresholds, op: str, suite: Suite, case: str, key: Key
-) -> Change | None:
-    if suite is Suite.ACCURACY and not key.error:
-        return None
-    series = figures.series(history, suite, case, key)
-    if len(series.values) < RUNS:
-        return None
-    return tightened(series, key, _before(limits, op, case, key), op, case, suite)
 
 
 def tightened(
@@ -241,10 +217,10 @@ def tightened(
         return None
     chance = next_run.exceeded(key.place(after, next_run.centre))
     facts: dict[str, Fact] = {
-        "key": key.name, "runs": len(series.runs), "boards": len(set(series.boards)), "before": before, "after": after,
-        "bound": bound, "usual": usual, "chance": 100 * chance,
+        "op": op, "case": case, "key": key.name, "runs": len(series.runs), "boards": len(set(series.boards)),
+        "before": before, "after": after, "bound": bound, "usual": usual, "chance": 100 * chance,
     }  # fmt: skip
-    why = _why("ratchet_growth" if key.growth else "ratchet_figure", op, case, **facts)
+    why = Reason("ratchet_growth" if key.growth else "ratchet_figure", facts)
     return Change(op, case, key.name, before, after, bound, why, series.runs, chance, room <= key.least, suite)
 
 
@@ -264,18 +240,7 @@ def _rounded(value: float, up: bool) -> float:
     return round((math.ceil if up else math.floor)(scaled) / 10.0**digits, max(digits, 0))
 
 
-def _series(history: Sequence[HistoryRun], case: str, key: Key) -> Series:
-    for suite in (Suite.PERFORMANCE, Suite.ACCURACY):
-        if case in figures.cases(history[-1], suite):
-            return figures.series(history, suite, case, key)
-    return Series((), (), ())
-
-
 def _before(limits: Thresholds, op: str, case: str, key: Key) -> float | None:
     """The value in force; None for a threshold that is not set, or that files do not know."""
     found: float | None = getattr(limits.for_case(op, case), key.name, None)
     return found
-
-
-def _why(kind: str, op: str, case: str, **facts: Fact) -> Reason:
-    return Reason(kind, {"op": op, "case": case, **facts})

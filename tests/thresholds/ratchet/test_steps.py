@@ -12,8 +12,8 @@ from perfci.thresholds import ratchet
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from perfci.thresholds.ratchet import steps
 from perfci.thresholds.ratchet.figures import KEYS
+from perfci.thresholds.ratchet.noise import RATE
 from perfci.thresholds.ratchet.steps import Earned, anew, predicted, propose, rescaled, step
-from perfci.thresholds.ratchet.tau import RATE
 from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, errors, nulls, run, with_figure, with_nulls
 
 FAMILY = 30

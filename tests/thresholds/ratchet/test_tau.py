@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfci.thresholds.ratchet import tau
+from perfci.thresholds.ratchet import noise
 from perfci.thresholds.ratchet.noise import Noise, Scale
 
 FAMILY, ALPHA = 30, 0.01
@@ -13,7 +13,7 @@ def _noise(block, ratio):
 
 
 def _least(block, ratio=0.3, floor=0.0025, ceiling=0.01, family=FAMILY):
-    return tau.least(_noise(block, ratio), family, ALPHA, floor, ceiling)
+    return noise.least(_noise(block, ratio), family, ALPHA, floor, ceiling)
 
 
 def test_quiet_blocks_bear_the_floor():
@@ -41,25 +41,25 @@ def test_a_floor_above_the_ceiling_leaves_the_ceiling():
 
 def test_what_is_least_keeps_all_that_is_asked_and_a_little_less_does_not():
     known = _noise(0.003, 0.5)
-    least = tau.least(known, FAMILY, ALPHA, 0.001, 0.02)
+    least = noise.least(known, FAMILY, ALPHA, 0.001, 0.02)
 
-    assert tau.predicted(least, known, FAMILY, ALPHA).bearable
-    assert not tau.predicted(least / 1.02, known, FAMILY, ALPHA).bearable
+    assert noise.predicted(least, known, FAMILY, ALPHA).bearable
+    assert not noise.predicted(least / 1.02, known, FAMILY, ALPHA).bearable
 
 
 def test_no_predicted_rate_is_told_as_zero():
-    told = tau.predicted(0.01, _noise(0.0001, 0.1), FAMILY, ALPHA)
+    told = noise.predicted(0.01, _noise(0.0001, 0.1), FAMILY, ALPHA)
 
     assert 0 < told.alarms <= 1e-4
     assert (told.undecided, told.blocks, told.seen) == (0.0, 4.0, 1.0)
 
 
 def test_processes_that_stray_by_more_than_tau_are_predicted_to_cry_wolf():
-    assert tau.predicted(0.0025, _noise(0.0005, 20.0), FAMILY, ALPHA).alarms > tau.RATE
+    assert noise.predicted(0.0025, _noise(0.0005, 20.0), FAMILY, ALPHA).alarms > noise.RATE
 
 
 def test_the_default_sees_its_promise_in_noise_as_it_was_recorded():
-    told = tau.predicted(0.01, _noise(0.0015, 0.5), FAMILY, ALPHA)
+    told = noise.predicted(0.01, _noise(0.0015, 0.5), FAMILY, ALPHA)
 
     assert told.bearable
     assert told.seen > 0.99
@@ -67,7 +67,7 @@ def test_the_default_sees_its_promise_in_noise_as_it_was_recorded():
 
 def test_false_alarms_are_predicted_from_the_upper_bound_and_the_rest_from_the_likely_one():
     quiet, loud = Scale(0.0005, 0.3), Scale(0.004, 3.0)
-    both, calm = (tau.predicted(0.004, Noise(upper, quiet, 40), FAMILY, ALPHA) for upper in (loud, quiet))
+    both, calm = (noise.predicted(0.004, Noise(upper, quiet, 40), FAMILY, ALPHA) for upper in (loud, quiet))
 
     assert both.alarms > 10 * calm.alarms
     assert (both.seen, both.blocks, both.undecided) == (calm.seen, calm.blocks, calm.undecided)
