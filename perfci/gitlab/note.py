@@ -1,4 +1,4 @@
-"""One note in a merge request, found again by its marker and its author; the same text as a step's summary on GitHub.
+"""One note in a merge request, found again by its marker and its author. The same text as a step's summary on GitHub.
 
 A note that cannot be posted is a `Reason` to warn with, and changes no verdict. The token goes to one server only:
 redirects are not followed.
@@ -47,7 +47,7 @@ _TOKEN = re.compile(r"[!-~]{8,512}")
 
 @dataclass(frozen=True)
 class NoteTarget:
-    """A merge request, and who writes to it; the token shows in no text of it."""
+    """A merge request, and who writes to it. The token shows in no text of it."""
 
     api: str
     """address of GitLab's REST interface, without a slash at the end"""
@@ -70,11 +70,11 @@ class Posted:
     """What became of a note."""
 
     note: int | None = None
-    """its number; None if there is none"""
+    """its number. None if there is none"""
     created: bool = False
     """it is new, else it was updated in place, or was the same already"""
     problems: tuple[Reason, ...] = ()
-    """warnings; they change no verdict"""
+    """warnings. They change no verdict"""
 
 
 class NoteError(Exception):
@@ -252,7 +252,7 @@ class _Server:
 
 
 def append_summary(run: Run, judgements: Judgements, links: Links, environ: Mapping[str, str]) -> Reason | None:
-    """Append the note's text to the file that GITHUB_STEP_SUMMARY names, if it is set; why that failed, or None."""
+    """Append the note's text to the file that GITHUB_STEP_SUMMARY names, if it is set. Returns why that failed."""
     name = environ.get("GITHUB_STEP_SUMMARY", "")
     if not name:
         return None

@@ -27,7 +27,7 @@ CHANGES, CHANGED_OPS, FILES, NOTES = 3, 12, 4, 20
 """Most differences of an op's device work, ops whose changes are shown, files of an op, and notes on the run."""
 
 SENTENCE = 400
-"""Characters of a reason; the report has it in full."""
+"""Characters of a reason. The report has it in full."""
 
 _ROOMS = ((100, 200, 50), (50, 50, 20), (20, 0, 10), (5, 0, 3), (0, 0, 0))
 """Most rows that need attention, rows that are fine, and reasons: the first that fits is taken."""
@@ -39,7 +39,7 @@ _PATH = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
 
 @dataclass(frozen=True)
 class Links:
-    """Where to see more; what is unknown is left out."""
+    """Where to see more. What is unknown is left out."""
 
     report: str | None = None
     job: str | None = None

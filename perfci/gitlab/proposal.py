@@ -55,12 +55,12 @@ class ProposedFile:
     """from the top of the repository"""
     after: Path
     before: Path
-    """the same file as the job found it; it need not exist"""
+    """the same file as the job found it. It need not exist"""
     folder: str
     """baselines or thresholds"""
     op: str
     device: str
-    """key; empty for thresholds that people write"""
+    """key. Empty for thresholds that people write"""
 
     @property
     def is_history(self) -> bool:
@@ -81,7 +81,7 @@ class MovedCase:
 
     @property
     def change(self) -> float | None:
-        """Ratio - 1; plus is slower. None if one side is unknown."""
+        """Ratio - 1. Plus is slower. None if one side is unknown."""
         return self.after_us / self.before_us - 1 if self.before_us and self.after_us else None
 
 
@@ -172,7 +172,7 @@ def _read_runs(path: Path, file: ProposedFile) -> set[str]:
 
 
 def describe_changes(changed: Sequence[ProposedFile], thresholds: Sequence[MovedThreshold]) -> Proposal:
-    """Compare changed baselines and histories case by case; cases that became slower come first."""
+    """Compare changed baselines and histories case by case. Cases that became slower come first."""
     cases: list[MovedCase] = []
     runs = 0
     for file in changed:

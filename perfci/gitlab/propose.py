@@ -1,7 +1,7 @@
 """A proposal by git alone: one commit on a branch in a temporary clone, one push, GitLab's push options.
 
 Never by force. If somebody pushed first, the branches are fetched again and the commit is made anew. Files that people
-changed meanwhile are never replaced, perfci's own older proposals are; histories keep the lines of both.
+changed meanwhile are never replaced, perfci's own older proposals are. Histories keep the lines of both.
 
 The token goes to git through environment variables only, so that no process list, file or message shows it.
 """
@@ -53,7 +53,7 @@ MOST_DESCRIPTION = 60_000
 """Bytes of a push option: one packet of git's protocol."""
 
 _ATTRIBUTES = f"*.json -merge\n*.yaml -merge\n*{ENDING} merge=union\n"
-"""How git merges: a file of numbers as a whole, since two halves of different runs fit nowhere; histories by line."""
+"""How git merges: a file of numbers as a whole, since two halves of different runs fit nowhere. Histories by line."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+/-]{0,199}")
@@ -130,7 +130,7 @@ def find_remote(environ: Mapping[str, str]) -> Remote:
 
 
 def find_prefix(root: Path, environ: Mapping[str, str], repository: Path | None) -> str:
-    """The project's path in its repository, with a slash at the end; empty for the repository's own root."""
+    """The project's path in its repository, with a slash at the end. Empty for the repository's own root."""
     known = environ.get("CI_PROJECT_DIR")
     for folder in (Path(known) if known else None, repository):
         if folder and root.is_relative_to(folder.resolve()):
@@ -278,7 +278,7 @@ class _Clone:
             self.run("fetch", "--quiet", "--no-tags", "--filter=blob:none", "--update-shallow", "origin", *missing)
 
     def fetch_branches(self, *branches: str) -> dict[str, str]:
-        """Bring branches; name -> tip, for those that exist."""
+        """Bring branches. Name -> tip, for those that exist."""
         printed = self.run("ls-remote", "origin", *(f"refs/heads/{name}" for name in branches))[1]
         found = (line.split("\trefs/heads/") for line in printed.splitlines() if "\trefs/heads/" in line)
         tips = {name: commit for commit, name in found if name in branches}
@@ -290,7 +290,7 @@ class _Clone:
         return self.run("rev-parse", "HEAD")[1].strip()
 
     def content(self, commit: str, path: str) -> bytes | None:
-        """A file of a commit; None if it has none."""
+        """A file of a commit. None if it has none."""
         done = command.run(self.folder, "cat-file", "blob", f"{commit}:{path}")
         return done.stdout if not isinstance(done, Reason) and done.returncode == 0 else None
 
@@ -307,7 +307,7 @@ class _Proposer:
     title: str
 
     def attempt(self) -> Proposed | None:
-        """From fetching the branches to pushing; None if somebody pushed first."""
+        """From fetching the branches to pushing. None if somebody pushed first."""
         clone, options = self.clone, self.options
         branch = {PUSH: self.target, MERGE_REQUEST: options.branch}.get(options.to, options.to)
         tips = {self.target: clone.base} if options.dry_run else clone.fetch_branches(self.target, branch)
@@ -369,7 +369,7 @@ class _Proposer:
         return tuple(found)
 
     def _repeat(self, commit: str, branch: str) -> tuple[Reason, ...]:
-        """Repeat a commit on HEAD. Its files win, since nobody else's changes are in the way; histories keep both."""
+        """Repeat a commit on HEAD. Its files win, since nobody else's changes are in the way. Histories keep both."""
         failed, printed = self.clone.run("cherry-pick", "--no-commit", "-X", "theirs", commit, fails=True)
         paths = self.clone.run("diff", "--name-only", "-z", "--diff-filter=U")[1].split("\0")
         problems = [
@@ -387,7 +387,7 @@ class _Proposer:
         """Bring the open branch up to date: merge the target into it, then repeat the commit there.
 
         What perfci proposed earlier gives way to the target and to the new proposal. What others changed on the branch
-        stays; if it is in the way, nothing is written.
+        stays. If it is in the way, nothing is written.
         """
         common = self.clone.run("merge-base", tip, top, fails=True)[1].strip() or top
         moved = self.clone.run("diff", "--name-only", "-z", common, top)[1].split("\0")
@@ -401,7 +401,7 @@ class _Proposer:
         return self._repeat(wanted, branch)
 
     def _push(self, branch: str) -> Proposed | None:
-        """Push HEAD; None if somebody pushed first."""
+        """Push HEAD. None if somebody pushed first."""
         clone = self.clone
         values = ["create", f"target={self.target}", f"title={self.title}", "remove_source_branch"]
         for rows in (ROWS, ROWS // 4, 0):

@@ -37,7 +37,7 @@ def inputs() -> Mapping[str, Mapping[str, Any]]:
 
 
 def fill(values: Mapping[str, Value]) -> str:
-    """The jobs with these values of inputs, and the defaults of the others; without the header. KeyError for others."""
+    """The jobs with these values of inputs, and the defaults of the others, without the header. KeyError for others."""
     known = {name: each["default"] for name, each in inputs().items()}
     if unknown := values.keys() - known.keys():
         raise KeyError(*sorted(unknown))

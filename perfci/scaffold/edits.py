@@ -19,15 +19,15 @@ class Edit:
 
     path: Path
     before: str | None
-    """None where there is no such file yet"""
+    """None if there is no such file yet"""
     after: str
 
 
 def read(path: Path) -> str | None:
-    """A text file with its line ends as they are; None where there is none.
+    """A text file with its line ends as they are. None if there is none.
 
-    Raises UsageError for a folder, for what is no UTF-8 text, and where a folder above it is a file; StoredFileError
-    where it cannot be read.
+    Raises UsageError for a folder, for what is no UTF-8 text, and if a folder above it is a file; StoredFileError
+    if it cannot be read.
     """
     refuse_file_above(path)
     try:
@@ -43,7 +43,7 @@ def read(path: Path) -> str | None:
 
 
 def refuse_file_above(path: Path) -> None:
-    """Raise UsageError where one of the folders that a path needs is a file."""
+    """Raise UsageError if one of the folders that a path needs is a file."""
     above = next((folder for folder in path.parents if os.path.lexists(folder)), None)
     if above is not None and not above.is_dir():
         raise UsageError("init_no_folder", path=str(above))

@@ -1,6 +1,6 @@
 """The CI jobs: in a .gitlab-ci.yml of their own if there is none, else in a file that the user's one includes.
 
-The user's text is never rewritten. An `include` entry is added only if nothing else changes; else the lines are given
+The user's text is never rewritten. An `include` entry is added only if nothing else changes. Else the lines are given
 to be added by hand.
 """
 
@@ -46,7 +46,7 @@ class Pipeline:
     top: Path
     """of the repository"""
     folder: str
-    """of the project, from there; empty for the repository's own"""
+    """of the project, from there. Empty for the repository's own"""
     reports: str
     """from the top"""
     install: str | None
@@ -54,13 +54,13 @@ class Pipeline:
 
     @property
     def suffix(self) -> str:
-        """What tells several projects of a repository apart."""
+        """Distinguishes several projects of a repository."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.folder.lower()).strip("-")
         return f"-{slug}" if slug else ""
 
 
 def plan(wanted: Pipeline) -> Iterator[Edit | Note]:
-    """What has to be done so that a pipeline checks the project; nothing if one does."""
+    """What has to be done so that a pipeline checks the project. Nothing if one does."""
     path = wanted.top / FILE
     text = read(path)
     if text is None:
@@ -107,7 +107,7 @@ def template(name: str) -> str:
 
 
 def include_file(text: str, file: str) -> str | None:
-    """A pipeline's text that includes one more local file; None if it cannot be changed without touching the rest."""
+    """A pipeline's text that includes one more local file. None if it cannot be changed without touching the rest."""
     try:
         before = load_text(text)
         before = {} if before is None else before

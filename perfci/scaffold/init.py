@@ -37,17 +37,17 @@ class Setup:
     root: Path
     """of the project"""
     top: Path
-    """of the repository; the project's where it is in none"""
+    """of the repository. The project's if it is in none"""
     edits: tuple[Edit, ...]
     notes: tuple[Note, ...]
 
 
 def plan(folder: Path, named: Sequence[str] = (), install: str | None = None) -> Setup:
-    """The set-up of the project around a folder, or of that folder where there is none yet.
+    """The set-up of the project around a folder, or of that folder if there is none yet.
 
     `named` are the owners of thresholds/ and baselines/, `install` is what pip installs perfci from in CI; None takes
     what it was installed from here, if that can be had elsewhere. Raises UsageError or StoredFileError where something
-    stands in the way; nothing is written.
+    stands in the way. Nothing is written.
     """
     folder = folder.resolve()
     if not folder.is_dir():
@@ -103,7 +103,7 @@ class _Project:
 
 
 def _root(folder: Path, top: Path | None) -> Path:
-    """The project's root as every command finds it, though never above the repository; else the folder itself.
+    """The project's root as every command finds it, though never above the repository. Else the folder itself.
 
     Outside of git only a table of settings counts: a folder that is called kernels may be anyone's.
     """
@@ -140,7 +140,7 @@ def _plan_steps(project: _Project, team: Sequence[str], install: str | None) -> 
 
 
 def _mark_root(project: _Project) -> Iterator[Edit | Note]:
-    """The table that marks the project's root; one that is there is the user's."""
+    """The table that marks the project's root. One that is there is the user's."""
     if settings.has_table(project.settings.root):
         return
     path = project.settings.root / settings.FILE

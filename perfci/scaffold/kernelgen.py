@@ -33,7 +33,7 @@ class Found:
 
 
 def choose(op: str, folder: Path, version: int | None) -> tuple[Found, tuple[Reason, ...]]:
-    """The sketch of this name, such as broadcast_v1, or the newest version of this op; what else the folder holds.
+    """The sketch of this name, such as broadcast_v1, or the newest version of this op. What else the folder holds.
 
     A folder's only sketch may become an op of any name. Raises UsageError if there is no such sketch, or not all of it.
     """

@@ -52,14 +52,14 @@ class Draft:
     own: Mapping[str, str] = field(default_factory=dict)
     """further files of the op's folder, name -> text: somebody's own ones"""
     shared: Mapping[str, str] = field(default_factory=dict)
-    """files beside the ops that they share; one that is there stays as it is"""
+    """files beside the ops that they share. One that is there stays as it is"""
 
 
 def place(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
     """The place of a new op: `flash` gives kernels/flash, `attention/flash` gives kernels/attention/flash.
 
     `known` are the project's ops with their folders. Raises UsageError for what is no name for a Python function, for
-    an op or a file that is there already, and where one of the two folders would hide the other from discovery.
+    an op or a file that is there already, and if one of the two folders would hide the other from discovery.
     """
     *above, op = name.split("/")
     for part in (*above, op):
@@ -75,7 +75,7 @@ def place(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
 
 
 def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
-    """Write the four files, and those that they need; gives their paths.
+    """Write the four files, and those that they need. Gives their paths.
 
     All or none: a file that is there already, or one that cannot be written, takes back what was written before it.
     Raises UsageError for the first, StoredFileError for the second.

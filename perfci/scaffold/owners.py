@@ -12,7 +12,7 @@ from perfci.scaffold.edits import Edit, append_lines, read
 from perfci.scaffold.gitlab import Note
 
 PLACES = ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS")
-"""Where GitLab looks, in this order; it reads the first only."""
+"""Where GitLab looks, in this order. It reads the first only."""
 
 HEAD = "# What perfci judges by: a change here is approved by those who answer for the kernels' speed."
 
@@ -34,7 +34,7 @@ def parse(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def plan(top: Path, folders: Sequence[str], owners: Sequence[str]) -> Iterator[Edit | Note]:
-    """Rules for folders, given by their paths from the top of the repository; those that are there stay as they are."""
+    """Rules for folders, given by their paths from the top of the repository. Those that are there stay as they are."""
     path = next((top / place for place in PLACES if (top / place).is_file()), top / PLACES[0])
     text = read(path) or ""
     known = {re.split(r"(?<!\\)\s", line.strip())[0] for line in text.splitlines() if line.strip()}

@@ -41,7 +41,7 @@ class Suites:
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`inputs`, `accuracy` or `performance` -> comments above its cases, or in make_inputs"""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """axis -> type, where it is not int"""
+    """axis -> type, if it is not int"""
 
 
 def make_inputs(suites: Suites) -> str:
@@ -96,7 +96,7 @@ def performance(suites: Suites) -> str:
 
 
 def grids_of(cases: Sequence[Case]) -> list[str]:
-    """The cases as few calls of perfci.grid, each once and in order: one where they are all combinations of values."""
+    """The cases as few calls of perfci.grid, each once and in order: one if they are all combinations of values."""
     unique = list({tuple(case.items()): case for case in cases}.values())
     groups: dict[tuple[str, ...], list[Case]] = {}
     for case in unique:
@@ -105,7 +105,7 @@ def grids_of(cases: Sequence[Case]) -> list[str]:
 
 
 def fitted(head: str, items: Sequence[str], tail: str, indent: str) -> list[str]:
-    """`head item, item tail` on one line where it fits, else an item a line."""
+    """`head item, item tail` on one line if it fits, else an item a line."""
     line = f"{head}{', '.join(items)}{tail}"
     if len(line) + len(indent) <= WIDTH:
         return [line]
@@ -143,7 +143,7 @@ def _grid(axes: Mapping[str, Sequence[str]]) -> str:
 
 
 def _wrapped(line: str, indent: str) -> list[str]:
-    """Broken between values where it is too long."""
+    """Broken between values if it is too long."""
     if len(line) + len(indent) + 4 <= WIDTH:
         return [line]
     head, inner = line.split("(", 1)

@@ -3,7 +3,7 @@
     margin: 2 %              # allowed slow-down against the baseline
     speedup: 1.2             # target: reference time / kernel time
     cases:
-      dtype=float32:         # any --case pattern; of several that match, the last wins
+      dtype=float32:         # any --case pattern. Of several that match, the last wins
         margin: 4 %
     expected:                # slow-downs that were agreed on
       - {case: "rows=4096", up_to: 6 %, why: "float32 accumulation, see !42", until: 2027-01-31}

@@ -5,7 +5,7 @@
     cases:
       "rows=4096,dtype=float16":
         tau:
-          value: 0.75 %       # in force, where it is tighter than what people wrote
+          value: 0.75 %       # in force, if it is tighter than what people wrote
           from: 1 %           # what follows is the record of the last step
           to: 0.75 %
           ...
@@ -34,7 +34,7 @@ MOST_BYTES = 16 << 20
 """Largest file that is read: 10 keys of 5,000 cases."""
 
 NONE = "none"
-"""What stands where no value was set."""
+"""What stands if no value was set."""
 
 LONGEST_WHY = 1000
 
@@ -62,9 +62,9 @@ class EarnedFile:
     path: Path
     values: tuple[Earned, ...] = ()
     environment: Environment | None = None
-    """in which all of them were learnt; None where there is no file"""
+    """in which all of them were learnt. None if there is no file"""
     content: bytes | None = None
-    """of the file when it was read; None: there is none"""
+    """of the file when it was read. None: there is none"""
 
     def by_case(self) -> Mapping[str, Mapping[str, float]]:
         """Case id -> key -> value."""
@@ -83,7 +83,7 @@ class EarnedFiles:
 
 
 def read_earned(folder: Path, device: str, root: Path | None = None) -> EarnedFiles:
-    """What the files of a thresholds folder say for a device, by its key; nothing where it has no folder.
+    """What the files of a thresholds folder say for a device, by its key. Nothing if it has no folder.
 
     Raises StoredFileError, naming file and line, for anything that is not understood.
     """
@@ -112,7 +112,7 @@ def earned_path(folder: Path, device: str, op: str) -> Path:
 
 
 def read_file(path: Path, op: str, device: str, root: Path | None = None) -> EarnedFile:
-    """The earned values of one file; none where there is no file. Raises StoredFileError."""
+    """The earned values of one file. None if there is no file. Raises StoredFileError."""
     if not path.exists() and not path.is_symlink():
         return EarnedFile(op, device, path)
     shown = path.relative_to(root).as_posix() if root and path.is_relative_to(root) else str(path)
@@ -206,7 +206,7 @@ def _read_text(place: Place) -> str:
 
 
 def flat(environment: Environment) -> dict[str, str]:
-    """What of an environment is kept, by dotted name; no board, no host, no commit."""
+    """What of an environment is kept, by dotted name. No board, no host, no commit."""
     device = {f"device.{name}": value for name, value in vars(environment.device).items() if name != "key"}
     rest: dict[str, Any] = {"timer": environment.timer, "python": environment.python}
     rest |= {f"packages.{name}": version for name, version in sorted(environment.packages.items())}

@@ -30,22 +30,22 @@ HIGHER = frozenset({"speedup", "bandwidth_share", ALPHA})
 
 @dataclass(frozen=True)
 class Earned:
-    """A value that accepted runs have earned, with its record; ratios are of 1."""
+    """A value that accepted runs have earned, with its record. Ratios are of 1."""
 
     op: str
     case: str
     """id"""
     key: str
     value: float
-    """in force, where it is tighter than what people wrote"""
+    """in force, if it is tighter than what people wrote"""
     before: float | None = None
-    """that the last step came from; None: no value was set"""
+    """that the last step came from. None: no value was set"""
     after: float | None = None
     """that the last step led to: where `value` is another one, somebody edited it"""
     bound: float | None = None
     """where the steps would end by what was known then"""
     began: float | None = None
-    """before the first step; None: no value was set"""
+    """before the first step. None: no value was set"""
     predicted: float | None = None
     """false alarms a case check that were predicted then"""
     date: str | None = None
@@ -55,7 +55,7 @@ class Earned:
     last: str | None = None
     """ids of the first and last of these runs"""
     rescaled: str | None = None
-    """id of the run with which a loss was accepted, where that was the last step"""
+    """id of the run with which a loss was accepted, if that was the last step"""
     why: str = ""
     file: str = ""
     line: int = 0
@@ -76,20 +76,20 @@ class Relaxed:
     until: str
     """last day on which it holds, ISO 8601"""
     case: str | None = None
-    """--case pattern; None: every case"""
+    """--case pattern. None: every case"""
     device: str | None = None
-    """key of the only device that it is about; None: every device"""
+    """key of the only device that it is about. None: every device"""
     to: float | None = None
-    """allowed meanwhile; None: what people wrote, whatever was earned"""
+    """allowed meanwhile. None: what people wrote, whatever was earned"""
     file: str = field(default="", compare=False)
     line: int = field(default=0, compare=False)
 
     def holds(self, day: date | None) -> bool:
-        """Whether it has any effect on a day; on one that is not known it has."""
+        """Whether it has any effect on a day. On one that is not known it has."""
         return day is None or day <= date.fromisoformat(self.until)
 
     def about(self, device: str | None, case: str | None = None) -> bool:
-        """Whether it is about a device, by its key, and about a case of the op; None: any."""
+        """Whether it is about a device, by its key, and about a case of the op. None: any."""
         here = self.device is None or device is None or self.device == device
         return here and (case is None or matches(case, self.case))
 
@@ -106,7 +106,7 @@ def stricter(key: str, value: float | None, than: float | None) -> bool:
 
 
 def tightened(limits: CaseThresholds, values: Mapping[str, float]) -> CaseThresholds:
-    """The limits with those of the values, by key, that are stricter; tau's is held against that of every length."""
+    """The limits with those of the values, by key, that are stricter; tau's is compared with that of every length."""
     found: dict[str, Any] = {
         key: value for key, value in values.items() if key != TAU and stricter(key, value, getattr(limits, key))
     }

@@ -16,14 +16,14 @@ Steps = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class CaseThresholds:
-    """What one case is judged by; ratios are of 1, times microseconds."""
+    """What one case is judged by. Ratios are of 1, times microseconds."""
 
     margin: float = 0.02
-    """allowed slow-down against the stored baseline; inside the null hypothesis"""
+    """allowed slow-down against the stored baseline. Inside the null hypothesis"""
     alpha: float = 0.01
-    """chance that duels call any unchanged case of a run slower, by time or span; of first looks, for each"""
+    """chance that duels call any unchanged case of a run slower, by time or span. Of first looks, for each"""
     speedup: float | None = None
-    """target of reference time / kernel time; None: none"""
+    """target of reference time / kernel time. None: none"""
     rsd: float = 0.05
     """relative standard deviation of a block's launches that is warned about"""
     span_margin: float = 0.10
@@ -31,7 +31,7 @@ class CaseThresholds:
     span_floor_us: float = 5.0
     """growth of the span that never matters: another host alone may cost this much between two kernels"""
     regime: float = 0.05
-    """added to both margins where the reference left the baseline's range: another thermal regime"""
+    """added to both margins if the reference left the baseline's range: another thermal regime"""
     floor_us: Mapping[str, float] = field(default_factory=lambda: {"activity": 0.1, "event": 0.5, "virtual": 0.0})
     """timer -> difference that never matters: what the timer cannot tell"""
     tau: Steps = ((0.0, 0.05), (3.0, 0.025), (10.0, 0.015), (40.0, 0.01))
@@ -40,27 +40,27 @@ class CaseThresholds:
     instructions: float | None = None
     shared_memory: float | None = None
     occupancy: float | None = None
-    """allowed growth of what the compiler made against the base's, ratio; of occupancy the allowed loss; None: any"""
+    """allowed growth of what the compiler made against the base's, ratio. Of occupancy the allowed loss. None: any"""
     spill_bytes: float | None = None
-    """allowed growth of a thread's spills against the base, bytes; None: any"""
+    """allowed growth of a thread's spills against the base, bytes. None: any"""
     peak_memory: float | None = None
-    """allowed growth of the device memory that a call holds at most against the base, ratio; None: any"""
+    """allowed growth of the device memory that a call holds at most against the base, ratio. None: any"""
     bandwidth_share: float | None = None
-    """least share of the copy bandwidth measured in the same run, of a kernel that memory bounds, ratio; None: any"""
+    """least share of the copy bandwidth measured in the same run, of a kernel that memory bounds, ratio. None: any"""
     compile_s: float | None = None
-    """longest first call, compilation included, seconds; None: any"""
+    """longest first call, compilation included, seconds. None: any"""
     mean_abs: float | None = None
     rmse: float | None = None
     p99_abs: float | None = None
     max_abs: float | None = None
     """largest error against the float64 reference, by figure: of an accuracy case the worst of its checks on ordinary
-    values, of a timed case that of the outputs that were verified; None: what the suite's tolerance allows"""
+    values, of a timed case that of the outputs that were verified. None: what the suite's tolerance allows"""
     stored_p99: float | None = 3e-2
-    """largest 99th percentile of the absolute errors of a tensor stored in low precision; of no other case"""
+    """largest 99th percentile of the absolute errors of a tensor stored in low precision. Of no other case"""
     clip_ratio: float | None = 0.02
     """largest share of its values that the scale may leave beyond the dtype's range, ratio"""
     divergence: float | None = None
-    """largest Kullback-Leibler divergence of its errors' histogram from the accepted one, nats; None: any"""
+    """largest Kullback-Leibler divergence of its errors' histogram from the accepted one, nats. None: any"""
 
     def floor(self, timer: str | None) -> float:
         """Least difference that matters with this timer, microseconds."""
@@ -83,7 +83,7 @@ class CaseThresholds:
         return max(self.tau_at(base_us), self.floor(timer) / base_us)
 
     def widened(self, up_to: float) -> CaseThresholds:
-        """The same where a slow-down of `up_to`, a ratio, is allowed: against base, baseline and targets of speed.
+        """These limits with a slow-down of `up_to`, a ratio, allowed: against base, baseline and targets of speed.
 
         >>> CaseThresholds(speedup=1.2).widened(0.2).speedup, CaseThresholds().widened(0.03).tau_at(2.0)
         (1.0, 0.05)
@@ -120,7 +120,7 @@ class OpThresholds:
     dropped: tuple[Expected, ...] = ()
     """of the base's entries those that the change takes out, which it is judged by still"""
     listed: Listed | None = None
-    """where the file has `expected`; None where it has not"""
+    """where the file has `expected`. None if it has none"""
     relaxed: tuple[Relaxed, ...] = ()
     """what is looser for a time, in file order"""
 
@@ -191,7 +191,7 @@ class Thresholds:
     def with_change(self, entries: Sequence[Expected], change: Thresholds) -> Thresholds:
         """These rules with the expected entries of the change that is judged by them: those that it adds count too.
 
-        entries: all that the change has; `change`: its files, where entries are to be pasted. Nothing else is taken.
+        entries: all that the change has; `change`: its files, into which entries are pasted. Nothing else is taken.
         """
         names = {*self.ops, *change.ops, *(entry.op for entry in entries)}
         return replace(self, ops={name: self._with_change(name, entries, change) for name in sorted(names)})

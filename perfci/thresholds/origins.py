@@ -17,7 +17,7 @@ class Origin:
     """Where a value was written."""
 
     file: str | None = None
-    """relative to the project's root; None: built in"""
+    """relative to the project's root. None: built in"""
     line: int = 0
     case: str | None = None
     """pattern under which it stands"""
@@ -43,7 +43,7 @@ def origin(folder: Path, op: str, case: str | None, key: str, root: Path | None 
 
 
 def of(files: tuple[Written, ...], case: str | None, key: str) -> Origin:
-    """The same of files that were read; case None: of the op as a whole."""
+    """The same of files that were read. Case None: of the op as a whole."""
     found = Origin()
     for file in files:
         for name, line in file.keys:

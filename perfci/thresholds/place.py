@@ -19,7 +19,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.wording import say
 
 MOST_BYTES = 1 << 20
-"""Largest file that is read; an entry of a list takes some 100 bytes."""
+"""Largest file that is read. An entry of a list takes some 100 bytes."""
 
 SHOWN = 60
 """Characters of a file's own text in a sentence about it."""
@@ -52,7 +52,7 @@ class Place:
         return self.error("threshold_value", found=shortened(str(found)) or say("nothing"), want=want)
 
     def text(self, want: str) -> str:
-        """A single value as it is written, without its quotes; raises the error that asks for what is wanted."""
+        """A single value as it is written, without its quotes. Raises the error that asks for what is wanted."""
         if not isinstance(self.node, yaml.ScalarNode) or self.node.tag not in _SCALARS:
             raise self.unlike(want)
         return str(self.node.value)
@@ -77,7 +77,7 @@ class Place:
             yield entry
 
     def members(self, want: str) -> tuple[Place, ...]:
-        """The members of a list that stand one a line each, beginning with a dash; none of an empty value."""
+        """The members of a list that stand one a line each, beginning with a dash. None of an empty value."""
         if self.is_a("null"):
             return ()
         if not isinstance(self.node, yaml.SequenceNode) or self.node.flow_style:
@@ -86,7 +86,7 @@ class Place:
 
     @property
     def column(self) -> int:
-        """Where the value begins in its line, from 0; of such a list its dashes."""
+        """Where the value begins in its line, from 0. Of such a list its dashes."""
         return int(self.node.start_mark.column)
 
 
@@ -114,7 +114,7 @@ def nearest_first(word: str, words: Collection[str]) -> str:
 
 
 def read(path: Path, most: int = MOST_BYTES) -> Place | None:
-    """The whole of a YAML file of at most so many bytes; None if there is nothing in it.
+    """The whole of a YAML file of at most so many bytes. None if there is nothing in it.
 
     Raises StoredFileError if it cannot be read, is too large, is no UTF-8 or no YAML, holds several documents, or
     the marks that git writes into a file that two branches changed.
@@ -165,7 +165,7 @@ def _text(path: Path, most: int) -> str:
 
 
 def decoded(path: Path, data: bytes) -> str:
-    """The bytes of such a file as text. Raises StoredFileError where they are no UTF-8."""
+    """The bytes of such a file as text. Raises StoredFileError if they are no UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

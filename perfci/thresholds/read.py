@@ -28,7 +28,7 @@ _Parser = Callable[[Place], Any]
 
 
 def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = None) -> Thresholds:
-    """Read a thresholds folder; without it, or without default.yaml in it, the built-in values hold.
+    """Read a thresholds folder. Without it, or without default.yaml in it, the built-in values hold.
 
     ops: all ops of the project, by which a file that belongs to none of them is an error; None leaves that unchecked.
     root: the project's, from which files are named to people. Raises StoredFileError, naming file and line, for
@@ -205,4 +205,4 @@ NUMBERS: Mapping[str, _Parser] = {
     **{key: parser for key, parser in _DEFAULT_KEYS.items() if key != "floor_us"},
     "tau": _slowdown,
 }
-"""How the one number of a key is read, where it stands for every length of kernel: earned, relaxed, --threshold."""
+"""How the one number of a key is read, if it stands for every length of kernel: earned, relaxed, --threshold."""

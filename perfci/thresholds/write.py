@@ -29,7 +29,7 @@ Which = tuple[str, str]
 HEAD = """\
 # What accepted runs of {op} on {device} have earned.
 # Kept by perfci thresholds tighten --write; a value may be edited and an entry deleted, and comments stay. A value has
-# an effect only where it is tighter than {op}.yaml and default.yaml, and only in the environment it was learnt in.
+# an effect only if it is tighter than {op}.yaml and default.yaml, and only in the environment it was learnt in.
 """
 
 
@@ -41,7 +41,7 @@ _QUOTED = frozenset({"first", "last", "rescaled", "why"})
 
 
 def text_of(key: str, value: float) -> str | None:
-    """A value of a key as files write it, 1.5 % or 1.2; None where no file can hold it.
+    """A value of a key as files write it, 1.5 % or 1.2. None if no file can hold it.
 
     >>> text_of("tau", 0.015), text_of("speedup", 1.2), text_of("margin", -1.0)
     ('1.5 %', '1.2', None)
@@ -131,7 +131,7 @@ def with_earned(
 
 
 def _mapping(parent: Any, key: str) -> Any:
-    """The mapping under a key; an empty one is put there if there is none."""
+    """The mapping under a key. An empty one is put there if there is none."""
     if not isinstance(parent.get(key), dict):
         parent[key] = make_mapping()
     return parent[key]
@@ -230,7 +230,7 @@ def _verify(
 
 
 def with_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
-    """An op's file with an entry under `relaxed`; one of the same key, case and device gives way to it.
+    """An op's file with an entry under `relaxed`. One of the same key, case and device gives way to it.
 
     Raises StoredFileError for a file that cannot be read, or whose layout cannot be kept.
     """

@@ -30,7 +30,7 @@ ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bflo
 
 COMPILES_S = 0.01
 """A first call that took less found its kernel compiled, by an accuracy check or another case: no compiler is so fast.
-How long it took tells nothing of the next run, in which the cases may come in another order."""
+How long it took shows nothing of the next run, in which the cases may come in another order."""
 
 Case = HistoryCase | HistoryAccuracy | HistoryStored
 
@@ -42,7 +42,7 @@ class Key:
     name: str
     """as threshold files say it"""
     figure: Callable[[Case], float | None]
-    """above 0, or None where the run lacks it; of an error 0 too"""
+    """above 0, or None if the run lacks it. Of an error 0 too"""
     least: float
     """room, log scale, that even a figure that never moved gets"""
     more_is_better: bool = False
@@ -57,9 +57,9 @@ class Key:
     error: bool = False
     """of accuracy cases too; 0 is a figure like any other"""
     zero: float | None = None
-    """what a figure below it counts as, so that one of exactly 0 has a logarithm; None: by the case's roundoff"""
+    """what a figure below it counts as, so that one of exactly 0 has a logarithm. None: by the case's roundoff"""
     held: Callable[[HistoryRun, Case], bool] | None = None
-    """whether the threshold is held for such a case at all; None: for every case"""
+    """whether the threshold is held for such a case at all. None: for every case"""
 
     @property
     def chance(self) -> float:
@@ -140,7 +140,7 @@ KEYS = (
     Key("divergence", _in_storage(lambda case: case.divergence), least=0.5, error=True, zero=1e-2),
 )
 """What is timed is asked again in fresh processes before it is blamed: its bound may be by moments, and tighter.
-Nothing confirms the others; compilation and the largest of many errors have the heaviest tails."""
+Nothing confirms the others. Compilation and the largest of many errors have the heaviest tails."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ def cases(run: HistoryRun, suite: Suite) -> Mapping[str, Case]:
 def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> Series:
     """A figure over the runs of this environment and epoch that have it.
 
-    An exact result, which has no logarithm, counts as the least error of the other runs; where all are exact, as the
-    roundoff of the case's dtype, and as no figure where the id does not say the dtype. Keys with a zero of their own
+    An exact result, which has no logarithm, counts as the least error of the other runs. If all are exact, as the
+    roundoff of the case's dtype, and as no figure if the id does not say the dtype. Keys with a zero of their own
     count by that.
     """
     runs = of_epoch(same_environment(history), case)
@@ -198,6 +198,6 @@ def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> 
 
 
 def roundoff(case: str) -> float | None:
-    """By the case's id; None where it does not say its dtype."""
+    """By the case's id. None if it does not say its dtype."""
     named = dict(part.split("=", 1) for part in case.split(",") if "=" in part)
     return ROUNDOFF.get(named.get("dtype", ""))

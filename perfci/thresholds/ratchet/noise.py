@@ -67,7 +67,7 @@ _RATIOS = np.concatenate([[0.0], 0.1 * 1.1 ** np.arange(62)])
 """Spread of processes over that of blocks, up to 33: what is simulated, the next one above the bound."""
 
 _STEP = 1.02
-"""Between the spreads of blocks that are told apart."""
+"""Between the spreads of blocks that are kept apart."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Noise:
 
 
 def usable(nulls: Sequence[Sequence[Sequence[float]]]) -> list[Sequence[float]]:
-    """Of each A/A duel its first process: later ones exist only where the first strayed.
+    """Of each A/A duel its first process: later ones exist only if the first strayed.
 
     A duel counts that has the 4 blocks of a first look.
     """
@@ -107,9 +107,9 @@ def usable(nulls: Sequence[Sequence[Sequence[float]]]) -> list[Sequence[float]]:
 def bound(nulls: Sequence[Sequence[float]]) -> Noise:
     """The upper bound of both spreads. nulls: d of the first process of 20 A/A duels at least, log scale.
 
-    Of each as many blocks are read as the shortest has: where a duel stopped depends on what it saw. The scales come
+    Of each as many blocks are read as the shortest has: where a duel stops depends on what it saw. The scales come
     from absolute deviations, about the process's median within and about 0 between, whose means are taken for gamma
-    distributed; the order of the nulls does not matter. Raises ValueError for fewer nulls.
+    distributed. The order of the nulls does not matter. Raises ValueError for fewer nulls.
     """
     count = len(nulls)
     if count < NULLS:
@@ -145,7 +145,7 @@ def _find_scale(within: float, between: float, count: int, blocks: int, missed: 
 
 
 def _round_up(block: float) -> float:
-    """The next of the spreads that are told apart, so that simulations are made once."""
+    """The next of the spreads that are kept apart, so that simulations are made once."""
     return float(_STEP ** math.ceil(math.log(block) / math.log(_STEP) - 1e-9))
 
 
@@ -160,7 +160,7 @@ def spent(count: int) -> float:
 
 @dataclass(frozen=True)
 class Shapes:
-    """Mean and squared coefficient of variation of absolute deviations, where a block's scale is 1."""
+    """Mean and squared coefficient of variation of absolute deviations, if a block's scale is 1."""
 
     within: float
     within_cv2: float
@@ -189,7 +189,7 @@ def duels(ratio: float, family: int, alpha: float) -> many_duels.Duels:
 
 
 def draws(rng: np.random.Generator, count: int, ratio: float) -> Floats:
-    """So many duels' d, shaped (count, processes, blocks), where a block's scale is 1."""
+    """So many duels' d, shaped (count, processes, blocks), if a block's scale is 1."""
     e = rng.standard_t(DOF, (count, duel_rule.PROCESSES, duel_rule.BLOCKS))
     own = math.sqrt(1 - SHARED) * rng.standard_t(PROCESS_DOF, (count, duel_rule.PROCESSES, 1))
     shared = math.sqrt(SHARED) * rng.standard_t(PROCESS_DOF, (count, 1, 1))
@@ -202,7 +202,7 @@ def draws(rng: np.random.Generator, count: int, ratio: float) -> Floats:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a tau does to a case, shares of its checks; from so many simulated duels that none is told as 0."""
+    """What a tau does to a case, shares of its checks. From so many simulated duels that none is reported as 0."""
 
     alarms: float
     """of an unchanged kernel: REGRESSED or IMPROVED"""
@@ -252,7 +252,7 @@ def rates(drawn: many_duels.Duels, tau: float, unit: float = 1.0) -> Predicted:
 
 
 def least(found: Noise, family: int, alpha: float, floor: float, ceiling: float) -> float | None:
-    """The least tau from the floor up to the ceiling that this noise bears; None where it bears none of them."""
+    """The least tau from the floor up to the ceiling that this noise bears. None if it bears none of them."""
     steps = math.ceil(math.log(ceiling / floor) / math.log(_TAU_STEP)) if ceiling > floor else 0
     tries = [min(floor * _TAU_STEP**step, ceiling) for step in range(steps)] + [ceiling]
     at = bisect.bisect_left(tries, True, key=lambda tau: predicted(tau, found, family, alpha).bearable)

@@ -1,6 +1,6 @@
 """Where the next accepted run's figure will lie, from those so far: bounds that it passes with a small, stated chance.
 
-Values are such that more is worse, on a log scale where the figure is a ratio, a time or an error. Two forms:
+Values are such that more is worse, on a log scale if the figure is a ratio, a time or an error. Two forms:
 
 - by moments: mean + t sqrt(variance of the next run and of the mean), Student's t. For runs of one board that is the
   textbook's mean + t(n - 1) s sqrt(1 + 1 / n) (Hahn, Meeker, Statistical Intervals, 1991, section 4.7). Boards are a
@@ -34,7 +34,7 @@ _SAMPLES = 4_000
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of the next value; more is worse."""
+    """Of the next value. More is worse."""
 
     centre: float
     unit: float
@@ -42,7 +42,7 @@ class Prediction:
     runs: float
     """degrees of freedom; robust: runs, autocorrelation taken out"""
     tails: int | None = None
-    """robust: degrees of freedom of the tails that are reckoned with; None: by moments"""
+    """robust: degrees of freedom of the tails that are assumed. None: by moments"""
 
     def bound(self, chance: float) -> float:
         """The value that the next run exceeds with this chance."""
@@ -108,7 +108,7 @@ def robust(values: Sequence[float], dof: int) -> Prediction:
 def worth_of(values: Sequence[float]) -> float:
     """How many independent runs these are worth: n (1 - r) / (1 + r) where neighbours correlate by r.
 
-    r is corrected for its bias (Kendall 1954), and counts from one standard error on, up to 0.9; never above n.
+    r is corrected for its bias (Kendall 1954), and counts from one standard error on, up to 0.9. Never above n.
     """
     count, mean = len(values), statistics.fmean(values)
     away = [value - mean for value in values]

@@ -36,7 +36,7 @@ class Change:
     case: str
     key: str
     before: float | None
-    """in force now; None: none was set"""
+    """in force now. None: none was set"""
     after: float
     bound: float
     """where the steps would end by what is known now"""
@@ -82,9 +82,9 @@ def propose(
 def predicted(
     history: Sequence[HistoryRun], case: str, key: str, value: float, *, family: int, alpha: float
 ) -> float | None:
-    """False alarms a check of the case with this value of a key, by its history; None where that says too little.
+    """False alarms a check of the case with this value of a key, by its history. None if that says too little.
 
-    key: "tau" or the name of one of KEYS. Raises KeyError for another. The accuracy case is meant where the newest run
+    key: "tau" or the name of one of KEYS. Raises KeyError for another. The accuracy case is meant if the newest run
     has the case only there.
     """
     if key == TAU:
@@ -112,8 +112,8 @@ def rescaled(
     """What an accepted loss does to the targets at once, so that the next run is held as tightly as the last.
 
     accepted: case -> the accepted slow-down as the duel measured it (Hodges-Lehmann shift of head against base, log
-    scale). A single accepted run would bring its own noise into the target; the duel's shift hardly has any. Targets
-    of speed (speedup, share of the bandwidth) are scaled; tau and the other limits hold for the new kernel as before.
+    scale). A single accepted run would bring its own noise into the target. The duel's shift hardly has any. Targets
+    of speed (speedup, share of the bandwidth) are scaled. Tau and the other limits hold for the new kernel as before.
     Nothing is scaled for a gain: targets tighten by their steps alone.
     """
     found = []
@@ -136,7 +136,7 @@ class Earned:
     value: float
     """in force"""
     began: float | None
-    """before the first step; None: no value was set"""
+    """before the first step. None: no value was set"""
     environment: Environment
     """in which it was learnt"""
 
@@ -144,7 +144,7 @@ class Earned:
 def anew(history: Sequence[HistoryRun], earned: Mapping[tuple[str, str], Earned]) -> tuple[tuple[str, str], ...]:
     """Which (case, key) of an op go back to where they began, as the newest run is of another environment.
 
-    What noise a case has, and how fast its reference is, another driver, torch or Triton changes; what a person wrote
+    What noise a case has, and how fast its reference is, another driver, torch or Triton changes. What a person wrote
     is not among `earned`, and stays.
     """
     if not history:
@@ -201,7 +201,7 @@ def _performance(run: HistoryRun, case: str) -> HistoryCase | None:
 def tightened(
     series: Series, key: Key, before: float | None, op: str = "", case: str = "", suite: Suite = Suite.PERFORMANCE
 ) -> Change | None:
-    """The next step of one threshold; None where it is as tight as its runs bear."""
+    """The next step of one threshold. None if it is as tight as its runs bear."""
     next_run = series.prediction(key)
     room = next_run.bound(key.chance) - next_run.centre
     if room > LOOSEST:
@@ -225,7 +225,7 @@ def tightened(
 
 
 def step(before: float, bound: float, room: float | None = None) -> float | None:
-    """A quarter of the way, rounded back to four digits; None where it is not worth a line, measured by the room."""
+    """A quarter of the way, rounded back to four digits. None if it is not worth a line, measured by the room."""
     gap = bound - before
     if abs(gap) * STEP < WORTHWHILE * (before if room is None else room):
         return None
