@@ -58,7 +58,7 @@ def code(foreign: str, limit: int = text.NAME_LIMIT) -> str:
 
 
 def harden(markdown: str) -> str:
-    """What the report's own escaping gave, with all undone that GitLab would read out of it. Doing it twice changes nothing more."""
+    """What the report's own escaping gave, with all undone that GitLab would read out of it."""
     return _GLFM.sub(_parted, markdown)
 
 
