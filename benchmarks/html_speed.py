@@ -1,8 +1,7 @@
 """How long the page of 500 cases takes to render, and how large it is; the aims are 2 s and 5 MB.
 
 Two runs, each with every launch stored: one judged against baselines, and one of a merge request whose cases were all
-timed beside the base; that one again with a history of 100 accepted runs of each op. `alone` is the page by itself;
-`beside` what it adds to a Markdown report, which has read the launches and made the tables that both share.
+timed beside the base; that one again with a history of 100 accepted runs of each op.
 
 Run: python benchmarks/html_speed.py [OPS CASES_EACH]
 """
@@ -14,11 +13,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from perfci import report
 from perfci.core.model import Judgements, Run
-from perfci.report import against, frame, html
 from perfci.report.past import Past
-from perfci.report.sections import Material
-from perfci.store.launches import read_launches
 
 HERE = Path(__file__).parent
 
@@ -48,27 +45,11 @@ def measure(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_launches(run, folder)
-        alone = timed(lambda: html.write(run, judgements, folder, folder, pasts=pasts))
-        stored = read_launches(folder)
-        table = frame.blocks(run)
-        spreads = frame.spreads(table, frame.launches(stored.rows))
-        material = Material(
-            run,
-            judgements,
-            spreads,
-            frame.clocks(table),
-            {},
-            against.measure_noises(run, judgements),
-            None,
-            pasts or {},
-        )
-        beside = timed(lambda: html.put(material, folder, stored.rows))
-        size = (folder / html.REPORT).stat().st_size
+        wall, cpu = timed(lambda: report.write(run, judgements, folder, folder, pasts=pasts, formats=["html"]))
+        size = (folder / report.PAGE).stat().st_size
     count = sum(bool(case.blocks) for op in run.ops for case in op.performance)
-    print(
-        f"{name}: {count} cases in {len(run.ops)} ops: alone {alone[0]:.1f} s ({alone[1]:.1f} s of CPU), beside "
-        f"{beside[0]:.1f} s ({beside[1]:.1f} s of CPU); {size / 1e6:.2f} MB"
-    )
+    ops = len(run.ops)
+    print(f"{name}: {count} cases in {ops} ops: {wall:.1f} s ({cpu:.1f} s of CPU); {size / 1e6:.2f} MB")
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:

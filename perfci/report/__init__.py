@@ -1,4 +1,14 @@
-"""The report of a run: Markdown and pictures in one folder, rendered from the run and its judgements alone."""
+"""The report of a run in its formats, rendered from the run and its judgements alone.
+
+rows       the plain view of verdicts, which every format renders
+view       what a whole report shows: plain text with a few marks
+build      the head, the verdicts and the environment of a view
+sections   the section of each op, made of the tables of
+           against, advice, speed, accuracy, lowprec, history, compiled, peers
+markdown   report.md; html report.html; junit, metrics and export what programs read; data what `--format json` prints
+plots      which pictures there are; charts draws them
+site       a page an op over all kept runs
+"""
 
 from __future__ import annotations
 
@@ -14,13 +24,11 @@ from perfci.store.files import write_atomically
 from perfci.store.launches import Launches, read_launches
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from perfci.report.past import Pasts
-    from perfci.report.sections import Material
     from perfci.report.sources import Source
 
 REPORT = "report.md"
+PAGE = "report.html"
 FORMATS = ("md", "html", "junit", "metrics")
 STANDARD = ("md", "junit", "metrics")
 """Formats that are written if none are named."""
@@ -37,57 +45,51 @@ def write(
     sources: Sequence[Source] = (),
     formats: Collection[str] = STANDARD,
 ) -> Path:
-    """Write `report.md` and its pictures into the folder, replacing those of an earlier report; the report's path.
+    """Write a report's formats into the folder, replacing those of an earlier one; the path of `report.md`.
 
     `formats` may also name `report.html`, a page by itself, and leave out `junit.xml` or `metrics.txt`.
 
     `launches` is the folder that holds the raw launches (or that file). With them percentiles are those of all launches
     and their distribution is drawn; without, they come from the blocks' summaries. `baselines`, op -> what is stored
-    for it, stand beside the launches where they are of the run's device and timer. `pasts`, op -> what was accepted
-    before this run, get a section of each op; `sources` of thresholds in force one of their own.
+    for it, stand beside the launches if they are of the run's device and timer. `pasts`, op -> what was accepted
+    before this run, get a section of each op; `sources` of thresholds in force one of their own. Raises
+    StoredFileError if a file cannot be read or written.
     """
     from perfci.report import against, build, frame, junit, markdown, metrics, plots
+    from perfci.report.html import page
     from perfci.report.sections import Material
 
     folder.mkdir(parents=True, exist_ok=True)
-    table = frame.blocks(run)
-    stored = _stored(launches)
-    raw = _raw(stored)
-    spreads, clocks = frame.spreads(table, raw), frame.clocks(table)
-    drawn = plots.write(
-        run, judgements, folder, raw, spreads=spreads, baselines=baselines, pasts=pasts, svg="html" in formats
-    )
-    noises = against.measure_noises(run, judgements)
-    material = Material(
-        run, judgements, spreads, clocks, drawn.ops, noises, drawn.roofline, pasts or {}, tuple(sources)
-    )
-    page = build.make_report(material)
-    if stored.note:
-        page = replace(page, notes=(*page.notes, plain(sentence(stored.note))))
+    stored = Launches()
+    if launches is not None:
+        stored = read_launches(launches if launches.is_dir() else launches.parent)
     if "junit" in formats:
         junit.write(run, judgements, folder)
     if "metrics" in formats:
         metrics.write(run, judgements, folder, baselines)
-    if "html" in formats:
-        _write_page(material, folder, stored, baselines)
-    if "md" in formats:
-        write_atomically(folder / REPORT, markdown.render(page).encode())
+    if {"md", "html"} & {*formats}:
+        table = frame.blocks(run)
+        raw = frame.launches(stored.rows) if stored.rows else None
+        spreads = frame.spreads(table, raw)
+        pictures, svg = folder if "md" in formats else None, "html" in formats
+        drawn = plots.write(run, judgements, pictures, raw, spreads=spreads, baselines=baselines, pasts=pasts, svg=svg)
+        noises = against.measure_noises(run, judgements)
+        material = Material(
+            run,
+            judgements,
+            spreads,
+            frame.clocks(table),
+            drawn.ops,
+            noises,
+            drawn.roofline,
+            pasts or {},
+            tuple(sources),
+        )
+        report = build.make_report(material)
+        if stored.note:
+            report = replace(report, notes=(*report.notes, plain(sentence(stored.note))))
+        if "html" in formats:
+            write_atomically(folder / PAGE, page.render(material, report).encode())
+        if "md" in formats:
+            write_atomically(folder / REPORT, markdown.render(report).encode())
     return folder / REPORT
-
-
-def _write_page(material: Material, folder: Path, stored: Launches, baselines: Mapping[str, Baseline] | None) -> None:
-    from perfci.report.html import put
-
-    put(material, folder, baselines, [sentence(stored.note)] if stored.note else [])
-
-
-def _stored(launches: Path | None) -> Launches:
-    if launches is None:
-        return Launches()
-    return read_launches(launches if launches.is_dir() else launches.parent)
-
-
-def _raw(launches: Launches) -> pd.DataFrame | None:
-    from perfci.report import frame
-
-    return frame.launches(launches.rows) if launches.rows else None

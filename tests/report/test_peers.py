@@ -146,8 +146,8 @@ def test_hostile_names_are_harmless_in_markdown_html_and_json(examples):
     why = Reason("peer_raised", {"op": HOSTILE, "peer": HOSTILE, "error": HOSTILE, "message": HOSTILE})
     material = _material(examples, (figure(HOSTILE, 0.5), PeerFigure("b", failure=why)))
 
-    text = markdown.render(build.make_report(material))
-    page = render(material, {})
+    shown = build.make_report(material)
+    text, page = markdown.render(shown), render(material, shown)
     section = text.partition("\n## Peers\n")[2].partition("\n## ")[0]
 
     assert "kernel slower" in section and "\x1b" not in text

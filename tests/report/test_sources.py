@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from perfci import report
-from perfci.report import html, sources
+from perfci.report import sources
 from perfci.report.sources import EACH, Layer, Source
 from perfci.report.text import spell
 
@@ -69,7 +69,11 @@ def test_foreign_reasons_are_harmless(examples, tmp_path):
 
 @pytest.mark.parametrize("found", [(), (EARNED, RELAXED)])
 def test_the_page_has_them_too(examples, tmp_path, found):
-    text = html.write(*examples.small(), tmp_path, sources=found).read_text("utf-8")
+    text = (
+        report.write(*examples.small(), tmp_path, sources=found, formats=["html"])
+        .with_name(report.PAGE)
+        .read_text("utf-8")
+    )
 
     assert ('<section id="thresholds">' in text) is bool(found)
     assert ("2027-01-31" in text) is bool(found)

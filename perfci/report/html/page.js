@@ -10,17 +10,14 @@
 
   // --- small helpers ---------------------------------------------------------------------------------------------
 
-  const element = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
-  function fill(made, attributes, children) {
-    for (const [name, value] of Object.entries(attributes)) if (value !== "") made.setAttribute(name, value);
-    made.append(...children.filter((child) => child !== null));
+  function element(name, attributes, ...children) {
+    const made = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...children);
     return made;
   }
 
   const told = (text, facts) => text.replace(/\{(\w+)\}/g, (all, name) => facts[name] ?? all);
-
-  // Words between single backticks are code, as everywhere in perfci.
-  const spoken = (text) => text.split(/`([^`|\\]+)`/).map((part, index) => (index % 2 ? element("code", {}, part) : part));
 
   // --- light and dark --------------------------------------------------------------------------------------------
 
@@ -43,36 +40,6 @@
   button.addEventListener("click", () => themed(remembered(isDark() ? "light" : "dark") || (isDark() ? "light" : "dark")));
   themed(remembered());
 
-  // --- the details of a packed case ------------------------------------------------------------------------------
-
-  function detail([why, facts, arms, differs, commands, blocks]) {
-    const made = element("div", { class: "detail" });
-    for (const text of why) made.append(element("p", {}, ...spoken(text)));
-    if (facts.length) {
-      made.append(element("dl", {}, ...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))));
-    }
-    if (arms.length) made.append(element("h4", {}, words.launches), rows(words.arms, arms, words.launches, 1));
-    if (blocks.length) {
-      const numbers = rows(...blocks, words.numbers, 0);
-      made.append(element("details", { class: "numbers" }, element("summary", {}, words.numbers), numbers));
-    }
-    if (differs.length) made.append(element("h4", {}, words.environment), rows(words.changes, differs, words.environment));
-    if (commands.length) made.append(element("h4", {}, words.repeat));
-    for (const [what, command] of commands) {
-      made.append(element("p", { class: "what" }, ...spoken(what)), element("pre", { tabindex: "0" }, command));
-    }
-    return made;
-  }
-
-  // numbers: from which column on there are numbers.
-  function rows(headings, lines, name, numbers = Infinity) {
-    const kind = (index) => (index < numbers ? "" : "n");
-    const head = element("tr", {}, ...headings.map((text, index) => element("th", { scope: "col", class: kind(index) }, text)));
-    const body = lines.map((cells) => element("tr", {}, ...cells.map((text, index) => element("td", { class: kind(index) }, text))));
-    const made = element("table", { class: "plain" }, element("thead", {}, head), element("tbody", {}, ...body));
-    return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, made);
-  }
-
   const ran = document.getElementById("ran");
   if (ran && matchMedia("(max-width: 1160px)").matches) ran.open = false;
   if (!table) return;
@@ -83,7 +50,7 @@
   const columns = [...table.tHead.rows[0].cells];
 
   for (const body of bodies) {
-    if (!body.dataset.packed && !body.querySelector(".more")) continue;
+    if (!body.querySelector(".more")) continue;
     body.classList.add("openable");
     const cell = body.querySelector(".c");
     const opener = element("button", { type: "button", class: "opener", "aria-expanded": "false" });
@@ -100,11 +67,6 @@
 
   function opened(body, open) {
     if (!body.classList.contains("openable")) return;
-    if (open && body.dataset.packed) {
-      const shown = element("details", {}, element("summary"), detail(data.cases[body.dataset.packed]));
-      body.append(element("tr", { class: "more" }, element("td", { colspan: String(columns.length) }, shown)));
-      delete body.dataset.packed;
-    }
     body.classList.toggle("open", open);
     body.querySelector(".opener").setAttribute("aria-expanded", String(open));
     const shown = body.querySelector(".more details");

@@ -125,8 +125,8 @@ def render_op(kept: Kept, others: Sequence[Place]) -> tuple[str, Entry]:
     rows = sorted((_make_row(trail, kept) for trail in trails), key=lambda row: row.rank)
     rows += _list_errors(kept)
     state = State.DAMAGED if kept.damaged else rows[0].state if rows else State.FEW
-    page: str = report.template("op.html.j2", HERE).render(
-        **report.shell(_style(), report.part("page.js"), {"cases": {}, "words": _words()}),
+    page: str = report.load_template("op.html.j2", HERE).render(
+        **report.make_shell(_style(), report.read_part("page.js"), {"words": _words()}),
         title=say("{op} on {device}: history", op=plain(place.op, 80), device=plain(place.device, 80)),
         gate="",
         op=plain(place.op, NAME_LIMIT),
@@ -346,8 +346,8 @@ def _make_entry(kept: Kept, trails: Sequence[Trail], state: State) -> Entry:
 def render_index(entries: Sequence[Entry], project: str, notes: Sequence[Reason]) -> str:
     """The index of ops and devices."""
     ranked = sorted(entries, key=lambda one: (one.rank, one.place))
-    page: str = report.template("index.html.j2", HERE).render(
-        **report.shell(_style(), report.part("page.js"), {"words": _words()}),
+    page: str = report.load_template("index.html.j2", HERE).render(
+        **report.make_shell(_style(), report.read_part("page.js"), {"words": _words()}),
         title=say("perfci: history of {project}", project=plain(project, 80)),
         gate="",
         project=plain(project, NAME_LIMIT),
@@ -377,8 +377,8 @@ def _count_chips(rows: Sequence[StateRow]) -> list[tuple[str, str, str, int]]:
 
 
 def _words() -> dict[str, object]:
-    return {**report.words(), "more": say("Show the other rows ({count})", count="{count}")}
+    return {**report.name_controls(), "more": say("Show the other rows ({count})", count="{count}")}
 
 
 def _style() -> str:
-    return report.part("style.css") + report.part("site.css", HERE)
+    return report.read_part("style.css") + report.read_part("site.css", HERE)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from perfci import report
 from perfci.core import wording
-from perfci.report import html
 from perfci.store.launches import append_launches
 
 VOID = {"meta", "input", "wbr", "br", "link", "img"}
@@ -114,14 +114,19 @@ def page(examples, sentences, tmp_path_factory):
         if launches:
             write_launches(run, folder)
         with wording.speaking(language):
-            return read(html.write(run, judgements, folder, folder if launches else None))
+            return read(write_page(run, judgements, folder, folder if launches else None))
 
     return make
 
 
+def write_page(*material, **options) -> Path:
+    return report.write(*material, formats=["html"], **options).with_name(report.PAGE)
+
+
 @pytest.fixture(scope="session")
 def read_page():
-    return read
+    """Writes the page of a run and its judgements, and reads it."""
+    return lambda *material, **options: read(write_page(*material, **options))
 
 
 def write_launches(run, folder):

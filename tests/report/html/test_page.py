@@ -1,16 +1,17 @@
 import base64
 import hashlib
-import json
 import re
+import shlex
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from perfci.core import environment, wording
-from perfci.core.model import Judgements
-from perfci.report import html
+from perfci.core.model import Gate, Judgements, Suite, Verdict
+from perfci.report import frame
 from perfci.report.html import page as pages
+from perfci.report.sections import Material
 
 ELEMENTS = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "a", "h1", "h2", "h3", "h4", "p"),
@@ -23,7 +24,7 @@ ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "class", "id", "hidden", "type", "href", "role", "tabindex"),
     *("scope", "colspan", "open", "value", "placeholder", "autocomplete", "spellcheck"),
     *("aria-label", "aria-labelledby", "aria-live", "aria-pressed"),
-    *("data-sort", "data-key", "data-op", "data-verdict", "data-rank", "data-packed", "data-label", "data-n"),
+    *("data-sort", "data-key", "data-op", "data-verdict", "data-rank", "data-label", "data-n"),
     *("alt", "src"),
 }
 EXAMPLES = ("small", "full", "duelled", "hostile", "compiled", "on_cpu", "failed_op", "stopped", "long_names")
@@ -85,7 +86,7 @@ def build(examples, read_page, folder, evil):
     )
     hurt = examples.environment(branch=evil, host=evil, packages={evil: evil}, variables={evil: evil})
     run = examples.run([op], hurt, command=evil)
-    return read_page(html.write(run, Judgements(rows, notes=(failed,)), folder))
+    return read_page(run, Judgements(rows, notes=(failed,)), folder)
 
 
 def counted(root):
@@ -152,25 +153,6 @@ def test_the_gate_and_the_summary_stand_on_top(page):
     assert "1 REGRESSED" in root.one("ul", class_="summary").text
 
 
-def test_cases_that_fail_stand_in_the_page_itself_and_the_others_packed(page):
-    bodies = list(page("small").root.one("table", id="table").all("tbody", **{}))
-    bodies = [body for body in bodies if "data-verdict" in body.attributes]
-
-    slow, *fine = bodies
-    assert slow.attributes["data-verdict"] == "REGRESSED"
-    assert len(list(slow.all("img"))) == 1
-    assert not any(list(body.all("img")) for body in fine)
-    assert len(page("small").data["cases"]) == 2
-
-
-def test_the_numbers_of_each_block_can_be_read(page):
-    body = page("small").root.one("tbody", class_="fails")
-    (numbers,) = body.all("details", class_="numbers")
-
-    assert [th.text for th in numbers.all("th")][:4] == ["start, s", "process", "kernel, us", "reference, us"]
-    assert len(list(numbers.one("tbody").all("tr"))) == 16
-
-
 def test_an_op_has_its_curves_its_roofline_and_its_tables(page):
     root = page("full").root
     sections = {node.attributes["data-op"]: node for node in root.all("details", class_="op")}
@@ -183,33 +165,16 @@ def test_an_op_has_its_curves_its_roofline_and_its_tables(page):
     assert "open" not in sections["broadcast"].attributes
 
 
-def test_what_differs_from_the_baselines_is_told(examples, read_page, tmp_path):
-    run, judgements = examples.small()
-    was = examples.environment(packages={"torch": "2.12.0", "triton": "3.7.1"})
-    stored = examples.stored("softmax", {"rows=4096,cols=512,dtype=float16": (4.9, 7.9)})
-    stored = replace(stored, runs=tuple(replace(one, environment=was) for one in stored.runs))
-    found = read_page(html.write(run, judgements, tmp_path, baselines={"softmax": stored}))
-
-    cells = [[td.text for td in tr.all("td")] for tr in found.root.all("tr")]
-    assert ["packages.torch", "2.12.0", "2.13.0", "yes"] in cells
-
-
 def test_a_damaged_file_of_launches_is_told(examples, read_page, tmp_path):
     run, judgements = examples.small()
     (tmp_path / "launches.jsonl.gz").write_bytes(b"no gzip")
-    found = read_page(html.write(run, judgements, tmp_path, tmp_path))
+    found = read_page(run, judgements, tmp_path, tmp_path)
 
     assert "launches.jsonl.gz" in found.root.one("main").text
 
 
-def test_the_same_run_gives_the_same_page(examples, tmp_path):
-    first, second = (html.write(*examples.full(), tmp_path / name).read_bytes() for name in "ab")
-
-    assert first == second
-
-
-def test_nothing_but_the_page_is_written(examples, tmp_path):
-    html.write(*examples.full(), tmp_path)
+def test_nothing_but_the_page_is_written(examples, read_page, tmp_path):
+    read_page(*examples.full(), tmp_path)
 
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
@@ -240,9 +205,9 @@ def test_every_text_of_the_page_goes_through_the_catalogues(examples, read_page,
     told = {kind: f"\u300c{template}\u300d" for kind, template in wording.catalogue().items()}
     monkeypatch.setattr(wording, "catalogue", lambda language="en": told)
     monkeypatch.setattr(wording, "phrases", lambda language: Marked())
-    found = read_page(html.write(*examples.duelled(), tmp_path))
+    found = read_page(*examples.duelled(), tmp_path)
 
-    texts = [" ".join(spoken(found.root.one("body"))), *strings([found.data["words"], found.data["cases"]])]
+    texts = [" ".join(spoken(found.root.one("body"))), *found.data["words"].values()]
     assert {word for text in texts for word in unmarked(text)} - NAMES == set()
 
 
@@ -271,14 +236,6 @@ def spoken(node):
             yield from spoken(child)
 
 
-def strings(data):
-    if isinstance(data, dict):
-        return [text for value in data.values() for text in strings(value)]
-    if isinstance(data, list):
-        return [text for value in data for text in strings(value)]
-    return [data] if isinstance(data, str) else []
-
-
 def unmarked(text):
     while (inner := re.sub("\u300c[^\u300c\u300d]*\u300d", "", text)) != text:
         text = inner
@@ -287,7 +244,61 @@ def unmarked(text):
     return {word for word in re.findall(r"[A-Za-z][A-Za-z_']+", text) if not word.isupper()}  # verdicts are names too
 
 
-def test_numbers_that_are_none_are_refused_as_data():
-    with pytest.raises(ValueError, match="JSON"):
-        pages._data({"a": float("nan")})
-    assert json.loads(pages._data({"a": "</script>&"})) == {"a": "</script>&"}
+# --- the table of cases -----------------------------------------------------------------------------------------------
+
+
+def lines_of(example):
+    run, judgements = example
+    return pages.make_lines(Material(run, judgements, (), frame.clocks(frame.blocks(run)), {}))
+
+
+def test_every_performance_case_has_a_line_of_its_own_and_accuracy_is_gathered(examples):
+    duelled, full = lines_of(examples.duelled()), lines_of(examples.full())
+
+    assert sum(line.row.verdict is Verdict.UNCHANGED and "broadcast/rows" in line.key for line in duelled) == 3
+    assert "softmax/accuracy" in [line.key for line in full]
+
+
+def test_what_fails_comes_first(examples):
+    gates = [line.row.gate for line in lines_of(examples.full())]
+
+    assert gates == sorted(gates, key=[Gate.FAILS, Gate.WARNS, Gate.OK].index)
+    assert gates[0] is Gate.FAILS
+
+
+def test_only_long_suites_are_folded_and_never_what_fails(examples):
+    few, many = (lines_of(examples.large(1, count)) for count in (30, 60))
+
+    assert not any(line.folded for line in few)
+    assert sum(line.folded for line in many) == 59 - pages.FINE_LINES
+    assert not any(line.folded for line in many if line.row.gate is Gate.FAILS)
+
+
+def test_numbers_stand_beside_their_texts(examples):
+    lines = lines_of(examples.small())
+    line = next(line for line in lines if line.row.verdict is Verdict.REGRESSED)
+
+    assert line.numbers[:2] == (0.041, 1.1)
+    assert line.cells[1].source == "<code>rows=4096,<wbr>cols=32768,<wbr>dtype=float16</code>"
+    assert line.cells[2].source == "+4.1 % <small>+3.5 % to +4.7 %</small>"
+    assert [(chip.verdict, chip.count) for chip in pages.make_chips(lines)] == [("REGRESSED", 1), ("PASS", 2)]
+
+
+def test_opening_a_case_explains_it_and_repeats_it_alone_with_the_same_base_and_seed(examples):
+    lines = lines_of(examples.duelled())
+    found = next(
+        line for line in lines if line.row.verdict is Verdict.REGRESSED and line.row.suite is Suite.PERFORMANCE
+    )
+
+    case = "rows=4096,cols=1024,dtype=float16"
+    commands = [command for _, command in found.detail.commands]
+    assert f"perfci check softmax --case {case} --seed 20260102 --against 89abcdef0123" in commands
+    assert f"perfci show reports/run.json --op softmax --case {case}" in commands
+    assert any("compiles to other code" in text for text in found.detail.why)
+
+
+def test_no_command_ends_where_a_hostile_name_wants_it_to(examples):
+    details = [line.detail for line in lines_of(examples.hostile()) if line.detail]
+
+    commands = [line for detail in details for _, command in detail.commands for line in command.splitlines()]
+    assert commands and all(shlex.split(line)[0] == "perfci" for line in commands)
