@@ -28,8 +28,8 @@ CUT = (0.5, 99.5)
 POINTS = 100
 """Points of a curve that are drawn."""
 
-ROWS = 32
-"""Most cases in a chart of changes."""
+ROWS, VALUES = 32, 16
+"""Most cases in a chart of changes, and most whose numbers stand beside them."""
 
 CUT_NOTE = "axes cut at the 0.5th and 99.5th percentile"
 
@@ -362,30 +362,34 @@ def draw_changes(cases: Sequence[CaseChart], title: str, note: str = "") -> Figu
 
 def _plot_side(axes: Axes, cases: Sequence[CaseChart], side: str) -> None:
     axes.grid(axis="y", visible=False)
-    ends = list[float]()
-    for place, case in enumerate(cases):
-        found: Interval | None = getattr(case, side)
-        if found is None:
-            continue
-        low, value, high = (100 * each if side == "change" else each for each in (found.low, found.value, found.high))
-        if side == "change" and case.allowed:
-            axes.barh(place, 200 * case.allowed, left=-100 * case.allowed, height=0.8, color="#D5E3EE", zorder=1)
-            ends += [-110 * case.allowed, 110 * case.allowed]
-        axes.plot([low, high], [place, place], color=GATES[case.gate], lw=2, solid_capstyle="butt", zorder=3)
-        axes.plot([value], [place], "o", color=GATES[case.gate], ms=4, zorder=4)
-        if side == "speedup" and case.target:
-            axes.plot([case.target], [place], "|", color="black", ms=9, mew=1.4, zorder=5)
-            ends.append(case.target)
-        text = percent(found.value, signed=True) if side == "change" else f"{found.value:.2f}x"
-        axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=7, color=INK)
-        # An interval that is much wider than the changes would press all others into a line.
-        ends += [value, *(end for end in (low, high) if abs(end - value) < 20 * max(abs(value), 1))]
-    middle = 0.0 if side == "change" else 1.0
-    ends.append(middle)
+    scale, middle = (100, 0.0) if side == "change" else (1, 1.0)
+    found = [(place, case, getattr(case, side)) for place, case in enumerate(cases) if getattr(case, side)]
+    places = [place for place, _, _ in found]
+    values = [scale * interval.value for _, _, interval in found]
+    colours = [GATES[case.gate] for _, case, _ in found]
+    ends = [middle, *values]
+    if side == "change":
+        allowed = [100 * (case.allowed or 0.0) for _, case, _ in found]
+        axes.barh(places, [2 * each for each in allowed], left=[-each for each in allowed], color="#D5E3EE", zorder=1)
+        ends += [sign * each for each in allowed for sign in (-1.1, 1.1)]
+    else:
+        targets = [(case.target, place) for place, case, _ in found if case.target]
+        if targets:
+            axes.plot(*zip(*targets, strict=True), "|", color="black", ms=9, mew=1.4, zorder=5)
+            ends += [target for target, _ in targets]
+    bounds = [(scale * interval.low, scale * interval.high) for _, _, interval in found]
+    axes.hlines(places, [low for low, _ in bounds], [high for _, high in bounds], colors=colours, lw=2, zorder=3)
+    axes.scatter(values, places, s=16, c=colours, zorder=4)
+    # An interval that is much wider than the changes would press all others into a line.
+    ends += [end for pair, value in zip(bounds, values, strict=True) for end in pair
+             if abs(end - value) < 20 * max(abs(value), 1)]  # fmt: skip
+    for place, value in zip(places, values, strict=True) if len(cases) <= VALUES else ():
+        text = f"{round(value, 1) + 0.0:+.1f} %" if side == "change" else f"{value:.2f}x"
+        axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK)
     axes.axvline(middle, color=INK, lw=0.8, zorder=2)
     room = 0.04 * (max(ends) - min(ends)) or 0.5
     axes.set_xlim(min(ends) - room, max(ends) + room)
     style.limit_ticks(axes, x=6)
     axes.set_xlabel("%" if side == "change" else "times as fast as the reference")
-    beside = "change: right of 0 is slower" if side == "change" else "speedup over the reference"
-    axes.set_title(beside, pad=4, fontweight="bold", color=INK)
+    heading = "change: right of 0 is slower" if side == "change" else "speedup over the reference"
+    axes.set_title(heading, pad=4, fontweight="bold", color=INK)

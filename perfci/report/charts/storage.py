@@ -71,12 +71,12 @@ def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
         legend.append(style.sample("99th percentile", color=INK, marker="v", ms=5, lw=0))
         if any(each.accepted for each in ways):
             legend.append(style.sample("accepted run", color=INK, lw=0.9, ls=":"))
-        figure, share = style.make_figure(title, 3.5, "", legend)
-        inches = 3.5 / share
+        figure, share = style.make_figure(title, 3.6, "", legend)
+        inches = 3.6 / share
         panels = figure.subplots(
             2, len(columns), squeeze=False, sharex=True, sharey="row",
             gridspec_kw={"left": 0.66 / WIDTH, "right": 1 - 0.14 / WIDTH, "bottom": 0.42 / inches,
-                         "top": share - 0.2 / inches, "wspace": 0.1, "hspace": 0.12},
+                         "top": share - 0.34 / inches, "wspace": 0.1, "hspace": 0.12},
         )  # fmt: skip
         low, high = _find_ends(ways)
         floor = 10.0 ** math.floor(math.log10(1 / max(*(each.errors.count for each in ways), 10)))
@@ -157,7 +157,7 @@ def draw_trends(ways: Sequence[StoredTensor], title: str, limits: TrendLimits) -
                 top = max(top, *values)
             if limit is not None:
                 axes.axhline(limit, color="black", lw=1, ls="--", zorder=1)
-            style.limit_ticks(axes)
+            style.limit_ticks(axes, y=5)
             # A share and a divergence begin at nothing; of an error the changes are looked for.
             least = min(value for each in shown for value in _list_values(each)[place])
             low = max(least - 0.25 * (top - least or top), 0.0) if not place else 0.0

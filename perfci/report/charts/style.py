@@ -61,6 +61,7 @@ def apply_style() -> Iterator[None]:
         "font.family": list(_find_fonts()),
         "font.size": 8,
         "text.parse_math": False,
+        "text.hinting": "none",
         "axes.edgecolor": "#999999",
         "axes.labelcolor": INK,
         "axes.linewidth": 0.6,

@@ -308,7 +308,7 @@ def _draw(kept: Kept, trails: Sequence[Trail], marks: Sequence[past.Mark]) -> It
     if errors:
         dates = tuple(map(day, kept.past.runs))
         charts = [
-            RunsChart(plain(case, 160), dates, tuple(values), time=False, unit="error")
+            RunsChart(plain(case, 160), dates, tuple(values), time=False)
             for case, values in list(errors.items())[:PANELS]
         ]
         note = f"{len(charts)} of {len(errors)} cases" if len(charts) < len(errors) else ""
