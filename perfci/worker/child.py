@@ -31,35 +31,15 @@ from perfci.worker.protocol import (
     Examined,
     Failed,
     Job,
-    Message,
+    MessageChannel,
     OpFiles,
     Ready,
     Step,
     TurnAsked,
     Waiting,
-    pack,
 )
 
 _PARENT_GONE = 3
-
-
-class MessageChannel:
-    """The way to the parent; nothing else in the process writes there."""
-
-    def __init__(self, descriptor: int, read_answer: Callable[[], str]) -> None:
-        self._descriptor = descriptor
-        self._read_answer = read_answer
-
-    def send(self, message: Message) -> None:
-        """Send one message, whole."""
-        data = pack(message)
-        while data:
-            data = data[os.write(self._descriptor, data) :]
-
-    def ask(self, message: Message) -> str:
-        """Send a message that is answered, and wait for the line."""
-        self.send(message)
-        return self._read_answer()
 
 
 def main() -> None:
@@ -222,13 +202,6 @@ def _measure(job: Job, channel: MessageChannel) -> None:
         channel.send(Failed(error.reason))
 
 
-def _static(job: Job, channel: MessageChannel) -> None:
-    """Capture and compile the performance cases for a target, without a device."""
-    from perfci.worker import static
-
-    static.run(job, channel.send)
-
-
 def _tune(job: Job, channel: MessageChannel) -> None:
     """Search an op's configurations: on the device, or by the model for one that is not here."""
     if job.tune.spec is not None:
@@ -275,23 +248,21 @@ def _soak(job: Job, channel: MessageChannel) -> None:
         soak.run(job, channel.send, device, loaded)
 
 
-def _sketch(job: Job, channel: MessageChannel) -> None:
-    """Find out what an op of somebody's functions takes; no device is opened, and nothing is launched."""
-    from perfci.worker import sketch
-
-    sketch.run(job, channel.send)
+def _run_without_device(job: Job, channel: MessageChannel) -> None:
+    """Compile for a target (static), or find out what an op of somebody's functions takes (sketch)."""
+    importlib.import_module(f"perfci.worker.{job.task}").run(job, channel.send)
 
 
 _TASKS = {
     "describe": _describe,
     "measure": _measure,
     "examine": _examine,
-    "static": _static,
+    "static": _run_without_device,
     "tune": _tune,
     "chains": _list_chains,
     "chain": _chain,
     "soak": _soak,
-    "sketch": _sketch,
+    "sketch": _run_without_device,
 }
 
 

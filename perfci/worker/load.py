@@ -238,13 +238,11 @@ def _check_peers(suite: Performance, file: str) -> None:
     """Further implementations: names that differ, and functions that the reference's arguments fit."""
     wanted = as_fact("a mapping of names to functions")
     refuse_misfit(file, "peers", wanted, suite.peers, fits=lambda it: isinstance(it, Mapping))
-    reference, seen = parameters(suite.reference), dict[str, str]()
+    reference = parameters(suite.reference)
     for name, function in suite.peers.items():
         plain = isinstance(name, str) and name.isprintable() and name == name.strip() and name not in _ARMS
         if not plain or not 0 < len(name) <= _LONGEST_PEER:
             raise ContractError("peer_name", file=file, name=repr(name)[:_MESSAGE_LIMIT], most=_LONGEST_PEER)
-        if (other := seen.setdefault(name.casefold(), name)) != name:
-            raise ContractError("peer_twice", file=file, name=name, other=other)
         refuse_misfit(file, f"peers[{name!r}]", as_fact("a function"), function, fits=callable)
         if not has_signature(function) or is_maker(function):
             continue

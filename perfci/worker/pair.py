@@ -19,7 +19,7 @@ from perfci.measure.blocks import FIRST_BLOCKS, find_duel_goal
 from perfci.ops import identity
 from perfci.statistics import exact
 from perfci.thresholds.limits import CaseThresholds
-from perfci.worker.parent import WorkerEnvironment, Working, finish, start_worker
+from perfci.worker.parent import WorkerEnvironment, Working, start_worker
 from perfci.worker.protocol import Finished, Job, Measured, Message, Prepared, Ready, Step, Turn, TurnAsked
 
 HEAD = "head"
@@ -57,16 +57,11 @@ class Rules:
     """peers are timed too, and every case gets the blocks that an interval takes"""
 
 
-def run_pair(head: Side, base: Side, rules: Rules, heard: Callable[[Message], None]) -> Reason | None:
-    """Run both to their ends; returns why head's failed as a whole. A base that fails leaves head's cases unpaired.
-
-    Whatever interrupts this call kills both workers first.
-    """
-    return finish(pairing(head, base, rules, heard))
-
-
 def pairing(head: Side, base: Side, rules: Rules, heard: Callable[[Message], None]) -> Working:
-    """Run both, and leave the waiting to the caller; closing the generator kills both workers."""
+    """Run both, and leave the waiting to the caller; returns why head's failed as a whole.
+
+    A base that fails leaves head's cases unpaired. Closing the generator kills both workers.
+    """
     referee = Referee(rules, heard)
     with ExitStack() as stack:
         workers = {HEAD: stack.enter_context(start_worker(head.job, head.around))}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -359,12 +360,6 @@ Message = (
 KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
-@dataclass(frozen=True)
-class _Envelope:
-    kind: str
-    body: Any
-
-
 def ends(job: Job, message: Message) -> bool:
     """Whether a worker has done its job with this message; one that ends before has failed, whatever its status."""
     match message:
@@ -380,7 +375,7 @@ def ends(job: Job, message: Message) -> bool:
 
 def pack(message: Message) -> bytes:
     """One line, newline included."""
-    return encode(_Envelope(type(message).__name__, message)) + b"\n"
+    return encode({"kind": type(message).__name__, "body": message}) + b"\n"
 
 
 def unpack(line: bytes) -> Message:
@@ -391,3 +386,22 @@ def unpack(line: bytes) -> Message:
         raise ValueError(f"no message: {line[:80]!r}")
     message: Message = decode(body[:-2], KINDS[name])
     return message
+
+
+class MessageChannel:
+    """A worker's way to its parent; nothing else in the process writes there."""
+
+    def __init__(self, descriptor: int, read_answer: Callable[[], str]) -> None:
+        self._descriptor = descriptor
+        self._read_answer = read_answer
+
+    def send(self, message: Message) -> None:
+        """Send one message, whole."""
+        data = pack(message)
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def ask(self, message: Message) -> str:
+        """Send a message that is answered, and wait for the line."""
+        self.send(message)
+        return self._read_answer()

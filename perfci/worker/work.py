@@ -8,7 +8,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError
@@ -35,7 +35,7 @@ from perfci.worker.protocol import (
     Finished,
     Job,
     Measured,
-    Message,
+    MessageChannel,
     OpDone,
     Prepared,
     Ready,
@@ -45,21 +45,11 @@ from perfci.worker.protocol import (
 )
 
 
-class Channel(Protocol):
-    """The way to the parent."""
-
-    def send(self, message: Message) -> None:
-        """Send one."""
-
-    def ask(self, message: Message) -> str:
-        """Send one that is answered by a line."""
-
-
 class Worker:
     """One op on one device."""
 
     def __init__(
-        self, job: Job, channel: Channel, device: Accelerator, loaded: LoadedOp, base: BaseKernel | None
+        self, job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp, base: BaseKernel | None
     ) -> None:
         self._job, self._channel, self._send = job, channel, channel.send
         self._device, self._loaded, self._base = device, loaded, base

@@ -14,13 +14,10 @@ from perfci.measure.bench import InseparableError
 from perfci.measure.blocks import (
     BLOCK_WARMUP,
     FIRST_BLOCKS,
-    FLUSH_US,
     MOST_BLOCKS,
-    RETAKES_ALONE,
     SWEEPS_A_SESSION,
-    take_blocks,
 )
-from perfci.measure.prepare import prepare, rounds
+from perfci.measure.prepare import rounds
 from perfci.statistics import duel_rule
 from perfci.thresholds.limits import CaseThresholds
 from tests.measure.scripted import (
@@ -51,12 +48,6 @@ def test_a_block_launches_every_arm_once_a_round(scripted):
         assert len({rows for _, rows in block}) == 1
         pairs = [{block[i][0], block[i + 1][0]} for i in range(0, len(block), 2)]
         assert pairs == [{"kernel", "reference"}] * count
-
-
-def test_every_block_gives_a_sign_of_life_before_it_is_queued(scripted):
-    scripted.measure()
-
-    assert scripted.steps == [f"rows={rows},dtype=float32" for rows in block_order(scripted)]
 
 
 def test_a_block_holds_what_its_launches_took(scripted):
@@ -144,16 +135,6 @@ def test_a_noisy_case_gets_more_blocks_up_to_the_most():
     assert {len(subject.blocks) for subject in subjects.values()} == {MOST_BLOCKS}
     assert [block.index for block in subjects[NAMES[0]].blocks] == list(range(MOST_BLOCKS))
     assert len(scripted.sessions) == MOST_BLOCKS // SWEEPS_A_SESSION
-
-
-def test_a_noisy_case_stops_where_the_budget_is_spent():
-    spent_a_block = 2 * rounds(KERNEL_US) * ((KERNEL_US + REFERENCE_US) / 2 + FLUSH_US) * 1e-6
-    scripted = Scripted(noisy(0.1))
-
-    subjects = scripted.measure(budget_s=spent_a_block * FIRST_BLOCKS * 1.3)
-
-    assert {len(subject.blocks) for subject in subjects.values()} == {2 * FIRST_BLOCKS}
-    assert subjects[NAMES[0]].spent_s == pytest.approx(2 * FIRST_BLOCKS * spent_a_block, rel=0.2)
 
 
 # --- what is verified -------------------------------------------------------------------------------------------------
@@ -254,20 +235,6 @@ def test_a_block_in_which_launches_of_an_arm_lost_their_records_is_taken_again(a
     assert scripted.order.count((arm, 5)) == (len(subjects[NAMES[1]].blocks) + 1) * A_BLOCK
 
 
-@pytest.mark.parametrize("arm", ["kernel", "reference", "base"])
-def test_a_case_whose_launches_lose_records_again_and_again_ends_without_a_verdict_on_its_kernel(arm):
-    scripted = Scripted(losing(*range(1, 10**4, 5), arm=arm))
-    if arm == "base":
-        scripted.kernel, scripted.base = working(10.0), working(11.0)
-
-    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
-
-    assert (subjects[5].failure.kind, subjects[5].raised) == ("records_lost", True)
-    assert subjects[5].blocks == []
-    assert all(subjects[rows].failure is None and subjects[rows].blocks for rows in (4, 6))
-    assert scripted.order.count((arm, 5)) <= (2 * FIRST_BLOCKS + RETAKES_ALONE) * A_BLOCK
-
-
 def test_a_base_that_launches_nothing_leaves_its_case_without_an_opponent():
     scripted = Scripted(lambda arm, rows: 0.0 if (arm, rows) == ("base", 5) else KERNEL_US)
     scripted.kernel, scripted.base = working(10.0), working(11.0)
@@ -310,17 +277,6 @@ def test_the_blocks_of_a_session_that_lost_a_flush_are_taken_again(scripted, ses
         assert (subject.failure, subject.begun) == (None, FIRST_BLOCKS)
         assert sorted(block.index for block in subject.blocks) == list(range(FIRST_BLOCKS))
     assert len(scripted.heard) == len(CASES) * FIRST_BLOCKS
-
-
-def test_no_lost_block_is_taken_again_once_the_time_is_up(scripted):
-    scripted.settings = {"until_s": 0.0}
-    on = scripted.bench()
-    subject = prepare(on, CASES[0])
-    losing_flushes(scripted, 1)
-
-    take_blocks(on, [(subject, 0)], scripted.hear)
-
-    assert (subject.failure.kind, len(scripted.sessions)) == ("records_lost", 1)
 
 
 @pytest.mark.parametrize("call", [3, 3 + BLOCK_WARMUP, 10, 31])
@@ -392,13 +348,6 @@ def test_a_duel_ends_at_the_look_that_clears_it_and_after_twelve_blocks_at_the_l
     assert len(scripted.sessions) == (1 if blocks == duel_rule.FIRST else 2)
 
 
-def test_a_duel_with_a_speedup_target_is_not_looked_at_before_six_blocks():
-    scripted = duelling()
-    scripted.limits = {NAMES[0]: CaseThresholds(speedup=1.2)}
-
-    assert blocks_of(scripted) == {NAMES[0]: 6}
-
-
 def test_thresholds_say_when_a_duel_has_seen_enough():
     scripted = duelling(1.02)
     scripted.limits = {NAMES[0]: CaseThresholds(tau=((0.0, 0.1),))}
@@ -457,14 +406,6 @@ def test_a_process_that_lost_its_device_cannot_tell_whose_fault_it_was(arm):
     assert caught.value.reason.facts["message"] == "an illegal memory access"
 
 
-def test_a_partner_on_the_device_is_no_stranger():
-    scripted = Scripted(foreign_processes=3)
-    scripted.settings = {"partners": 1}
-    scripted.measure()
-
-    assert {block.state.foreign_processes for _, block, _ in scripted.heard} == {2}
-
-
 @pytest.mark.parametrize("beside", [True, False])
 def test_a_planted_slow_down_is_exact(beside):
     scripted = duelling()
@@ -498,30 +439,6 @@ def test_a_kernel_that_remembers_its_answer_by_the_inputs_place_is_wrong(scripte
 
     assert subject.failure.kind == "timed_output_wrong"
     assert len(subject.blocks) <= duel_rule.FIRST
-
-
-def test_every_verified_output_tells_how_exact_it_is(scripted):
-    third = lambda x: (x / np.float32(3)).astype(x.dtype)  # noqa: E731
-    scripted.kernel = scripted.reference = lambda x: third(x) if x.dtype == np.float32 else x / 3
-    subject = scripted.measure()[NAMES[0]]
-
-    # The first, one at random and the last of the first look, and the last of the first four blocks.
-    assert [errors.count for errors in subject.errors] == [4 * 3] * 4
-    assert all(0 < errors.p50_abs <= errors.max_abs < 1e-6 for errors in subject.errors)
-
-
-def test_values_change_in_place_just_before_a_verified_round(scripted):
-    seen = []
-    scripted.kernel = lambda x: seen.append((x.ctypes.data, x.sum())) or x * 2
-    scripted.cases = CASES[:1]
-    scripted.measure()
-
-    whole = BLOCK_WARMUP + rounds(KERNEL_US)
-    blocks = [seen[2 + i * whole : 2 + (i + 1) * whole] for i in range(FIRST_BLOCKS)]
-    assert all(len({place for place, _ in block}) == 1 for block in blocks)
-    assert [len({total for _, total in block}) for block in blocks] == [2, 1, 2, 2, 1, 1, 1, 2]
-    assert len({total for block in blocks for _, total in block}) == FIRST_BLOCKS + 4
-    assert sum(len(session.asides) for session in scripted.sessions) == 4
 
 
 # --- a warm cache -----------------------------------------------------------------------------------------------------

@@ -47,12 +47,6 @@ def test_errors_are_told_over_what_is_finite_in_both():
     assert (found.count, found.max_abs, found.worst_index) == (2, 0.5, (4,))
 
 
-def test_where_nothing_is_finite_there_are_no_errors_and_no_zeros():
-    for values in (np.full(3, np.nan), np.empty((0, 4))):
-        found = error_stats(values, values)
-        assert (found.count, found.max_abs, found.rmse, found.worst_index) == (0, None, None, ())
-
-
 @pytest.mark.parametrize(("rtol", "atol", "count"), [(0, 0, 3), (0, 0.1, 2), (0.1, 0, 2), (0.05, 0.1, 1), (1, 1, 0)])
 def test_beyond_is_what_exceeds_atol_and_rtol_together(rtol, atol, count):
     actual = np.array([0.1, 1.125, 10.7, np.nan, 5.0])
@@ -75,14 +69,6 @@ def test_atol_grows_with_the_square_root_of_the_terms():
 
     assert tolerance("float32", None, 100) == (rtol, 10 * atol)
     assert tolerance("float32", None, 0) == (rtol, atol)
-
-
-def test_an_ops_own_tolerance_takes_the_place_of_torchs_for_its_dtype_only():
-    own = {"float16": (0.5, 0.25)}
-
-    assert tolerance("float16", own, 4) == (0.5, 0.5)
-    assert tolerance("float32", own, 1) == TOLERANCES["float32"]
-    assert tolerance("int32", own, 1) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +108,6 @@ def test_the_l2_error_is_the_norm_of_the_error_by_that_of_the_answer():
     # ||(3, 4)|| = 5 and ||(6, 8)|| = 10.
     assert l2([9.0, 12.0], [6.0, 8.0]) == pytest.approx(0.5)
     assert l2([[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], [3.0, 4.0]]) == 0.0
-
-
-def test_the_l2_error_of_zeros_is_zero_where_they_are_right_and_else_has_no_value():
-    assert l2([0.0, 0.0], [0.0, 0.0]) == 0.0
-    assert l2([0.0, 1e-30], [0.0, 0.0]) is None
-    assert l2([0.0, 0.0], [3.0, 4.0]) == 1.0
 
 
 @pytest.mark.parametrize("scale", [5e-324 * 2**20, 1e-310, 1e-200, 1e200, 1e307])

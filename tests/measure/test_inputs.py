@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from perfci.device.fake import NumpyArrays
-from perfci.measure.inputs import Filling, bound_inputs, filled, flat
+from perfci.measure.inputs import Filling, bound_inputs, filled
 from perfci.ops.spec import VALUES, Accuracy
 
 arrays = NumpyArrays()
@@ -27,12 +27,6 @@ def test_inputs_that_the_kernel_does_not_take_are_a_type_error(made):
         bound_inputs(suite(lambda rows, device, seed: made), {"rows": 1}, "fake", 0)
 
 
-def test_an_output_is_flattened_in_order():
-    assert flat(3) == [3]
-    assert flat([1, (2, 3), {"a": 4, "b": [5]}]) == [1, 2, 3, 4, 5]
-    assert flat(()) == []
-
-
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (2, 3, 4)])
@@ -43,16 +37,6 @@ def test_every_kind_of_values_keeps_shape_and_dtype(values, dtype, shape):
 
     assert isinstance(made, np.ndarray)
     assert (made.shape, made.dtype) == (x.shape, x.dtype)
-
-
-@pytest.mark.parametrize("values", VALUES)
-def test_integers_and_plain_arguments_stay_as_they_are(values):
-    given = {"i": np.arange(5), "k": 2.5, "flag": True}
-
-    made = filled(given, arrays, Filling(values, 0))
-
-    assert made["i"] is given["i"]
-    assert (made["k"], made["flag"]) == (2.5, True)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

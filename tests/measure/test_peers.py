@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -53,15 +51,6 @@ def test_every_round_launches_every_peer_once_in_random_order():
     assert all(sorted(each) == sorted(arms) for each in rounds)
     assert len(set(rounds)) > 15
     assert all(set(block.arms) == set(arms) for block in only(subjects).blocks)
-
-
-def test_a_peers_shift_is_the_kernels_against_it():
-    _, subjects, _ = measured({"near": double, "far": double})
-
-    for block in only(subjects).blocks:
-        assert block.shifts["kernel/peer:near"] == pytest.approx(math.log(KERNEL_US / 900))
-        assert block.shifts["kernel/peer:far"] == pytest.approx(math.log(KERNEL_US / 2000))
-        assert block.shifts["kernel/reference"] == pytest.approx(math.log(KERNEL_US / REFERENCE_US))
 
 
 def test_a_function_without_arguments_makes_the_peer_once_a_case():
@@ -142,15 +131,6 @@ def test_a_peer_that_raises_while_it_is_timed_costs_the_kernel_no_block():
     assert {"kernel", "reference", "peer:near"} <= set(found.blocks[-1].arms)
     assert "peer:far" not in found.blocks[-1].arms
     assert failures(subjects["rows=4,dtype=float32"])["near"] is None
-
-
-def test_a_peer_that_does_nothing_on_the_device_has_no_time():
-    _, subjects, _ = measured({"idle": double, "near": double}, {**LENGTHS, "peer:idle": 0.0})
-
-    found = only(subjects)
-    assert failures(found) == {"idle": "peer_idle", "near": None}
-    assert len(found.blocks) == FIRST_BLOCKS
-    assert all(set(block.arms) == {"kernel", "reference", "peer:near"} for block in found.blocks)
 
 
 def test_peers_take_nothing_of_the_budget():

@@ -13,7 +13,7 @@ from perfci.core.wording import sentence
 from perfci.device.fake import FakeDevice, FakeSpec
 from perfci.measure.bench import InseparableError
 from perfci.measure.blocks import FIRST_BLOCKS
-from perfci.measure.prepare import WARM_WINDOW, rounds, warm_up
+from perfci.measure.prepare import WARM_WINDOW, warm_up
 from tests.measure.scripted import BASE_ROOT, HEAD_ROOT, NAMES, Scripted, raise_on, working
 
 
@@ -95,11 +95,6 @@ def test_what_a_case_declares_and_holds_is_kept(scripted):
 # --- warming up -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("us", "count"), [(0.1, 30), (50, 30), (200, 19), (800, 8), (1e6, 8)])
-def test_long_kernels_get_fewer_rounds(us, count):
-    assert rounds(us) == count
-
-
 def warmed(windows):
     device = FakeDevice(FakeSpec(), 1)
     given = iter(windows)
@@ -158,20 +153,6 @@ def test_a_wrong_base_is_named_and_leaves_the_kernel_alone(scripted):
     assert (subject.facts.failure, subject.facts.base.duelled) == (None, False)
     assert subject.facts.base.failure.kind == "base_wrong"
     assert "is wrong in 12 elements" in sentence(subject.facts.base.failure)
-
-
-@pytest.mark.parametrize("error", [RuntimeError("no stream"), MemoryError("32 GiB")])
-def test_a_base_that_raises_is_named_and_leaves_the_kernel_alone(scripted, error):
-    def base(x):
-        raise error
-
-    scripted.kernel, scripted.base = working(10.0), base
-
-    subject = scripted.prepare()
-
-    assert (subject.facts.failure, subject.facts.base.duelled) == (None, False)
-    assert subject.facts.base.failure.kind == "base_raised"
-    assert subject.facts.base.failure.facts["error"] == type(error).__name__
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,9 @@ import itertools
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-import perfci
 from perfci.core.errors import ContractError
 from perfci.measure.bench import InseparableError
 from perfci.worker.apart import forget, forget_others, load_apart
@@ -80,33 +78,6 @@ def test_folders_of_the_project_on_the_search_path_are_the_bases(revisions, tmp_
     ours, theirs = load(head), load_beside(head, base)
 
     assert [ours(1), theirs(1)] == [73210, 50321]
-
-
-def test_what_is_installed_in_an_environment_inside_the_project_is_shared(revisions):
-    head, base = revisions
-    name, installed = f"{head.op}_library", head.root / ".venv" / "lib" / "site-packages"
-    installed.mkdir(parents=True)
-    (installed / f"{name}.py").write_text("STATE = []\n")
-    sys.path.insert(0, str(installed))
-    for revision in (head, base):
-        revision.edit("triton", "from _", f"import {name}\nfrom _")
-
-    load(head)
-    library = sys.modules[name]
-    load_beside(head, base)
-
-    assert sys.modules.pop(name) is library
-
-
-def test_perfci_itself_is_never_exchanged_though_it_lies_in_the_project(revisions):
-    """As where perfci's own kernels are checked."""
-    head, base = revisions
-    ours = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "perfci"}
-
-    forget(Path(perfci.__file__).parents[1])
-
-    assert {name: sys.modules.get(name) for name in ours} == ours
-    assert load(head)(1) == 3210 and load_beside(head, base)(1) == 321
 
 
 def test_an_editable_installation_of_the_work_tree_makes_the_revisions_inseparable(revisions):
@@ -217,17 +188,6 @@ def test_whatever_leads_to_heads_files_leads_to_the_bases(trees):
         "100",
         "None",
     ]
-
-
-def test_a_module_that_the_base_lacks_is_not_found(trees):
-    code = """
-        try:
-            import only_here
-        except ModuleNotFoundError as error:
-            print(error.name)
-    """
-
-    assert in_a_process(EDITABLE + textwrap.indent(textwrap.dedent(code), "    "), *trees) == ["only_here"]
 
 
 # --- torch operators --------------------------------------------------------------------------------------------------

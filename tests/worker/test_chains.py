@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 
 import pytest
@@ -106,35 +105,6 @@ def test_only_the_cases_that_are_asked_for_are_checked(load):
 
     assert heard(chain, pattern="rows=8")[0].cases == ("rows=8",)
     assert heard(chain, cases=("rows=4",))[0].cases == ("rows=4",)
-
-
-def test_a_case_that_costs_the_device_ends_the_worker(load, monkeypatch):
-    chain = load("return x + x", "raise RuntimeError('an illegal memory access')")
-    device = open_device("fake", seed=1)
-
-    def lost():
-        raise RuntimeError("an illegal memory access")
-
-    def reference(x):
-        return x * 2
-
-    stage = dataclasses.replace(chain.stages[0], reference=reference)
-    chain = dataclasses.replace(chain, stages=(stage,))
-    kernel_failed = []
-    monkeypatch.setattr(device, "synchronize", lambda: lost() if kernel_failed else None)
-    failing = stage.kernel
-
-    def kernel(x):
-        kernel_failed.append(1)
-        return failing(x)
-
-    chain = dataclasses.replace(chain, stages=(dataclasses.replace(stage, kernel=kernel),))
-    messages = []
-    run(Job("chain", (OpFiles("halves", "."),), ".", "fake", 7), messages.append, device, chain)
-
-    (case,) = [m for m in messages if isinstance(m, ChainCase)]
-    assert (case.case, case.lost, case.verdict, case.stages) == ("rows=4", True, "ERROR", ())
-    assert messages[-1] == OpDone()
 
 
 def told(tmp_path, **fields):

@@ -130,18 +130,6 @@ def test_a_describing_worker_says_how_many_devices_there_are(head):
     assert of(PlannedOp, heard)[0].signature == ("x",)
 
 
-def test_ops_with_modules_of_the_same_name_are_described_each_with_its_own(tmp_path):
-    project = Project(tmp_path / "project", ops=("one", "two"))
-    for op, rows in (("one", 1), ("two", 2)):
-        (project.kernels / op / "sizes.py").write_text(f"ROWS = {rows}\n")
-        project.edit(op, "performance", "import perfci\n", "import perfci\nimport sizes\n")
-        project.edit(op, "performance", '{"rows": 8}', '{"rows": sizes.ROWS}')
-
-    heard, _ = say(project.job("describe", ops=("one", "two")), project.root)
-
-    assert [message.performance[0] for message in of(PlannedOp, heard)] == ["rows=1", "rows=2"]
-
-
 def test_a_worker_times_kernel_base_and_reference(head, base):
     heard, failure = say(head.job(base=base.as_base()), head.root)
 
@@ -150,15 +138,6 @@ def test_a_worker_times_kernel_base_and_reference(head, base):
     assert [message.case.base.same for message in of(Finished, heard)] == [False, False]
     (done,) = of(OpDone, heard)
     assert set(done.limits.matmul_tflops) == set() and done.limits.copy_gbps == 1000.0
-
-
-def test_what_is_the_same_is_not_timed(head, tmp_path):
-    same = Project(tmp_path / "same")
-
-    heard, failure = say(head.job(base=same.as_base()), head.root)
-
-    assert (failure, of(Measured, heard)) == (None, [])
-    assert [message.case.base.same for message in of(Finished, heard)] == [True, True]
 
 
 def test_a_base_beside_head_that_does_not_import_needs_a_process_of_its_own(head, base):
@@ -188,18 +167,6 @@ def test_a_base_alone_waits_to_be_let_onto_the_device_and_is_timed_as_the_base(h
     assert {name for message in of(Measured, heard) for name in message.launches_us} == {"base"}
     assert [message.case.identity.operations for message in of(Prepared, heard)] == [("work 101.0 us",)] * 2
     assert of(OpDone, heard)[0].limits.copy_gbps is None
-
-
-def test_a_base_alone_is_timed_with_heads_cache_whatever_its_own_suite_says(head, base):
-    quiet = {"launch_noise": 0.0, "block_noise": 0.0, "spike_share": 0.0, "warm_factor": 0.5}
-    job = base.job(arm="base", turns=True, lock=False, head_root=str(head.root), cache="warm", fake=quiet)
-
-    heard, failure = say(job, base.root, [Turn(-1, ()), Turn(0, CASES), Turn(1, ())])
-
-    assert failure is None
-    assert {message.case.cache for message in of(Finished, heard)} == {"warm"}
-    medians = [message.block.arms["base"].time.median_us for message in of(Measured, heard)]
-    assert medians == pytest.approx([50.5] * 2, abs=0.05)
 
 
 def absolute_import(path):
@@ -249,15 +216,6 @@ def test_an_editable_installation_leads_a_base_that_is_alone_to_its_own_files(he
     assert of(Apart, beside)[0].reason.kind == "imports_other_code"
     assert failure is None
     assert {message.case.identity.operations for message in of(Prepared, alone)} == {("work 101.0 us",)}
-
-
-def test_a_planted_error_makes_the_accuracy_wrong(head):
-    job = head.job(suites=(Suite.ACCURACY,), spoiled=True)
-
-    heard, _ = say(job, head.root)
-
-    failures = {message.case.failure.kind for message in of(Checked, heard) if message.case.failure}
-    assert failures == {"wrong_values"}
 
 
 def anew(monkeypatch):

@@ -119,13 +119,6 @@ def test_a_remeasurement_that_fails_adds_its_failure_and_takes_nothing_away(mess
     assert (case.compile_s, case.suspicion, len(case.blocks)) == (1.5, (SUSPICION,), 2)
 
 
-def test_a_remeasurement_whose_worker_dies_keeps_the_first_look():
-    op = gathered(first_look().op_run()).op_run(Reason("worker_hung"))
-
-    assert op.failure == Reason("worker_hung")
-    assert len(op.performance[0].blocks) == 2
-
-
 # --- boards -----------------------------------------------------------------------------------------------------------
 
 
@@ -159,15 +152,6 @@ def test_a_base_that_fails_while_it_is_timed_is_told_when_the_case_ends():
     assert found.op_run().performance[0].base == failed
 
 
-@pytest.mark.parametrize("message", [Prepared, Finished])
-def test_a_base_that_fails_in_a_later_process_only_is_told_and_the_first_looks_facts_stand(message):
-    start = gathered(OpRun("relu"), Prepared(PerformanceCase(CASE, base=BASE)), Measured(CASE, block(0), {})).op_run()
-
-    again = gathered(start, message(PerformanceCase(CASE, base=BaseArm(same=None, failure=LOST))))
-
-    assert again.op_run().performance[0].base == BaseArm(same=False, duelled=True, failure=LOST)
-
-
 def test_a_worker_that_finds_the_revisions_inseparable_says_why():
     assert gathered(OpRun("relu"), Apart(LOST)).apart(None) == LOST
     assert gathered(OpRun("relu")).apart(None) is None
@@ -187,15 +171,6 @@ def test_a_worker_that_dies_while_both_revisions_are_at_work_does_not_tell_whose
         assert "SIGSEGV" in sentence(why)
 
 
-def test_times_that_are_taken_anew_leave_the_accuracy_and_what_was_known_before():
-    start = first_look().op_run()
-    again = gathered(start, Measured(CASE, block(0, process=1), {}), Finished(PerformanceCase(CASE, failure=LOST)))
-
-    again.forget_times()
-
-    assert again.op_run() == start
-
-
 # --- when the time is up ----------------------------------------------------------------------------------------------
 
 LATE = Reason("case_late", {"by": "--deadline", "limit_s": 60.0})
@@ -205,14 +180,6 @@ OTHER_CASE = "rows=2"
 def two_cases(*messages):
     prepared = (Prepared(PerformanceCase(case)) for case in (CASE, OTHER_CASE))
     return gathered(OpRun("relu"), *prepared, *(Measured(case, block(0), {}) for case in (CASE, OTHER_CASE)), *messages)
-
-
-def test_a_case_that_was_not_done_says_so_and_keeps_its_blocks():
-    found = two_cases(Finished(PerformanceCase(CASE)), Finished(PerformanceCase(OTHER_CASE), short=True))
-
-    done, short = found.op_run(None, LATE).performance
-    assert (found.late, done.late, short.late) == (True, None, LATE)
-    assert [len(case.blocks) for case in (done, short)] == [1, 1]
 
 
 def test_of_a_later_look_that_was_cut_nothing_is_kept_but_that_it_was():

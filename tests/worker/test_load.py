@@ -9,7 +9,7 @@ import pytest
 
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
-from perfci.worker.load import describe_exception, load_op
+from perfci.worker.load import load_op
 
 FILES = {
     "triton": "def {op}(x):\n    return x\n",
@@ -62,15 +62,6 @@ def test_a_sound_op_gives_both_suites(op):
 
     assert [case["rows"] for case in loaded.performance.cases] == [1, 2]
     assert loaded.accuracy.kernel(5) == 5
-
-
-def test_imports_find_the_ops_folder_and_what_ops_share_and_leave_no_trace(op):
-    (op.folder.parent / f"_shared_{op.op}.py").write_text("LIMIT = 3\n")
-    op.edit("triton", "def {op}(x)", "from _shared_{op} import LIMIT\n\n\ndef {op}(x)")
-    before = list(sys.path)
-
-    assert op.load().accuracy.kernel(7) == 7
-    assert sys.path == before
 
 
 FAULTS = {
@@ -127,22 +118,6 @@ def test_an_import_error_names_file_and_line_of_the_op_that_raised(op):
     assert (facts["file"], facts["line"]) == (f"{op.op}_triton.py", 2)
     assert (facts["error"], facts["message"]) == ("RuntimeError", "no such device")
     assert facts["suite"] == f"{op.op}_accuracy.py"
-
-
-def test_an_exception_is_placed_in_the_ops_own_file_where_it_passed_one(tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text("import json\n\n\ndef call():\n    json.loads('{')\n")
-    code = compile(path.read_text(), str(path), "exec")
-    names = {}
-    exec(code, names)
-
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - json's own
-        names["call"]()
-
-    described = describe_exception(caught.value, tmp_path)
-    elsewhere = describe_exception(caught.value, tmp_path / "other")
-    assert (described["error"], described["file"], described["line"]) == ("JSONDecodeError", "mine.py", 5)
-    assert elsewhere["file"] == "decoder.py"
 
 
 # --- earlier names ----------------------------------------------------------------------------------------------------

@@ -53,7 +53,6 @@ def test_sound_peers_are_loaded_in_their_order(op):
         ('"other": other', '"two\\nlines": other', "peer_name", "lines"),
         ('"other": other', '"x" * 41: other', "peer_name", "1 to 40 printable characters"),
         ('"other": other', '"kernel": other', "peer_name", "not kernel, reference or base"),
-        ('"other": other', '"Flash": other', "peer_twice", "flash and Flash"),
         ("def other(x, more=None)", "def other(y)", "peer_signature", "takes (y) and the reference (x)"),
         ("def other(x, more=None)", "def other(x, more)", "peer_signature", "takes (x, more)"),
     ],

@@ -27,10 +27,9 @@ from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.statistics import duel_rule
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker import parent
-from perfci.worker.pair import BASE, BEGIN, HEAD, Referee, Rules, Side, run_pair
-from perfci.worker.parent import WorkerEnvironment
+from perfci.worker.pair import BASE, BEGIN, HEAD, Referee, Rules, Side, pairing
+from perfci.worker.parent import WorkerEnvironment, finish
 from perfci.worker.protocol import (
-    Checked,
     Finished,
     Job,
     Measured,
@@ -213,23 +212,6 @@ def test_blocks_are_paired_by_their_number_into_blocks_of_all_arms():
     assert told.launches_us == {"kernel": (100.0,) * 3, "reference": (150.0,) * 3, "base": (100.0,) * 3}
 
 
-def test_a_paired_block_is_held_down_or_disturbed_if_either_side_was():
-    match = Match()
-    head, base = (
-        DeviceState(1980, throttle=("power_cap",), foreign_processes=0),
-        DeviceState(1500, throttle=("thermal", "power_cap"), foreign_processes=2),
-    )
-    for player, state in ((match.players[HEAD], head), (match.players[BASE], base)):
-        take = player.take
-        player.take = lambda turn, take=take, state=state: [
-            dataclasses.replace(m, block=dataclasses.replace(m.block, state=state)) if isinstance(m, Measured) else m
-            for m in take(turn)
-        ]
-    match.play()
-
-    assert match.blocks()[0].state == DeviceState(1980, throttle=("power_cap", "thermal"), foreign_processes=2)
-
-
 # --- how long ---------------------------------------------------------------------------------------------------------
 
 
@@ -250,15 +232,6 @@ def test_a_duel_lasts_as_long_as_in_one_process(ratio, process, limits, blocks):
     match.players[HEAD].us = slower(ratio)
 
     assert len(match.play().blocks()) == blocks
-
-
-def test_a_case_that_only_head_has_gets_a_first_look_and_none_of_the_bases_time():
-    match = Match(head=(A, B), base=(A,)).play()
-
-    assert len(match.blocks(A)) == duel_rule.FIRST
-    assert [block.arms.keys() for block in match.blocks(B)] == [{"kernel", "reference"}] * FIRST_BLOCKS
-    assert (match.arm(A).duelled, match.arm(B)) == (True, None)
-    assert [cases for _, cases in match.players[BASE].taken] == [(A,)] * 4 + [()]
 
 
 # --- what is duelled --------------------------------------------------------------------------------------------------
@@ -294,17 +267,6 @@ def test_what_is_duelled_follows_from_the_work_and_from_what_was_asked_for(same,
     assert all(("base" in block.arms) is duelled for block in match.blocks())
 
 
-def test_heads_facts_are_told_with_what_the_base_does_before_anything_is_timed():
-    match = Match().play()
-
-    told = [message for message in match.heard if isinstance(message, Prepared | Measured)]
-    assert isinstance(told[0], Prepared) and sum(isinstance(message, Prepared) for message in told) == 1
-    base = told[0].case.base
-    assert (base.same, base.duelled, base.peak_bytes) == (False, True, 7)
-    assert base.identity.operations == ("work 11 us",)
-    assert [reason.kind for reason in base.changes] == ["operations_changed"]
-
-
 def test_with_another_toolchain_the_same_identity_proves_nothing():
     match = Match(by_identity=False)
     same_work(match)
@@ -314,36 +276,12 @@ def test_with_another_toolchain_the_same_identity_proves_nothing():
     assert (arm.same, arm.duelled, [reason.kind for reason in arm.changes]) == (None, True, ["toolchain_differs"])
 
 
-def test_times_of_different_timers_are_never_compared():
-    match = Match()
-    match.players[BASE].timer = "event"
-    match.play()
-
-    facts = match.arm().failure.facts
-    assert (match.arm().failure.kind, facts["timer"], facts["base_timer"]) == ("base_other_timer", "virtual", "event")
-    assert len(match.blocks()) == FIRST_BLOCKS
-
-
 # --- one side fails on a case -----------------------------------------------------------------------------------------
 
 WRONG = Reason("timed_output_wrong", {"case": A, "count": 3, "index": "(0,)", "error": 1.0, "rtol": 0.1, "atol": 0.1})
 RAISED = Reason(
     "kernel_raised", {"case": A, "error": "RuntimeError", "message": "no stream", "file": "a.py", "line": 3}
 )
-
-
-@pytest.mark.parametrize(
-    ("failure", "raised", "kind", "words"),
-    [(WRONG, False, "base_wrong", "is wrong in 3 elements"), (RAISED, True, "base_raised", "no stream")],
-)
-def test_a_base_that_fails_before_it_is_timed_leaves_head_a_first_look(failure, raised, kind, words):
-    match = Match()
-    match.players[BASE].cases[A] = prepared(BASE, A, failure=failure, raised=raised)
-    match.play()
-
-    assert (match.arm().failure.kind, match.arm().duelled) == (kind, False)
-    assert words in sentence(match.arm().failure)
-    assert [block.arms.keys() for block in match.blocks()] == [{"kernel", "reference"}] * FIRST_BLOCKS
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 7, 10])
@@ -358,17 +296,6 @@ def test_a_base_that_fails_while_it_is_timed_loses_none_of_heads_blocks(at):
     assert [block.index for block in match.blocks(A)] == list(range(max(at + 1, FIRST_BLOCKS)))
     assert ["base" in block.arms for block in match.blocks(A)].count(True) == at
     assert (match.arm(B).failure, len(match.blocks(B))) == (None, duel_rule.SECOND)
-
-
-@pytest.mark.parametrize("side", [HEAD, BASE])
-def test_records_that_either_side_loses_again_and_again_leave_the_case_open(side):
-    lost = Reason("records_lost", {"case": A})
-    match = Match()
-    match.players[side].breaks = {A: (2, lost)}
-    match.play()
-
-    (ended,) = (m.case for m in match.heard if isinstance(m, Finished))
-    assert (ended.failure, ended.raised) == (lost, True)
 
 
 # --- one side dies ----------------------------------------------------------------------------------------------------
@@ -401,18 +328,6 @@ def test_a_base_that_dies_while_it_is_timed_loses_none_of_heads_blocks(turn):
 
 
 # --- what is passed on ------------------------------------------------------------------------------------------------
-
-
-def test_only_head_speaks_of_accuracy_the_device_and_the_end():
-    match = Match()
-    done = OpDone(tuned="abc")
-    match.referee.hear(HEAD, Ready(DEVICE, "virtual"))
-    match.referee.hear(BASE, Ready(DEVICE, "event"))
-    match.referee.hear(HEAD, Checked(None))
-    match.referee.hear(BASE, OpDone(tuned="of the base"))
-    match.referee.hear(HEAD, done)
-
-    assert match.heard == [Ready(DEVICE, "virtual"), Checked(None), done]
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -451,7 +366,7 @@ WELL = "def misbehave(turn): pass\nrun()\n"
 
 
 class Pair:
-    """`run_pair` on scripts in the place of both workers."""
+    """`pairing` on scripts in the place of both workers."""
 
     def __init__(self, folder, monkeypatch):
         self.folder = folder
@@ -472,7 +387,7 @@ class Pair:
             job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, arm=arm, turns=True)
             sides.append(Side(job, WorkerEnvironment(dict(os.environ), place, place / "log", limit_s)))
         rules = Rules((A,), DuelWhat.CHANGED, 0, {}, by_identity=True)
-        return run_pair(*sides, rules, listener or self.heard.append)
+        return finish(pairing(*sides, rules, listener or self.heard.append))
 
     @property
     def blocks(self):
@@ -498,15 +413,6 @@ def test_two_processes_take_their_blocks_and_end(pair):
     assert len(pair.blocks) == duel_rule.SECOND
     assert all(block.arms.keys() == {"kernel", "reference", "base"} for block in pair.blocks)
     assert (pair.arm.duelled, pair.arm.failure) == (True, None)
-    assert pair.alive() == []
-
-
-def test_a_base_that_hangs_is_stopped_and_head_goes_on(pair):
-    hang = "def misbehave(turn):\n    if turn == 2: time.sleep(600)\nrun()\n"
-
-    assert pair.run(base=hang, limit_s=2.0) is None
-    assert pair.arm.failure.facts["cause"] == "worker_hung"
-    assert len(pair.blocks) == FIRST_BLOCKS
     assert pair.alive() == []
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from perfci.core.errors import Stopped
-from perfci.core.model import Device, PlannedOp, Reason
 from perfci.core.wording import sentence
 from perfci.worker import parent
 from perfci.worker.parent import WorkerEnvironment, run_worker, side_by_side, start_worker, wait, working
@@ -99,10 +98,6 @@ def test_garbage_in_the_pipe_is_passed_over(worker):
     assert worker.heard == [Step("accuracy", "relu", "rows=1"), Step("measure", "relu"), OpDone()]
 
 
-def test_what_the_worker_says_of_its_failure_is_the_failure(worker):
-    assert worker.run('say(Failed(Reason("records_missing", {"seen": 2})))') == Reason("records_missing", {"seen": 2})
-
-
 @pytest.mark.parametrize(
     ("script", "kind", "fact"),
     [
@@ -126,10 +121,6 @@ def test_a_worker_that_ends_early_is_named_with_place_and_last_words(worker, scr
     assert "{" not in sentence(failure)
 
 
-def test_a_worker_that_dies_with_its_work_done_has_done_it(worker):
-    assert worker.run("say(OpDone())\nos.kill(os.getpid(), signal.SIGSEGV)") is None
-
-
 def test_a_worker_that_hangs_is_stopped_at_the_limit(worker):
     began = time.monotonic()
 
@@ -138,24 +129,6 @@ def test_a_worker_that_hangs_is_stopped_at_the_limit(worker):
     assert failure.kind == "worker_hung"
     assert (failure.facts["limit_s"], failure.facts["where"]) == (1.5, "accuracy of rows=1")
     assert time.monotonic() - began < DEADLINE_S
-    assert gone(worker.pid)
-
-
-def test_a_dead_worker_is_not_waited_for_though_its_child_holds_the_pipe(worker):
-    began = time.monotonic()
-
-    failure = worker.run("""
-        if os.fork() == 0:
-            open("pid", "w").write(str(os.getpid()))
-            time.sleep(600)
-        while not os.path.exists("pid"):
-            time.sleep(0.01)
-        say(Step("measure", "relu"))
-        os._exit(4)
-    """)
-
-    assert (failure.kind, failure.facts["where"]) == ("worker_exited", "measure")
-    assert time.monotonic() - began < DEADLINE_S / 2
     assert gone(worker.pid)
 
 
@@ -195,34 +168,6 @@ def test_a_worker_that_prints_without_end_fills_no_disk(worker):
     assert b"bytes left out]" in text
     assert len(text) < 3 << 20
     assert "last" in failure.facts["words"]
-
-
-def test_a_worker_that_never_reads_its_job_has_a_reason_and_no_traceback(worker, monkeypatch):
-    start = subprocess.Popen
-
-    def dead_on_arrival(command, **options):
-        process = start([sys.executable, "-c", "import os; os._exit(9)"], **options)
-        process.wait()
-        return process
-
-    path = worker.folder / "logs" / "relu.log"
-    monkeypatch.setattr(parent.subprocess, "Popen", dead_on_arrival)
-
-    failure = run_worker(JOB, WorkerEnvironment(dict(os.environ), worker.folder, path, DEADLINE_S), worker.heard.append)
-
-    assert (failure.kind, failure.facts["status"], failure.facts["where"]) == ("worker_exited", 9, "start")
-    assert failure.facts["op"] == "relu"
-
-
-def test_a_describing_worker_must_describe_every_op(worker):
-    job = Job("describe", (OpFiles("a", "/"), OpFiles("b", "/")), "/", "fake", 1)
-    ready = 'say(Ready(Device("fake", "Fake One", "fake-one")))\n'
-    first, second = ('say(PlannedOp("a"))\n', 'say(PlannedOp("b"))\n')
-
-    assert worker.run(ready + first + second, job) is None
-    assert worker.heard[-2:] == [PlannedOp("a"), PlannedOp("b")]
-    assert worker.run(ready + first, job).kind == "worker_exited"
-    assert worker.heard[-2] == Ready(Device("fake", "Fake One", "fake-one"))
 
 
 def test_the_worker_runs_in_its_own_environment_and_folder(tmp_path, monkeypatch):

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfci.core.model import DuelWhat, Suite
+from perfci.core.model import Suite
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
 from perfci.measure.bench import BaseKernel, InseparableError
 from perfci.ops.spec import Accuracy, Performance
-from perfci.statistics import duel_rule
 from perfci.worker.load import LoadedOp
 from perfci.worker.protocol import Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready, Step
 from perfci.worker.work import Worker
@@ -95,14 +94,6 @@ def test_operators_that_a_kernel_registers_when_it_is_called_make_the_revisions_
     assert not any(isinstance(message, Measured) for message in mouth.said)
 
 
-def test_a_kernel_that_is_wrong_is_not_timed():
-    mouth = MessageChannel()
-
-    worker(mouth, FakeDevice(FakeSpec(), 1)).measure(right=False)
-
-    assert [type(message) for message in mouth.said] == [OpDone]
-
-
 @pytest.mark.parametrize(
     ("fields", "measured"), [({}, True), ({"process": 1}, False), ({"arm": "base", "turns": True}, False)]
 )
@@ -153,17 +144,6 @@ def test_blocks_are_taken_case_by_case_until_the_time_is_up(monkeypatch):
     assert len(blocks) == 5 and sorted(index for _, index in blocks) == [0, 0, 1, 1, 2]
     assert [(message.short, message.case.failure) for message in said(mouth, Finished)] == [(True, None)] * 2
     assert mouth.said[-1].late
-
-
-def test_a_duel_that_its_first_look_cleared_is_not_short(monkeypatch):
-    mouth = MessageChannel()
-    Clock(monkeypatch, mouth)
-    device = FakeDevice(FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0), 1)
-
-    worker(mouth, device, opponent(kernel, duel=DuelWhat.ALL), until_s=2.0 * duel_rule.FIRST).measure(right=True)
-
-    assert len(said(mouth, Measured)) == 2 * duel_rule.FIRST
-    assert [message.short for message in said(mouth, Finished)] == [False, False]
 
 
 def test_whoever_takes_turns_is_ended_by_whoever_gives_them(monkeypatch):

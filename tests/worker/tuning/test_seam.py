@@ -67,17 +67,6 @@ def test_the_entry_that_a_call_takes_is_seen_though_others_are_looked_into(op):
     assert [taken(16, True), taken(17, True), taken(17), taken(65)] == [0, 2, 1, None]
 
 
-def test_an_entry_whose_values_are_read_one_by_one_is_seen_too(op):
-    _, seam, folder = op
-
-    with seam.watch(ENTRIES) as watch:
-        entries = sys.modules["_launch"].tuned(folder / "tuned", "board")
-        _ = entries[0]["config"]["tma"]
-        assert watch.find_taken([2, 2, 2]) is None
-        _ = entries[2]["config"]["tma"], entries[2]["config"]["block"]
-    assert watch.find_taken([2, 2, 2]) == 2
-
-
 def test_another_op_that_is_called_on_the_way_reads_its_own_file(op):
     _, seam, folder = op
     seam.use(ENTRIES)
