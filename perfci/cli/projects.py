@@ -100,9 +100,9 @@ def new_(
     known = {each.op: each.folder for each in discover.ops(where)} if where.kernels.is_dir() else {}
     place = new.place(op, where.kernels, known)
     if source is not None:
-        draft = sketch.of_function(place.op, source, reference, where)
+        draft = sketch.draft_from_function(place.op, source, reference, where)
     elif sketches is not None:
-        draft = sketch.of_kernelgen(place.op, sketches, version, where)
+        draft = sketch.draft_from_kernelgen(place.op, sketches, version, where)
     else:
         draft = new.fake(place.op) if fake else new.plain(place.op)
     written = new.write(place, draft)

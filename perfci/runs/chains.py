@@ -27,7 +27,7 @@ class ChainOptions:
     """What is to be checked."""
 
     names: tuple[str, ...] = ()
-    """of chains; empty for all"""
+    """of chains, empty for all"""
     pattern: str | None = None
     device: str = "auto"
     seed: int | None = None

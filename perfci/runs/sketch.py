@@ -1,4 +1,4 @@
-"""A new op around functions that exist: a worker imports and rehearses them, and the files are made of what it says."""
+"""A new op around functions that exist: a worker imports and rehearses them, and the files are made of its report."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from perfci.worker.parent import run_worker
 from perfci.worker.protocol import Job, Message, OpFiles, SketchFiles
 
 
-def of_kernelgen(op: str, folder: Path, version: int | None, settings: Settings) -> Draft:
+def draft_from_kernelgen(op: str, folder: Path, version: int | None, settings: Settings) -> Draft:
     """The op's files around KernelGen's sketch in a folder, whose kernel and baseline are copied as they are."""
     found, others = kernelgen.choose(op, folder, version)
     paths = {part: path.resolve() for part, path in found.files.items()}
     tests = tuple(str(paths[part]) for part in ("accuracy", "performance"))
-    said = _rehearsed(op, SketchFiles(str(paths["triton"]), str(paths["baseline"]), tests), settings)
-    sources = {f"_{paths[part].name}": _text(paths[part]) for part in ("triton", "baseline")}
+    said = _rehearse(op, SketchFiles(str(paths["triton"]), str(paths["baseline"]), tests), settings)
+    sources = {f"_{paths[part].name}": _read_text(paths[part]) for part in ("triton", "baseline")}
     return sketch.draft(op, dataclasses.replace(said, left=(*said.left, *others)), sources)
 
 
-def of_function(op: str, source: str, reference: str | None, settings: Settings) -> Draft:
+def draft_from_function(op: str, source: str, reference: str | None, settings: Settings) -> Draft:
     """The op's files around FILE:function.
 
     A file of the project that this Python can import by name is imported, so that what is checked is what ships. Any
@@ -41,13 +41,13 @@ def of_function(op: str, source: str, reference: str | None, settings: Settings)
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         raise UsageError("reference_form", found=reference)
     path = Path(file).resolve()
-    text = _text(path)
-    module = _import_name(path, settings.root)
-    said = _rehearsed(op, SketchFiles(str(path), module=module, function=name, reference=reference), settings)
+    text = _read_text(path)
+    module = _find_import_name(path, settings.root)
+    said = _rehearse(op, SketchFiles(str(path), module=module, function=name, reference=reference), settings)
     return sketch.draft(op, said, {} if module else {f"_{path.name}": text})
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -56,7 +56,7 @@ def _text(path: Path) -> str:
         raise UsageError("source_unreadable", file=str(path), why=str(error)) from error
 
 
-def _rehearsed(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch:
+def _rehearse(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch:
     """What a worker finds out. Its working folder is a temporary one, as other people's tests may write files."""
     heard: list[Message] = []
     with opened(settings, heard.append) as bench:
@@ -70,7 +70,7 @@ def _rehearsed(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch
     return next(message for message in heard if isinstance(message, sketch.Sketch))
 
 
-def _import_name(path: Path, project: Path) -> str | None:
+def _find_import_name(path: Path, project: Path) -> str | None:
     """The module's name, if the file is the project's and this Python would import this very file by it."""
     if not path.is_relative_to(project):
         return None

@@ -113,12 +113,6 @@ def test_a_loss_is_accepted_with_a_reason_and_nothing_is_red_after(nights):
     assert verdicts(run_of(7, 1.13), nights) == {Verdict.REGRESSED}
 
 
-def test_a_gain_is_accepted_and_what_was_before_is_a_loss_then(nights):
-    assert accept(nights, run_of(3, 0.9)).accepted == (CASE,)
-
-    assert kinds(accept(nights, run_of(4, 1.0))) == ["accept_slower"]
-
-
 def test_below_its_target_a_case_is_no_baseline_either(nights):
     nights.thresholds.mkdir(exist_ok=True)
     (nights.thresholds / "default.yaml").write_text("speedup: 9\n")

@@ -296,15 +296,6 @@ def test_broken_commits_around_the_culprit_leave_a_range(bisected):
     assert 0.9 < found.culprits[0].sure < 1
 
 
-def test_a_revision_without_the_op_is_skipped(bisected):
-    gone = dict.fromkeys((path for path in start() if path.startswith("kernels/relu")), None)
-    back = {path: text for path, text in start().items() if path.startswith("kernels/relu")}
-    found = bisected([("gone", {**gone, "kernels/other": "x\n"}), ("back", {**back, KERNEL: kernel(55.0)}), note(1)])
-
-    assert culprits(bisected) == [(2, 1)]
-    assert [step.reason.kind for step in found.steps if step.side is Side.SKIP] == ["no_ops"]
-
-
 def test_two_culprits_share_the_loss_and_both_are_named(bisected):
     found = bisected(
         [note(1), ("first", {KERNEL: kernel(51.5)}), note(2), note(3), ("second", {KERNEL: kernel(53.0)}), note(4)]
@@ -544,12 +535,6 @@ def test_another_question_starts_anew_and_says_so(bisected, workers):
     assert culprits(bisected) == [(UNROLL,)]
 
 
-def test_another_seed_asks_another_question(bisected, workers):
-    bisected(LONG)
-
-    assert not bisected(seed=8).resumed
-
-
 def test_a_search_is_not_gone_on_with_on_another_device(bisected, workers):
     workers.stop_after = 1
     with pytest.raises(Stopped):
@@ -579,12 +564,3 @@ def test_a_damaged_state_is_named_and_not_written_over(bisected, text):
         bisected()
     assert str(path) in str(caught.value)
     assert path.read_text(errors="surrogateescape") == text
-
-
-def test_two_searches_at_once_do_not_write_over_each_other(bisected):
-    from perfci import store
-
-    tell(bisected.root, [("start", start())])
-    with store.claim_reports(bisected.root / "reports" / "bisect"), pytest.raises(StoredFileError) as caught:
-        bisected(LONG)
-    assert caught.value.reason.kind == "reports_taken"

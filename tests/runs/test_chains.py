@@ -57,7 +57,7 @@ def good(*cases):
 
 def check(settings, **options):
     return check_chains(
-        settings, ChainOptions(**{"name": "echo", "device": "fake", "seed": 7} | options), lambda _: None
+        settings, ChainOptions(**{"names": ("echo",), "device": "fake", "seed": 7} | options), lambda _: None
     )
 
 
@@ -102,13 +102,13 @@ def test_a_worker_that_stops_short_fails_its_chain_with_what_it_had(settings, jo
 def test_no_case_of_any_chain_is_a_usage_error_and_of_one_chain_is_none(settings, jobs):
     jobs.said = [([Ready(FAKE), ChainPlanned(()), OpDone()], None)] * 2
     with pytest.raises(UsageError, match="No case of echo, other fits"):
-        check(settings, name=None, pattern="rows=9")
+        check(settings, names=(), pattern="rows=9")
 
     jobs.said = [
         ([Ready(FAKE), ChainPlanned(()), OpDone()], None),
         ([Ready(FAKE), ChainPlanned(("rows=9",)), *good("rows=9"), OpDone()], None),
     ]
-    assert [len(result.cases) for result in check(settings, name=None, pattern="rows=9").results] == [0, 1]
+    assert [len(result.cases) for result in check(settings, names=(), pattern="rows=9").results] == [0, 1]
 
 
 def test_a_device_that_cannot_be_opened_is_no_chains_fault(settings, jobs):
@@ -126,19 +126,11 @@ def test_without_a_device_named_the_one_at_hand_is_asked_for_first(settings, job
     assert [job.device for job in jobs] == ["fake"]
 
 
-def test_a_seed_is_drawn_where_none_is_given_and_told(settings, jobs):
-    jobs.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)] * 2
-
-    first, second = (check(settings, seed=None).seed for _ in range(2))
-    assert first != second
-    assert [job.seed for job in jobs] == [first, second]
-
-
 def test_who_watches_hears_of_the_chain_and_its_case(settings, jobs):
     jobs.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)]
     heard = []
 
-    check_chains(settings, ChainOptions("echo", device="fake", seed=7), heard.append)
+    check_chains(settings, ChainOptions(("echo",), device="fake", seed=7), heard.append)
     assert [(m.stage, m.op, m.case) for m in heard if isinstance(m, Step)] == [("chain", "echo", "rows=1")]
 
 
@@ -165,15 +157,6 @@ def test_a_chain_that_kills_the_worker_is_named_and_the_others_are_listed(settin
 
     assert (first.chain, first.failure) == ("echo", CRASH)
     assert second.cases == ("rows=2",)
-
-
-def test_a_worker_that_dies_before_any_chain_costs_no_more_than_one_of_them(settings, jobs):
-    forged = ListedChain("nobody", (), ("rows=1",))
-    jobs.said = [([forged], CRASH), ([*listing("other", "rows=2")], None)]
-
-    found = list_chains(settings, None, "fake", lambda _: None)
-
-    assert [(each.chain, each.failure) for each in found] == [("echo", CRASH), ("other", None)]
 
 
 def test_chains_without_a_case_that_fits_are_left_out_and_none_are_listed_where_there_are_none(settings, jobs):

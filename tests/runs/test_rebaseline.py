@@ -99,22 +99,6 @@ def test_a_later_accept_keeps_the_step(project):
     assert [run.id for run in stored(project).runs] == ["later"]
 
 
-def test_only_the_ops_that_are_named_are_looked_at(project):
-    found = rebaseline_runs([run_of(project, "new", driver="590")], project, ["scale"], WRITE)
-
-    assert [one.survey.op for one in found] == ["scale"]
-    assert stored(project, "relu").steps == ()
-
-
-def test_several_runs_of_several_boards_go_together(project):
-    runs = [run_of(project, name, driver="590", uuid=uuid) for name, uuid in (("new", "GPU-1"), ("newer", "GPU-2"))]
-
-    rebaseline_runs(runs, project, (), WRITE)
-
-    assert stored(project).steps[0].after.boards == ("GPU-1", "GPU-2")
-    assert len(stored(project).cases[0].blocks) == 20
-
-
 def test_writing_needs_a_reason(project):
     run = run_of(project, "new", driver="590")
 
@@ -135,22 +119,6 @@ def test_doing_it_twice_does_nothing_the_second_time(project):
 # --- runs that do not go together -------------------------------------------------------------------------------------
 
 
-def test_runs_of_two_environments_are_refused_with_both_values(project):
-    runs = [run_of(project, "new", driver="590"), run_of(project, "newer", driver="600")]
-
-    reason = refused(runs, project, (), WRITE)
-
-    assert (reason.kind, reason.facts["fields"]) == ("accept_mixed", "device.driver 590 -> 600")
-
-
-def test_a_dirty_run_is_refused_unless_the_user_says_so(project):
-    run = run_of(project, "new", driver="590", dirty=True)
-
-    assert refused([run], project, (), WRITE).kind == "accept_dirty"
-    found = rebaseline_runs([run], project, (), dataclasses.replace(WRITE, dirty=True))
-    assert kinds(found) == ["rebaseline_no_commit"] * 2
-
-
 @pytest.mark.parametrize(
     ("names", "options"),
     [
@@ -161,12 +129,6 @@ def test_a_dirty_run_is_refused_unless_the_user_says_so(project):
 )
 def test_an_op_that_no_run_holds_is_refused(project, names, options):
     assert refused([run_of(project, "new", driver="590")], project, names, options).kind == "op_not_in_run"
-
-
-def test_what_one_run_lacks_is_refused_before_anything_is_written(project):
-    runs = [run_of(project, "new", driver="590"), run_of(project, "newer", driver="590", ops=("relu",))]
-
-    assert refused(runs, project, (), WRITE).kind == "accept_op_not_run"
 
 
 # --- nothing to do here -----------------------------------------------------------------------------------------------
@@ -180,13 +142,6 @@ def test_another_device_model_is_a_new_device_and_nothing_is_lost(project):
     assert kinds(found) == ["rebaseline_new_device"] * 2
     assert found[0].said[0].facts["stored"] == "nvidia-h200"
     assert bytes_of(project) == before
-
-
-def test_an_op_without_any_baseline_is_left_to_accept(project):
-    for path in bytes_of(project):
-        path.unlink()
-
-    assert kinds(rebaseline_runs([run_of(project, "new")], project, (), WRITE)) == ["rebaseline_no_baseline"] * 2
 
 
 def test_another_timer_is_never_compared(project):
@@ -236,20 +191,6 @@ def check_reason():
     from perfci.core.model import Reason
 
     return Reason("no_change", {})
-
-
-def test_blocks_of_a_throttled_device_never_become_a_baseline(project):
-    run = run_of(project, "new", slower=1.05, driver="590")
-    held = blocks(clock=1.05, throttle=("thermal",))
-    hot = tuple(
-        dataclasses.replace(op, performance=tuple(PerformanceCase(case, blocks=held) for case in CASES))
-        for op in run.ops
-    )
-
-    found = rebaseline_runs([dataclasses.replace(run, ops=hot)], project, (), WRITE)
-
-    assert set(kinds(found)) == {"accept_refused"}
-    assert stored(project).steps == ()
 
 
 # --- the code changed as well -----------------------------------------------------------------------------------------
@@ -365,12 +306,6 @@ def test_a_step_leaves_a_line_of_history_a_run(project):
 
     assert [run.run for run in history(project).runs] == ["old", "new"]
     assert [run.environment.device.driver for run in history(project).runs] == ["580", "590"]
-
-
-def test_showing_what_moved_leaves_no_line(project):
-    rebaseline_runs([run_of(project, "new", slower=1.03, driver="590")], project)
-
-    assert [run.run for run in history(project).runs] == ["old"]
 
 
 def test_a_history_that_is_to_be_mended_is_said_and_the_step_stands(project):

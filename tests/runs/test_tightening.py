@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from datetime import date
 
 import numpy as np
@@ -18,7 +17,7 @@ from perfci.runs.effective_thresholds import in_force
 from perfci.runs.tightening import TightenOptions, refuse_in_pipeline, rescale, shift_of, tighten
 from perfci.store.history import append_history, history_path, read_history
 from perfci.thresholds.earned import EarnedFile, read_file
-from perfci.thresholds.layers import Earned, strictest
+from perfci.thresholds.layers import Earned
 from perfci.thresholds.write import with_earned
 from tests.history_examples import CASE, OTHER, accepted, figures
 
@@ -113,15 +112,6 @@ def test_each_further_run_goes_on_by_at_most_a_quarter(nights):
     assert seen == sorted(seen)
     assert len(set(seen)) >= 3
     assert earned(nights)[CASE, "speedup"].began == 1.2
-
-
-def test_too_few_runs_earn_nothing(settings):
-    keep(settings, *runs(7))
-
-    (found,) = tighten(settings, WRITE, DAY)
-
-    assert not found.moves
-    assert not path_of(settings).exists()
 
 
 def test_runs_with_uncommitted_changes_do_not_count(settings):
@@ -275,14 +265,6 @@ def test_two_jobs_at_once_lose_nothing(nights, monkeypatch):
     assert earned(nights)[CASE, "speedup"].runs == 10
 
 
-def test_a_damaged_file_is_named_and_left(nights):
-    path_of(nights).parent.mkdir()
-    path_of(nights).write_text("<<<<<<< HEAD\n")
-
-    assert failure(nights) == "thresholds_conflicted"
-    assert path_of(nights).read_text() == "<<<<<<< HEAD\n"
-
-
 def test_nothing_is_written_through_a_link(nights, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -290,19 +272,6 @@ def test_nothing_is_written_through_a_link(nights, tmp_path):
 
     assert failure(nights) == "thresholds_linked"
     assert list(elsewhere.iterdir()) == []
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written_is_named(nights):
-    path_of(nights).parent.mkdir(mode=0o500)
-
-    assert failure(nights) == "file_unwritable"
-
-
-def test_a_place_that_cannot_be_a_folder_is_named(nights):
-    path_of(nights).parent.write_text("a file in its way")
-
-    assert failure(nights) in {"file_unwritable", "file_unreadable"}
 
 
 def test_thresholds_of_people_that_cannot_be_read_stop_it(nights):
@@ -329,11 +298,6 @@ def test_pipelines_of_what_nobody_merged_tighten_nothing(variables, kind):
         refuse_in_pipeline(variables)
     assert caught.value.reason.kind == kind
     assert str(caught.value)
-
-
-@pytest.mark.parametrize("variables", [{}, {"CI_COMMIT_BRANCH": "main", "CI_DEFAULT_BRANCH": "main"}])
-def test_the_default_branch_and_people_may_tighten(variables):
-    refuse_in_pipeline(variables)
 
 
 # --- an accepted loss -------------------------------------------------------------------------------------------------
@@ -383,11 +347,6 @@ def test_the_accepted_slow_down_is_the_duels():
     assert shift_of(None) is None
 
 
-def test_the_strictest_tau_is_that_of_the_longest_kernels(nights):
-    where = runs(1)[0].environment
-    assert strictest(in_force(nights, where, None).limits.for_case("relu", CASE), "tau") == 0.01
-
-
 def with_target(settings, run, value):
     """A target of relu that runs like this one have earned."""
     path = path_of(settings)
@@ -410,14 +369,3 @@ def test_accepting_a_loss_rescales_its_target_at_once(settings):
     assert after.value == pytest.approx(1.2 / 1.06, rel=0.01)
     assert after.rescaled == slower.id
     assert "earned_rescaled_said" in [each.kind for each in answer.said]
-
-
-def test_accepting_what_is_no_loss_rescales_nothing(settings):
-    from tests.runs.test_accept_runs import accept, run_of
-
-    with_target(settings, run_of(0), 1.2)
-    before = path_of(settings).read_bytes()
-
-    accept(settings, run_of(0))
-
-    assert path_of(settings).read_bytes() == before

@@ -141,7 +141,7 @@ def test_what_a_rehearsal_cannot_use_is_told_in_a_sentence(said, name, expected)
 )
 def test_what_names_no_function_is_told_before_anything_runs(tmp_path, source, reference, expected):
     with pytest.raises(UsageError) as caught:
-        pipeline_sketch.of_function(
+        pipeline_sketch.draft_from_function(
             "op", source.format(source=SOURCE, folder=HERE), reference, settings.load(HERE.parents[1])
         )
 

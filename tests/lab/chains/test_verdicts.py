@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.lab.chains.records import Error, StageResult
-from perfci.lab.chains.verdicts import Output, Values, add_growth, find_ends, judge, judge_finiteness, trace_back, worst
+from perfci.lab.chains.verdicts import Output, Values, add_growth, find_ends, judge, judge_finiteness, trace_back
 
 WHERE = {"chain": "block", "case": "rows=2"}
 NAN, INF = np.nan, np.inf
@@ -36,11 +36,6 @@ def test_growth_is_over_the_largest_error_that_a_stage_reads():
 
     assert [stage.growth for stage in stages] == [None, None, 2.0]
     assert stages[2].usual_growth is None, "what was exact before has not grown by any factor"
-
-
-def test_of_several_outputs_the_worst_of_each_figure_is_told():
-    assert worst([Error(1e-3, 0.5), Error(2e-3, 0.1), Error(None, None)]) == Error(2e-3, 0.5)
-    assert worst([]) == Error(None, None)
 
 
 def test_a_whole_within_the_tolerance_passes():

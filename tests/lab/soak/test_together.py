@@ -97,27 +97,6 @@ def test_a_device_too_small_for_two_calls_at_once_is_no_failure_of_the_threads(s
         check_threads(subject(greedy, inputs))
 
 
-@pytest.mark.torch
-def test_torch_on_the_host_is_tried_from_threads_too(subject):
-    import torch
-
-    scratch, own, both = torch.empty(64), threading.local(), threading.Barrier(2)
-
-    def tensors(rows, device, seed):
-        return {"x": torch.randn(64, generator=torch.Generator(device).manual_seed(seed), device=device)}
-
-    def sharing(x):
-        own.calls = getattr(own, "calls", 0) + 1
-        scratch.copy_(x)
-        if own.calls == 10 and threading.current_thread() is not threading.main_thread():
-            _meet(both)
-            return scratch * 2
-        return x * 2
-
-    assert check_threads(subject(lambda x: x * 2, tensors, device="cpu")).status is Status.PASS
-    assert check_threads(subject(sharing, tensors, device="cpu")).reason.kind == "soak_threads"
-
-
 def test_threads_of_an_op_that_is_not_deterministic_are_held_to_its_tolerance(subject):
     rng = np.random.default_rng(1)
 
@@ -126,12 +105,6 @@ def test_threads_of_an_op_that_is_not_deterministic_are_held_to_its_tolerance(su
 
     assert check_threads(subject(loose, inputs, deterministic=False)).status is Status.PASS
     assert check_threads(subject(loose, inputs)).reason.kind in {"soak_threads_first", "soak_threads"}
-
-
-def test_a_device_without_streams_says_so(subject):
-    found = check_streams(subject(double, inputs))
-
-    assert (found.status, found.reason.kind) == (Status.SKIPPED, "soak_no_streams")
 
 
 class Scheduled:

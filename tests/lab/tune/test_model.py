@@ -17,12 +17,6 @@ def test_a_call_that_keeps_memory_at_work_takes_its_bytes_over_the_bandwidth():
     assert floor_us(Work(10**9, None, None), DEVICE) == pytest.approx(1000.0)
 
 
-def test_less_bandwidth_takes_as_much_longer():
-    lesser = DEVICE | {"bandwidth_gbps": 700.0}
-
-    assert estimate(Work(10**9, None, None), [FULL], lesser).us == pytest.approx(1000.0 / 0.7)
-
-
 def test_few_bytes_under_way_leave_memory_idle_and_shared_memory_holds_more():
     few = Launch(programs=100, warps=1, resident=1, shared_bytes=0)
     staged = dataclasses.replace(few, shared_bytes=8000)
@@ -50,12 +44,6 @@ def test_loads_and_spills_go_through_the_cache():
     spilling = dataclasses.replace(FULL, spill_bytes=64)
     more = 2 * 64 * 32 * 8 * 800 / 4000.0 / 1e3
     assert estimate(Work(10**6, None, None, 4 * 10**9), [spilling], DEVICE).us == pytest.approx(1000.0 + more)
-
-
-def test_several_launches_share_the_work():
-    halves = [dataclasses.replace(FULL, programs=400)] * 2
-
-    assert estimate(Work(10**9, None, None), halves, DEVICE).us == pytest.approx(1000.0)
 
 
 def test_a_launch_that_does_not_fit_has_no_time():

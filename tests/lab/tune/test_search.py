@@ -72,12 +72,6 @@ def test_a_large_grid_is_sampled_the_same_way_for_one_seed_and_otherwise_for_ano
     assert grid(large).coarse == grid(large).coarse != grid(large, seed=8).coarse
 
 
-def test_an_enormous_grid_takes_no_longer_than_what_is_drawn():
-    enormous = {name: tuple(range(9)) for name in "abcdefghijklmn"}
-
-    assert len(grid(enormous).coarse) == MOST_COARSE
-
-
 def test_where_rules_leave_nothing_of_the_coarse_grid_the_whole_one_is_looked_through():
     assert [point["block"] for point in grid({"block": (1, 2, 3)}, lambda config: config["block"] == 2).coarse] == [2]
     assert grid(valid=lambda _: False).coarse == []

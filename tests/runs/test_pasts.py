@@ -1,6 +1,5 @@
 """What was accepted before a run, read for its report."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -56,13 +55,6 @@ def test_ops_without_a_history_and_runs_without_a_device_have_none(project):
     assert read(replace(run, ops=(replace(run.ops[0], performance=()),)), project) == {}
 
 
-def test_only_cases_of_the_run_are_looked_at(project):
-    run, _ = examples.softmax()
-    run = replace(run, ops=(replace(run.ops[0], performance=run.ops[0].performance[:1]),))
-
-    assert set(read(run, project)["softmax"].cases) == set(CASES[:1])
-
-
 def test_a_run_that_was_accepted_is_held_against_what_came_before_it(project):
     run, _ = examples.softmax()
     found = read(replace(run, id="run-0040"), project)["softmax"]
@@ -92,13 +84,6 @@ def test_a_damaged_line_elsewhere_and_a_file_that_is_none_are_told_as_well(proje
     assert read(examples.softmax()[0], project)["softmax"].damage is not None
 
 
-def test_a_line_twice_is_no_damage(project):
-    path = project / HISTORY
-    path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
-
-    assert read(examples.softmax()[0], project)["softmax"].damage is None
-
-
 def test_renamed_cases_and_ops_keep_their_history(project):
     run, _ = examples.softmax()
     old, now = CASES[3], CASES[3] + ",causal=False"
@@ -108,30 +93,6 @@ def test_renamed_cases_and_ops_keep_their_history(project):
     found = read(replace(run, ops=(op,), plan=replace(run.plan, ops=(planned,))), project)["rows"]
 
     assert found.cases[now].creep.found
-
-
-def test_the_anchor_lies_about_the_newest_release(project, monkeypatch):
-    git.alone(monkeypatch, project.parent)
-    git.git(project, "init", "-q", "-b", "main")
-    commits = [git.commit(project, f"change {number}") for number in range(60)]
-    git.git(project, "tag", "v1.2", commits[35])
-    path = project / HISTORY
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line, commit in zip(lines, commits, strict=True):
-        line["environment"]["commit"] = commit
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = read(examples.softmax()[0], project)["softmax"]
-
-    assert found.cases[CREPT].release == "v1.2"
-    assert found.cases[CREPT].creep.anchor[0] == "run-0030"
-    assert found.cases[CREPT].said.kind == "crept_since_release"
-
-
-def test_the_report_of_a_project_gets_baselines_and_histories_from_one_place(project):
-    found = stored_for(examples.softmax()[0], settings.load(project))
-
-    assert found.baselines == {}
-    assert set(found.pasts) == {"softmax"}
 
 
 def test_a_merge_request_reads_the_histories_of_its_base(forked, workers, measure):
