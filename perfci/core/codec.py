@@ -1,4 +1,4 @@
-"""Records to JSON and back; the one home of msgspec."""
+"""Records to JSON and back. The one home of msgspec."""
 
 from __future__ import annotations
 

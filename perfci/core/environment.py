@@ -151,7 +151,7 @@ def differences(before: Sequence[Environment], after: Environment) -> tuple[Diff
 
 
 def mixed(first: Environment, other: Environment) -> tuple[Difference, ...]:
-    """Returns the differences that keep two runs out of one baseline; none if only their boards differ."""
+    """Returns the differences that keep two runs out of one baseline. None if only their boards differ."""
     return tuple(each for each in differences([first], other) if each.bearing in {Bearing.APART, Bearing.MOVES})
 
 

@@ -46,7 +46,7 @@ class ContractError(PerfciError):
 
 
 class StoredFileError(PerfciError):
-    """A stored file is damaged, foreign or of a newer format; it is never overwritten."""
+    """A stored file is damaged, foreign or of a newer format. It is never overwritten."""
 
 
 class DeviceError(PerfciError):

@@ -22,7 +22,7 @@ WAIT_S = 3600.0
 
 
 def take(handle: int) -> bool:
-    """Take the lock on an open file; False where another process has it. Raises OSError where there are no locks."""
+    """Take the lock on an open file. False if another process has it. Raises OSError if there are no locks."""
     import fcntl  # not on Windows, where perfci only compares and reports
 
     try:

@@ -18,7 +18,7 @@ def names_of_now(renamed: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def with_aliases(baselines: Mapping[str, Baseline], plan: Plan) -> dict[str, Baseline]:
-    """The baselines by op as the plan's ops call themselves and their cases; those of other ops as they are."""
+    """The baselines by op as the plan's ops call themselves and their cases. Those of other ops as they are."""
     found = dict(baselines)
     for op in plan.ops:
         stored = baseline_of(op, baselines)

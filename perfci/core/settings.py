@@ -27,7 +27,7 @@ SECRET_ENDING = "_KEY"
 
 @dataclass(frozen=True)
 class Settings:
-    """A project's settings; all paths are absolute."""
+    """A project's settings. All paths are absolute."""
 
     root: Path
     kernels: Path
@@ -36,7 +36,7 @@ class Settings:
     thresholds: Path
     reports: Path
     lock_folder: Path | None = None
-    """folder of the device's lock; None for the system's temporary files. In a container: a mounted one"""
+    """folder of the device's lock. None for the system's temporary files. In a container: a mounted one"""
     lock_wait_s: float = 3600.0
     """how long an op waits for a device that another run holds"""
     time_limit_s: float = 120.0
@@ -48,7 +48,7 @@ class Settings:
     targets: tuple[str, ...] = ("sm_90",)
     """what kernels are compiled for without a device"""
     cache_folder: Path | None = None
-    """folder of compiled figures; None for the user's cache folder"""
+    """folder of compiled figures. None for the user's cache folder"""
     devices: str = ONE
     """which of the host's devices are used side by side: one, all, or indexes such as 0,1"""
     language: str = "en"
@@ -152,7 +152,7 @@ def are_devices(text: str) -> bool:
 
 
 def _table(path: Path) -> dict[str, Any] | None:
-    """Returns the `[tool.perfci]` table; None if the file has none or does not exist."""
+    """Returns the `[tool.perfci]` table. None if the file has none or does not exist."""
     import tomllib  # not for `perfci --help`
 
     try:

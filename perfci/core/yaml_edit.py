@@ -15,7 +15,7 @@ class YamlDocument:
     """One document with all of its text."""
 
     data: Any
-    """mappings, sequences and scalars, which all are text as it is written; None if the file holds no value"""
+    """mappings, sequences and scalars, which all are text as it is written. None if the file holds no value"""
     parser: Any
     mark: str
     """byte order mark"""
@@ -29,7 +29,7 @@ class YamlDocument:
 
 
 def read_document(text: str) -> YamlDocument | None:
-    """A file's text for editing; None if it would not be written back as it is, apart from its last line end."""
+    """A file's text for editing. None if it would not be written back as it is, apart from its last line end."""
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     line_end = "\r\n" if "\r\n" in text else "\n"
     body = text.removeprefix(mark).replace(line_end, "\n")

@@ -16,7 +16,7 @@ class Revision:
     root: Path
     """of the repository"""
     commit: str | None
-    """HEAD; None before the first commit"""
+    """HEAD. None before the first commit"""
     branch: str | None
     """None if HEAD is detached, as in CI"""
     dirty: bool

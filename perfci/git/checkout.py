@@ -56,7 +56,7 @@ class _Checkout:
     repository: str
     """the .git folder"""
     project: str
-    """from the repository's root, with a slash at its end; empty for the root itself"""
+    """from the repository's root, with a slash at its end. Empty for the root itself"""
     commit: str
     destination: Path
 

@@ -67,13 +67,13 @@ def run(
 
 
 def object_id(folder: Path, name: str) -> str | None:
-    """Returns the id of what a name stands for, of any type; None for `^main` and `a..b`, which are no single thing."""
+    """Returns the id of what a name stands for, of any type. None for `^main` and `a..b`, which are no single thing."""
     found = git(folder, "rev-parse", "--verify", name) if is_name(name) else None
     return found.strip() if isinstance(found, str) and _ID.fullmatch(found.strip()) else None
 
 
 def commit_id(folder: Path, name: str) -> str | None:
-    """Returns the commit that a name or tag stands for; None for files, folders, and unknown ids."""
+    """Returns the commit that a name or tag stands for. None for files, folders, and unknown ids."""
     found = object_id(folder, name) or object_id(folder, f"{name}^{{commit}}")  # digits that a file's id shares
     peeled = git(folder, "rev-parse", "--verify", "--quiet", f"{found}^{{commit}}") if found else None
     return peeled.strip() if isinstance(peeled, str) else None

@@ -1,4 +1,4 @@
-"""The commits between two revisions, as git tells of them; nothing here changes a repository."""
+"""The commits between two revisions, as git tells of them. Nothing here changes a repository."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FileChange:
     name: str
     """from the project's root"""
     added: int | None
-    """lines; None where the file is no text"""
+    """lines. None if the file is no text"""
     deleted: int | None
 
 
@@ -97,7 +97,7 @@ def halving(
 ) -> tuple[str, ...] | Reason:
     """What git bisect would try: commits that `bad` has and none of `good` has, those first that halve them best.
 
-    paths, from the folder: only commits that touch one of them, with the merges that join such commits; none for all.
+    paths, from the folder: only commits that touch one of them, with the merges that join such commits. None for all.
     """
     options = ("--first-parent",) if first_parent else ()
     limits = (*dict.fromkeys(paths),) if len(paths) <= MOST_PATHS else ()
@@ -126,13 +126,13 @@ def touching(folder: Path, good: str, bad: str, paths: Sequence[str], most: int)
 
 
 def prefix(folder: Path) -> str | Reason:
-    """The folder's place in its repository, with a slash at its end; empty for the repository's root."""
+    """The folder's place in its repository, with a slash at its end. Empty for the repository's root."""
     found = git(folder, "rev-parse", "--show-prefix")
     return found if isinstance(found, Reason) else found.removesuffix("\n")
 
 
 def _commits(told: str) -> tuple[Commit, ...]:
-    """Five fields a commit, each ended by a null byte; the last one too, by -z."""
+    """Five fields a commit, each ended by a null byte. The last one too, by -z."""
     fields = told.removesuffix("\0").split("\0") if told else []
     return tuple(
         Commit(found, tuple(parents.split()), author, date, title)
@@ -141,7 +141,7 @@ def _commits(told: str) -> tuple[Commit, ...]:
 
 
 def changes(folder: Path, commit: str) -> tuple[FileChange, ...] | Reason:
-    """The files of the project that a commit changed against its first parent; all of them for a first commit."""
+    """The files of the project that a commit changed against its first parent. All of them for a first commit."""
     found = describe(folder, commit)
     if isinstance(found, Reason):
         return found
@@ -151,6 +151,6 @@ def changes(folder: Path, commit: str) -> tuple[FileChange, ...] | Reason:
 
 
 def _change(entry: str) -> FileChange:
-    """`added<tab>deleted<tab>name`, with dashes where the file is no text."""
+    """`added<tab>deleted<tab>name`, with dashes if the file is no text."""
     added, deleted, name = entry.strip("\n").split("\t", 2)
     return FileChange(name, *(int(count) if count.isdigit() else None for count in (added, deleted)))

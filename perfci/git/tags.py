@@ -42,8 +42,8 @@ class LastRelease:
 def last_release(folder: Path, pattern: str = "*", named: str | None = None) -> LastRelease | Reason:
     """The newest tag in HEAD's history that fits the pattern and is not HEAD itself; or that one revision.
 
-    A reason where git cannot say: release_none where no tag fits, release_all_aside where those that do are not in
-    HEAD's history, history_cut where the clone is shallow and might lack one; and for a revision that is not known, or
+    A reason where git cannot say: release_none if no tag fits, release_all_aside where those that do are not in
+    HEAD's history, history_cut if the clone is shallow and might lack one; and for a revision that is not known, or
     not in HEAD's history.
     """
     if named is not None:
@@ -60,7 +60,7 @@ def last_release(folder: Path, pattern: str = "*", named: str | None = None) -> 
 
 
 def _tags(folder: Path, pattern: str, which: str) -> list[tuple[int, str]] | Reason:
-    """When each was made and its name, the newest first; those that hold HEAD are no releases before it."""
+    """When each was made and its name, the newest first. Those that hold HEAD are no releases before it."""
     wanted = ("--sort=-creatordate", "--format=%(creatordate:unix) %(refname:strip=2)", "--list", pattern)
     told = git(folder, "tag", which, "HEAD", "--no-contains", "HEAD", *wanted)
     if isinstance(told, Reason):
@@ -94,7 +94,7 @@ def releases(
 ) -> tuple[Release, ...] | Reason:
     """The newest fitting tags in HEAD's history that hold any of the commits, the newest first; or that one revision.
 
-    A reason where git cannot say, or knows no such revision; none where no commit of them is in a tag.
+    A reason where git cannot say, or knows no such revision. None if no commit of them is in a tag.
     """
     if named is not None:
         found = commit(folder, named)

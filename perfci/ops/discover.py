@@ -1,4 +1,4 @@
-"""Which ops a project has, and whether each keeps the four-file contract. Files are read; nothing is imported.
+"""Which ops a project has, and whether each keeps the four-file contract. Files are read. Nothing is imported.
 
 kernels/<op>/<op>_triton.py        the kernel: a function of the op's name
 kernels/<op>/<op>_baseline.py      the reference: the same function, and make_inputs
@@ -81,7 +81,7 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
 
 
 def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
-    """Returns the project's ops of these names, each once and sorted by name; all of them if no name is given.
+    """Returns the project's ops of these names, each once and sorted by name. All of them if no name is given.
 
     An op is named by its name or by its folder from the kernels folder. A folder of folders names every op in it, if
     no op has that name. Raises as `ops` does, and UsageError for an unknown name, with the nearest one, or if there is

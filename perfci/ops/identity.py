@@ -15,7 +15,7 @@ SHOWN = 160
 
 
 def same(before: Identity, after: Identity) -> bool | None:
-    """Returns whether two calls do the same device work; None if either could not be captured."""
+    """Returns whether two calls do the same device work. None if either could not be captured."""
     return None if before.unknown or after.unknown else before == after
 
 

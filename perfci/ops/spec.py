@@ -22,7 +22,7 @@ CACHES: tuple[Cache, ...] = get_args(Cache)
 """What the L2 cache holds when a timed launch begins: nothing of the launch's own, or what the same call just used."""
 
 LAYOUTS = ("contiguous", "strided", "expanded")
-"""Memory layouts of inputs: dense; every second element of a larger buffer; stride 0 along the first axis."""
+"""Memory layouts of inputs: dense. Every second element of a larger buffer; stride 0 along the first axis."""
 
 
 def grid(**axes: Iterable[Any]) -> tuple[dict[str, Any], ...]:
@@ -64,7 +64,7 @@ class Performance:
 
     `kernel` and `reference` have one signature; `make_inputs(**case, device=..., seed=...)` returns their arguments by
     name. `bytes_moved(**case)` is the least number of bytes that must cross device memory, `flops(**case)` the number
-    of floating-point operations; both are optional and give GB/s and TFLOP/s.
+    of floating-point operations. Both are optional and give GB/s and TFLOP/s.
     """
 
     kernel: Callable[..., Any]
@@ -99,7 +99,7 @@ class Performance:
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor as an op stores it in low precision, beside what it was made of; all arrays of the case's device."""
+    """A tensor as an op stores it in low precision, beside what it was made of. All arrays of the case's device."""
 
     original: Any
     """before it was quantised, float16 or wider, of any shape"""
@@ -219,7 +219,7 @@ class Stage:
     reference: Callable[..., Any]
     takes: Mapping[str, str] = field(default_factory=dict)
     """parameter of both functions -> what it is given, such as {"a": "norm", "b": "w_out"}; no other parameter is given
-    anything. Where it is left out each parameter is given what has its name, unless it has a default and nothing has"""
+    anything. If it is left out each parameter is given what has its name, unless it has a default and nothing has"""
     deterministic: bool = True
     """the same state gives the same bits; say False for a stage that adds atomically"""
 
@@ -236,7 +236,7 @@ class Chain:
     cases: Sequence[Params]
     tolerance: Mapping[str, float] | None = None
     """dtype -> error allowed in what the chain gives: relative L2 error, and largest error by the largest magnitude.
-    Where a dtype is missing it is the rtol of torch.testing"""
+    If a dtype is missing it is the rtol of torch.testing"""
     accelerator_cases: Sequence[Params] = ()
     """more cases, too large for Triton's interpreter"""
 

@@ -1,6 +1,6 @@
 """Runs, baselines and raw launches on disk: versioned JSON that people can read in a diff.
 
-A damaged, foreign or newer file is a StoredFileError that names the file and the place; nothing ever writes over one.
+A damaged, foreign or newer file is a StoredFileError that names the file and the place. Nothing ever writes over one.
 Every file is written whole or not at all: beside its place first, then moved there.
 """
 
@@ -26,7 +26,7 @@ RUN_FILE = "run.json"
 def claim_reports(folder: Path) -> AbstractContextManager[None]:
     """Hold a reports folder for one run, which is made where it is missing: enter it before anything is measured.
 
-    Raises StoredFileError where the folder cannot be written, where another process is writing there, and where a
+    Raises StoredFileError if the folder cannot be written, if another process is writing there, and where a
     run.json stands there that this perfci cannot read, and so would never write over.
     """
     return claimed(folder, RUN_FILE)
@@ -40,7 +40,7 @@ def read_run(path: Path) -> Run:
 def write_run(run: Run, folder: Path) -> Path:
     """Write `folder/run.json` and give its path.
 
-    Raises StoredFileError where that cannot be written, or where an unreadable file stands in its place.
+    Raises StoredFileError if that cannot be written, or where an unreadable file stands in its place.
     """
     path = folder / RUN_FILE
     refuse_to_overwrite_unreadable(path)
@@ -88,7 +88,7 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def read_baselines(root: Path, device_key: str) -> dict[str, Baseline]:
-    """Every baseline of a device model by op; none where its folder does not exist. Raises StoredFileError."""
+    """Every baseline of a device model by op. None if its folder does not exist. Raises StoredFileError."""
     paths = sorted(_folder(root, device_key).glob("*.json"))
     return {path.stem: read_baseline(path) for path in paths if not path.name.startswith(".")}
 

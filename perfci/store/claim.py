@@ -12,14 +12,14 @@ from perfci.core.errors import StoredFileError
 from perfci.store.files import refuse_to_overwrite_unreadable
 
 CLAIM_FILE = ".lock"
-"""In the reports folder; it stays there, and counts only while a process holds it."""
+"""In the reports folder. It stays there, and counts only while a process holds it."""
 
 
 @contextmanager
 def claimed(folder: Path, stored: str) -> Iterator[None]:
-    """Hold a folder for a run that will write the file `stored` and others there; it is made where it is missing.
+    """Hold a folder for a run that will write the file `stored` and others there. It is made where it is missing.
 
-    Raises StoredFileError where the folder cannot be written, where another process holds it, and where a file that
+    Raises StoredFileError if the folder cannot be written, if another process holds it, and where a file that
     this perfci cannot read stands in the place of `stored`.
     """
     handle = _opened(folder)

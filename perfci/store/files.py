@@ -48,7 +48,7 @@ def decode(path: Path, kind: type[Record]) -> Record:
 
 
 def encode(record: object, path: Path) -> bytes:
-    """The record as perfci lays it out, checked to read back. Raises StoredFileError where a needed number is missing.
+    """The record as perfci lays it out, checked to read back. Raises StoredFileError if a needed number is missing.
 
     `path` is where it will be written, for the error's sake.
     """
@@ -88,7 +88,7 @@ def refuse_missing_folder(path: Path) -> None:
 def write_atomically(path: Path, data: bytes) -> Path:
     """Write the file beside its place, then move it there, so that a crash or a full disk leaves the old one whole.
 
-    Raises StoredFileError where that fails.
+    Raises StoredFileError if that fails.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

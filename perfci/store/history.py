@@ -88,7 +88,7 @@ class _File:
     lines: list[bytes] = field(default_factory=list)
     """whole lines without their ends, without blank ones and exact doubles"""
     runs: list[HistoryRun | None] = field(default_factory=list)
-    """the run of each of these lines; None if it cannot be read"""
+    """the run of each of these lines. None if it cannot be read"""
     torn: bytes = b""
     """what a killed writer left of a last line"""
     problems: list[Reason] = field(default_factory=list)
@@ -106,7 +106,7 @@ def read_history(
 ) -> History:
     """Returns an op's history on a device model (its key) in the baselines folder; an empty one if there is no file.
 
-    `problems` lists what is wrong in the file; the rest is read all the same. `last` reads that many of the newest
+    `problems` lists what is wrong in the file. The rest is read all the same. `last` reads that many of the newest
     runs. Renamed cases have their present names, and the runs of an op's earlier name come first; `follow=False`
     returns the file as it is. `formerly` is that earlier name, if no line holds it yet. Raises StoredFileError if the
     file itself cannot be read.
@@ -189,12 +189,12 @@ def held(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
     finally:
         if handle is not None:
             os.close(handle)
-        with contextlib.suppress(OSError):  # where nothing was written; one that holds anything stays
+        with contextlib.suppress(OSError):  # if nothing was written; one that holds anything stays
             folder.rmdir()
 
 
 def joined(old: HistoryRun, new: HistoryRun) -> HistoryRun:
-    """Merges two lines of one run. The new line counts; what only the old one has stays."""
+    """Merges two lines of one run. The new line counts. What only the old one has stays."""
     cases, accuracy, stored = (
         {case.case: case for case in (*before, *now)}
         for before, now in ((old.cases, new.cases), (old.accuracy, new.accuracy), (old.stored, new.stored))

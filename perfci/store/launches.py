@@ -41,7 +41,7 @@ class LaunchRow:
     arm: str
     us: tuple[float, ...]
     format: int = FORMAT
-    """1 where a line has none"""
+    """1 if a line has none"""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Launches:
 def append_launches(
     folder: Path, op: str, case: str, process: int, block: int, arms: Mapping[str, Sequence[float]]
 ) -> None:
-    """Append one block's launches by arm. Raises StoredFileError where they can't be written, the file as it was."""
+    """Append one block's launches by arm. Raises StoredFileError if they can't be written, the file as it was."""
     rows = [LaunchRow(op, case, process, block, arm, _rounded(us)) for arm, us in arms.items()]
     _append(folder / LAUNCHES_FILE, gzip.compress(_as_lines(rows), mtime=0))
 
@@ -104,7 +104,7 @@ def _whole(folder: Path) -> bytes:
 
 
 def _is_sound(path: Path) -> bool:
-    """Whether it unpacks to whole lines, and to no more than anyone measures; it is not unpacked at once."""
+    """Whether it unpacks to whole lines, and to no more than anyone measures. It is not unpacked at once."""
     size, last = 0, b"\n"
     try:
         with gzip.open(path) as file:
@@ -116,9 +116,9 @@ def _is_sound(path: Path) -> bool:
 
 
 def read_launches(folder: Path) -> Launches:
-    """Every whole row; no rows where there is no file. A torn tail or line becomes a note, never an error.
+    """Every whole row. No rows if there is no file. A torn tail or line becomes a note, never an error.
 
-    Raises StoredFileError where a later perfci wrote the file.
+    Raises StoredFileError if a later perfci wrote the file.
     """
     path = folder / LAUNCHES_FILE
     if not path.is_file():

@@ -97,7 +97,7 @@ def _record(value: Any) -> dict[str, Any]:
 
 @functools.cache
 def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
-    """Names of a record's fields, and whether reading gives the empty value back where the field is left out."""
+    """Names of a record's fields, and whether reading gives the empty value back if the field is left out."""
     return tuple((each.name, _default(each) in _ABSENT) for each in dataclasses.fields(kind))
 
 

@@ -133,7 +133,7 @@ def schema(kind: type) -> dict[str, Any]:
     for name, definition in definitions.items():
         _describe(definition, _class(name, kind))
     top = definitions[kind.__name__]
-    if kind is not LaunchRow:  # whose format is 1 where a line has none
+    if kind is not LaunchRow:  # whose format is 1 if a line has none
         top["required"] = sorted({*top["required"], "format"})
     name = next(file for file, record in SCHEMAS.items() if record is kind).partition(".")[0]
     return {"$schema": DIALECT, "$id": f"urn:perfci:schema:{name}:{FORMAT}", "title": TITLES[kind], **found}
@@ -147,7 +147,7 @@ def write_schemas(folder: Path) -> tuple[Path, ...]:
 def fields(kind: type) -> dict[str, str]:
     """A record's fields with what they hold, the unit that the name's ending says first.
 
-    That is what stands below the field in the code, else in SAID; empty for fields that hold records, which speak for
+    That is what stands below the field in the code, else in SAID. Empty for fields that hold records, which speak for
     themselves.
     """
     said = _docstrings(kind)

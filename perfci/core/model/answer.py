@@ -1,6 +1,6 @@
 """What `perfci check --format json` prints: the verdicts for programs.
 
-Times are microseconds (`_us`), changes are ratios - 1 with plus for slower; what is not known is null.
+Times are microseconds (`_us`), changes are ratios - 1 with plus for slower. What is not known is null.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AnsweredDuel(TypedDict):
     by_process: list[float]
     """median change of each process, ratio - 1"""
     p_slower: float
-    """that it is slower than allowed by chance alone; 1 before the looks that may decide"""
+    """that it is slower than allowed by chance alone. 1 before the looks that may decide"""
     p_faster: float
     p_differs: float
     """small where kernel and base are as good as equal"""
@@ -54,10 +54,10 @@ class AnsweredDifference(TypedDict):
     field: str
     """dotted: device.driver, packages.torch, variables.CUDA_LAUNCH_BLOCKING"""
     before: str | None
-    """of the baseline's runs; null where it was not set, or not installed"""
+    """of the baseline's runs. null if it was not set, or not installed"""
     after: str | None
     moves: bool
-    """it can move a number, so that nothing is blamed on the kernel; false where it is only named"""
+    """it can move a number, so that nothing is blamed on the kernel. False if it is only named"""
 
 
 class AnsweredExpected(TypedDict):
@@ -83,18 +83,18 @@ class AnsweredSuggestion(TypedDict):
     line: str
     """the entry itself"""
     below: int | None
-    """line of the file's `expected:`, below which it goes; null where the file has none"""
+    """line of the file's `expected:`, below which it goes. null if the file has none"""
     replaces: int | None
     """line of the file's entry for this very case, whose place it takes"""
 
 
 class AnsweredPeer(TypedDict):
-    """Another implementation beside the kernel; no verdict depends on it."""
+    """Another implementation beside the kernel. No verdict depends on it."""
 
     name: str
     """as the performance suite calls it"""
     us: float | None
-    """median of block medians; null where it was not timed"""
+    """median of block medians. null if it was not timed"""
     ratio: AnsweredInterval | None
     """peer's time / kernel time: below 1 the kernel is the slower one"""
     faster: bool
@@ -121,7 +121,7 @@ class AnsweredVerdict(TypedDict):
     also: list[AnsweredReason]
     """others worth knowing"""
     change: AnsweredInterval | None
-    """current / baseline - 1, or against the base where the case was timed beside it"""
+    """current / baseline - 1, or against the base if the case was timed beside it"""
     speedup: AnsweredInterval | None
     """reference time / kernel time"""
     kernel_us: float | None
@@ -130,17 +130,17 @@ class AnsweredVerdict(TypedDict):
     baseline_us: float | None
     base_us: float | None
     duel: AnsweredDuel | None
-    """null where the case was not timed beside a base"""
+    """null if the case was not timed beside a base"""
     p_adjusted: float | None
     """p value of being slower, adjusted for the other cases"""
     expected: AnsweredExpected | None
     """the entry that excuses the case, or that does not reach so far, or no more"""
     suggested: AnsweredSuggestion | None
-    """the entry that would excuse it; null where none could"""
+    """the entry that would excuse it. null if none could"""
     differs: list[AnsweredDifference]
     """what is no longer as it was when the baseline was recorded"""
     peers: list[AnsweredPeer]
-    """further implementations that were timed too; empty without --peers"""
+    """further implementations that were timed too. Empty without --peers"""
 
 
 class AnsweredRun(TypedDict):
@@ -158,10 +158,10 @@ class AnsweredRun(TypedDict):
     device: str
     """device key: nvidia-h200"""
     timer: str | None
-    """activity, event or virtual; null where nothing was timed"""
+    """activity, event or virtual. null if nothing was timed"""
     seed: int
     stopped: str | None
-    """SIGINT, SIGTERM or SIGHUP where the run was stopped early"""
+    """SIGINT, SIGTERM or SIGHUP if the run was stopped early"""
     base: str | None
     """commit that it was compared with"""
 

@@ -1,6 +1,6 @@
 """What a stored number may be at all: far beyond what any device gives, and short of what no arithmetic survives.
 
-A file whose numbers lie outside is refused when it is read, with the place; the published schemas say so too. Within,
+A file whose numbers lie outside is refused when it is read, with the place. The published schemas say so too. Within,
 logarithms, ratios and sums of what was read stay finite.
 """
 

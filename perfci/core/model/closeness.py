@@ -26,12 +26,12 @@ class ErrorStats:
     """where max_abs stands in the output"""
     l2: float | None = None
     """relative error in the L2 norm, ||output - exact|| / ||exact|| with ||x|| = sqrt(sum of x_i^2), in float64, over
-    the elements that are finite in both, of all outputs of the call together; 0 where both norms are 0, None where only
+    the elements that are finite in both, of all outputs of the call together. 0 if both norms are 0, None if only
     ||exact|| is, and where there is no such element"""
 
 
 def worst(found: Sequence[ErrorStats]) -> ErrorStats:
-    """Errors of several outputs, one at least: each figure at its worst; the place is that of the greatest error."""
+    """Errors of several outputs, one at least: each figure at its worst. The place is that of the greatest error."""
 
     def most(figure: Callable[[ErrorStats], float | None]) -> float | None:
         return max(

@@ -41,7 +41,7 @@ class PeerFigure:
 
     name: str
     us: float | None = None
-    """median of its block medians; None where it was not timed"""
+    """median of its block medians. None if it was not timed"""
     ratio: Interval | None = None
     """peer's time / kernel time, by blocks as the speedup is: below 1 the kernel is the slower one"""
     failure: Reason | None = None
@@ -64,9 +64,9 @@ class Comparison:
     op: str
     case: str
     screens: tuple[Screen, ...] = ()
-    """one a process, the first look first; empty where there is nothing to compare"""
+    """one a process, the first look first. Empty if there is nothing to compare"""
     spans: tuple[Screen, ...] = ()
-    """the same of the launch's span, with its wider margin; empty where a launch is one kernel or spans are unknown"""
+    """the same of the launch's span, with its wider margin. Empty if a launch is one kernel or spans are unknown"""
     alone: tuple[Screen, ...] = ()
     """the same of the kernel's own time, nothing corrected; only where the reference left the baseline's range"""
     stale: Reason | None = None
@@ -85,9 +85,9 @@ class Comparison:
     """kernels, copies and memsets a launch, median over blocks"""
     baseline_activities: float | None = None
     duel: Look | None = None
-    """kernel against base, where both were timed"""
+    """kernel against base, if both were timed"""
     duel_span: Look | None = None
-    """the same of the launch's span; None where a launch is one kernel or spans are unknown"""
+    """the same of the launch's span. None if a launch is one kernel or spans are unknown"""
     base_us: float | None = None
     """median of the base's block medians"""
     differs: tuple[Difference, ...] = ()
@@ -115,7 +115,7 @@ class Judgement:
     warns: bool = False
     """the gate warns although the verdict is fine: the entry that excuses it has expired"""
     suggested: Suggestion | None = None
-    """the entry that would excuse it, where one could"""
+    """the entry that would excuse it, if one could"""
 
     @property
     def gate(self) -> Gate:
@@ -125,7 +125,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Need:
-    """Evidence that the judge lacks; the pipeline gets it."""
+    """Evidence that the judge lacks. The pipeline gets it."""
 
     op: str
     case: str

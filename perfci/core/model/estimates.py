@@ -24,7 +24,7 @@ class Look:
     shift: Interval
     """Hodges-Lehmann centre of d with its interval, log scale"""
     p_slower: float
-    """exact signed-rank test of d > tau; 1 before the looks that may decide"""
+    """exact signed-rank test of d > tau. 1 before the looks that may decide"""
     p_faster: float
     """of d < -tau"""
     medians: tuple[float, ...]

@@ -35,6 +35,6 @@ class Suggestion:
     line: str
     """the entry, indented as the file's list is"""
     below: int | None = None
-    """line of the file's `expected:`, below which it goes; None where the file has none, or is not there"""
+    """line of the file's `expected:`, below which it goes. None if the file has none, or is not there"""
     replaces: int | None = None
     """line of the file's entry for this very case, whose place it takes"""

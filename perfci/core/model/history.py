@@ -51,7 +51,7 @@ class HistoryCase:
     """d of each block, process by process, of a duel of two arms that do the same work: this environment's A/A noise"""
     cache: Cache = "cold"
     board: str | None = None
-    """UUID of the board of its first look, where that is not the run's own"""
+    """UUID of the board of its first look, if that is not the run's own"""
 
 
 @dataclass(frozen=True)

@@ -98,4 +98,4 @@ class Static:
     """what compiled: triton 3.7.1, ptxas 12.9, torch 2.13.0"""
     ops: tuple[StaticOp, ...] = ()
     base_ops: tuple[StaticOp, ...] = ()
-    """the same of the base revision, where its files differ"""
+    """the same of the base revision, if its files differ"""

@@ -41,7 +41,7 @@ class Channels:
     extreme: Count
     """of them: their largest magnitude is 10 times the median of all slices' or more"""
     ratio: Amount
-    """greatest of the slices' largest magnitudes / their median; 0 where the median is 0"""
+    """greatest of the slices' largest magnitudes / their median. 0 if the median is 0"""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class StoredTensor:
     scale_bytes: Count = 0
     """what the scales take"""
     divergence: Amount = 0.0
-    """Kullback-Leibler divergence of the histogram from that of the newest accepted run, nats; 0 where there is none"""
+    """Kullback-Leibler divergence of the histogram from that of the newest accepted run, nats. 0 if there is none"""
     before: tuple[AcceptedStorage, ...] = ()
     """accepted runs that have it, oldest first, 30 at most"""
     accepted: ErrorHistogram | None = None

@@ -36,7 +36,7 @@ class AccuracyCase:
     rtol: float | None = None
     atol: float | None = None
     failure: Reason | None = None
-    """why the kernel is wrong; None if it passed"""
+    """why the kernel is wrong. None if it passed"""
     raised: bool = False
     """the failure is an exception, not a wrong answer: ERROR instead of WRONG"""
     unchecked: Reason | None = None
@@ -97,7 +97,7 @@ class ArmBlock:
     activities: Count | None = None
     """kernels, copies and memsets a launch"""
     modes_us: tuple[Time, ...] = ()
-    """the levels that the launches fall into, where they are several"""
+    """the levels that the launches fall into, if they are several"""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Block:
     is slower"""
     state: DeviceState = field(default_factory=DeviceState)
     board: str | None = None
-    """UUID, where the block was not measured on the run's own board"""
+    """UUID, if the block was not measured on the run's own board"""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class BaseArm:
 
     identity: Identity | None = None
     same: bool | None = None
-    """it does the same device work as the kernel; None where that cannot be told"""
+    """it does the same device work as the kernel. None if that cannot be told"""
     changes: tuple[Reason, ...] = ()
     """what differs between the two identities"""
     duelled: bool = False
@@ -190,14 +190,14 @@ class PerformanceCase:
     peak_bytes: Count | None = None
     """most device memory that the process held during a call, inputs included"""
     base: BaseArm | None = None
-    """None where the case is not held against a base"""
+    """None if the case is not held against a base"""
     cache: Cache = "cold"
     late: Reason | None = None
     """why it lacks evidence: the time limit was reached before it had its blocks, or further processes"""
     compile_again_s: tuple[Amount, ...] = ()
     """the same first call in the fresh processes that looked again, in their order"""
     peers: tuple[PeerArm, ...] = ()
-    """in the suite's order; none where they were not asked for"""
+    """in the suite's order. None if they were not asked for"""
 
 
 @dataclass(frozen=True)
@@ -223,4 +223,4 @@ class OpRun:
     late: Reason | None = None
     """the time limit was reached before it was begun, or before its first worker was done"""
     stored: tuple[StoredTensor, ...] = ()
-    """what it stores in low precision, where its accuracy suite declares that"""
+    """what it stores in low precision, if its accuracy suite declares that"""

@@ -32,7 +32,7 @@ class Device:
     l2_bytes: Count | None = None
     memory_bytes: Count | None = None
     mig: str | None = None
-    """the slice of the board that this is, 1g.18gb; None for a whole board, and where that is not known"""
+    """the slice of the board that this is, 1g.18gb. None for a whole board, and where that is not known"""
     power_limit_w: Amount | None = None
     """what the driver holds the board to"""
 
@@ -52,7 +52,7 @@ class Environment:
 
     device: Device
     timer: str | None
-    """how launches were timed: activity, event, virtual; None where nothing was timed"""
+    """how launches were timed: activity, event, virtual. None if nothing was timed"""
     python: str
     packages: Mapping[str, str]
     """installed versions of what matters: torch, triton, numpy, ..."""
@@ -87,7 +87,7 @@ class Difference:
     field: str
     """dotted: device.driver, packages.torch, variables.CUDA_LAUNCH_BLOCKING"""
     before: str | None
-    """None where it was not set, or not installed"""
+    """None if it was not set, or not installed"""
     after: str | None
     bearing: Bearing = Bearing.MOVES
 
@@ -120,4 +120,4 @@ class DeviceState:
     foreign_processes: Count | None = None
     """processes of others on the device"""
     memory_used_bytes: Count | None = None
-    """of the device's memory, by whomever; None where that is not told"""
+    """of the device's memory, by whomever. None if that is not told"""

@@ -36,11 +36,11 @@ class Base:
     changed_baselines: tuple[str, ...] = ()
     """those of them that are stored baselines or lie beside them"""
     proposed_on: str | None = None
-    """the branch, where its name is one that `perfci accept --propose` gives; anybody can take such a name"""
+    """the branch, if its name is one that `perfci accept --propose` gives; anybody can take such a name"""
     changed_pins: tuple[str, ...] = ()
     """requirements of the toolchain that it changes"""
     expected: tuple[Expected, ...] = ()
-    """the change's own expected entries, where its rules are not the base's"""
+    """the change's own expected entries, if its rules are not the base's"""
 
     @property
     def rules(self) -> bool:
@@ -64,7 +64,7 @@ class AgainCase:
     same: bool = False
     """the op's files are the same there"""
     failure: Reason | None = None
-    """why it is not duelled; None where it is"""
+    """why it is not duelled. None if it is"""
     since: str | None = None
     """why people accepted a loss there: it is the beginning of an epoch, not the release"""
     commits: Count | None = None
@@ -78,7 +78,7 @@ class Again:
     """What a run duels, each case against a commit of its own."""
 
     run: str = ""
-    """id of the earlier run; empty where cases are held against a release"""
+    """id of the earlier run. Empty if cases are held against a release"""
     cases: tuple[AgainCase, ...] = ()
     release: str | None = None
     """name of the release that cases are held against"""
@@ -138,7 +138,7 @@ class Plan:
     removed: tuple[str, ...] = ()
     """ops that only the base has"""
     base_note: Reason | None = None
-    """why there is no base, where one was looked for"""
+    """why there is no base, if one was looked for"""
     devices: Count = 1
     """of this kind on the host: later looks are taken on another"""
     shard_family: Count = 0
@@ -146,7 +146,7 @@ class Plan:
     boards: tuple[UsedBoard, ...] = ()
     """devices that were asked for by --devices, used side by side; none: one after the other"""
     deadline: Deadline | None = None
-    """when measuring had to end; null without a time limit"""
+    """when measuring had to end. null without a time limit"""
     deadline_note: Reason | None = None
     """why a time limit of the job's was ignored"""
     again: Again | None = None
@@ -205,7 +205,7 @@ class Run:
     ops: tuple[OpRun, ...] = ()
     limits: Limits = field(default_factory=Limits)
     stopped: str | None = None
-    """SIGINT, SIGTERM or SIGHUP where the run was stopped early"""
+    """SIGINT, SIGTERM or SIGHUP if the run was stopped early"""
     wall_s: Amount | None = None
     static: Static | None = None
     """what was compiled without a device"""

@@ -14,7 +14,7 @@ class ShardedOp:
 
     op: str
     shard: Count
-    """from 1; 0 where nothing of it is measured"""
+    """from 1. 0 if nothing of it is measured"""
     seconds: Amount = 0.0
     """seconds that it may take, by the last run or by its number of cases"""
     files: str = ""

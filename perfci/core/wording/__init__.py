@@ -1,6 +1,6 @@
 """Words in the reader's language: sentences for reasons, and every other text that people see.
 
-A reason is a kind with numbers; its sentences stand in one catalogue a language, `<language>.yaml` beside this. Other
+A reason is a kind with numbers. Its sentences stand in one catalogue a language, `<language>.yaml` beside this. Other
 texts are written in English where they are said, `say("{count} blocks", count=n)`, and stand in another language under
 that English text in `<language>.phrases.yaml`; a text that has none is said in English.
 
@@ -101,7 +101,7 @@ def caused(kind: str, why: Reason, **facts: Fact) -> Reason:
 
 
 def say(english: str, **facts: Fact) -> str:
-    """A text that is no reason's, in the language that is spoken; its facts are written as a reason's are.
+    """A text that is no reason's, in the language that is spoken. Its facts are written as a reason's are.
 
     >>> say("{count} blocks of {time:us}", count=4, time=12.34)
     '4 blocks of 12.3 us'
@@ -122,7 +122,7 @@ def catalogue(language: str = ENGLISH) -> dict[str, str]:
 
 @functools.cache
 def phrases(language: str) -> dict[str, str]:
-    """All other texts of a language by their English; none for English itself."""
+    """All other texts of a language by their English. None for English itself."""
     return {} if language == ENGLISH else _read(f"{language}.phrases.yaml")
 
 

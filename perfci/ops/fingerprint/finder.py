@@ -81,7 +81,7 @@ class Finder:
         return [f"{folder}/__init__.py"] if "__init__.py" in self.listing(folder).files else [], [folder]
 
     def submodules(self, names: Sequence[str], folders: Sequence[str]) -> list[str]:
-        """Modules that `from package import names` takes; all of them for `*`."""
+        """Modules that `from package import names` takes. All of them for `*`."""
         wanted = [name for name in names if name != "*"]
         if "*" in names:
             wanted += [name for folder in folders for name in self._modules(folder)]
@@ -160,7 +160,7 @@ class Finder:
 def op_folders(kernels: str, listing: Callable[[str], Listing]) -> Iterator[str]:
     """The folder of every op below the kernels folder, each folder before those inside it.
 
-    An op is a folder with one of its own four files; so is one with Python files of other names, whose op is broken,
+    An op is a folder with one of its own four files. So is one with Python files of other names, whose op is broken,
     unless ops with files of their own lie below: then it is a group, and so is a folder without Python files. Names
     that begin with `_` or `.` are passed over; links are followed, though never in a circle.
     """
@@ -199,7 +199,7 @@ def is_compiled(path: str) -> bool:
 
 
 def list_folder(folder: str) -> Listing:
-    """A folder's entries; raises OSError where it cannot be read."""
+    """A folder's entries; raises OSError if it cannot be read."""
     with os.scandir(folder) as entries:
         kinds = {entry.name: entry.is_dir() for entry in entries}
     files = frozenset(name for name, is_folder in kinds.items() if not is_folder)

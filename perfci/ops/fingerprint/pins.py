@@ -51,7 +51,7 @@ def pins_changed(root: Path, base_root: Path) -> tuple[str, ...]:
 
 
 def _read(path: Path) -> defaultdict[str, Counter[str]]:
-    """Counts the ways in which each package is pinned; nothing for a file that is missing or damaged."""
+    """Counts the ways in which each package is pinned. Nothing for a file that is missing or damaged."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     try:
         for name, text in _pins(path.name, path.read_text(encoding="utf-8", errors="replace")):

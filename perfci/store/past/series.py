@@ -15,7 +15,7 @@ from perfci.core.model import Bearing, Difference, HistoryCase, HistoryRun, Hist
 class _InRun:
     run: HistoryRun
     since_last: float | None
-    """change against the run before that has it, a ratio - 1, plus is slower or worse; None if they do not compare"""
+    """change against the run before that has it, a ratio - 1, plus is slower or worse. None if they do not compare"""
     since_first: float | None
     """change against the first run"""
     moved: tuple[Difference, ...]
