@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,8 +13,6 @@ from perfci.device import binaries
 from perfci.device.binaries import (
     CLASSES,
     amd_class,
-    amd_usage,
-    code_sections,
     count_classes,
     nvidia_class,
     nvidia_counts,
@@ -164,14 +160,6 @@ def test_instructions_are_those_that_the_disassembler_lists(op, hopper):
     assert sum(figures["mix"].values()) == figures["instructions"]
 
 
-def test_the_mix_shows_what_a_kernel_does(hopper):
-    product, scale = hopper.figures("product")["mix"], hopper.figures("scale")["mix"]
-
-    assert product["tensor"] > 0
-    assert scale["tensor"] == 0
-    assert min(scale["memory"], scale["float"], scale["integer"], scale["control"]) > 0
-
-
 @pytest.mark.parametrize("op", [*KERNELS, "product"])
 def test_occupancy_follows_from_the_figures(op, hopper):
     figures = hopper.figures(op)
@@ -206,23 +194,6 @@ def test_a_tool_that_fails_gives_nothing(hopper, monkeypatch):
     assert nvidia_counts([], "SM90a") == []
 
 
-def test_a_kernel_that_the_file_does_not_hold_has_no_figures(hopper):
-    cubin = hopper.file("_scale", "cubin").read_bytes()
-
-    assert nvidia_usage(cubin, "", "_other") is None
-    assert nvidia_usage(cubin, None, "_scale").spill_bytes is None
-    assert amd_usage("no metadata") is None
-
-
-def test_a_tool_can_be_named_by_tritons_variable(monkeypatch):
-    monkeypatch.setenv("TRITON_NVDISASM_PATH", "/bin/true")
-    assert tool("nvdisasm") == "/bin/true"
-
-    monkeypatch.setenv("TRITON_NVDISASM_PATH", "/nowhere/nvdisasm")
-    assert Path(tool("nvdisasm")).name == "nvdisasm"
-    assert os.access(tool("nvdisasm"), os.X_OK)
-
-
 def test_opcodes_are_read_without_predicates_and_modifiers():
     text = """
         /*0000*/                   LDC R1, c[0x0][0x28] ;
@@ -233,21 +204,6 @@ def test_opcodes_are_read_without_predicates_and_modifiers():
     """
 
     assert nvidia_opcodes(text) == ["LDC", "STG", "BRA", "UIADD3", "NOP"]
-
-
-def test_the_code_of_a_file_is_found_by_its_sections():
-    names = b"\0.shstrtab\0.text.kernel\0.nv.info\0.text.callee\0"
-    parts = {".text.kernel": b"k" * 32, ".nv.info": b"i" * 8, ".text.callee": b"c" * 16}
-    body, sections = b"\x7fELF" + bytes(60), [struct.pack("<IIQQQQIIQQ", *[0] * 10)]
-    for name, data in {".shstrtab": names, **parts}.items():
-        fields = (names.index(name.encode()), 1, 0, 0, len(body), len(data), 0, 0, 1, 0)
-        sections.append(struct.pack("<IIQQQQIIQQ", *fields))
-        body += data
-    head = bytearray(body)
-    struct.pack_into("<Q", head, 0x28, len(body))
-    struct.pack_into("<HH", head, 0x3C, len(sections), 1)
-
-    assert code_sections(bytes(head) + b"".join(sections)) == [b"k" * 32, b"c" * 16]
 
 
 @pytest.mark.parametrize(

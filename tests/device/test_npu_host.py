@@ -84,21 +84,6 @@ def test_each_thing_worth_knowing_is_a_note(changes, kind):
     assert found(serious=False, **changes) == [kind]
 
 
-def test_what_is_set_to_nothing_or_nought_is_no_trap():
-    for name in ("ASCEND_LAUNCH_BLOCKING", "ASCEND_RT_VISIBLE_DEVICES"):
-        assert found(variables={name: ""}) == []
-    assert found(variables={"ASCEND_LAUNCH_BLOCKING": "0"}) == []
-
-
-def test_which_of_two_kinds_auto_takes_follows_from_torchs_build():
-    def taken(torch):
-        host = dataclasses.replace(GOOD, has_gpu=True, packages=packages(torch=torch))
-        return next(trap.reason.facts["taken"] for trap in traps(host))
-
-    assert taken("2.6.0+cpu") == "npu"
-    assert taken("2.6.0+cu124") == "cuda"
-
-
 def test_a_compiler_that_triton_finds_by_its_entry_point_overwrites_nothing():
     plugged = {"triton_backends": ("amd", "nvidia"), "triton_plugged": True}
 
@@ -112,12 +97,6 @@ def test_a_device_that_was_opened_refutes_what_would_have_kept_it_shut():
 
     assert [trap.reason.kind for trap in traps(host, opened=True)] == ["doctor_npu_blocking"]
     assert {"npu_no_device", "npu_no_pybind11", "doctor_npu_cann_unset"} < {trap.reason.kind for trap in traps(host)}
-
-
-def test_this_process_on_the_chip_is_no_stranger():
-    mine = NpuTable(None, GOOD.table.chips, (NpuProcess(NpuPlace(0), os.getpid()), NpuProcess(NpuPlace(1), 1)))
-
-    assert found(table=mine) == []
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------

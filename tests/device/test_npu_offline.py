@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -120,58 +119,3 @@ def test_figures_that_no_tool_gives_are_not_told(monkeypatch):
     (binary,) = binaries.binaries([launch], B2)
     assert (binary.registers, binary.shared_bytes, binary.warps, binary.instructions) == (None,) * 4
     assert binary.occupancy is None
-
-
-# --- with triton-ascend itself ----------------------------------------------------------------------------------------
-
-KERNEL = """
-import torch, triton, triton.language as tl
-{comment}
-@triton.jit
-def scale(x, y, n, f, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, mask=at < n) * f{more}, mask=at < n)
-
-def call(x):
-    y = torch.empty_like(x)
-    scale[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), 2.0, 1024)
-    return y
-"""
-
-CAPTURE = """
-import json, sys, torch
-from perfci.device.targets import target_named
-from perfci.device import offline
-offline.install(target_named("ascend910b2"))
-sys.path.insert(0, sys.argv[1])
-import kernel
-made = offline.compiled(lambda: torch.empty(4, 1024, device=offline.DEVICE))
-seen = offline.compiled(lambda: kernel.call(made.value))
-assert seen.failure is None and seen.raised is None, seen
-identity = seen.capture.identity("x")
-print(json.dumps([str(identity.unknown), [each.artefact for each in identity.launches]]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("TRITON_ASCEND_AT" not in os.environ, reason="TRITON_ASCEND_AT names no folder with triton-ascend")
-def test_triton_ascend_tells_a_comment_from_a_change(tmp_path):
-    def captured(name, **edits):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "kernel.py").write_text(KERNEL.format(**{"comment": "", "more": ""} | edits))
-        told = {
-            "PYTHONPATH": os.environ["TRITON_ASCEND_AT"],
-            "TRITON_DISABLE_LINE_INFO": "1",
-            "TRITON_CACHE_DIR": str(folder / "cache"),
-            "OMP_NUM_THREADS": "1",
-        }
-        command = [sys.executable, "-c", CAPTURE, str(folder)]
-        done = subprocess.run(command, env=os.environ | told, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
-
-    plain = captured("plain")
-    assert plain[0] == "None"
-    assert captured("commented", comment="# nothing new\n\n") == plain
-    assert captured("changed", more=" + 1.0") != plain

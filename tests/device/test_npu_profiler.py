@@ -6,8 +6,6 @@ import csv
 import io
 import os
 import re
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -135,12 +133,6 @@ def test_a_launch_is_the_sum_of_what_stands_between_two_flushes(chip):
     assert [launch.activities for launch in launches] == [2, 1]
 
 
-def test_the_chip_is_waited_for_before_the_step_ends(chip):
-    session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")))
-
-    assert chip.waited == 2
-
-
 def test_it_asks_for_what_the_chip_did_at_level_one_and_for_nothing_of_the_host(chip):
     profiler = Profiler(chip)
     session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")), profiler)
@@ -153,15 +145,6 @@ def test_it_asks_for_what_the_chip_did_at_level_one_and_for_nothing_of_the_host(
         "export_type": "text",
         "data_simplification": False,
     }
-
-
-def test_its_folder_goes_when_the_session_ends(chip):
-    profiler = Profiler(chip)
-    session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")), profiler)
-
-    folder = Path(str(profiler.asked["on_trace_ready"]))
-    assert not folder.exists()
-    assert folder.parent == Path(tempfile.gettempdir()).resolve()
 
 
 def test_work_of_the_ai_cpu_is_said_to_have_fallen_back(chip):
@@ -238,13 +221,6 @@ def test_a_missing_flush_is_a_failure_and_never_a_time(chip):
     assert error.reason.kind == "npu_details_short"
     assert isinstance(error, RecordsLostError)
     assert (error.reason.facts["seen"], error.reason.facts["expected"]) == (1, 2)
-
-
-def test_a_flush_that_nobody_queued_is_no_lost_record(chip):
-    error, _ = failed(chip, lambda lines: [lines[0], lines[1], *lines[1:]])
-
-    assert (error.reason.facts["seen"], error.reason.facts["expected"]) == (3, 2)
-    assert not isinstance(error, RecordsLostError)
 
 
 def test_a_file_cut_off_or_of_other_columns_is_a_failure(chip):

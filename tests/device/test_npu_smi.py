@@ -49,14 +49,6 @@ def test_release_21_has_cards_that_are_not_counted_from_nought_and_no_processes(
     )
 
 
-def test_release_23_lists_processes_with_and_without_a_name():
-    table = parse_info(sample("info_23.0.7_910b3.txt"))
-
-    assert [chip.name for chip in table.chips] == ["910B3", "910B3"]
-    assert table.chips[1].memory_used_bytes == 41046 * MEGABYTE
-    assert table.processes == (NpuProcess(NpuPlace(1, 0), 1333928), NpuProcess(NpuPlace(1, 0), 1333931))
-
-
 def test_release_25_has_two_chips_a_card_and_numbers_of_processes_in_containers():
     table = parse_info(sample("info_25.5.1_910_two_chips.txt"))
 
@@ -213,15 +205,6 @@ def test_the_tool_is_asked_and_its_failures_are_no_answer(tmp_path, monkeypatch)
     assert ask("info") is None
     tool(tmp_path, monkeypatch, "printf '\\377'")
     assert ask("info") == "\ufffd"
-
-
-@pytest.mark.skipif(os.name != "posix", reason="the tool is a shell script here")
-def test_a_tool_that_hangs_or_cannot_be_started_is_no_answer(tmp_path, monkeypatch):
-    tool(tmp_path, monkeypatch, "exec sleep 60")
-    monkeypatch.setattr(npu_smi, "_LIMIT_S", 0.05)
-    assert ask("info") is None
-    (tmp_path / "npu-smi").write_text("no program")
-    assert ask("info") is None
 
 
 def test_its_examples_hold():

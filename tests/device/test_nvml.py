@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from perfci.core.model import DeviceState
-from perfci.device.nvml import Board, device_key, throttle_names
+from perfci.device.nvml import Board, device_key
 
 
 class Library:
@@ -105,21 +105,6 @@ def test_foreign_processes_are_all_but_this_one_even_in_a_container(board, pids,
     assert found.state(own_context=own_context).foreign_processes == foreign
 
 
-@pytest.mark.parametrize(
-    ("bits", "names"),
-    [
-        (0, ()),
-        (0x1 | 0x2, ()),  # idle, application clocks
-        (0x4, ("power_cap",)),
-        (0x20 | 0x40, ("thermal",)),
-        (0x8 | 0x80, ("hw_slowdown", "power_brake")),
-        (0x10, ("sync_boost",)),
-    ],
-)
-def test_throttle_reasons_have_names(bits, names):
-    assert throttle_names(bits) == names
-
-
 # --- what a board is held to ------------------------------------------------------------------------------------------
 
 POWER = {"nvmlDeviceGetEnforcedPowerLimit": 700_000, "nvmlDeviceGetPowerManagementDefaultLimit": 700_000}
@@ -164,17 +149,6 @@ def test_a_slice_of_a_board_is_a_device_of_its_own(board, answers, name, mig):
 
     assert found.mig(name, 16) == mig
     assert found.key(name, 16) == (f"nvidia-h200-mig-{mig}" if mig else "nvidia-h200")
-
-
-def test_a_slice_is_held_to_what_its_board_is(board):
-    found, library = board(
-        nvmlDeviceGetDeviceHandleFromMigDeviceHandle="board",
-        nvmlDeviceGetEnforcedPowerLimit=450_000,
-        nvmlDeviceGetPowerManagementDefaultLimit=700_000,
-    )
-
-    assert found.key("NVIDIA H200 MIG 1g.18gb") == "nvidia-h200-mig-1g.18gb-450w"
-    assert ("nvmlDeviceGetEnforcedPowerLimit", "board") in library.calls
 
 
 def test_a_slice_is_found_although_its_identifier_begins_otherwise(monkeypatch):

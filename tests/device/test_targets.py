@@ -128,12 +128,3 @@ def test_local_data_share_bounds_programs_on_amd():
 def test_programs_of_one_wave_need_no_barrier_on_amd():
     assert of("gfx942", 32, warps=1) == 1.0
     assert of("gfx942", 32, warps=2) == 1.0
-
-
-def test_half_the_registers_hold_half_the_warps_or_none():
-    half = {"shared": 0, "warps": 8, "available": 32768}
-
-    assert find_occupancy(TARGETS["sm_90"], registers=64, **half) == find_occupancy(
-        TARGETS["sm_90"], registers=128, shared=0, warps=8
-    )
-    assert find_occupancy(TARGETS["sm_90"], registers=168, **half) == 0

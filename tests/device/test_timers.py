@@ -121,28 +121,6 @@ def test_a_warm_launch_is_what_follows_its_mark_and_the_calls_that_warm_are_summ
     assert cold.time_us == 0.7
 
 
-def test_a_missing_mark_is_an_error_and_no_wrong_time(session, line):
-    session.launch(line.kernels(1000), warm=True)
-    marks = [index for index, record in enumerate(line.records) if record.name == NAME]
-    del line.records[marks[1]]
-
-    with pytest.raises(RecordsLostError) as caught:
-        finished(session, line)
-
-    assert caught.value.reason.facts == {"expected": 3, "seen": 2}
-
-
-def test_overlapping_kernels_are_summed_in_time_but_span_only_their_union(session, line):
-    def two_streams():
-        line.records += [Record(line.now + 100, 1000, "a"), Record(line.now + 600, 2000, "b")]
-        line.now += 2600
-
-    session.launch(two_streams)
-
-    (launch,) = finished(session, line)
-    assert (launch.time_us, launch.span_us) == (3.0, 2.5)
-
-
 @pytest.mark.parametrize("change", ["lost", "added"])
 def test_a_missing_or_foreign_flush_is_an_error_and_no_wrong_time(session, line, change):
     session.launch(line.kernels(1000))

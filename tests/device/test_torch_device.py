@@ -178,16 +178,3 @@ def test_a_side_stream_does_not_wait_for_the_default_one_and_occupying_takes_its
     end.record()
     gpu.synchronize()
     assert 8 < start.elapsed_time(end) < 200
-
-
-@pytest.mark.cuda
-def test_footprints_of_arrays_made_by_a_generator_of_the_gpu_are_told(gpu):
-    own = gpu.endurance()
-
-    def huge():
-        generator = torch.Generator("cuda").manual_seed(1)
-        return {"x": torch.randn((1 << 36,), generator=generator, dtype=torch.bfloat16, device="cuda")}
-
-    before = own.memory().allocated
-    assert own.footprint(huge) == 2 << 36
-    assert own.memory().allocated == before

@@ -120,27 +120,6 @@ def test_without_groups_the_next_entry_serves_the_call(chosen, monkeypatch):
     assert chosen(*made(), causal=True) == "whole"
 
 
-@needs_groups
-@pytest.mark.parametrize(("width", "way"), [(64, "groups"), (40, "groups"), (32, "whole")])
-def test_a_causal_call_of_width_64_is_taken_where_an_entry_asks_for_groups(width, way, chosen, monkeypatch):
-    launch, tuned = chosen.module._launch, chosen.module._launch.tuned
-    config = {"block_m": 192, "block_n": 128, "warps": 16, "stages": 2}
-    entry = {"itemsize": 2, "width_max": 64, "extras": False, "config": config}
-    assert chosen(*made(width=width), causal=True) == "whole"
-    monkeypatch.setattr(launch, "tuned", lambda *where: (entry, *tuned(*where)))
-    chosen.module.choose_config.cache_clear()
-
-    assert chosen(*made(width=width), causal=True) == way
-    assert chosen(*made(width=width), window=(9, None)) == "whole"
-
-
-@needs_groups
-def test_a_call_that_groups_send_back_is_done_by_the_next_entry(chosen, monkeypatch):
-    monkeypatch.setattr(chosen.module._attention_groups, "launch", lambda *_: False)
-
-    assert chosen(*made(), causal=True) == "whole"
-
-
 # --- which forms may be tried -----------------------------------------------------------------------------------------
 
 
@@ -165,22 +144,6 @@ def test_a_search_tries_groups_at_every_width_and_what_shared_memory_holds():
             assert each["warps"] == 4 + each["block_m"] // 16
     assert {each["persistent"] for each in tried[256]} == {False, True}
     assert not any(config["warps"] >= 12 for _, grid in grids("nvidia-a100") for config in grid.coarse)
-
-
-def test_a_form_that_does_not_fit_is_refused():
-    grid = next(grid for width, grid in grids("nvidia-h200") if width == 256)
-    fits = {"block_m": 128, "block_n": 64, "warps": 12, "stages": 2, "fill": 0, "ahead": True, "persistent": True}
-
-    assert grid.is_valid(fits)
-    for change in (
-        {"stages": 3},
-        {"block_m": 192, "warps": 16},
-        {"block_m": 64},
-        {"warps": 16},
-        {"block_n": 32},
-        {"block_n": 128},
-    ):
-        assert not grid.is_valid(fits | change), change
 
 
 # --- compiled for an H200 ---------------------------------------------------------------------------------------------
@@ -224,21 +187,3 @@ def test_scores_are_scaled_after_the_maximum_is_taken_off(compiled):
         scores = launch["block_n"] // 2
         assert launch["exponentials"] == launch["groups"] * (scores + launch["masks"] * (scores + 2))
         assert launch["fused"] < 30 * launch["groups"]
-
-
-@pytest.mark.slow
-@needs_groups
-def test_programs_that_go_on_are_as_many_as_processors_or_units_of_work(compiled):
-    """At width 256 and of 192 queries only where no length ends within a block."""
-    programs = {
-        padded: {
-            (each["groups"], each["masks"], each["persistent"], each["programs"])
-            for each in compiled
-            if each["padded"] == padded
-        }
-        for padded in (64, 128, 256)
-    }
-
-    assert {each[2:] for each in programs[128]} == {(False, 64), (True, 64), (True, 32)}
-    assert programs[256] == {(2, 1, True, 32), (2, 2, True, 64), (2, 1, True, 64), (2, 2, False, 64)}
-    assert programs[64] == {(2, 1, True, 32), (3, 2, True, 48), (3, 1, True, 48)}

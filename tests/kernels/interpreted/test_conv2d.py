@@ -163,17 +163,6 @@ def test_strips_of_every_size_cover_the_answer(how, module, paths):
     assert paths == ["_depthwise", "_swept"]
 
 
-@triton_versions.needs_tuples
-@pytest.mark.parametrize("how", [{}, {"stride": 2}, {"taps": (5, 4)}, {"channels": 40, "outputs": 40, "groups": 40}])
-def test_strips_read_nothing_beside_the_inputs(how, guarded, module, paths):
-    made = inputs(**{**DEPTHWISE, "size": (8, 9), "padding": 2, "bias": True, **how})
-    inner = guarded(made["x"].permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-    check(module, made | {"x": inner, "weight": guarded(made["weight"]), "bias": guarded(made["bias"])})
-
-    assert paths == ["_depthwise", "_swept"]
-
-
 @triton_versions.needs_descriptors
 @pytest.mark.parametrize(
     "how",

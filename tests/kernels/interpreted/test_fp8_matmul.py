@@ -52,27 +52,6 @@ def test_a_device_without_float8_is_refused(module, only):
         module.fp8_matmul(**inputs(16, 16, 16))
 
 
-@pytest.mark.parametrize("scaling", ["tensor", "row", "block"])
-@pytest.mark.parametrize(
-    "view",
-    [
-        lambda a, b: (a[:, ::2], b[::2]),
-        lambda a, b: (a[:1].expand(40, -1), b),
-        lambda a, b: (a.t().contiguous().t(), b.contiguous()),
-        lambda a, b: (a[:, 1:], b[1:]),
-    ],
-    ids=["gaps", "one row", "neither along k", "unaligned"],
-)
-def test_takes_any_strides(view, scaling, module):
-    made = inputs(40, 48, 288, scaling)
-    a, b = view(made["a"], made["b"])
-    blocks = -(-a.shape[1] // 128)
-    if scaling == "block":
-        made |= {"scale_a": made["scale_a"][:, :blocks], "scale_b": made["scale_b"][:blocks]}
-
-    check(module, made | {"a": a, "b": b}, scaling)
-
-
 @triton_versions.needs_descriptors
 @pytest.mark.parametrize(
     ("edit", "tma"),

@@ -73,13 +73,6 @@ def test_few_programs_still_do_every_tile(fields, only, agrees):
     agrees({"a": normal(200, 40), "b": normal(40, 200)}, terms=40)
 
 
-def test_one_program_a_processor_walks_all_tiles(module, only, agrees, monkeypatch):
-    only(processors=3)
-    monkeypatch.setattr(module, "choose_config", lambda *_: module.Config(32, 32, 32, 2, 4, 2, persistent=True))
-
-    agrees({"a": normal(170, 64), "b": normal(64, 100)}, terms=64)
-
-
 @pytest.mark.parametrize("group", [1, 3, 8])
 def test_grouping_visits_every_tile(group, module, agrees, monkeypatch):
     monkeypatch.setattr(module, "choose_config", lambda *_: module.Config(16, 16, 16, group, 4, 2))
@@ -92,16 +85,6 @@ def test_launches_nothing_for_an_empty_product(module, monkeypatch):
 
     assert module.matmul(torch.zeros(0, 8), torch.zeros(8, 3)).shape == (0, 3)
     assert module.matmul(torch.zeros(3, 8), torch.zeros(8, 0)).shape == (3, 0)
-
-
-@pytest.mark.parametrize("itemsize", [2, 4])
-def test_the_fallback_serves_untuned_devices_and_shapes_without_vectors(itemsize, module, only):
-    fallback = module.FALLBACK[itemsize]
-
-    assert module.choose_config(4096, 4096, 4096, itemsize, only(key="generic")) == fallback
-    assert module.choose_config(4096, 4096, 4095, itemsize, h200()) == fallback
-    assert module.choose_config(4096, 4098, 4096, itemsize, h200()) == fallback
-    assert module.choose_config(4096, 4096, 4096, itemsize, h200()) != fallback
 
 
 # --- bias and activation ----------------------------------------------------------------------------------------------
@@ -194,19 +177,3 @@ def test_what_lies_beyond_the_edge_of_a_descriptor_counts_for_nothing(columns, g
 
     agrees({"a": a, "b": b}, terms=40)
     assert (outputs[0][:64] == -1).all() and (outputs[0][-64:] == -1).all()
-
-
-@triton_versions.needs_descriptors
-def test_a_descriptor_is_what_triton_itself_would_make(module):
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    def told(made):
-        fields = TensorDescriptor.__dataclass_fields__
-        return {name: getattr(made, name) for name in fields if name != "base"}, made.base.data_ptr(), made.base.dtype
-
-    matrix = half(40, 24)
-    wanted = TensorDescriptor.from_tensor(matrix, [16, 8])
-    wanted.shape, wanted.strides = list(wanted.shape), list(wanted.strides)
-
-    assert told(module._tma.descriptor(matrix, 1, 16, 8)) == told(wanted)
-    assert told(module._tma.descriptor(matrix.t(), 0, 8, 16)) == told(wanted)
