@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -226,8 +227,8 @@ def captured(around: Callable[[], AbstractContextManager[Any]] = nullcontext) ->
     capture = Captured()
     with ExitStack() as stack:
         stack.enter_context(watched_launches(capture.launch))
-        stack.enter_context(_watched_tuners(capture))
-        stack.enter_context(_watched_functions(capture))
+        stack.enter_context(_watch_tuners(capture))
+        _watch_functions(stack, capture)
         stack.enter_context(_Operations(capture, around))
         _open.append(capture)
         stack.callback(_open.remove, capture)
@@ -290,7 +291,7 @@ def _body(operator: Any) -> Callable[..., Any] | None:
 
 
 @contextmanager
-def _watched_tuners(capture: Captured) -> Iterator[None]:
+def _watch_tuners(capture: Captured) -> Iterator[None]:
     """Note what autotuners choose, and nothing of their trials."""
     run, bench = Autotuner.run, Autotuner._bench
 
@@ -305,11 +306,8 @@ def _watched_tuners(capture: Captured) -> Iterator[None]:
             capture.choice(f"{self.base_fn.__name__}: {self.best_config}")
         return result
 
-    Autotuner.run, Autotuner._bench = running, _in(capture.muted, bench)
-    try:
+    with mock.patch.multiple(Autotuner, run=running, _bench=_in(capture.muted, bench)):
         yield
-    finally:
-        Autotuner.run, Autotuner._bench = run, bench
 
 
 def _in(context: Callable[[], AbstractContextManager[Any]], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -321,61 +319,36 @@ def _in(context: Callable[[], AbstractContextManager[Any]], function: Callable[.
     return inside
 
 
-@contextmanager
-def _watched_functions(capture: Captured) -> Iterator[None]:
+def _watch_functions(stack: ExitStack, capture: Captured) -> None:
     """Note calls of what orders the device's work, and of what launches code that is not seen."""
+
+    def watch(owner: Any, name: str, report: Callable[..., Any]) -> None:
+        own = vars(owner).get(name) if owner is not None else None
+        if own is None:
+            return
+
+        @functools.wraps(own)
+        def reporting(*args: Any, **kwargs: Any) -> Any:
+            report(*args)
+            return own(*args, **kwargs)
+
+        stack.callback(setattr, owner, name, own)
+        setattr(owner, name, reporting)
+
     owners = list(SYNCHRONISING)
     for module, class_name, names in NPU_SYNCHRONISING:
         owner = sys.modules.get(module)
         owners.append((getattr(owner, class_name, None) if class_name else owner, names))
-    with ExitStack() as stack:
-        for owner, name in ((owner, name) for owner, names in owners for name in names):
-            label = f"{getattr(owner, '__qualname__', 'torch')}.{name.removeprefix('_')}()"
-            stack.enter_context(_call_before(owner, name, functools.partial(capture.operation, label)))
-        for module, class_name, name, what in OPAQUE:
-            owner = getattr(sys.modules.get(module), class_name, None)
-            report = functools.partial(note_unknown, "captured_opaque", what)
-            stack.enter_context(_call_before(owner, name, report))
-        stack.enter_context(_watched_compiler())
-        yield
-
-
-@contextmanager
-def _watched_compiler() -> Iterator[None]:
-    """Note functions that torch.compile made: under a dispatch mode torch calls the plain ones in their place."""
+    for owner, name in ((owner, name) for owner, names in owners for name in names):
+        label = f"{getattr(owner, '__qualname__', 'torch')}.{name.removeprefix('_')}()"
+        watch(owner, name, lambda *_, label=label: capture.operation(label))
+    for module, class_name, name, what in OPAQUE:
+        owner = getattr(sys.modules.get(module), class_name, None)
+        watch(owner, name, lambda *_, what=what: note_unknown("captured_opaque", what))
+    # Functions that torch.compile made: under a dispatch mode torch calls the plain ones in their place.
     frames = sys.modules.get("torch._dynamo.eval_frame")
-    own = getattr(frames, "_maybe_set_eval_frame", None)
-    if own is None:
-        yield
-        return
-
-    def noting(callback: Any) -> Any:
-        if callable(callback):
-            note_unknown("captured_opaque", "torch.compile")
-        return own(callback)
-
-    setattr(frames, "_maybe_set_eval_frame", noting)  # noqa: B010 - the module is no module to the type checker
-    try:
-        yield
-    finally:
-        setattr(frames, "_maybe_set_eval_frame", own)  # noqa: B010
-
-
-@contextmanager
-def _call_before(owner: Any, name: str, report: Callable[[], Any]) -> Iterator[None]:
-    """Call `report` before every call of a function, if that exists."""
-    own = vars(owner).get(name) if owner is not None else None
-    if own is None:
-        yield
-        return
-
-    @functools.wraps(own)
-    def reporting(*args: Any, **kwargs: Any) -> Any:
-        report()
-        return own(*args, **kwargs)
-
-    setattr(owner, name, reporting)
-    try:
-        yield
-    finally:
-        setattr(owner, name, own)
+    watch(
+        frames,
+        "_maybe_set_eval_frame",
+        lambda made: callable(made) and note_unknown("captured_opaque", "torch.compile"),
+    )

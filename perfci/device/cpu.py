@@ -152,21 +152,18 @@ def watch_races_inside() -> Iterator[list[Race]]:
             log.program += 1
             place(*index)
 
-        interpreter._interpreter = _Watched(memory, log)
-        interpreter.interpreter_builder.set_grid_idx = start_program
         try:
-            return run(executor, *args, **kwargs)
+            with (
+                mock.patch.object(interpreter, "_interpreter", _Watched(memory, log)),
+                mock.patch.object(interpreter.interpreter_builder, "set_grid_idx", start_program),
+            ):
+                return run(executor, *args, **kwargs)
         finally:
-            interpreter._interpreter = memory
-            interpreter.interpreter_builder.set_grid_idx = place
             if race := log.race():
                 found.append(race)
 
-    interpreter.GridExecutor.__call__ = launch
-    try:
+    with mock.patch.object(interpreter.GridExecutor, "__call__", launch):
         yield found
-    finally:
-        interpreter.GridExecutor.__call__ = run
 
 
 def _joined(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Array, Array]:

@@ -222,7 +222,7 @@ class FakeSession:
         _clock.spent.clear()
         result = call()
         claimed = sum(_clock.spent) * (self._spec.warm_factor if warm else 1.0)
-        us = _ticks(claimed * self._factor(call)) if _clock.spent else 0.0
+        us = max(round(claimed * self._factor(call) / TICK_US), 1) * TICK_US if _clock.spent else 0.0
         if self._spec.wall_share:
             time.sleep(us / 1e6 * self._spec.wall_share)
         self._lost_flushes += self._losses.random() < self._spec.lost_flushes
@@ -362,10 +362,6 @@ class FakeDevice(Accelerator):
 
 def _is_gone(spec: FakeSpec) -> bool:
     return bool(spec.gone_file) and Path(spec.gone_file).exists()
-
-
-def _ticks(us: float) -> float:
-    return max(round(us / TICK_US), 1) * TICK_US
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 from triton.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
@@ -56,11 +57,8 @@ def watched_launches(heard: Callable[[Launched], None]) -> Iterator[None]:
 
         return starting
 
-    JITFunction.run, CompiledKernel.__getitem__ = running, started
-    try:
+    with mock.patch.object(JITFunction, "run", running), mock.patch.object(CompiledKernel, "__getitem__", started):
         yield
-    finally:
-        JITFunction.run, CompiledKernel.__getitem__ = run, runner
 
 
 def padded(grid: Any) -> tuple[int, int, int]:

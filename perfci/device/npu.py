@@ -5,6 +5,7 @@ Nothing here has run on a chip yet: docs/npu.md says what has, and how.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
@@ -172,8 +173,10 @@ class NpuDevice(TorchDevice):
         return nullcontext(Uncaptured()) if interprets() else super().captured()
 
     def fallbacks(self, identity: Identity) -> tuple[str, ...]:
-        names = dict.fromkeys(_operator(text) for text in identity.operations if text.startswith("aten."))
-        return tuple(name for name in names if name and _falls_back(name))
+        # Of `aten.mm.out(#0 float16[8,16](16,1)@16, ...)`: aten::mm.out, as the dispatcher calls it.
+        parts = (text.partition("(")[0].split(".") for text in identity.operations if text.startswith("aten."))
+        names = (f"aten::{each[1]}.{each[2]}".removesuffix(".default") for each in parts if len(each) == 3)
+        return tuple(name for name in dict.fromkeys(names) if _falls_back(name))
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Older releases of torch_npu have no type of their own for it."""
@@ -259,27 +262,17 @@ def _profiler() -> Any:
     return sys.modules["torch_npu"].profiler
 
 
-def _operator(text: str) -> str:
-    """Of `aten.mm.out(#0 float16[8,16](16,1)@16, ...)`: aten::mm.out, as the dispatcher calls it."""
-    parts = text.partition("(")[0].split(".")
-    overload = "" if parts[-1] == "default" else f".{parts[-1]}"
-    return f"aten::{parts[1]}{overload}" if len(parts) == 3 else ""
-
-
 def _falls_back(operator: str) -> bool:
     """Whether an operation has no kernel for NPUs, is not made of others, and torch has no way to its `out` form."""
     name, _, overload = operator.partition(".")
-    outs = (f"{name}.out", f"{name}.{overload}_out") if overload else (f"{name}.out",)
-    made = [(operator, key) for key in ("PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd")]
+    wanted = [(operator, key) for key in ("PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd")]
+    wanted += [(f"{name}.out", "PrivateUse1"), *([(f"{name}.{overload}_out", "PrivateUse1")] if overload else [])]
     try:
         known = torch._C._dispatch_find_schema_or_throw(name, overload) is not None
     except RuntimeError:  # an operation that the dispatcher does not know by this name
         return False
-    return known and not any(_has_kernel(*each) for each in (*made, *((out, "PrivateUse1") for out in outs)))
-
-
-def _has_kernel(operator: str, key: str) -> bool:
-    try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, key))
-    except RuntimeError:
-        return False
+    for each, key in wanted:
+        with contextlib.suppress(RuntimeError):
+            if torch._C._dispatch_has_kernel_for_dispatch_key(each, key):
+                return False
+    return known

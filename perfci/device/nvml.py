@@ -89,7 +89,7 @@ class Board:
             temperature_c=self._ask("nvmlDeviceGetTemperature", 0),
             power_w=None if power is None else power / 1000,
             throttle=throttle_names(self._ask("nvmlDeviceGetCurrentClocksEventReasons") or 0),
-            foreign_processes=self._foreign(own_context),
+            foreign_processes=self._count_foreign(own_context),
         )
 
     def describe(self) -> Device | None:
@@ -100,7 +100,7 @@ class Board:
         key, mig, watts = self.key(name), self.mig(name), self.power_limit_w()
         return Device("cuda", name, key, self.uuid(), self.driver(), mig=mig, power_limit_w=watts)
 
-    def _foreign(self, own_context: bool) -> int | None:
+    def _count_foreign(self, own_context: bool) -> int | None:
         processes = self._ask("nvmlDeviceGetComputeRunningProcesses")
         if processes is None:
             return None

@@ -73,15 +73,17 @@ def install(target: Target) -> None:
     triton.runtime.driver.set_active(StubDriver(target))
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = no_benchmark
     Autotuner.run = choose
-    JITFunction.run = trying_or(_remember_failures(JITFunction.run))
-    CompiledKernel.n_regs = property(lambda kernel: _usage(kernel, "registers"), _ignore)
-    CompiledKernel.n_spills = property(lambda kernel: _usage(kernel, "local_bytes") // 4, _ignore)
+    JITFunction.run = _watch_runs(JITFunction.run)
+    ignore = lambda *_: None  # noqa: E731 - what load_binary gives in place of registers and spills
+    CompiledKernel.n_regs = property(lambda kernel: _usage(kernel, "registers"), ignore)
+    CompiledKernel.n_spills = property(lambda kernel: _usage(kernel, "local_bytes") // 4, ignore)
     virtual.start()
     board.pretend(target)
     if target.backend == "npu" and has_compiler():
         stop_at_ttir()
-    if target.backend == "cuda":
-        torch.version.cuda = torch.version.cuda or _cuda_version()
+    if target.backend == "cuda" and not torch.version.cuda:
+        with contextlib.suppress(AttributeError, RuntimeError):  # the release that Triton's assembler belongs to
+            torch.version.cuda = str(triton.knobs.nvidia.ptxas.version)
 
 
 @dataclass(frozen=True)
@@ -130,25 +132,15 @@ def _usage(kernel: Any, field: str) -> int:
     return int(getattr(used, field))
 
 
-def _ignore(kernel: Any, value: Any) -> None:
-    """What load_binary gives in place of registers and spills."""
-
-
-def _cuda_version() -> str | None:
-    """The CUDA release that Triton's assembler belongs to."""
-    try:
-        return str(triton.knobs.nvidia.ptxas.version)
-    except (AttributeError, RuntimeError):
-        return None
-
-
 # --- what does not compile --------------------------------------------------------------------------------------------
 
 
-def _remember_failures(run: Callable[..., Any]) -> Callable[..., Any]:
-    """JITFunction.run that remembers what did not compile."""
+def _watch_runs(run: Callable[..., Any]) -> Callable[..., Any]:
+    """JITFunction.run that remembers what did not compile. While a tuner asks, it returns what it would launch."""
 
     def running(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if _process.trying:
+            return _describe_launch(self, args, kwargs, grid)
         try:
             return run(self, *args, grid=grid, warmup=warmup, **kwargs)
         except Exception as error:
@@ -162,7 +154,7 @@ def _remember_failures(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_compiling(trace: TracebackType | None) -> bool:
     """Whether an exception came out of Triton's compiler, or out of loading what it made."""
-    files = {Path(frame.f_code.co_filename).parts[-3:] for frame, _ in traceback.walk_tb(trace)}
+    files = (Path(frame.f_code.co_filename).parts[-3:] for frame, _ in traceback.walk_tb(trace))
     return ("triton", "compiler", "compiler.py") in files
 
 
@@ -223,7 +215,12 @@ def choose(self: Any, *args: Any, **kwargs: Any) -> Any:
     configs = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
     if len(self.configs) > 1:
         name = self.base_fn.__name__
-        note_choice(f"{name}: source {_source_digest(self)}")
+        # The kernel's source, all that it calls, and the heuristics between it and the tuner.
+        texts, inner = [function_text(self.base_fn)], self.fn
+        while not isinstance(inner, JITFunction) and hasattr(inner, "fn"):
+            texts.append(stable(getattr(inner, "values", None)))
+            inner = inner.fn
+        note_choice(f"{name}: source {digest(chr(10).join(texts))}")
         for config in configs:
             _process.trying = True
             try:
@@ -255,28 +252,7 @@ def _first_that_compiles(tuner: Any, configs: Any, args: Any, kwargs: Any) -> An
     raise error
 
 
-def _source_digest(tuner: Any) -> str:
-    """Digest of the kernel's source, of all that it calls, and of the heuristics between it and the tuner."""
-    texts = [function_text(tuner.base_fn)]
-    inner = tuner.fn
-    while not isinstance(inner, JITFunction) and hasattr(inner, "fn"):
-        texts.append(stable(getattr(inner, "values", None)))
-        inner = inner.fn
-    return digest("\n".join(texts))
-
-
-def trying_or(run: Callable[..., Any]) -> Callable[..., Any]:
-    """JITFunction.run that only says what it would launch while a tuner asks."""
-
-    def running(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        if _process.trying:
-            return _bound(self, args, kwargs, grid)
-        return run(self, *args, grid=grid, warmup=warmup, **kwargs)
-
-    return running
-
-
-def _bound(function: Any, args: Any, kwargs: Any, grid: Any) -> str:
+def _describe_launch(function: Any, args: Any, kwargs: Any, grid: Any) -> str:
     """The launch that a call would make: its grid and whatever is no tensor."""
     known = {name: value for name, value in kwargs.items() if name in function.signature.parameters}
     bound = function.signature.bind(*args, **known)

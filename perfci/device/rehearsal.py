@@ -36,7 +36,6 @@ class Absent(float):
     rehearsal: Rehearsal
 
     def __new__(cls, rehearsal: Rehearsal, path: str) -> Absent:
-        """A 1."""
         made = super().__new__(cls, 1.0)
         made.path, made.rehearsal = path, rehearsal
         return made
@@ -167,13 +166,12 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if ours else None
 
     def create_module(self, spec: Any) -> types.ModuleType:
-        """Has whatever is asked of it."""
         module = types.ModuleType(spec.name)
         module.__getattr__ = Absent(self, spec.name).__getattr__  # type: ignore[method-assign]
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing."""
+        pass
 
     def _launch(self, kernel: Any, args: Sequence[Any], *, grid: Any, **kwargs: Any) -> None:
         parameters = kernel.signature.parameters.values()
@@ -253,7 +251,8 @@ class _Tensors(TorchFunctionMode):
             return args[0]
         if name in _FACTORIES or "device" in given:
             given["device"] = META
-        args = [META if _names_device(value, name) else value for value in args]
+        kinds = (torch.device, str) if name == "to" else torch.device
+        args = [META if isinstance(value, kinds) else value for value in args]
         absent, torch.cuda = torch.cuda, self._cuda  # torch itself asks for it
         try:
             result = _drawn(name, args, given) if name in _DRAWN else func(*args, **given)
@@ -277,10 +276,6 @@ def _drawn(name: str, args: Sequence[Any], given: Mapping[str, Any]) -> torch.Te
     size = lists[-1] if lists else [int(each) for each in args]
     whole = torch.int64 if name in {"randint", "randperm"} else None
     return torch.empty(size, dtype=given.get("dtype") or whole, device=META)
-
-
-def _names_device(value: Any, name: str) -> bool:
-    return isinstance(value, torch.device) or (name == "to" and isinstance(value, str))
 
 
 def _note(name: str, result: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:

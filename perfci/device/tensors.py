@@ -330,21 +330,21 @@ def measure_deviation(pieces: Pieces, shape: Sequence[int]) -> Deviation:
     error, exact = math.sqrt(found.squares), math.sqrt(found.sizes)
     stats = ErrorStats(
         count=found.count,
-        max_abs=_known(found.worst),
-        mean_abs=_known(found.total / found.count),
-        max_rel=_known(found.worst_share) if found.shares else None,
-        mean_rel=_known(found.share / found.shares) if found.shares else None,
-        p50_abs=_known(p50),
-        p90_abs=_known(p90),
-        p99_abs=_known(p99),
-        rmse=_known(error / math.sqrt(found.count)),
-        l2=_known(error / exact) if exact else None if error else 0.0,
+        max_abs=_or_none(found.worst),
+        mean_abs=_or_none(found.total / found.count),
+        max_rel=_or_none(found.worst_share) if found.shares else None,
+        mean_rel=_or_none(found.share / found.shares) if found.shares else None,
+        p50_abs=_or_none(p50),
+        p90_abs=_or_none(p90),
+        p99_abs=_or_none(p99),
+        rmse=_or_none(error / math.sqrt(found.count)),
+        l2=_or_none(error / exact) if exact else None if error else 0.0,
         worst_index=worst,
     )
     return Deviation(stats, error, exact)
 
 
-def _known(value: float) -> float | None:
+def _or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 

@@ -244,20 +244,11 @@ UNCAPTURED = {
         "captured_offline",
         "torch.Tensor.__int__",
     ),
-    "truth": (only("return x + 1 if (x > 0).all() else x"), "captured_offline", "torch.Tensor.__bool__"),
     "shape_of_data": (only("return x[x > 0]"), "captured_offline", "torch.Tensor.__getitem__"),
-    "nonzero": (only("return torch.nonzero(x)"), "captured_offline", "torch.nonzero"),
     "to_the_host": (only("return x.cpu()"), "captured_offline", "torch.Tensor.cpu"),
-    "to_numpy": (only("return x.numpy()"), "captured_offline", "torch.Tensor.numpy"),
-    "equal": (only("return x + torch.equal(x, x)"), "captured_offline", "torch.equal"),
     "free_memory": (only("return x * torch.cuda.mem_get_info()[0]"), "captured_offline", "torch.cuda.mem_get_info"),
     "place_of_the_board": (
         only("return x * torch.cuda.get_device_properties(0).pci_bus_id"),
-        "captured_offline",
-        "the property pci_bus_id of the device",
-    ),
-    "guessed_property": (
-        only("return x * getattr(torch.cuda.get_device_properties(0), 'pci_bus_id', 1)"),
         "captured_offline",
         "the property pci_bus_id of the device",
     ),
@@ -288,15 +279,12 @@ UNCAPTURED = {
     "with_its_own_binary": (beside("native"), "captured_package", "native"),
     "with_cupy": (edited(SCALE, ("import torch\n", "import torch\nimport cupy\n")), "captured_package", "cupy"),
     "type_error": (only("raise TypeError('x has to be something else')"), "captured_raised", None),
-    "missing_attribute": (only("return x * torch.cuda.no_such_thing(x)"), "captured_raised", None),
     "nothing": (only("return x"), "captured_nothing", None),
     "inputs_item": (SCALE, "captured_offline", "torch.Tensor.item"),
-    "inputs_raise": (SCALE, "captured_raised", None),
 }
 BASELINES = {
     "inputs_item": "def {op}(x):\n    return x\n\n\ndef make_inputs(n, device, seed):\n    import torch\n    "
     'return {{"x": torch.rand(n, device=device) * torch.rand(2, device=device).max().item()}}\n',
-    "inputs_raise": "def {op}(x):\n    return x\n\n\ndef make_inputs(n, device, seed):\n    raise KeyError(n)\n",
 }
 UNCOMPILED = {
     "unknown_function": (
