@@ -26,8 +26,8 @@ from perfci.thresholds.write import text_of, value_of
 
 OPTION = "--threshold"
 
-MOST_CASES = 3
-"""Cases that are named in a sentence."""
+MOST_OPS = 3
+"""Ops that are named in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def in_force(
 ) -> InForce:
     """What holds for a run of this environment and time (ISO 8601), by the files of these settings.
 
-    Earned values have no effect in another environment than the one they were learnt in, where boards may differ; a
+    Earned values have no effect in another environment than the one they were learnt in, but boards may differ. A
     relaxed entry has none after its last day. ops: as `thresholds.load` takes them; asked: values of --threshold.
     Raises StoredFileError.
     """
@@ -68,15 +68,31 @@ def over(
     asked: Mapping[str, str] | None = None,
 ) -> InForce:
     """The same of files that were read."""
-    apart = {op: told for op, file in found.by_op.items() if (told := _apart(file, where))}
-    today = _day(created)
+    apart = {op: differs for op, file in found.by_op.items() if (differs := _compare_environments(file, where))}
+    key = where.device.key
+    try:
+        day = date.fromisoformat((created or "")[:10])
+    except ValueError:
+        day = None
     limits = dataclasses.replace(
         written,
         earned={op: file.by_case() for op, file in found.by_op.items() if op not in apart},
-        loosened={op: tuple(_holding(written, op, where.device.key, today)) for op in written.ops},
+        loosened={
+            op: tuple(each for each in own.relaxed if each.about(key) and each.holds(day))
+            for op, own in written.ops.items()
+        },
         commanded=parse_values(asked or {}),
     )
-    return InForce(limits, written, found, apart, today)
+    return InForce(limits, written, found, apart, day)
+
+
+def _compare_environments(file: EarnedFile, where: Environment) -> str | None:
+    if file.environment is None:
+        return None
+    # Before anything was timed nobody knows by what.
+    where = where if where.timer else dataclasses.replace(where, timer=file.environment.timer)
+    found = environment.mixed(file.environment, where)
+    return environment.told(found) if found else None
 
 
 def limits_of(run: Run, rules: Settings, *, check_ops: bool = False) -> Thresholds:
@@ -96,20 +112,17 @@ def by_files(run: Run) -> Run:
 
 
 def unrelaxed(rules: Settings, run: Run) -> Thresholds:
-    """What a run's numbers are held to before they become a baseline: neither relaxed nor asked for otherwise."""
+    """What a run's numbers have to keep before they become a baseline: neither relaxed nor asked for otherwise."""
     found = in_force(rules, run.environment, run.created, known_ops(rules))
     return dataclasses.replace(found.limits, loosened={})
 
 
-def notes(run: Run, found: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, ...]]:
-    """What is said of a run's thresholds: before anything else, and after it."""
-    first = tuple(_asked(run.plan, found))
-    return first, (*_relaxed(run.plan, found, run.environment.device.key), *_apart_notes(run.plan, found))
+def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
+    """The chance of any false alarm in a run, by --threshold or the files. Raises StoredFileError."""
+    return parse_values(asked).get(ALPHA, load(rules.thresholds).alpha)
 
 
-def parse_values(asked: Mapping[str, str]) -> dict[str, float]:
-    """The numbers of --threshold by key. Raises UsageError for what the files' reader would not take."""
-    return {key: _value(key, text) for key, text in asked.items()}
+# --- the command line -------------------------------------------------------------------------------------------------
 
 
 def parse_options(given: Collection[str]) -> dict[str, str]:
@@ -124,17 +137,31 @@ def parse_options(given: Collection[str]) -> dict[str, str]:
     return found
 
 
+def parse_values(asked: Mapping[str, str]) -> dict[str, float]:
+    """The numbers of --threshold by key. Raises UsageError for what the files' reader would not take."""
+    found = {}
+    for key, text in asked.items():
+        if key not in NUMBERS:
+            raise UsageError("threshold_option_key", key=key, keys=nearest_first(key, NUMBERS))
+        try:
+            found[key] = value_of(key, text, OPTION)
+        except StoredFileError as error:
+            want = error.reason.facts.get("want") or say("a value")
+            raise UsageError("threshold_option_value", key=key, found=text, want=want) from error
+    return found
+
+
 def refuse_looser(plan: Plan, rules: Settings, where: Environment, created: str | None) -> None:
-    """Raise UsageError, in CI, for a value of --threshold that asks for less than what is in force in any case."""
+    """Raises UsageError in CI for a value of --threshold that asks for less than what is in force in any case."""
     if not plan.thresholds or not in_ci(os.environ):
         return
-    loose = next(_looser(plan, in_force(rules, where, created, None, plan.thresholds)), None)
+    loose = next(_find_looser(plan, in_force(rules, where, created, None, plan.thresholds)), None)
     if loose is not None:
         raise UsageError("threshold_looser", **loose)
 
 
 def in_ci(variables: Mapping[str, str]) -> bool:
-    """Whether a pipeline runs this: GitLab's, GitHub's and most others say so.
+    """Whether a pipeline runs this: GitLab's, GitHub's and most others set one of these variables.
 
     >>> in_ci({"CI": "true"}), in_ci({"CI": "false"}), in_ci({"GITLAB_CI": "true"}), in_ci({})
     (True, False, True, False)
@@ -142,61 +169,17 @@ def in_ci(variables: Mapping[str, str]) -> bool:
     return any(variables.get(name, "").lower() not in {"", "0", "false", "no"} for name in ("CI", "GITLAB_CI"))
 
 
-def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
-    """The chance of any false alarm in a run, by --threshold or the files. Raises StoredFileError."""
-    return parse_values(asked).get(ALPHA, load(rules.thresholds).alpha)
-
-
-# --- the command line -------------------------------------------------------------------------------------------------
-
-
-def _value(key: str, text: str) -> float:
-    known = NUMBERS
-    if key not in known:
-        raise UsageError("threshold_option_key", key=key, keys=nearest_first(key, known))
-    try:
-        return value_of(key, text, OPTION)
-    except StoredFileError as error:
-        facts = error.reason.facts
-        raise UsageError(
-            "threshold_option_value", key=key, found=text, want=facts.get("want") or say("a value")
-        ) from error
-
-
-def _asked(plan: Plan, found: InForce) -> Iterator[Reason]:
-    if not plan.thresholds:
-        return
-    given = "; ".join(f"{key} {text}" for key, text in plan.thresholds.items())
-    yield from (Reason("threshold_loosened", loose) for loose in _by_key(_looser(plan, found)))
-    if plan.again and plan.again.run:
-        yield Reason("thresholds_carried", {"given": given, "run": plan.again.run})
-    else:
-        yield Reason("thresholds_given", {"given": given})
-
-
-def _by_key(found: Iterator[dict[str, Fact]]) -> list[dict[str, Fact]]:
-    """Of each key the first."""
-    kept: dict[Fact, dict[str, Fact]] = {}
-    for each in found:
-        kept.setdefault(each["key"], each)
-    return list(kept.values())
-
-
-def _looser(plan: Plan, found: InForce) -> Iterator[dict[str, Fact]]:
-    """Values of the command line that ask for less than what would hold without them, with that."""
+def _find_looser(plan: Plan, found: InForce) -> Iterator[dict[str, Fact]]:
+    """The first case of each value of the command line that asks for less than what would hold without it."""
     without = dataclasses.replace(found.limits, commanded={})
+    cases = [(op.op, case) for op in plan.ops for case in dict.fromkeys((*op.performance, *op.accuracy))]
     for key, value in found.limits.commanded.items():
-        for op, case in (("", ""),) if key == ALPHA else _cases(plan):
+        for op, case in [("", "")] if key == ALPHA else cases:
             own = without.alpha if key == ALPHA else strictest(without.for_case(op, case), key)
             if stricter(key, own, value):
                 where = f"{op} {case}".strip() or "the whole run"
                 yield {"key": key, "value": shown(key, value), "holds": shown(key, own), "where": where}
                 break
-
-
-def _cases(plan: Plan) -> Iterator[tuple[str, str]]:
-    for op in plan.ops:
-        yield from ((op.op, case) for case in dict.fromkeys((*op.performance, *op.accuracy)))
 
 
 def shown(key: str, value: float | None) -> str:
@@ -207,35 +190,31 @@ def shown(key: str, value: float | None) -> str:
     return text or percent(value)
 
 
-# --- what was relaxed, and what was earned elsewhere ------------------------------------------------------------------
+# --- notes ------------------------------------------------------------------------------------------------------------
 
 
-def _day(created: str | None) -> date | None:
-    try:
-        return date.fromisoformat((created or "")[:10])
-    except ValueError:
-        return None
-
-
-def _holding(written: Thresholds, op: str, device: str, day: date | None) -> Iterator[Relaxed]:
-    return (each for each in written.ops[op].relaxed if each.about(device) and each.holds(day))
-
-
-def _apart(file: EarnedFile, where: Environment) -> str | None:
-    if file.environment is None:
-        return None
-    # Before anything was timed nobody knows by what.
-    where = where if where.timer else dataclasses.replace(where, timer=file.environment.timer)
-    found = environment.mixed(file.environment, where)
-    return environment.told(found) if found else None
-
-
-def _relaxed(plan: Plan, found: InForce, device: str) -> Iterator[Reason]:
+def notes(run: Run, found: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, ...]]:
+    """What is said of a run's thresholds: before anything else, and after it."""
+    plan, device = run.plan, run.environment.device.key
+    first = [Reason("threshold_loosened", loose) for loose in _find_looser(plan, found)]
+    if plan.thresholds:
+        given = "; ".join(f"{key} {text}" for key, text in plan.thresholds.items())
+        carried = plan.again.run if plan.again else ""
+        facts: dict[str, Fact] = {"given": given}
+        first.append(
+            Reason("thresholds_carried", {**facts, "run": carried}) if carried else Reason("thresholds_given", facts)
+        )
+    last = []
     for op in plan.ops:
-        entries = found.written.ops[op.op].relaxed if op.op in found.written.ops else ()
-        for entry in (each for each in entries if each.about(device)):
-            if op.unlisted or any(matches(case, entry.case) for case in (*op.performance, *op.accuracy)):
-                yield relaxed_note(entry, found.day)
+        for entry in found.written.ops[op.op].relaxed if op.op in found.written.ops else ():
+            fits = op.unlisted or any(matches(case, entry.case) for case in (*op.performance, *op.accuracy))
+            if entry.about(device) and fits:
+                last.append(relaxed_note(entry, found.day))
+    if ops := [op.op for op in plan.ops if op.op in found.apart]:
+        named = ", ".join(ops[:MOST_OPS]) + (", ..." if len(ops) > MOST_OPS else "")
+        facts = {"ops": named, "fields": found.apart[ops[0]], "device": found.earned.device}
+        last.append(Reason("earned_apart", facts))
+    return tuple(first), tuple(last)
 
 
 def relaxed_note(entry: Relaxed, day: date | None) -> Reason:
@@ -257,21 +236,13 @@ def relaxed_note(entry: Relaxed, day: date | None) -> Reason:
 
 def ended(rules: Settings, device: Device | None, day: date | None = None) -> tuple[Reason, ...]:
     """Relaxed entries that have no effect any more, on a device or on any; or why the files cannot be read."""
-    today = day or datetime.now(UTC).date()
-    key = device.key if device else None
+    today, key = day or datetime.now(UTC).date(), device.key if device else None
     try:
         written = load(rules.thresholds, known_ops(rules), rules.root)
     except StoredFileError as error:
         return (error.reason,)
     entries = (each for op in sorted(written.ops) for each in written.ops[op].relaxed)
     return tuple(relaxed_note(each, today) for each in entries if each.about(key) and not each.holds(today))
-
-
-def _apart_notes(plan: Plan, found: InForce) -> Iterator[Reason]:
-    ops = [op.op for op in plan.ops if op.op in found.apart]
-    if ops:
-        named = ", ".join(ops[:MOST_CASES]) + (", ..." if len(ops) > MOST_CASES else "")
-        yield Reason("earned_apart", {"ops": named, "fields": found.apart[ops[0]], "device": found.earned.device})
 
 
 def place(path: Path, root: Path) -> str:

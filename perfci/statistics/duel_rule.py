@@ -19,24 +19,14 @@ import statistics
 from collections.abc import Sequence
 from enum import StrEnum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from perfci.core.model import Look
 from perfci.statistics import exact
+from perfci.statistics.exact import Floats
 
-__all__ = [
-    "BLOCKS",
-    "FINAL",
-    "FIRST",
-    "PROCESSES",
-    "SECOND",
-    "Answer",
-    "Look",
-    "answer",
-    "can_decide",
-    "early",
-    "look",
-    "processes_wanted",
-    "smallest_p",
-]
+Flags = NDArray[np.bool_]
 
 FIRST, SECOND = 4, 12
 """Blocks of the first process at its two looks."""
@@ -107,18 +97,19 @@ def early(shifts: Sequence[float], tau: float) -> Answer:
 
     shifts: d of its blocks so far, at least one; tau: allowed slow-down, ratio - 1.
     """
-    cleared = _cleared(len(shifts), statistics.median(shifts), exact.location(shifts).value, math.log1p(tau))
+    cleared = _is_cleared(len(shifts), statistics.median(shifts), exact.location(shifts).value, math.log1p(tau))
     return Answer.CLEARED if cleared else Answer.OPEN
 
 
 def answer(seen: Look, p_slower: float, p_faster: float, alpha: float) -> Answer:
     """What a duel says, its p values adjusted for the other cases; alpha is of the whole family, over all TESTS."""
     centre, tau, level = seen.shift.value, seen.tau, alpha / TESTS
-    if sum(size >= WHOLE for size in seen.sizes) < min(FINAL):
-        cleared = _cleared(seen.blocks, seen.medians[0], centre, tau)
-    elif p_slower <= level and _agree(seen, 1):
+    medians, whole = np.array(seen.medians), np.array(seen.sizes) >= WHOLE
+    if np.count_nonzero(whole) < min(FINAL):
+        cleared = _is_cleared(seen.blocks, seen.medians[0], centre, tau)
+    elif p_slower <= level and agree(medians, tau, whole):
         return Answer.SLOWER
-    elif p_faster <= level and _agree(seen, -1):
+    elif p_faster <= level and agree(-medians, tau, whole):
         return Answer.FASTER
     else:
         cleared = abs(centre) <= tau
@@ -142,17 +133,19 @@ def can_decide(family: int, alpha: float) -> bool:
     return family * smallest_p(PROCESSES) <= alpha / TESTS
 
 
-def _cleared(blocks: int, median: float, centre: float, tau: float) -> bool:
+def _is_cleared(blocks: int, median: float, centre: float, tau: float) -> bool:
     """Whether the blocks of one process clear a case; tau: log scale."""
     if blocks >= SECOND:
         return abs(centre) <= CLEAR_SECOND * tau
     return blocks >= FIRST and abs(median) <= CLEAR_FIRST * tau
 
 
-def _agree(seen: Look, sign: int) -> bool:
-    """Whether enough processes see the change by themselves, two whole ones at least; sign: -1 for faster."""
-    medians = [sign * median for median in seen.medians]
-    if seen.processes < PROCESSES:
-        return min(medians) > seen.tau + BIAS
-    agreeing = [median > seen.tau / 2 for median, size in zip(medians, seen.sizes, strict=True) if size >= WHOLE]
-    return sum(agreeing) >= AGREEING
+def agree(medians: Floats, tau: float, whole: Flags | bool = True, bias: float = BIAS) -> Flags:
+    """Whether enough processes are slower by themselves.
+
+    medians: (..., processes), log scale, negated for faster; tau, bias: log scale; whole: (..., processes), which of
+    them have blocks enough to agree.
+    """
+    if medians.shape[-1] < PROCESSES:
+        return np.asarray(medians.min(axis=-1) > tau + bias)
+    return np.asarray(np.count_nonzero((medians > tau / 2) & whole, axis=-1) >= AGREEING)

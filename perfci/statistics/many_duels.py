@@ -3,22 +3,21 @@
 The signed-rank statistic of d > tau is the number of averages of two blocks (Walsh averages, each block with itself
 too) that exceed tau. So the test is turned round: of each duel the largest tau is kept with which it would still be
 slower beyond doubt. All that is kept moves with a planted slow-down and grows with the noise, and any tau is then
-answered by comparisons alone. tests/statistics/test_many_duels.py holds this to `looks` itself.
+answered by comparisons alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfci.statistics import duel_rule, exact
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from perfci.statistics.duel_rule import Flags
+from perfci.statistics.exact import Floats
 
 _ROWS = 1000
 """Duels at a time: 48 blocks have 1,176 averages."""
@@ -71,7 +70,11 @@ class Ends:
 def reading(d: Floats, family: int, alpha: float) -> Duels:
     """d: (n, processes, blocks of a process), log scale; alpha: of the family; p counts for the worst place in it."""
     parts = [_reading(d[start : start + _ROWS], family, alpha) for start in range(0, len(d), _ROWS)]
-    tested = {count: _joined([part.tested[count] for part in parts]) for count in duel_rule.FINAL}
+    tested = {}
+    for count in duel_rule.FINAL:
+        looks = [part.tested[count] for part in parts]
+        columns = ([look.centre for look in looks], [look.above for look in looks], [look.below for look in looks])
+        tested[count] = Tested(*map(np.concatenate, columns))
     return Duels(
         first=np.concatenate([part.first for part in parts]),
         second=np.concatenate([part.second for part in parts]),
@@ -81,7 +84,7 @@ def reading(d: Floats, family: int, alpha: float) -> Duels:
 
 
 def ends(duels: Duels, tau: float, effect: float = 0.0, bias: float = duel_rule.BIAS) -> Ends:
-    """Every duel's end. tau: allowed slow-down, effect: planted, bias: `looks.BIAS`, all log scale or in its unit."""
+    """How every duel ends. tau: allowed slow-down, effect: planted, both log scale or in its unit, like bias."""
     undecided = np.abs(duels.first + effect) > duel_rule.CLEAR_FIRST * tau
     blocks = np.where(undecided, duel_rule.SECOND, duel_rule.FIRST)
     undecided = undecided & (np.abs(duels.second + effect) > duel_rule.CLEAR_SECOND * tau)
@@ -89,19 +92,11 @@ def ends(duels: Duels, tau: float, effect: float = 0.0, bias: float = duel_rule.
     for count, total in duel_rule.FINAL.items():
         blocks = np.where(undecided, total, blocks)
         seen, medians = duels.tested[count], duels.medians[:, :count] + effect
-        up = undecided & (seen.above + effect > tau) & _agree(medians, tau, bias)
-        down = undecided & (seen.below + effect < -tau) & _agree(-medians, tau, bias) & ~up
+        up = undecided & (seen.above + effect > tau) & duel_rule.agree(medians, tau, bias=bias)
+        down = undecided & (seen.below + effect < -tau) & duel_rule.agree(-medians, tau, bias=bias) & ~up
         slower, faster = slower | up, faster | down
         undecided = undecided & ~up & ~down & (np.abs(seen.centre + effect) > tau)
     return Ends(slower, faster, undecided, blocks)
-
-
-def _agree(medians: Floats, tau: float, bias: float) -> Flags:
-    if medians.shape[1] < duel_rule.PROCESSES:
-        least: Flags = medians.min(axis=1) > tau + bias
-        return least
-    enough: Flags = np.count_nonzero(medians > tau / 2, axis=1) >= duel_rule.AGREEING
-    return enough
 
 
 def _reading(d: Floats, family: int, alpha: float) -> Duels:
@@ -136,11 +131,3 @@ def _averages(flat: Floats) -> Floats:
 def _middle(averages: Floats) -> Floats:
     middle: Floats = np.median(averages, axis=1)
     return middle
-
-
-def _joined(parts: list[Tested]) -> Tested:
-    return Tested(*map(np.concatenate, zip(*map(_columns, parts), strict=True)))
-
-
-def _columns(seen: Tested) -> Iterator[Floats]:
-    yield from (seen.centre, seen.above, seen.below)
