@@ -1,7 +1,8 @@
-"""The base revision: found in git, written out beside the work tree, and held against each op's files."""
+"""The base revision: found in git, written out beside the work tree, and compared with each op's files."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -15,7 +16,7 @@ from perfci import store
 from perfci.core.codec import decode
 from perfci.core.environment import PACKAGES
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
-from perfci.core.model import Base, Baseline, DuelWhat, Expected, PlannedBase, PlannedOp, Reason, board_key
+from perfci.core.model import Base, DuelWhat, Expected, PlannedBase, PlannedOp, Reason, board_key
 from perfci.core.renames import names_of_now
 from perfci.core.settings import FILE as SETTINGS_FILE
 from perfci.core.settings import Settings
@@ -40,11 +41,11 @@ FOLDER = "base"
 MERGE_REQUEST = ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_MERGE_REQUEST_EVENT_TYPE")
 
 UNREMARKABLE = frozenset({"git_missing", "no_repository", "no_commit_yet", "no_base"})
-"""Why there is no base, where nobody needs to be told."""
+"""Reasons for having no base that nobody needs to hear."""
 
 NEEDED = {"msgspec": "msgspec", "numpy": "numpy", "scipy": "scipy", "yaml": "pyyaml"}
-"""What an interpreter needs to run the base's kernels, by its name there and where it is got from; perfci itself is
-lent to it. Kernels of real devices need torch besides."""
+"""What an interpreter needs to run the base's kernels: module -> package. perfci itself is lent to it. Kernels of real
+devices need torch besides."""
 
 OLDEST = (3, 11)
 """Python that perfci runs in."""
@@ -75,9 +76,9 @@ class BaseTree:
 
 
 def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
-    """The base that a run is compared with, or why there is none; None where nobody would expect one.
+    """Returns the base that a run is compared with, or why there is none; None if nobody would expect one.
 
-    Raises UsageError where a base was asked for by name and is not to be had.
+    Raises UsageError if a base was asked for by name and is not available.
     """
     if request.duel is DuelWhat.NONE and request.against is None:
         return None
@@ -85,12 +86,13 @@ def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
     recorded = baseline_commit(settings) if request.against is None else None
     base = resolve(settings.root, request.against, os.environ, recorded)
     if isinstance(base, Reason):
-        return _missing(base, request)
-    if request.base_python:
-        python = _absolute(request.base_python)
-        base = dataclasses.replace(base, python=python, packages=_interpreter(bench, python, request.device))
+        return _refuse_missing(base, request)
+    if python := request.base_python:
+        # A path must not depend on where a worker runs. A link to an interpreter is an interpreter of its own.
+        python = str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
+        base = dataclasses.replace(base, python=python, packages=_probe(bench, python, request.device))
     tree = materialised(bench, base)
-    return _missing(tree, request) if isinstance(tree, Reason) else _with_rules(tree, settings)
+    return _refuse_missing(tree, request) if isinstance(tree, Reason) else _with_rules(tree, settings)
 
 
 def materialised(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reason:
@@ -104,22 +106,19 @@ def materialised(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Rea
 
 def moved(settings: Settings, root: Path) -> Settings:
     """The same settings in another tree; reports and the lock stay where they are."""
+    try:
+        quarantine = settings_at(root).quarantine
+    except UsageError:
+        # If the settings there cannot be read no board is quarantined, which is stricter.
+        quarantine = ()
     return dataclasses.replace(
         settings,
         root=root,
         kernels=inside(settings.kernels, settings.root, root),
         baselines=inside(settings.baselines, settings.root, root),
         thresholds=inside(settings.thresholds, settings.root, root),
-        quarantine=_quarantine(root),
+        quarantine=quarantine,
     )
-
-
-def _quarantine(root: Path) -> tuple[str, ...]:
-    """Of another tree; where its settings cannot be read no board is quarantined, which is the stricter."""
-    try:
-        return settings_at(root).quarantine
-    except UsageError:
-        return ()
 
 
 def rules(base: Base | None, tree: BaseTree | None, settings: Settings) -> Settings:
@@ -180,30 +179,20 @@ def digest(rules: Settings) -> str:
 
 def baseline_commit(settings: Settings) -> str | None:
     """The commit of the newest run that a stored baseline comes from."""
-    runs = [
-        run
-        for folder in sorted(settings.baselines.glob("*"))
-        if folder.is_dir()
-        for baseline in _readable(settings.baselines, folder.name).values()
-        for run in baseline.runs
-        if run.environment.commit
-    ]
+    runs = []
+    for folder in (each for each in sorted(settings.baselines.glob("*")) if each.is_dir()):
+        # A damaged baseline has its error when something is compared with it.
+        with contextlib.suppress(PerfciError):
+            baselines = store.read_baselines(settings.baselines, folder.name).values()
+            runs += [run for baseline in baselines for run in baseline.runs if run.environment.commit]
     return max(runs, key=lambda run: run.created).environment.commit if runs else None
 
 
-def _readable(folder: Path, key: str) -> Mapping[str, Baseline]:
-    """A damaged baseline is told where it is compared with."""
-    try:
-        return store.read_baselines(folder, key)
-    except PerfciError:
-        return {}
-
-
-def _missing(reason: Reason, request: Request) -> Reason | None:
+def _refuse_missing(reason: Reason, request: Request) -> Reason | None:
     if request.against is not None or request.base_python:
         raise UsageError(reason.kind, **reason.facts)
-    told = reason.kind not in UNREMARKABLE or any(os.environ.get(name) for name in MERGE_REQUEST)
-    return reason if told else None
+    remarkable = reason.kind not in UNREMARKABLE or any(os.environ.get(name) for name in MERGE_REQUEST)
+    return reason if remarkable else None
 
 
 def _ops(tree: BaseTree) -> list[OpFolder]:
@@ -223,25 +212,18 @@ def _planned_base(
     changed = fingerprint.changed_files(ours, theirs)
     if base.failure:
         return PlannedBase(changed=changed, failure=caused("base_broken", base.failure, op=head.op))
+    # The base's performance cases by the names that the change gives them.
+    now = names_of_now(head.renamed)
+    found = PlannedBase(
+        changed=changed, performance=tuple(now.get(case, case) for case in base.performance), cache=base.cache
+    )
     if base.signature != head.signature:
         facts = {"op": head.op, "before": ", ".join(base.signature), "after": ", ".join(head.signature)}
-        failure = Reason("base_signature", facts)
-        return PlannedBase(changed=changed, performance=_named(base, head), cache=base.cache, failure=failure)
-    apart = _apart(ours, theirs, tree)
-    return PlannedBase(changed=changed, performance=_named(base, head), cache=base.cache, apart=apart)
-
-
-def _named(base: PlannedOp, head: PlannedOp) -> tuple[str, ...]:
-    """The base's performance cases as the change calls them."""
-    now = names_of_now(head.renamed)
-    return tuple(now.get(case, case) for case in base.performance)
-
-
-def _apart(ours: Fingerprint, theirs: Fingerprint, tree: BaseTree) -> Reason | None:
-    if tree.base.python:
-        return Reason("other_interpreter", {"python": tree.base.python})
+        return dataclasses.replace(found, failure=Reason("base_signature", facts))
     late = (*ours.late_imports, *theirs.late_imports)
-    return Reason("imports_late", {"where": late[0]}) if late else None
+    if tree.base.python:
+        return dataclasses.replace(found, apart=Reason("other_interpreter", {"python": tree.base.python}))
+    return dataclasses.replace(found, apart=Reason("imports_late", {"where": late[0]})) if late else found
 
 
 def _with_rules(tree: BaseTree, settings: Settings) -> BaseTree:
@@ -261,28 +243,21 @@ def _with_rules(tree: BaseTree, settings: Settings) -> BaseTree:
     )
     if set(map(board_key, settings.quarantine)) != set(map(board_key, tree.settings.quarantine)):
         rules = (*rules, SETTINGS_FILE)
-    pins = pins_changed(settings.root, tree.settings.root)
-    expected = _expected(tree, settings) if rules else ()
+    branch = os.environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "")
     below = inside(settings.baselines, settings.root, Path())
     base = dataclasses.replace(
         tree.base,
         changed_rules=rules,
         changed_baselines=tuple(path for path in rules if Path(path).is_relative_to(below)),
-        proposed_on=_proposal(os.environ),
-        changed_pins=pins,
-        expected=expected,
+        proposed_on=branch if branch.startswith(PROPOSALS) else None,
+        changed_pins=pins_changed(settings.root, tree.settings.root),
+        expected=_expected_entries(tree, settings) if rules else (),
     )
     return dataclasses.replace(tree, base=base)
 
 
-def _proposal(variables: Mapping[str, str]) -> str | None:
-    """The merge request's branch, where it has the name of those on which perfci proposes baselines."""
-    branch = variables.get("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "")
-    return branch if branch.startswith(PROPOSALS) else None
-
-
-def _expected(tree: BaseTree, settings: Settings) -> tuple[Expected, ...]:
-    """The change's own expected entries: what it asks for is said, also where it is judged by its own rules."""
+def _expected_entries(tree: BaseTree, settings: Settings) -> tuple[Expected, ...]:
+    """The change's own expected entries: a note names them, even if it is judged by its own rules."""
     change = load(settings.thresholds, known_ops(settings), settings.root)
     try:
         return marked(change, load(tree.settings.thresholds))
@@ -314,25 +289,16 @@ def _differing(ours: Path, theirs: Path, name: Path) -> list[Path]:
     return sorted(path for path in {*now, *before} if now.get(path) != before.get(path))
 
 
-def _absolute(python: str) -> str:
-    """An interpreter's place, which must not depend on where a worker runs; a link to it is one of its own."""
-    return str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
+@dataclass(frozen=True)
+class _Probed:
+    missing: tuple[str, ...]
+    python: tuple[int, int, int]
+    packages: Mapping[str, str]
 
 
-def _interpreter(bench: Bench, python: str, device: str) -> Mapping[str, str]:
-    """Versions in another interpreter; raises UsageError where it cannot run the base."""
+def _probe(bench: Bench, python: str, device: str) -> Mapping[str, str]:
+    """Versions in another interpreter; raises UsageError if it cannot run the base."""
     needed = NEEDED if device == "fake" else NEEDED | {"torch": "torch"}
-    probed = _probed(bench, python, needed)
-    version = ".".join(map(str, probed.python))
-    if probed.python[:2] < OLDEST:
-        raise UsageError("base_python_old", python=python, version=version)
-    if probed.missing:
-        missing = ", ".join(needed[name] for name in probed.missing)
-        raise UsageError("base_python_lacks", python=python, missing=missing)
-    return {"python": version, **probed.packages}
-
-
-def _probed(bench: Bench, python: str, needed: Iterable[str]) -> _Probed:
     around = surroundings(bench, Place("probe", "offline", python=python))
     command = [python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)]
     try:
@@ -345,22 +311,21 @@ def _probed(bench: Bench, python: str, needed: Iterable[str]) -> _Probed:
             timeout=PROBE_LIMIT_S,
             env=dict(around.environment),
         )
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
+            raise UsageError("base_python_broken", python=python, why=said[-1].rstrip("."))
+        probed = decode(done.stdout.strip().splitlines()[-1], _Probed)
     except OSError as error:
         raise UsageError("base_python_broken", python=python, why=error.strerror or str(error)) from error
     except subprocess.TimeoutExpired as error:
         why = f"no answer within {PROBE_LIMIT_S:g} s"
         raise UsageError("base_python_broken", python=python, why=why) from error
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
-        raise UsageError("base_python_broken", python=python, why=said[-1].rstrip("."))
-    try:
-        return decode(done.stdout.strip().splitlines()[-1], _Probed)
     except (IndexError, ValueError) as error:
         raise UsageError("base_python_broken", python=python, why=say("it is no Python")) from error
-
-
-@dataclass(frozen=True)
-class _Probed:
-    missing: tuple[str, ...]
-    python: tuple[int, int, int]
-    packages: Mapping[str, str]
+    version = ".".join(map(str, probed.python))
+    if probed.python[:2] < OLDEST:
+        raise UsageError("base_python_old", python=python, version=version)
+    if probed.missing:
+        missing = ", ".join(needed[name] for name in probed.missing)
+        raise UsageError("base_python_lacks", python=python, missing=missing)
+    return {"python": version, **probed.packages}
