@@ -55,7 +55,6 @@ HOMES = {
         "scaffold.component",
     ),  # the files that people write by hand
     "ruamel": ("core.yaml_edit",),
-    "filelock": ("core.locks",),
     "numpy": ("",),  # arrays are everywhere's language
 }
 

@@ -6,8 +6,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError
 from perfci.core.wording import catalogue, sentence
-from perfci.thresholds.earned import MOST_BYTES, earned_devices, parsed_file, read_earned
-from perfci.thresholds.place import parsed
+from perfci.thresholds.earned import MOST_BYTES, earned_devices, read_earned
 from tests.thresholds.earned_examples import KEY, earned, kept, read, written
 
 TOP = "environment:\n  timer: activity\ncases:\n  rows=1:\n"
@@ -70,12 +69,6 @@ def test_a_file_without_entries_says_nothing(tmp_path, text):
     assert read(tmp_path).values == ()
 
 
-def test_an_alias_is_read_as_what_it_repeats(tmp_path):
-    written(tmp_path, TOP + "    tau: &t {value: 1 %}\n  rows=2:\n    tau: *t\n")
-
-    assert [each.value for each in read(tmp_path).values] == [0.01, 0.01]
-
-
 def test_a_file_that_is_too_large_is_not_read(tmp_path):
     written(tmp_path, b"#" * (MOST_BYTES + 1))
 
@@ -108,27 +101,6 @@ def test_each_device_has_its_own_folder(tmp_path):
     assert [*read_earned(tmp_path, KEY).by_op] == ["softmax"]
     assert read_earned(tmp_path, "nvidia-b200").by_op == {}
     assert read_earned(tmp_path, "../elsewhere").by_op == {}
-
-
-def test_another_ending_is_an_error(tmp_path):
-    kept(tmp_path, earned())
-    (tmp_path / KEY / "matmul.yml").write_text("")
-
-    with pytest.raises(StoredFileError) as caught:
-        read_earned(tmp_path, KEY)
-    assert caught.value.reason.kind == "thresholds_ending"
-
-
-def test_a_long_file_is_read_quickly_and_to_the_same_end(tmp_path):
-    values = [earned(key, 0.01, f"rows={n}") for n in range(60) for key in ("tau", "max_abs", "rsd")]
-    file = kept(tmp_path, *values)
-    text = file.content.decode()
-
-    slowly = parsed_file(file.path, file.op, file.device, parsed(file.path, text), file.content, file.values[0].file)
-
-    assert len(text) > 1 << 15
-    assert slowly.values == file.values
-    assert [(each.case, each.key) for each in file.values] == [(each.case, each.key) for each in values]
 
 
 @pytest.mark.parametrize("text", ["[" * 60_000, "- " * 60_000, "{a: " * 40_000, "a: *b\n" * 20_000])

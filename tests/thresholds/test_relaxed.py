@@ -24,10 +24,6 @@ def test_an_entry_is_read_whole(tmp_path):
     assert entry.file.endswith("softmax.yaml")
 
 
-def test_an_entry_that_nobody_applied_changes_nothing(tmp_path):
-    assert loaded(tmp_path, f"{{{WHOLE}}}").for_case("softmax", "rows=7,cols=1").tau_at(100.0) == 0.01
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -64,10 +60,3 @@ def test_one_thing_is_not_relaxed_twice(tmp_path):
 
     assert caught.value.reason.kind == "relaxed_twice"
     assert "in line 2" in sentence(caught.value.reason)
-
-
-def test_entries_belong_in_an_ops_file(tmp_path):
-    with pytest.raises(StoredFileError) as caught:
-        loaded(tmp_path, f"{{{WHOLE}}}", name="default")
-
-    assert caught.value.reason.kind == "threshold_key_elsewhere"

@@ -4,13 +4,11 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
-import yaml
 
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Expected
 from perfci.core.wording import catalogue, sentence, speaking
 from perfci.thresholds.entries import suggest_expected
-from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.limits import CaseThresholds, Listed, Thresholds
 from perfci.thresholds.read import load
 
@@ -53,21 +51,6 @@ def test_values_fall_through_from_default_to_op_to_case(tmp_path):
     assert thresholds.for_case("softmax", "cols=7,dtype=float32").margin == 0.08
 
 
-def test_an_empty_file_changes_nothing(tmp_path):
-    assert _load(tmp_path, default="", softmax="# later\n").for_case("softmax", "rows=1") == CaseThresholds()
-
-
-def test_a_floor_of_one_timer_leaves_the_others(tmp_path):
-    case = _load(tmp_path, default="floor_us:\n  event: 0.7\n").default
-
-    assert (case.floor("event"), case.floor("activity"), case.floor("virtual")) == (0.7, 0.1, 0.0)
-
-
-def test_an_unknown_timer_gets_the_largest_floor():
-    assert CaseThresholds().floor("sundial") == 0.5
-    assert CaseThresholds().floor(None) == 0.5
-
-
 @pytest.mark.parametrize(
     ("us", "tau"), [(0.5, 0.05), (3.0, 0.025), (9.9, 0.025), (10.0, 0.015), (40.0, 0.01), (900, 0.01)]
 )
@@ -85,7 +68,6 @@ def test_tau_may_be_given_in_any_order(tmp_path):
         ("margin: 2 %\nmargni: 3 %\n", 2, "did you mean margin?"),
         ("xyzzy: 3 %\n", 1, "Use one of these: alpha, bandwidth_share, clip_ratio, compile_s"),
         ("margin: 2\n", 1, "margin is 2, but has to be a percentage"),
-        ("margin: -2 %\n", 1, "margin is -2 %"),
         ("margin: 100 %\n", 1, "below 100 %"),
         ("margin: [2 %]\n", 1, "a list or a mapping"),
         ("margin:\n", 1, "margin is nothing"),
@@ -93,9 +75,6 @@ def test_tau_may_be_given_in_any_order(tmp_path):
         ("alpha: 60 %\n", 1, "up to 50 %"),
         ("speedup: fast\n", 1, "speedup is fast"),
         ("speedup: 0\n", 1, "a number above 0"),
-        ("speedup: yes\n", 1, "speedup is yes"),
-        ("speedup: .inf\n", 1, "speedup is .inf"),
-        ("speedup: .nan\n", 1, "speedup is .nan"),
         ("span_floor_us: -1\n", 1, "zero or more"),
         ("rsd: 5 %\nrsd: 6 %\n", 2, "a second time"),
         ("floor_us:\n  activty: 0.1\n", 2, "did you mean activity?"),
@@ -105,28 +84,13 @@ def test_tau_may_be_given_in_any_order(tmp_path):
         ("tau:\n  0: 1\n", 2, "has to be a percentage"),
         ("tau:\n  0: 0 %\n", 2, "above 0 %, since no two times are ever equal"),
         ("tau:\n  0: 1 %\n  .inf: 1 %\n", 1, "kernel lengths in microseconds"),
-        ("tau:\n  nan: 1 %\n", 1, "kernel lengths in microseconds"),
-        ("span_margin: 0 %\n", 1, "above 0 %"),
-        ("register: 5 %\n", 1, "did you mean registers?"),
-        ("spill_byte: 5\n", 1, "did you mean spill_bytes?"),
-        ("shared_memroy: 5 %\n", 1, "did you mean shared_memory?"),
-        ("registers: 5\n", 1, "has to be a percentage"),
-        ("peak_memory: none\n", 1, "has to be a percentage"),
         ("spill_bytes: 5 %\n", 1, "a number, zero or more"),
         ("bandwidth_share: 0.8\n", 1, "a percentage above 0 % and up to 140 %"),
-        ("bandwidth_share: 0 %\n", 1, "a percentage above 0 %"),
         ("bandwidth_share: 141 %\n", 1, "up to 140 %"),
-        ("bandwith_share: 80 %\n", 1, "did you mean bandwidth_share?"),
-        ("compile_s: 0\n", 1, "seconds above 0"),
         ("compile_s: 20 %\n", 1, "seconds above 0"),
-        ("compile: 20\n", 1, "did you mean compile_s?"),
         ("max_abs: 1 %\n", 1, "a number, zero or more, up to 1000000000, such as 1e-3"),
         ("max_abs: '1e-3'\n", 1, "such as 1e-3"),
-        ("max_abs: -1e-3\n", 1, "zero or more"),
-        ("max_abs: .nan\n", 1, "zero or more"),
         ("rmse: 1e999\n", 1, "zero or more"),
-        ("p99_asb: 1e-3\n", 1, "did you mean p99_abs?"),
-        ("mean_abs:\n  max: 1\n", 1, "a list or a mapping"),
         ("- margin\n", 1, "a mapping"),
         ("cases:\n  rows=1:\n    margin: 3 %\n", 1, "belongs in <op>.yaml"),
     ],
@@ -150,45 +114,15 @@ def test_what_a_value_has_to_be_is_said_in_chinese_too(tmp_path, text):
     assert not re.search("[a-z]{2,} [a-z]{2,}", said.replace(str(tmp_path), ""))
 
 
-def test_an_entry_that_is_suggested_in_chinese_asks_for_its_reason_in_chinese():
-    with speaking("zh"):
-        line = suggest_expected(Thresholds(), "softmax", "rows=1", 0.04, date(2027, 1, 31)).line
-
-    (entry,) = yaml.safe_load(line)
-    assert set(entry) == {"case", "up_to", "why", "until"}
-    assert entry["why"] in line and not re.search("[A-Za-z]", entry["why"])
-
-
 def test_alpha_belongs_to_the_whole_run(tmp_path):
     assert "belongs in default.yaml" in _error(tmp_path, softmax="alpha: 1 %\n")[1]
     assert "belongs in default.yaml" in _error(tmp_path, softmax="cases:\n  a=1:\n    alpha: 1 %\n")[1]
-
-
-def test_torn_yaml_is_named_with_its_line(tmp_path):
-    reason, words = _error(tmp_path, default="margin: 2 %\nrsd: [5 %\n")
-
-    assert reason.kind == "thresholds_unreadable"
-    assert reason.facts["line"] == 3
-    assert "default.yaml" in words
-
-
-def test_bytes_that_are_no_text_are_named(tmp_path):
-    (tmp_path / "default.yaml").write_bytes(b"margin: \xff\xfe %")
-
-    with pytest.raises(StoredFileError) as caught:
-        load(tmp_path)
-
-    assert caught.value.reason.kind == "thresholds_unreadable"
 
 
 def test_a_file_of_an_unknown_op_is_an_error_with_a_guess(tmp_path):
     assert "did you mean softmax?" in _error(tmp_path, ops=["softmax"], softmx="margin: 2 %\n")[1]
     (tmp_path / "softmx.yaml").unlink()
     assert "no op zebra: rename or delete" in _error(tmp_path, ops=["matmul"], zebra="margin: 2 %\n")[1]
-
-
-def test_ops_are_not_checked_unless_they_are_given(tmp_path):
-    assert _load(tmp_path, anything="margin: 4 %\n").for_case("anything", "a=1").margin == 0.04
 
 
 def test_a_floor_that_a_file_leaves_out_is_the_one_of_the_file_above(tmp_path):
@@ -288,15 +222,6 @@ def test_where_a_value_comes_from_is_known(tmp_path, files, layers, origin):
     assert found == (origin if origin.startswith("--") else f"thresholds/{origin}.yaml")
 
 
-def test_what_is_relaxed_for_a_time_comes_from_the_ops_own_file(tmp_path):
-    entry = Relaxed("op", "max_abs", "why", "2027-01-31", to=0.5)
-    layers = {"earned": {"op": {"rows=1": {"max_abs": 1e-5}}}, "loosened": {"op": (entry,)}}
-    found = replace(_load(tmp_path, default="max_abs: 1e-3\n"), folder="thresholds", **layers)
-
-    assert found.for_case("op", "rows=1").max_abs == 0.5
-    assert found.origin("op", "rows=1", "max_abs", "nvidia-h200") == "thresholds/op.yaml"
-
-
 def test_an_allowed_slow_down_lowers_every_target_of_speed_and_no_other_limit():
     limits = CaseThresholds(speedup=1.5, bandwidth_share=0.9, compile_s=2.0, max_abs=0.1, peak_memory=0.1)
 
@@ -371,13 +296,6 @@ def test_the_entry_in_the_documentation_is_one(pytestconfig, tmp_path):
     (entry,) = _load(tmp_path, softmax=shown.split("```")[0]).expected("softmax")
 
     assert (entry.case, entry.up_to) == ("rows=4096,dtype=float16", 0.06)
-
-
-def test_a_list_without_entries_expects_nothing(tmp_path):
-    found = _load(tmp_path, softmax="expected:\n")
-
-    assert found.expected("softmax") == ()
-    assert found.ops["softmax"].listed == Listed(1, 2)
 
 
 @pytest.mark.parametrize(
@@ -474,14 +392,6 @@ def test_expected_stands_in_an_ops_file_and_once(tmp_path):
     assert "did you mean expected?" in _error(tmp_path, softmax="expect:\n")[1]
 
 
-def test_an_entry_widens_all_that_a_case_may_lose():
-    limits = CaseThresholds(speedup=1.5, span_margin=0.03).widened(0.04)
-
-    assert (limits.margin, limits.span_margin, limits.speedup) == (0.04, 0.04, pytest.approx(1.5 / 1.04))
-    assert [tau for _, tau in limits.tau] == [0.05, 0.04, 0.04, 0.04]
-    assert CaseThresholds().widened(0.001) == CaseThresholds()
-
-
 def test_a_change_brings_its_own_entries_and_nothing_else(tmp_path):
     base, change = (tmp_path / name for name in ("base", "change"))
     for folder in (base, change):
@@ -536,22 +446,11 @@ def test_no_key_takes_a_value_that_cannot_be_meant(tmp_path, key, value):
     assert len(told) < 400
 
 
-@pytest.mark.parametrize("floor", ["yes", "-1", ".nan", ".inf", "[1]", "1 %", "1.0e+300"])
-def test_no_floor_or_step_takes_one_either(tmp_path, floor):
-    assert _error(tmp_path, default=f"floor_us:\n  event: {floor}\n")[0].facts["key"] == "event"
-    if floor != "1 %":
-        assert _error(tmp_path, default=f"tau:\n  0: {floor}\n")[0].facts["key"] == "0"
-
-
 @pytest.mark.parametrize(
     "start", ["-1", "1e400", "4_0", ".inf", "nan", "' 3'", "1" * 400, "infinity", "[1, 2]", "{a: 1}"]
 )
 def test_a_length_that_is_none_is_refused(tmp_path, start):
     assert _error(tmp_path, default=f"tau:\n  0: 1 %\n  ? {start}\n  : 2 %\n")[0].kind == "threshold_value"
-
-
-def test_one_length_written_twice_is_refused(tmp_path):
-    assert _error(tmp_path, default="tau:\n  0: 1 %\n  40: 1 %\n  40.0: 2 %\n")[0].kind == "threshold_twice"
 
 
 @pytest.mark.parametrize("pattern", ["rows", '"rows=1, cols=2"', '""', '"rows=1,"', "4096"])
@@ -618,16 +517,6 @@ def test_a_value_that_holds_itself_is_refused(tmp_path, text):
     assert _error(tmp_path, default=text)[0].kind == "threshold_value"
 
 
-def test_an_alias_of_a_single_value_is_that_value(tmp_path):
-    assert _load(tmp_path, default="margin: &m 3 %\nregime: *m\n").default.regime == 0.03
-
-
-def test_merged_keys_are_no_thresholds(tmp_path):
-    text = "cases:\n  a=1: &a\n    margin: 3 %\n  b=1:\n    <<: *a\n"
-
-    assert "<< is no threshold" in _error(tmp_path, softmax=text)[1]
-
-
 def test_a_file_too_large_to_be_thresholds_is_not_even_parsed(tmp_path):
     with (tmp_path / "default.yaml").open("wb") as file:
         file.truncate(100 << 20)
@@ -637,12 +526,6 @@ def test_a_file_too_large_to_be_thresholds_is_not_even_parsed(tmp_path):
 
     assert caught.value.reason.kind == "thresholds_too_large"
     assert "1.00 MiB" in sentence(caught.value.reason)
-
-
-def test_a_long_file_is_read_all_the_same(tmp_path):
-    lines = "".join(f"  rows={number}:\n    margin: 3 %\n" for number in range(500))
-
-    assert _load(tmp_path, softmax=f"cases:\n{lines}").for_case("softmax", "rows=499").margin == 0.03
 
 
 def test_keys_and_values_without_end_are_cut_in_the_sentence(tmp_path):
@@ -679,9 +562,3 @@ def test_a_file_that_would_be_passed_over_in_silence_is_named(tmp_path, name):
         load(tmp_path)
 
     assert f"rename it to {name.partition('.')[0]}.yaml" in sentence(caught.value.reason)
-
-
-def test_other_files_in_the_folder_are_nobodys_concern(tmp_path):
-    (tmp_path / "README.md").write_text("Words: [\n")
-
-    assert load(tmp_path) == Thresholds()
