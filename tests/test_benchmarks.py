@@ -107,15 +107,6 @@ def test_a_cleared_duel_costs_four_blocks_and_their_time(bench, own):
     assert ended.device_ms == pytest.approx(2 * 4 * (8 + 3) * (quiet.base_us + 35) / 1000)
 
 
-def test_a_tally_adds_up(bench, own):
-    outcomes = bench.duels.play(_duels(bench, own, [0.0, 0.1, -0.1]))
-
-    one, two = bench.duels.tally(outcomes[:1]), bench.duels.tally(outcomes[1:])
-
-    assert (one + two) == bench.duels.tally(outcomes)
-    assert (one.alarms, two.alarms, (one + two).checks) == (0, 2, 3)
-
-
 # --- where duels come from --------------------------------------------------------------------------------------------
 
 
@@ -158,13 +149,6 @@ def test_processes_swap_the_arms_as_the_product_loads_them(bench, own):
     assert signs in ([1, -1, 1, -1], [-1, 1, -1, 1])
 
 
-def test_simulated_duels_repeat_by_their_seed_and_differ_without(bench):
-    for trouble in bench.simulation.TROUBLES.values():
-        one, again, other = (bench.simulation.Simulated(trouble, 20.0, (5, seed)) for seed in (1, 1, 2))
-        assert one.shifts(3, 12) == again.shifts(3, 12)
-        assert one.shifts(0, 4) != other.shifts(0, 4)
-
-
 def test_a_simulated_slow_down_is_what_was_planted_and_ticks_are_kept(bench):
     duel = bench.simulation.Simulated(bench.simulation.Trouble(), 5.0, (6,), 0.05)
 
@@ -174,14 +158,6 @@ def test_a_simulated_slow_down_is_what_was_planted_and_ticks_are_kept(bench):
     assert np.mean(shifts) == pytest.approx(math.log1p(0.05), abs=0.004)
     assert np.allclose(np.round(base / 0.032), base / 0.032)
     assert head.shape == (12, 30)
-
-
-def test_a_biased_process_is_one_of_four(bench):
-    duel = bench.simulation.Simulated(bench.simulation.Trouble(bias=0.1), 100.0, (7,))
-
-    medians = sorted(abs(np.median(duel.shifts(process, 12))) for process in range(4))
-
-    assert medians[2] < 0.01 < 0.09 < medians[3]
 
 
 def test_live_duels_are_read_judged_and_tabulated_by_what_was_planted(bench, tmp_path, monkeypatch):
@@ -250,20 +226,6 @@ def test_tools_that_cannot_be_had_are_said_and_left_out(bench, tmp_path, monkeyp
     }
 
 
-def test_nvbench_gets_the_order_statistics_that_it_would_have_written(bench):
-    times = np.arange(1.0, 12.0)[::-1]
-
-    state = bench.peers._state(3, times, 1500.0)
-
-    told = {
-        summary["tag"].removeprefix("nv/cold/"): float(summary["data"][0]["value"]) for summary in state["summaries"]
-    }
-    assert told["time/gpu/min"] == pytest.approx(1e-6)
-    assert [told[f"time/gpu/{name}"] for name in ("q1", "median", "q3")] == pytest.approx([4e-6, 6e-6, 9e-6])
-    assert told["time/gpu/stdev/absolute"] == pytest.approx(np.std(times, ddof=1) * 1e-6)
-    assert told["sm_clock_rate/mean"] == 1.5e9
-
-
 def test_nvbench_hears_of_each_side_the_clock_that_it_ran_at(bench, tmp_path, monkeypatch):
     clocks = []
 
@@ -297,14 +259,6 @@ def test_every_tool_answers_the_same_questions(bench):
 # --- tables and the whole ---------------------------------------------------------------------------------------------
 
 
-def test_no_rate_is_rounded_to_perfection(bench):
-    rates = (0.0, 0.00001, 0.004, 0.5, 0.996, 0.99999, 1.0)
-
-    assert [bench.tables.percent(rate) for rate in rates] == [
-        *("0 %", "0.01 %", "0.40 %", "50.0 %", "99.60 %", "99.99 %", "100 %")
-    ]
-
-
 def test_bounds_are_those_of_clopper_and_pearson(bench):
     assert bench.screen_on_traces.upper_bound(0, 3000) == pytest.approx(1 - 0.05 ** (1 / 3000))
     assert bench.tables.lower_bound(1000, 1000) == pytest.approx(0.05 ** (1 / 1000))
@@ -333,18 +287,6 @@ def test_processes_recorded_after_the_bias_was_set_are_counted_apart_and_against
     assert "| to set BIAS | 1 | 0.10 % | - | 0, 0 % |" in text
     assert "| later | 2 | 1.0 % | - | 1, 50.0 % |" in text
     assert "| later | 4 | 1.0 % | - | 1, 25.0 % |" in text
-
-
-def test_tables_go_between_the_marks_of_a_page(bench, tmp_path):
-    page, marks = tmp_path / "page.md", bench.verdicts.MARKS
-    page.write_text(f"before\n{marks.begin}\nold\n{marks.end}\nafter\n")
-
-    marks.written(page, "new")
-
-    assert page.read_text() == f"before\n{marks.begin}\n\nnew\n\n{marks.end}\nafter\n"
-    page.write_text("no marks")
-    with pytest.raises(ValueError, match="lacks the lines"):
-        marks.written(page, "new")
 
 
 def test_another_rule_lasts_only_as_long_as_it_is_asked_for(bench):

@@ -157,8 +157,3 @@ def test_pictures_of_ops_that_differ_in_case_alone_do_not_replace_each_other():
     names = _file_names(["relu", "Relu", "soft max", "soft-max", "matmul"])
 
     assert len({name.casefold() for name in names}) == 5
-
-
-def test_stored_samples_hold_no_path_with_backslashes():
-    for path in (HERE / "stored").rglob("*.json"):
-        assert "\\\\" not in path.read_text(encoding="utf-8")

@@ -5,7 +5,9 @@ view       what a whole report shows: plain text with a few marks
 build      the head, the verdicts and the environment of a view
 sections   the section of each op, made of the tables of
            against, advice, speed, accuracy, lowprec, history, compiled, peers
-markdown   report.md; html report.html; junit, metrics and export what programs read; data what `--format json` prints
+markdown   report.md
+html       report.html
+data       what `--format json` prints; junit, metrics and export are for other programs
 plots      which pictures there are; charts draws them
 site       a page an op over all kept runs
 """
@@ -45,14 +47,14 @@ def write(
     sources: Sequence[Source] = (),
     formats: Collection[str] = STANDARD,
 ) -> Path:
-    """Write a report's formats into the folder, replacing those of an earlier one; the path of `report.md`.
+    """Write a report's formats into the folder, replacing those of an earlier one. Returns the path of `report.md`.
 
     `formats` may also name `report.html`, a page by itself, and leave out `junit.xml` or `metrics.txt`.
 
     `launches` is the folder that holds the raw launches (or that file). With them percentiles are those of all launches
-    and their distribution is drawn; without, they come from the blocks' summaries. `baselines`, op -> what is stored
+    and their distribution is drawn. Without, they come from the blocks' summaries. `baselines`, op -> what is stored
     for it, stand beside the launches if they are of the run's device and timer. `pasts`, op -> what was accepted
-    before this run, get a section of each op; `sources` of thresholds in force one of their own. Raises
+    before this run, get a section of each op. `sources` of thresholds in force one of their own. Raises
     StoredFileError if a file cannot be read or written.
     """
     from perfci.report import against, build, frame, junit, markdown, metrics, plots

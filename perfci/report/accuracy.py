@@ -26,7 +26,7 @@ _ERRORS = ("mean_abs", "p50_abs", "p90_abs", "p99_abs", "max_rel", "mean_rel", "
 
 
 def describe_failures(op: OpRun) -> Iterator[str]:
-    """A sentence a failing case, with the inputs of its first failing check; the others are counted."""
+    """A sentence a failing case, with the inputs of its first failing check. The others are counted."""
     failed = [check for check in op.accuracy if check.failure]
     first = list({check.case: check for check in reversed(failed)}.values())[::-1][:FAILURES]
     for check in first:
@@ -118,7 +118,7 @@ def _find_worst(errors: Iterable[ErrorStats], name: str) -> str:
 
 
 def _write_tolerances(group: list[AccuracyCase]) -> str:
-    """The tolerances in force; atol widens with the number of terms summed, so it may span a range."""
+    """The tolerances in force. `atol` widens with the number of terms summed, so it may span a range."""
     shown = []
     for name in ("rtol", "atol"):
         values = {value for check in group if (value := getattr(check, name)) is not None}

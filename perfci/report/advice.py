@@ -24,7 +24,7 @@ LOW_BANDWIDTH = 0.75
 to 102 % of it on an H200 once they move more than the cache holds."""
 
 LOW_COMPUTE = 0.6
-"""The same of the measured matrix product: kernels reach 75 to 90 % of the library's on an H200; fused or skinny ones
+"""The same of the measured matrix product: kernels reach 75 to 90 % of the library's on an H200. Fused or skinny ones
 less, without a fault."""
 
 REACHED = 0.9
@@ -42,7 +42,7 @@ CASES = 3
 
 @dataclass(frozen=True)
 class CaseFacts:
-    """One case, and what is known of where it ran; None is what is not known."""
+    """One case, and what is known of where it ran. None is what is not known."""
 
     op: str
     case: PerformanceCase
@@ -75,7 +75,7 @@ class Hint:
 
     case: str
     off: float
-    """how far from what it could be; the largest is shown first"""
+    """how far from what it could be, the largest is shown first"""
     numbers: str
     """what was measured, as a sentence"""
     advice: str
@@ -149,7 +149,7 @@ def find_low_compute(facts: CaseFacts) -> Hint | None:
 
 
 def find_gaps(facts: CaseFacts) -> Hint | None:
-    """A call of several kernels, copies and memsets; it may last longer than what it does."""
+    """A call of several kernels, copies and memsets. It may last longer than what it does."""
     seen = facts.kernel
     if seen is None or seen.activities is None or seen.activities < 2:
         return None

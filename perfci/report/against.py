@@ -31,7 +31,7 @@ Noises = Mapping[tuple[str, str], Noise]
 
 
 def measure_noises(run: Run, judgements: Judgements) -> Noises:
-    """What the duelled cases' blocks show about the measurement; of those with enough blocks for a look."""
+    """What the duelled cases' blocks show about the measurement, if they have enough blocks for a look."""
     stated = (note.facts.get("alpha") for note in judgements.notes if note.kind == "how_duelled")
     alpha = next((float(alpha) for alpha in stated if alpha), Thresholds().alpha)
     blocks = {(op.op, case.case): case.blocks for op in run.ops for case in op.performance}
@@ -70,7 +70,7 @@ def make_parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement],
 
 
 def describe_files(base: PlannedBase | None) -> str:
-    """A sentence with the files in which the op differs from the base's; empty if there is none."""
+    """A sentence with the files in which the op differs from the base's. Empty if there is none."""
     if base is None or not base.changed:
         return ""
     return say("Files that differ from the base's: {files}.", files=list_some(list(map(code, base.changed)), FILES))
@@ -110,7 +110,7 @@ def _tabulate_duels(judged: Sequence[Judgement], noises: Noises) -> Table:
 
 
 def write_change(look: Look) -> str:
-    """The centre with its interval, as ratios - 1; the confidence if it is not 95 %."""
+    """The centre with its interval, as ratios - 1, and the confidence if it is not 95 %."""
     found = rows.to_ratio(look.shift)
     value, low, high = (units.percent(one, signed=True) for one in (found.value, found.low, found.high))
     short = f"; {100 * found.confidence:.0f} %" if found.confidence < rows.CONFIDENCE else ""

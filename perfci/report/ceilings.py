@@ -2,7 +2,7 @@
 
 Williams, Waterman, Patterson: Roofline (CACM 52(4), 2009): attainable = min(peak, bandwidth * intensity), where the
 intensity is floating-point operations a byte moved. Both ceilings are measured here, by a large copy and a large matrix
-product, instead of being taken from a data sheet; operations and bytes are those that the op declares.
+product, instead of being taken from a data sheet. Operations and bytes are those that the op declares.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from perfci.core.model import Judgement, Limits, OpRun, PerformanceCase, Verdict
 from perfci.report.frame import Spread
 
 UNSOUND = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT})
-"""Verdicts about cases whose time says nothing."""
+"""Verdicts about cases whose time means nothing."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Place:
     ceiling: float
     """TFLOP/s that its intensity allows"""
     ridge: float | None
-    """intensity from which the matrix product's ceiling holds; None where that is not measured for the dtype"""
+    """intensity from which the matrix product's ceiling holds, None if that is not measured for the dtype"""
 
     @property
     def share(self) -> float:
@@ -46,7 +46,7 @@ class Place:
 
 
 def place(op: str, case: PerformanceCase, us: float | None, limits: Limits) -> Place | None:
-    """None where a fact is missing: bytes, operations, time or the ceiling of copies."""
+    """None if a fact is missing: bytes, operations, time or the ceiling of copies."""
     if not case.bytes_moved or not case.flops or not us or not limits.copy_gbps:
         return None
     intensity, peak = case.flops / case.bytes_moved, limits.matmul_tflops.get(case.dtype or "")
@@ -85,7 +85,7 @@ def places(
 
 
 def unsound(judged: Iterable[Judgement]) -> set[tuple[str, str | None]]:
-    """Op and case of every verdict that makes a time meaningless; case None is the op as a whole."""
+    """Op and case of every verdict that makes a time meaningless. Case None is the op as a whole."""
     return {(row.op, row.case) for row in judged if row.verdict in UNSOUND}
 
 

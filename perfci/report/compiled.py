@@ -25,7 +25,7 @@ class Binary:
 
 
 def make_section(static: Static | None, judged: Sequence[Judgement]) -> Group | None:
-    """Everything that was compiled without a device; None if nothing was."""
+    """Everything that was compiled without a device. None if nothing was."""
     if static is None:
         return None
     targets = ", ".join(map(plain, static.targets))
@@ -124,7 +124,7 @@ def _describe_problems(static: Static) -> Iterator[str]:
 
 
 def _make_parts(static: Static, judged: Sequence[Judgement]) -> Iterator[Part]:
-    """By op, then by target; then what changed, and what is not known."""
+    """By op, then by target, then what changed, and what is not known."""
     kernel_heads = (
         "kernel | registers: | spills: | local: | shared: | instructions: | warps: | occupancy: | "
         "instructions by class | cases"
@@ -152,7 +152,7 @@ def _make_parts(static: Static, judged: Sequence[Judgement]) -> Iterator[Part]:
 
 
 def _find_changes(op: str, judged: Sequence[Judgement]) -> list[tuple[str, str, str]]:
-    """Reasons beside the one that decided; that the code is another is seen in the figures."""
+    """Reasons beside the one that decided. That the code is another is seen in the figures."""
     found = []
     for row in judged:
         if (row.op, row.suite) == (op, Suite.COMPILED) and row.case and row.reasons[0].kind != "identity_unknown":

@@ -36,9 +36,9 @@ FORMAT = 1
 
 
 def to_json(judgements: Judgements, run: Run | None = None) -> Answer:
-    """The gate, the counts and every verdict with its reasons and numbers; times in microseconds.
+    """The gate, the counts and every verdict with its reasons and numbers. Times are in microseconds.
 
-    `change` is current / baseline - 1, `speedup` reference / kernel; a number that is not known is null. `exit_code`
+    `change` is current / baseline - 1, `speedup` reference / kernel. A number that is not known is null. `exit_code`
     is that of a run that is not strict. The published schema is answer.schema.json.
     """
     found = rows.count_all(judgements)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "float64", "boolean"
-"""Types of columns; a missing number or text is missing, never 0."""
+"""Types of columns. A missing number or text is missing, never 0."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ VERDICTS: Mapping[str, Column] = {
     "reason": Column(TEXT, "kind of the reason that decided"),
     "change": Column(NUMBER, "current / baseline - 1, or against the base where the case was timed beside it"),
 }
-"""Columns at the end, where verdicts are asked for."""
+"""Columns at the end, if verdicts are asked for."""
 
 _RUN = ("run", "created", "perfci", "commit", "dirty", "base", "device")
 
@@ -152,7 +152,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 def table(run: Run, judgements: Judgements | None = None) -> pd.DataFrame:
     """One row a block and arm, with COLUMNS, a column a parameter, and with judgements VERDICTS.
 
-    A parameter's column holds whole numbers where all of its values are, else numbers, truth values or text.
+    A parameter's column holds whole numbers if all of its values are, else numbers, truth values or text.
     """
     return joined([(run, judgements)])
 
@@ -173,7 +173,7 @@ def stored(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
 
 
 def to_csv(found: pd.DataFrame) -> bytes:
-    r"""The table as CSV: UTF-8, a line of names, \n at the end of lines, nothing where a value is missing.
+    r"""The table as CSV: UTF-8, a line of names, \n at the end of lines, nothing if a value is missing.
 
     Names come from the repository that was measured, so a text that a spreadsheet would take for a formula gets an
     apostrophe in front, and what a terminal obeys or does not show is spelt out, a carriage return as `\r`.
@@ -244,7 +244,7 @@ def _merge_stored(run: Run, judgements: Judgements | None) -> pd.DataFrame:
     names = [name for name in dict.fromkeys(name for each in own for name in each) if name != TENSOR]
     about |= {PARAMETER + name: [each.get(name) for each in own] for name in names}
     if judgements is not None:
-        # Those beyond their limits have a verdict of their own; all others are within.
+        # Those beyond their limits have a verdict of their own. All others are within.
         beyond = {op: lowprec.beyond([row for row in judgements.rows if row.op == op]) for op in set(found["op"])}
         why = [beyond[op].get(case) for op, case in zip(found["op"], found["case"], strict=True)]
         about["verdict"] = [str(Verdict.WRONG if reason else Verdict.PASS) for reason in why]

@@ -1,6 +1,6 @@
 """The tables behind the report, and the one home of pandas.
 
-One row a block and arm, and what is pooled from them; one row a tensor that is stored in low precision.
+One row a block and arm, and what is pooled from them. One row a tensor that is stored in low precision.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ P99_LAUNCHES = 500
 """Fewest launches whose 99th percentile is shown: below, it rests on fewer than five of them."""
 
 ARMS = ("kernel", "base", "reference")
-"""The order in which arms are shown; others follow."""
+"""The order in which arms are shown. Other arms follow."""
 
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 0.99)
 
@@ -58,7 +58,7 @@ STORED_COLUMNS = (
 
 @dataclass(frozen=True)
 class Spread:
-    """One arm of a case over all its blocks; times in microseconds."""
+    """One arm of a case over all its blocks. Times are in microseconds."""
 
     op: str
     case: str
@@ -70,7 +70,7 @@ class Spread:
     p50_us: float
     p95_us: float
     p99_us: float | None
-    """None where there are too few launches, or only the blocks' summaries"""
+    """None if there are too few launches, or only the blocks' summaries"""
     rsd: float
     outliers: int
     span_us: float | None
@@ -82,7 +82,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Clocks:
-    """Least and greatest of what the device reported beside the blocks; None where it reported nothing."""
+    """Least and greatest of what the device reported beside the blocks. None if it reported nothing."""
 
     sm_clock_mhz: tuple[float, float] | None
     memory_clock_mhz: tuple[float, float] | None
@@ -97,7 +97,7 @@ class Clocks:
 def blocks(run: Run) -> pd.DataFrame:
     """One row a block and arm, in the order of measuring within a case, with the columns COLUMNS.
 
-    `change_base` is the block's shift against the base as a ratio - 1, in the kernel's rows of blocks that have a base;
+    `change_base` is the block's shift against the base as a ratio - 1, in the kernel's rows of blocks that have a base.
     `peer_ratio` a peer's time / the kernel's, in the peer's rows.
     """
     import pandas as pd
@@ -106,7 +106,7 @@ def blocks(run: Run) -> pd.DataFrame:
 
 
 def stored(run: Run) -> pd.DataFrame:
-    """One row a tensor that an op stores in low precision, with the columns STORED_COLUMNS; docs/low-precision.md."""
+    """One row a tensor that an op stores in low precision, with the columns STORED_COLUMNS."""
     import pandas as pd
 
     records = [_make_stored_record(op.op, tensor) for op in run.ops for tensor in op.stored]
@@ -114,7 +114,7 @@ def stored(run: Run) -> pd.DataFrame:
 
 
 def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Tables one behind the other, with every column that any of them has; those without rows only name theirs."""
+    """Tables one behind the other, with every column that any of them has. Those without rows only name theirs."""
     import pandas as pd
 
     found = list(tables)
@@ -123,7 +123,7 @@ def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 
 def integers(values: pd.Series[Any]) -> Any:
-    """The values as 64-bit integers, missing where they are missing, those beyond them the nearest that there is.
+    """The values as 64-bit integers, missing if they are missing, those beyond them the nearest that there is.
 
     Beside missing ones pandas keeps integers as floats, the largest of which is beyond 64 bits.
     """

@@ -20,14 +20,14 @@ TOLD = 5
 """Most cases of which a sentence is shown."""
 
 MARKS = 12
-"""Most marks in the table; of more the newest."""
+"""Most marks in the table: the newest."""
 
 NAMED = 2
 """Most cases that a mark names with their steps."""
 
 
 def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Picture] = ()) -> History | None:
-    """What the accepted runs show beside this one; None if no history has any of its cases."""
+    """What the accepted runs show beside this one. None if no history has any of its cases."""
     if past is None:
         return None
     if past.damage:
@@ -86,7 +86,7 @@ def _describe_runs(shown: Sequence[Trail], past: Past) -> Iterator[str]:
 
 
 def _describe_problems(op: str, shown: Sequence[Trail]) -> Iterator[str]:
-    """Creep, and steps for the worse that nothing explains, each with what to do next; the largest first."""
+    """Creep, and steps for the worse that nothing explains, each with what to do next, the largest first."""
     grave = sorted((trail for trail in shown if trail.crept or trail.unexplained), key=lambda trail: trail.rank)
     for trail in grave[:TOLD]:
         steps = [each for each in trail.past.changes if each.unexplained]

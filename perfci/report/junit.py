@@ -4,14 +4,14 @@
     ERROR                         error
     INCONCLUSIVE DRIFTED STALE
     SUSPECT REMOVED               skipped, with the reason: JUnit knows no warning, and none of them is a pass
-    all others                    passed; skipped if the gate warns all the same
+    all others                    passed, or skipped if the gate warns all the same
 
 Nothing is gathered: a wrong accuracy case is a test of its own, and so is a case that was not run, because its op
 broke, which is skipped beside the op's own error. Names of tests are the same in every language, since GitLab finds by
-them what is new in a merge request; of two tests of one name it reads the first, so each occurs once.
+them what is new in a merge request. Of two tests of one name it reads the first, so each occurs once.
 
 The time of a performance case is what its launches took: the first call with its compilation, then every timed launch
-of every arm. Accuracy checks are not timed one by one and carry none; what an op took stands at its suite.
+of every arm. Accuracy checks are not timed one by one and carry none. What an op took stands at its suite.
 
 GitLab refuses files of 30 MB and shows of a failing test the element's text alone, which therefore repeats the command.
 """
@@ -53,7 +53,7 @@ NAME_LIMIT = 400
 """Characters of a test's name: two long case ids that differ in the middle stay apart by a number."""
 
 WHOLE = "whole op"
-"""Name of the test that an op is as a whole; no language changes it."""
+"""Name of the test that an op is as a whole. No language changes it."""
 
 Outcome = Literal["passed", "failure", "error", "skipped"]
 
@@ -62,7 +62,7 @@ _UNFIT = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 has no place for."""
 
 _ATTACHMENT = re.compile(r"\[\[(?=ATTACHMENT\|)")
-"""With this GitLab links a file of the job; nobody but perfci may choose which."""
+"""With this GitLab links a file of the job. Nobody but perfci may choose which."""
 
 _Judged = Mapping[tuple[str, Suite, str | None, str | None], Judgement]
 """by op, suite, case and target"""
@@ -70,7 +70,7 @@ _Judged = Mapping[tuple[str, Suite, str | None, str | None], Judgement]
 
 @dataclass(frozen=True)
 class Testcase:
-    """One testcase; texts are as they come."""
+    """One testcase. Texts are as they come."""
 
     op: str
     classname: str
@@ -107,7 +107,7 @@ _DETAILS = (Detail(BLOCK_LIMIT, commands=True), Detail(200, commands=False), Det
 
 
 def write(run: Run, judgements: Judgements, folder: Path) -> Path:
-    """Write `junit.xml` into the folder, as detailed as fits; its path.
+    """Write `junit.xml` into the folder, as detailed as fits, and return its path.
 
     Raises StoredFileError if the file cannot be written.
     """

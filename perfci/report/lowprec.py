@@ -22,7 +22,7 @@ _KINDS = "stored_beyond_"
 
 
 def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Part]:
-    """A table of all stored tensors, and one of the likely causes; nothing if the op declares none."""
+    """A table of all stored tensors, and one of the likely causes. Nothing if the op declares none."""
     if not op.stored:
         return
     name = plain(op.op, 80)
@@ -108,7 +108,7 @@ def _write_share(ratio: float) -> str:
 
 
 def _write_extent(found: Extent) -> str:
-    """Least, median and greatest; one number if all are the same."""
+    """Least, median and greatest, or one number if all are the same."""
     if found.least == found.most:
         return units.significant(found.most)
     ends = {"low": units.significant(found.least), "high": units.significant(found.most)}

@@ -54,7 +54,7 @@ def _escape(text: str, *, first: bool) -> str:
 
 
 def fence(text: str) -> str:
-    """A fenced block that shows the text line by line; its fence is longer than any in the text."""
+    """A fenced block that shows the text line by line. Its fence is longer than any in the text."""
     body = block(text)
     marks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", body)), default=0))
     return f"{marks}text\n{body}\n{marks}"

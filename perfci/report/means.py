@@ -88,7 +88,7 @@ def is_ratio(speedup: Interval) -> bool:
 
 
 def compare_ops(judged: Sequence[Judgement]) -> Part | None:
-    """One row an op; None if there are fewer than two ops, whose sections have the same."""
+    """One row an op. None if there are fewer than two ops, whose sections have the same."""
     found = average_ops(judged)
     if len(found) < 2:
         return None
@@ -102,7 +102,7 @@ def compare_ops(judged: Sequence[Judgement]) -> Part | None:
 
 
 def describe_mean(judged: Iterable[Judgement]) -> str:
-    """One op's mean in a sentence; empty if it has fewer than two cases."""
+    """One op's mean in a sentence. Empty if it has fewer than two cases."""
     found = average_all(judged)
     if found is None or found.cases < 2:
         return ""

@@ -4,7 +4,7 @@ GitLab compares the file of a merge request with the target branch's, text with 
 Five hundred kernel times that were measured twice would be five hundred changed lines, so a number stands here only if
 it moves for a reason:
 
-    perfci_verdicts            how many verdicts of each kind that fails, warns or was agreed on; not of the fine ones,
+    perfci_verdicts            how many verdicts of each kind that fails, warns or was agreed on, but not of fine ones,
                                which turn from PASS to UNCHANGED and back with what a change touches
     perfci_planned_cases       cases by suite
     perfci_speedup_ratio       geometric mean of an op over all its cases. A case counts with the stored baseline's
@@ -12,10 +12,10 @@ it moves for a reason:
                                verdict is that it moved. Ops with a case that has no baseline, or no sound time, have
                                none
     perfci_kernel_microseconds
-    perfci_change_ratio        of cases that moved; they are listed as new beside the target branch
+    perfci_change_ratio        of cases that moved. They are listed as new beside the target branch
     perfci_error_max           largest absolute error of accuracy cases that are wrong
 
-Names and labels stay as they are; a label's value has no `#`, at which GitLab cuts a line.
+Names and labels stay as they are. A label's value has no `#`, at which GitLab cuts a line.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LABEL_LIMIT = 400
 
 @dataclass
 class Metric:
-    """A metric with its samples; a label set occurs once."""
+    """A metric with its samples. A label set occurs once."""
 
     name: str
     help: str
@@ -84,7 +84,7 @@ def _escape(value: str) -> str:
 
 
 def write(run: Run, judgements: Judgements, folder: Path, baselines: Mapping[str, Baseline] | None = None) -> Path:
-    """Write `metrics.txt` into the folder; its path. `baselines`: op -> what is stored for it.
+    """Write `metrics.txt` into the folder and return its path. `baselines`: op -> what is stored for it.
 
     Raises StoredFileError if the file cannot be written.
     """
@@ -119,7 +119,7 @@ def _count_cases(run: Run) -> Metric:
 
 
 def _average_speedups(run: Run, judgements: Judgements, baselines: Mapping[str, Baseline]) -> Metric:
-    """Stored speedups, the median over each case's blocks; of a case that moved the measured one."""
+    """Stored speedups, the median over each case's blocks, or the measured one of a case that moved."""
     metric = Metric("perfci_speedup_ratio", "Reference time / kernel time, geometric mean of an op's cases.", "ratio")
     device, timer = run.environment.device.key, run.environment.timer
     bad = {op for op, _ in unsound(judgements.rows)}

@@ -1,6 +1,6 @@
-"""What the kept history of an op says beside a run: medians over the accepted runs, and what moved them.
+"""What the kept history of an op shows beside a run: medians over the accepted runs, and what moved them.
 
-The pipeline reads the files; here are the values that it hands over, and the numbers and marks that both reports and
+The pipeline reads the files. Here are the values that it hands over, and the numbers and marks that both reports and
 the pictures are made of.
 """
 
@@ -25,23 +25,23 @@ DAMAGE = STOPPING | {"history_torn"}
 
 @dataclass(frozen=True)
 class CasePast:
-    """What the accepted runs of a case say by themselves."""
+    """What the accepted runs of a case show by themselves."""
 
     creep: Creep | None = None
-    """against the anchor; None where there are too few runs"""
+    """against the anchor, None if there are too few runs"""
     release: str | None = None
-    """about which the anchor lies; None: its first runs"""
+    """about which the anchor lies, None: its first runs"""
     said: Reason | None = None
-    """the creep in a sentence, where there is one"""
+    """the creep in a sentence, if there is one"""
     changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True)
 class Past:
-    """What was kept of an op before a run; an op without a history has none."""
+    """What was kept of an op before a run. An op without a history has none."""
 
     runs: tuple[HistoryRun, ...] = ()
-    """accepted ones of the run's device model, the oldest first; not the run itself, nor what was accepted after it"""
+    """accepted ones of the run's device model, the oldest first, not the run itself, nor what was accepted after it"""
     cases: Mapping[str, CasePast] = field(default_factory=dict)
     """those of the newest run"""
     steps: tuple[Step, ...] = ()
@@ -69,7 +69,7 @@ class Mark:
     fields: str = ""
     """of the environment that changed"""
     recorded: str = ""
-    """what people said of that when they recorded it"""
+    """what people wrote of that when they recorded it"""
     why: str = ""
     """of a loss that was accepted"""
     cases: tuple[str, ...] = ()
@@ -97,9 +97,9 @@ class Trail:
     last_us: float
     """median of the newest accepted run that has it"""
     now_us: float | None
-    """of this run's first look; None where it was not timed"""
+    """of this run's first look. None if it was not timed"""
     change: float | None
-    """from that to this, ratio - 1; None where the two are timed otherwise"""
+    """from that to this, ratio - 1, None if the two are timed otherwise"""
     past: CasePast
     anchor_us: float | None
     """median of the anchor's medians"""
@@ -113,7 +113,7 @@ class Trail:
 
     @property
     def kernel(self) -> tuple[float | None, ...]:
-        """Medians, microseconds; one a run."""
+        """Medians in microseconds, one a run."""
         return tuple(each.kernel_us.median_us if each else None for each in self.seen)
 
     @property
@@ -174,7 +174,7 @@ def now_us(case: PerformanceCase) -> float | None:
 
 
 def marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
-    """Where the environment changed, a loss was accepted, or one of the cases took a step; in order of the runs."""
+    """Where the environment changed, a loss was accepted, or one of the cases took a step, in order of the runs."""
     changes: dict[str, list[Change]] = {}
     for trail in shown:
         for change in trail.past.changes:
@@ -223,7 +223,7 @@ def letters(place: int) -> str:
 
 
 def moment(text: str) -> datetime | None:
-    """A time of a file, in UTC; None where it is none.
+    """A time of a file, in UTC. None if it is none.
 
     >>> moment("2026-11-21T13:30:04Z").day, moment("yesterday")
     (21, None)
@@ -241,7 +241,7 @@ def day(run: HistoryRun) -> str:
 
 
 def since_s(past: Past, run: Run) -> float | None:
-    """Seconds from the last accepted run to this one; below 0 where clocks say so, None where they say nothing."""
+    """Seconds from the last accepted run to this one. Below 0 if clocks went backwards, None if they are not known."""
     if not past.runs:
         return None
     last, now = moment(past.runs[-1].created), moment(run.created)

@@ -28,7 +28,7 @@ def describe_peers(judged: Iterable[Judgement]) -> tuple[str, ...]:
 
 
 def make_section(judged: Sequence[Judgement]) -> Group | None:
-    """The report's section; None if no peer was asked for."""
+    """The report's section. None if no peer was asked for."""
     found = _group(judged)
     if not found:
         return None
@@ -66,7 +66,7 @@ def _find_names(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
 
 
 def _find_ratio(seen: Comparison, name: str) -> Interval | None:
-    """Of a peer in a case; None if it has no time, or one that no ratio can come from."""
+    """The ratio of a peer in a case. None if it has no time, or one that no ratio can come from."""
     found = next((peer.ratio for peer in seen.peers if peer.name == name), None)
     return found if found and means.is_ratio(found) else None
 

@@ -57,14 +57,14 @@ NAMED = 3
 _LOST = frozenset({"shard_missing", "shard_unfinished"})
 
 _SUMS = frozenset({"accuracy_failed", "accuracy_beyond_limits"})
-"""Reasons that only count: the next one says what is wrong."""
+"""Reasons that only count: the next one is what is wrong."""
 
 _QUIET = frozenset({Verdict.PASS, Verdict.UNCHANGED})
 
 
 @dataclass(frozen=True)
 class VerdictRow:
-    """One line of the verdict table; texts are as they come, not yet escaped."""
+    """One line of the verdict table. Texts are as they come, not yet escaped."""
 
     verdict: Verdict
     op: str
@@ -81,7 +81,7 @@ class VerdictRow:
     gathered: int = 1
     """verdicts that this line stands for: the accuracy of an op is one, however many of its cases are wrong"""
     about: str = ""
-    """what it is about within the op, in words, if that is not the case alone; the case follows"""
+    """what it is about within the op, in words, if that is not the case alone. The case follows"""
     warns: bool = False
     """the gate warns although the verdict is fine"""
 
@@ -290,7 +290,7 @@ def _make_row(group: list[Judgement]) -> VerdictRow:
         return VerdictRow(first.verdict, first.op, None, first.suite, why, gathered=len(group), about=about)
     if first.suite is not Suite.ACCURACY:
         return _make_single_row(first)
-    # An op's accuracy as a whole, else by its worst case; then that its speed was not measured.
+    # An op's accuracy as a whole, else by its worst case. Then that its speed was not measured.
     whole = next((row for row in group if row.suite is Suite.ACCURACY and row.case is None), None)
     cases = [row for row in group if row.suite is Suite.ACCURACY and row.case is not None]
     worst = whole or max(cases, key=lambda row: times_allowed(_find_decisive(row)))

@@ -26,9 +26,9 @@ class Curve:
     """Cases that differ in nothing but their size."""
 
     name: str
-    """what they share and other curves do not: dtype=float16; empty where the op has one curve"""
+    """what they share and other curves do not: dtype=float16, empty if the op has one curve"""
     arms: Mapping[str, tuple[Point, ...]]
-    """by arm, the smallest first; a size that several cases have stands several times"""
+    """by arm, the smallest first. A size that several cases have stands several times"""
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class Scaling:
     """BYTES, OPERATIONS, or the name of the case's axis"""
     curves: tuple[Curve, ...] = field(default=())
     limit: Limit | None = None
-    """where the sizes are bytes or operations"""
+    """if the sizes are bytes or operations"""
 
 
 def scaling(op: OpRun, spreads: Sequence[Spread], limits: Limits | None = None) -> Scaling | None:
-    """The op's curves; None where none has FEWEST sizes.
+    """The op's curves. None if none has FEWEST sizes.
 
-    The size is the bytes that the op declares to move, where it does for every timed case; the operations instead where
-    they are declared too and most cases are bound by arithmetic, whose times bytes do not tell. Else it is the axis of
-    numbers that varies, the one with most values where several do; the cases are then told apart by all others.
+    The size is the bytes that the op declares to move, if it does so for every timed case. It is the operations if
+    they are declared too and most cases are bound by arithmetic, whose times bytes do not explain. Else it is the axis
+    of numbers that varies, the one with most values if several do. Curves then differ in all other axes.
     """
     timed = [case for case in op.performance if case.blocks]
     if len(timed) < FEWEST:
@@ -129,7 +129,7 @@ def _axis(named: Sequence[Mapping[str, str]]) -> str | None:
 
 
 def _apart(named: Sequence[Mapping[str, str]], axis: str) -> tuple[str, ...]:
-    """Axes that tell curves apart: those that vary, of numbers only where the size is one of the numbers."""
+    """Axes in which curves differ: those that vary, of numbers only if the size is one of the numbers."""
     names = dict.fromkeys(name for case in named for name in case)
     varying = [name for name in names if len({case.get(name) for case in named}) > 1 and name != axis]
     if axis not in {BYTES, OPERATIONS}:
@@ -172,7 +172,7 @@ def _arms(
 
 
 def through(points: Sequence[Point]) -> tuple[Point, ...]:
-    """One point a size, the geometric mean where several cases have it: a line never runs upwards in place.
+    """One point a size, the geometric mean if several cases have it: a line never runs upwards in place.
 
     >>> [(size, round(us, 6)) for size, us in through([(1.0, 2.0), (1.0, 8.0), (2.0, 5.0)])]
     [(1.0, 4.0), (2.0, 5.0)]

@@ -130,7 +130,7 @@ def _make_parts(one: OpMaterial) -> Iterator[Part]:
     yield from speed.make_parts(op, one.spreads, one.run.limits)
     yield from accuracy.make_parts(op)
     yield from lowprec.make_parts(op, judged)
-    # Reasons beside the one that decided, which stands in the verdict table; others have tables of their own.
+    # Reasons beside the one that decided, which stands in the verdict table. Others have tables of their own.
     known = {case.case: (case.base.failure, *case.base.changes) for case in op.performance if case.base}
     asides = (
         (code(row.case) if row.case is not None else name_suite(row.suite), str(row.verdict), plain(sentence(reason)))

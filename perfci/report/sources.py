@@ -12,7 +12,7 @@ from perfci.report.text import code, plain
 from perfci.report.view import Part, make_table
 
 EACH = 12
-"""Most cases of an op and threshold that have a row each; more are gathered in one."""
+"""Most cases of an op and threshold that have a row each. More are gathered in one."""
 
 
 class Layer(StrEnum):
@@ -31,15 +31,15 @@ class Source:
     layer: Layer
     key: str
     value: str
-    """as files write it; empty for a relaxed entry by which what people wrote holds again"""
+    """as files write it, empty for a relaxed entry by which what people wrote holds again"""
     without: str
-    """what would be in force without it, alike; of several cases the least and the greatest"""
+    """what would be in force without it. Of several cases the least and the greatest"""
     where: str
     """file and line, or the option"""
     op: str = ""
     """empty: every op"""
     case: str = ""
-    """id, or pattern; empty: every case"""
+    """id, or pattern, empty: every case"""
     until: str = ""
     """last day on which it holds"""
     why: str = ""
@@ -52,7 +52,7 @@ class Source:
 
 
 def make_part(sources: Sequence[Source]) -> Part | None:
-    """A table of them, its title a count of each layer; None if people wrote all that is in force."""
+    """A table of them, its title a count of each layer. None if people wrote all that is in force."""
     if not sources:
         return None
     given, relaxed, earned = (sum(one.layer is layer for one in sources) for layer in Layer)

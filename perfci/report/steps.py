@@ -21,7 +21,7 @@ RUN_FILE = "reports/run.json"
 KEY = "expected:"
 
 MOST_ENTRIES = 12
-"""Most entries of one file that are written out; as JSON the answer has them all."""
+"""Most entries of one file that are written out. As JSON the answer has them all."""
 
 ENTRIES_LIMIT = 3500
 """Most characters of them."""
@@ -37,7 +37,7 @@ _RELAXABLE = (
     "compile_too_slow", "accuracy_beyond_limits", "checked_errors_overall", "checked_errors_in_places",
     "timed_errors_overall", "timed_errors_in_places", "stored_beyond_",
 )  # fmt: skip
-"""Reasons about a limit that an entry may relax; of the last all that begin so."""
+"""Reasons about a limit that an entry may relax. The last is the beginning of several."""
 
 _MOVED = frozenset({"stale_environment", "stale_environment_span", "stale_environment_regime"})
 
@@ -64,7 +64,7 @@ def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
 
 
 def _advise(row: Judgement) -> _Advice | None:
-    """By the reason if it asks for something else than its verdict usually does; None if its sentence is enough."""
+    """By the reason if that asks for something else than its verdict usually does. None if its sentence is enough."""
     kind = row.reasons[0].kind if row.reasons else ""
     if kind in {"removed_since_base", "op_removed"}:
         return None
@@ -123,7 +123,7 @@ def _advise_compiled(verdict: Verdict) -> _Advice | None:
 
 
 def _fill(command: str, row: Judgement, run: Run) -> str:
-    """The command for this row; a row about a whole op has no case to name."""
+    """The command for this row. A row about a whole op has no case to name."""
     command = command if row.case is not None else command.replace(" --case {case}", "")
     return command.format(
         run=RUN_FILE,
@@ -151,7 +151,7 @@ def repeat(run: Run) -> str:
 
 
 def _name_base(run: Run, row: Judgement | None = None) -> str:
-    """The options that name the same base; the commit of the baselines is found without them."""
+    """The options that name the same base. The commit of the baselines is found without them."""
     base = run.plan.base
     if base is None or base.how == "baseline":
         return ""
@@ -185,7 +185,7 @@ class Pasting:
 
 
 def make_pastings(judgements: Judgements) -> Iterator[Pasting]:
-    """The entries that would make this run's slow-downs EXPECTED, by where they are to be put.
+    """The entries that would make this run's slow-downs EXPECTED, by the place where they are to be put.
 
     Those that take another's place come first in a file: the others move the lines below them.
     """

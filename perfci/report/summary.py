@@ -15,7 +15,7 @@ from perfci.report.frame import Clocks
 from perfci.report.text import code, list_some, phrase, plain
 
 ODD = frozenset({"thermal", "power_brake", "hw_slowdown"})
-"""Reasons for a low clock that are no part of an ordinary run; the power cap is."""
+"""Reasons for a low clock that are no part of an ordinary run, as the power cap is."""
 
 OPS = 8
 """Ops above which the means of the lowest and the highest stand for all."""
@@ -26,7 +26,7 @@ _RANKED = (Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.WRONG)
 
 
 def summarise(run: Run, judgements: Judgements, clocks: Clocks) -> tuple[str, ...]:
-    """The bullets, each with its numbers; fewer if there is less to report."""
+    """The bullets, each with its numbers."""
     judged = judgements.rows
     failing = [row for row in judged if row.gate is Gate.FAILS]
     counts = rows.count_verdicts(rows.make_rows(judgements))
@@ -60,7 +60,7 @@ def _describe_worst(verdict: Verdict, count: int, found: Sequence[Judgement]) ->
 
 
 def _rate(row: Judgement) -> tuple[bool, float]:
-    """How bad a row is beside others of its verdict; a case before its op as a whole."""
+    """How bad a row is beside others of its verdict. A case ranks before its op as a whole."""
     if row.verdict is Verdict.WRONG:
         return row.case is not None, times_allowed(row.reasons[0])
     if row.verdict is Verdict.REGRESSED:

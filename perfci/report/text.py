@@ -1,4 +1,4 @@
-"""Text that comes from kernels, made harmless for where it is shown, and the marks that the report's own text may have.
+"""Text that comes from kernels, made harmless, and the marks that the report's own text may have.
 
 Names, case ids and exception messages are foreign: they may hold pipes, HTML, mentions, terminal escapes or ten
 kilobytes of anything. `plain` removes what no reader should get.
@@ -19,7 +19,7 @@ from perfci.core.model import Fact
 from perfci.core.wording import say
 
 SENTENCE_LIMIT = 600
-"""Characters of a sentence in a table; `block` keeps long messages in full."""
+"""Characters of a sentence in a table. `block` keeps long messages in full."""
 
 NAME_LIMIT = 160
 """Characters of an op's, arm's or case's name."""

@@ -36,7 +36,7 @@ class Table:
 
 
 def make_table(headings: str, rows: Iterable[tuple[str, ...]]) -> Table:
-    """A table with translated headings: "case | time:"; a colon behind a heading puts its column to the right."""
+    """A table with translated headings: "case | time:". A colon behind a heading puts its column to the right."""
     names = headings.split(" | ")
     right = frozenset(place for place, name in enumerate(names) if name.endswith(":"))
     translated = wording.phrases(wording.spoken())
@@ -76,10 +76,10 @@ class Message:
 
 @dataclass(frozen=True)
 class History:
-    """What the accepted runs of an op say beside this one."""
+    """What the accepted runs of an op show beside this one."""
 
     damage: str = ""
-    """a sentence; with it there is nothing else"""
+    """a sentence. If there is one, there is nothing else"""
     title: str = ""
     lines: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -100,16 +100,16 @@ class Section:
     name: str
     tally: str
     speedup: str
-    """a sentence with the geometric mean; empty if there are fewer than two cases"""
+    """a sentence with the geometric mean, empty if there are fewer than two cases"""
     changed: str
-    """a sentence with the files that a change touches; empty if none are known"""
+    """a sentence with the files that a change touches, empty if none are known"""
     problems: tuple[str, ...]
     """sentences about what failed or could not be measured, then notes"""
     messages: tuple[Message, ...]
     pictures: tuple[Picture, ...]
     """overviews, then those of single cases"""
     pictures_note: str
-    """what is left out; empty if nothing is"""
+    """what is left out, empty if nothing is"""
     parts: tuple[Part, ...]
     facts: tuple[str, ...]
     history: History | None = None
@@ -163,7 +163,7 @@ class Report:
     """a sentence about ops without a section"""
     compiled: Group | None
     thresholds: Part | None
-    """where those in force come from that people did not simply write"""
+    """where thresholds in force come from that people did not simply write"""
     environment: Table
     clocks: Table
     repeat: str

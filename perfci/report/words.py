@@ -23,7 +23,7 @@ def name_suite(suite: Suite) -> str:
 
 
 def describe_age(seconds: float | None) -> str:
-    """How long before this run the last accepted one was; empty if nobody knows.
+    """How long before this run the last accepted one was. Empty if nobody knows.
 
     >>> describe_age(7200), describe_age(3.2 * 86400), describe_age(None)
     ('the last one 2 hours before this run', 'the last one 3 days before this run', '')
@@ -91,7 +91,7 @@ def write_speedup(interval: Interval | None) -> str:
 
 
 def write_change(ratio: float | None) -> str:
-    """A change with its sign; without one if it is nothing.
+    """A change with its sign, without one if it is nothing.
 
     >>> write_change(0.0213), write_change(-0.0001), write_change(None)
     ('+2.1 %', '0.0 %', '-')

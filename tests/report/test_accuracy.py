@@ -39,15 +39,6 @@ def test_a_run_of_before_it_was_measured_has_no_column_for_it(check):
     assert "L2" not in part.note
 
 
-def test_a_column_that_is_empty_for_one_dtype_is_kept_for_the_others(examples, check):
-    other = with_l2(examples.accuracy_case("n=1,dtype=float32"), None)
-
-    part = table([with_l2(check, 0.0), other])
-
-    at = part.table.columns.index("L2")
-    assert [cells[at] for cells in part.table.rows] == ["0", "-"]
-
-
 def test_errors_of_extreme_values_are_left_out(examples, check):
     large = with_l2(examples.accuracy_case("n=1,dtype=float16", values="large"), 1.0)
 

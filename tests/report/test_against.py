@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import BaseArm, Judgements, OpRun, PlannedBase, Suite
+from perfci.core.model import Judgements, OpRun
 from perfci.report import against
 from perfci.report.text import spell
 from perfci.statistics import power
@@ -72,13 +72,6 @@ def test_a_case_cleared_after_four_blocks_says_at_which_confidence_and_tests_not
     assert (told["by process"], told["p slower (adjusted)"]) == ("-", "-")
 
 
-def test_the_span_is_told_where_a_launch_is_more_than_one_kernel(tables):
-    part = tables["against the base"]
-
-    spans = {row[0]: row[part.table.columns.index("span")] for row in map(spelt, part.table.rows)}
-    assert [case for case, span in spans.items() if span != "-"] == ["`rows=4096,cols=4096,dtype=float16`"]
-
-
 def test_why_two_revisions_need_a_process_each_stands_above_the_duels(duelled):
     run, judgements = duelled
     op = next(op for op in run.ops if op.op == "matmul")
@@ -90,10 +83,6 @@ def test_why_two_revisions_need_a_process_each_stands_above_the_duels(duelled):
     assert "registers torch operators in the namespace kernels" in duels.note
 
 
-def test_revisions_that_shared_a_process_shared_their_inputs(tables):
-    assert tables["against the base"].note.startswith("Kernel and base were launched in turn, in one process")
-
-
 def test_cases_that_changed_alike_share_a_line(tables):
     rows = list(map(spelt, tables["what changed"].table.rows))
 
@@ -103,20 +92,6 @@ def test_cases_that_changed_alike_share_a_line(tables):
     assert "is launched with warps 8, was 4." in rows[0][1]
 
 
-def test_what_the_base_cannot_do_is_told(tables):
-    told = line(tables["what changed"], "rows=16384,cols=1024,dtype=float16")
-
-    assert "The base's own kernel raised OutOfResources" in told["against the base's call"]
-
-
-def test_the_same_work_is_told_in_one_sentence(examples):
-    case = examples.duelled_case("n=1", 16.0, 0.0, (), same=True)
-
-    _, changed = against.make_parts(OpRun("softmax", performance=(case,)), None, (), {})
-
-    assert tuple(map(spelt, changed.table.rows)) == (("`n=1`", "The same device work, launch for launch."),)
-
-
 def test_without_a_base_there_is_nothing_to_tell(examples):
     run, judgements = examples.small()
 
@@ -124,15 +99,6 @@ def test_without_a_base_there_is_nothing_to_tell(examples):
 
     assert [part.table.rows for part in parts] == [(), ()]
     assert against.describe_files(None) == ""
-
-
-def test_of_many_changed_files_some_are_only_counted():
-    changed = tuple(f"kernels/softmax/{n}.py" for n in range(against.FILES + 3))
-
-    told = spell(against.describe_files(PlannedBase(changed=changed)))
-
-    assert told.startswith("Files that differ from the base's: `kernels/softmax/0.py`, ")
-    assert told.endswith("`kernels/softmax/7.py` and 3 more.")
 
 
 def test_noise_is_worked_out_for_the_gravest_cases_first(duelled, monkeypatch):
@@ -156,17 +122,6 @@ def test_noise_rests_on_the_chance_of_a_false_alarm_that_the_run_was_judged_by(d
     assert set(seen) == {(0.002, run.plan.duel_family)}
 
 
-def test_fewer_than_four_blocks_tell_no_noise(examples):
-    case = examples.duelled_case("n=1", 16.0, 0.0, (3,))
-    plan = examples.Plan(
-        (examples.PlannedOp("softmax", (), ("n=1",)),), 1, 1.0, "cuda", base=examples.BASE, duel_family=1
-    )
-    run, judgements = examples.judged(examples.run([OpRun("softmax", performance=(case,))], plan=plan))
-
-    assert [row.comparison.duel.blocks for row in judgements.rows if row.suite is Suite.PERFORMANCE] == [3]
-    assert against.measure_noises(run, judgements) == {}
-
-
 def test_noise_too_large_for_any_slow_down_to_show_says_beyond_what(examples):
     case = examples.duelled_case("n=1", 16.0, 0.0, (12,), noise=0.5)
     plan = examples.Plan(
@@ -177,10 +132,3 @@ def test_noise_too_large_for_any_slow_down_to_show_says_beyond_what(examples):
     duels, _ = against.make_parts(run.ops[0], None, judgements.rows, against.measure_noises(run, judgements))
 
     assert line(duels, "n=1")["would show"] == "above 19.6 %"
-
-
-@pytest.mark.parametrize("same", [None, False])
-def test_changes_are_told_in_their_sentences(examples, same):
-    arm = BaseArm(same=same, changes=(examples.reason("inputs_changed"),))
-
-    assert against.describe_base(arm) == ("make_inputs changed, so both revisions were given the new inputs.",)

@@ -52,34 +52,6 @@ def test_a_figure_that_did_not_change_or_that_only_one_side_knows_stands_alone()
     assert figures["spills"] == "-"
 
 
-def test_a_case_that_the_base_lacks_has_no_base_figures():
-    (found,) = compiled.find_binaries(
-        op(case("n=9", KernelBinary("k", "aa", 40))), op(case("n=1", KernelBinary("k", "bb")))
-    )
-
-    assert found.before is None
-    assert compiled.write_figures(found)[0] == "40"
-
-
-def test_the_section_says_by_what_and_for_what(section):
-    assert section.note.startswith("Compiled without a device for sm_90, gfx942 by triton 3.7.1, torch 2.13.0.")
-    assert "the base's figure" in section.note
-
-
-def test_each_op_and_target_has_its_table(section):
-    titles = [part.title for part in section.parts]
-
-    assert [title for title in titles if " for " in title] == [
-        "matmul for sm_90",
-        "matmul for gfx942",
-        "softmax for sm_90",
-        "softmax for gfx942",
-    ]
-    row = part(section, "softmax for sm_90").table.rows[1]
-    assert row[1:5] == ("64 -> 96", "0 B -> 24 B", "0 B -> 32 B", "16 B")
-    assert "94 % -> 62 %" in row
-
-
 def test_figures_that_no_tool_could_find_have_no_column_and_a_reason(section):
     columns = part(section, "softmax for gfx942").table.columns
 
@@ -91,20 +63,6 @@ def test_figures_that_no_tool_could_find_have_no_column_and_a_reason(section):
 def test_an_op_that_does_not_import_is_told_and_has_no_table(section):
     assert "`broadcast` for gfx942: performance does not import" in spell(" ".join(section.lines))
     assert "broadcast for gfx942" not in [part.title for part in section.parts]
-
-
-def test_cases_that_cannot_be_told_without_a_device_say_why_once_for_all_targets(section):
-    (row,) = part(section, "attention: not known without a device").table.rows
-
-    assert row[0] == "sm_90, gfx942"
-    assert row[2].startswith("torch.compile runs code on the device that cannot be told apart")
-
-
-def test_what_changed_beside_the_code_is_told_once_for_all_targets(section):
-    (row,) = part(section, "softmax: changes beside the figures").table.rows
-
-    assert row[0] == "sm_90, gfx942"
-    assert row[2] == "_softmax_kernel is launched with warps 8, was 4."
 
 
 def test_targets_share_a_line_only_if_all_its_cases_are_alike_on_them(examples):
@@ -125,9 +83,3 @@ def test_targets_share_a_line_only_if_all_its_cases_are_alike_on_them(examples):
 
 def test_a_run_without_compiled_kernels_has_no_section():
     assert compiled.make_section(None, ()) is None
-
-
-def test_without_a_base_nothing_is_said_of_one():
-    static = Static(("sm_90",), "triton 3.7.1", (op(StaticCase("n=1", Identity())),))
-
-    assert "base" not in compiled.make_section(static, ()).note

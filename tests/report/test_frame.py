@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -41,17 +40,6 @@ def test_the_frame_has_each_blocks_change_against_the_base_in_the_kernels_rows(e
     changes = [math.expm1(block.shifts["kernel/base"]) for block in case.blocks]
     assert list(mine.loc["kernel", "change_base"]) == pytest.approx(changes)
     assert mine.loc[["base", "reference"], "change_base"].isna().all()
-
-
-def test_the_frame_names_the_board_of_blocks_that_another_one_measured(examples):
-    run, _ = examples.small()
-    op = run.ops[0]
-    moved = replace(op.performance[0], blocks=tuple(replace(b, board="GPU-1") for b in op.performance[0].blocks))
-
-    table = frame.blocks(replace(run, ops=(replace(op, performance=(moved, op.performance[1])),)))
-
-    assert set(table[table["case"] == moved.case]["board"]) == {"GPU-1"}
-    assert table[table["case"] != moved.case]["board"].isna().all()
 
 
 def test_spreads_without_launches_are_medians_over_the_blocks(examples):
@@ -99,15 +87,6 @@ def test_clocks_are_the_ends_of_what_was_seen(examples):
     assert clocks.blocks == 24
     assert clocks.sm_clock_mhz == (min(s.sm_clock_mhz for s in states), max(s.sm_clock_mhz for s in states))
     assert clocks.throttle == (("power_cap", sum("power_cap" in s.throttle for s in states)),)
-
-
-def test_clocks_of_a_device_that_tells_nothing_are_unknown(examples):
-    run, _ = examples.on_cpu()
-
-    clocks = frame.clocks(frame.blocks(run))
-
-    assert clocks.sm_clock_mhz is None
-    assert clocks.throttle == ()
 
 
 def test_the_frame_of_stored_tensors_has_a_row_each_with_its_figures(examples):

@@ -114,10 +114,6 @@ def test_a_case_that_moved_is_shown_with_what_was_measured(measured, verdict):
     assert "perfci_change_ratio{op=softmax,case=n=1,device=nvidia-h200}" in widget(text)
 
 
-def test_no_case_that_stayed_is_listed(measured):
-    assert "n=1" not in metrics.write_text(*measured(), BASELINES)
-
-
 def test_every_count_that_is_not_fine_is_always_there(examples):
     fine = samples(metrics.write_text(examples.run([]), Judgements(())))
     full = samples(metrics.write_text(*examples.full()))
@@ -142,13 +138,6 @@ def test_an_op_with_a_case_that_nothing_is_known_of_has_no_mean(measured):
 
     assert "perfci_speedup_ratio" not in metrics.write_text(*measured(), half)
     assert "perfci_speedup_ratio" not in metrics.write_text(*measured(), None)
-
-
-def test_a_part_of_the_cases_is_no_mean_of_the_op(measured):
-    run, judgements = measured()
-
-    run = replace(run, plan=replace(run.plan, filter="n=1"))
-    assert "perfci_speedup_ratio" not in metrics.write_text(run, judgements, BASELINES)
 
 
 def test_a_wrong_op_has_no_speedup_but_its_error(examples, measured):
@@ -181,12 +170,6 @@ def test_any_label_is_read_alike_by_the_parser_and_by_gitlab(examples, foreign):
     assert len([key for key in samples(text) if key[0] == "perfci_change_ratio"]) == 1
     assert len([name for name in widget(text) if name.startswith("perfci_change_ratio{")]) == 1
     assert len(text.splitlines()) == len(samples(text)) + text.count("\n# ") + 1
-
-
-def test_labels_that_are_cut_alike_are_one_sample(examples):
-    cases = [f"{'x' * 900}{n}{'y' * 900}" for n in range(2)]
-
-    assert samples(metrics.write_text(examples.run([]), slower(examples, "op", cases)))
 
 
 def test_a_number_that_is_none_is_left_out(examples, measured):

@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 
 from perfci import report
 from perfci.core import settings
-from perfci.core.model import Judgements, Reason, Spread
+from perfci.core.model import Reason, Spread
 from perfci.core.wording import sentence
 from perfci.report import history, past, words
 from perfci.report.past import Past
@@ -38,15 +38,6 @@ def told(nights, tmp_path, **changes):
 
 def test_the_section_reads_as_the_golden_file(nights, tmp_path, golden):
     golden("report-history.md", "<details>" + told(nights, tmp_path).rpartition("<details>")[2])
-
-
-def test_the_history_is_folded_and_the_last_thing_of_its_op(nights, tmp_path):
-    text = told(nights, tmp_path)
-
-    assert text.rstrip().endswith("</details>")
-    assert text.index("### softmax: the work behind it") < text.index("<summary>History: 60 accepted runs")
-    assert "![History of softmax](history-softmax.png)" in text
-    assert (tmp_path / "history-softmax.png").is_file()
 
 
 def test_an_op_without_a_history_has_no_section(nights, tmp_path):
@@ -87,15 +78,6 @@ def test_times_by_another_timer_or_cache_are_shown_and_not_compared(nights):
         assert all(each.change is None and each.now_us for each in shown)
 
 
-def test_a_case_that_was_not_timed_shows_what_was_accepted(nights, tmp_path):
-    run, _, found = nights
-    bare = replace(run, ops=(replace(run.ops[0], performance=(replace(run.ops[0].performance[0], blocks=()),)),))
-    (only,) = past.trails(bare.ops[0], bare, found)
-
-    assert (only.now_us, only.change) == (None, None)
-    assert report.write(bare, Judgements(()), tmp_path, pasts={"softmax": found}).is_file()
-
-
 def test_the_anchor_and_the_creep_against_it_are_those_of_drift(nights):
     found = trail(nights, CREPT)
 
@@ -122,12 +104,6 @@ def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(ni
     assert [mark.name for mark in marks.values()] == ["A", "B", "C", "D", "E"]
 
 
-def test_what_people_recorded_of_a_new_driver_stands_beside_it(nights, tmp_path):
-    step = examples.histories.step(nights[2].runs, DRIVER)
-
-    assert "590.12.01 (New driver on all runners)" in told(nights, tmp_path, steps=(step,)).replace("&gt;", ">")
-
-
 def test_a_loss_of_other_cases_than_those_shown_is_no_mark(nights):
     run, _, found = nights
     few = [each for each in past.trails(run.ops[0], run, found) if each.case != TAKEN]
@@ -145,10 +121,6 @@ def test_of_a_case_that_crept_and_of_one_that_stepped_there_is_a_sentence_each(n
     assert sentence(trail(nights, CREPT).past.said)[:40] in lines[1]
 
 
-def test_a_run_that_was_accepted_itself_says_so(nights, tmp_path):
-    assert "This run was accepted itself" in told(nights, tmp_path, accepted=True)
-
-
 def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
     run, _, found = nights
     runs = tuple(
@@ -160,15 +132,6 @@ def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
     assert len(text.marks.rows) == history.MARKS
     assert text.marks_note == f"Earlier marks are left out: {59 - history.MARKS}."
     assert text.marks.rows[-1][0] == past.letters(58)
-
-
-def test_a_history_of_one_run_has_its_own_words(nights, tmp_path):
-    text = told(nights, tmp_path, runs=nights[2].runs[-1:], cases={})
-
-    assert "<summary>History: 1 accepted run, the last one 2 days before this run</summary>" in text
-    assert "One run was accepted, on 2026-04-30." in text
-    assert "![History" not in text
-    assert "Too few runs of this environment" in text
 
 
 def test_clocks_that_went_backwards_are_said_and_those_that_say_nothing_are_not(nights):

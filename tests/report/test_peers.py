@@ -52,11 +52,6 @@ def test_a_ratio_that_may_be_1_is_not_called_slower():
     assert "slower" not in str(peers.make_section([found]).parts)
 
 
-def test_few_blocks_are_not_beyond_doubt():
-    assert "slower" not in peers.describe_peers([row("norm", "n=1", figure("compiled", 0.5, confidence=0.88))])[0]
-    assert "(slower)" in peers.describe_peers([row("norm", "n=1", figure("compiled", 0.5))])[0]
-
-
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT])
 def test_cases_whose_time_means_nothing_are_left_out(verdict):
     rows = [row("norm", "n=1", figure("a", 0.1), verdict=verdict), row("norm", "n=2", figure("a", 2.0), speedup=2.0)]
@@ -114,14 +109,6 @@ def test_a_peer_without_any_time_has_no_column_and_its_reason_is_told_once_with_
     assert found.lines[1].startswith("The peer b of norm does not support n=0 (too wide)")
     assert found.lines[1].endswith("The same in 20 cases in all.")
     assert len(found.lines) == peers.LEFT_OUT + 2 and found.lines[-1] == "9 more reasons stand in run.json."
-
-
-def test_a_case_without_a_time_says_so_in_its_row():
-    rows = [row("norm", "n=1", figure("a", 1.1)), row("norm", "n=2", left_out("a", "norm", "n=2"))]
-
-    (part,) = peers.make_section(rows).parts
-
-    assert [cells[-2:] for cells in part.table.rows] == [("11.0 us", "1.10x (1.09x to 1.11x)"), ("-", "not timed")]
 
 
 def test_nothing_is_told_where_no_peer_was_asked_for():

@@ -98,10 +98,6 @@ def test_the_summary_counts_every_verdict_and_names_the_exit_code(examples):
     assert rows.write_summary(found) == "1 op, 30 verdicts: 1 REGRESSED, 1 NEW, 28 PASS -> fails (exit 2)"
 
 
-def test_warnings_alone_exit_with_3(examples):
-    assert rows.write_summary(judged(examples, Verdict.STALE)) == "1 op, 1 verdict: 1 STALE -> warns (exit 3)"
-
-
 def test_the_change_shown_is_that_of_the_last_process(examples):
     _, judgements = examples.small()
     slow = judgements.rows[-1]
@@ -128,18 +124,6 @@ def test_an_op_that_nothing_was_run_for_is_one_row(examples):
     assert "nothing was run" in shown["broadcast"].sentence
 
 
-def test_unchanged_cases_that_were_timed_all_the_same_keep_their_rows(examples):
-    case = examples.duelled_case("n=1", 16.0, 0.0, (4,), same=True)
-    twin = examples.duelled_case("n=2", 16.0, 0.0, (4,), same=True)
-    found = Judgements(tuple(
-        examples.judgement("softmax", one.case, Verdict.UNCHANGED, examples.reason("duel_cleared"),
-                           examples.comparison("softmax", one))
-        for one in (case, twin)
-    ))  # fmt: skip
-
-    assert [row.where for row in rows.make_rows(found)] == ["n=1", "n=2"]
-
-
 def test_rows_about_compiled_kernels_name_their_target(examples):
     _, judgements = examples.compiled()
 
@@ -156,30 +140,6 @@ def test_a_compiled_case_of_which_nothing_is_known_says_why(examples):
     told = {row.sentence for row in rows.make_rows(judgements) if row.verdict is Verdict.INCONCLUSIVE}
 
     assert all(sentence.startswith("torch.compile runs code on the device") for sentence in told)
-
-
-def test_what_the_compiler_made_is_told_also_where_it_is_fine(examples):
-    _, judgements = examples.first_run()
-
-    quiet = {row.where: row.quiet for row in rows.make_rows(judgements)}
-
-    assert quiet == {"accuracy": True, "compiled for sm_90": False}
-
-
-def test_an_op_that_is_gone_is_told_as_a_whole(examples):
-    _, judgements = examples.duelled()
-
-    assert [row.where for row in rows.make_rows(judgements) if row.op == "layernorm"] == ["whole op"]
-
-
-def test_how_a_change_alters_its_own_judging_comes_before_all_other_notes(examples):
-    run, judgements = examples.duelled()
-
-    notes = rows.split_notes(judgements, run)
-
-    assert [note.partition(":")[0] for note in notes.first] == ["This change alters how it is judged"]
-    assert [note.partition(" (")[0] for note in notes.above] == ["Compared with origin/main"]
-    assert len(notes.first) + len(notes.above) + len(notes.below) == len(judgements.notes)
 
 
 def test_why_there_is_no_base_stands_where_the_base_would(examples):

@@ -4,7 +4,7 @@ import pytest
 
 from perfci.core.model import Limits, OpRun
 from perfci.report import frame
-from perfci.report.scaling import BYTES, OPERATIONS, number, parameters, scaling, through
+from perfci.report.scaling import BYTES, OPERATIONS, scaling
 
 LIMITS = Limits(4000.0, {"float16": 800.0, "bfloat16": 760.0})
 
@@ -75,20 +75,6 @@ def test_operations_are_the_size_where_most_cases_are_bound_by_arithmetic(exampl
     assert (seen.axis, seen.limit.per_us) == (axis, per_us)
 
 
-def test_dtypes_and_flags_make_a_curve_each_whatever_the_size(examples):
-    cases = [f"n={n},causal={flag},dtype=float16" for flag in (True, False) for n in (1, 2, 4)]
-
-    seen = found(examples, op(examples, *cases, bytes_moved=[10, 20, 40] * 2))
-
-    assert [curve.name for curve in seen.curves] == ["causal=True", "causal=False"]
-
-
-def test_a_number_that_is_no_size_still_makes_no_curve_of_its_own(examples):
-    seen = found(examples, op(examples, "n=1,offset=0", "n=2,offset=-3", "n=4,offset=7", bytes_moved=[10, 20, 40]))
-
-    assert [curve.name for curve in seen.curves] == [""]
-
-
 def test_shapes_of_the_same_bytes_stand_at_the_same_size(examples):
     cases = ["rows=1,n=64", "rows=64,n=1", "rows=8,n=16", "rows=2,n=2"]
 
@@ -115,22 +101,3 @@ def test_bytes_that_only_some_cases_declare_are_no_size(examples):
     seen = found(examples, op(examples, "n=1", "n=2", "n=4", bytes_moved=[10, None, 40]), limits=LIMITS)
 
     assert (seen.axis, seen.limit) == ("n", None)
-
-
-def test_an_op_that_was_not_timed_has_no_curve(examples):
-    bare = OpRun("softmax", performance=tuple(examples.performance_case(f"n={n}", 1.0, blocks=0) for n in range(5)))
-
-    assert scaling(bare, ()) is None
-
-
-def test_a_line_passes_through_the_geometric_mean_of_equal_sizes():
-    assert through([(2.0, 5.0), (1.0, 2.0), (1.0, 8.0)]) == ((1.0, pytest.approx(4)), (2.0, pytest.approx(5)))
-
-
-@pytest.mark.parametrize("text", ["", "True", "float16", "-3", "0", "nan", "inf", None])
-def test_only_a_positive_number_is_a_size(text):
-    assert number(text) is None
-
-
-def test_a_case_id_without_parameters_has_none_that_count():
-    assert parameters("odd") == {"odd": ""}

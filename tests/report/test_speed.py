@@ -34,19 +34,6 @@ def test_right_of_the_ridge_the_ceiling_is_the_matrix_product(examples, case):
     assert found["of that ceiling"] == found["of matmul limit"]
 
 
-def test_without_a_ridge_no_side_is_told(examples, case):
-    (found,) = table(examples, case, "achieved rates", Limits(4000.0))
-
-    assert "bound by" not in found
-    assert found["operations a byte"] == "100"
-
-
-def test_without_operations_the_rates_are_those_of_bytes_alone(examples, case):
-    (found,) = table(examples, replace(case, flops=None), "achieved rates")
-
-    assert set(found) == {"case", "moved", "kernel GB/s", "of copy limit", "reference GB/s"}
-
-
 def test_a_case_that_is_timed_with_a_warm_cache_says_so(examples, case):
     (cold,), (warm,) = table(examples, case, "one call"), table(examples, replace(case, cache="warm"), "one call")
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Judgements, OpRun, Reason, Suite, Verdict
+from perfci.core.model import Judgements, Reason, Suite, Verdict
 from perfci.report import frame, markdown, summary
 
 
@@ -100,12 +100,6 @@ def test_what_is_unproven_is_counted_with_its_ops(examples):
     assert told == "**Unproven**: 4 INCONCLUSIVE (`a`, `b` and 2 more), 1 STALE (`a`)."
 
 
-def test_what_got_faster_is_counted_and_the_most_named(examples):
-    found = judged(examples, ("a", "n=1", Verdict.IMPROVED, -0.03, 1.5), ("b", "n=2", Verdict.IMPROVED, -0.2, 1.5))
-
-    assert line(bullets(examples.run([]), found), "Faster") == "**Faster**: 2 cases, most of all `b` `n=2` -20.0 %."
-
-
 def test_expected_slow_downs_are_said_aloud(examples):
     found = judged(examples, ("a", "n=1", Verdict.EXPECTED, 0.06, 1.5))
 
@@ -129,13 +123,6 @@ def test_of_many_ops_the_lowest_and_the_highest_are_told(examples):
     told = line(bullets(examples.run([]), judged(examples, *rows)), "Speedup")
 
     assert told.endswith("; by op from `op0` 1.00x to `op8` 9.00x.")
-
-
-def test_an_ordinary_run_has_nothing_to_take_care_of(examples):
-    run, judgements = examples.small()
-
-    assert any("power_cap" in block.state.throttle for block in run.ops[0].performance[0].blocks)
-    assert line(bullets(run, judgements), "Take care") is None
 
 
 @pytest.mark.parametrize(
@@ -169,21 +156,3 @@ def test_what_makes_a_run_unlike_others_is_told(examples, changes, told):
         run = replace(run, ops=(replace(op, performance=cases),))
 
     assert line(bullets(run, judgements), "Take care") == f"**Take care**: {told}."
-
-
-def test_a_run_in_which_all_is_well_has_only_its_speedup(examples):
-    found = judged(examples, ("a", "n=1", Verdict.PASS, 0.0, 2.0))
-
-    assert bullets(examples.run([OpRun("a")]), found) == ("**Speedup** over the reference: 2.00x (1.97x to 2.03x).",)
-
-
-def test_nothing_judged_has_no_bullet(examples):
-    assert bullets(examples.run([]), Judgements(())) == ()
-
-
-@pytest.mark.parametrize("name", ["full", "duelled", "compiled"])
-def test_a_summary_fits_a_phone(examples, name):
-    found = bullets(*getattr(examples, name)())
-
-    assert 1 <= len(found) <= 7
-    assert all(len(each) < 420 for each in found)

@@ -1,1 +1,1 @@
-"""The page of a report: `page` renders it, `markup` escapes; beside them the templates, style.css and page.js."""
+"""The page of a report: `page` renders it, `markup` escapes. Beside them the templates, style.css and page.js."""

@@ -28,7 +28,7 @@ from perfci.report.text import code, plain, spell
 from perfci.report.view import Picture, Report
 
 FINE_LINES = 40
-"""Lines that are fine and shown at first; the others are folded until they are asked for."""
+"""Lines that are fine and shown at first. The others are folded until they are asked for."""
 
 OPEN_OPS = 3
 """Most ops whose sections stand open."""
@@ -49,7 +49,7 @@ pictures are data of the page itself, and what an image holds never runs."""
 
 @dataclass(frozen=True)
 class Detail:
-    """What opening a line shows; texts are plain, words between single backticks are code."""
+    """What opening a line shows. Texts are plain, words between single backticks are code."""
 
     why: tuple[str, ...]
     """sentences beside the one in its line"""
@@ -60,7 +60,7 @@ class Detail:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table of cases; numbers are given beside the texts, to sort by."""
+    """One line of the table of cases. Numbers are given beside the texts, to sort by."""
 
     row: VerdictRow
     key: str
@@ -127,7 +127,7 @@ def _name_columns() -> tuple[tuple[str, str, bool], ...]:
 
 
 def name_controls() -> dict[str, str]:
-    """The texts of a page's script; braces are its own to fill."""
+    """The texts of a page's script. Braces are its own to fill."""
     return {
         "shown": say("{shown} of {count} rows", shown="{shown}", count="{count}"),
         "nothing": say("No row matches; clear the filters to see all {count}.", count="{count}"),
@@ -271,7 +271,7 @@ def write_address(picture: Picture) -> str:
 
 @functools.cache
 def load_template(name: str, package: str = HERE) -> Any:
-    """A template of a package; it may extend and import this one's."""
+    """A template of a package. It may extend and import this one's."""
     import jinja2
 
     made = jinja2.Environment(

@@ -85,23 +85,12 @@ def test_the_address_sorts_by_a_column_of_numbers_and_what_has_none_comes_last(s
     assert sorts == [[column, "descending" if sort.startswith("-") else "ascending"]]
 
 
-def test_cases_are_sorted_as_people_count(shown):
-    found = [key.split("=")[2].split(",")[0] for key in keys(shown("full", "#sort=case&op=softmax&q=rows%3D"))]
-
-    assert list(dict.fromkeys(found)) == ["512", "1024", "4096", "32768"]
-
-
 def test_the_address_filters_by_verdict_op_and_text(shown):
     assert keys(shown("full", "#verdict=REGRESSED")) == [SLOW]
     assert {key.split("/")[0] for key in keys(shown("full", "#op=broadcast"))} == {"broadcast"}
     assert len(keys(shown("full", "#verdict=WRONG,TOO_SLOW"))) == 3
     assert keys(shown("full", "#q=FLOAT16%20cols%3D1024%20softmax")) == [SLOW, SLOW.replace("float", "bfloat")]
     assert keys(shown("full", "#q=nosuchcase")) == []
-
-
-def test_an_address_that_means_nothing_shows_everything(shown):
-    assert len(keys(shown("full", "#sort=nothing&verdict=WHAT&op=nosuch&open=%00"))) == len(keys(shown("full")))
-    assert keys(shown("full", "#no-such-place"))
 
 
 def test_typing_filters_and_is_remembered_in_the_address(shown):
@@ -152,16 +141,6 @@ def test_headers_sort_by_keys_both_ways_and_then_give_the_first_order_back(shown
     assert orders[0] != orders[1]
     assert orders[2] == first
     assert orders[0][0] == SLOW
-
-
-def test_chips_are_pressed_and_released(shown):
-    found = shown("full")
-    found.js("document.querySelector('.chip[data-verdict=REGRESSED]').focus()")
-    found.key(" ")
-    assert found.js("document.activeElement.ariaPressed") == "true"
-    assert keys(found) == [SLOW]
-    found.key(" ")
-    assert len(keys(found)) == 25
 
 
 def test_long_suites_are_folded_until_they_are_asked_for(shown):
@@ -265,9 +244,3 @@ def test_it_is_printed_light_and_opened(shown):
     found.js("dispatchEvent(new Event('afterprint'))")
     assert not found.js("document.querySelector('details.op[data-op=broadcast]')?.open ?? false")
     found("Emulation.setEmulatedMedia", media="")
-
-
-def test_a_link_to_a_section_opens_it(shown):
-    found = shown("full", "#op-2")
-
-    assert found.js("document.getElementById('op-2').open")
