@@ -162,22 +162,22 @@ def exp(values: Array) -> Array:
 def exp2(values: Array) -> Array:
     """ex2.approx.ftz.f32."""
     with np.errstate(over="ignore", under="ignore"):
-        return _flushed(np.exp2(_flushed(values)))
+        return _flush_subnormals(np.exp2(_flush_subnormals(values)))
 
 
 def sqrt(values: Array) -> Array:
     """sqrt.approx.ftz.f32."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.sqrt(_flushed(values)))
+        return np.asarray(np.sqrt(_flush_subnormals(values)))
 
 
 def rsqrt(values: Array) -> Array:
     """rsqrt.approx.ftz.f32."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(1 / np.sqrt(_flushed(values)))
+        return np.asarray(1 / np.sqrt(_flush_subnormals(values)))
 
 
-def _flushed(values: Array) -> Array:
+def _flush_subnormals(values: Array) -> Array:
     """Float32 with zeros for subnormals."""
     if values.dtype != np.float32:
         return values

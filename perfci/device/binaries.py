@@ -1,4 +1,4 @@
-"""What compiled binaries say: registers, spills, instructions by class, occupancy.
+"""Figures of compiled binaries: registers, spills, instructions by class, occupancy.
 
 Cubins are read by programs that Triton bundles, AMD's binaries by their assembly. Needs no torch until a launch is
 examined. Classes of instructions are memory, tensor, float, integer, control. Other is moves, shuffles and the like.
@@ -96,7 +96,7 @@ def tool(name: str) -> str | None:
 
 
 def nvidia_usage(cubin: bytes, ptx: str | None, name: str) -> Usage | None:
-    """Registers and stack of a kernel as cuobjdump says. What of the stack its PTX does not declare was spilled.
+    """Registers and stack of a kernel by cuobjdump. What of the stack its PTX does not declare was spilled.
 
     None if the program is missing or does not know the kernel. Without the PTX nothing is known of spills.
     """
@@ -160,7 +160,7 @@ def amd_opcodes(text: str) -> list[str]:
 
 
 def _run_tool(name: str, image: bytes, *options: str) -> str | None:
-    """What one of NVIDIA's programs says of a file. None if it is missing or fails."""
+    """Output of one of NVIDIA's programs about a file. None if it is missing or fails."""
     path = tool(name)
     if path is None:
         return None

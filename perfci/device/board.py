@@ -25,7 +25,7 @@ except ImportError:  # triton-ascend, where no kernel asks its launcher for memo
     _allocation = None
 
 ROCM = "7.0"
-"""What torch.version.hip says for AMD targets: ops look whether there is one, not which."""
+"""Value of torch.version.hip for AMD targets: ops look whether there is one, not which."""
 
 UNKNOWN_PROPERTIES = frozenset(
     {"uuid", "pci_bus_id", "pci_device_id", "pci_domain_id", "total_memory", "clock_rate", "memory_clock_rate",
@@ -217,7 +217,7 @@ class StubDriver(SimpleNamespace):
 
 
 class _Properties(dict[str, Any]):
-    """What Triton's driver says of the board, by its own names."""
+    """Properties of the board, by Triton's own names."""
 
     def __missing__(self, name: str) -> Any:
         note_unknown("captured_offline", f"the property {name} of the device")

@@ -20,7 +20,7 @@ from triton.runtime.autotuner import Autotuner
 
 from perfci.core.model import Identity, LaunchIdentity, Reason
 from perfci.device.binaries import artefact
-from perfci.device.launches import Launched, watched_launches
+from perfci.device.launches import Launched, watch_launches
 from perfci.device.source import is_installed, is_own, plain_function, stable
 from perfci.device.tensors import operator_namespaces
 
@@ -226,7 +226,7 @@ def captured(around: Callable[[], AbstractContextManager[Any]] = nullcontext) ->
     """
     capture = Captured()
     with ExitStack() as stack:
-        stack.enter_context(watched_launches(capture.launch))
+        stack.enter_context(watch_launches(capture.launch))
         stack.enter_context(_watch_tuners(capture))
         _watch_functions(stack, capture)
         stack.enter_context(_Operations(capture, around))

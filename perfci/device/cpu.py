@@ -1,4 +1,4 @@
-"""No accelerator: kernels run in Triton's interpreter, which tells right from wrong, never fast from slow.
+"""No accelerator: kernels run in Triton's interpreter, which separates right from wrong, never fast from slow.
 
 Data races are seen there: it runs programs one after the other, so a race would never show by itself. Every address
 that a program loads or stores is noted. Two programs of one launch race if both store different values to one address,
@@ -32,7 +32,7 @@ _WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class CpuDevice(Accelerator):
-    """Accuracy only. Interpreter times say nothing about a kernel's speed, so there is no timer."""
+    """Accuracy only. Interpreter times have nothing to do with a kernel's speed, so there is no timer."""
 
     absent: Reason | None = Reason("no_accelerator")
 
@@ -111,7 +111,9 @@ class _Log:
         """The launch's race, if it has one."""
         if not self.readable or not self.stores:
             return None
-        return _two_stores(_joined(self.stores)) or _load_and_store(_joined(self.loads), _joined(self.stores))
+        return _two_stores(_join_accesses(self.stores)) or _load_and_store(
+            _join_accesses(self.loads), _join_accesses(self.stores)
+        )
 
 
 class _Watched:
@@ -166,7 +168,7 @@ def watch_races_inside() -> Iterator[list[Race]]:
         yield found
 
 
-def _joined(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Array, Array]:
+def _join_accesses(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Array, Array]:
     """Addresses, bits and programs of all accesses, sorted by address."""
     if not accesses:
         return np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64)

@@ -1,6 +1,6 @@
 """The device that ships with perfci: deterministic, no torch, and every misfortune can be planted.
 
-Kernels written for it compute with numpy and say with `work` how long a real device would take. `[tool.perfci.fake]`
+Kernels written for it compute with numpy and claim with `work` how long a real device would take. `[tool.perfci.fake]`
 plants noise, drift, spikes, throttling and foreign processes. `crash` and `hang` are for kernels that go wrong.
 """
 
@@ -80,9 +80,9 @@ class FakeSpec:
     wall_share: float = 0.0
     """how much of the time that launches claim really passes"""
     driver: str = ""
-    """its version. None unless said"""
+    """its version"""
     board: str = ""
-    """its identifier, where it is not to be FAKE-0, FAKE-1, ..."""
+    """its identifier, else FAKE-0, FAKE-1, ..."""
     lost_launches: float = 0.0
     """share of launches whose records are lost"""
     lost_flushes: float = 0.0
@@ -198,7 +198,7 @@ def hang() -> None:
 
 
 class FakeSession:
-    """Times launches by what they say that they take."""
+    """Times launches by the time that they claim."""
 
     def __init__(
         self, spec: FakeSpec, rng: np.random.Generator, losses: np.random.Generator, bias: dict[object, float]

@@ -46,8 +46,8 @@ def correct() -> None:
             setattr(InterpreterBuilder, name, method)
     InterpreterBuilder.get_bf16 = _Builder.get_bf16
     InterpreterBuilder.__getattr__ = _refuse_missing
-    ReduceOps.sum, ReduceOps.min_max = _reduced_sum, _reduced_extreme
-    interpreter._implicit_cvt = _converted_argument
+    ReduceOps.sum, ReduceOps.min_max = _reduce_sum, _reduce_extreme
+    interpreter._implicit_cvt = _convert_argument
     if [release(version) for version in find_triton_versions()] == [(3, 9)]:
         InterpreterBuilder.create_splat = _spread
     for name, function in _libdevice_functions().items():
@@ -63,7 +63,7 @@ def _spread(builder: Any, shape: Any, value: Any) -> Any:
     return block
 
 
-def _coded(handle: Any) -> bool:
+def _is_coded(handle: Any) -> bool:
     """Whether the interpreter holds the values as the bits of a format that numpy does not know."""
     return handle.dtype.scalar.name in arithmetic.FORMATS and handle.data.dtype.kind == "u"
 
@@ -71,7 +71,7 @@ def _coded(handle: Any) -> bool:
 def _values(handle: Any) -> Array:
     """The numbers of a tensor. Those of bfloat16 and float8 in float32."""
     data: Array = handle.data
-    return arithmetic.decode(data, handle.dtype.scalar.name) if _coded(handle) else data
+    return arithmetic.decode(data, handle.dtype.scalar.name) if _is_coded(handle) else data
 
 
 def _operand(handle: Any) -> Array:
@@ -102,12 +102,12 @@ class _Builder:
     # --- arithmetic: bfloat16 is computed in float32 and rounded after each step, as add.bf16 does
 
     def binary_op(self, left: Any, right: Any, op: Callable[..., Array]) -> Any:
-        if not _coded(left):
+        if not _is_coded(left):
             return _binary_op(self, left, right, op)
         return _tensor(op(_operand(left), _operand(right)), left.dtype.scalar)
 
     def unary_op(self, arg: Any, op: Callable[..., Array]) -> Any:
-        if not _coded(arg):
+        if not _is_coded(arg):
             return _unary_op(self, arg, op)
         return _tensor(op(_operand(arg)), arg.dtype.scalar)
 
@@ -128,9 +128,9 @@ class _Builder:
 
     def create_dot(self, a: Any, b: Any, total: Any, input_precision: Any, *rest: Any) -> Any:
         left, right = _values(a), _values(b)
-        if left.dtype == np.float32 and input_precision == _RULES.INPUT_PRECISION.TF32 and not _coded(a):
+        if left.dtype == np.float32 and input_precision == _RULES.INPUT_PRECISION.TF32 and not _is_coded(a):
             left, right = arithmetic.tf32(left), arithmetic.tf32(right)
-        product = np.matmul(left, right, dtype=np.float32 if _coded(total) else total.data.dtype)
+        product = np.matmul(left, right, dtype=np.float32 if _is_coded(total) else total.data.dtype)
         return _tensor(product + _values(total), total.dtype.scalar)
 
     create_maxnumf = partialmethod(binary_op, op=arithmetic.max_number)
@@ -177,7 +177,7 @@ class _Builder:
         raise NotInterpretedError("tl.inline_asm_elementwise")
 
     def create_atomic_rmw(self, kind: Any, pointer: Any, value: Any, *rest: Any) -> Any:
-        if _coded(value) and kind == _RULES.ATOMIC_OP.FADD:
+        if _is_coded(value) and kind == _RULES.ATOMIC_OP.FADD:
             raise NotInterpretedError(f"tl.atomic_add in {value.dtype.scalar}")
         return _atomic_rmw(self, kind, pointer, value, *rest)
 
@@ -189,10 +189,10 @@ def _refuse_missing(_builder: Any, name: str) -> Any:
     raise AttributeError(name)
 
 
-def _reduced_sum(reduction: Any, tensor: Any) -> Any:
+def _reduce_sum(reduction: Any, tensor: Any) -> Any:
     """A sum. Numpy adds 16-bit floats in float32, where the hardware rounds after each addition."""
     handle, axis = tensor.handle, reduction.axis
-    if handle.data.dtype != np.float16 and not _coded(handle):
+    if handle.data.dtype != np.float16 and not _is_coded(handle):
         return _sum(reduction, tensor)
     values, kind = _values(handle), handle.dtype.scalar
     left = np.moveaxis(values, axis, 0) if axis is not None else values.reshape(-1)
@@ -205,7 +205,7 @@ def _reduced_sum(reduction: Any, tensor: Any) -> Any:
     return reduction.to_tensor(_tensor(result, kind).data, tensor.dtype)
 
 
-def _reduced_extreme(reduction: Any, tensor: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+def _reduce_extreme(reduction: Any, tensor: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
     """A maximum or minimum, which drops NaN. With its index it depends on the order on a GPU, and is left alone."""
     if idx_reduce_op is None:
         dropping: dict[Any, Any] = {
@@ -216,7 +216,7 @@ def _reduced_extreme(reduction: Any, tensor: Any, val_reduce_op: Any, idx_reduce
     return _min_max(reduction, tensor, val_reduce_op=val_reduce_op, idx_reduce_op=idx_reduce_op)
 
 
-def _converted_argument(argument: Any) -> Any:
+def _convert_argument(argument: Any) -> Any:
     """A kernel's argument as it gets it: a float is one of 32 bits, and an integer has all bits of its type.
 
     The interpreter leaves floats to Python, so that `x * scale` is float16 where a GPU computes it in float32.
@@ -232,7 +232,7 @@ def _converted_argument(argument: Any) -> Any:
 
 
 def _libdevice_functions() -> dict[str, Any]:
-    """CUDA's libdevice by name. The portable names that CUDA's lacks say so when they are called."""
+    """CUDA's libdevice by name. The portable names that CUDA's lacks raise when they are called."""
 
     def refuse(name: str, *_args: Any, **_options: Any) -> Any:
         raise NotInterpretedError(f"libdevice.{name}")

@@ -33,7 +33,7 @@ class Launched:
 
 
 @contextmanager
-def watched_launches(heard: Callable[[Launched], None]) -> Iterator[None]:
+def watch_launches(heard: Callable[[Launched], None]) -> Iterator[None]:
     """Call `heard` with every launch inside, of a jitted function or a compiled binary. Not while timing."""
     run, runner = JITFunction.run, CompiledKernel.__getitem__
 
@@ -53,7 +53,7 @@ def watched_launches(heard: Callable[[Launched], None]) -> Iterator[None]:
             start(*args, **kwargs)
             function = getattr(self.src, "fn", None)
             names = getattr(function, "arg_names", None) or [str(place) for place in range(len(args))]
-            heard(Launched(function, self, padded(grid), dict(zip(names, args, strict=False))))
+            heard(Launched(function, self, pad_grid(grid), dict(zip(names, args, strict=False))))
 
         return starting
 
@@ -61,7 +61,7 @@ def watched_launches(heard: Callable[[Launched], None]) -> Iterator[None]:
         yield
 
 
-def padded(grid: Any) -> tuple[int, int, int]:
+def pad_grid(grid: Any) -> tuple[int, int, int]:
     """A grid of one to three sides with all three."""
     sides = [int(side) for side in grid]
     first, second, third = (*sides, 1, 1, 1)[:3]
@@ -79,12 +79,12 @@ class _Grid:
     def __call__(self, arguments: Mapping[str, Any]) -> Any:
         self.arguments = arguments
         grid = self._grid(arguments) if callable(self._grid) else self._grid
-        self.sides = padded(grid)
+        self.sides = pad_grid(grid)
         return grid
 
 
 @contextmanager
-def recorded_kernels() -> Iterator[dict[str, KernelFacts]]:
+def record_kernels() -> Iterator[dict[str, KernelFacts]]:
     """Note every compiled kernel that is launched inside, by name and constants. Not for use while timing."""
     found: dict[str, KernelFacts] = {}
 
@@ -100,7 +100,7 @@ def recorded_kernels() -> Iterator[dict[str, KernelFacts]]:
             constants=constants,
         )
 
-    with watched_launches(heard):
+    with watch_launches(heard):
         yield found
 
 

@@ -1,6 +1,6 @@
 """Ascend NPUs, through torch_npu and triton-ascend. `npu_runtime.load` has to come first, which imports them in order.
 
-Nothing here has run on a chip yet: docs/npu.md says what has, and how.
+Nothing here has run on a chip yet: docs/npu.md has what ran, and how.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class NpuDevice(TorchDevice):
 
     @contextmanager
     def recorded(self) -> Iterator[Mapping[str, CompiledKernel]]:
-        """Watch Triton's launches. A chip without registers has none, although its compiler says 0."""
+        """Watch Triton's launches. A chip without registers has none, although its compiler gives 0."""
         found: dict[str, CompiledKernel] = {}
         with super().recorded() as kernels:
             yield found

@@ -47,9 +47,9 @@ class NpuHost:
     shut: tuple[str, ...] = ()
     """device files that this user may not open"""
     home: str | None = None
-    """where CANN's environment says that it is"""
+    """its place by CANN's environment"""
     found: str | None = None
-    """where CANN is installed, whatever the environment says"""
+    """where CANN is installed, whatever the environment has"""
     has_library: bool = True
     """CANN's runtime library is where programs look for it"""
     cann: str | None = None
@@ -61,7 +61,7 @@ class NpuHost:
     place: NpuPlace | None = None
     """the chip that a process gets"""
     compatible: str | None = None
-    """what npu-smi says of firmware and driver"""
+    """whether firmware and driver fit, by npu-smi"""
     has_gpu: bool = False
     """an NVIDIA driver is loaded too"""
 

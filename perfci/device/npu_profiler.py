@@ -67,7 +67,7 @@ class NpuRecord(Record):
 
 
 def read_details(text: str) -> list[NpuRecord]:
-    """Kernels of a kernel_details.csv, in the file's order. Raises ValueError that says what is wrong with it.
+    """Kernels of a kernel_details.csv, in the file's order. Raises ValueError with the reason.
 
     Times stand there in microseconds, start times with a tab behind them, so that spreadsheets leave them alone.
     """
@@ -87,7 +87,7 @@ def read_details(text: str) -> list[NpuRecord]:
 
 
 def read_copies(text: str) -> list[NpuRecord]:
-    """Copies of a task_time_*.csv. None if it is laid out otherwise, since kernels are told by another file."""
+    """Copies of a task_time_*.csv. None if it is laid out otherwise, since kernels stand in another file."""
     found = []
     try:
         for number, cells in enumerate(csv.DictReader(text.removeprefix("\ufeff").splitlines()), 2):

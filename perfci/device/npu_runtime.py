@@ -38,7 +38,7 @@ _TROUBLES = (
     ("npu_no_permission", r"[Pp]ermission denied|EACCES|drvRet=(?:4|13)\b"),
     ("npu_busy", r"EL0005|Resource_Busy|resources? (?:is|are) busy|drvRet=87\b"),
 )
-"""Kind of reason -> what the messages of torch_npu and CANN say then. The first that fits counts."""
+"""Kind of reason -> pattern of torch_npu's and CANN's messages. The first that fits counts."""
 
 
 def npu_installed() -> bool:
@@ -64,7 +64,7 @@ def shun_plugin() -> None:
 
 
 def load() -> Any:
-    """torch.npu with its first device in use. Raises DeviceError, whose sentence says what is wrong."""
+    """torch.npu with its first device in use. Raises DeviceError, with the reason."""
     os.environ[AUTOLOAD] = "0"
     try:
         import torch

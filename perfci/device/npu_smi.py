@@ -70,7 +70,7 @@ class NpuProcess:
 
 @dataclass(frozen=True)
 class NpuTable:
-    """What `npu-smi info` says."""
+    """Contents of `npu-smi info`."""
 
     driver: str | None = None
     chips: tuple[NpuChip, ...] = ()
@@ -209,7 +209,7 @@ class Monitor:
             self.place = known.get(number)
 
     def table(self) -> NpuTable:
-        """What `npu-smi info` says now, or said within the last second."""
+        """Contents of `npu-smi info`, at most a second old."""
         if time.monotonic() - self._read_s >= _FRESH_S:
             self._table = parse_info(self._ask("info") or "")
             self._read_s = time.monotonic()

@@ -31,7 +31,7 @@ from perfci.core.model import Reason
 from perfci.device import binaries, board, virtual
 from perfci.device.board import StubDriver, no_benchmark
 from perfci.device.capture import Captured, captured, note_choice, note_unknown
-from perfci.device.launches import padded
+from perfci.device.launches import pad_grid
 from perfci.device.source import digest, function_text, plain_function, stable
 from perfci.device.targets import Target
 
@@ -41,7 +41,7 @@ DEVICE = "cuda"
 MESSAGE_LIMIT = 300
 
 _MUTE = re.compile("PassManager|error encountered during parsing")
-"""Messages of Triton's compiler that do not say what is wrong."""
+"""Messages of Triton's compiler without the reason."""
 
 _TOOL = re.compile(r"(?:linker|ptxas|ld\.lld)\b.*not found|[Cc]annot find (?:ptxas|ld\.lld)|for option 'gpu-name'")
 """Messages about a program that this Triton needs and does not bring, or brings too old: no fault of the kernel."""
@@ -57,7 +57,7 @@ class _Process:
     trying: bool = False
     """launches bind their arguments and work out their grids, but compile nothing"""
     message: str | None = None
-    """what the compiler wrote about it, where its exception says nothing"""
+    """what the compiler wrote about it, if its exception has no reason"""
 
 
 _process = _Process()
@@ -176,7 +176,7 @@ def _compile_failure(error: Exception) -> Reason:
 
 
 def _find_cause(error: BaseException) -> str:
-    """The first line that says what is wrong: of the cause, of ptxas' own complaint, or of the exception."""
+    """The first line with the reason: of the cause, of ptxas' own complaint, or of the exception."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
     text = getattr(error, "error_message", None) or str(error)
@@ -257,7 +257,7 @@ def _describe_launch(function: Any, args: Any, kwargs: Any, grid: Any) -> str:
     known = {name: value for name, value in kwargs.items() if name in function.signature.parameters}
     bound = function.signature.bind(*args, **known)
     bound.apply_defaults()
-    sides = padded(grid(bound.arguments) if callable(grid) else grid)
+    sides = pad_grid(grid(bound.arguments) if callable(grid) else grid)
     plain = {name: value for name, value in bound.arguments.items() if not hasattr(value, "data_ptr")}
     return f"grid {sides}, {stable(plain, lambda value: 'tensor' if hasattr(value, 'data_ptr') else None)}"
 

@@ -279,7 +279,7 @@ def _drawn(name: str, args: Sequence[Any], given: Mapping[str, Any]) -> torch.Te
 
 
 def _note(name: str, result: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:
-    """Note how a tensor was made, as far as a line of Python says it."""
+    """Note how a tensor was made, as far as a line of Python can express it."""
     first = args[0] if args else None
     text, numbers = getattr(first, "_made", (None, ()))
     if name in _MADE:

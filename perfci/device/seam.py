@@ -25,7 +25,7 @@ time that it settles at, two at 1.08, three at 1.03 (docs/how-perfci-measures.md
 
 
 PLAIN = (int, float, str, type(None))
-"""Types of values beside arrays that say what a call is about."""
+"""Types of values beside arrays that define a call."""
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -361,7 +361,7 @@ class MemoryUse:
     peak: int | None = None
     """at most, since `reset_peak`"""
     outside: int | None = None
-    """what the driver says is in use, less what the allocator has taken from it: other libraries', other processes'"""
+    """in use by the driver's account, less what the allocator has taken: other libraries', other processes'"""
 
 
 class Endurance:
@@ -472,7 +472,7 @@ class Accelerator:
         return nullcontext(())
 
     def out_of_memory(self, error: BaseException) -> bool:
-        """Whether an exception says that device memory ran out."""
+        """Whether an exception means that device memory ran out."""
         return isinstance(error, MemoryError)
 
     def registered(self) -> frozenset[str]:

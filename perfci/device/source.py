@@ -114,7 +114,7 @@ def is_own(path: str) -> bool:
 def is_installed(path: str) -> bool:
     """Whether a file belongs to Python or to an installed package."""
     place = Path(path)
-    return not _PACKAGES.isdisjoint(place.parts) or any(place.is_relative_to(folder) for folder in _installed())
+    return not _PACKAGES.isdisjoint(place.parts) or any(place.is_relative_to(folder) for folder in _find_installed())
 
 
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
@@ -149,7 +149,7 @@ def _function(function: Any, seen: dict[int, Any]) -> Iterator[str]:
         yield stable(getattr(function, "args", None)) + stable(getattr(function, "keywords", None))
     if plain is None:
         yield stable(function)
-        yield from _reached(type(function), seen)
+        yield from _follow(type(function), seen)
     elif id(plain) not in seen:
         seen[id(plain)] = plain
         yield source_text(plain)
@@ -158,10 +158,10 @@ def _function(function: Any, seen: dict[int, Any]) -> Iterator[str]:
         names = set(names_used(plain.__code__)) & plain.__globals__.keys()
         for name, value in sorted((reached | {name: plain.__globals__[name] for name in names}).items()):
             yield name
-            yield from _reached(value, seen)
+            yield from _follow(value, seen)
 
 
-def _reached(value: Any, seen: dict[int, Any]) -> Iterator[str]:
+def _follow(value: Any, seen: dict[int, Any]) -> Iterator[str]:
     """What a global name leads to."""
     function = None if isinstance(value, type) else plain_function(value)
     if function is not None:
@@ -206,7 +206,7 @@ def _code(code: CodeType) -> Iterator[str]:
 
 
 @functools.cache
-def _installed() -> frozenset[Path]:
+def _find_installed() -> frozenset[Path]:
     paths = sysconfig.get_paths()
     found = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     return frozenset(Path(path) for path in (*found, *site.getsitepackages(), site.getusersitepackages()))

@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.device.seam import Launch, warm_cache
 
-# torch says that only the last cycle is kept. A session has only one.
+# torch warns that only the last cycle is kept. A session has only one.
 warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
 
 

@@ -112,7 +112,7 @@ class TorchDevice(Accelerator):
         return perf_counter() - began
 
     def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
-        return nullcontext({}) if unknown_triton() else launches.recorded_kernels()
+        return nullcontext({}) if unknown_triton() else launches.record_kernels()
 
     def captured(self) -> AbstractContextManager[Capture]:
         unknown = unknown_triton()
@@ -223,7 +223,7 @@ class TorchEndurance(Endurance):
         self._module: Any = torch.get_device_module(name)
 
     def memory(self) -> MemoryUse:
-        """Torch's allocator against what the driver says of the whole device."""
+        """Torch's allocator against the driver's account of the whole device."""
         module = self._module
         free, total = module.mem_get_info()
         outside = total - free - module.memory_reserved()

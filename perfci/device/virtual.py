@@ -75,15 +75,15 @@ class VirtualGenerator(torch.Generator):
 
     def __new__(cls, device: Any = "cpu") -> VirtualGenerator:
         made: VirtualGenerator = super().__new__(cls, "cpu")
-        made._claimed = torch.device(device)
+        made._asked = torch.device(device)
         return made
 
     def __init__(self, device: Any = "cpu") -> None:
-        self._claimed: torch.device
+        self._asked: torch.device
 
     @property
     def device(self) -> torch.device:
-        return self._claimed
+        return self._asked
 
 
 _storages, _addresses = Storages(), [FIRST_ADDRESS]
@@ -109,7 +109,7 @@ class VirtualDevice(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.cuda:
             func, args, kwargs = torch.Tensor.to, (args[0], META), {}
-        args, kwargs = _sent(func, args), _sent_named(kwargs)
+        args, kwargs = _send(func, args), _send_named(kwargs)
         try:
             with _inside(), torch._C.DisableTorchFunctionSubclass():
                 result = func(*args, **kwargs)
@@ -117,7 +117,7 @@ class VirtualDevice(TorchFunctionMode):
             if "meta" in str(error).lower():  # it wanted values
                 note_unknown("captured_offline", resolve_name(func) or getattr(func, "__name__", str(func)))
             raise
-        return _claimed(result)
+        return _claim(result)
 
 
 class _Operations(Mode):
@@ -133,9 +133,9 @@ class _Operations(Mode):
             return args[0]
         with _inside():
             if name in _DRAWING and torch.device(kwargs.get("device") or "cpu").type == "meta":
-                return _claimed(_drawn(_DRAWING[name], args, kwargs))
+                return _claim(_drawn(_DRAWING[name], args, kwargs))
             result = func(*args, **kwargs)
-        return result if any(result is value for value in args) else _claimed(result)
+        return result if any(result is value for value in args) else _claim(result)
 
 
 _FILLING = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
@@ -187,22 +187,22 @@ def _inside() -> Iterator[None]:
         _Inside.depth -= 1
 
 
-def _claimed(value: Any) -> Any:
+def _claim(value: Any) -> Any:
     """A result with its tensors claiming to lie on the device: one, several, or such as `max` gives."""
     if type(value) is torch.Tensor:
         return value.as_subclass(VirtualTensor) if value.is_meta else value
     if type(value) in {tuple, list} or hasattr(value, "n_sequence_fields"):
-        return type(value)([_claimed(part) for part in value])
+        return type(value)([_claim(part) for part in value])
     return value
 
 
-def _sent(func: Any, args: Any) -> tuple[Any, ...]:
+def _send(func: Any, args: Any) -> tuple[Any, ...]:
     """Positional arguments with the device replaced. `to` takes its number too."""
     by_number = func is torch.Tensor.to
     return tuple(META if _is_device(value, by_number=by_number) else value for value in args)
 
 
-def _sent_named(kwargs: dict[str, Any]) -> dict[str, Any]:
+def _send_named(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Named arguments with the device replaced, without what only real memory can have."""
     return {
         name: META if name == "device" and _is_device(value, by_number=True) else value

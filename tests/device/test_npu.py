@@ -254,7 +254,7 @@ def test_registers_spills_and_shared_memory_are_not_told(made, monkeypatch):
     def kernels():
         yield {"k": CompiledKernel("k", registers=0, spills=0, shared_bytes=1, warps=4, stages=1, constants="BLOCK=64")}
 
-    monkeypatch.setattr(torch_device.launches, "recorded_kernels", kernels)
+    monkeypatch.setattr(torch_device.launches, "record_kernels", kernels)
     with made().recorded() as found:
         pass
 
