@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from perfci.core.model import Bearing, Device, Difference, Environment, Fact
-from perfci.core.settings import is_secret
 
 PACKAGES = (
     "perfci",
@@ -196,6 +195,8 @@ _INTERPRETING = {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", 
 
 def _holds_secret(name: str, value: str) -> bool:
     """Returns whether the name is a secret's, or the value an address with a password: https://user:word@host."""
+    from perfci.core.settings import is_secret  # a worker starts without the settings
+
     return is_secret(name) or re.search(r"://[^/\s]*@", value) is not None
 
 

@@ -125,19 +125,15 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if not isinstance(value, torch.Tensor):
             return None
         with torch._C.DisableTorchFunction():
-            order = tuple(sorted(range(value.dim()), key=lambda axis: -value.stride(axis)))
             text, numbers = getattr(value, "_made", (None, ()))
             dtype = str(value.dtype).removeprefix("torch.")
-            dense = value.permute(order).is_contiguous()
             origin = id(getattr(value, "_origin", value))
-            return Argument(tuple(value.shape), order, dense, dtype, text, numbers, origin)
+            return Argument(tuple(value.shape), dtype, text, numbers, origin)
 
     @staticmethod
-    def tensor(shape: Sequence[int], order: Sequence[int], dtype: str) -> Any:
-        """A tensor of this shape, dense in memory with its axes in this order."""
-        order = order if len(order) == len(shape) else range(len(shape))
-        made = torch.empty([shape[axis] for axis in order], dtype=getattr(torch, dtype), device=META)
-        return made.permute([order.index(axis) for axis in range(len(shape))])
+    def tensor(shape: Sequence[int], dtype: str) -> Any:
+        """A contiguous tensor of this shape."""
+        return torch.empty(list(shape), dtype=getattr(torch, dtype), device=META)
 
     @staticmethod
     def evaluated(text: str, params: Mapping[str, Any]) -> Any:

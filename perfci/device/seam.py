@@ -154,9 +154,6 @@ class Argument:
     """A tensor that a function was called with."""
 
     shape: tuple[int, ...]
-    order: tuple[int, ...]
-    """its axes from the one with the largest stride to the one with the smallest"""
-    dense: bool
     dtype: str
     text: str | None
     """the expression that made it, with {shape} and {0}, {1}, ... or None if unknown"""

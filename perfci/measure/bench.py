@@ -72,14 +72,14 @@ def refuse_operators(device: Accelerator, before: frozenset[str]) -> None:
 
 
 def find_foreign_source(sources: tuple[str, ...], own: Path, other: Path) -> str | None:
-    """Returns a launched function's file that belongs to the other revision; None if every launch is the arm's own."""
+    """Returns a launched function's file that belongs to the other revision. None if every launch is the arm's own."""
     foreign = (file for file in sources if Path(file).is_relative_to(other) and not Path(file).is_relative_to(own))
     return next(foreign, None)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One call to be timed; `arm` is its name."""
+    """One call to be timed. `arm` is its name."""
 
     arm: str
     function: Callable[..., Any]
@@ -136,7 +136,7 @@ class Subject:
         self.facts = replace(self.facts, base=replace(self.facts.base, failure=why))
 
     def note_peer(self, peer: PeerArm) -> None:
-        """Note what is known of a peer; one that failed is timed no more."""
+        """Note what is known of a peer. One that failed is timed no more."""
         known = {each.name: each for each in self.facts.peers} | {peer.name: peer}
         self.facts = replace(self.facts, peers=tuple(known.values()))
         if peer.failure:
@@ -164,7 +164,7 @@ class Bench:
     """called with a case's id before each of its blocks: a sign of life, and the place to name if the process dies"""
     base: BaseKernel | None = None
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
-    """what each case is judged by; built-in values for those left out"""
+    """what each case is judged by. Built-in values for those left out"""
     planted: float = 0.0
     """a self-check: the kernel is made slower by so many times the slow-down that is allowed"""
     as_base: bool = False
@@ -205,7 +205,7 @@ class Bench:
         return Reason(kind, {"case": case, **self.describe(error)})
 
     def explain_peer(self, case: str, peer: str, error: Exception) -> Reason:
-        """Returns why a peer is not timed in a case; raises PeerLostError if nothing can be timed any more."""
+        """Returns why a peer is not timed in a case. Raises PeerLostError if nothing can be timed any more."""
         facts: dict[str, Fact] = {"op": self.op, "peer": peer, "case": case, **self.describe(error)}
         if self._is_lost():
             raise PeerLostError(Reason("peer_lost_device", facts)) from error

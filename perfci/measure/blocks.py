@@ -42,7 +42,7 @@ RETAKES_ALONE = 2
 """How often a block whose records were lost is taken again in a session of its own, which has fewer to lose."""
 
 FLUSH_US = 35.0
-"""What a flush costs of the budget, and what a pause before a warm launch does; measured on an H200."""
+"""What a flush costs of the budget, and what a pause before a warm launch does. Measured on an H200."""
 
 Plan = Sequence[tuple[Subject, int]]
 """Blocks to take, by case and index."""
@@ -51,7 +51,7 @@ Plan = Sequence[tuple[Subject, int]]
 
 
 def measure(bench: Bench, subjects: Sequence[Subject], heard: Listener) -> float:
-    """Measure all subjects in turn, as far as time allows; returns the seconds in which the device was at work."""
+    """Measure all subjects in turn, as far as time allows. Returns the seconds in which the device was at work."""
     busy_s = 0.0
     while not bench.late and (plan := _plan_session(bench, subjects)):
         busy_s += take_blocks(bench, plan, heard)
@@ -61,10 +61,10 @@ def measure(bench: Bench, subjects: Sequence[Subject], heard: Listener) -> float
 def measure_in_turns(
     bench: Bench, subjects: Sequence[Subject], heard: Listener, next_turn: Callable[[], tuple[int, Sequence[str]]]
 ) -> float:
-    """Measure blocks in turns with another process; returns the seconds in which the device was at work.
+    """Measure blocks in turns with another process. Returns the seconds in which the device was at work.
 
-    next_turn: returns a block's index and the cases to take it of; without cases the measurement ends. The inputs of a
-    block follow from the run's seed, so that both processes time the same values; buffers they cannot share.
+    next_turn: returns a block's index and the cases to take it of. Without cases the measurement ends. The inputs of a
+    block follow from the run's seed, so that both processes time the same values. They cannot share buffers.
     """
     busy_s = 0.0
     while (turn := next_turn())[1]:
@@ -86,7 +86,7 @@ def is_short(bench: Bench, subject: Subject) -> bool:
 def find_duel_goal(
     blocks: Sequence[Block], limits: CaseThresholds, timer: str | None, process: int, *, ratios: bool = False
 ) -> int:
-    """Returns the blocks of both arms that a duel should have by its next look; as many as it has if it is over.
+    """Returns the blocks of both arms that a duel should have by its next look, or as many as it has if it is over.
 
     The first process stops at a look that clears the case, most at the first one. A later one was asked for all of its
     blocks. A speedup target and peers (`ratios`) need an interval too, and put the first look off.
@@ -111,7 +111,7 @@ def _plan_session(bench: Bench, subjects: Sequence[Subject]) -> Plan:
 
 
 def _find_goal(bench: Bench, subject: Subject) -> int:
-    """Blocks that a case should have after the next session; as many as it has if it is done."""
+    """Blocks that a case should have after the next session, or as many as it has if it is done."""
     count = subject.begun
     if subject.broken or _is_skipped(bench, subject):
         return count
@@ -139,7 +139,7 @@ def _is_skipped(bench: Bench, subject: Subject) -> bool:
 
 
 def take_blocks(bench: Bench, plan: Plan, heard: Listener) -> float:
-    """Take blocks in one session of the timer; returns the seconds in which the device was at work.
+    """Take blocks in one session of the timer. Returns the seconds in which the device was at work.
 
     Blocks whose records were lost are taken again: all in one session, then each in a session of its own. A case that
     loses one each time gets no more blocks.
@@ -179,18 +179,18 @@ class _QueuedBlock:
     order: list[str] = field(default_factory=list)
     """arms in the order of their timed launches"""
     arm: str = REFERENCE
-    """whose code runs; make_inputs is the reference's"""
+    """whose code runs, make_inputs being the reference's"""
     whole: bool = True
     """False if an arm raised on the way"""
     state: DeviceState = field(default_factory=DeviceState)
 
     def call(self, arm: Arm) -> Any:
-        """Call without timing; returns its result."""
+        """Call without timing. Returns its result."""
         self.arm = arm.arm
         return arm()
 
     def time(self, arm: Arm) -> Any:
-        """Time one call; returns its result."""
+        """Time one call. Returns its result."""
         self.arm = arm.arm
         output = self.session.launch(arm, warm=self.warm)
         self.order.append(arm.arm)
@@ -203,7 +203,7 @@ def _run_session(bench: Bench, plan: Plan, heard: Listener) -> tuple[float, Plan
     busy_s = 0.0
     try:
         with bench.device.session() as session:
-            # In their order, until the time is up; one at least.
+            # In their order, at least one, until the time is up.
             for subject, index in plan:
                 if subject.failure or (queued and bench.late):
                     continue
@@ -244,7 +244,7 @@ def _queue_block(bench: Bench, session: Session, subject: Subject, index: int) -
 
 
 def _launch_all(bench: Bench, block: _QueuedBlock) -> None:
-    """Warm up, then the rounds of one block; in some blocks the output of one round is verified."""
+    """Warm up, then the rounds of one block. In some blocks the output of one round is verified."""
     subject = block.subject
     seed = bench.draw_seed(subject.case, block.index)
     padding = bench.device.pad(seed)
@@ -314,7 +314,7 @@ def _refill(bench: Bench, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -
 
 
 def _blame(bench: Bench, subject: Subject, arm: str, error: Exception) -> None:
-    """A base that raises leaves its case without a base, a peer without itself; kernel and reference end it.
+    """A base that raises leaves its case without a base, a peer without itself. Kernel and reference end it.
 
     Raises PeerLostError if a peer took the device with it.
     """
@@ -378,7 +378,7 @@ def _read_block(bench: Bench, queued: _QueuedBlock, launches: Iterator[Launch], 
 
 
 def _drop_idle_peers(bench: Bench, subject: Subject, by_arm: dict[str, list[Launch]]) -> None:
-    """A peer that did nothing on the device has no time; its block counts without it."""
+    """A peer that did nothing on the device has no time. Its block counts without it."""
     for name in list(subject.peers):
         many = by_arm.get(peer_arm(name), [])
         if not all(launch.time_us > 0 for launch in many):
@@ -443,7 +443,7 @@ def time_candidates(
     candidates: Mapping[str, Callable[..., Any]],
     much: Rounds,
 ) -> Mapping[str, tuple[tuple[float, ...], ...]]:
-    """Time several ways to do the same work; returns the launches of each block by name, microseconds.
+    """Time several ways to do the same work. Returns the launches of each block by name, microseconds.
 
     Blocks are as above: fresh buffers behind random padding, warm-up, rounds. All candidates share a block, so that a
     clock that drifts moves them alike. Raises CandidateError if one of them raises.

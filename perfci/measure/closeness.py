@@ -18,7 +18,7 @@ TOLERANCES: dict[str, tuple[float, float]] = {
     "float32": (1.3e-6, 1e-5),
     "float16": (1e-3, 1e-5),
     "bfloat16": (1.6e-2, 1e-5),
-    # torch.testing has none for float8; one unit in the last place of each format.
+    # torch.testing has none for float8. One unit in the last place of each format.
     "float8_e4m3fn": (2.0**-3, 2.0**-9),
     "float8_e5m2": (2.0**-2, 2.0**-16),
 }
@@ -29,7 +29,7 @@ RATIO = 2.0
 
 
 def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, terms: int) -> tuple[float, float]:
-    """(rtol, atol) of a dtype; atol grows with the square root of the terms that one element sums."""
+    """Returns (rtol, atol) of a dtype. The second grows with the square root of the terms that one element sums."""
     rtol, atol = (overrides or {}).get(dtype) or TOLERANCES.get(dtype, (0.0, 0.0))
     return rtol, atol * math.sqrt(max(terms, 1))
 
@@ -65,7 +65,7 @@ class Norm:
         return self.scale * math.sqrt(self.sum / count)
 
     def over(self, other: Norm) -> float | None:
-        """The quotient of this norm by the other: 0 if both are 0; None if only the other is 0."""
+        """The quotient of this norm by the other: 0 if both are 0, None if only the other is 0."""
         if not self.scale:
             return 0.0
         if not other.scale:
@@ -86,7 +86,7 @@ class Errors:
 
 
 def relative_l2(outputs: Iterable[Errors]) -> float | None:
-    """||output - exact||_2 / ||exact||_2 of all outputs of a call as one vector; see `ErrorStats.l2`."""
+    """||output - exact||_2 / ||exact||_2 of all outputs of a call as one vector. See `ErrorStats.l2`."""
     found = [output for output in outputs if output.stats.count]
     if not found:
         return None
@@ -137,7 +137,7 @@ def within_ratio(errors: ErrorStats, usual: ErrorStats) -> bool:
 
 
 def times_allowed(why: Reason) -> float:
-    """How many times as large as allowed the error of a reason is; infinity if it has none, as for a wrong shape.
+    """How many times as large as allowed the error of a reason is. Infinity if it has none, as for a wrong shape.
 
     >>> times_allowed(Reason("wrong_values", {"error": 0.3, "expected": -5.0, "rtol": 0.01, "atol": 0.05}))
     3.0

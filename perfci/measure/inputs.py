@@ -24,7 +24,7 @@ _STEPS = 1 << 20
 
 
 def bound_inputs(suite: Accuracy | Performance, params: Params, device: str, seed: int) -> dict[str, Any]:
-    """`make_inputs` for one case; raises TypeError if its names are not the kernel's."""
+    """`make_inputs` for one case. Raises TypeError if its names are not the kernel's."""
     inputs = suite.make_inputs(**params, device=device, seed=seed)
     if not isinstance(inputs, Mapping):
         raise TypeError(f"make_inputs returned {type(inputs).__name__}, not a mapping of argument names to values")
@@ -44,7 +44,7 @@ class Filling:
 
 
 def filled(inputs: Inputs, arrays: Arrays, filling: Filling) -> dict[str, Any]:
-    """Inputs with every floating-point array filled anew; `normal` keeps what make_inputs made."""
+    """Inputs with every floating-point array filled anew. `normal` keeps what make_inputs made."""
     if filling.values == "normal":
         return dict(inputs)
     rng = np.random.default_rng(filling.seed)

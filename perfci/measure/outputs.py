@@ -21,12 +21,12 @@ class CheckedOutput:
     failure: Reason | None = None
     """what is wrong with it"""
     errors: ErrorStats | None = None
-    """against float64; of several outputs each figure is the worst one, but `l2` is of all together. None if it is
+    """against float64. Of several outputs each figure is the worst one, but `l2` is of all together. None if it is
     wrong, or if no output is of a floating-point type"""
 
 
 def wrong_output(suite: Performance, arrays: Arrays, params: Params, inputs: Inputs, output: Any) -> Reason | None:
-    """Returns what is wrong with an output, compared with float64 and the reference's usual error; None if nothing."""
+    """Returns what is wrong with an output, compared with float64 and the reference's usual error. None if nothing."""
     return _compare(suite, arrays, params, inputs, output, None)
 
 
@@ -77,7 +77,7 @@ def _compare(
 
 
 def _find_unfinite(arrays: Arrays, inputs: Inputs) -> dict[str, Fact] | None:
-    """The first input with infinities or NaN, and how many; on such values kernels may well differ."""
+    """The first input with infinities or NaN, and how many. On such values kernels may well differ."""
     for name, value in inputs.items():
         if arrays.is_array(value) and (many := arrays.unfinite(value)):
             return {"name": name, "values": many}

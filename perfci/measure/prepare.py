@@ -38,7 +38,7 @@ MESSAGE = 300
 
 
 def prepare(bench: Bench, params: Params) -> Subject:
-    """Compile, verify the first output, capture and warm up; with a base, the same of its kernel.
+    """Compile, verify the first output, capture and warm up. With a base, the same of its kernel.
 
     Raises InseparableError if an arm launches the other revision's code, ContractError if a base that has a process of
     its own launches head's.
@@ -111,7 +111,7 @@ def warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
 
 
 def _read_declarations(suite: Performance, params: Params) -> PerformanceCase:
-    """What the op declares of a case; raises ValueError for what no call can do."""
+    """What the op declares of a case. Raises ValueError for what no call can do."""
     counts: dict[str, int] = {}
     for name, function in (("bytes_moved", suite.bytes_moved), ("flops", suite.flops)):
         if function is not None:
@@ -195,7 +195,7 @@ def _call_base(bench: Bench, base: BaseKernel, params: Params, inputs: Inputs, m
 
 
 def _compare_with_base(facts: PerformanceCase, base: BaseKernel, call: _BaseCall, captured: Capture) -> BaseArm:
-    """The base before timing; raises InseparableError if an arm runs the other's code."""
+    """The base before timing. Raises InseparableError if an arm runs the other's code."""
     if call.capture is None:
         return BaseArm(failure=call.failure)
     for own, other, capture in (
@@ -245,7 +245,7 @@ def warm_up_peers(bench: Bench, subject: Subject, announce: Callable[[str, str],
 def _call_peer(
     bench: Bench, subject: Subject, name: str, given: Callable[..., Any], inputs: Inputs
 ) -> tuple[PeerArm, Callable[..., Any] | None]:
-    """What is known of a peer after its first call, and the function to be timed; None if there is none."""
+    """What is known of a peer after its first call, and the function to be timed. None if there is none."""
     arrays = bench.device.arrays
     facts: dict[str, Fact] = {"op": bench.op, "peer": name, "case": subject.case}
     failure: Reason | None = None

@@ -22,7 +22,7 @@ def suspicions(case: PerformanceCase, device: Accelerator, copy_gbps: float | No
     l2 = device.info.l2_bytes
     if case.blocks and case.bytes_moved and copy_gbps and l2 and case.bytes_moved >= CACHE_MULTIPLE * l2:
         us = exact.summary([block.arms["kernel"].time.median_us for block in case.blocks]).median_us
-        # As much as the cache holds may be written back only after the kernel has ended; a warm cache may hold as much
+        # As much as the cache holds may be written back only after the kernel has ended. A warm cache may hold as much
         # of the inputs when it begins.
         unmoved = 2 * l2 if case.cache == "warm" else l2
         gbps = (case.bytes_moved - unmoved) / us / 1e3
@@ -53,7 +53,7 @@ _TENSOR = re.compile(r"#\d+ \w+\[([\d,]*)\]")
 
 
 def calls_reference(kernel: Identity, reference: Identity) -> str | None:
-    """Returns the torch operation by which a kernel has the reference's work done; None if it does its own.
+    """Returns the torch operation by which a kernel has the reference's work done. None if it does its own.
 
     It does so if torch computes all for it that torch computes for the reference: the same operations on tensors of
     the same sizes, whatever their dtypes and layouts. A reference that only moves memory is called by a kernel that

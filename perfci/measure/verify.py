@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ Host = np.ndarray[Any, Any]
 Describe = Callable[[BaseException], Mapping[str, Fact]]
 
 FIXED_SEEDS = (0, 1)
-"""Seeds of every run; one more is drawn afresh."""
+"""Seeds of every run. One more is drawn afresh."""
 
 LEAK_CALLS = 8
 
@@ -63,13 +63,17 @@ class Check:
 
 
 def checks(suite: Accuracy, seed: int, pattern: str | None) -> Iterator[Check]:
-    """Every check of a suite: all cases with several seeds, one of them fresh; probes with all values and layouts."""
+    """Every check of a suite: all cases with several seeds, one of them fresh. Probes with all values and layouts."""
     chosen = [params for params in suite.cases if matches(case_id(params), pattern)]
     for params in chosen:
         for fixed in FIXED_SEEDS:
             yield Check(params, "normal", "contiguous", fixed, fresh=False)
         yield Check(params, "normal", "contiguous", seed, fresh=True)
-    for params in _choose_probes(suite, chosen, pattern):
+    if suite.probe_cases is None:
+        probes = [*{str(params.get("dtype")): params for params in chosen}.values()]
+    else:
+        probes = [params for params in suite.probe_cases if matches(case_id(params), pattern)]
+    for params in probes:
         for values in suite.values:
             if values != "normal":
                 yield Check(params, values, "contiguous", 0, fresh=False)
@@ -79,7 +83,7 @@ def checks(suite: Accuracy, seed: int, pattern: str | None) -> Iterator[Check]:
 
 
 def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describe) -> AccuracyCase:
-    """Make one check; whatever the kernel does becomes the result's failure."""
+    """Make one check. Whatever the kernel does becomes the result's failure."""
     arrays = device.arrays
     try:
         inputs = _make_inputs(suite, arrays, check)
@@ -132,7 +136,7 @@ def verify_rejections(suite: Accuracy, device: Accelerator, describe: Describe) 
 
 
 def verify_memory(suite: Accuracy, device: Accelerator, seed: int) -> AccuracyCase | None:
-    """Calls must leave no device memory behind; None if the device does not report memory."""
+    """Calls must leave no device memory behind. None if the device does not report memory."""
     params = suite.cases[-1]
     check = Check(params, "normal", "contiguous", seed, fresh=False)
     inputs = _make_inputs(suite, device.arrays, check)
@@ -174,13 +178,6 @@ class _Outcome:
     reused: bool
     """the second call gave out memory that the first call's output still holds"""
     races: tuple[Race, ...]
-
-
-def _choose_probes(suite: Accuracy, chosen: Sequence[Params], pattern: str | None) -> Sequence[Params]:
-    if suite.probe_cases is not None:
-        return [params for params in suite.probe_cases if matches(case_id(params), pattern)]
-    by_dtype = {str(params.get("dtype")): params for params in chosen}
-    return list(by_dtype.values())
 
 
 def _make_inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any]:
@@ -241,7 +238,7 @@ class _Numbers:
 def _find_misshapen(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
     """Number, type, shape, dtype, device and density of the outputs. Only the first fault is of interest."""
     case, arrays, wanted = made.check.case, made.arrays, made.plain
-    # The second call's are the kernel's own; of the first there are copies, which are dense.
+    # The second call's are the kernel's own. Of the first there are copies, which are dense.
     for outputs in (outcome.first, outcome.second):
         if len(outputs) != len(wanted):
             yield Reason("wrong_count", {"case": case, "got": len(outputs), "expected": len(wanted)})
@@ -259,7 +256,7 @@ def _find_misshapen(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
 
 
 def _find_misuse(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
-    """What the calls did to memory that is not their output, and what of that they left out; the gravest first."""
+    """What the calls did to memory that is not their output, and what of that they left out. The gravest first."""
     case, arrays = made.check.case, made.arrays
     if outcome.changed:
         yield Reason("input_changed", {"case": case, "inputs": ", ".join(outcome.changed)})
@@ -281,7 +278,7 @@ def _find_misuse(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
 def _find_difference(made: _Made, first: Any, second: Any) -> Reason | None:
     """How two calls on the same inputs differ.
 
-    Elements that still hold what each call's memory was filled with were never written; others come from a race.
+    Elements that still hold what each call's memory was filled with were never written. Others come from a race.
     """
     arrays = made.arrays
     if arrays.same_bits(first, second):
@@ -337,7 +334,7 @@ def _find_misplaced(check: Check, got: Host, common: Host, rounded: Host) -> Rea
 
 
 def _find_farthest(result: AccuracyCase, got: Host, right: Host, over: Host) -> Reason:
-    """Names the element farthest beyond what it is allowed; the largest error may be that of a large value."""
+    """Names the element farthest beyond what it is allowed. The largest error may be that of a large value."""
     assert result.reference_errors is not None
     where = tuple(int(i) for i in np.unravel_index(int(over.argmax()), over.shape))
     count = int((over > 0).sum())

@@ -26,8 +26,8 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 def load_apart(op: str, folder: Path, shared: Path, root: Path, head_root: Path) -> LoadedOp:
     """Import an op as of the base revision below `root`, with head's modules below `head_root` out of the way.
 
-    Afterwards sys.modules holds head's again; the base's live on through their functions. Raises InseparableError if
-    the base imports a file of head, as an editable installation makes it do; ContractError as `load_op` does.
+    Afterwards sys.modules holds head's again. The base's live on through their functions. Raises InseparableError if
+    the base imports a file of head, as an editable installation makes it do, and ContractError as `load_op` does.
     """
     ours = forget(head_root)
     before = list(sys.path)
@@ -56,7 +56,7 @@ def settle(root: Path, head_root: Path) -> None:
 
 
 def stray_import(root: Path) -> tuple[str, str] | None:
-    """A module that was imported from a root, and its file; None if there is none."""
+    """A module that was imported from a root, and its file. None if there is none."""
     return next(((name, str(_places(module)[0])) for name, module in _below(root).items()), None)
 
 
@@ -70,7 +70,7 @@ class _Redirect:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The base's module in place of head's; None for any other."""
+        """The base's module in place of head's. None for any other."""
         others = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in others)
         found = next((spec for spec in specs if spec is not None), None)
@@ -114,7 +114,7 @@ def _below(root: Path) -> dict[str, ModuleType]:
 
 
 def _places(module: ModuleType) -> list[str]:
-    """A module's file; the folders of a namespace package, which has none."""
+    """A module's file, or the folders of a namespace package, which has none."""
     file = getattr(module, "__file__", None)
     return [file] if file else [str(place) for place in getattr(module, "__path__", None) or []]
 

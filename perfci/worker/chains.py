@@ -30,7 +30,7 @@ Send = Callable[[Message], None]
 
 
 def load_chain(name: str, folder: Path, shared: Path) -> Chain:
-    """Import a chain; raises ContractError that names the file for whatever it does wrong."""
+    """Import a chain. Raises ContractError that names the file for whatever it does wrong."""
     path = folder / f"{name}{ENDING}"
     chain: Chain = import_named(path, "chain", Chain, shared)
     refuse_misfit(path.name, "make_inputs", as_fact("a Python function"), chain.make_inputs, fits=callable)
@@ -60,7 +60,7 @@ def describe_chain(files: OpFiles, job: Job) -> ListedChain:
 
 
 def run(job: Job, send: Send, device: Accelerator, chain: Chain) -> None:
-    """Check the job's cases; ends early if one of them cost the process its device."""
+    """Check the job's cases. Ends early if one of them cost the process its device."""
     name, chosen = job.ops[0].op, _choose_cases(job, chain)
     send(ChainPlanned(tuple(case_id(params) for params in chosen)))
     shared, done = Path(job.shared_folder), 0

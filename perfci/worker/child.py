@@ -49,7 +49,7 @@ def main() -> None:
         # Only this task needs it. Imported before a file of the project's could pass for a module.
         importlib.import_module("perfci.worker.work")
     if sys.flags.safe_path:
-        # Ops find modules in the working directory, as they do anywhere; perfci itself is imported by now.
+        # Ops find modules in the working directory, as they do anywhere. By now perfci itself is imported.
         sys.path.insert(0, str(Path.cwd()))
     _shun_stale_caches()
     answers: queue.Queue[str] = queue.Queue()
@@ -104,7 +104,7 @@ def _open_op(
 
 @contextmanager
 def _lock(device: Accelerator, job: Job, channel: MessageChannel) -> Iterator[None]:
-    """Boards that are no hardware are shared unless the fake is told to lock."""
+    """Boards that are no hardware are shared unless the fake locks."""
     shared = device.info.kind == "cpu" or (device.info.kind == "fake" and not job.fake.get("locked"))
     if shared or not job.lock:
         yield
@@ -127,7 +127,7 @@ def _load(files: OpFiles, job: Job) -> LoadedOp:
 
 
 def _describe(job: Job, channel: MessageChannel) -> None:
-    """Report the device and the cases of each op; nothing is launched."""
+    """Report the device and the cases of each op. Nothing is launched."""
     kind = detect() if job.device == "auto" else job.device
     device = open_device(kind, seed=job.seed, timer=job.timer, fake=job.fake)
     channel.send(Ready(device.info, devices=device.count(), visible=device.visible()))
@@ -223,7 +223,7 @@ def _tune(job: Job, channel: MessageChannel) -> None:
 
 
 def _list_chains(job: Job, channel: MessageChannel) -> None:
-    """Report what each chain declares; no device is opened, and nothing is launched."""
+    """Report what each chain declares. No device is opened, and nothing is launched."""
     from perfci.worker import chains
 
     for files in _each_op(job, channel):

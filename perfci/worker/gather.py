@@ -18,7 +18,7 @@ class Gathered:
     """Collects one op's messages, from its first worker and from re-measurements."""
 
     def __init__(self, start: OpRun, board: str | None = None) -> None:
-        """`start`: what is known of the op. `board`: UUID of the run's own; blocks from another note theirs."""
+        """`start`: what is known of the op. `board`: UUID of the run's own. Blocks from another note theirs."""
         self._op, self._board = start, board
         self._again = bool(start.performance)
         self._elsewhere: str | None = None
@@ -88,7 +88,7 @@ class Gathered:
         return bool(self._op.accuracy)
 
     def apart(self, failure: Reason | None) -> Reason | None:
-        """Returns why the revisions need a process each, after a worker that was to hold both; None if they do not.
+        """Returns why the revisions need a process each, after a worker that was to hold both. None if they do not.
 
         If it died while both were at work, either may be at fault.
         """
@@ -101,7 +101,7 @@ class Gathered:
     ) -> OpRun:
         """Returns the record of the op.
 
-        late: why cases lack evidence that this worker was to bring, if its time was up. wanted: those cases; None for
+        late: why cases lack evidence that this worker was to bring, if its time was up. wanted: those cases. None for
         all. Nothing is kept of a later look if a case has no whole process of it.
         """
         cases = []

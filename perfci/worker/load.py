@@ -36,7 +36,7 @@ class LoadedOp:
     performance: Performance
 
     def timed_suite(self, cache: Cache | None = None) -> Performance:
-        """Returns the performance suite; what the accuracy suite allows holds for timed outputs too."""
+        """Returns the performance suite. What the accuracy suite allows holds for timed outputs too."""
         accurate, timed = self.accuracy, self.performance
         return dataclasses.replace(
             timed,
@@ -47,13 +47,13 @@ class LoadedOp:
 
 
 def choose_cases(cases: Sequence[Params], pattern: str | None, names: Sequence[str] | None = None) -> list[Params]:
-    """Returns the cases with these ids; without ids, those that fit the --case pattern."""
+    """Returns the cases with these ids. Without ids, those that fit the --case pattern."""
     by_id = [(case_id(params), params) for params in cases]
     return [params for case, params in by_id if (matches(case, pattern) if names is None else case in names)]
 
 
 def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
-    """Import both suites; raises ContractError that names file and line for whatever the files do wrong."""
+    """Import both suites. Raises ContractError that names file and line for whatever the files do wrong."""
     paths = {name: folder / f"{op}_{name}.py" for name in ("accuracy", "performance")}
     with _import_from(folder, shared):
         accuracy = _import_suite(paths["accuracy"], "accuracy", Accuracy)
@@ -80,7 +80,7 @@ def import_roots(folder: Path, shared: Path) -> list[str]:
 
 
 def import_named(path: Path, name: str, kind: type[Any], shared: Path) -> Any:
-    """Returns what a file binds to a name, imported as when it is run by its path; ContractError if it is no `kind`."""
+    """Returns what a file binds to a name, imported as when it is run by its path. ContractError if it is no `kind`."""
     with _import_from(path.parent, shared):
         return _import_suite(path, name, kind)
 
@@ -128,7 +128,7 @@ def _import_suite(path: Path, name: str, kind: type[Any]) -> Any:
     try:
         spec.loader.exec_module(module)
     except ContractError as error:
-        # The suite itself refused what it was given; only here is its place known.
+        # The suite itself refused what it was given. Only here is its place known.
         place, refused = describe_exception(error, path.parent), error.reason.facts
         raise ContractError(
             "cache_misfit", file=place["file"], line=place["line"], found=refused["found"], known=refused["known"]
@@ -217,8 +217,9 @@ def _check_soak_and_storage(suite: Accuracy, file: str) -> None:
 def _check_earlier_names(op: str, accuracy: Accuracy, performance: Performance, file: str) -> None:
     """Each case had only one earlier name, which no case has now."""
     renamed, before = performance.renamed, performance.renamed_from
+    texts = isinstance(renamed, Mapping) and all(isinstance(text, str) for pair in renamed.items() for text in pair)
     wanted = as_fact("a mapping of a case's id to the id that it had before")
-    refuse_misfit(file, "renamed", wanted, renamed, fits=_maps_texts)
+    refuse_misfit(file, "renamed", wanted, renamed, fits=lambda _: texts)
     cases = {case_id(params) for suite in (performance, accuracy) for params in suite.cases}
     for case, old in renamed.items():
         if case not in cases:
@@ -228,10 +229,6 @@ def _check_earlier_names(op: str, accuracy: Accuracy, performance: Performance, 
             raise ContractError("renamed_taken", file=file, case=case, old=old)
     if before is not None and (not isinstance(before, str) or not before.isidentifier() or before == op):
         raise ContractError("renamed_from", file=file, op=op, found=repr(before))
-
-
-def _maps_texts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
 
 
 def _check_peers(suite: Performance, file: str) -> None:

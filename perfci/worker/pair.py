@@ -1,4 +1,4 @@
-"""Two workers, one a revision, that take turns block by block: for revisions that one process cannot tell apart.
+"""Two workers, one a revision, that take turns block by block: for revisions that one process cannot hold apart.
 
 Block 0 is taken by head and then by base, block 1 by base and then by head, and so on (ABBA), so that a drift of the
 device meets both alike. The base is let onto the device only when head has it and has prepared its cases. The referee
@@ -58,14 +58,14 @@ class Rules:
 
 
 def pairing(head: Side, base: Side, rules: Rules, heard: Callable[[Message], None]) -> Working:
-    """Run both, and leave the waiting to the caller; returns why head's failed as a whole.
+    """Run both, and leave the waiting to the caller. Returns why head's failed as a whole.
 
     A base that fails leaves head's cases unpaired. Closing the generator kills both workers.
     """
     referee = Referee(rules, heard)
     with ExitStack() as stack:
         workers = {HEAD: stack.enter_context(start_worker(head.job, head.around))}
-        # A base that was told that there are no more turns is heard to its end, for why cases failed.
+        # A base that knows that there are no more turns is heard to its end, for why cases failed.
         while not (workers[HEAD].over and (BASE not in workers or workers[BASE].over or not referee.dismissed)):
             yield tuple(workers.values())
             for side, worker in workers.items():
@@ -118,7 +118,7 @@ class Referee:
         self.ready = False
         """head holds the device"""
         self.dismissed = False
-        """base was told that there are no more turns"""
+        """base knows that there are no more turns"""
 
     def hear(self, side: str, message: Message) -> None:
         """Take a worker's message: cases and blocks are held until both sides have theirs, the rest is passed on."""
@@ -193,7 +193,7 @@ class Referee:
         return reached == (number if goes_first else number + 1)
 
     def _list_cases(self, side: str, number: int) -> tuple[str, ...]:
-        """Cases to take a block of; a base has none if it is not timed."""
+        """Cases to take a block of. A base has none if it is not timed."""
         if number == BEGIN:
             return ()
         if number == len(self._turns):
@@ -205,7 +205,7 @@ class Referee:
         return cases
 
     def _decide_turn(self, number: int) -> tuple[str, ...]:
-        """Cases of the next turn; before the first one both sides have prepared all cases."""
+        """Cases of the next turn. Before the first one both sides have prepared all cases."""
         if number == 0:
             for case, duel in self._duels.items():
                 if HEAD in duel.prepared:
@@ -218,7 +218,7 @@ class Referee:
         return wanted
 
     def _wants(self, case: str, duel: _Duel, number: int) -> bool:
-        """Whether a case gets block `number`; one without a base gets a first look."""
+        """Whether a case gets block `number`. One without a base gets a first look."""
         if HEAD not in duel.prepared or duel.prepared[HEAD].failure or len(duel.taken[HEAD]) < number:
             return False
         if duel.duelled and len(duel.taken[BASE]) < number:
@@ -258,7 +258,7 @@ class Referee:
         )
 
     def _pair_up(self, duel: _Duel, index: int) -> None:
-        """Pass a block on as soon as both sides have taken it; at once without a base."""
+        """Pass a block on as soon as both sides have taken it, or at once without a base."""
         head, base = duel.taken[HEAD].get(index), duel.taken[BASE].get(index)
         if head and base:
             merged = _merge(head, base)

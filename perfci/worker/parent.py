@@ -58,11 +58,11 @@ class WorkerEnvironment:
     log: Path
     """file of its output"""
     limit_s: float
-    """longest silence; a worker that sends nothing for so long hangs"""
+    """longest silence. A worker that sends nothing for so long hangs"""
     python: str = sys.executable
     """the interpreter"""
     shown_from: Path | None = None
-    """folder that the log's path is shown relative to; None for the working directory"""
+    """folder that the log's path is shown relative to. None for the working directory"""
     until_s: float | None = None
     """when it is ended whatever it does, seconds since the epoch"""
 
@@ -72,7 +72,7 @@ Working = Generator[Sequence["Running"], None, Reason | None]
 
 
 def run_worker(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None]) -> Reason | None:
-    """Run one worker to its end; returns why it failed as a whole, None if it did not.
+    """Run one worker to its end. Returns why it failed as a whole, None if it did not.
 
     Whatever interrupts this call (Ctrl-C, SIGTERM's exception) kills the worker with all its children first.
     """
@@ -80,7 +80,7 @@ def run_worker(job: Job, around: WorkerEnvironment, heard: Callable[[Message], N
 
 
 def working(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None]) -> Working:
-    """Run one worker, and leave the waiting to the caller; closing the generator kills the worker."""
+    """Run one worker, and leave the waiting to the caller. Closing the generator kills the worker."""
     with start_worker(job, around) as worker:
         while not worker.over:
             yield (worker,)
@@ -90,7 +90,7 @@ def working(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None
 
 
 def finish(under_way: Working) -> Reason | None:
-    """Wait for workers to their end; returns why they failed. Whatever interrupts this call kills them first."""
+    """Wait for workers to their end. Returns why they failed. Whatever interrupts this call kills them first."""
     found: list[Reason | None] = []
 
     def lane() -> Iterator[Sequence[Running]]:
@@ -118,7 +118,7 @@ def side_by_side(lanes: Sequence[Iterator[Sequence[Running]]]) -> None:
 
 @contextmanager
 def start_worker(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
-    """Start a worker and give it its job; it is killed at the end of the context at the latest."""
+    """Start a worker and give it its job. It is killed at the end of the context at the latest."""
     reading, writing = os.pipe()
     try:
         around.log.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def start_worker(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
             cwd=around.folder,
             start_new_session=True,
         )
-        # The pipe stays open: its end tells the worker that the parent is gone.
+        # The pipe stays open: when it ends, the worker knows that the parent is gone.
         _write(process, encode(dataclasses.replace(job, events_fd=writing)))
     except BaseException:
         os.close(reading)
@@ -149,7 +149,7 @@ def start_worker(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
 
 
 def wait(workers: Iterable[Running]) -> None:
-    """Wait until one of these has sent something, has died, or has been silent for too long; a second at most."""
+    """Wait until one of these has sent something, has died, or has been silent for too long, a second at most."""
     living = [worker for worker in workers if not worker.over]
     left = min((worker.patience() for worker in living), default=0.0)
     select.select(living, [], [], min(left, _GLANCE_S))
@@ -171,7 +171,7 @@ class Running:
         self.over = False
         """nothing more will be heard of it"""
         self.failure: Reason | None = None
-        """why it failed as a whole; known once it is over"""
+        """why it failed as a whole. Known once it is over"""
 
     def fileno(self) -> int:
         """The pipe that it writes to."""
@@ -182,7 +182,7 @@ class Running:
         return 0.0 if self._process.poll() is not None else max(min(self._silence_left(), self._time_left()), 0.0)
 
     def hear(self) -> list[Message]:
-        """Returns what it has sent since; nothing once it is over."""
+        """Returns what it has sent since. Nothing once it is over."""
         if self.over:
             return []
         # Asked before the pipe is looked at: what a worker sends before it dies is heard.
@@ -214,7 +214,7 @@ class Running:
         os.close(self._reading)
 
     def _silence_left(self) -> float:
-        """Seconds until its silence counts as a hang; one that waits for an answer is not silent."""
+        """Seconds until its silence counts as a hang. One that waits for an answer is not silent."""
         limit = self._around.limit_s
         return limit if self._asking else self._spoke + limit - time.monotonic()
 
@@ -288,7 +288,7 @@ class CappedLog:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until everything that was printed is in the file; the worker has ended.
+        """Wait until everything that was printed is in the file. The worker has ended.
 
         A process that fled from the worker's group may hold its output open for ever, and is not waited for.
         """

@@ -1,4 +1,4 @@
-"""What a worker is asked, and what it says while it works: one line of JSON a message."""
+"""A worker's job, and its messages while it works: one line of JSON each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BASE = "base"
 """Arm of a worker that times the base revision, in the second of two processes."""
 
 DONE = "done"
-"""Stage of an op whose workers have ended, told by the parent to those who watch several at once."""
+"""Stage of an op whose workers have ended, sent by the parent to those who watch several at once."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TuneFiles:
     known: tuple[Tried, ...] = ()
     """what an interrupted search has found out"""
     spec: str | None = None
-    """description of the device to tune for by the model; None for the one at hand"""
+    """description of the device to tune for by the model. None for the one at hand"""
     like: str | None = None
     """description of the device that it varies"""
     alone: bool = False
@@ -79,7 +79,7 @@ class SoakFiles:
     """What a soak is made of."""
 
     calls: int | None = None
-    """of each test; None: as many as the device is good for"""
+    """of each test. None: as many as the device is good for"""
     limit: float = DECAY_LIMIT
     """ratio by which a call may become slower over all calls"""
     done: tuple[str, ...] = ()
@@ -93,11 +93,11 @@ class SketchFiles:
     kernel: str
     """file of the kernel"""
     baseline: str | None = None
-    """file of the reference; None for a function without tests"""
+    """file of the reference. None for a function without tests"""
     tests: tuple[str, ...] = ()
     """files of the tests: accuracy, performance"""
     module: str | None = None
-    """name by which the kernel's file is imported; None: by its path"""
+    """name by which the kernel's file is imported. None: by its path"""
     function: str | None = None
     """of the kernel's file, without tests"""
     reference: str | None = None
@@ -106,7 +106,7 @@ class SketchFiles:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a worker needs to know; the first and only line on its standard input."""
+    """Everything that a worker needs to know: the first and only line on its standard input."""
 
     task: str
     """describe, measure, static, examine, tune, chains, chain, soak or sketch"""
@@ -122,11 +122,11 @@ class Job:
     pattern: str | None = None
     """the --case pattern"""
     cases: tuple[str, ...] | None = None
-    """performance cases to measure; None for all that fit the pattern"""
+    """performance cases to measure. None for all that fit the pattern"""
     process: int = 0
     """0 the first look; 1, 2, ... re-measurements"""
     until_s: float | None = None
-    """when to come to an end, seconds since the epoch; None: when all is measured"""
+    """when to come to an end, seconds since the epoch. None: when all is measured"""
     budget_s: float = 1.0
     run_started: float = 0.0
     """seconds since the epoch"""
@@ -143,13 +143,13 @@ class Job:
     arm: str = "kernel"
     """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
     turns: bool = False
-    """take blocks when told to, in turns with another process"""
+    """take blocks on request, in turns with another process"""
     lock: bool = True
     """False where the other process of a pair holds the device"""
     cache: Cache | None = None
-    """cold or warm, where the base is timed as head's suite says; None as the suite itself says"""
+    """cold or warm, if the base is timed as head's suite is. None for the suite's own"""
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
-    """what each performance case is judged by: it says when a duel has seen enough"""
+    """what each performance case is judged by: it decides when a duel has seen enough"""
     planted: float = 0.0
     """a self-check: the kernel is made slower by so many times the slow-down that is allowed"""
     spoiled: bool = False
@@ -189,7 +189,7 @@ class Examined:
 
 @dataclass(frozen=True)
 class Step:
-    """What is being done now; if the worker dies, this is where."""
+    """What is being done now. If the worker dies, this is where."""
 
     stage: str
     """import, accuracy, prepare, measure, ..., done"""
@@ -274,10 +274,10 @@ class Regimes:
 
 @dataclass(frozen=True)
 class Trying:
-    """A candidate is compiled now; if the worker dies, it is to blame."""
+    """A candidate is compiled now. If the worker dies, it is to blame."""
 
     regime: str
-    """its label; none where several are timed together"""
+    """its label. None if several are timed together"""
     config: Config | None
 
 
@@ -287,7 +287,7 @@ class Modelled:
 
     case: str
     original_us: float | None
-    """of the device that the description varies; None where it does not fit there"""
+    """of the device that the description varies. None if it does not fit there"""
     original_floor_us: float
     """least by that device's roofline"""
     floor_us: float
@@ -304,19 +304,19 @@ class ChainPlanned:
 
 @dataclass(frozen=True)
 class Apart:
-    """The two revisions cannot be told apart in one process: each needs one of its own."""
+    """One process cannot hold the two revisions apart: each needs one of its own."""
 
     reason: Reason
 
 
 @dataclass(frozen=True)
 class TurnAsked:
-    """A worker that takes turns is ready for the next one; it is answered by a line with a `Turn`."""
+    """A worker that takes turns is ready for the next one. It is answered by a line with a `Turn`."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The answer: take one block of each of these cases; none ends the measurement."""
+    """The answer: take one block of each of these cases. None ends the measurement."""
 
     index: int
     cases: tuple[str, ...]
@@ -361,7 +361,7 @@ KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)
 
 
 def ends(job: Job, message: Message) -> bool:
-    """Whether a worker has done its job with this message; one that ends before has failed, whatever its status."""
+    """Whether a worker has done its job with this message. One that ends before has failed, whatever its status."""
     match message:
         case OpDone() | Examined() | Apart() | Sketch():
             return True
@@ -379,7 +379,7 @@ def pack(message: Message) -> bytes:
 
 
 def unpack(line: bytes) -> Message:
-    """The message on one line; raises ValueError for a line that is none, such as one cut off by a crash."""
+    """The message on one line. Raises ValueError for a line that is none, such as one cut off by a crash."""
     kind, _, body = line.partition(b'","body":')
     name = kind.removeprefix(b'{"kind":"').decode(errors="replace")
     if name not in KINDS or not body.endswith(b"}\n"):
@@ -389,7 +389,7 @@ def unpack(line: bytes) -> Message:
 
 
 class MessageChannel:
-    """A worker's way to its parent; nothing else in the process writes there."""
+    """A worker's way to its parent. Nothing else in the process writes there."""
 
     def __init__(self, descriptor: int, read_answer: Callable[[], str]) -> None:
         self._descriptor = descriptor

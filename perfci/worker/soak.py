@@ -39,12 +39,12 @@ Send = Callable[[Message], None]
 
 
 def run(job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
-    """Make every test that is not settled yet; raises DeviceError if a kernel cost the process its device."""
+    """Make every test that is not settled yet. Raises DeviceError if a kernel cost the process its device."""
     if device.absent is None:
         device.start_timer()
     soaker = _Soaker(job, send, device, loaded)
     accuracy = loaded.accuracy
-    # With what the accuracy suite allows; without an accelerator the accuracy suite's own.
+    # With what the accuracy suite allows. Without an accelerator the accuracy suite's own.
     host = device.info.kind == "cpu"
     suite = as_performance(accuracy, accuracy.cases) if host else loaded.timed_suite()
     cases = find_smallest(accuracy, device, job.pattern, job.seed) if host else choose_cases(suite.cases, job.pattern)
@@ -157,13 +157,13 @@ def as_performance(accuracy: Accuracy, cases: Sequence[Params]) -> Performance:
 
 
 def find_smallest(accuracy: Accuracy, device: Accelerator, pattern: str | None, seed: int) -> list[Params]:
-    """Returns the smallest accuracy cases that are worth calling; if all are too small, the largest of them."""
+    """Returns the smallest accuracy cases that are worth calling. If all are too small, the largest of them."""
     arrays = device.arrays
     sized = []
     for params in choose_cases(accuracy.cases, pattern):
         try:
             inputs = bound_inputs(accuracy, params, arrays.device, seed)
-        except Exception:  # perfci check says why
+        except Exception:  # perfci check reports it
             inputs = {}
         sizes = [math.prod(arrays.facts(each).shape) for each in inputs.values() if arrays.is_array(each)]
         sized.append((max(sizes, default=0), params))

@@ -31,7 +31,7 @@ Send = Callable[[Message], None]
 
 
 def run(job: Job, send: Send) -> None:
-    """Report for every op of the job what its cases do on the target; the process can serve no other target."""
+    """Report for every op of the job what its cases do on the target. The process can serve no other target."""
     target = target_named(job.target or "")
     try:
         install_target(target)
@@ -46,7 +46,7 @@ def run(job: Job, send: Send) -> None:
 
 
 def install_target(target: Target) -> None:
-    """Have this process compile for the target; raises DeviceError if torch or Triton do not allow that.
+    """Have this process compile for the target. Raises DeviceError if torch or Triton do not allow that.
 
     Torch and Triton are imported here for the first time: what they read of the environment is set before.
     """

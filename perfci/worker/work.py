@@ -63,7 +63,7 @@ class Worker:
     # --- accuracy -----------------------------------------------------------------------------------------------------
 
     def verify(self) -> bool:
-        """Run the accuracy suite, as far as time allows; returns whether everything was right."""
+        """Run the accuracy suite, as far as time allows. Returns whether everything was right."""
         began = time.monotonic()
         suite, right = self._loaded.accuracy, True
         planned = list(accuracy_stage.checks(suite, self._job.seed, self._job.pattern))
@@ -106,7 +106,7 @@ class Worker:
 
     def measure(self, *, right: bool) -> None:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""
-        # Two revisions are timed alike, whatever the base's own suite says.
+        # Two revisions are timed alike, whatever the base's own suite has.
         suite = self._loaded.timed_suite(self._job.cache)
         chosen = choose_cases(suite.cases, self._job.pattern, self._job.cases)
         wanted = Suite.PERFORMANCE in self._job.suites and bool(chosen) and right
@@ -196,7 +196,7 @@ class Worker:
         self._send(Finished(dataclasses.replace(whole, blocks=(), suspicion=found), short))
 
     def _measure_limits(self, suite: Performance, chosen: Sequence[Params]) -> Limits:
-        """Ceilings of this device; a first look measures them, a re-measurement does not need them."""
+        """Ceilings of this device. A first look measures them, a re-measurement does not need them."""
         if self._job.process or self._job.arm == BASE:
             return Limits()
         self._send(Step("prepare", self._op, "the device's limits"))
@@ -230,7 +230,7 @@ class Worker:
 
 
 def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> BaseKernel | None:
-    """Import the op as of the base revision; raises InseparableError if this process cannot hold both."""
+    """Import the op as of the base revision. Raises InseparableError if this process cannot hold both."""
     base, files = job.base, job.ops[0]
     if base is None:
         return None

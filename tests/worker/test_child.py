@@ -269,7 +269,6 @@ RARE = (
     "tomllib",
     "socket",
     "perfci.lab.chains.runs",
-    "perfci.core.environment",
     "perfci.store.past",
     "perfci.git",
     "perfci.core.settings",

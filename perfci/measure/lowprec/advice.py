@@ -44,7 +44,7 @@ def add_history(found: StoredTensor, history: Sequence[HistoryRun]) -> StoredTen
 
 
 def dense(found: ErrorHistogram) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Returns the counts of all bins; counts beyond the last bin are added to it."""
+    """Returns the counts of all bins. Counts beyond the last bin are added to it."""
     counts = np.zeros(BINS)
     for place, count in enumerate(found.counts, start=found.start):
         counts[min(place, BINS - 1)] += count
@@ -177,7 +177,7 @@ def compare_limits(found: StoredTensor, limits: Mapping[str, float | None]) -> t
 
 
 def worst(found: Sequence[Limit]) -> Limit | None:
-    """Returns the figure that is the most times its limit, of those beyond; None if none is."""
+    """Returns the figure that is the most times its limit, of those beyond. None if none is."""
     beyond = [each for each in found if each.beyond]
     return max(beyond, key=lambda each: each.value / each.limit if each.limit else float("inf"), default=None)
 
@@ -199,7 +199,7 @@ def way(found: StoredTensor) -> str:
 def advise(found: StoredTensor, ways: Sequence[StoredTensor], limits: Mapping[str, float | None]) -> Advice | None:
     """Returns what to change a tensor to whose figures are beyond their limits.
 
-    ways: all of its family, itself included; limits: figure -> the most that is allowed of each. None if nothing is
+    ways: all of its family, itself included. `limits`: figure -> the most that is allowed of each. None if nothing is
     beyond its limit, or only the divergence: another way would be no nearer to what was accepted, but begin a history
     of its own.
     """

@@ -31,7 +31,7 @@ class Format:
     largest: float
     """finite magnitude"""
     mantissa: int = 0
-    """bits after the leading one; unused for integers"""
+    """bits after the leading one. Unused for integers"""
     exponent: int = 0
     """of the least normal number, to base 2"""
     integer: bool = False
@@ -70,9 +70,9 @@ FORMATS: Mapping[str, Format] = {
     "int8": Format(127.0, integer=True),
     "int4": Format(7.0, integer=True),
 }
-"""By name. float8_e4m3fn has no infinity and a NaN at the top exponent, so its largest is 1.75 * 2^8 = 448; float8_e5m2
-is a short float16 with 1.75 * 2^15 = 57344 (OCP 8-bit floating point specification, 2023; the 6 and 4 bits of OCP
-microscaling formats, 2023)."""
+"""By name. float8_e4m3fn has no infinity and a NaN at the top exponent, so its largest is 1.75 * 2^8 = 448, and
+float8_e5m2 is a short float16 with 1.75 * 2^15 = 57344 (OCP 8-bit floating point specification, 2023). Those of 6 and 4
+bits are OCP microscaling formats (2023)."""
 
 EDGES: tuple[float, ...] = tuple(10.0 ** (-8 + step / 8) for step in range(12 * 8 + 1))
 """From 1e-8 to 1e4, eight a decade. They never move, so that histograms of any two runs can be compared."""
@@ -115,7 +115,7 @@ class HostTensor:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is recorded of a tensor; see `StoredTensor` for what each is."""
+    """What is recorded of a tensor. See `StoredTensor` for what each is."""
 
     errors: ErrorStats
     clip_ratio: float
@@ -152,7 +152,7 @@ def figures(tensor: HostTensor) -> Figures:
 
 
 def group_maxima(size: Host, group: Sequence[int]) -> Host:
-    """Returns the largest of each group of magnitudes; the last group of an axis holds what is left."""
+    """Returns the largest of each group of magnitudes. The last group of an axis holds what is left."""
     if not size.ndim:
         return size
     padded = np.pad(size, [(0, -length % width) for length, width in zip(size.shape, group, strict=True)])

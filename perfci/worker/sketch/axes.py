@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from perfci.device.rehearsal import Rehearsal
 
 MOST_TRIALS = 3000
-"""Ways to name the sides that are tried at most; each takes less than a millisecond."""
+"""Ways to name the sides that are tried at most. Each takes less than a millisecond."""
 
 SIZES = ((3, 5, 7, 11, 13, 17, 19, 23, 29, 31), (192, 320, 448, 704, 832, 1088, 1216, 1472, 1856, 1984))
 """Sizes that tell axes from each other, the second ones for functions that refuse what no block divides."""
@@ -24,7 +24,7 @@ USUAL = {1: ("size",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("b
 TAKEN = frozenset({"dtype", "device", "seed", "generator", "torch", "shape", "i", "_"})
 
 Place = tuple[str, int | None]
-"""A side of a tensor; an argument that is a number, with None."""
+"""A side of a tensor, or an argument that is a number, with None."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Form:
-    """How the arguments of a call follow from a case's parameters; all of it is text as in make_inputs."""
+    """How the arguments of a call follow from a case's parameters. All of it is text as in make_inputs."""
 
     axes: tuple[str, ...]
     shapes: Mapping[str, str]
@@ -83,11 +83,11 @@ class Form:
     def make_arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments of a trial."""
         evaluate, make = self.rehearsal.evaluated, self.rehearsal.tensor
-        tensors = {name: make(evaluate(text, params), (), self.dtypes[name]) for name, text in self.shapes.items()}
+        tensors = {name: make(evaluate(text, params), self.dtypes[name]) for name, text in self.shapes.items()}
         return tensors | {name: evaluate(text, params) for name, text in self.values.items()}
 
     def try_case(self, params: Mapping[str, Any]) -> Outcome | None:
-        """Returns what kernel and reference give for a case; None if one of them refuses it."""
+        """Returns what kernel and reference give for a case. None if one of them refuses it."""
         try:
             del self.rehearsal.launches[:]
             given = self.make_arguments(params)
@@ -150,7 +150,7 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
 def _list_forms(start: Form, calls: Sequence[Call]) -> Iterator[Form]:
     """Forms in which as few sides as possible are the same come first, and the usual one last.
 
-    Sides that differ somewhere are two axes; one that moves with exactly one side of another tensor is that one's axis.
+    Sides that differ somewhere are two axes. One that moves with exactly one side of another tensor is that one's axis.
     """
     first = calls[0]
     ranks = {name: len(each.shape) for name, each in first.tensors.items()}

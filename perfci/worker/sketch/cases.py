@@ -151,7 +151,7 @@ def make_suites(
 
 
 def _name_output(form: Form, shape: Sequence[int]) -> list[str] | None:
-    """The axes of the output; None if its sizes do not tell them."""
+    """The axes of the output. None if its sizes do not tell them."""
     distinct = form.make_distinct()
     if form.axes == ("shape",):
         return ["shape"] if distinct["shape"] == shape else None
@@ -171,7 +171,7 @@ def _find_probe(form: Form) -> dict[str, tuple[str, ...]]:
 
 
 def _find_edges(form: Form) -> tuple[list[dict[str, tuple[str, ...]]], str | None]:
-    """Grids in which one axis after the other ends around its blocks and past two of them; a case that was refused.
+    """Grids in which one axis after the other ends around its blocks and past two of them. A case that was refused.
 
     Cases that kernel or reference refuse are not among them.
     """
@@ -210,7 +210,7 @@ def _list_constants(form: Form) -> list[int]:
 
 
 def _find_block(form: Form, axis: str) -> int | None:
-    """The largest size of an axis with which the grid is that of size 1, all other axes being 1; None: any size."""
+    """The largest size of an axis with which the grid is that of size 1, all other axes being 1. None: any size."""
 
     def list_grids(size: int) -> list[tuple[int, ...]] | None:
         params: dict[str, Any] = dict.fromkeys(form.axes, 1) | {axis: size if axis != "shape" else (size,)}

@@ -67,7 +67,7 @@ class Notes:
 
 
 class Recorder:
-    """Stands for a function of the sketch; a kernel that the function hides is launched by the same name."""
+    """Stands for a function of the sketch. A kernel that the function hides is launched by the same name."""
 
     def __init__(self, role: str, function: Any, notes: Notes, kernel: Any = None, name: str | None = None) -> None:
         functools.update_wrapper(self, function)
@@ -106,7 +106,7 @@ class Recorder:
 
 
 def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
-    """Run the tests; returns what they do with kernel and reference.
+    """Run the tests. Returns what they do with kernel and reference.
 
     Raises UsageError if they do nothing, or if it is not clear with which functions.
     """
@@ -234,7 +234,7 @@ def _expand(marks: Sequence[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _choose_function(role: str, op: str, path: Path, functions: Mapping[str, Recorder], notes: Notes) -> Recorder:
-    """The function that the tests call; of several the one with the op's name, or the file's."""
+    """The function that the tests call. Of several the one with the op's name, or the file's."""
     called = list(dict.fromkeys(each.name for each in notes.calls if each.role == role))
     if role == "kernel" and not called:
         why = "; ".join(f"{each.facts['error']}: {each.facts['message']}" for each in notes.left) or "no test was found"
@@ -248,7 +248,7 @@ def _choose_function(role: str, op: str, path: Path, functions: Mapping[str, Rec
 
 
 def _write_call(found: Recorder) -> str:
-    """The function as an expression; of a class an object of it."""
+    """The function as an expression, or for a class an object of it."""
     module = sys.modules[found.function.__module__]
     kind = getattr(module, found.name)
     if not isinstance(kind, type):

@@ -69,7 +69,7 @@ class _Measured(Search):
     def _time_all(
         self, regime: Regime, working: Mapping[str, tuple[Config | None, CompiledKernel | None]], stage: str
     ) -> tuple[str, Reason] | None:
-        """Time and keep all of these beside the anchor; returns the one that raised, and why, with nothing kept."""
+        """Time and keep all of these beside the anchor. Returns the one that raised, and why, with nothing kept."""
         try:
             anchor = self.find_anchor(regime)
         except StopIteration:
@@ -159,7 +159,7 @@ class _Measured(Search):
         return None
 
     def _explain(self, error: Exception, case: str) -> Reason:
-        """Why a candidate does not count; raises DeviceError if it cost this process its device."""
+        """Why a candidate does not count. Raises DeviceError if it cost this process its device."""
         self._refuse_lost(error)
         if type(error).__name__ == "OutOfResources" or self._device.out_of_memory(error):
             return Reason("tune_out_of_resources", {"case": case, "message": " ".join(str(error).split())})

@@ -32,7 +32,7 @@ AS_DEVICE = "KERNELS_AS_DEVICE"
 
 
 def run_modelled(job: Job, send: Send) -> None:
-    """Search for a device that is not here, by the model; the process is spent for anything else."""
+    """Search for a device that is not here, by the model. The process is spent for anything else."""
     spec = read_description(Path(job.shared_folder), job.tune.spec or "")
     like = read_description(Path(job.shared_folder), job.tune.like or spec.key)
     name = spec.values.get("target")
@@ -110,7 +110,7 @@ class _Modelled(Search):
         self._be(self._spec)
 
     def _name_config(self, regime: Regime, config: Config | None) -> Mapping[str, Any]:
-        """What rules may name of a configuration; nothing where the op's own is in force, which nobody knows."""
+        """What rules may name of a configuration. Nothing if the op's own is in force, which nobody knows."""
         chosen = regime.current if config is None else config
         return {} if chosen is None else {**pick_fixed(regime.when), **chosen}
 
@@ -121,12 +121,14 @@ class _Modelled(Search):
         for config in configs:
             self.announce(regime, config)
             if stage == FINAL:
-                known = next(each for each in self.of(regime) if each.key == records.key(config) and not each.failure)
-                self.keep(replace(known, stage=FINAL))
-                continue
-            self.keep(self._candidate(regime, config))
+                self.keep(replace(self._find_known(regime, config), stage=FINAL))
+            else:
+                self.keep(self._estimate(regime, config))
 
-    def _candidate(self, regime: Regime, config: Config | None) -> Tried:
+    def _find_known(self, regime: Regime, config: Config | None) -> Tried:
+        return next(each for each in self.of(regime) if each.key == records.key(config) and not each.failure)
+
+    def _estimate(self, regime: Regime, config: Config | None) -> Tried:
         self.seam.use(self.entries(regime, config))
         us: dict[str, float] = {}
         looked = _Looked(None)
@@ -135,28 +137,21 @@ class _Modelled(Search):
             looked = self._look(seen, self.cases[case], names, self._spec)
             if looked.us is None:
                 return Tried(regime.label, config, failure=looked.failure)
-            us[case] = looked.us * self._correct(case, self._look(seen, self.cases[case], names, self._like).us)
+            # Nothing is believed to beat today's choice on the device that it is for: that one was found by measuring,
+            # which counts for more than the model.
+            like_us, original = self._look(seen, self.cases[case], names, self._like).us, self._original.get(case)
+            varied = original and like_us and self._like.key != self._spec.key
+            us[case] = looked.us * (max(original / like_us, 1.0) if varied else 1.0)  # type: ignore[operator]
         try:
             anchor = self.find_anchor(regime) if config is not None else None
         except StopIteration:
             anchor = config
-        held = us if anchor == config else self._us(regime, anchor)
-        shifts = {case: (math.log(us[case] / held[case]),) for case in us}
+        anchor_us = us if anchor == config else self._find_known(regime, anchor).us
+        shifts = {case: (math.log(us[case] / anchor_us[case]),) for case in us}
         return Tried(
             regime.label, config, SEARCH, shifts, us, anchor,
             registers=looked.registers, spills=looked.spills, shared_bytes=looked.shared_bytes,
         )  # fmt: skip
-
-    def _us(self, regime: Regime, config: Config | None) -> Mapping[str, float]:
-        return next(each.us for each in self.of(regime) if each.key == records.key(config) and not each.failure)
-
-    def _correct(self, case: str, us: float | None) -> float:
-        """By what a candidate's time is raised: nothing is believed to beat today's choice on the device it is for.
-
-        That one was found by measuring, which counts for more than what the model says of the two.
-        """
-        original = self._original.get(case)
-        return max(original / us, 1.0) if original and us and self._like.key != self._spec.key else 1.0
 
     def _look(self, seen: Any, params: Params, names: Mapping[str, Any], device: Description) -> _Looked:
         from perfci.device import binaries

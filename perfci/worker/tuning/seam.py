@@ -34,7 +34,7 @@ class Seam:
         module.tuned = self._answer
 
     def use(self, entries: Entries | None) -> None:
-        """Have the op read these entries from its next call on; None: those of its file."""
+        """Have the op read these entries from its next call on. None: those of its file."""
         if entries is not self._entries:
             self._entries = entries
             self.forget()
@@ -83,7 +83,7 @@ class Watch:
         self._whole = entry
 
     def find_taken(self, sizes: Sequence[int]) -> int | None:
-        """Returns the entry that was taken; None if none was."""
+        """Returns the entry that was taken. None if none was."""
         if self._whole is not None or self._last is None:
             return self._whole
         enough = min(_ENOUGH_READ, sizes[self._last])
@@ -110,7 +110,7 @@ class _Asked(Mapping[str, Any]):
 
 
 def _caches(shared: Path) -> list[Callable[[], None]]:
-    """What forgets earlier choices in the modules of ops; limits of the device stay known."""
+    """What forgets earlier choices in the modules of ops. Limits of the device stay known."""
     found = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)

@@ -29,7 +29,7 @@ Send = Callable[[Message], None]
 
 
 class Search:
-    """One op's search; `measured` and `modelled` time the candidates."""
+    """One op's search. `measured` and `modelled` time the candidates."""
 
     runs = True
     """whether candidates run, so that their answers can be checked"""
@@ -52,7 +52,7 @@ class Search:
     # --- what times candidates ----------------------------------------------------------------------------------------
 
     def call_quietly(self, params: Params) -> None:
-        """Call the op for what it reads on the way to its launch; a configuration may fail here."""
+        """Call the op for what it reads on the way to its launch. A configuration may fail here."""
         raise NotImplementedError
 
     def time_batch(self, regime: Regime, configs: Sequence[Config | None], stage: str) -> None:
@@ -68,7 +68,7 @@ class Search:
         return self.file
 
     def list_today(self) -> Entries | None:
-        """Returns what the op has today; None for its own file."""
+        """Returns what the op has today. None for its own file."""
         return None
 
     def begin(self) -> None:
@@ -113,7 +113,7 @@ class Search:
             raise ContractError("tune_unserved", op=self.op, case=unserved[0])
 
     def _search_regime(self, regime: Regime) -> bool:
-        """Search one entry; returns whether that came to its end in time."""
+        """Search one entry. Returns whether that came to its end in time."""
         grid = self.grid(regime)
         if not grid.coarse:
             raise UsageError("tune_space_empty", path=str(self.space.path), entry=regime.label)
@@ -151,7 +151,7 @@ class Search:
     # --- entries and candidates ---------------------------------------------------------------------------------------
 
     def entries(self, regime: Regime, config: Config | None) -> Entries | None:
-        """Returns the entries that put a candidate in force, always the same ones; without one those of today."""
+        """Returns the entries that put a candidate in force, always the same ones. Without one those of today."""
         if config is None:
             return self.list_today()
         name = f"{regime.label} {records.key(config)}"
@@ -160,7 +160,7 @@ class Search:
         return self._kept[name]
 
     def _list_entries(self, regime: Regime | None, config: Config | None) -> Entries:
-        """All entries, one of them with this configuration; those without one get the simplest that is valid."""
+        """All entries, one of them with this configuration. Those without one get the simplest that is valid."""
         found = []
         for each in self.all:
             if each is regime and config:
