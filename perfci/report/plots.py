@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.core.model import Baseline, Gate, Judgement, Judgements, OpRun, Run, Suite
+from perfci.core.model import Baseline, Gate, Judgement, Judgements, OpRun, Run, Suite, is_peer
 from perfci.core.wording import say
 from perfci.ops.spec import is_stored
 from perfci.report import ceilings, frame, lowprec, past, rows
@@ -67,7 +67,7 @@ class Gallery:
 
     ops: Mapping[str, Pictures]
     roofline: Picture | None = None
-    """of all ops together; None if each has its own, or if no case's operations are known"""
+    """of all ops together. None if each has its own, or if no case's operations are known"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def write(
     pasts: Pasts | None = None,
     svg: bool = False,
 ) -> Gallery:
-    """Draw all pictures; as PNGs into the folder, which loses those of an earlier report, and as SVG if asked.
+    """Draw all pictures, as PNGs into the folder, which loses those of an earlier report, and as SVG if asked.
 
     raw: every launch, without which their distribution is not drawn. spreads: every arm's, else found here. baselines:
     op -> what is stored for it, of whatever device and timer. pasts: op -> what was accepted before this run.
@@ -147,7 +147,8 @@ def collect_charts(
     if raw is not None:
         keyed: Any = raw.groupby(["op", "case", "arm"], sort=False)["us"]
         for (op, case, arm), us in keyed:
-            launches.setdefault((op, case), {})[arm] = us.to_numpy()
+            if not is_peer(arm):
+                launches.setdefault((op, case), {})[arm] = us.to_numpy()
     where = run.environment
     # Times of another device or timer have no place beside the run's.
     stored = {
@@ -204,7 +205,7 @@ def _rank(chart: CaseChart) -> tuple[int, float]:
 
 
 def pick_worst(charts: Sequence[CaseChart], most: int) -> list[CaseChart]:
-    """All in their order if they are few; else the gravest verdicts, then the greatest changes."""
+    """All in their order if they are few, else the gravest verdicts, then the greatest changes."""
     return list(charts) if len(charts) <= most else sorted(charts, key=_rank)[:most]
 
 
@@ -313,7 +314,7 @@ def _draw_shared_roofline(album: Album, found: Mapping[str, Sequence[Place]]) ->
 
 
 def _name_files(ops: Sequence[str]) -> list[str]:
-    """A file name an op; ops whose names differ only in what a file name can't hold, or in case, get a number."""
+    """A file name an op. Ops whose names differ only in what a file name can't hold, or in case, get a number."""
     names = [file_name(op) for op in ops]
     folded = [name.casefold() for name in names]
     return [name if folded.index(folded[i]) == i else f"{name}-{i}" for i, name in enumerate(names)]

@@ -26,9 +26,9 @@ class Curve:
     """Cases that differ in nothing but their size."""
 
     name: str
-    """what they share and other curves do not: dtype=float16, empty if the op has one curve"""
+    """what they share and other curves do not: dtype=float16; empty where the op has one curve"""
     arms: Mapping[str, tuple[Point, ...]]
-    """by arm, the smallest first. A size that several cases have stands several times"""
+    """by arm, the smallest first; a size that several cases have stands several times"""
 
 
 @dataclass(frozen=True)
@@ -48,44 +48,59 @@ class Scaling:
     """BYTES, OPERATIONS, or the name of the case's axis"""
     curves: tuple[Curve, ...] = field(default=())
     limit: Limit | None = None
-    """if the sizes are bytes or operations"""
+    """where the sizes are bytes or operations"""
 
 
 def scaling(op: OpRun, spreads: Sequence[Spread], limits: Limits | None = None) -> Scaling | None:
-    """The op's curves. None if none has FEWEST sizes.
+    """Returns the op's curves, None if none has FEWEST sizes.
 
-    The size is the bytes that the op declares to move, if it does so for every timed case. It is the operations if
+    The size is the bytes that the op declares to move, if it does for every timed case. It is the operations instead if
     they are declared too and most cases are bound by arithmetic, whose times bytes do not explain. Else it is the axis
-    of numbers that varies, the one with most values if several do. Curves then differ in all other axes.
+    of positive numbers that varies, the one with most values if several do. Cases are told apart by all other axes that
+    vary, except those of numbers if the size is bytes or operations.
     """
-    timed = [case for case in op.performance if case.blocks]
-    if len(timed) < FEWEST:
+    timed, known = [case for case in op.performance if case.blocks], limits or Limits()
+    named = [parameters(case.case) for case in timed]
+    names = list(dict.fromkeys(name for case in named for name in case))
+    varying = [name for name in names if len({case.get(name) for case in named}) > 1]
+    numeric = [name for name in varying if all(number(case.get(name)) is not None for case in named)]
+    if timed and all(case.bytes_moved for case in timed):
+        axis = OPERATIONS if _is_arithmetic(timed, known) else BYTES
+        sizes = [float((case.bytes_moved if axis == BYTES else case.flops) or 0) for case in timed]
+        apart = [name for name in varying if not all(_is_number(case.get(name)) for case in named)]
+    elif numeric:
+        axis = max(numeric, key=lambda name: len({case.get(name) for case in named}))
+        sizes = [number(case.get(axis)) or 0.0 for case in named]
+        apart = [name for name in varying if name != axis]
+    else:
         return None
-    known = limits or Limits()
-    named = {case.case: parameters(case.case) for case in timed}
-    axis = _declared(timed, known) or _axis(list(named.values()))
-    if axis is None:
-        return None
-    groups = _groups(timed, _apart(list(named.values()), axis))
-    most = max(len({_size(case, axis) for case in group} - {None}) for group in groups.values())
     times = {(spread.case, spread.arm): spread.p50_us for spread in spreads}
-    curves = (Curve(name, _arms(group, axis, times)) for name, group in groups.items())
-    drawn = tuple(curve for curve in curves if curve.arms)
-    return Scaling(axis, drawn, _limit(axis, timed, known)) if drawn and most >= FEWEST else None
+    curves: dict[str, dict[str, list[Point]]] = {}
+    for case, values, size in zip(timed, named, sizes, strict=True):
+        curve = curves.setdefault(",".join(f"{name}={values.get(name, '-')}" for name in apart), {})
+        for arm in ARMS:
+            us = times.get((case.case, arm))
+            if us and math.isfinite(us):
+                curve.setdefault(arm, []).append((size, us))
+    drawn = tuple(
+        Curve(name, {arm: tuple(sorted(points)) for arm, points in arms.items()})
+        for name, arms in curves.items()
+        if arms
+    )
+    most = max((len({size for size, _ in points}) for curve in drawn for points in curve.arms.values()), default=0)
+    return Scaling(axis, drawn, _find_limit(axis, timed, known)) if most >= FEWEST else None
 
 
-def _declared(timed: Sequence[PerformanceCase], limits: Limits) -> str | None:
-    """The size that the op itself declares for all cases."""
-    if not all(case.bytes_moved for case in timed):
-        return None
+def _is_arithmetic(timed: Sequence[PerformanceCase], limits: Limits) -> bool:
+    """Whether all cases declare operations, and most lie right of the ridge."""
     right = [
         case for case in timed
         if case.flops and (at := ridge(limits, case.dtype)) and case.flops > at * (case.bytes_moved or 0)
     ]  # fmt: skip
-    return OPERATIONS if all(case.flops for case in timed) and 2 * len(right) > len(timed) else BYTES
+    return all(case.flops for case in timed) and 2 * len(right) > len(timed)
 
 
-def _limit(axis: str, timed: Sequence[PerformanceCase], limits: Limits) -> Limit | None:
+def _find_limit(axis: str, timed: Sequence[PerformanceCase], limits: Limits) -> Limit | None:
     """The measured copy, or the fastest measured matrix product of the cases' dtypes."""
     if axis == BYTES and limits.copy_gbps:
         return Limit(f"copy limit, {significant(limits.copy_gbps)} GB/s", limits.copy_gbps * 1e3)
@@ -119,24 +134,6 @@ def number(value: str | None) -> float | None:
     return found if found > 0 and math.isfinite(found) else None
 
 
-def _axis(named: Sequence[Mapping[str, str]]) -> str | None:
-    """The axis of positive numbers with most values."""
-    names = dict.fromkeys(name for case in named for name in case)
-    numeric = [name for name in names if all(number(case.get(name)) is not None for case in named)]
-    counts = {name: len({case.get(name) for case in named}) for name in numeric}
-    best = max(numeric, key=lambda name: counts[name], default=None)
-    return best if best is not None and counts[best] >= FEWEST else None
-
-
-def _apart(named: Sequence[Mapping[str, str]], axis: str) -> tuple[str, ...]:
-    """Axes in which curves differ: those that vary, of numbers only if the size is one of the numbers."""
-    names = dict.fromkeys(name for case in named for name in case)
-    varying = [name for name in names if len({case.get(name) for case in named}) > 1 and name != axis]
-    if axis not in {BYTES, OPERATIONS}:
-        return tuple(varying)
-    return tuple(name for name in varying if not all(_is_number(case.get(name)) for case in named))
-
-
 def _is_number(value: str | None) -> bool:
     try:
         return math.isfinite(float(value or ""))
@@ -144,35 +141,8 @@ def _is_number(value: str | None) -> bool:
         return False
 
 
-def _groups(timed: Sequence[PerformanceCase], apart: Sequence[str]) -> dict[str, list[PerformanceCase]]:
-    found: dict[str, list[PerformanceCase]] = {}
-    for case in timed:
-        known = parameters(case.case)
-        found.setdefault(",".join(f"{name}={known.get(name, '-')}" for name in apart), []).append(case)
-    return found
-
-
-def _size(case: PerformanceCase, axis: str) -> float | None:
-    if axis in {BYTES, OPERATIONS}:
-        return float((case.bytes_moved if axis == BYTES else case.flops) or 0) or None
-    return number(parameters(case.case).get(axis))
-
-
-def _arms(
-    group: Sequence[PerformanceCase], axis: str, times: Mapping[tuple[str, str], float]
-) -> dict[str, tuple[Point, ...]]:
-    found: dict[str, list[Point]] = {}
-    for case in group:
-        size = _size(case, axis)
-        for arm in ARMS:
-            us = times.get((case.case, arm))
-            if size and us and math.isfinite(us):
-                found.setdefault(arm, []).append((size, us))
-    return {arm: tuple(sorted(points)) for arm, points in found.items()}
-
-
 def through(points: Sequence[Point]) -> tuple[Point, ...]:
-    """One point a size, the geometric mean if several cases have it: a line never runs upwards in place.
+    """One point a size, the geometric mean where several cases have it: a line never runs upwards in place.
 
     >>> [(size, round(us, 6)) for size, us in through([(1.0, 2.0), (1.0, 8.0), (2.0, 5.0)])]
     [(1.0, 4.0), (2.0, 5.0)]

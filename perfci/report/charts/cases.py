@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ class CaseChart:
     baseline_us: float | None = None
     """stored median"""
     launches: Mapping[str, Floats] = field(default_factory=dict)
-    """every launch by arm, microseconds"""
+    """every launch by arm, without peers, microseconds"""
     stored: Floats | None = None
     """medians of the baseline's blocks, microseconds: its launches are not stored"""
     duel: Look | None = None
@@ -62,7 +62,7 @@ class CaseChart:
 
 
 def name_verdict(case: CaseChart) -> str:
-    """The verdict if there is anything to say about the case."""
+    """Returns the verdict if the case fails or warns."""
     return str(case.verdict) if case.verdict and case.gate is not Gate.OK else ""
 
 
@@ -75,11 +75,10 @@ def draw_blocks(cases: Sequence[CaseChart], title: str, note: str = "") -> Figur
         arms = _find_arms(arm for case in cases for block in case.blocks for arm in block.arms)
         figure, panels = style.make_panels(len(cases), title, note, _name_arms(arms, cases))
         shared, names = style.split_names([case.case for case in cases])
-        _tell_shared(figure, shared, note)
+        _write_shared(figure, shared, note)
         for axes, case, name in zip(panels, cases, names, strict=True):
             near, far = _part_arms(_medians(case))
-            told = _tell_far(far, _medians(case))
-            style.set_heading(axes, name, told, case.gate, name_verdict(case))
+            style.set_heading(axes, name, _describe_far(far, _medians(case)), case.gate, name_verdict(case))
             plot_blocks(axes, case, near)
         for axes in _lowest(panels):
             axes.set_xlabel("block")
@@ -87,7 +86,7 @@ def draw_blocks(cases: Sequence[CaseChart], title: str, note: str = "") -> Figur
 
 
 def plot_blocks(axes: Axes, case: CaseChart, arms: Sequence[str]) -> None:
-    """Medians of these arms; the arms are set apart sideways, so that equal ones do not hide each other."""
+    """Draw medians of these arms. They are set apart sideways, so that equal ones do not hide each other."""
     medians = _medians(case)
     seen = [us for arm in arms for us in medians[arm] if us is not None]
     if not seen:
@@ -120,7 +119,7 @@ def plot_blocks(axes: Axes, case: CaseChart, arms: Sequence[str]) -> None:
 
 
 def _medians(case: CaseChart) -> dict[str, list[float | None]]:
-    """Of each arm, one a block; peers, beside whose times a change would not be seen, are left out."""
+    """Medians by arm, one a block. Peers are left out: beside their times a change would not be seen."""
     arms = _find_arms(arm for block in case.blocks for arm in block.arms)
     return {
         arm: [block.arms[arm].time.median_us if arm in block.arms else None for block in case.blocks] for arm in arms
@@ -133,7 +132,7 @@ def _find_arms(found: Iterator[str]) -> list[str]:
     return [*(arm for arm in COLOURS if arm in known), *sorted(known - set(COLOURS))]
 
 
-def _part_arms(values: Mapping[str, Sequence[float | None]]) -> tuple[list[str], list[str]]:
+def _part_arms(values: Mapping[str, Iterable[float | None]]) -> tuple[list[str], list[str]]:
     """Arms that share a panel, and the reference if it lies too far from them."""
     middles = {
         arm: float(np.median(known)) for arm, us in values.items() if (known := [one for one in us if one is not None])
@@ -145,7 +144,7 @@ def _part_arms(values: Mapping[str, Sequence[float | None]]) -> tuple[list[str],
     return [arm for arm in middles if arm != "reference"], ["reference"]
 
 
-def _tell_far(far: Sequence[str], values: Mapping[str, Sequence[float | None]]) -> str:
+def _describe_far(far: Sequence[str], values: Mapping[str, Iterable[float | None]]) -> str:
     """What stands in place of an arm that is not drawn."""
     return ", ".join(
         f"{arm} at {time(float(np.median([us for us in values[arm] if us is not None])))}, off the axis" for arm in far
@@ -167,7 +166,7 @@ def _name_arms(arms: Sequence[str], cases: Sequence[CaseChart]) -> list[Any]:
     return found
 
 
-def _tell_shared(figure: Figure, shared: str, note: str) -> None:
+def _write_shared(figure: Figure, shared: str, note: str) -> None:
     """What the ids of all cases share, below the note at the right."""
     if shared:
         height = figure.get_figheight()
@@ -192,12 +191,12 @@ def draw_launches(cases: Sequence[CaseChart], title: str, note: str = "") -> Fig
             len(cases), title, ", ".join(filter(None, (note, CUT_NOTE))), _name_curves(arms, cases)
         )
         shared, names = style.split_names([case.case for case in cases])
-        _tell_shared(figure, shared, CUT_NOTE)
+        _write_shared(figure, shared, CUT_NOTE)
         for axes, case, name in zip(panels, cases, names, strict=True):
-            near, far = _part_arms({arm: list(us) for arm, us in case.launches.items() if not is_peer(arm)})
+            near, far = _part_arms(case.launches)
             beyond = plot_launches(axes, case, near)
-            told = "; ".join(filter(None, (beyond, _tell_far(far, {arm: list(case.launches[arm]) for arm in far}))))
-            style.set_heading(axes, name, told, case.gate, name_verdict(case))
+            text = "; ".join(filter(None, (beyond, _describe_far(far, case.launches))))
+            style.set_heading(axes, name, text, case.gate, name_verdict(case))
         for axes in panels[:: min(3, len(panels))]:
             axes.set_ylabel("share of launches")
         return figure
@@ -235,7 +234,7 @@ def find_cut(arms: Sequence[Floats]) -> tuple[float, float]:
 
 
 def find_quantiles(us: Floats) -> tuple[Floats, Floats]:
-    """Values and the share of all that is at most each; of many values POINTS of them.
+    """Returns values and the share of all that is at most each. Of many values POINTS are returned.
 
     >>> find_quantiles(np.array([3.0, 1.0]))[0].tolist(), find_quantiles(np.array([3.0, 1.0]))[1].tolist()
     ([1.0, 3.0], [0.5, 1.0])
@@ -284,8 +283,8 @@ def draw_case(case: CaseChart, title: str) -> Figure:
                     axes.set_xlabel("block")
                 else:
                     known = [arm for arm in shown if arm in case.launches]
-                    told = plot_launches(axes, case, known) if known else ""
-                    style.set_heading(axes, "share of launches", told)
+                    text = plot_launches(axes, case, known) if known else ""
+                    style.set_heading(axes, "share of launches", text)
         return figure
 
 
@@ -311,10 +310,10 @@ def _plot_duel(axes: Axes, case: CaseChart) -> None:
     axes.grid(axis="x", visible=False)
     axes.set_xlabel("block")
     axes.set_ylabel("%")
-    style.set_heading(axes, "kernel against base, by block", _tell_change(case))
+    style.set_heading(axes, "kernel against base, by block", _describe_change(case))
 
 
-def _tell_change(case: CaseChart) -> str:
+def _describe_change(case: CaseChart) -> str:
     if case.change is None:
         return ""
     value, low, high = (percent(one, signed=True) for one in (case.change.value, case.change.low, case.change.high))
@@ -344,7 +343,7 @@ def draw_changes(cases: Sequence[CaseChart], title: str, note: str = "") -> Figu
         figure, share = style.make_figure(title, whole, note, legend)
         inches = whole / share
         shared, names = style.split_names([case.case for case in cases])
-        _tell_shared(figure, shared, note)
+        _write_shared(figure, shared, note)
         named = min(max((len(name) for name in names), default=8) * style.LETTER + 0.2, 3.4)
         width = (WIDTH - named) / len(sides)
         for column, side in enumerate(sides):

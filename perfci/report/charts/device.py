@@ -30,7 +30,7 @@ Box = tuple[float, float, float, float]
 
 
 def draw_roofline(found: Sequence[Place], limits: Limits, title: str) -> Figure:
-    """TFLOP/s over operations a byte below the ceilings of this device; several ops are told apart by colour."""
+    """Draw TFLOP/s over operations a byte below the ceilings of this device. Several ops differ in colour."""
     with style.apply_style():
         dtypes = list(dict.fromkeys(one.dtype for one in found))
         ops = list(dict.fromkeys(one.op for one in found))
@@ -131,7 +131,7 @@ def _name_points(axes: Axes, found: Sequence[Place], lines: Sequence[Any], *, se
 
 
 def _find_places(spot: tuple[float, float], width: float, height: float, dots: float) -> Iterator[Box]:
-    """Boxes of a label around its point, dots; the nearest first."""
+    """Boxes of a label around its point, dots. The nearest come first."""
     x, y = spot
     gap = 7 * dots
     for step in range(12):
@@ -160,7 +160,7 @@ def _is_free(box: Box, taken: Sequence[Box], inside: Box, spot: tuple[float, flo
 
 
 def draw_sizes(found: Scaling, title: str) -> Figure:
-    """Medians over what the op moves, computes, or is large in, with the device's limit; a colour a curve."""
+    """Medians over what the op moves, computes, or is large in, with the device's limit. Each curve has a colour."""
     with style.apply_style():
         curves = found.curves[:CURVES]
         arms = dict.fromkeys(arm for curve in curves for arm in curve.arms)
@@ -203,10 +203,10 @@ def draw_sizes(found: Scaling, title: str) -> Figure:
 
 
 def _scale_sizes(axes: Axes, axis: str, low: float, high: float) -> None:
-    """A logarithmic axis of sizes; bytes and numbers have ticks at powers of two."""
+    """Make the axis of sizes logarithmic. Bytes and numbers have ticks at powers of two."""
     from matplotlib.ticker import FixedLocator
 
-    def shown(value: float) -> str:
+    def write(value: float) -> str:
         if axis == BYTES:
             return size(value).replace(".00 ", " ").replace(".0 ", " ")
         if axis == OPERATIONS:
@@ -215,7 +215,7 @@ def _scale_sizes(axes: Axes, axis: str, low: float, high: float) -> None:
             return f"{value / scale:.10g}{unit}"
         return significant(value) if value < 1 else f"{value:.0f}"
 
-    style.set_log(axes.xaxis, low, high, shown)
+    style.set_log(axes.xaxis, low, high, write)
     if axis != OPERATIONS:
         powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
         every = -(-len(powers) // 8)

@@ -45,7 +45,7 @@ class RunsChart:
     dates: tuple[str, ...]
     """one a run"""
     values: tuple[float | None, ...]
-    """one a run; microseconds, if `time`"""
+    """one a run, in microseconds if `time`"""
     quartiles: tuple[tuple[float, float] | None, ...] = ()
     reference: tuple[float | None, ...] = ()
     now: float | None = None

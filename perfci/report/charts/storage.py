@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class TrendLimits:
-    """Limits of the three trends, if known; the clip ratio in per cent."""
+    """Limits of the three trends, if known. The clip ratio is in per cent."""
 
     p99: float | None = None
     clip: float | None = None
@@ -115,7 +115,7 @@ def _find_ends(ways: Sequence[StoredTensor]) -> tuple[float, float]:
 
 
 def _plot_histogram(upper: Axes, lower: Axes, found: ErrorHistogram, look: dict[str, Any]) -> None:
-    """The shares of the bins, and how they add up; what lies beyond the highest edge counts in the last bin."""
+    """The shares of the bins, and how they add up. What lies beyond the highest edge counts in the last bin."""
     counts: Floats = dense(found)
     shares = counts / counts.sum()
     shares[BINS - 2] += shares[BINS - 1]
@@ -158,7 +158,7 @@ def draw_trends(ways: Sequence[StoredTensor], title: str, limits: TrendLimits) -
             if limit is not None:
                 axes.axhline(limit, color="black", lw=1, ls="--", zorder=1)
             style.limit_ticks(axes, y=5)
-            # A share and a divergence begin at nothing; of an error the changes are looked for.
+            # A share and a divergence begin at nothing. Of an error the changes matter.
             least = min(value for each in shown for value in _list_values(each)[place])
             low = max(least - 0.25 * (top - least or top), 0.0) if not place else 0.0
             axes.set_ylim(low - 0.04 * (top - low or 1), top + 0.14 * (top - low) or 1)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 COLOURS = {"kernel": "#0072B2", "base": "#009E73", "reference": "#8A8A8A"}
-"""From Okabe and Ito's palette, which any colour vision tells apart, and grey."""
+"""From Okabe and Ito's palette, which any colour vision can distinguish, and grey."""
 
 MARKERS = {"kernel": "o", "base": "^", "reference": "s"}
 DASHES = {"kernel": "-", "base": (0, (5, 1.5)), "reference": (0, (1.5, 1))}
@@ -34,7 +34,7 @@ GATES = {Gate.FAILS: "#D55E00", Gate.WARNS: "#C98500", Gate.OK: "#0072B2"}
 OTHER = "#CC79A7"
 INK, QUIET, RULE, GROUND = "#333333", "#6B6B6B", "#DDDDDD", "#F0E9D8"
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Colours of lines that are told apart by colour, in this order."""
+"""Colours of lines that differ in colour alone, in this order."""
 
 SHAPES = ("o", "s", "^", "D", "v", "P")
 
@@ -115,7 +115,7 @@ def _load_letters() -> frozenset[int]:
 
 
 def fit(name: str, limit: int) -> str:
-    """A foreign name in one line of at most `limit` letters; a letter that no font has becomes its code point."""
+    """A foreign name in one line of at most `limit` letters. A letter that no font has becomes its code point."""
     return glyphs(name, limit, lambda letter: ord(letter) in _load_letters())
 
 
@@ -186,7 +186,7 @@ def make_panels(
     return figure, found[:count]
 
 
-def set_heading(axes: Axes, name: str, told: str = "", gate: Gate = Gate.OK, verdict: str = "") -> None:
+def set_heading(axes: Axes, name: str, text: str = "", gate: Gate = Gate.OK, verdict: str = "") -> None:
     """The name of a panel's case, and under it its verdict and what else there is to know.
 
     Both begin above the labels of the vertical axis, so that most names need not be cut.
@@ -199,9 +199,9 @@ def set_heading(axes: Axes, name: str, told: str = "", gate: Gate = Gate.OK, ver
         axes.text(left, 1.01, verdict, transform=axes.transAxes, va="bottom", fontsize=7.5, fontweight="bold",
                   color=GATES[gate])  # fmt: skip
         left += (len(verdict) * 0.088 + 0.08) / width
-    if told:
+    if text:
         room = width * (1 - left) + 0.13
-        axes.text(left, 1.01, fit_inches(told, room, 7), transform=axes.transAxes, va="bottom", fontsize=7,
+        axes.text(left, 1.01, fit_inches(text, room, 7), transform=axes.transAxes, va="bottom", fontsize=7,
                   color=QUIET)  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def name_arm(arm: str) -> str:
 
 
 def colour_of(arm: str) -> str:
-    """The colour of an arm; one for all that have none of their own."""
+    """The colour of an arm, one for all that have none of their own."""
     return COLOURS.get(arm, OTHER)
 
 
@@ -251,7 +251,7 @@ def set_range(axes: Axes, values: Sequence[float], least: float = 0.02, share: f
 
 
 def limit_ticks(axes: Axes, x: int = 5, y: int = 4, *, whole: bool = False) -> None:
-    """Few ticks, at round numbers, without offsets or exponents; whole: numbers on the x axis are counts."""
+    """Few ticks, at round numbers, without offsets or exponents. whole: numbers on the x axis are counts."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(x, integer=whole, steps=[1, 2, 5, 10]))
@@ -288,7 +288,7 @@ def power_of_ten(value: float) -> str:
 
 
 def save_png(figure: Figure) -> bytes:
-    """The picture at DPI dots an inch; the same figure gives the same bytes."""
+    """The picture at DPI dots an inch. The same figure gives the same bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
@@ -310,7 +310,7 @@ _LONG = re.compile(r"(\.\d\d)\d+")
 
 
 def save_svg(figure: Figure) -> str:
-    """The picture as one SVG element with texts as texts; the same figure gives the same characters."""
+    """The picture as one SVG element with texts as texts. The same figure gives the same characters."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     out = io.StringIO()

@@ -51,7 +51,7 @@ def build(baselines: Path, root: Path, folder: Path) -> Built:
 def write(
     histories: Iterable[Kept], places: Sequence[Place], project: str, folder: Path, notes: Sequence[Reason] = ()
 ) -> Built:
-    """Write the site over histories that are taken one by one; places: of all of them, project: its name.
+    """Write the site over histories that are taken one by one. places: those of all of them. project: its name.
 
     Raises as `build` does.
     """

@@ -48,18 +48,33 @@ def name_page(place: Place) -> str:
 
 
 def claim(folder: Path, pages: Iterable[str]) -> frozenset[str]:
-    """Make the folder, or take one that perfci made before; the pages that it has from then.
+    """Make the folder, or take one that perfci made before. Returns the pages that it has from then.
 
     From here on the marker names those and the new ones, so that a run that dies midway leaves nothing unknown. Raises
     UsageError for a file, for a folder with anything in it that perfci did not make, and for a damaged marker.
     """
-    before = _made_before(folder)
+    before, marker = frozenset[str](), folder / MARKER
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("site_folder_file", path=str(folder))
+    if marker.is_file():
+        try:
+            found = json.loads(marker.read_bytes())["pages"]
+            before = frozenset(name for name in found if _PAGE.fullmatch(name))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UsageError("site_marker_damaged", path=str(marker)) from error
+    elif folder.exists():
+        try:
+            taken = any(folder.iterdir())
+        except OSError as error:
+            raise StoredFileError("file_unreadable", path=str(folder), why=error.strerror or str(error)) from error
+        if taken:
+            raise UsageError("site_folder_taken", folder=str(folder))
     _mark(folder, before | set(pages))
     return before
 
 
 def finish(folder: Path, before: Iterable[str], pages: Iterable[str]) -> tuple[str, ...]:
-    """Take away the pages of ops that are gone, and their folders where nothing is left in them; the pages' names."""
+    """Remove the pages of ops that are gone, and folders that are empty then. Returns the names of the pages."""
     now = frozenset(pages)
     gone = tuple(sorted(set(before) - now))
     for name in gone:
@@ -74,28 +89,6 @@ def finish(folder: Path, before: Iterable[str], pages: Iterable[str]) -> tuple[s
 def put(folder: Path, name: str, page: str) -> Path:
     """Write one page, whole or not at all. Raises StoredFileError."""
     return write_atomically(folder / name, page.encode("utf-8", "replace"))
-
-
-def _made_before(folder: Path) -> frozenset[str]:
-    if not folder.exists():
-        return frozenset()
-    if not folder.is_dir():
-        raise UsageError("site_folder_file", path=str(folder))
-    marker = folder / MARKER
-    if not marker.is_file():
-        try:
-            taken = any(folder.iterdir())
-        except OSError as error:
-            raise StoredFileError("file_unreadable", path=str(folder), why=error.strerror or str(error)) from error
-        if taken:
-            raise UsageError("site_folder_taken", folder=str(folder))
-        return frozenset()
-    try:
-        found = json.loads(marker.read_bytes())["pages"]
-        known = frozenset(name for name in found if _PAGE.fullmatch(name))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError("site_marker_damaged", path=str(marker)) from error
-    return known
 
 
 def _mark(folder: Path, pages: Iterable[str]) -> None:

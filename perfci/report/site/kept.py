@@ -46,7 +46,7 @@ def places(baselines: Path) -> tuple[Place, ...]:
 
 
 def read(baselines: Path, place: Place, root: Path) -> Kept:
-    """All about one place; what cannot be read is a problem of it, so that the others go on."""
+    """Returns all about one place. What cannot be read is a problem of the place, and the others go on."""
     try:
         found = read_history(baselines, place.device, place.op)
     except StoredFileError as error:
@@ -79,7 +79,7 @@ def _relate(reason: Reason, root: Path) -> Reason:
 
 
 def list_trails(past: Past) -> tuple[Trail, ...]:
-    """Every case over the runs, without a run beside them; the cases of the newest run first."""
+    """Every case over the runs, without a run beside them. The cases of the newest run come first."""
     names = dict.fromkeys(case.case for run in reversed(past.runs) for case in run.cases)
     known = [{case.case: case for case in run.cases} for run in past.runs]
     return tuple(_make_trail(name, tuple(each.get(name) for each in known), past) for name in names)
@@ -100,7 +100,7 @@ ENDS = 5
 
 
 def find_move(values: list[float]) -> float | None:
-    """From the median of the first runs to that of the last, ratio - 1; None of fewer than two values, or from 0.
+    """From the median of the first runs to that of the last, ratio - 1. None for fewer than two.
 
     >>> round(find_move([10.0, 10.2, 11.0, 11.2]), 3)
     0.099

@@ -38,7 +38,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
 class State(StrEnum):
-    """What the kept runs say about a case, or about an op: about its worst case. The gravest come first."""
+    """How a case went over the kept runs, or an op: its worst case. The gravest come first."""
 
     DAMAGED = "damaged"
     STEPPED = "stepped"
@@ -50,7 +50,7 @@ class State(StrEnum):
 
 
 GATES = {State.DAMAGED: "fails", State.STEPPED: "warns", State.CREPT: "warns", State.STEADY: "ok"}
-"""Colours of states, as those of verdicts; the others have none."""
+"""Colours of states, as those of verdicts. The others have none."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def name_state(found: State) -> str:
 
 
 def render_op(kept: Kept, others: Sequence[Place]) -> tuple[str, Entry]:
-    """The page of an op on a device, and its row of the index; others: the same op on other devices."""
+    """The page of an op on a device, and its row of the index. others: the same op on other devices."""
     place, trails = kept.place, list_trails(kept.past)
     marks = past.marks(kept.past, trails)
     rows = sorted((_make_row(trail, kept) for trail in trails), key=lambda row: row.rank)
@@ -142,22 +142,15 @@ def render_op(kept: Kept, others: Sequence[Place]) -> tuple[str, Entry]:
         rows=rows,
         open=OPEN,
         chips=_count_chips(rows),
-        columns=columns(),
-        runs=[_describe_run(number, run) for number, run in enumerate(kept.past.runs, 1)],
-        run_columns=run_columns(),
+        columns=(
+            ("kernel", say("kernel")),
+            ("change", say("over the kept runs")),
+            ("creep", say("creep")),
+            ("speedup", say("speedup")),
+            ("runs", say("runs")),
+        ),
     )
     return page, _make_entry(kept, trails, state)
-
-
-def columns() -> tuple[tuple[str, str], ...]:
-    """Name to sort by, and heading, of a row's cells of numbers."""
-    return (
-        ("kernel", say("kernel")),
-        ("change", say("over the kept runs")),
-        ("creep", say("creep")),
-        ("speedup", say("speedup")),
-        ("runs", say("runs")),
-    )
 
 
 def _make_row(trail: Trail, kept: Kept) -> StateRow:
@@ -246,7 +239,7 @@ def _list_errors(kept: Kept) -> Iterator[StateRow]:
 
 
 def _errors_by_case(runs: Sequence[HistoryRun]) -> dict[str, list[float | None]]:
-    """Greatest error of each accuracy case, 99th percentile of each stored tensor; one a run."""
+    """Greatest error of each accuracy case, 99th percentile of each stored tensor, one a run."""
     each_run = [
         {one.case: one.errors.max_abs for one in run.accuracy} | {one.case: one.errors.p99_abs for one in run.stored}
         for run in runs
@@ -272,26 +265,6 @@ def _list_facts(kept: Kept) -> Iterator[tuple[str, str]]:
 def name_commit(run: HistoryRun) -> str:
     """The beginning of a run's commit, plain."""
     return plain(run.environment.commit or "-", 60)[:10] + ("+" if run.environment.dirty else "")
-
-
-def run_columns() -> tuple[str, ...]:
-    """Headings of the table of runs."""
-    return (
-        say("run"), say("date, UTC"), say("commit"), say("cases"), say("not accepted"), say("board"), say("driver"),
-        "torch", "Triton",
-    )  # fmt: skip
-
-
-def _describe_run(number: int, run: HistoryRun) -> tuple[str, ...]:
-    """A row of plain texts; of a board the last digits of its UUID, which tell boards apart."""
-    where = run.environment
-    versions = (where.device.driver, where.packages.get("torch"), where.packages.get("triton"))
-    at = past.moment(run.created)
-    return (
-        str(number), f"{at:%Y-%m-%d %H:%M}" if at else plain(run.created, 24), name_commit(run), str(len(run.cases)),
-        str(len(run.inconclusive)), plain(where.device.uuid or "-", 80)[-12:],
-        *(plain(each, 40) if each else "-" for each in versions),
-    )  # fmt: skip
 
 
 def _draw(kept: Kept, trails: Sequence[Trail], marks: Sequence[past.Mark]) -> Iterator[Picture]:
@@ -320,7 +293,7 @@ def _draw(kept: Kept, trails: Sequence[Trail], marks: Sequence[past.Mark]) -> It
 
 
 def _make_entry(kept: Kept, trails: Sequence[Trail], state: State) -> Entry:
-    """The row of an op; nothing else of its history is kept."""
+    """The row of an op. Nothing else of its history is kept in memory."""
     place, runs = kept.place, kept.past.runs
     drawn = [trail for trail in trails if last_run_with(trail.case, runs) is None]
     speedups = [found[-1] for trail in drawn if (found := find_speedups(trail))]
