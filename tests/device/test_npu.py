@@ -135,12 +135,6 @@ def test_a_sick_chip_is_refused_by_name(made, health):
     assert caught.value.reason.kind == "npu_unhealthy"
 
 
-def test_devices_count_together_only_where_they_are_alike(made):
-    assert made(names=("Ascend910B2",) * 8).count() == 8
-    mixed = made(names=("Ascend910B2", "Ascend910B4"))
-    assert (mixed.count(), mixed.visible()) == (1, 2)
-
-
 def test_opening_it_loads_torch_npu_before_it_looks_at_triton(made, monkeypatch):
     order = []
     npu = Npu(made.chip)
@@ -350,13 +344,6 @@ def test_every_core_reads_the_same_and_together_all_of_the_buffer(kernel, cores)
     assert programs == sinks == (cores or 40)
     assert programs * steps * block == elements
     assert LEAST_BYTES <= 4 * elements < LEAST_BYTES + 4 * programs * block
-
-
-def test_a_mark_is_the_same_kernel_and_reads_a_block_of_it(kernel):
-    NpuFlush(None, 48, "meta").mark()
-
-    assert kernel.launches[0][0] == (1,)
-    assert kernel.launches[0][3] == 1
 
 
 CHECK = """

@@ -67,15 +67,6 @@ def test_output_that_is_cut_off_anywhere_is_read_as_far_as_it_goes_and_never_rai
         assert {chip.place for chip in seen.chips} <= {chip.place for chip in chips}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "npu-smi: command failed", "| a | b |\n|\n||||", "+---+\n| 0 910B | ? |\n", "\x00"]
-)
-def test_output_of_another_layout_is_unknown(text):
-    assert parse_info(text).chips == ()
-    assert parse_mapping(text) == {}
-    assert "Serial Number" not in parse_fields(text)
-
-
 def test_logical_numbers_are_mapped_with_and_without_a_column_of_physical_ones():
     assert parse_mapping(sample("mapping_25.txt")) == {0: NpuPlace(0, 0), 1: NpuPlace(0, 1), 2: NpuPlace(1, 0)}
     assert parse_mapping(sample("mapping_23.txt")) == {0: NpuPlace(4, 0)}

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from perfci.core.model import DeviceState
-from perfci.device.nvml import Board, device_key
+from perfci.device.nvml import Board
 
 
 class Library:
@@ -110,14 +110,6 @@ def test_foreign_processes_are_all_but_this_one_even_in_a_container(board, pids,
 POWER = {"nvmlDeviceGetEnforcedPowerLimit": 700_000, "nvmlDeviceGetPowerManagementDefaultLimit": 700_000}
 
 
-def test_a_whole_board_at_its_usual_power_has_its_models_key(board):
-    found, _ = board(**POWER, nvmlDeviceGetMigMode=[0, 0])
-
-    assert found.key("NVIDIA H200", 132) == "nvidia-h200"
-    assert (found.mig("NVIDIA H200", 132), found.power_limit_w()) == (None, 700.0)
-    assert (found.describe().key, found.describe().power_limit_w) == ("nvidia-h200", 700.0)
-
-
 @pytest.mark.parametrize(("limit", "key"), [(450_000, "nvidia-h200-450w"), (700_400, "nvidia-h200")])
 def test_a_board_held_to_other_power_is_a_device_of_its_own(board, limit, key):
     found, _ = board(**{**POWER, "nvmlDeviceGetEnforcedPowerLimit": limit})
@@ -162,8 +154,3 @@ def test_a_slice_is_found_although_its_identifier_begins_otherwise(monkeypatch):
 
     assert Board("GPU-77").present
     assert not Board("77").present
-
-
-def test_a_models_key_is_a_folder_name():
-    assert device_key("NVIDIA  H200") == "nvidia-h200"
-    assert device_key("Tesla V100-SXM2-16GB") == "tesla-v100-sxm2-16gb"

@@ -18,7 +18,6 @@ from perfci.device.source import (
     inputs_digest,
     is_own,
     plain_function,
-    source_text,
     stable,
 )
 
@@ -156,12 +155,6 @@ method = Maker().make
     ]
     assert plain_function(found.cached).__name__ == "cached"
     assert plain_function(3) is None
-
-
-def test_a_function_without_source_is_told_by_its_code():
-    one, same, other = (eval(text) for text in ("lambda n: n + 1", "lambda n: n + 1", "lambda n: n + 2"))
-
-    assert source_text(one) == source_text(same) != source_text(other)
 
 
 @pytest.mark.parametrize(

@@ -35,23 +35,3 @@ def test_a_step_that_takes_too_long_is_stopped_and_what_it_wrote_is_kept(tmp_pat
     kept = (tmp_path / "slow.txt").read_text()
     assert "begun" in kept
     assert "[exit 124 after " in kept
-
-
-def test_a_step_that_ended_well_is_not_run_again(tmp_path, monkeypatch, capsys):
-    file = tmp_path / "runs"
-    file.write_text("")
-    program = f"import pathlib; path = pathlib.Path('{file}'); path.write_text(path.read_text() + 'x')"
-    monkeypatch.setattr(by_hand, "steps", lambda: [by_hand.Step("quick", (sys.executable, "-c", program), 20.0)])
-
-    assert [by_hand.main(["--out", str(tmp_path / "out")]) for _ in range(2)] == [0, 0]
-    assert file.read_text() == "x"
-    assert "| quick | ended well |" in capsys.readouterr().out
-    assert by_hand.main(["--out", str(tmp_path / "out"), "--again"]) == 0
-    assert file.read_text() == "xx"
-
-
-def test_a_name_that_no_step_has_is_refused_with_those_there_are(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        by_hand.main(["--out", str(tmp_path), "--only", "soke-*"])
-
-    assert "no step has such a name; there are tests-device, " in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """The search spaces of the project's ops: sound, and wide enough to hold what is in force."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -57,11 +56,3 @@ def test_candidates_keep_shared_memory_and_tiles_within_the_device(op):
     for _, grid in made(op, "nvidia-h200"):
         for config in grid.coarse:
             assert config.get("stages", 1) * config.get("block_m", 0) * config.get("block_k", 0) <= block
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_a_space_is_plain_json_without_repeated_values(op):
-    tree = json.loads((KERNELS / op / "tuned" / "space.json").read_text())
-
-    for values in tree["config"].values():
-        assert not isinstance(values, list) or len({json.dumps(value) for value in values}) == len(values)
