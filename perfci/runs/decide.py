@@ -28,16 +28,17 @@ from perfci.thresholds.read import load
 
 
 def decide(run: Run, settings: Settings, against: Path | None = None, judged_by: Settings | None = None) -> Judgements:
-    """Hold a run against stored baselines and thresholds; pure but for reading them.
+    """Judge a run by stored baselines and thresholds: all that judging needs is read first.
 
     `against` is a folder of baselines, or another run (its file, or its folder); None takes the project's baselines.
-    `judged_by` is the project whose rules hold, where it is at hand; else it is got from git where that takes another.
+    `judged_by` is the project whose rules hold, if it is at hand. Otherwise it is taken from git if it is another one.
     """
     with nullcontext(judged_by) if judged_by else _rules(run, settings) as rules:
         found = effective_thresholds.of_run(run, rules, check_ops=True)
         run, limits = _with_change(run, found.limits, settings, planned=judged_by is not None or rules is settings)
-        judgements = judge(run, _baselines(run, rules, against), limits)
+        baselines = _baselines(run, rules, against)
         first, last = effective_thresholds.notes(run, found)
+        judgements = judge(run, baselines, limits)
         judgements = dataclasses.replace(judgements, notes=(*first, *judgements.notes, *last))
         judgements = advise(run, judgements, rules.quarantine)
         judgements = note_creep(run, judgements, _beside(rules, against))

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -150,7 +150,8 @@ def gather(
 
 def examine(facts: Facts) -> tuple[Finding, ...]:
     """Every finding, in the order in which a run would stumble over it."""
-    return tuple(finding for rule in RULES for finding in rule(facts))
+    rules = (_judge_packages, _judge_host, _judge_device, _judge_project)
+    return tuple(finding for judge in rules for finding in judge(facts))
 
 
 def is_writable(folder: Path) -> bool:
@@ -187,135 +188,89 @@ def _problem(kind: str, **facts: Fact) -> Finding:
     return Finding(Level.PROBLEM, Reason(kind, facts))
 
 
-# --- packages ---------------------------------------------------------------------------------------------------------
-
-
-def _torch(facts: Facts) -> Iterator[Finding]:
-    version = facts.packages.get("torch")
-    if version is None:
+def _judge_packages(facts: Facts) -> Iterator[Finding]:
+    packages, npu = facts.packages, facts.packages.get("torch-npu")
+    torch, upstream, ascend = packages.get("torch"), _triton_version(packages), packages.get("triton-ascend")
+    if torch is None:
         yield _problem("doctor_no_torch")
-    elif facts.has_nvidia and "+cpu" in version and "torch-npu" not in facts.packages:
-        yield _problem("doctor_torch_without_cuda", version=version)
+    elif facts.has_nvidia and "+cpu" in torch and not npu:
+        yield _problem("doctor_torch_without_cuda", version=torch)
     else:
-        yield _ok("doctor_torch", version=version, python=facts.python)
-
-
-def _triton(facts: Facts) -> Iterator[Finding]:
-    upstream, ascend = _triton_version(facts.packages), facts.packages.get("triton-ascend")
+        yield _ok("doctor_torch", version=torch, python=facts.python)
     if upstream and ascend and not facts.npu.triton_plugged:  # both install into one folder, and pip notices nothing
         yield _problem("doctor_two_tritons", triton=upstream, ascend=ascend)
     elif upstream or ascend:
         yield _ok("doctor_triton", name="Triton" if upstream else "triton-ascend", version=upstream or ascend)
     else:
         yield _problem("doctor_no_triton")
-
-
-def _declared(facts: Facts) -> Iterator[Finding]:
-    """Versions that perfci was never run with: it may well work there, but nobody has looked."""
-    found = {"Python": facts.python, "torch": facts.packages.get("torch"), "Triton": _triton_version(facts.packages)}
+    # perfci was never run with other versions. It may well work, but nobody has looked.
+    found = {"Python": facts.python, "torch": torch, "Triton": upstream}
     for name, (first, last) in DECLARED.items():
         version = found[name]
         if version and not first <= release(version) <= last:
             low, high = ("{}.{}".format(*end) for end in (first, last))
             yield _note("doctor_version_undeclared", name=name, version=version, first=low, last=high)
-
-
-def _numpy(facts: Facts) -> Iterator[Finding]:
-    """Triton's interpreter before 3.7 fails on loops over a runtime bound with numpy 2.4 and later."""
-    numpy = facts.packages.get("numpy")
-    triton = facts.packages.get("triton-ascend") or _triton_version(facts.packages)
+    # Triton's interpreter before 3.7 fails on loops over a runtime bound with numpy 2.4 and later.
+    numpy, triton = packages.get("numpy"), ascend or upstream
     if numpy and triton and release(triton) < (3, 7) and release(numpy) >= (2, 4):
         accelerated = facts.device is not None and facts.device.kind in {"cuda", "npu"}
         level = Level.NOTE if accelerated else Level.PROBLEM
         yield Finding(level, Reason("doctor_numpy_too_new", {"triton": triton, "numpy": numpy}))
+    if npu and not facts.has_cann and facts.variables.get("TORCH_DEVICE_BACKEND_AUTOLOAD") != "0":
+        yield _problem("doctor_npu_without_cann", version=npu)
 
 
-def _ascend(facts: Facts) -> Iterator[Finding]:
-    version = facts.packages.get("torch-npu")
-    off = facts.variables.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0"
-    if version and not facts.has_cann and not off:
-        yield _problem("doctor_npu_without_cann", version=version)
-
-
-def _npu(facts: Facts) -> Iterator[Finding]:
-    told = facts.device_failure.kind if facts.device_failure else None
+def _judge_host(facts: Facts) -> Iterator[Finding]:
+    """What stands in a device's way: traps of NPUs, a package that is missing, variables."""
+    known = facts.device_failure.kind if facts.device_failure else None
     for trap in traps(facts.npu, opened=_is_npu(facts) and facts.device_failure is None):
-        if trap.reason.kind != told and not (trap.reason.kind == "doctor_npu_taken" and facts.state is not None):
+        if trap.reason.kind != known and not (trap.reason.kind == "doctor_npu_taken" and facts.state is not None):
             yield Finding(Level.PROBLEM if trap.serious else Level.NOTE, trap.reason)
-
-
-def _nvml(facts: Facts) -> Iterator[Finding]:
     if facts.has_nvidia and "nvidia-ml-py" not in facts.packages:
         yield _note("doctor_no_nvml")
-
-
-# --- variables --------------------------------------------------------------------------------------------------------
-
-
-def _variables(facts: Facts) -> Iterator[Finding]:
-    blocking = facts.variables.get("CUDA_LAUNCH_BLOCKING", "0")
+    blocking, interpret = (facts.variables.get(name, "") for name in ("CUDA_LAUNCH_BLOCKING", "TRITON_INTERPRET"))
     if blocking not in {"", "0"}:
         yield _problem("doctor_launch_blocking", value=blocking)
-    interpret = facts.variables.get("TRITON_INTERPRET", "0")
     if interpret not in {"", "0"}:
         yield _note("doctor_interpret", value=interpret)
-
-
-# --- device -----------------------------------------------------------------------------------------------------------
-
-
-def _device(facts: Facts) -> Iterator[Finding]:
-    if facts.device_failure is not None and facts.device_failure.kind == "torch_missing":
-        return  # said of the packages already
-    if facts.device_failure is not None:
-        yield Finding(Level.PROBLEM, facts.device_failure)
-    elif facts.device is None or facts.device.kind == "cpu":
-        kind = "doctor_device_unseen" if facts.has_nvidia else "doctor_no_device"
-        yield Finding(Level.PROBLEM if facts.has_nvidia else Level.NOTE, Reason(kind))
-    else:
-        device = facts.device
-        yield _ok("doctor_device", name=device.name, driver=device.driver, runtime=device.runtime, key=device.key)
-
-
-def _quarantine(facts: Facts) -> Iterator[Finding]:
-    board = facts.device.uuid if facts.device else None
-    if board and board_key(board) in set(map(board_key, facts.quarantine)):
-        yield _note("doctor_quarantined", board=board)
-
-
-def _timer(facts: Facts) -> Iterator[Finding]:
-    if facts.timer == "event":
-        yield _note("doctor_npu_timer_events" if _is_npu(facts) else "doctor_timer_events")
-    elif facts.timer is not None:
-        yield _ok("doctor_timer", timer=facts.timer)
 
 
 _HELD_DOWN = frozenset({"thermal", "power_brake", "hw_slowdown"})
 """Throttling that hides the answer; the ordinary power cap does not."""
 
 
-def _state(facts: Facts) -> Iterator[Finding]:
-    state = facts.state
+def _judge_device(facts: Facts) -> Iterator[Finding]:
+    device, failure, state = facts.device, facts.device_failure, facts.state
+    if failure is not None:
+        if failure.kind != "torch_missing":  # among the findings about packages already
+            yield Finding(Level.PROBLEM, failure)
+    elif device is None or device.kind == "cpu":
+        yield _problem("doctor_device_unseen") if facts.has_nvidia else _note("doctor_no_device")
+    else:
+        yield _ok("doctor_device", name=device.name, driver=device.driver, runtime=device.runtime, key=device.key)
+    board = device.uuid if device else None
+    if board and board_key(board) in set(map(board_key, facts.quarantine)):
+        yield _note("doctor_quarantined", board=board)
+    if facts.timer == "event":
+        yield _note("doctor_npu_timer_events" if _is_npu(facts) else "doctor_timer_events")
+    elif facts.timer is not None:
+        yield _ok("doctor_timer", timer=facts.timer)
     if state is None:
         return
-    held = sorted(_HELD_DOWN.intersection(state.throttle))
-    if held:
+    if held := sorted(_HELD_DOWN.intersection(state.throttle)):
         yield _problem("doctor_throttled", why=", ".join(held), temperature=state.temperature_c)
     if state.foreign_processes:
         yield _problem("doctor_foreign", count=state.foreign_processes)
     if state.sm_clock_mhz is not None:
-        facts_of = {"clock": state.sm_clock_mhz, "temperature": state.temperature_c, "power": state.power_w}
-        yield Finding(Level.OK, Reason("doctor_npu_state" if _is_npu(facts) else "doctor_state", facts_of))
+        seen = {"clock": state.sm_clock_mhz, "temperature": state.temperature_c, "power": state.power_w}
+        yield Finding(Level.OK, Reason("doctor_npu_state" if _is_npu(facts) else "doctor_state", seen))
 
 
 def _is_npu(facts: Facts) -> bool:
     return facts.device is not None and facts.device.kind == "npu"
 
 
-# --- the project ------------------------------------------------------------------------------------------------------
-
-
-def _repository(facts: Facts) -> Iterator[Finding]:
+def _judge_project(facts: Facts) -> Iterator[Finding]:
     if facts.git is not None:
         yield Finding(Level.NOTE, facts.git)
     elif facts.commit is None:
@@ -324,9 +279,6 @@ def _repository(facts: Facts) -> Iterator[Finding]:
         yield _note("doctor_dirty", commit=facts.commit[:12])
     else:
         yield _ok("doctor_commit", commit=facts.commit[:12])
-
-
-def _folders(facts: Facts) -> Iterator[Finding]:
     if facts.ops is not None:
         yield Finding(Level.PROBLEM, facts.ops)
     if not facts.lock_writable:
@@ -337,17 +289,8 @@ def _folders(facts: Facts) -> Iterator[Finding]:
         yield _ok("doctor_reports", folder=facts.reports)
     else:
         yield _problem("doctor_reports_unwritable", folder=facts.reports)
-
-
-def _thresholds(facts: Facts) -> Iterator[Finding]:
     for reason in facts.thresholds:
         yield Finding(Level.NOTE if reason.kind == "relaxed_ended" else Level.PROBLEM, reason)
-
-
-RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    _torch, _triton, _declared, _numpy, _ascend, _npu, _nvml, _variables, _device, _quarantine, _timer, _state,
-    _repository, _folders, _thresholds,
-)  # fmt: skip
 
 
 def _triton_version(packages: Mapping[str, str]) -> str | None:

@@ -94,7 +94,15 @@ def make_plan(
     that nothing is duelled with, and where so many cases are duelled at so small an alpha that none of them could ever
     be found slower.
     """
-    _refuse_nothing(request, described)
+    sound = [op for op in described if op.failure is None]
+    if request.pattern is not None and sound and not any(op.accuracy or op.performance or op.stored for op in sound):
+        raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
+    if request.base_python and request.duel is DuelWhat.NONE:
+        raise UsageError("base_python_not_duelled", python=request.base_python)
+    if request.peers and Suite.PERFORMANCE not in request.suites:
+        raise UsageError("peers_not_timed")
+    # Duels that were asked for by name and are not possible need a note.
+    alone = request.duel is DuelWhat.ALL and against.base is None
     seed = draw_seed() if request.seed is None else request.seed
     timed = Suite.PERFORMANCE in request.suites and device not in UNTIMED
     planned = _audited(described, against, seed) if timed else described
@@ -114,29 +122,13 @@ def make_plan(
         skip_unchanged=against.skips and not request.peers,
         duel_family=family,
         removed=tuple(op for op in against.removed if op not in {each.renamed_from for each in planned}),
-        base_note=against.note or _nobody_to_duel(request, against),
+        base_note=against.note or (Reason("nothing_to_duel") if alone else None),
         devices=devices,
         deadline=request.deadline,
         deadline_note=request.deadline_note,
         thresholds=request.thresholds,
         peers=request.peers,
     )
-
-
-def _refuse_nothing(request: Request, described: Sequence[PlannedOp]) -> None:
-    """A request that would come to nothing is refused."""
-    sound = [op for op in described if op.failure is None]
-    if request.pattern is not None and sound and not any(op.accuracy or op.performance or op.stored for op in sound):
-        raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
-    if request.base_python and request.duel is DuelWhat.NONE:
-        raise UsageError("base_python_not_duelled", python=request.base_python)
-    if request.peers and Suite.PERFORMANCE not in request.suites:
-        raise UsageError("peers_not_timed")
-
-
-def _nobody_to_duel(request: Request, against: Against) -> Reason | None:
-    """Duels that were asked for by name and cannot be had are missed aloud."""
-    return Reason("nothing_to_duel") if request.duel is DuelWhat.ALL and against.base is None else None
 
 
 def duellable(op: PlannedOp, duel: DuelWhat) -> tuple[str, ...]:
@@ -162,16 +154,12 @@ def _audited(described: Sequence[PlannedOp], against: Against, seed: int) -> lis
 # --- shards -----------------------------------------------------------------------------------------------------------
 
 
-def untouched(plan: Plan, op: PlannedOp) -> bool:
-    """Whether its files are the base's own, so that nothing of it is run but a control."""
-    return bool(plan.skip_unchanged and op.base and op.base.same)
-
-
 def cases_to_run(plan: Plan, op: PlannedOp) -> int:
     """How many cases of an op a worker runs, of both suites; 0 for one that needs no worker."""
     if op.failure:
         return 0
-    if untouched(plan, op):
+    if plan.skip_unchanged and op.base and op.base.same:
+        # Its files are the base's own, so that nothing of it is run but a control.
         return len(op.audit)
     known = {Suite.ACCURACY: (*op.accuracy, *op.stored), Suite.PERFORMANCE: op.performance}
     return sum(len(known[suite]) for suite in plan.suites)
@@ -196,20 +184,14 @@ def shared_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[Sharde
 
 def expected_s(plan: Plan, last: Run | None) -> Mapping[str, float]:
     """The ops that need a worker, with the seconds that each may take."""
-    rates = _rates(last) if last else {}
+    rates = {}
+    for op in last.ops if last else ():
+        took, cases = op.wall_s or (op.verify_s or 0.0) + (op.measure_s or 0.0), {check.case for check in op.accuracy}
+        if op.late is None and took > 0.0 and (op.performance or cases):
+            rates[op.op] = took / (len(op.performance) + len(cases))
     usual = sum(rates.values()) / len(rates) if rates else plan.budget_s
     counts = {op.op: cases_to_run(plan, op) for op in plan.ops}
     return {op: count * rates.get(op, usual) for op, count in counts.items() if count}
-
-
-def _rates(last: Run) -> Mapping[str, float]:
-    """Seconds a case of each op that a run measured."""
-    found = {}
-    for op in last.ops:
-        took, cases = op.wall_s or (op.verify_s or 0.0) + (op.measure_s or 0.0), {check.case for check in op.accuracy}
-        if op.late is None and took > 0.0 and (op.performance or cases):
-            found[op.op] = took / (len(op.performance) + len(cases))
-    return found
 
 
 def draw_seed() -> int:
