@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.core.errors import PerfciError, UsageError
@@ -43,16 +43,15 @@ def describe_folders(
     found = _described(bench, request, sound, settings, python)
     failed = [PlannedOp(op, failure=reason) for op, reason in broken.items()]
     known = {op.op for op in ops(settings)} if any(op.renamed_from for op in found.ops) else set[str]()
-    described = [_with_old_name_free(op, known) for op in found.ops]
+    described = []
+    for op in found.ops:
+        if op.renamed_from in known:
+            # An op that claims the name of another that is still there breaks the contract: neither owns the history.
+            facts: dict[str, Fact] = {"op": op.op, "file": f"{op.op}_performance.py", "old": op.renamed_from}
+            described.append(PlannedOp(op.op, failure=Reason("renamed_from_present", facts)))
+        else:
+            described.append(op)
     return dataclasses.replace(found, ops=tuple(sorted([*described, *failed], key=lambda op: op.op)))
-
-
-def _with_old_name_free(op: PlannedOp, known: Collection[str]) -> PlannedOp:
-    """An op that claims the name of another that is still there breaks the contract: neither owns the history."""
-    if op.renamed_from not in known:
-        return op
-    facts: dict[str, Fact] = {"op": op.op, "file": f"{op.op}_performance.py", "old": op.renamed_from}
-    return PlannedOp(op.op, failure=Reason("renamed_from_present", facts))
 
 
 def contract_violation(op: OpFolder) -> Reason | None:
@@ -90,7 +89,8 @@ def _described(
     ready: Ready | None = None
     planned: list[PlannedOp] = []
     waiting = list(sound)
-    place = Place(_log(bench, settings), request.device, settings.root, python)
+    log = "describe" if settings.root == bench.settings.root else "describe-base"
+    place = Place(log, request.device, settings.root, python)
     while waiting or ready is None:
         heard: list[Message] = []
         job = dataclasses.replace(describing(settings, request, waiting), head_root=head_root)
@@ -122,15 +122,22 @@ def open_boards(bench: Bench, request: Request, found: Found) -> tuple[UsedBoard
     wanted, kind = request.devices or bench.settings.devices, found.device.kind
     if wanted == ONE or kind in UNTIMED:
         return ()
-    chosen = _chosen(wanted, spelt(os.environ, kind, found.visible))
+    chosen = _choose(wanted, spelt(os.environ, kind, found.visible))
     if len(chosen) < 2 and wanted == ALL:
         return ()
-    opened = _opened(bench, dataclasses.replace(request, device=kind), chosen)
-    _refuse_unlike(opened)
+    opened = _open_each(bench, dataclasses.replace(request, device=kind), chosen)
+    (first, device), *others = opened.items()
+    for name, other in others:
+        if other.key != device.key:
+            names = {"model": device.key, "other_model": other.key}
+            raise UsageError("devices_unlike", first=first, other=name, **names)
+    uuids = [each.uuid for each in opened.values() if each.uuid]
+    if len({*uuids}) < len(uuids):
+        raise UsageError("devices_twice", devices=", ".join(opened))
     return tuple(UsedBoard(name, device.uuid) for name, device in opened.items())
 
 
-def _chosen(wanted: str, known: Sequence[str]) -> list[str]:
+def _choose(wanted: str, known: Sequence[str]) -> list[str]:
     if wanted == ALL:
         return [*known]
     numbers = [int(each) for each in wanted.split(",")]
@@ -142,7 +149,7 @@ def _chosen(wanted: str, known: Sequence[str]) -> list[str]:
     return [known[number] for number in numbers]
 
 
-def _opened(bench: Bench, request: Request, chosen: Sequence[str]) -> Mapping[str, Device]:
+def _open_each(bench: Bench, request: Request, chosen: Sequence[str]) -> Mapping[str, Device]:
     """What each device says of itself; all are asked at once."""
     devices: dict[str, Device] = {}
     job = describing(bench.settings, request, ())
@@ -158,21 +165,6 @@ def _opened(bench: Bench, request: Request, chosen: Sequence[str]) -> Mapping[st
 
     side_by_side([asking(name) for name in chosen])
     return {name: devices[name] for name in chosen}
-
-
-def _refuse_unlike(opened: Mapping[str, Device]) -> None:
-    (first, device), *others = opened.items()
-    for name, other in others:
-        if other.key != device.key:
-            names = {"model": device.key, "other_model": other.key}
-            raise UsageError("devices_unlike", first=first, other=name, **names)
-    known = [each.uuid for each in opened.values() if each.uuid]
-    if len({*known}) < len(known):
-        raise UsageError("devices_twice", devices=", ".join(opened))
-
-
-def _log(bench: Bench, settings: Settings) -> str:
-    return "describe" if settings.root == bench.settings.root else "describe-base"
 
 
 def _as_error(failure: Reason | None) -> PerfciError:

@@ -1,4 +1,4 @@
-"""The search for the commit that made a kernel slower: what a duel says about a revision, and how sure that is.
+"""The search for the commit that made a kernel slower: what a duel shows about a revision, and how sure that is.
 
 Every revision is duelled against GOOD. Its shift, log scale, positive where it is slower, is the mean of the medians of
 the duel's processes. The variance of its error, for n processes of m_i blocks, is
@@ -7,12 +7,12 @@ the duel's processes. The variance of its error, for n processes of m_i blocks, 
 
 `block` is the spread of the blocks around their process's median, whose median has pi / 2 times the variance of a mean;
 `process` that of the processes, each of which may be biased for as long as it lives. Both are learnt from all duels of
-the search, and `process` is never below what 401 processes of unchanged kernels showed on seven H200s (`BIAS`). How far
-the error reaches is told by Student's t with 3 degrees of freedom of that variance, whose tails are heavy, or by the
-normal distribution where that reaches further, within two standard deviations.
+the search, and `process` is never below what 401 processes of unchanged kernels showed on seven H200s (`BIAS`). The
+error is taken to follow Student's t with 3 degrees of freedom of that variance, whose tails are heavy, or the normal
+distribution if that reaches further, within two standard deviations.
 
 Between a low level (GOOD's 0) and a high one (BAD's shift) a revision is good in the lower half, and bad in the upper.
-So an unchanged one is only called bad, or a slow one good, where the errors of its own duel and of the two levels
+So an unchanged one is only called bad, or a slow one good, if the errors of its own duel and of the two levels
 together exceed half of the loss: a chance that is a property of the rule and not of the outcome. The chances of all
 steps are added up (Boole's inequality), and to them that of the loss being none. A revision that lies between a quarter
 and three quarters, and certainly at neither end, carries a part of the loss, and both parts are searched.
@@ -34,7 +34,7 @@ BIAS = 0.002
 most 3 in 401 do, which is the two-sided tail of t(3) there for a scale of 0.116 %, times the square root of 3."""
 
 LOOKS = (1, 2, 4, 8)
-"""Processes of a revision's looks; the later ones only where noise asks for them."""
+"""Processes of a revision's looks; the later ones only if noise asks for them."""
 
 MOST = LOOKS[-1]
 
@@ -59,14 +59,14 @@ LEAST = 1e-4
 QUARTER, HALF = 0.25, 0.5
 
 UNCLEAR = 3
-"""Revisions that noise may hide before the search of a range gives up: more of them would tell no more."""
+"""Revisions that noise may hide before the search of a range gives up: more of them would show no more."""
 
 _CONFIDENCE = 0.95
 _SPREAD = 1.959964
-"""Quantile of the normal distribution at 97.5 %, where it reaches further than t(3)."""
+"""Quantile of the normal distribution at 97.5 %; there it reaches further than t(3)."""
 
 _AWAY = (0.25, 0.5, 0.125, 0.375)
-"""Where among the revisions left, best first, to go after each one that could not be tried: away from it."""
+"""Share of the revisions left, best first, to skip after each one that could not be tried: away from it."""
 
 
 class Side(StrEnum):
@@ -85,7 +85,7 @@ class Seen:
     """A duel's shifts."""
 
     processes: tuple[tuple[float, ...], ...]
-    """d of each process's blocks, log scale; empty where the two do the same work"""
+    """d of each process's blocks, log scale; empty if the two do the same work"""
 
     @property
     def shift(self) -> float:
@@ -131,7 +131,7 @@ class Noise:
 
 
 def noise(duels: Collection[Seen]) -> Noise:
-    """The noise that these duels show, pooled over all of them; more than they need have had, where they are few."""
+    """The noise that these duels show, pooled over all of them; rather too much if they are few."""
     around = [
         [shift - statistics.median(process) for shift in process]
         for seen in duels
@@ -144,7 +144,7 @@ def noise(duels: Collection[Seen]) -> Noise:
 
 
 def _pooled(groups: Sequence[Sequence[float]]) -> float:
-    """Standard deviation within groups, each around its own centre; widened where there are few of them."""
+    """Standard deviation within groups, each around its own centre; widened if there are few of them."""
     free = sum(len(group) - 1 for group in groups)
     squares = math.fsum(value**2 for group in groups for value in group)
     return math.sqrt(squares / free) * (1 + 1 / free) if free else 0.0
@@ -177,7 +177,7 @@ class Step:
     error: float = 0.0
     """chance that noise alone put it on this side"""
     seen: Seen | None = None
-    """its duel with GOOD; None where it was not timed"""
+    """its duel with GOOD; None if it was not timed"""
     shift: Interval | None = None
     """log scale"""
     reason: Reason | None = None
@@ -186,10 +186,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Found:
-    """Where a loss, or a part of it, came in."""
+    """The place at which a loss, or a part of it, came in."""
 
     suspects: tuple[str, ...]
-    """the culprit alone; several where revisions beside it could not be tried, the one that is surely slow first"""
+    """the culprit alone; several if revisions beside it could not be tried, the one that is surely slow first"""
     low: float
     """shift against GOOD before it, and with it; log scale"""
     high: float
@@ -212,7 +212,7 @@ class World(Protocol):
         """The duel of a revision with GOOD, in so many processes; or why it cannot be had."""
 
     def note(self, commit: str) -> Reason | None:
-        """What is to be said of a revision that was looked at, such as why it was not timed."""
+        """A note about a revision that was looked at, such as why it was not timed."""
 
 
 Tell = Callable[[Step], None]
@@ -220,7 +220,7 @@ Tell = Callable[[Step], None]
 
 @dataclass
 class Search:
-    """One search; it remembers all duels, since they tell the noise of the next."""
+    """One search; it remembers all duels, since they show the noise of the next."""
 
     world: World
     tell: Tell
@@ -232,7 +232,7 @@ class Search:
         return noise(self.duels)
 
     def run(self, good: str, bad: str, first: Seen, tests: int = 1) -> tuple[Found, ...]:
-        """Where the loss came in that the duel of BAD with GOOD showed; several places that share it in turn.
+        """The place of the loss that the duel of BAD with GOOD showed; several in turn if they share it.
 
         tests: cases of which the one followed was chosen for its loss.
         """
@@ -283,7 +283,7 @@ class Search:
         return step
 
     def _weighed(self, commit: str, seen: Seen, low: Seen, high: Seen) -> Step:
-        """What a look says; SKIP where a part of the loss can be neither claimed nor excluded yet."""
+        """What a look shows; SKIP if a part of the loss can be neither claimed nor excluded yet."""
         known = noise([*self.duels, seen])
         error = known.chance(HALF * (high.shift - low.shift), seen, low, high)
         apart = max(known.chance(seen.shift - low.shift, seen, low), known.chance(high.shift - seen.shift, seen, high))
@@ -298,10 +298,10 @@ class Search:
 
 
 class ExactWorld(World, Protocol):
-    """The same where revisions are told apart by what they answer, which no noise blurs."""
+    """The same if revisions differ by what they answer, which no noise blurs."""
 
     def fails(self, commit: str) -> Side | Reason:
-        """Whether it fails as BAD does; the reason where that cannot be told."""
+        """Whether it fails as BAD does; the reason if that is unknown."""
 
 
 @dataclass
@@ -311,7 +311,7 @@ class ExactSearch(Search):
     world: ExactWorld
 
     def run(self, good: str, bad: str, first: Seen = SAME, tests: int = 1) -> tuple[Found, ...]:
-        """Where the failure came in: one place, without a doubt of noise."""
+        """The place of the failure: one, without a doubt of noise."""
         return self._narrowed(frozenset({good}), SAME, bad, SAME, 0.0)
 
     def _step(self, commit: str, low: Seen, high: Seen) -> Step:

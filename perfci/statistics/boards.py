@@ -24,16 +24,16 @@ ALPHA = 0.01
 """Chance, at most, that a look names any board of a model of which all are alike."""
 
 LEAST_RATIO = 1.25
-"""A spread against the other boards' that is never told, however sure it is."""
+"""A smaller ratio of spreads is never reported, however sure it is."""
 
 LEAST_SHARE = 0.05
 """The same of a share, less the other boards'."""
 
 NEWEST = 30
-"""Runs of a board that count: a board that was mended is not held against its past for ever."""
+"""Runs of a board that count: a board that was repaired does not keep its past for ever."""
 
 OTHERS = 200
-"""Runs of all other boards that its own are held against, at most."""
+"""Runs of all other boards that its own are compared with, at most."""
 
 DRAWS = 9_999
 
@@ -61,9 +61,9 @@ class Share:
     count: int
     of: int
     others: float | None
-    """the same share on the other boards; None where there is none"""
+    """the same share on the other boards; None if there is none"""
     p: float | None = None
-    """that it is no larger than theirs; None where that cannot be tested"""
+    """that it is no larger than theirs; None if that cannot be tested"""
 
     @property
     def value(self) -> float | None:
@@ -91,11 +91,11 @@ class Board:
     overturned: Share
     """of the suspects"""
     spread: SpreadTest | None
-    """None where there are too few A/A duels, here or elsewhere, for any answer"""
+    """None if there are too few A/A duels, here or elsewhere, for any answer"""
     nulls: int
     """runs with A/A duels"""
     outside: tuple[str, ...] = ()
-    """inconclusive, overturned, spread: in what it stands out"""
+    """what it stands out in: inconclusive, overturned, spread"""
 
 
 @dataclass
@@ -176,7 +176,7 @@ def spread_tests(spreads: Mapping[str, Sequence[float]]) -> Mapping[str, SpreadT
 
 
 def told_of(board: Board, device: str) -> tuple[Reason, ...]:
-    """In what a board stands out, in sentences with what to do next."""
+    """What a board stands out in, with what to do next."""
     facts: dict[str, Fact] = {"board": board.board, "device": device, "runs": board.runs}
     found = []
     for name in board.outside:
@@ -217,7 +217,7 @@ def _units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list[_Uni
 
 
 def _counts(run: HistoryRun) -> tuple[BoardCounts, ...]:
-    """Older lines tell what was left open, and no suspects."""
+    """Older lines have what was left open, and no suspects."""
     uuid = run.environment.device.uuid
     if run.boards or not uuid:
         return run.boards
@@ -235,7 +235,7 @@ def _add(unit: _Unit, counts: BoardCounts) -> None:
 def _null_spreads(histories: Mapping[str, Sequence[HistoryRun]]) -> list[tuple[str, str, float]]:
     """Board, run and spread of each A/A duel, against the median of its case in its environment.
 
-    Where only one board measured a case there is nothing to hold it against.
+    If only one board measured a case there is nothing to compare it with.
     """
     found: list[tuple[str, str, float]] = []
     for runs in histories.values():
@@ -279,7 +279,7 @@ def _spread(unit: _Unit) -> float:
 def _against(board: str, spreads: Mapping[str, Sequence[float]]) -> SpreadTest | None:
     own = list(spreads[board])[-NEWEST:]
     others = [value for other, values in spreads.items() if other != board for value in values[-NEWEST:]][-OTHERS:]
-    # Where the smallest p is too large for Holm's first step, no run of the board could ever be enough.
+    # If the smallest p is too large for Holm's first step, no run of the board could ever be enough.
     if not own or not others or exact.smallest_p(len(own), len(others)) * FIGURES * len(spreads) > ALPHA:
         return None
     pairs = exact.pairs(own, others)
@@ -311,7 +311,7 @@ def _share(board: str, counts: Mapping[str, NDArray[np.int64]]) -> Share:
 
 
 def _drawn_p(own: NDArray[np.int64], others: NDArray[np.int64]) -> float:
-    """Of a mean share of the own runs that is as large, where the runs are dealt out at random; seeded.
+    """Of a mean share of the own runs that is as large, if the runs are dealt out at random; seeded.
 
     Phipson, Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010) 39: the deal at hand counts as one more.
     """

@@ -1,9 +1,9 @@
-"""Change points: where the level of a case steps over its accepted runs, and what explains the step. Pure.
+"""Change points: when the level of a case steps over its accepted runs, and what explains the step. Pure.
 
 A step is looked for in the kernel's time and in the speedup, by circular binary segmentation (Olshen, Venkatraman,
 Lucito, Wigler, Biostatistics 5 (2004) 557) on normal scores (van der Waerden 1952; Blom's approximation): of all
-windows of runs the one whose scores stand out most from the rest is told where it stands out more than random orders of
-the same runs do. What that takes depends on the number of runs alone, whatever the noise looks like, so that the rate
+windows of runs the one whose scores stand out most from the rest is reported if it stands out more than in random
+orders of the same runs. What that takes depends on the number of runs alone, whatever the noise looks like. So the rate
 of false alarms is computed and not calibrated. docs/drift.md has the rates, beside those of other ways.
 """
 
@@ -31,13 +31,13 @@ RATE = 0.001
 """False alarms a case and look, at most: half of it for each of the two figures."""
 
 FEWEST = 20
-"""Runs of a case below which nothing is told: no order of fewer ones is unlikely enough."""
+"""Runs of a case below which nothing is reported: no order of fewer ones is unlikely enough."""
 
 SHORTEST = 3
 """Runs of a level."""
 
 LEAST = 0.0025
-"""A step, ratio, that is never told, however quiet the runs: the least that any duel is asked to see."""
+"""A smaller step, ratio, is never reported, however quiet the runs: no duel is asked to see less."""
 
 NEAR = 2
 """Runs by which the places where the two figures' steps may lie are apart at most, to be one."""
@@ -81,7 +81,7 @@ class Change:
 
     case: str
     figure: str
-    """kernel_us, or speedup where only that one shows it"""
+    """kernel_us, or speedup if only that one shows it"""
     before: HistoryRun
     """the last run of the level before"""
     after: HistoryRun
@@ -109,7 +109,7 @@ class Change:
 
     @property
     def commits(self) -> tuple[str, str] | None:
-        """Between which it came, shortened; None where they are unknown, the same, or not what was measured."""
+        """Between which it came, shortened; None if they are unknown, the same, or not what was measured."""
         before, after = self.before.environment, self.after.environment
         if not before.commit or not after.commit or before.commit == after.commit or before.dirty or after.dirty:
             return None
@@ -129,7 +129,7 @@ def cuts(values: ArrayLike) -> tuple[int, ...]:
 
 
 def threshold(count: int) -> float:
-    """What the greatest standardised window of so many runs has to exceed; infinite where nothing could."""
+    """What the greatest standardised window of so many runs has to exceed; infinite if nothing could."""
     if count < FEWEST:
         return math.inf
     return next((THRESHOLDS[each] for each in sorted(THRESHOLDS) if each >= count), max(THRESHOLDS.values()))
@@ -138,7 +138,7 @@ def threshold(count: int) -> float:
 def changes(history: Sequence[HistoryRun], case: str) -> tuple[Change, ...]:
     """The steps of a case over accepted runs in their order, the oldest first.
 
-    Runs count that were timed as the newest one of the case. None is told of fewer than 20, and none below 0.25 %.
+    Runs count that were timed like the newest one of the case. None is found in fewer than 20, and none below 0.25 %.
     """
     known = _known(history, case)
     if len(known) < FEWEST:
@@ -148,7 +148,7 @@ def changes(history: Sequence[HistoryRun], case: str) -> tuple[Change, ...]:
 
 
 def too_few(history: Sequence[HistoryRun], case: str) -> bool:
-    """Whether a case has fewer runs than a step could be told of."""
+    """Whether a case has too few runs for any step."""
     return len(_known(history, case)) < FEWEST
 
 
@@ -244,7 +244,7 @@ def _scored(series: Floats) -> Floats:
 
 
 def _window(series: Floats) -> tuple[int, int] | None:
-    """Begin and end of the window that stands out most, where it does so more than chance lets it."""
+    """Begin and end of the window that stands out most, if it does so more than chance allows."""
     count = series.size
     if count < FEWEST:
         return None
@@ -269,7 +269,7 @@ def _split(series: Floats, low: int, high: int) -> Iterator[int]:
 
 
 def _settled(series: Floats, found: Sequence[int]) -> tuple[int, ...]:
-    """Each where it fits best between its neighbours; those that do not stand out there are left out, one by one."""
+    """Each at the place that fits best between its neighbours; those that do not stand out there go, one by one."""
     kept = _placed(series, found)
     while kept:
         ends = [0, *kept, series.size]
@@ -304,12 +304,12 @@ def _strength(series: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Series:
-    """A case over the runs that can be held against each other."""
+    """A case over the runs that can be compared with each other."""
 
     case: str
     runs: tuple[HistoryRun, ...]
     figures: Mapping[str, Floats]
-    """log scale, more is slower; kernel_us, and where every run has them speedup and reference_us"""
+    """log scale, more is slower: kernel_us, and speedup and reference_us if every run has them"""
 
     def changes(self) -> Iterator[Change]:
         kernel, speedup = list(self._steps(KERNEL)), list(self._steps(SPEEDUP))
@@ -319,18 +319,18 @@ class _Series:
         yield from (self._change(*each) for each in sorted(told, key=lambda each: each[2]))
 
     def _steps(self, figure: str) -> Iterator[tuple[int, int, int]]:
-        """Of each: where the level before begins, the step, and where the level after ends."""
+        """Of each: the begin of the level before, the step, and the end of the level after."""
         ends = [0, *self._cuts(figure), len(self.runs)]
         yield from zip(ends, ends[1:], ends[2:], strict=False)
 
     def _range(self, figure: str, low: int, at: int, high: int) -> tuple[int, int]:
-        """Between which places the step may lie: wide where it is no step but a creep."""
+        """Between which places the step may lie: wide if it is no step but a creep."""
         strength = _strength(self.figures[figure][low:high]) ** 2
         fits = np.flatnonzero(strength >= strength.max() - _DROP)
         return min(low + int(fits[0]), at), max(low + int(fits[-1]), at)
 
     def _cuts(self, figure: str) -> list[int]:
-        """Where a place about as good is that of an explanation, it is that one."""
+        """The places of steps; if a place about as good is that of an explanation, it is that one."""
         if figure not in self.figures:
             return []
         series = self.figures[figure]

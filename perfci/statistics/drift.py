@@ -1,8 +1,8 @@
 """Slow drift: what no single merge request shows, from the accepted runs since the last release. Pure.
 
-The median of the last 5 accepted runs is held against that of 10 runs about the last release, which stay where they
-are: whatever the gate lets pass bit by bit, it adds up here. Runs that resemble the one before count for fewer, and
-where the two parts were measured on other boards, what boards differ by is allowed for. docs/how-thresholds-tighten.md
+The median of the last 5 accepted runs is compared with that of 10 runs about the last release. These do not move, so
+whatever the gate lets pass bit by bit adds up here. Runs that resemble the one before count for fewer. If the two parts
+were measured on different boards, the difference between boards is allowed for. docs/how-thresholds-tighten.md
 says what this sees and how rarely it errs.
 """
 
@@ -22,18 +22,18 @@ from perfci.core.model import Device, Environment, HistoryCase, HistoryRun
 from perfci.statistics import boards
 
 ANCHOR, RECENT = 10, 5
-"""Accepted runs about the last release, and the last ones that are held against them."""
+"""Accepted runs about the last release, and the last ones that are compared with them."""
 
 RATE = 0.001
 """False alarms a case and accepted run, at most."""
 
 LEAST = 0.0025
-"""A change, ratio, that is never told, however quiet the runs: the least that any duel is asked to see."""
+"""A smaller change, ratio, is never reported, however quiet the runs: no duel is asked to see less."""
 
 KERNEL, SPEEDUP = "kernel_us", "speedup"
 
 STORED_LEAST = 0.05
-"""A change, ratio, of a figure of storage in low precision that is never told: rounding otherwise may be so much."""
+"""A smaller change, ratio, of a figure of storage in low precision is never reported: rounding may cause it."""
 
 STORED_ZEROS: Mapping[str, float] = {"stored_p99": 1e-12, "clip_ratio": 1e-3, "divergence": 1e-2}
 """Figure of storage in low precision -> what a smaller one counts as, since below it nobody would act."""
@@ -63,7 +63,7 @@ class Creep:
     change: float
     """ratio - 1; plus is slower"""
     threshold: float
-    """change beyond which it is told"""
+    """change beyond which it is reported"""
     spread: float
     """standard deviation of a run, log scale"""
     anchor: tuple[str, ...]
@@ -83,11 +83,11 @@ def same_environment(history: Sequence[HistoryRun]) -> tuple[HistoryRun, ...]:
 
 
 def _together(one: Environment, other: Environment) -> bool:
-    """Whether the numbers of two environments may be held against each other."""
+    """Whether the numbers of two environments may be compared."""
     alike = (one.timer, one.python, one.packages, one.variables, _model(one.device)) == (
         other.timer, other.python, other.packages, other.variables, _model(other.device),
     )  # fmt: skip
-    return alike or not mixed(one, other)  # most runs are soon told, of which there are a hundred a case
+    return alike or not mixed(one, other)  # the first is quick, and there are a hundred runs a case
 
 
 def _model(device: Device) -> tuple[object, ...]:
@@ -114,7 +114,7 @@ def by_case(history: Sequence[HistoryRun]) -> Mapping[str, tuple[HistoryRun, ...
 
 
 def of_epoch(history: Sequence[HistoryRun], case: str) -> tuple[HistoryRun, ...]:
-    """The runs from the last one on that began an epoch of the case; all where none did."""
+    """The runs from the last one on that began an epoch of the case; all if none did."""
     starts = [at for at, run in enumerate(history) if run.epoch and case in run.epoch.cases]
     return tuple(history[starts[-1] :]) if starts else tuple(history)
 
@@ -122,8 +122,8 @@ def of_epoch(history: Sequence[HistoryRun], case: str) -> tuple[HistoryRun, ...]
 def creep(history: Sequence[HistoryRun], case: str, released: str | None = None) -> Creep | None:
     """Whether a case of the newest run's environment and epoch has crept; history: accepted runs in their order.
 
-    released: id of the run of the last release; the 10 runs about it are the anchor, the first 10 without one or where
-    it is not among them. None where the anchor and the last 5 runs would overlap, or the newest run lacks the case.
+    released: id of the run of the last release. The 10 runs about it are the anchor, or the first 10 if there is none
+    among them. Returns None if the anchor and the last 5 runs would overlap, or the newest run lacks the case.
     """
     known = [(run, found) for run in of_epoch(same_environment(history), case) if (found := _case(run, case))]
     if not known or known[-1][0] is not history[-1]:
@@ -151,9 +151,8 @@ def creep(history: Sequence[HistoryRun], case: str, released: str | None = None)
 def stored_creep(history: Sequence[HistoryRun], case: str, figure: str, released: str | None = None) -> Creep | None:
     """The same of a figure of a tensor that is stored in low precision: stored_p99, clip_ratio or divergence.
 
-    Its inputs are those of a fixed seed, so that a new driver or torch moves it where it computes otherwise, which is
-    what is looked for: runs of all environments count. STORED_LEAST of what is never told; figures below STORED_ZEROS
-    count as that.
+    Its inputs are those of a fixed seed, so a new driver or torch moves it only by computing otherwise, which is what
+    this looks for: runs of all environments count. Figures below STORED_ZEROS count as that.
     """
     known = [(run, each) for run in history for each in run.stored if each.case == case]
     start = _start([run.run for run, _ in known], released)
@@ -178,10 +177,10 @@ def shift(values: Sequence[float]) -> float:
 def threshold(
     values: Sequence[float], on: Sequence[str | None], kernel_us: float, before: Sequence[float] = ()
 ) -> float:
-    """The shift, log scale, beyond which an unchanged case is told in RATE at most.
+    """The shift, log scale, that an unchanged case exceeds in RATE at most.
 
-    values, on: of the runs from the anchor on, and their boards; before: values of the runs before the anchor, which
-    tell how far a run resembles the one before it.
+    values, on: of the runs from the anchor on, and their boards. before: values of the runs before the anchor, which
+    show how far a run resembles the one before it.
     """
     r = correlation((*before, *values))
     few = math.sqrt((_of_mean(RECENT, r) + _of_mean(ANCHOR, r)) / (_of_mean(RECENT, 0.0) + _of_mean(ANCHOR, 0.0)))
@@ -191,7 +190,7 @@ def threshold(
 def spread(values: Sequence[float], r: float = 0.0) -> float:
     """Standard deviation of one run: from neighbours, whose differences no slow creep moves, or the anchor's own.
 
-    The larger of the two, each from mean absolute deviations and scaled for normal values. Where neighbours correlate
+    The larger of the two, each from mean absolute deviations and scaled for normal values. If neighbours correlate
     by r, both differ by less than runs do.
     """
     steps = statistics.fmean(abs(after - before) for before, after in itertools.pairwise(values))

@@ -1,7 +1,7 @@
 """The rule of a duel: when base and head, timed side by side, have shown enough.
 
 d is the Hodges-Lehmann shift of head against base in one block, log scale, positive where head is slower. tau is the
-slow-down that is allowed; it lies inside the null hypothesis. A duel is looked at after 4 and 12 blocks of one process,
+slow-down that is allowed. It lies inside the null hypothesis. A duel is looked at after 4 and 12 blocks of one process,
 after 24 of two and after 48 of four. The first two looks can only clear. REGRESSED takes the last two, each with a
 quarter of alpha after Holm over all cases duelled, since time and span are asked at both, and processes that agree:
 where an allocation slows one arm for as long as a process lives, its blocks agree with each other and no test within it

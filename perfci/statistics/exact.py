@@ -39,7 +39,7 @@ def summary(launches_us: ArrayLike) -> Summary:
     """Describe one arm's launches in one block, microseconds; all but the median are diagnostics.
 
     Quantiles interpolate linearly; rsd is the sample standard deviation over the mean, 0 for a single launch.
-    Raises ValueError where there is no launch, or one is not a positive finite time.
+    Raises ValueError if there is no launch, or one is not a positive finite time.
     """
     times = _positive(launches_us)
     low, p05, p25, median, p75, p95, high = np.quantile(times, (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)).tolist()
@@ -111,7 +111,7 @@ def _groups(times: Floats) -> list[Floats]:
 
 
 def _best_cut(times: Floats) -> int:
-    """Size of the lower of the two groups with the least sum of squares within; 0 where there is but one launch."""
+    """Size of the lower of the two groups with the least sum of squares within; 0 if there is only one launch."""
     if times.size < 2:
         return 0
     left = np.arange(1, times.size)
@@ -126,7 +126,7 @@ def _best_cut(times: Floats) -> int:
 
 @functools.cache
 def signed_rank_tail(blocks: int) -> Floats:
-    """P(W+ >= w) for w = 0 .. n(n+1)/2 where each of n signs is a fair coin: the product of (1 + q^k) / 2."""
+    """P(W+ >= w) for w = 0 .. n(n+1)/2 if each of n signs is a fair coin: the product of (1 + q^k) / 2."""
     chance = np.ones(1)
     for rank in range(1, blocks + 1):
         missed = np.concatenate([chance, np.zeros(rank)])
@@ -169,7 +169,7 @@ def walsh_pairs(blocks: int) -> tuple[NDArray[np.intp], ...]:
 
 @functools.cache
 def rank_sum_tail(blocks: int, others: int) -> Floats:
-    """P(U >= u) for u = 0 .. m n where every order of m + n blocks is equally likely (Mann and Whitney's recursion).
+    """P(U >= u) for u = 0 .. m n if every order of m + n blocks is equally likely (Mann and Whitney's recursion).
 
     Counts obey W(i, j) = W(i, j-1) + q^j W(i-1, j), by whether the largest is one of the j or of the i; sums of
     positive numbers only, so that double precision keeps the tails.
@@ -243,7 +243,7 @@ class Weight:
 
     beta: float
     correlation: float | None
-    """None where it cannot be computed: fewer than two blocks, or one of the two never moves"""
+    """None if it cannot be computed: fewer than two blocks, or one of the two never moves"""
 
 
 def control_weight(kernel: Floats, reference: Floats, runs: Sequence[Hashable]) -> Weight:
