@@ -117,7 +117,7 @@ def describe(
         device=device,
         timer=timer,
         python=platform.python_version(),
-        packages=installed(PACKAGES),
+        packages=installed_versions(PACKAGES),
         host=socket.gethostname(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         commit=commit,
@@ -127,7 +127,7 @@ def describe(
     )
 
 
-def installed(names: Iterable[str]) -> dict[str, str]:
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
     """Returns the versions of the installed ones of these distributions, from their metadata."""
     return {name: version for name in names if (version := _version(name)) is not None}
 
@@ -149,17 +149,17 @@ def differences(before: Sequence[Environment], after: Environment) -> tuple[Diff
     return tuple(sorted(found, key=lambda each: not each.moves))
 
 
-def mixed(first: Environment, other: Environment) -> tuple[Difference, ...]:
+def unmixable(first: Environment, other: Environment) -> tuple[Difference, ...]:
     """Returns the differences that keep two runs out of one baseline. None if only their boards differ."""
     return tuple(each for each in differences([first], other) if each.bearing in {Bearing.APART, Bearing.MOVES})
 
 
-def told(found: Sequence[Difference], most: int = TOLD) -> str:
+def list_differences(found: Sequence[Difference], most: int = TOLD) -> str:
     """Returns the differences on one line: device.driver 580.65 -> 590.12; packages.torch - -> 2.13.
 
     It is the same in every language. Beyond `most` the others are counted: `... (+3)`.
     """
-    named = [f"{each.field} {_clipped(each.before)} -> {_clipped(each.after)}" for each in found[:most]]
+    named = [f"{each.field} {_clip(each.before)} -> {_clip(each.after)}" for each in found[:most]]
     rest = [f"... (+{len(found) - most})"] if len(found) > most else []
     return "; ".join([*named, *rest])
 
@@ -226,7 +226,7 @@ def _difference(name: str, before: Sequence[Fact], after: Fact) -> Difference | 
     return Difference(name, old, new, bearing)
 
 
-def _clipped(value: str | None) -> str:
+def _clip(value: str | None) -> str:
     if value is None:
         return "-"
     return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 3]}..."

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfci.core.environment import installed
+from perfci.core.environment import installed_versions
 from perfci.core.model import Reason
 from perfci.device import npu_runtime, npu_smi
 from perfci.device.npu_smi import FIT, NpuPlace, NpuTable
@@ -96,7 +96,7 @@ def look(
     libraries += [folder / "lib64"] if folder else []
     monitor = npu_smi.Monitor(0, asking, variables) if nodes else None
     return NpuHost(
-        packages=installed(PACKAGES),
+        packages=installed_versions(PACKAGES),
         variables=variables,
         nodes=tuple(map(str, nodes)),
         shut=npu_runtime.find_shut(nodes),

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfci.core.environment import installed
+from perfci.core.environment import installed_versions
 from perfci.core.errors import DeviceError
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -73,7 +73,7 @@ def load() -> Any:
     if not npu_installed():
         raise DeviceError("npu_no_torch_npu", torch=str(torch.__version__))
     # A wheel of torch_npu is built for one torch. With another its import may end the process.
-    version = installed(["torch-npu"]).get("torch-npu")
+    version = installed_versions(["torch-npu"]).get("torch-npu")
     if version and version.split(".")[:2] != str(torch.__version__).split(".")[:2]:
         raise DeviceError("npu_wrong_wheel", message="the versions differ", **_find_versions())
     try:
@@ -122,7 +122,7 @@ def _explain(error: BaseException, otherwise: str) -> DeviceError:
 
 
 def _find_versions() -> dict[str, str | None]:
-    found = installed(["torch", "torch-npu"])
+    found = installed_versions(["torch", "torch-npu"])
     return {"torch": found.get("torch"), "torch_npu": found.get("torch-npu")}
 
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci.core.environment import installed
+from perfci.core.environment import installed_versions
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 
@@ -155,7 +155,7 @@ def find_triton_versions() -> list[str]:
     text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
     if found := re.search(r"""^__version__ *= *["'](\d+\.\d+[^"']*)""", text, re.MULTILINE):
         return [found[1]]
-    return list(installed(("triton", "triton-ascend", "pytorch-triton")).values())
+    return list(installed_versions(("triton", "triton-ascend", "pytorch-triton")).values())
 
 
 def release(version: str) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core import units
-from perfci.core.environment import mixed
+from perfci.core.environment import unmixable
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import Reason
 from perfci.core.wording import say
@@ -277,7 +277,7 @@ def compare_earned(before: EarnedFile, after: EarnedFile) -> Iterator[MovedThres
     the value was rescaled by it.
     """
     old, new = ({(each.case, each.key): each for each in file.values} for file in (before, after))
-    anew = bool(before.environment and after.environment and mixed(before.environment, after.environment))
+    anew = bool(before.environment and after.environment and unmixable(before.environment, after.environment))
     for case, key in dict.fromkeys((*old, *new)):
         was, now = old.get((case, key)), new.get((case, key))
         values = was.value if was else None, now.value if now else None

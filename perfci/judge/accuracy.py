@@ -9,7 +9,7 @@ from perfci.core.model import AccuracyCase, Fact, Judgement, OpRun, PlannedOp, R
 from perfci.judge import storage
 from perfci.judge.figures import errors_beyond
 from perfci.measure.closeness import times_allowed
-from perfci.store.past.lines import worst_errors
+from perfci.store.past.lines import find_worst_errors
 from perfci.thresholds.limits import Thresholds
 
 _BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.BY_CAUSE.values()})
@@ -126,7 +126,7 @@ def _judge_limits(run: Run, op: PlannedOp, checks: Sequence[AccuracyCase], limit
     case's checks on ordinary values, the fresh seed's included.
     """
     wrong, device = {check.case for check in _sort_failed(checks)}, run.environment.device.key
-    for each in worst_errors(checks):
+    for each in find_worst_errors(checks):
         reason = errors_beyond("checked", each.errors, op.op, each.case, limits, device, each.checks)
         if reason and each.case not in wrong:
             yield _row(op, each.case, Verdict.WRONG, (reason,))

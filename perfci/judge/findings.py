@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from perfci.core.environment import told
+from perfci.core.environment import list_differences
 from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict
 from perfci.statistics import exact
 from perfci.thresholds.limits import CaseThresholds, Thresholds
@@ -158,7 +158,7 @@ def screen_drift(comparison: Comparison, context: Context) -> Finding:
 def note_environment(comparison: Comparison) -> Iterator[Reason]:
     """The fields of the environment that may have moved a case, if there are any."""
     if moved := [each for each in comparison.differs if each.moves]:
-        yield Reason("environment_may_have", {"fields": told(moved)})
+        yield Reason("environment_may_have", {"fields": list_differences(moved)})
 
 
 def medians_again(blocks: Sequence[Block], quantities: Sequence[float | None]) -> list[float]:
@@ -179,7 +179,7 @@ def _excuse_by_environment(found: Finding, comparison: Comparison) -> Finding:
     kind = "stale_environment_span" if first.kind.startswith("span_") else "stale_environment"
     if found.verdict is Verdict.STALE:
         kind = "stale_environment_regime"
-    return Finding(Verdict.STALE, (Reason(kind, {**first.facts, "fields": told(moved)}),))
+    return Finding(Verdict.STALE, (Reason(kind, {**first.facts, "fields": list_differences(moved)}),))
 
 
 def _confirm(

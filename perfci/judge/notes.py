@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from perfci.core.environment import told
+from perfci.core.environment import list_differences
 from perfci.core.model import (
     UNTIMED,
     AgainCase,
@@ -205,9 +205,9 @@ def _note_environments(comparisons: Sequence[Comparison]) -> Iterator[Reason]:
             counts = moving if each.moves else named
             counts[each] = counts.get(each, 0) + 1
     if moving:
-        yield Reason("environment_changed", {"fields": told([*moving]), "cases": max(moving.values())})
+        yield Reason("environment_changed", {"fields": list_differences([*moving]), "cases": max(moving.values())})
     if named:
-        yield Reason("environment_named", {"fields": told([*named])})
+        yield Reason("environment_named", {"fields": list_differences([*named])})
 
 
 def _note_late(run: Run) -> Iterator[Reason]:

@@ -16,7 +16,7 @@ from perfci.core.model import (
     Suite,
     Verdict,
 )
-from perfci.core.wording import caused, say
+from perfci.core.wording import because, say
 from perfci.ops import identity
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 
@@ -90,7 +90,7 @@ def _gather(op: StaticOp, fine: Sequence[tuple[Verdict, StaticCase]], base: Stat
         kind = "compiled_alone_unchanged" if bare else "compiled_unchanged"
     else:
         kind = "compiled_alone" if bare else "compiled"
-    lacking = (caused("base_uncompiled", base.failure),) if base and base.failure else ()
+    lacking = (because("base_uncompiled", base.failure),) if base and base.failure else ()
     unavailable = (op.unavailable,) if op.unavailable else ()
     return _row(op, None, verdict, (Reason(kind, facts), *lacking, *unavailable))
 
@@ -106,7 +106,7 @@ def _judge_case(
         unknown = case.identity.unknown
         return (Verdict.INCONCLUSIVE, (Reason("identity_unknown"), unknown)) if unknown else (Verdict.PASS, ())
     if base.failure:
-        return Verdict.PASS, (caused("base_uncompiled", base.failure),)
+        return Verdict.PASS, (because("base_uncompiled", base.failure),)
     alike = identity.same(base.identity, case.identity)
     return (Verdict.UNCHANGED, ()) if alike else _judge_changed(case, base, limits, alike)
 

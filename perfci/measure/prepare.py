@@ -15,7 +15,7 @@ from typing import Any
 
 from perfci.core.errors import ContractError
 from perfci.core.model import BaseArm, Fact, Identity, PeerArm, PerformanceCase, Reason
-from perfci.core.wording import caused
+from perfci.core.wording import because
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
 from perfci.measure.bench import KERNEL, Arm, BaseKernel, Bench, InseparableError, Subject, find_foreign_source
@@ -185,7 +185,7 @@ def _call_base(bench: Bench, base: BaseKernel, params: Params, inputs: Inputs, m
         output = base.kernel(**inputs)
         bench.device.synchronize()
         if wrong := wrong_output(bench.suite, bench.device.arrays, params, inputs, output):
-            return _BaseCall(failure=caused("base_wrong", wrong, case=case))
+            return _BaseCall(failure=because("base_wrong", wrong, case=case))
         del output
         with bench.device.peak_memory() as peak:
             capture = _capture(bench, base.kernel, inputs)
@@ -265,7 +265,7 @@ def _call_peer(
         elif not all(map(arrays.is_array, flat(output))):
             failure = Reason("peer_wrong_type", {**facts, "got": type(output).__name__})
         elif wrong := wrong_output(bench.suite, arrays, subject.params, inputs, output):
-            failure = caused("peer_wrong", wrong, **facts)
+            failure = because("peer_wrong", wrong, **facts)
     except NotImplementedError as error:
         message = " ".join(str(error).split())[:MESSAGE].rstrip(".")
         return PeerArm(name, failure=Reason("peer_unsupported", {**facts, "message": message or "no message"})), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfci.core import units
-from perfci.core.environment import told
+from perfci.core.environment import list_differences
 from perfci.core.model import Base, Environment, Fact, Gate, Judgements, Run, Suite, Verdict
 from perfci.core.wording import say
 from perfci.report import compiled, means, peers, rows, sections, sources, summary
@@ -223,7 +223,7 @@ def _describe_differences(judgements: Judgements) -> Iterator[tuple[str, str]]:
     parts = ((say("since the baselines"), True), (say("since the baselines, no matter for times"), False))
     for name, moves in parts:
         if differs := [each for each in found if each.moves is moves]:
-            yield name, plain(told(differs, len(differs)))
+            yield name, plain(list_differences(differs, len(differs)))
 
 
 def _tabulate_clocks(clocks: Clocks) -> Table:

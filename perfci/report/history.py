@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perfci.core import units
-from perfci.core.environment import told
+from perfci.core.environment import list_differences
 from perfci.core.model import OpRun, Run
 from perfci.core.wording import say, sentence
 from perfci.report import past as pasts
@@ -157,7 +157,7 @@ def _describe_cause(change: Change) -> str:
     if change.cause is Cause.ACCEPTED:
         return say("a loss was accepted: {why}", why=plain(change.why or ""))
     if change.cause is Cause.ENVIRONMENT:
-        return say("environment: {fields}", fields=plain(told(change.moved)))
+        return say("environment: {fields}", fields=plain(list_differences(change.moved)))
     if change.cause in {Cause.BOARD, Cause.REFERENCE}:
         return say("other boards") if change.cause is Cause.BOARD else say("the reference moved, too or alone")
     if change.size.value < 0:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from perfci.core.environment import told
+from perfci.core.environment import list_differences
 from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
 from perfci.report.text import plain
 from perfci.statistics.changepoints import Change
@@ -194,7 +194,7 @@ def marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
                     at=at,
                     before=_before(changes.get(run.run, ()), past.runs[at - 1], alone=not fields and not about),
                     after=run,
-                    fields=plain(told(fields)) if fields else "",
+                    fields=plain(list_differences(fields)) if fields else "",
                     recorded=plain(recorded.get(run.run, "")) if fields else "",
                     why=plain(run.epoch.why) if run.epoch and about else "",
                     cases=about,

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci.core.environment import differences, mixed, told
+from perfci.core.environment import differences, list_differences, unmixable
 from perfci.core.errors import UsageError
 from perfci.core.model import (
     Baseline,
@@ -146,7 +146,7 @@ def _check(op: str, runs: Sequence[Run], existing: Baseline | None, *, dirty: bo
         if run.id in {other.id for other in runs[:at]} | {other.id for other in (existing.runs if existing else ())}:
             raise UsageError("accept_twice", run=run.id, op=op)
         apart = _compare_keys(_find_key(first), _find_key(run))
-        apart = apart or told(mixed(first.environment, run.environment))
+        apart = apart or list_differences(unmixable(first.environment, run.environment))
         known = next((cache for other in runs[:at] if (cache := _find_cache(op, other))), None)
         if apart := apart or _compare_caches(known, _find_cache(op, run)):
             raise UsageError("accept_mixed", run=run.id, first=first.id, fields=apart)
@@ -160,7 +160,7 @@ def _check(op: str, runs: Sequence[Run], existing: Baseline | None, *, dirty: bo
         for ids in {frozenset(block.run for block in case.blocks) for case in shared}:
             before = [sources[each] for each in sorted(ids) if each in sources]
             moved = [each for each in differences(before, run.environment) if each.bearing is Bearing.MOVES]
-            apart = apart or told(moved)
+            apart = apart or list_differences(moved)
         for case in shared:
             apart = apart or _compare_caches(case.cache, timed[case.case])
         if apart:
@@ -255,7 +255,7 @@ def find_losses(
         if stored and old and old.blocks and (facts := _measure_loss(times, _find_medians(old), allowed)):
             used = {block.run for block in old.blocks}
             then = [run.environment for run in stored.runs if run.id in used]
-            moved = told([each for each in differences(then, environment) if each.moves])
+            moved = list_differences([each for each in differences(then, environment) if each.moves])
             elsewhere = {"fields": moved} if moved else {}
             found[case.case] = Reason("accept_lost_elsewhere" if moved else "accept_lost", where | facts | elsewhere)
             continue
@@ -270,7 +270,7 @@ def find_losses(
             and run.run not in own
             and each.cache == case.cache
             and each.reference_us is not None
-            and not mixed(run.environment, environment)
+            and not unmixable(run.environment, environment)
         ][:FIRST]
         if first:
             before = statistics.median(us for _, us, _ in first), statistics.median(us for _, _, us in first)

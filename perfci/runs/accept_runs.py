@@ -17,7 +17,7 @@ from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import by_files, unrelaxed
 from perfci.runs.tightening import rescale, shift_of
 from perfci.store.history import append_history, check_history, held, history_path, read_history, with_names_of_now
-from perfci.store.past.lines import line
+from perfci.store.past.lines import make_line
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _weigh(
             continue
         cases = tuple(case for case in _list_cases(op, [run]) if case in whys and case not in begun)
         epoch = Epoch("; ".join(dict.fromkeys(whys[case] for case in cases)), cases) if cases else None
-        found = line(op, run, judgements, answer.accepted, epoch)
+        found = make_line(op, run, judgements, answer.accepted, epoch)
         if found and (answer.accepted or options.slower is None):
             lines.append(found)
             begun |= set(cases)

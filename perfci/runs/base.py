@@ -21,7 +21,7 @@ from perfci.core.renames import names_of_now
 from perfci.core.settings import FILE as SETTINGS_FILE
 from perfci.core.settings import Settings
 from perfci.core.settings import at as settings_at
-from perfci.core.wording import caused, say
+from perfci.core.wording import because, say
 from perfci.git.base import PROPOSALS, How, resolve
 from perfci.git.checkout import materialise
 from perfci.ops import fingerprint
@@ -211,7 +211,7 @@ def _planned_base(
         return PlannedBase(same=True, performance=head.performance, cache=head.cache)
     changed = fingerprint.changed_files(ours, theirs)
     if base.failure:
-        return PlannedBase(changed=changed, failure=caused("base_broken", base.failure, op=head.op))
+        return PlannedBase(changed=changed, failure=because("base_broken", base.failure, op=head.op))
     # The base's performance cases by the names that the change gives them.
     now = names_of_now(head.renamed)
     found = PlannedBase(

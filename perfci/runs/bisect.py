@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from perfci.core.errors import UsageError
 from perfci.core.model import Fact, Interval, Reason
 from perfci.core.settings import Settings
-from perfci.core.wording import caused
+from perfci.core.wording import because
 from perfci.git import history
 from perfci.git.history import Commit, FileChange
 from perfci.runs.bench import Listener, claimed
@@ -142,7 +142,7 @@ class _Bisect:
             return self._search_loss(first)
         # Nothing was timed: the work is the same, or the two have no case in common.
         if first.failures and not first.same:
-            why = caused("bisect_ends_apart", next(iter(first.failures.values())), op=revisions.op)
+            why = because("bisect_ends_apart", next(iter(first.failures.values())), op=revisions.op)
             raise UsageError(why.kind, **why.facts)
         facts: dict[str, Fact] = {"op": revisions.op, "good": revisions.good[:10], "bad": revisions.bad[:10]}
         return dataclasses.replace(self._describe(first), nothing=Reason("bisect_same_work", facts))
@@ -201,7 +201,7 @@ class _Bisect:
             tried = revisions.try_commit(commit, parent, slower, processes)
             seen = tried.see(case)
             if isinstance(seen, Reason):
-                return dataclasses.replace(found, said=(caused("bisect_parent_untried", seen, commit=parent[:10]),))
+                return dataclasses.replace(found, said=(because("bisect_parent_untried", seen, commit=parent[:10]),))
             own, known = seen, bisection.noise([*search.duels, seen])
             agrees, chance = confirmed(seen, place.gap, known)
             if agrees and chance <= bisection.CONFIRM:
@@ -227,7 +227,7 @@ class _Bisect:
         revisions.fails_by = first
         alone = revisions.try_commit(revisions.good, None)
         if alone.failure:
-            why = caused("bisect_good_fails", alone.failure, good=revisions.good[:10])
+            why = because("bisect_good_fails", alone.failure, good=revisions.good[:10])
             raise UsageError(why.kind, **why.facts)
         whole = dataclasses.replace(self._describe(first), failure=first.failure)
         self._audience.begun(whole)

@@ -18,7 +18,7 @@ from perfci.core.codec import decode, encode
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Base, DuelWhat, Fact, Need, Reason, Run, Suite
 from perfci.core.settings import Settings
-from perfci.core.wording import caused
+from perfci.core.wording import because
 from perfci.git import Revision, history
 from perfci.git.base import How
 from perfci.git.checkout import materialise
@@ -158,7 +158,7 @@ class Revisions:
     def _read_state(self) -> BisectState:
         """The state on disk if it answers the same question."""
         options, request = self._options, self._options.request
-        packages = environment.installed(environment.PACKAGES)
+        packages = environment.installed_versions(environment.PACKAGES)
         asked: dict[str, Fact] = {
             "op": options.op,
             "good": self.good,
@@ -236,7 +236,7 @@ class Revisions:
         options = self._options
         for commit, name in ((self.bad, options.bad), (self.good, options.good)):
             if why := self._find_lack(require(self._write_out(commit))):
-                why = caused("bisect_end_lacks_op", why, revision=name)
+                why = because("bisect_end_lacks_op", why, revision=name)
                 raise UsageError(why.kind, **why.facts)
         if fingerprint.same(self._prints[self.good], self._prints[self.bad]):
             raise UsageError("bisect_same_files", op=self.op, good=options.good, bad=options.bad)
@@ -401,9 +401,9 @@ def read_answer(run: Run, op: str, commit: str, against: str | None) -> Tried:
     if broken and len(broken) == len(found.performance):
         return dataclasses.replace(tried, failure=broken[0].failure, wrong=not broken[0].raised, late=True)
     if against and found.unmeasured:
-        return dataclasses.replace(tried, failure=caused("bisect_not_timed", found.unmeasured))
+        return dataclasses.replace(tried, failure=because("bisect_not_timed", found.unmeasured))
     if against and planned.base and planned.base.failure:
-        return dataclasses.replace(tried, failure=caused("bisect_ends_apart", planned.base.failure, op=op))
+        return dataclasses.replace(tried, failure=because("bisect_ends_apart", planned.base.failure, op=op))
 
     duels: dict[str, tuple[tuple[float, ...], ...]] = {}
     base_us: dict[str, float] = {}

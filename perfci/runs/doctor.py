@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from perfci import git as git_history
-from perfci.core.environment import PACKAGES, installed, telling
+from perfci.core.environment import PACKAGES, installed_versions, telling
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.core.settings import Settings
@@ -125,7 +125,7 @@ def gather(
     has_nvidia = Path("/proc/driver/nvidia/version").exists()
     return Facts(
         python=platform.python_version(),
-        packages=installed(PACKAGES),
+        packages=installed_versions(PACKAGES),
         variables=telling(environment),
         device=device,
         state=state,

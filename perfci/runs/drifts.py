@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci import store
-from perfci.core.environment import told
+from perfci.core.environment import list_differences
 from perfci.core.errors import StoredFileError
 from perfci.core.model import UNTIMED, Bearing, Fact, HistoryRun, Judgements, OpRun, PlannedOp, Reason, Run, Step
 from perfci.core.settings import Settings
@@ -176,7 +176,7 @@ def list_environment_changes(found: History, recorded: Sequence[Step] = ()) -> I
     for before, after in zip(found.runs, found.runs[1:], strict=False):
         fields = [each for each in steps.get(after.run, ()) if each.bearing is not Bearing.BOARD]
         if fields:
-            yield EnvironmentChange(before, after, told(fields), why.get(after.run))
+            yield EnvironmentChange(before, after, list_differences(fields), why.get(after.run))
 
 
 # --- for a run --------------------------------------------------------------------------------------------------------

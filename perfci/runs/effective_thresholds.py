@@ -92,7 +92,7 @@ def _compare_environments(file: EarnedFile, where: Environment) -> str | None:
     # Before anything was timed nobody knows by what.
     where = where if where.timer else dataclasses.replace(where, timer=file.environment.timer)
     found = environment.mixed(file.environment, where)
-    return environment.told(found) if found else None
+    return environment.list_differences(found) if found else None
 
 
 def limits_of(run: Run, rules: Settings, *, check_ops: bool = False) -> Thresholds:

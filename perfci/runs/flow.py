@@ -46,7 +46,7 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
         tree = base_stage.find(bench, request)
         run, judgements = check_against(bench, request, command, tree)
         known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
-        compiles = known and bool(environment.installed(COMPILERS[:2]))
+        compiles = known and bool(environment.installed_versions(COMPILERS[:2]))
         if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
             base = tree if isinstance(tree, BaseTree) else None
             if compiles:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from perfci.core.environment import mixed, told
+from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import UsageError
 from perfci.core.model import (
     Environment,
@@ -116,8 +116,8 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
         first, ours, theirs = timed[0], run.environment, timed[0].environment
         if ours.timer != theirs.timer:
             raise UsageError("merge_timer", run=run.id, first=first.id, found=ours.timer, other=theirs.timer)
-        if apart := mixed(theirs, ours):
-            raise UsageError("merge_environment", run=run.id, first=first.id, fields=told(apart))
+        if apart := unmixable(theirs, ours):
+            raise UsageError("merge_environment", run=run.id, first=first.id, fields=list_differences(apart))
 
 
 def _find_loss(number: int, sharded: ShardPlan, run: Run | None) -> Reason | None:

@@ -37,7 +37,7 @@ from perfci.core.model import (
 )
 from perfci.core.renames import baseline_of
 from perfci.core.settings import Settings
-from perfci.core.wording import caused
+from perfci.core.wording import because
 from perfci.git.checkout import materialise
 from perfci.judge import judge
 from perfci.ops import fingerprint
@@ -48,7 +48,7 @@ from perfci.runs.base import known_ops, moved
 from perfci.runs.effective_thresholds import in_force
 from perfci.statistics import exact
 from perfci.store import history
-from perfci.store.past.lines import line
+from perfci.store.past.lines import make_line
 
 MOST_FILES = 3
 """Most files named in a sentence."""
@@ -399,7 +399,7 @@ def _note(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, 
         return found
     clean = [each for each in evidence if not each[0].environment.dirty]
     ordered = sorted(clean, key=lambda each: each[0].created)
-    lines = [line(found.survey.op, run, judgements, found.taken) for run, judgements in ordered]
+    lines = [make_line(found.survey.op, run, judgements, found.taken) for run, judgements in ordered]
     try:
         said = note_lines(found.survey.op, [each for each in lines if each], settings, key)
     except PerfciError as error:
@@ -442,11 +442,11 @@ class _Code:
         for commit in (new, old):
             tree = self._read_tree(commit)
             if isinstance(tree, Reason):
-                return caused("rebaseline_code_unknown", tree, of=commit[:10])
+                return because("rebaseline_code_unknown", tree, of=commit[:10])
             prints.append(tree.fingerprint(op))
         head, base = prints
         changed, opaque = fingerprint.changed_files(head, base), head.opaque or base.opaque
-        return caused("rebaseline_code_unknown", opaque, of=old[:10]) if opaque and not changed else changed
+        return because("rebaseline_code_unknown", opaque, of=old[:10]) if opaque and not changed else changed
 
     def _read_tree(self, commit: str) -> Tree | Reason:
         if commit not in self.trees:

@@ -20,7 +20,7 @@ from perfci.core.deadline import Timetable
 from perfci.core.errors import Stopped
 from perfci.core.model import Device, Environment, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run, Suite, UsedBoard
 from perfci.core.settings import Settings
-from perfci.core.wording import caused
+from perfci.core.wording import because
 from perfci.runs.base import BaseTree, rules
 from perfci.runs.bench import Bench, Listener, Place, surroundings
 from perfci.runs.describe import op_files
@@ -323,7 +323,7 @@ class Recorder:
         if failure is None or not gathered.met_peers or _ends_run(failure) or _is_late(failure):
             return failure
         self._start_afresh(gathered, job)
-        gathered.note(caused("peers_given_up", failure, op=job.ops[0].op))
+        gathered.note(because("peers_given_up", failure, op=job.ops[0].op))
         rest = _rest(job, gathered)
         return (yield from self._separated(dataclasses.replace(job, suites=rest, peers=False), board, gathered, heard))
 

@@ -47,7 +47,7 @@ from perfci.core.model import (
     Verdict,
 )
 from perfci.core.settings import Settings
-from perfci.core.wording import caused
+from perfci.core.wording import because
 from perfci.git import base as git_base
 from perfci.git.base import How
 from perfci.git.history import between, is_ancestor, touching
@@ -236,7 +236,7 @@ def _group_by_commit(
         if isinstance(tree, Reason):
             for case in (case for case in mine if (case.op, case.case) in undecided):
                 facts = {"op": case.op, "case": case.case, "commit": (commit or "")[:SHOWN]}
-                grouped.lost.append(dataclasses.replace(case, failure=caused("again_commit_gone", tree, **facts)))
+                grouped.lost.append(dataclasses.replace(case, failure=because("again_commit_gone", tree, **facts)))
             continue
         ours = [op for op in found.ops if op.op in {case.op for case in mine}]
         planned = {op.op: op for op in base_stage.plan_ops(bench, tree, request, ours)}
@@ -263,7 +263,7 @@ def _find_obstacle(case: AgainCase, op: PlannedOp, base: Base, head: str | None)
     if base.commit == head:
         return Reason("again_nothing_between", facts)
     if op.base is None or op.base.failure:
-        return caused("again_not_duelled", op.base.failure, **facts) if op.base and op.base.failure else None
+        return because("again_not_duelled", op.base.failure, **facts) if op.base and op.base.failure else None
     return None if case.case in op.base.performance else Reason("again_case_unknown", facts)
 
 
@@ -390,7 +390,7 @@ def _add_group(
 
 
 def _leave_out(op: str, name: str, why: Reason | None) -> Reason:
-    return caused("release_not_duelled", why or Reason("worker_silent"), op=op, release=name)
+    return because("release_not_duelled", why or Reason("worker_silent"), op=op, release=name)
 
 
 def _name_some(names: Sequence[str]) -> str:
@@ -417,7 +417,7 @@ def _find_epochs(
 
 
 def _epoch_gone(case: Case, commit: str, why: Reason) -> Reason:
-    return caused("release_epoch_gone", why, op=case[0], case=case[1], commit=commit[:SHOWN])
+    return because("release_epoch_gone", why, op=case[0], case=case[1], commit=commit[:SHOWN])
 
 
 def _note_forgotten(

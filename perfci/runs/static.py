@@ -94,7 +94,7 @@ def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str
 
 def toolchain() -> str:
     """What compiles: names and versions."""
-    found = environment.installed(COMPILERS)
+    found = environment.installed_versions(COMPILERS)
     return ", ".join(f"{name} {version}" for name, version in found.items()) or "nothing installed"
 
 

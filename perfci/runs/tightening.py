@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from perfci.core.environment import mixed, told
+from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Comparison, Fact, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
-from perfci.core.wording import ENGLISH, caused, sentence, speaking
+from perfci.core.wording import ENGLISH, because, sentence, speaking
 from perfci.runs.effective_thresholds import place, shown
 from perfci.store.files import write_atomically
 from perfci.store.history import STOPPING, held, history_devices, history_ops, read_history
@@ -144,7 +144,7 @@ def _tighten_op(settings: Settings, written: Thresholds, device: str, op: str, t
     try:
         history, said = read_counted(settings, device, op)
     except StoredFileError as error:
-        return Tightened(op, device, failure=caused("earned_unread", error.reason, op=op, device=device))
+        return Tightened(op, device, failure=because("earned_unread", error.reason, op=op, device=device))
     if not history:
         return Tightened(op, device, said=(*said, Reason("earned_nothing", {"op": op, "device": device})))
     try:
@@ -209,7 +209,7 @@ def _describe_anew(file: EarnedFile, anew: Sequence[Earned], history: Sequence[H
     ]
     more = [f"... (+{len(anew) - MOST_VALUES})"] if len(anew) > MOST_VALUES else []
     facts: dict[str, Fact] = {"op": file.op, "device": file.device, "count": len(anew)}
-    fields = told(mixed(file.environment, history[-1].environment))
+    fields = list_differences(unmixable(file.environment, history[-1].environment))
     return Reason("earned_anew", {**facts, "fields": fields, "values": "; ".join([*named, *more])})
 
 
@@ -304,7 +304,7 @@ def rescale(
         written = load(settings.thresholds, None, settings.root)
         files = read_earned(settings.thresholds, device, settings.root)
         file = files.by_op.get(op, EarnedFile(op, device, earned_path(settings.thresholds, device, op)))
-        if file.environment is not None and mixed(file.environment, run.environment):
+        if file.environment is not None and unmixable(file.environment, run.environment):
             file = dataclasses.replace(file, values=())
         limits = dataclasses.replace(written, earned={op: file.by_case()})
         known = {(each.case, each.key): each for each in file.values}

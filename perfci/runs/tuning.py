@@ -123,7 +123,7 @@ class _TuneSearch:
         self._modelled: dict[str, Modelled] = {}
         self._late = False
         self._until = time.time() + options.budget_s
-        packages = environment.installed(environment.PACKAGES)
+        packages = environment.installed_versions(environment.PACKAGES)
         asked: dict[str, Fact] = {
             "op": op.op,
             "device": self._key,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from perfci.core.environment import mixed
+from perfci.core.environment import unmixable
 from perfci.core.model import BoardCounts, Environment, Fact, HistoryCase, HistoryRun, Interval, Reason, board_key
 from perfci.statistics import exact
 
@@ -257,7 +257,7 @@ def _null_spreads(histories: Mapping[str, Sequence[HistoryRun]]) -> list[tuple[s
 
 def _place(known: list[Environment], environment: Environment) -> int:
     """Which of the environments seen so far it is, boards aside."""
-    at = next((at for at, each in enumerate(known) if not mixed(each, environment)), None)
+    at = next((at for at, each in enumerate(known) if not unmixable(each, environment)), None)
     if at is None:
         known.append(environment)
         return len(known) - 1

@@ -21,7 +21,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfci.core.environment import differences, told
+from perfci.core.environment import differences, list_differences
 from perfci.core.model import Bearing, Difference, Fact, HistoryCase, HistoryRun, Interval, Reason
 from perfci.statistics import exact
 
@@ -195,7 +195,7 @@ def _facts(change: Change, op: str) -> dict[str, Fact]:
         "before": before[:DIGITS],
         "after": after[:DIGITS],
         "date": change.after.created[:10],
-        "fields": told(change.moved),
+        "fields": list_differences(change.moved),
         "why": change.why or change.since,
     }
 

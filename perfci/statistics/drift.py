@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfci.core.environment import mixed
+from perfci.core.environment import unmixable
 from perfci.core.model import Device, Environment, HistoryCase, HistoryRun
 from perfci.statistics import boards
 
@@ -87,7 +87,7 @@ def _together(one: Environment, other: Environment) -> bool:
     alike = (one.timer, one.python, one.packages, one.variables, _model(one.device)) == (
         other.timer, other.python, other.packages, other.variables, _model(other.device),
     )  # fmt: skip
-    return alike or not mixed(one, other)  # the first is quick, and there are a hundred runs a case
+    return alike or not unmixable(one, other)  # the first is quick, and there are a hundred runs a case
 
 
 def _model(device: Device) -> tuple[object, ...]:

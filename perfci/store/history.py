@@ -159,7 +159,7 @@ def append_history(folder: Path, device: str, op: str, line: HistoryRun) -> Appe
 
         at = next((at for at, run in enumerate(file.runs) if run is not None and run.run == line.run), None)
         old = None if at is None else file.runs[at]
-        text = layout.line(joined(old, line) if old else line).encode().rstrip(b"\n")
+        text = layout.line(merge_runs(old, line) if old else line).encode().rstrip(b"\n")
         try:
             _LINES.decode(text)
         except msgspec.ValidationError as error:
@@ -193,7 +193,7 @@ def held(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
             folder.rmdir()
 
 
-def joined(old: HistoryRun, new: HistoryRun) -> HistoryRun:
+def merge_runs(old: HistoryRun, new: HistoryRun) -> HistoryRun:
     """Merges two lines of one run. The new line counts. What only the old one has stays."""
     cases, accuracy, stored = (
         {case.case: case for case in (*before, *now)}

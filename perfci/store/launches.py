@@ -64,7 +64,7 @@ def append_launches(
     folder: Path, op: str, case: str, process: int, block: int, arms: Mapping[str, Sequence[float]]
 ) -> None:
     """Append one block's launches by arm. Raises StoredFileError if they can't be written, the file as it was."""
-    rows = [LaunchRow(op, case, process, block, arm, _rounded(us)) for arm, us in arms.items()]
+    rows = [LaunchRow(op, case, process, block, arm, _round(us)) for arm, us in arms.items()]
     _append(folder / LAUNCHES_FILE, gzip.compress(_as_lines(rows), mtime=0))
 
 
@@ -171,5 +171,5 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield rest
 
 
-def _rounded(us: Sequence[float]) -> tuple[float, ...]:
+def _round(us: Sequence[float]) -> tuple[float, ...]:
     return tuple(round(float(value), DECIMALS) for value in us)

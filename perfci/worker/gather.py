@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from perfci.core.model import Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
 from perfci.core.model.closeness import worst
-from perfci.core.wording import caused
+from perfci.core.wording import because
 from perfci.worker.protocol import Apart, Checked, Finished, Measured, Message, OpDone, Prepared, Ready, Step
 
 EVERY = ""
@@ -93,7 +93,7 @@ class Gathered:
         If it died while both were at work, either may be at fault.
         """
         if failure and self._stage in {"prepare", "measure"}:
-            return caused("died_together", failure, op=self._op.op)
+            return because("died_together", failure, op=self._op.op)
         return None if failure else self._apart
 
     def op_run(

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from perfci.core.model import BaseArm, Block, DuelWhat, Identity, PerformanceCase, Reason
-from perfci.core.wording import caused
+from perfci.core.wording import because
 from perfci.measure.bench import BASE, KERNEL
 from perfci.measure.blocks import FIRST_BLOCKS, find_duel_goal
 from perfci.ops import identity
@@ -161,7 +161,7 @@ class Referee:
                 duel = self._duels[case]
                 whole = len(duel.blocks) == len(self._turns)
                 if duel.duelled and not (whole and not self._wants(case, duel, len(self._turns))):
-                    self._give_up(duel, caused("base_died", failure, case=case))
+                    self._give_up(duel, because("base_died", failure, case=case))
 
     def close(self) -> None:
         """Pass on what was held: cases that were prepared, and how each ended."""
@@ -237,7 +237,7 @@ class Referee:
         """The base before timing: whether it is the same, and whether it is timed."""
         base, head, died = duel.prepared.get(BASE), duel.prepared[HEAD], self._ended.get(BASE)
         if base is None or died:
-            return BaseArm(failure=caused("base_died", died or Reason("worker_silent"), case=case))
+            return BaseArm(failure=because("base_died", died or Reason("worker_silent"), case=case))
         if base.failure:
             return BaseArm(failure=_blame_base(base, case))
         before, after = base.identity or Identity(), head.identity or Identity()
@@ -288,7 +288,7 @@ def _blame_base(base: PerformanceCase, case: str) -> Reason:
         return why
     if why.kind == "nothing_launched":
         return Reason("base_idle", {"case": case})
-    return Reason("base_raised", {**why.facts, "case": case}) if base.raised else caused("base_wrong", why, case=case)
+    return Reason("base_raised", {**why.facts, "case": case}) if base.raised else because("base_wrong", why, case=case)
 
 
 def _merge(head: Measured, base: Measured) -> Measured:

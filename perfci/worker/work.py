@@ -14,7 +14,7 @@ from perfci.core.codec import decode
 from perfci.core.errors import ContractError
 from perfci.core.model import AccuracyCase, Block, Fact, Limits, Reason, Suite
 from perfci.core.model.closeness import worst
-from perfci.core.wording import caused
+from perfci.core.wording import because
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import unknown_triton
@@ -239,7 +239,7 @@ def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> BaseKern
         other = load_apart(files.op, Path(base.folder), Path(base.shared_folder), Path(base.root), Path(job.root))
     except ContractError as error:
         # In a process of its own it was imported before.
-        raise InseparableError(caused("imports_alone", error.reason, op=files.op)) from error
+        raise InseparableError(because("imports_alone", error.reason, op=files.op)) from error
     return BaseKernel(
         kernel=other.performance.kernel,
         root=Path(base.root),

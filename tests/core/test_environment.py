@@ -8,9 +8,9 @@ from perfci.core.environment import (
     BEARINGS,
     describe,
     differences,
-    installed,
-    mixed,
+    installed_versions,
     telling,
+    unmixable,
     worker_environment,
 )
 from perfci.core.model import Bearing, Device, Difference, Environment
@@ -99,7 +99,7 @@ def test_recorded_variables_are_those_that_tell_something():
 def test_versions_are_read_without_importing_the_packages():
     before = set(sys.modules)
 
-    assert installed(["numpy", "no-such-distribution"]).keys() == {"numpy"}
+    assert installed_versions(["numpy", "no-such-distribution"]).keys() == {"numpy"}
     assert not {"torch", "triton"} & (set(sys.modules) - before)
 
 
@@ -189,7 +189,7 @@ def test_what_may_move_a_number_comes_first():
     ],
 )
 def test_runs_of_several_boards_make_one_baseline_those_of_several_environments_do_not(other, fields):
-    assert [each.field for each in mixed(ENVIRONMENT, other)] == fields
+    assert [each.field for each in unmixable(ENVIRONMENT, other)] == fields
 
 
 def test_every_recorded_package_and_usual_variable_has_its_meaning_written_down():

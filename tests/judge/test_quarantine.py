@@ -8,7 +8,7 @@ from perfci.core.model import BaseArm, Gate, Judgement, Judgements, OpRun, Perfo
 from perfci.core.wording import sentence
 from perfci.judge.quarantine import advise
 from perfci.runs.accept import accept
-from perfci.store.past.lines import line
+from perfci.store.past.lines import make_line
 from tests.decision_examples import CASE, blocks, duel_plan, duelled, environment, judged, row_of, run
 
 SLOW = PerformanceCase(CASE, blocks=duelled(0.05, 0.05), base=BaseArm(same=False, duelled=True))
@@ -111,7 +111,7 @@ def test_what_was_timed_on_a_quarantined_board_becomes_no_baseline():
 def test_the_history_counts_what_a_quarantined_board_said_as_judged_and_not_as_open():
     found = made()
     op = found.ops[0].op
-    kept = line(op, found, advise(found, judged(found), ("GPU-1",)), ())
+    kept = make_line(op, found, advise(found, judged(found), ("GPU-1",)), ())
 
     (counts,) = kept.boards
     assert (counts.board, counts.judged, counts.inconclusive, counts.suspects, counts.overturned) == (

@@ -78,12 +78,12 @@ def test_a_new_file_says_what_it_was_given(tmp_path):
 
 
 def test_the_environment_is_kept_as_far_as_it_moves_numbers(tmp_path):
-    from perfci.core.environment import mixed
+    from perfci.core.environment import unmixable
 
     found = kept(tmp_path, earned()).environment
 
-    assert mixed(found, HERE) == ()
-    assert [each.field for each in mixed(found, THERE)] == ["packages.torch"]
+    assert unmixable(found, HERE) == ()
+    assert [each.field for each in unmixable(found, THERE)] == ["packages.torch"]
     assert (found.host, found.device.uuid) == ("", None)
 
 

@@ -95,7 +95,7 @@ def sentence(reason: Reason) -> str:
     return fill(template, facts)
 
 
-def caused(kind: str, why: Reason, **facts: Fact) -> Reason:
+def because(kind: str, why: Reason, **facts: Fact) -> Reason:
     """A reason that another one stands behind: its template words that one at `{cause}`."""
     return Reason(kind, {**why.facts, **facts, CAUSE: why.kind})
 
@@ -152,7 +152,7 @@ def fill(template: str, facts: Mapping[str, Any]) -> str:
     for text, name, spec, _ in string.Formatter().parse(template):
         parts.append(text)
         if name is not None:
-            fact = _written(name, spec or "", facts)
+            fact = _write(name, spec or "", facts)
             parts.append(re.sub(f"^(?={_CHINESE})|(?<={_CHINESE})$", _EDGE, fact))
     return _BETWEEN.sub("", "".join(parts))
 
@@ -165,7 +165,7 @@ _TEXTS: dict[str, Callable[[Any], str]] = {
 """How all other facts are written."""
 
 
-def _written(name: str, spec: str, facts: Mapping[str, Any]) -> str:
+def _write(name: str, spec: str, facts: Mapping[str, Any]) -> str:
     value = facts.get(name)
     if value is None:
         return "-"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfci.core.model import Fact
-from perfci.core.wording import caused
+from perfci.core.wording import because
 from perfci.device.seam import Arrays, leaves
 from perfci.lab.soak.findings import LARGE, Finding, Status
 from perfci.lab.soak.subject import Subject
@@ -90,7 +90,7 @@ def check_large(subject: Subject, accuracy: Accuracy, beyond: int = BEYOND) -> F
         wrong = wrong_output(suite, arrays, subject.params, part, [each[start:stop] for each in outputs])
         if wrong is not None:
             facts: dict[str, Fact] = {**numbers, "case": subject.case, "start": start, "stop": stop}
-            return subject.finding(LARGE, Status.FAIL, numbers, caused("soak_large", wrong, **facts))
+            return subject.finding(LARGE, Status.FAIL, numbers, because("soak_large", wrong, **facts))
         subject.tick(done, len(places))
     return subject.finding(LARGE, Status.PASS, numbers)
 

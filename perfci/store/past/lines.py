@@ -43,7 +43,7 @@ CONFIRMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.EXPECTED, Ve
 """Verdicts that confirm a suspect."""
 
 
-def line(
+def make_line(
     op: str, run: Run, judgements: Judgements, accepted: Collection[str], epoch: Epoch | None = None
 ) -> HistoryRun | None:
     """Returns the line that the history keeps of an op's run, of which these performance cases were accepted.
@@ -62,7 +62,7 @@ def line(
         created=run.created,
         environment=run.environment,
         cases=cases,
-        accuracy=worst_errors(found.accuracy) if cases else (),
+        accuracy=find_worst_errors(found.accuracy) if cases else (),
         epoch=epoch if cases else None,
         inconclusive=inconclusive,
         renamed=planned.renamed if planned else {},
@@ -163,7 +163,7 @@ def _count_by_board(op: OpRun, run: Run, rows: Mapping[str, Judgement]) -> tuple
     return tuple(found.values())
 
 
-def worst_errors(checks: Sequence[AccuracyCase]) -> tuple[HistoryAccuracy, ...]:
+def find_worst_errors(checks: Sequence[AccuracyCase]) -> tuple[HistoryAccuracy, ...]:
     """Returns each case's worst errors, of its checks on ordinary values that passed.
 
     Limits are learnt from them and hold for them. Checks without errors, such as those of integers, are left out.

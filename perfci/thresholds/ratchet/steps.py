@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci.core.environment import mixed
+from perfci.core.environment import unmixable
 from perfci.core.model import Environment, Fact, HistoryCase, HistoryRun, Reason, Suite
 from perfci.statistics.drift import same_environment
 from perfci.thresholds.limits import CaseThresholds, Thresholds
@@ -150,7 +150,7 @@ def anew(history: Sequence[HistoryRun], earned: Mapping[tuple[str, str], Earned]
     if not history:
         return ()
     now = history[-1].environment
-    return tuple(which for which, value in earned.items() if mixed(value.environment, now))
+    return tuple(which for which, value in earned.items() if unmixable(value.environment, now))
 
 
 # --- tau --------------------------------------------------------------------------------------------------------------

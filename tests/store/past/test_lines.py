@@ -27,7 +27,7 @@ from perfci.core.model import (
     Summary,
     Verdict,
 )
-from perfci.store.past.lines import line
+from perfci.store.past.lines import make_line
 from tests.history_examples import environment
 
 
@@ -53,7 +53,7 @@ def run_of(*cases, accuracy=(), planned=None):
 
 
 def kept(run, *accepted, rows=(), epoch=None):
-    return line("softmax", run, Judgements(tuple(rows)), accepted or ("n=1",), epoch)
+    return make_line("softmax", run, Judgements(tuple(rows)), accepted or ("n=1",), epoch)
 
 
 def test_a_case_keeps_the_median_and_quartiles_of_its_block_medians():
@@ -86,7 +86,7 @@ def test_only_accepted_cases_are_kept():
 
 def test_of_a_run_of_which_nothing_was_accepted_nothing_is_kept():
     assert kept(run_of(case()), "n=7") is None
-    assert line("gone", run_of(case()), Judgements(()), ("n=1",)) is None
+    assert make_line("gone", run_of(case()), Judgements(()), ("n=1",)) is None
 
 
 def test_cases_that_nothing_could_be_said_about_are_kept_by_name():
@@ -96,7 +96,7 @@ def test_cases_that_nothing_could_be_said_about_are_kept_by_name():
         Judgement("other", Suite.PERFORMANCE, "n=3", Verdict.INCONCLUSIVE, (Reason("x"),)),
     ]
 
-    found = line("softmax", run_of(case("n=1"), case("n=2")), Judgements(tuple(rows)), (), Epoch("why", ("n=1",)))
+    found = make_line("softmax", run_of(case("n=1"), case("n=2")), Judgements(tuple(rows)), (), Epoch("why", ("n=1",)))
 
     assert (found.cases, found.inconclusive, found.epoch) == ((), ("n=1",), None)
 
