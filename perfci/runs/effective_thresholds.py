@@ -91,7 +91,7 @@ def _compare_environments(file: EarnedFile, where: Environment) -> str | None:
         return None
     # Before anything was timed nobody knows by what.
     where = where if where.timer else dataclasses.replace(where, timer=file.environment.timer)
-    found = environment.mixed(file.environment, where)
+    found = environment.unmixable(file.environment, where)
     return environment.list_differences(found) if found else None
 
 
