@@ -183,7 +183,7 @@ def propose(
         if not is_branch(name):
             raise PerfciError("propose_branch_invalid", branch=plain(name, 80))
     with tempfile.TemporaryDirectory(prefix="perfci-propose-") as folder:
-        clone = _Clone(Path(folder).resolve(), remote, base)
+        clone = _TemporaryClone(Path(folder).resolve(), remote, base)
         folders = _find_folders(settings)
         clone.prepare([f"/{prefix}{each}/" for each in folders.values()])
         project = clone.folder / prefix
@@ -216,7 +216,7 @@ def _find_folders(settings: Settings) -> dict[str, str]:
 
 
 @dataclass
-class _Clone:
+class _TemporaryClone:
     """A temporary clone that holds the files of two folders only."""
 
     folder: Path
@@ -299,7 +299,7 @@ class _Clone:
 class _Proposer:
     """One proposal on its way."""
 
-    clone: _Clone
+    clone: _TemporaryClone
     options: ProposalOptions
     target: str
     changed: tuple[ProposedFile, ...]

@@ -230,7 +230,7 @@ def test_the_pages_commands_run_one_after_another(repository, monkeypatch, capsy
 def test_the_pages_table_lists_what_is_made(repository, capsys):
     listed = re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE)
 
-    run(["init", "--project", str(repository)])
+    run(["init", "--project", str(repository), "--owners", "@kernels"])
 
     assert sorted(listed) == sorted(git(repository, "ls-files", "--others").splitlines())
 
