@@ -59,7 +59,7 @@ def test_everything_but_torchs_half_of_the_devices_imports_on_windows():
 
     assert done.returncode == 0, done.stderr
     imported = set(done.stdout.split())
-    some = ("core.model", "store", "judge.compare", "report.plots", "runs.accept", "cli.answers", "worker.parent")
+    some = ("core.model", "store", "judge.compare", "report.plots", "runs.accept", "cli.output", "worker.parent")
     assert {f"perfci.{name}" for name in some} <= imported
 
 
@@ -116,7 +116,7 @@ def _careless(tree: ast.Module) -> Iterator[str]:
 
 def _is_text(call: ast.Call) -> bool:
     """Whether it opens a file as text; files are opened by `Path.open`, descriptors by `os.open`."""
-    if ast.unparse(call.func) in {"os.open", "gzip.open", "Image.open"}:
+    if ast.unparse(call.func) in {"os.open", "gzip.open", "Image.open", "opener.open"}:
         return False
     modes = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     return not any("b" in mode for mode in modes)
@@ -152,8 +152,8 @@ def test_a_picture_of_any_op_has_a_name_that_windows_takes(op):
 
 
 def test_pictures_of_ops_that_differ_in_case_alone_do_not_replace_each_other():
-    from perfci.report.plots import _file_names
+    from perfci.report.plots import _name_files
 
-    names = _file_names(["relu", "Relu", "soft max", "soft-max", "matmul"])
+    names = _name_files(["relu", "Relu", "soft max", "soft-max", "matmul"])
 
     assert len({name.casefold() for name in names}) == 5

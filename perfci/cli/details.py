@@ -36,7 +36,7 @@ from perfci.core.model import (
 from perfci.core.wording import say, sentence
 from perfci.ops.spec import matches
 from perfci.report import against, compiled, rows, words
-from perfci.report.accuracy import dtype_of
+from perfci.report.accuracy import find_dtype
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.statistics import duel_rule
 
@@ -444,7 +444,7 @@ def stored(op: OpRun, pattern: str | None, judged: Sequence[Judgement]) -> Itera
 def _accuracy(checks: Sequence[AccuracyCase]) -> Grid:
     groups: dict[str, list[AccuracyCase]] = {}
     for check in checks:
-        groups.setdefault(dtype_of(check.case), []).append(check)
+        groups.setdefault(find_dtype(check.case), []).append(check)
     return Grid(
         say("Accuracy"),
         (

@@ -186,7 +186,7 @@ def _export(
             raise UsageError("export_twice", path=str(path), run=ids[at])
     if out and out.resolve() in {each.resolve() for path in paths for each in (path, path / store.RUN_FILE)}:
         raise UsageError("export_over_run", path=str(out))
-    make = export.stored if what == "stored" else export.joined
+    make = export.tabulate_stored if what == "stored" else export.tabulate_blocks
     table = make([(one.run, one.judgements if verdicts else None) for one in runs])
     data = export.to_parquet(table) if form == "parquet" else export.to_csv(table)
     if out:

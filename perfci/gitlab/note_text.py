@@ -53,7 +53,8 @@ def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, 
     begins with foreign text: there a slash would be a command.
     """
     summed = [
-        harden(markdown.write(line)) for line in summary.summarise(run, judgements, frame.clocks(frame.blocks(run)))
+        harden(markdown.write(line))
+        for line in summary.summarise(run, judgements, frame.find_clocks(frame.tabulate_blocks(run)))
     ]
     shown, notes = rows.make_rows(judgements), rows.split_notes(judgements, run)
     grave, fine = [row for row in shown if row.aloud], [row for row in shown if not row.aloud]

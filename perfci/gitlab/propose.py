@@ -263,7 +263,7 @@ class _TemporaryClone:
         self.run("init", "--quiet")
         self.run("remote", "add", "origin", self.remote.url)
         self.run("sparse-checkout", "set", "--no-cone", *folders)
-        (self.folder / ".git" / "info" / "attributes").write_text(_ATTRIBUTES)
+        (self.folder / ".git" / "info" / "attributes").write_text(_ATTRIBUTES, encoding="utf-8", newline="\n")
         self.fetch(self.base)
         self.check_out(self.base)
 

@@ -70,9 +70,9 @@ def write(
     if "metrics" in formats:
         metrics.write(run, judgements, folder, baselines)
     if {"md", "html"} & {*formats}:
-        table = frame.blocks(run)
-        raw = frame.launches(stored.rows) if stored.rows else None
-        spreads = frame.spreads(table, raw)
+        table = frame.tabulate_blocks(run)
+        raw = frame.tabulate_launches(stored.rows) if stored.rows else None
+        spreads = frame.pool_spreads(table, raw)
         pictures, svg = folder if "md" in formats else None, "html" in formats
         drawn = plots.write(run, judgements, pictures, raw, spreads=spreads, baselines=baselines, pasts=pasts, svg=svg)
         noises = against.measure_noises(run, judgements)
@@ -80,7 +80,7 @@ def write(
             run,
             judgements,
             spreads,
-            frame.clocks(table),
+            frame.find_clocks(table),
             drawn.ops,
             noises,
             drawn.roofline,

@@ -55,7 +55,7 @@ def make_parts(op: OpRun) -> tuple[Part, ...]:
     if any(check.errors and check.errors.l2 is not None and check.values == "normal" for check in op.accuracy):
         note = phrase("{note} *L2*: the norm of the error over that of the float64 reference.", note=note)
     found = Counter(
-        (name_dtype(dtype_of(check.case)), sentence(check.unchecked)) for check in op.accuracy if check.unchecked
+        (name_dtype(find_dtype(check.case)), sentence(check.unchecked)) for check in op.accuracy if check.unchecked
     )
     unchecked = ((plain(dtype), str(count), plain(why)) for (dtype, why), count in found.items())
     return (
@@ -64,10 +64,10 @@ def make_parts(op: OpRun) -> tuple[Part, ...]:
     )
 
 
-def dtype_of(case: str) -> str:
+def find_dtype(case: str) -> str:
     """The dtype that a case id names.
 
-    >>> dtype_of("rows=7,dtype=float16"), dtype_of("n=1"), dtype_of("rejects=an integer")
+    >>> find_dtype("rows=7,dtype=float16"), find_dtype("n=1"), find_dtype("rejects=an integer")
     ('float16', '-', 'bad input')
     """
     if case.startswith("rejects="):
@@ -83,7 +83,7 @@ def name_dtype(dtype: str) -> str:
 def _tabulate_dtypes(checks: Sequence[AccuracyCase]) -> Table:
     groups: dict[str, list[AccuracyCase]] = {}
     for check in checks:
-        groups.setdefault(dtype_of(check.case), []).append(check)
+        groups.setdefault(find_dtype(check.case), []).append(check)
     heads = (
         "dtype | cases: | checks: | failed: | not checked: | max abs error: | reference's: | mean abs: | p50 abs: | "
         "p90 abs: | p99 abs: | max rel: | mean rel: | RMSE: | L2: | tolerance (rtol, atol):"

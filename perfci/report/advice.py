@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from perfci.core.model import Judgement, Limits, OpRun, PerformanceCase, Run
 from perfci.core.wording import say
-from perfci.report.ceilings import Place, place, unsound
+from perfci.report.ceilings import Place, find_place, find_unsound
 from perfci.report.frame import Spread
 from perfci.report.text import code, list_some, plain
 from perfci.report.view import Part, make_table
@@ -55,7 +55,7 @@ class CaseFacts:
     @property
     def place(self) -> Place | None:
         """Below the ceilings."""
-        return place(self.op, self.case, self.kernel.p50_us if self.kernel else None, self.limits)
+        return find_place(self.op, self.case, self.kernel.p50_us if self.kernel else None, self.limits)
 
     @property
     def bandwidth(self) -> float | None:
@@ -191,7 +191,7 @@ def make_parts(run: Run, op: OpRun, judged: Sequence[Judgement], spreads: Sequen
 
 def _collect(run: Run, op: OpRun, judged: Sequence[Judgement], spreads: Sequence[Spread]) -> Iterator[CaseFacts]:
     """Of every timed case of the op whose time is sound."""
-    bad = unsound(judged)
+    bad = find_unsound(judged)
     kernels = {spread.case: spread for spread in spreads if (spread.op, spread.arm) == (op.op, "kernel")}
     device = run.environment.device
     if op.failure or (op.op, None) in bad:

@@ -11,7 +11,7 @@ from perfci.core.wording import say
 from perfci.report import compiled, means, peers, rows, sections, sources, summary
 from perfci.report.frame import Clocks
 from perfci.report.sections import Material
-from perfci.report.steps import make_steps, only_compiled, repeat
+from perfci.report.steps import is_only_compiled, make_steps, repeat
 from perfci.report.text import code, phrase, plain
 from perfci.report.view import FOLD_ROWS, Report, Table, make_table
 from perfci.report.words import write_seconds
@@ -120,7 +120,7 @@ def _describe_run(run: Run) -> Iterator[tuple[str, str]]:
 
 def _count_planned(run: Run) -> str:
     cases = say("{count:performance case|performance cases}", count=run.plan.family)
-    if only_compiled(run):
+    if is_only_compiled(run):
         return say("{cases}, compiled without a device", cases=cases)
     timed = sum(bool(case.blocks) for op in run.ops for case in op.performance)
     checks = say("{count:accuracy check|accuracy checks}", count=sum(len(op.accuracy) for op in run.ops))
@@ -164,7 +164,7 @@ def _describe_roofline(run: Run) -> str:
 
 def _describe_untouched(ops: Sequence[str], run: Run) -> str:
     """What became of ops without a section."""
-    if not ops or only_compiled(run):
+    if not ops or is_only_compiled(run):
         return ""
     named = ", ".join(map(code, ops))
     if len(ops) == 1:
@@ -201,7 +201,7 @@ def _describe_device(run: Run) -> Iterator[tuple[str, str]]:
     yield say("system"), plain(where_ran.system)
     yield say("variables"), ", ".join(code(f"{name}={v}") for name, v in sorted(where_ran.variables.items()))
     yield say("seed"), str(run.plan.seed)
-    if not only_compiled(run):
+    if not is_only_compiled(run):
         budget = say("{seconds:n} s of device time a case for the first looks", seconds=run.plan.budget_s)
         yield say("budget"), budget
 
@@ -254,7 +254,7 @@ def _explain(run: Run, judgements: Judgements) -> Iterator[str]:
         "Verdicts come first, the gravest on top; each names its reason with its numbers. REGRESSED, WRONG, TOO_SLOW "
         "and ERROR fail the gate, INCONCLUSIVE, DRIFTED, STALE, SUSPECT and REMOVED warn."
     )
-    if not only_compiled(run):
+    if not is_only_compiled(run):
         yield phrase(
             "*Change* is current time / baseline time - 1: plus is slower. *Speedup* is reference time / kernel time: "
             "above 1 is good. The ranges beside them are 95 % confidence intervals unless a sentence says otherwise. "

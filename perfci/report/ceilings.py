@@ -45,7 +45,7 @@ class Place:
         return self.ridge is None or self.intensity < self.ridge
 
 
-def place(op: str, case: PerformanceCase, us: float | None, limits: Limits) -> Place | None:
+def find_place(op: str, case: PerformanceCase, us: float | None, limits: Limits) -> Place | None:
     """None if a fact is missing: bytes, operations, time or the ceiling of copies."""
     if not case.bytes_moved or not case.flops or not us or not limits.copy_gbps:
         return None
@@ -59,24 +59,24 @@ def place(op: str, case: PerformanceCase, us: float | None, limits: Limits) -> P
         intensity=intensity,
         tflops=case.flops / us / 1e6,
         ceiling=min(memory, peak) if peak else memory,
-        ridge=ridge(limits, case.dtype),
+        ridge=find_ridge(limits, case.dtype),
     )
 
 
-def ridge(limits: Limits, dtype: str | None) -> float | None:
+def find_ridge(limits: Limits, dtype: str | None) -> float | None:
     """Operations a byte at which both measured ceilings meet."""
     peak = limits.matmul_tflops.get(dtype or "")
     return 1e3 * peak / limits.copy_gbps if peak and limits.copy_gbps else None
 
 
-def places(
+def find_places(
     ops: Iterable[OpRun], spreads: Iterable[Spread], judged: Iterable[Judgement], limits: Limits
 ) -> tuple[Place, ...]:
     """Every timed case that has a place and whose time is sound."""
     medians = {(spread.op, spread.case): spread.p50_us for spread in spreads if spread.arm == "kernel"}
-    bad = unsound(judged)
+    bad = find_unsound(judged)
     found = (
-        place(op.op, case, medians.get((op.op, case.case)), limits)
+        find_place(op.op, case, medians.get((op.op, case.case)), limits)
         for op in ops
         for case in op.performance
         if case.blocks and (op.op, case.case) not in bad and (op.op, None) not in bad
@@ -84,12 +84,12 @@ def places(
     return tuple(one for one in found if one)
 
 
-def unsound(judged: Iterable[Judgement]) -> set[tuple[str, str | None]]:
+def find_unsound(judged: Iterable[Judgement]) -> set[tuple[str, str | None]]:
     """Op and case of every verdict that makes a time meaningless. Case None is the op as a whole."""
     return {(row.op, row.case) for row in judged if row.verdict in UNSOUND}
 
 
-def by_op(found: Sequence[Place]) -> dict[str, list[Place]]:
+def group_places(found: Sequence[Place]) -> dict[str, list[Place]]:
     """The places of each op, in the order of the run."""
     groups: dict[str, list[Place]] = {}
     for one in found:

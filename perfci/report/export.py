@@ -149,26 +149,26 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
-def table(run: Run, judgements: Judgements | None = None) -> pd.DataFrame:
+def tabulate(run: Run, judgements: Judgements | None = None) -> pd.DataFrame:
     """One row a block and arm, with COLUMNS, a column a parameter, and with judgements VERDICTS.
 
     A parameter's column holds whole numbers if all of its values are, else numbers, truth values or text.
     """
-    return joined([(run, judgements)])
+    return tabulate_blocks([(run, judgements)])
 
 
-def joined(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
+def tabulate_blocks(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
     """The tables of several runs, one behind the other."""
-    return _set_types(frame.joined([_merge_blocks(run, judgements) for run, judgements in runs]), COLUMNS, VERDICTS)
+    return _set_types(frame.join([_merge_blocks(run, judgements) for run, judgements in runs]), COLUMNS, VERDICTS)
 
 
-def stored(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
+def tabulate_stored(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
     """One row a tensor that an op stores in low precision, of several runs one behind the other.
 
     With STORED, a column a parameter, and with judgements STORED_VERDICTS. What could not be stored as it was declared
     has no figures, and so no row.
     """
-    found = frame.joined([_merge_stored(run, judgements) for run, judgements in runs])
+    found = frame.join([_merge_stored(run, judgements) for run, judgements in runs])
     return _set_types(found, STORED, STORED_VERDICTS)
 
 
@@ -195,10 +195,10 @@ def to_parquet(found: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def parameters(case: str) -> dict[str, str]:
+def read_parameters(case: str) -> dict[str, str]:
     """The parameters that a case's id holds, as text.
 
-    >>> parameters("rows=4096,dtype=float16")
+    >>> read_parameters("rows=4096,dtype=float16")
     {'rows': '4096', 'dtype': 'float16'}
     """
     parts = (part.partition("=") for part in case.split(","))
@@ -212,14 +212,14 @@ def _merge_blocks(run: Run, judgements: Judgements | None) -> pd.DataFrame:
     """The run's blocks, and what is known of the run and of each case beside them."""
     where = run.environment
     about = {**_describe_run(run), "timer": where.timer}
-    blocks = frame.blocks(run)
+    blocks = frame.tabulate_blocks(run)
     about["board"] = [board if isinstance(board, str) else where.device.uuid for board in blocks["board"]]
     about["throttle"] = [";".join(reasons) or None for reasons in blocks["throttle"]]
     columns: dict[str, dict[_Case, object]] = {"cache": {}}
     for op in run.ops:
         for case in op.performance:
             columns["cache"][op.op, case.case] = case.cache
-            for name, value in parameters(case.case).items():
+            for name, value in read_parameters(case.case).items():
                 columns.setdefault(PARAMETER + name, {})[op.op, case.case] = value
     if judgements is not None:
         judged = {
@@ -237,15 +237,15 @@ def _merge_blocks(run: Run, judgements: Judgements | None) -> pd.DataFrame:
 
 def _merge_stored(run: Run, judgements: Judgements | None) -> pd.DataFrame:
     """The run's stored tensors, and what is known of the run and of each beside them."""
-    found = frame.stored(run)
+    found = frame.tabulate_stored(run)
     about = {**_describe_run(run), "board": run.environment.device.uuid}
-    own = [parameters(case) for case in found["case"]]
+    own = [read_parameters(case) for case in found["case"]]
     # The tensor has a column of its own.
     names = [name for name in dict.fromkeys(name for each in own for name in each) if name != TENSOR]
     about |= {PARAMETER + name: [each.get(name) for each in own] for name in names}
     if judgements is not None:
         # Those beyond their limits have a verdict of their own. All others are within.
-        beyond = {op: lowprec.beyond([row for row in judgements.rows if row.op == op]) for op in set(found["op"])}
+        beyond = {op: lowprec.find_beyond([row for row in judgements.rows if row.op == op]) for op in set(found["op"])}
         why = [beyond[op].get(case) for op, case in zip(found["op"], found["case"], strict=True)]
         about["verdict"] = [str(Verdict.WRONG if reason else Verdict.PASS) for reason in why]
         about["reason"] = [reason.kind if reason else None for reason in why]
@@ -279,7 +279,7 @@ def _set_types(found: pd.DataFrame, columns: Mapping[str, Column], judged: Mappi
         types[name] = _find_type([value for value in ordered[name] if isinstance(value, str)])
     read = {name: ordered[name].map(_READERS[types[name]], na_action="ignore") for name in extra}
     counts = [name for name in ordered.columns if types[name] == WHOLE and name not in read]
-    whole = {name: frame.integers(ordered[name]) for name in counts}
+    whole = {name: frame.to_integers(ordered[name]) for name in counts}
     return ordered.assign(**read, **whole).astype({name: types[name] for name in ordered.columns})
 
 

@@ -94,7 +94,7 @@ class Clocks:
     """(reason, blocks in which it held the clock down), the most frequent first"""
 
 
-def blocks(run: Run) -> pd.DataFrame:
+def tabulate_blocks(run: Run) -> pd.DataFrame:
     """One row a block and arm, in the order of measuring within a case, with the columns COLUMNS.
 
     `change_base` is the block's shift against the base as a ratio - 1, in the kernel's rows of blocks that have a base.
@@ -105,7 +105,7 @@ def blocks(run: Run) -> pd.DataFrame:
     return pd.DataFrame.from_records(list(_make_records(run)), columns=list(COLUMNS))
 
 
-def stored(run: Run) -> pd.DataFrame:
+def tabulate_stored(run: Run) -> pd.DataFrame:
     """One row a tensor that an op stores in low precision, with the columns STORED_COLUMNS."""
     import pandas as pd
 
@@ -113,7 +113,7 @@ def stored(run: Run) -> pd.DataFrame:
     return pd.DataFrame.from_records(records, columns=list(STORED_COLUMNS))
 
 
-def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+def join(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Tables one behind the other, with every column that any of them has. Those without rows only name theirs."""
     import pandas as pd
 
@@ -122,7 +122,7 @@ def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([table.astype(object) for table in found], ignore_index=True).reindex(columns=list(columns))
 
 
-def integers(values: pd.Series[Any]) -> Any:
+def to_integers(values: pd.Series[Any]) -> Any:
     """The values as 64-bit integers, missing if they are missing, those beyond them the nearest that there is.
 
     Beside missing ones pandas keeps integers as floats, the largest of which is beyond 64 bits.
@@ -134,7 +134,7 @@ def integers(values: pd.Series[Any]) -> Any:
     return pd.array(list(held), dtype=pd.Int64Dtype())
 
 
-def launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
+def tabulate_launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
     """Raw launches with the columns op, case, process, block, arm, us: one row a launch, in time order."""
     import pandas as pd
 
@@ -143,7 +143,7 @@ def launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
     return table.explode("us", ignore_index=True).astype({"us": "float64"}).dropna(subset=["us"])
 
 
-def spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[Spread, ...]:
+def pool_spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[Spread, ...]:
     """Every arm of every case pooled over its blocks.
 
     With the raw launches quantiles and RSD are those of all launches together. Without, they are the medians over
@@ -176,7 +176,7 @@ def spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[Sprea
     )
 
 
-def clocks(table: pd.DataFrame) -> Clocks:
+def find_clocks(table: pd.DataFrame) -> Clocks:
     """What the device reported over all blocks of the run."""
     once = table.drop_duplicates(["op", "case", "process", "block"])
     counts = once["throttle"].explode().dropna().value_counts()

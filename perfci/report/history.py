@@ -34,17 +34,17 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
         name, why = plain(op.op, 80), plain(sentence(past.damage))
         damage = say("The history of {op} is not shown, since it is damaged: {why}", op=name, why=why)
         return History(damage=damage)
-    shown = pasts.trails(op, run, past)
+    shown = pasts.list_trails(op, run, past)
     if not shown:
         return None
-    marks = pasts.marks(past, shown)
+    marks = pasts.find_marks(past, shown)
     left = len(marks) - MARKS
     return History(
         title=_write_title(shown, past, run),
         lines=tuple(_describe_runs(shown, past)),
         problems=tuple(_describe_problems(op.op, shown)),
         pictures=tuple(pictures),
-        pictures_note=drawn_note(sum(picture.shows for picture in pictures), len(shown)),
+        pictures_note=describe_drawn(sum(picture.shows for picture in pictures), len(shown)),
         table=_tabulate(shown),
         marks=tabulate_marks(marks[-MARKS:]) if marks else None,
         marks_note=say("Earlier marks are left out: {count}.", count=left) if left > 0 else "",
@@ -53,7 +53,7 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
 
 def _write_title(shown: Sequence[Trail], past: Past, run: Run) -> str:
     count = say("{count:accepted run|accepted runs}", count=len(past.runs))
-    parts = [count, describe_age(pasts.since_s(past, run))]
+    parts = [count, describe_age(pasts.measure_age(past, run))]
     crept, stepped = sum(trail.crept for trail in shown), sum(trail.unexplained for trail in shown)
     if crept:
         parts.append(say("crept: {cases}", cases=count_cases(crept)))
@@ -98,7 +98,7 @@ def _describe_problems(op: str, shown: Sequence[Trail]) -> Iterator[str]:
         yield say("Alike: {cases} more; `perfci history --drift --op {op}` tells of each.", cases=rest, op=op)
 
 
-def drawn_note(drawn: int, count: int) -> str:
+def describe_drawn(drawn: int, count: int) -> str:
     """Which cases are drawn, if it is not all of them."""
     if not drawn or drawn == count:
         return ""
@@ -134,7 +134,7 @@ def tabulate_marks(found: Sequence[Mark]) -> Table:
     """A row a mark."""
     rows = []
     for mark in found:
-        before, after = pasts.commits(mark)
+        before, after = pasts.write_commits(mark)
         between = say("{before} and {after}", before=code(before), after=code(after))
         why = "; ".join(_explain(mark))
         rows.append((mark.name, plain(mark.after.created[:10], 16), between, why, _write_steps(mark.changes)))

@@ -31,7 +31,7 @@ def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Part]:
         "numbers. *Clipped*: the share of values beyond the scale times the dtype's largest number. *Divergence*: "
         "Kullback-Leibler, of the errors' histogram from the newest accepted run's, nats; 0 where there is none."
     )
-    yield Part(say("{op}: stored in low precision", op=name), note, _tabulate(op, beyond(judged)))
+    yield Part(say("{op}: stored in low precision", op=name), note, _tabulate(op, find_beyond(judged)))
     causes = (
         (code(row.case or ""), plain(sentence(row.reasons[0])),
          " ".join(plain(sentence(reason)) for reason in row.reasons[1:]) or "-")
@@ -42,7 +42,7 @@ def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Part]:
     yield Part(say("{op}: likely causes, and what to do", op=name), "", table)
 
 
-def beyond(judged: Sequence[Judgement]) -> Mapping[str, Reason]:
+def find_beyond(judged: Sequence[Judgement]) -> Mapping[str, Reason]:
     """Case of each stored tensor beyond its limits -> why."""
     found = ((row.case or "", reason) for row in _find_stored(judged) for reason in row.reasons)
     return {case: reason for case, reason in found if reason.kind.startswith(_KINDS)}
@@ -52,9 +52,9 @@ def _find_stored(judged: Sequence[Judgement]) -> Iterator[Judgement]:
     return (row for row in judged if row.suite is Suite.ACCURACY and row.case is not None and is_stored(row.case))
 
 
-def chosen(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredTensor, ...]]:
+def choose_tensors(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredTensor, ...]]:
     """The tensors that are drawn, each with the ways that fit side by side into a picture."""
-    bad = beyond(judged)
+    bad = find_beyond(judged)
     every = list(families(op.stored).values())
     beyond_limits = [ways for ways in every if any(each.case in bad for each in ways)]
     found = []
@@ -65,9 +65,9 @@ def chosen(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredTensor, .
     return found
 
 
-def limits(ways: Sequence[StoredTensor], judged: Sequence[Judgement]) -> TrendLimits:
+def find_limits(ways: Sequence[StoredTensor], judged: Sequence[Judgement]) -> TrendLimits:
     """The limits of a tensor's figures as far as a verdict holds them: those that it is beyond."""
-    bad = beyond(judged)
+    bad = find_beyond(judged)
     found: dict[str, float] = {}
     for each in ways:
         facts = bad[each.case].facts if each.case in bad else {}

@@ -10,7 +10,7 @@ from statistics import NormalDist
 from perfci.core.model import Interval, Judgement
 from perfci.core.wording import say
 from perfci.report import rows, words
-from perfci.report.ceilings import unsound
+from perfci.report.ceilings import find_unsound
 from perfci.report.text import code
 from perfci.report.view import Part, make_table
 
@@ -72,7 +72,7 @@ def _average(speedups: Sequence[Interval]) -> Mean:
 def find_sound(judged: Iterable[Judgement]) -> dict[str, list[Interval]]:
     """Speedups by op, without those of cases that are WRONG, ERROR or SUSPECT, and of numbers that no ratio can be."""
     known = list(judged)
-    bad = unsound(known)
+    bad = find_unsound(known)
     found: dict[str, list[Interval]] = {}
     for row in known:
         speedup = row.comparison.speedup if row.comparison else None

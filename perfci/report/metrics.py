@@ -29,7 +29,7 @@ from pathlib import Path
 from perfci.core import units
 from perfci.core.model import Baseline, Judgements, Run, Suite, Verdict
 from perfci.report import rows
-from perfci.report.ceilings import unsound
+from perfci.report.ceilings import find_unsound
 from perfci.report.text import plain
 from perfci.store.files import write_atomically
 
@@ -88,10 +88,10 @@ def write(run: Run, judgements: Judgements, folder: Path, baselines: Mapping[str
 
     Raises StoredFileError if the file cannot be written.
     """
-    return write_atomically(folder / FILE, write_text(run, judgements, baselines).encode())
+    return write_atomically(folder / FILE, make_text(run, judgements, baselines).encode())
 
 
-def write_text(run: Run, judgements: Judgements, baselines: Mapping[str, Baseline] | None = None) -> str:
+def make_text(run: Run, judgements: Judgements, baselines: Mapping[str, Baseline] | None = None) -> str:
     """The file's text."""
     metrics = (
         _count_verdicts(judgements),
@@ -122,7 +122,7 @@ def _average_speedups(run: Run, judgements: Judgements, baselines: Mapping[str, 
     """Stored speedups, the median over each case's blocks, or the measured one of a case that moved."""
     metric = Metric("perfci_speedup_ratio", "Reference time / kernel time, geometric mean of an op's cases.", "ratio")
     device, timer = run.environment.device.key, run.environment.timer
-    bad = {op for op, _ in unsound(judgements.rows)}
+    bad = {op for op, _ in find_unsound(judgements.rows)}
     moved = {
         (row.op, row.case): row.comparison.speedup.value
         for row in judgements.rows

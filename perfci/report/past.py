@@ -132,7 +132,7 @@ class Trail:
         return not self.unexplained, not self.crept, -abs(self.change or 0.0)
 
 
-def trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
+def list_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
     """Every case of the run that the history knows, in the run's order."""
     known = [{case.case: case for case in each.cases} for each in past.runs]
     places = {each.run: place for place, each in enumerate(past.runs)}
@@ -144,7 +144,7 @@ def _trail(
     case: PerformanceCase, seen: tuple[HistoryCase | None, ...], run: Run, past: Past, places: Mapping[str, int]
 ) -> Trail:
     place, last = next((place, each) for place, each in reversed(list(enumerate(seen))) if each)
-    now = now_us(case)
+    now = find_median(case)
     alike = (past.runs[place].environment.timer, last.cache) == (run.environment.timer, case.cache)
     change = now / last.kernel_us.median_us - 1 if now is not None and alike else None
     about = past.cases.get(case.case, CasePast())
@@ -162,7 +162,7 @@ def _trail(
     )
 
 
-def now_us(case: PerformanceCase) -> float | None:
+def find_median(case: PerformanceCase) -> float | None:
     """Median of the kernel's block medians in the first process, as a history's line would have it."""
     medians = [
         block.arms["kernel"].time.median_us for block in case.blocks if "kernel" in block.arms and block.process == 0
@@ -173,7 +173,7 @@ def now_us(case: PerformanceCase) -> float | None:
 # --- marks ------------------------------------------------------------------------------------------------------------
 
 
-def marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
+def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
     """Where the environment changed, a loss was accepted, or one of the cases took a step, in order of the runs."""
     changes: dict[str, list[Change]] = {}
     for trail in shown:
@@ -190,7 +190,7 @@ def marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
         if fields or about or run.run in changes:
             found.append(
                 Mark(
-                    name=letters(len(found)),
+                    name=name_mark(len(found)),
                     at=at,
                     before=_before(changes.get(run.run, ()), past.runs[at - 1], alone=not fields and not about),
                     after=run,
@@ -209,23 +209,23 @@ def _before(changes: Sequence[Change], usual: HistoryRun, *, alone: bool) -> His
     return changes[0].before if alone and changes else usual
 
 
-def letters(place: int) -> str:
+def name_mark(place: int) -> str:
     """What the marks of a history are called in their order.
 
-    >>> letters(0), letters(25), letters(26)
+    >>> name_mark(0), name_mark(25), name_mark(26)
     ('A', 'Z', 'AA')
     """
     rest, last = divmod(place, 26)
-    return (letters(rest - 1) if rest else "") + chr(ord("A") + last)
+    return (name_mark(rest - 1) if rest else "") + chr(ord("A") + last)
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def moment(text: str) -> datetime | None:
+def read_time(text: str) -> datetime | None:
     """A time of a file, in UTC. None if it is none.
 
-    >>> moment("2026-11-21T13:30:04Z").day, moment("yesterday")
+    >>> read_time("2026-11-21T13:30:04Z").day, read_time("yesterday")
     (21, None)
     """
     try:
@@ -235,20 +235,20 @@ def moment(text: str) -> datetime | None:
         return None
 
 
-def day(run: HistoryRun) -> str:
+def write_day(run: HistoryRun) -> str:
     """The date of a run, or whatever stands in its place."""
-    return f"{at:%Y-%m-%d}" if (at := moment(run.created)) else plain(run.created, 16)
+    return f"{at:%Y-%m-%d}" if (at := read_time(run.created)) else plain(run.created, 16)
 
 
-def since_s(past: Past, run: Run) -> float | None:
+def measure_age(past: Past, run: Run) -> float | None:
     """Seconds from the last accepted run to this one. Below 0 if clocks went backwards, None if they are not known."""
     if not past.runs:
         return None
-    last, now = moment(past.runs[-1].created), moment(run.created)
+    last, now = read_time(past.runs[-1].created), read_time(run.created)
     return (now - last).total_seconds() if last and now else None
 
 
-def commits(mark: Mark) -> Iterator[str]:
+def write_commits(mark: Mark) -> Iterator[str]:
     """Of the runs on either side, as far as they are known: plain, shortened."""
     for run in (mark.before, mark.after):
         where = run.environment

@@ -11,7 +11,7 @@ from perfci.core import units
 from perfci.core.model import Comparison, Interval, Judgement, PeerFigure, Reason, Suite
 from perfci.core.wording import say, sentence
 from perfci.report import means, words
-from perfci.report.ceilings import unsound
+from perfci.report.ceilings import find_unsound
 from perfci.report.text import NAME_LIMIT, code, phrase, plain
 from perfci.report.view import Group, Part, Table
 
@@ -53,7 +53,7 @@ def make_section(judged: Sequence[Judgement]) -> Group | None:
 
 def _group(judged: Iterable[Judgement]) -> dict[str, list[Comparison]]:
     rows = [row for row in judged if row.suite is Suite.PERFORMANCE and row.case is not None]
-    bad = unsound(rows)
+    bad = find_unsound(rows)
     found: dict[str, list[Comparison]] = {}
     for row in rows:
         if row.comparison and row.comparison.peers and (row.op, row.case) not in bad:

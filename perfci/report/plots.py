@@ -25,7 +25,7 @@ from perfci.report.charts.runs import ENVIRONMENT, LOSS, STEP, RunsChart, Uprigh
 from perfci.report.charts.storage import draw_errors, draw_trends
 from perfci.report.frame import Spread
 from perfci.report.past import Past, Pasts, Trail
-from perfci.report.scaling import scaling
+from perfci.report.scaling import find_curves
 from perfci.report.sections import Pictures
 from perfci.report.text import file_name, plain
 from perfci.report.view import Picture
@@ -112,7 +112,7 @@ def write(
     """
     for old in [old for pattern in PATTERNS if folder for old in folder.glob(pattern)]:
         old.unlink()
-    known = frame.spreads(frame.blocks(run)) if spreads is None else spreads
+    known = frame.pool_spreads(frame.tabulate_blocks(run)) if spreads is None else spreads
     charts = collect_charts(run, judgements, raw, baselines or {})
     grave = [(op, chart) for op, found in charts.items() for chart in found if chart.gate is not Gate.OK]
     grave.sort(key=lambda pair: _rank(pair[1]))
@@ -127,7 +127,7 @@ def write(
         folder,
         svg,
     )
-    places = ceilings.by_op(ceilings.places(run.ops, known, judgements.rows, run.limits))
+    places = ceilings.group_places(ceilings.find_places(run.ops, known, judgements.rows, run.limits))
     shared = 0 < len(places) <= ROOFLINE_OPS
     names = _name_files([op.op for op in run.ops])
     ops = {}
@@ -233,9 +233,9 @@ def _draw_op(op: OpRun, name: str, album: Album, places: Sequence[Place]) -> Pic
     if launched:
         figure = draw_launches(launched, f"{title}: launches", _tell_left_out(len(launched), len(charts)))
         pictures.append(album.save(figure, f"launches-{name}", say("Launches of {op}", op=alt)))
-    bad = ceilings.unsound(row for row in album.judgements.rows if row.op == op.op)
+    bad = ceilings.find_unsound(row for row in album.judgements.rows if row.op == op.op)
     sound = [one for one in album.spreads if one.op == op.op and (one.op, one.case) not in bad]
-    if found := scaling(op, sound, album.run.limits):
+    if found := find_curves(op, sound, album.run.limits):
         figure = draw_sizes(found, f"{title}: time against size")
         pictures.append(album.save(figure, f"sizes-{name}", say("Time against size of {op}", op=alt)))
     if places:
@@ -259,12 +259,12 @@ def _draw_own(chart: CaseChart, op: str, name: str, album: Album) -> Picture:
 def _draw_storage(op: OpRun, name: str, album: Album) -> Iterator[Picture]:
     """Of each tensor that is stored in low precision its errors, and its trends if accepted runs have it."""
     judged = [row for row in album.judgements.rows if row.op == op.op and row.case and is_stored(row.case)]
-    for index, ways in enumerate(lowprec.chosen(op, judged), 1):
+    for index, ways in enumerate(lowprec.choose_tensors(op, judged), 1):
         about, alt = style.fit(f"{op.op} {ways[0].family}", 80), plain(f"{op.op} {ways[0].family}", 120)
         figure = draw_errors(ways, f"{about}: errors")
         yield album.save(figure, f"lowprec-{name}-{index}", say("Errors of storage of {what}", what=alt))
         if any(each.before for each in ways):
-            figure = draw_trends(ways, f"{about}: trends", lowprec.limits(ways, judged))
+            figure = draw_trends(ways, f"{about}: trends", lowprec.find_limits(ways, judged))
             yield album.save(figure, f"lowprec-{name}-{index}-trends", say("Trends of storage of {what}", what=alt))
 
 
@@ -272,10 +272,12 @@ def _draw_history(op: OpRun, name: str, album: Album, found: Past | None) -> Ite
     """One picture of those cases about which the history says most."""
     if found is None or found.damage or len(found.runs) < FEWEST_RUNS:
         return
-    trails = past.trails(op, album.run, found)
+    trails = past.list_trails(op, album.run, found)
     chosen = {trail.case for trail in sorted(trails, key=lambda trail: trail.rank)[: album.panels]}
     if chosen:
-        charts = chart_trails([trail for trail in trails if trail.case in chosen], past.marks(found, trails), found)
+        charts = chart_trails(
+            [trail for trail in trails if trail.case in chosen], past.find_marks(found, trails), found
+        )
         note = _tell_left_out(len(charts), len(trails))
         figure = draw_runs(charts, f"{style.fit(op.op, 40)}: accepted runs, and this one", note)
         alt = say("History of {op}", op=plain(op.op, 40))
@@ -284,7 +286,7 @@ def _draw_history(op: OpRun, name: str, album: Album, found: Past | None) -> Ite
 
 def chart_trails(trails: Sequence[Trail], marks: Sequence[past.Mark], found: Past) -> list[RunsChart]:
     """A panel a case."""
-    dates = tuple(past.day(run) for run in found.runs)
+    dates = tuple(past.write_day(run) for run in found.runs)
     _, names = style.split_names([trail.case for trail in trails])
     return [
         RunsChart(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from perfci.core.model import Limits, OpRun, PerformanceCase
 from perfci.core.units import significant
-from perfci.report.ceilings import ridge
+from perfci.report.ceilings import find_ridge
 from perfci.report.frame import ARMS, Spread
 
 FEWEST = 3
@@ -51,7 +51,7 @@ class Scaling:
     """where the sizes are bytes or operations"""
 
 
-def scaling(op: OpRun, spreads: Sequence[Spread], limits: Limits | None = None) -> Scaling | None:
+def find_curves(op: OpRun, spreads: Sequence[Spread], limits: Limits | None = None) -> Scaling | None:
     """Returns the op's curves, None if none has FEWEST sizes.
 
     The size is the bytes that the op declares to move, if it does for every timed case. It is the operations instead if
@@ -60,17 +60,17 @@ def scaling(op: OpRun, spreads: Sequence[Spread], limits: Limits | None = None) 
     vary, except those of numbers if the size is bytes or operations.
     """
     timed, known = [case for case in op.performance if case.blocks], limits or Limits()
-    named = [parameters(case.case) for case in timed]
+    named = [split_case(case.case) for case in timed]
     names = list(dict.fromkeys(name for case in named for name in case))
     varying = [name for name in names if len({case.get(name) for case in named}) > 1]
-    numeric = [name for name in varying if all(number(case.get(name)) is not None for case in named)]
+    numeric = [name for name in varying if all(read_number(case.get(name)) is not None for case in named)]
     if timed and all(case.bytes_moved for case in timed):
         axis = OPERATIONS if _is_arithmetic(timed, known) else BYTES
         sizes = [float((case.bytes_moved if axis == BYTES else case.flops) or 0) for case in timed]
         apart = [name for name in varying if not all(_is_number(case.get(name)) for case in named)]
     elif numeric:
         axis = max(numeric, key=lambda name: len({case.get(name) for case in named}))
-        sizes = [number(case.get(axis)) or 0.0 for case in named]
+        sizes = [read_number(case.get(axis)) or 0.0 for case in named]
         apart = [name for name in varying if name != axis]
     else:
         return None
@@ -95,7 +95,7 @@ def _is_arithmetic(timed: Sequence[PerformanceCase], limits: Limits) -> bool:
     """Whether all cases declare operations, and most lie right of the ridge."""
     right = [
         case for case in timed
-        if case.flops and (at := ridge(limits, case.dtype)) and case.flops > at * (case.bytes_moved or 0)
+        if case.flops and (at := find_ridge(limits, case.dtype)) and case.flops > at * (case.bytes_moved or 0)
     ]  # fmt: skip
     return all(case.flops for case in timed) and 2 * len(right) > len(timed)
 
@@ -112,19 +112,19 @@ def _find_limit(axis: str, timed: Sequence[PerformanceCase], limits: Limits) -> 
     return None
 
 
-def parameters(case: str) -> dict[str, str]:
+def split_case(case: str) -> dict[str, str]:
     """Names and values of a case id.
 
-    >>> parameters("rows=4096,dtype=float16")
+    >>> split_case("rows=4096,dtype=float16")
     {'rows': '4096', 'dtype': 'float16'}
     """
     return {name: value for name, _, value in (part.partition("=") for part in case.split(","))}
 
 
-def number(value: str | None) -> float | None:
+def read_number(value: str | None) -> float | None:
     """A positive number that may stand on a logarithmic axis.
 
-    >>> number("4096"), number("True"), number("0"), number("nan")
+    >>> read_number("4096"), read_number("True"), read_number("0"), read_number("nan")
     (4096.0, None, None, None)
     """
     try:
@@ -141,10 +141,10 @@ def _is_number(value: str | None) -> bool:
         return False
 
 
-def through(points: Sequence[Point]) -> tuple[Point, ...]:
+def average_sizes(points: Sequence[Point]) -> tuple[Point, ...]:
     """One point a size, the geometric mean where several cases have it: a line never runs upwards in place.
 
-    >>> [(size, round(us, 6)) for size, us in through([(1.0, 2.0), (1.0, 8.0), (2.0, 5.0)])]
+    >>> [(size, round(us, 6)) for size, us in average_sizes([(1.0, 2.0), (1.0, 8.0), (2.0, 5.0)])]
     [(1.0, 4.0), (2.0, 5.0)]
     """
     found: dict[float, list[float]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfci.core import units
 from perfci.core.model import PEER, Limits, OpRun, PerformanceCase
 from perfci.core.wording import say
-from perfci.report.ceilings import place
+from perfci.report.ceilings import find_place
 from perfci.report.frame import Spread
 from perfci.report.text import code, plain, strong
 from perfci.report.view import Part, Table, make_table
@@ -94,7 +94,7 @@ def _write_rates(
         return units.percent(reached / limit if reached is not None and limit else None)
 
     gbps, tflops = rate(case.bytes_moved, kernel, 1e3), rate(case.flops, kernel, 1e6)
-    found = place("", case, kernel, limits)
+    found = find_place("", case, kernel, limits)
     side = of_ceiling = "-"
     if found and found.ridge is not None:
         side, of_ceiling = say("memory") if found.by_memory else say("arithmetic"), units.percent(found.share)

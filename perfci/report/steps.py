@@ -127,11 +127,11 @@ def _fill(command: str, row: Judgement, run: Run) -> str:
     command = command if row.case is not None else command.replace(" --case {case}", "")
     return command.format(
         run=RUN_FILE,
-        op=quoted(row.op),
-        case=quoted(row.case or ""),
+        op=quote(row.op),
+        case=quote(row.case or ""),
         seed=run.plan.seed,
         budget=units.significant(4 * run.plan.budget_s),
-        target=quoted(row.target or ""),
+        target=quote(row.target or ""),
         against=_name_base(run, row),
     )
 
@@ -140,12 +140,12 @@ def repeat(run: Run) -> str:
     """The command that repeats a run: the same inputs, the same order of measuring, the same base."""
     if run.plan.again:
         return run.command if "--seed" in run.command else f"{run.command} --seed {run.plan.seed}"
-    ops = " ".join(quoted(op.op) for op in run.plan.ops or run.ops)
-    only = f" --case {quoted(run.plan.filter)}" if run.plan.filter else ""
-    options = "".join(f" --threshold {quoted(f'{key}={text}')}" for key, text in run.plan.thresholds.items())
+    ops = " ".join(quote(op.op) for op in run.plan.ops or run.ops)
+    only = f" --case {quote(run.plan.filter)}" if run.plan.filter else ""
+    options = "".join(f" --threshold {quote(f'{key}={text}')}" for key, text in run.plan.thresholds.items())
     options += " --peers" if run.plan.peers else ""
-    if run.static and only_compiled(run):
-        targets = quoted(",".join(run.static.targets))
+    if run.static and is_only_compiled(run):
+        targets = quote(",".join(run.static.targets))
         return f"perfci check --static {ops}{only} --target {targets}{_name_base(run)}{options}"
     return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}{_name_base(run)}".split()) + options
 
@@ -156,19 +156,19 @@ def _name_base(run: Run, row: Judgement | None = None) -> str:
     if base is None or base.how == "baseline":
         return ""
     every = " --duel all" if run.plan.duel is DuelWhat.ALL else ""
-    python = f" --base-python {quoted(base.python)}" if base.python else ""
+    python = f" --base-python {quote(base.python)}" if base.python else ""
     # Each case of a run that was made again may have a base of its own.
     again = run.plan.again.by_case.get((row.op, row.case or "")) if run.plan.again and row else None
     commit = again.commit if again and again.commit else base.commit
-    return f" --against {quoted(commit[:12])}{every}{python}"
+    return f" --against {quote(commit[:12])}{every}{python}"
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """A name as a shell's argument."""
     return shlex.quote(plain(text))
 
 
-def only_compiled(run: Run) -> bool:
+def is_only_compiled(run: Run) -> bool:
     """Whether nothing of the run was launched: its ops were compiled without a device."""
     return run.static is not None and not run.ops
 

@@ -45,7 +45,7 @@ class StoredRun:
         """
         from perfci.report import export
 
-        return export.table(self.run, self.judgements if verdicts else None)
+        return export.tabulate(self.run, self.judgements if verdicts else None)
 
     def stored(self, *, verdicts: bool = False) -> pd.DataFrame:
         """One row a tensor that an op stores in low precision, with the columns of docs/stored-files.md.
@@ -54,7 +54,7 @@ class StoredRun:
         """
         from perfci.report import export
 
-        return export.stored([(self.run, self.judgements if verdicts else None)])
+        return export.tabulate_stored([(self.run, self.judgements if verdicts else None)])
 
     def launches(self) -> pd.DataFrame:
         """One row a launch, in time order: op, case, process, block, arm, us. Empty where none were stored.
@@ -66,7 +66,7 @@ class StoredRun:
         found = read_launches(self.folder)
         if found.note:
             warnings.warn(sentence(found.note), stacklevel=2)
-        return frame.launches(found.rows)
+        return frame.tabulate_launches(found.rows)
 
 
 def read(path: Path, project: Path | None = None) -> StoredRun:

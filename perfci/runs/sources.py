@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from perfci.core.model import PlannedOp, Run
 from perfci.core.settings import Settings
 from perfci.ops.spec import matches
-from perfci.report.past import now_us
+from perfci.report.past import find_median
 from perfci.report.sources import Layer, Source
 from perfci.runs import effective_thresholds
 from perfci.runs.effective_thresholds import OPTION, InForce, shown
@@ -22,7 +22,7 @@ def sources_of(run: Run, rules: Settings) -> tuple[Source, ...]:
     An earned value that something looser or stricter stands above is left out, and so is one without effect.
     """
     found = effective_thresholds.of_run(run, rules)
-    lengths = {(op.op, case.case): now_us(case) or 0.0 for op in run.ops for case in op.performance}
+    lengths = {(op.op, case.case): find_median(case) or 0.0 for op in run.ops for case in op.performance}
     given = (_given(run, key, value, found) for key, value in found.limits.commanded.items())
     relaxed = (_relaxed(op, entry, found) for op in run.plan.ops for entry in _holding(op, found))
     earned = (each for op in run.plan.ops for each in _earned(op, found, lengths))

@@ -130,7 +130,7 @@ def slow(examples):
 
 def rows(examples, op, *judged, **changes):
     run = examples.run([op], **changes)
-    (part,) = advice.make_parts(run, op, judged, frame.spreads(frame.blocks(run)))
+    (part,) = advice.make_parts(run, op, judged, frame.pool_spreads(frame.tabulate_blocks(run)))
     return [tuple(map(spell, row)) for row in part.table.rows]
 
 

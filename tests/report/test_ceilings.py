@@ -14,7 +14,7 @@ def case(examples):
 
 
 def test_a_case_left_of_the_ridge_is_bound_by_memory(case):
-    found = ceilings.place("mm", case, 10.0, LIMITS)
+    found = ceilings.find_place("mm", case, 10.0, LIMITS)
 
     assert (found.intensity, found.ridge, found.by_memory) == (100.0, 200.0, True)
     assert found.tflops == pytest.approx(100.0)
@@ -23,14 +23,14 @@ def test_a_case_left_of_the_ridge_is_bound_by_memory(case):
 
 
 def test_a_case_right_of_the_ridge_is_bound_by_arithmetic(case):
-    found = ceilings.place("mm", replace(case, flops=10**10), 100.0, LIMITS)
+    found = ceilings.find_place("mm", replace(case, flops=10**10), 100.0, LIMITS)
 
     assert not found.by_memory
     assert (found.ceiling, found.share) == (800.0, pytest.approx(0.125))
 
 
 def test_a_dtype_without_a_measured_product_has_no_ridge(case):
-    found = ceilings.place("mm", replace(case, dtype="float8", flops=10**12), 10.0, LIMITS)
+    found = ceilings.find_place("mm", replace(case, dtype="float8", flops=10**12), 10.0, LIMITS)
 
     assert found.ridge is None
     assert found.ceiling == pytest.approx(4000.0 * 1e5 / 1e3)
@@ -38,12 +38,12 @@ def test_a_dtype_without_a_measured_product_has_no_ridge(case):
 
 @pytest.mark.parametrize("missing", [{"bytes_moved": None}, {"flops": None}, {"flops": 0}, {"bytes_moved": 0}])
 def test_without_bytes_or_operations_there_is_no_place(case, missing):
-    assert ceilings.place("mm", replace(case, **missing), 10.0, LIMITS) is None
+    assert ceilings.find_place("mm", replace(case, **missing), 10.0, LIMITS) is None
 
 
 def test_without_a_time_or_a_measured_copy_there_is_no_place(case):
-    assert ceilings.place("mm", case, None, LIMITS) is None
-    assert ceilings.place("mm", case, 10.0, Limits(None, {"float16": 800.0})) is None
+    assert ceilings.find_place("mm", case, None, LIMITS) is None
+    assert ceilings.find_place("mm", case, 10.0, Limits(None, {"float16": 800.0})) is None
 
 
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT])
@@ -53,6 +53,6 @@ def test_unsound_cases_have_no_place(examples, case, verdict, whole):
     named = None if whole else case.case
     row = examples.judgement("mm", named, verdict, examples.reason("example_same"), suite=Suite.PERFORMANCE)
 
-    found = ceilings.places([op], frame.spreads(frame.blocks(examples.run([op]))), [row], LIMITS)
+    found = ceilings.find_places([op], frame.pool_spreads(frame.tabulate_blocks(examples.run([op]))), [row], LIMITS)
 
     assert [one.case for one in found] == ([] if whole else ["m=2,dtype=float16"])

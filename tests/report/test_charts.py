@@ -140,8 +140,8 @@ def places(examples):
         for n in range(8)
     ]  # fmt: skip
     run = examples.run([OpRun("matmul", performance=tuple(timed))])
-    spreads = frame.spreads(frame.blocks(run))
-    return ceilings.places(run.ops, spreads, (), limits), limits
+    spreads = frame.pool_spreads(frame.tabulate_blocks(run))
+    return ceilings.find_places(run.ops, spreads, (), limits), limits
 
 
 def test_labels_of_the_roofline_overlap_neither_each_other_nor_points(places):

@@ -25,7 +25,7 @@ def read(found) -> list[dict[str, str]]:
 def test_a_row_is_a_block_and_arm_with_every_column_in_order_and_of_its_type(examples):
     run, _ = examples.duelled()
 
-    found = export.table(run)
+    found = export.tabulate(run)
 
     blocks = [block for op in run.ops for case in op.performance for block in case.blocks]
     assert len(found) == sum(len(block.arms) for block in blocks)
@@ -43,7 +43,7 @@ def test_a_row_holds_the_numbers_of_its_block_and_names_its_run(examples):
     op = next(op for op in run.ops if op.op == "softmax")
     case, block = op.performance[0], op.performance[0].blocks[2]
 
-    found = export.table(run)
+    found = export.tabulate(run)
     row = found[(found["op"] == "softmax") & (found["case"] == case.case) & (found["block"] == block.index)]
     row = row[row["process"] == block.process].set_index("arm")
 
@@ -66,7 +66,7 @@ def test_a_block_of_another_board_names_that_board(examples):
     first = run.ops[0].performance[0]
     moved = with_case(run, first.case, blocks=tuple(replace(block, board="GPU-9") for block in first.blocks))
 
-    found = export.table(moved)
+    found = export.tabulate(moved)
 
     boards = set(zip(found["case"], found["board"].fillna("none"), strict=True))
     other = run.ops[0].performance[1].case
@@ -80,7 +80,7 @@ def test_reasons_that_held_the_clock_down_are_joined_and_missing_where_there_is_
     states = [DeviceState(throttle=("power_cap", "thermal")), *[DeviceState()] * (len(first.blocks) - 1)]
     blocks = tuple(replace(block, state=state) for block, state in zip(first.blocks, states, strict=True))
 
-    found = export.table(with_case(run, first.case, blocks=blocks))
+    found = export.tabulate(with_case(run, first.case, blocks=blocks))
     mine = found[(found["case"] == first.case) & (found["arm"] == "kernel")]
 
     assert list(mine["throttle"].fillna("-"))[:2] == ["power_cap;thermal", "-"]
@@ -105,7 +105,7 @@ def test_reasons_that_held_the_clock_down_are_joined_and_missing_where_there_is_
 def test_a_parameter_has_a_column_of_the_type_that_all_its_values_fit(examples, value, type_, read_as):
     run, _ = examples.small()
 
-    found = export.table(with_case(run, f"weird={value},rows=1"))
+    found = export.tabulate(with_case(run, f"weird={value},rows=1"))
 
     assert str(found["param.weird"].dtype) == type_
     assert list(found["param.weird"].dropna().unique()) == [read_as]
@@ -115,7 +115,7 @@ def test_a_parameter_has_a_column_of_the_type_that_all_its_values_fit(examples, 
 def test_a_run_without_blocks_gives_the_columns_and_no_rows(examples):
     run, _ = examples.on_cpu()
 
-    found = export.table(run)
+    found = export.tabulate(run)
 
     assert [name for name in found.columns if not name.startswith(export.PARAMETER)] == list(export.COLUMNS)
     assert found.empty
@@ -126,10 +126,10 @@ def test_several_runs_stand_one_behind_the_other_with_the_columns_of_all(example
     small, duelled, nothing = examples.small()[0], examples.duelled()[0], examples.on_cpu()[0]
     renamed = replace(with_case(small, "axis=1"), id="first")
 
-    found = export.joined([(renamed, None), (nothing, None), (replace(duelled, id="second"), None)])
+    found = export.tabulate_blocks([(renamed, None), (nothing, None), (replace(duelled, id="second"), None)])
 
     assert list(found["run"].unique()) == ["first", "second"]
-    assert len(found) == len(export.table(small)) + len(export.table(duelled))
+    assert len(found) == len(export.tabulate(small)) + len(export.tabulate(duelled))
     assert found[found["run"] == "second"]["param.axis"].isna().all()
     assert {str(found[name].dtype) for name in ("process", "launches", "activities")} == {"Int64"}
 
@@ -138,8 +138,8 @@ def test_verdicts_are_there_where_they_are_asked_for(examples):
     run, judgements = examples.full()
     judged = {(row.op, row.case): row for row in judgements.rows if row.case}
 
-    assert "verdict" not in export.table(run)
-    found = export.table(run, judgements)
+    assert "verdict" not in export.tabulate(run)
+    found = export.tabulate(run, judgements)
 
     for op, case, verdict, reason in set(zip(*(found[c] for c in ("op", "case", "verdict", "reason")), strict=True)):
         assert verdict == judged[op, case].verdict.value
@@ -150,7 +150,7 @@ def test_verdicts_are_there_where_they_are_asked_for(examples):
 @pytest.mark.parametrize("case", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\tx"])
 def test_a_name_that_a_spreadsheet_takes_for_a_formula_is_disarmed_in_csv_alone(examples, case):
     run, _ = examples.small()
-    found = export.table(with_case(run, case))
+    found = export.tabulate(with_case(run, case))
 
     written = read(found)
 
@@ -162,7 +162,7 @@ def test_a_name_that_a_spreadsheet_takes_for_a_formula_is_disarmed_in_csv_alone(
 def test_negative_numbers_stay_numbers_in_csv(examples):
     run, _ = examples.duelled()
 
-    changes = [float(row["change_base"]) for row in read(export.table(run)) if row["change_base"]]
+    changes = [float(row["change_base"]) for row in read(export.tabulate(run)) if row["change_base"]]
 
     assert min(changes) < 0
 
@@ -171,7 +171,7 @@ def test_csv_is_utf_8_with_plain_line_ends_and_reads_back_whatever_a_case_holds(
     run, _ = examples.small()
     hostile = 'name=Zürich "数"\nline,rows=3'
 
-    data = export.to_csv(export.table(with_case(run, hostile)))
+    data = export.to_csv(export.tabulate(with_case(run, hostile)))
 
     assert b"\r" not in data
     rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
@@ -184,7 +184,7 @@ def test_without_pyarrow_parquet_is_refused_with_what_to_install(examples, monke
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
 
     with pytest.raises(MissingPackageError, match=r"pip install 'perfci\[parquet\]'"):
-        export.to_parquet(export.table(run))
+        export.to_parquet(export.tabulate(run))
 
 
 def test_parquet_holds_the_table_with_its_types(examples):
@@ -193,7 +193,7 @@ def test_parquet_holds_the_table_with_its_types(examples):
 
     run, judgements = examples.duelled()
     run = with_case(run, "=cmd=1,rows=3")
-    found = export.joined([(run, judgements), (replace(examples.small()[0], id="other"), None)])
+    found = export.tabulate_blocks([(run, judgements), (replace(examples.small()[0], id="other"), None)])
 
     back = pd.read_parquet(io.BytesIO(export.to_parquet(found)), dtype_backend="numpy_nullable")
 
@@ -217,7 +217,7 @@ def storing(examples):
 def test_a_row_is_a_stored_tensor_with_every_column_in_order_and_of_its_type(storing):
     run, _ = storing
 
-    found = export.stored([(run, None)])
+    found = export.tabulate_stored([(run, None)])
 
     own = [name for name in found.columns if name.startswith(export.PARAMETER)]
     assert own == ["param.scaling", "param.dtype"]
@@ -240,7 +240,7 @@ def test_a_stored_tensor_has_the_verdict_that_its_figures_got(storing):
     run, judgements = storing
     beyond = {row.case: row for row in judgements.rows if row.case and row.case.startswith("stored=")}
 
-    found = export.stored([(run, judgements)])
+    found = export.tabulate_stored([(run, judgements)])
 
     assert list(found.columns)[-4:] == list(export.STORED_VERDICTS)
     wrong = found[found["verdict"] == "WRONG"].set_index("case")

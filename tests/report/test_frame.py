@@ -10,7 +10,7 @@ from tests.storage_examples import clipped
 def test_the_frame_has_a_row_a_block_and_arm(examples):
     run, _ = examples.small()
 
-    table = frame.blocks(run)
+    table = frame.tabulate_blocks(run)
 
     assert tuple(table.columns) == frame.COLUMNS
     assert len(table) == 2 * 8 + 2 * 16
@@ -22,7 +22,7 @@ def test_the_frame_holds_the_numbers_of_the_run(examples):
     run, _ = examples.small()
     block = run.ops[0].performance[0].blocks[3]
 
-    table = frame.blocks(run)
+    table = frame.tabulate_blocks(run)
     row = table[(table["case"] == run.ops[0].performance[0].case) & (table["block"] == 3) & (table["arm"] == "kernel")]
 
     assert row["median_us"].item() == block.arms["kernel"].time.median_us
@@ -34,7 +34,7 @@ def test_the_frame_has_each_blocks_change_against_the_base_in_the_kernels_rows(e
     run, _ = examples.duelled()
     case = next(case for op in run.ops if op.op == "softmax" for case in op.performance if len(case.blocks) == 24)
 
-    table = frame.blocks(run)
+    table = frame.tabulate_blocks(run)
     mine = table[(table["op"] == "softmax") & (table["case"] == case.case)].set_index("arm")
 
     changes = [math.expm1(block.shifts["kernel/base"]) for block in case.blocks]
@@ -47,7 +47,7 @@ def test_spreads_without_launches_are_medians_over_the_blocks(examples):
     blocks = run.ops[0].performance[0].blocks
     times = [block.arms["kernel"].time for block in blocks]
 
-    spread = frame.spreads(frame.blocks(run))[0]
+    spread = frame.pool_spreads(frame.tabulate_blocks(run))[0]
 
     assert (spread.op, spread.arm, spread.blocks) == ("softmax", "kernel", 8)
     assert spread.launches == sum(time.launches for time in times)
@@ -63,7 +63,7 @@ def test_spreads_with_launches_pool_them_all(examples):
         LaunchRow("softmax", case, 0, b, "kernel", tuple(float(100 * b + i) for i in range(1, 101))) for b in range(5)
     ]
 
-    spread = frame.spreads(frame.blocks(run), frame.launches(rows))[0]
+    spread = frame.pool_spreads(frame.tabulate_blocks(run), frame.tabulate_launches(rows))[0]
 
     assert (spread.min_us, spread.p50_us) == (1.0, 250.5)
     assert spread.p99_us == pytest.approx(1 + 0.99 * 499)
@@ -75,14 +75,14 @@ def test_the_99th_percentile_needs_enough_launches(examples):
     run, _ = examples.small()
     rows = [LaunchRow("softmax", run.ops[0].performance[0].case, 0, 0, "kernel", (1.0,) * (frame.P99_LAUNCHES - 1))]
 
-    assert frame.spreads(frame.blocks(run), frame.launches(rows))[0].p99_us is None
+    assert frame.pool_spreads(frame.tabulate_blocks(run), frame.tabulate_launches(rows))[0].p99_us is None
 
 
 def test_clocks_are_the_ends_of_what_was_seen(examples):
     run, _ = examples.small()
     states = [block.state for case in run.ops[0].performance for block in case.blocks]
 
-    clocks = frame.clocks(frame.blocks(run))
+    clocks = frame.find_clocks(frame.tabulate_blocks(run))
 
     assert clocks.blocks == 24
     assert clocks.sm_clock_mhz == (min(s.sm_clock_mhz for s in states), max(s.sm_clock_mhz for s in states))
@@ -91,7 +91,7 @@ def test_clocks_are_the_ends_of_what_was_seen(examples):
 
 def test_the_frame_of_stored_tensors_has_a_row_each_with_its_figures(examples):
     op = clipped()
-    table = frame.stored(examples.run((op,)))
+    table = frame.tabulate_stored(examples.run((op,)))
 
     assert tuple(table.columns) == frame.STORED_COLUMNS
     assert list(table["case"]) == [each.case for each in op.stored]

@@ -66,8 +66,8 @@ def test_where_nothing_is_beyond_its_limit_there_are_no_causes(judged):
 def test_limits_are_drawn_where_a_verdict_tells_them(judged):
     ways = [each for each in judged[0].ops[0].stored if each.tensor == "a"]
 
-    assert lowprec.limits(ways, rows(judged)).p99 == 0.03
-    assert lowprec.limits(ways, ()) == TrendLimits()
+    assert lowprec.find_limits(ways, rows(judged)).p99 == 0.03
+    assert lowprec.find_limits(ways, ()) == TrendLimits()
 
 
 def test_one_tensor_is_drawn_if_none_is_beyond_its_limits():
@@ -79,14 +79,14 @@ def test_one_tensor_is_drawn_if_none_is_beyond_its_limits():
     )
     op = OpRun("op", stored=tuple(found))
 
-    assert [ways[0].tensor for ways in lowprec.chosen(op, ())] == ["x0"]
+    assert [ways[0].tensor for ways in lowprec.choose_tensors(op, ())] == ["x0"]
 
 
 def test_more_ways_than_fit_side_by_side_take_several_pictures():
     cases = tuple({"scaling": "group", "group": width, "dtype": E4M3} for width in (8, 16, 32, 64, 128))
     found = measured(lambda scaling, group, dtype, device, seed: {"x": stored(normal(), dtype, scaling, group)}, cases)
 
-    assert [len(ways) for ways in lowprec.chosen(OpRun("op", stored=tuple(found)), ())] == [ACROSS, 1]
+    assert [len(ways) for ways in lowprec.choose_tensors(OpRun("op", stored=tuple(found)), ())] == [ACROSS, 1]
 
 
 def test_the_page_has_the_same_pictures(folder):

@@ -78,7 +78,7 @@ def test_the_file_ends_as_openmetrics_ends_and_is_read_by_its_parser(examples, t
 
 
 def test_a_repeated_measurement_changes_no_line(measured):
-    texts = {metrics.write_text(*measured(seed), BASELINES) for seed in range(20)}
+    texts = {metrics.make_text(*measured(seed), BASELINES) for seed in range(20)}
 
     assert len(texts) == 1
 
@@ -87,13 +87,13 @@ def test_a_case_that_is_not_run_counts_as_its_baseline_does(measured):
     run, judgements = measured()
     rows = tuple(replace(row, verdict=Verdict.UNCHANGED, comparison=None) for row in judgements.rows)
 
-    assert metrics.write_text(run, replace(judgements, rows=rows), BASELINES) == metrics.write_text(
+    assert metrics.make_text(run, replace(judgements, rows=rows), BASELINES) == metrics.make_text(
         run, judgements, BASELINES
     )
 
 
 def test_an_ops_speedup_is_the_geometric_mean_of_its_cases(measured):
-    found = samples(metrics.write_text(*measured(), BASELINES))
+    found = samples(metrics.make_text(*measured(), BASELINES))
 
     key = ("perfci_speedup_ratio", ("device", "nvidia-h200"), ("op", "softmax"))
     assert found[key] == pytest.approx(math.sqrt(2.0 * 8.0))
@@ -102,7 +102,7 @@ def test_an_ops_speedup_is_the_geometric_mean_of_its_cases(measured):
 @pytest.mark.parametrize("verdict", sorted(metrics.MOVED))
 def test_a_case_that_moved_is_shown_with_what_was_measured(measured, verdict):
     run, judgements = measured(verdict=verdict, change=0.0412)
-    text = metrics.write_text(run, judgements, BASELINES)
+    text = metrics.make_text(run, judgements, BASELINES)
     found = samples(text)
 
     labels = (("case", "n=1"), ("device", "nvidia-h200"), ("op", "softmax"))
@@ -115,8 +115,8 @@ def test_a_case_that_moved_is_shown_with_what_was_measured(measured, verdict):
 
 
 def test_every_count_that_is_not_fine_is_always_there(examples):
-    fine = samples(metrics.write_text(examples.run([]), Judgements(())))
-    full = samples(metrics.write_text(*examples.full()))
+    fine = samples(metrics.make_text(examples.run([]), Judgements(())))
+    full = samples(metrics.make_text(*examples.full()))
 
     counted = {key for key in fine if key[0] == "perfci_verdicts"}
     assert counted == {key for key in full if key[0] == "perfci_verdicts"}
@@ -130,14 +130,14 @@ def test_every_count_that_is_not_fine_is_always_there(examples):
 def test_a_baseline_of_another_device_or_timer_says_nothing(measured, changes):
     other = {"softmax": stored("softmax", dict.fromkeys(CASES, (1.0, 2.0)), **changes)}
 
-    assert "perfci_speedup_ratio" not in metrics.write_text(*measured(), other)
+    assert "perfci_speedup_ratio" not in metrics.make_text(*measured(), other)
 
 
 def test_an_op_with_a_case_that_nothing_is_known_of_has_no_mean(measured):
     half = {"softmax": stored("softmax", {"n=1": (1.0, 2.0)})}
 
-    assert "perfci_speedup_ratio" not in metrics.write_text(*measured(), half)
-    assert "perfci_speedup_ratio" not in metrics.write_text(*measured(), None)
+    assert "perfci_speedup_ratio" not in metrics.make_text(*measured(), half)
+    assert "perfci_speedup_ratio" not in metrics.make_text(*measured(), None)
 
 
 def test_a_wrong_op_has_no_speedup_but_its_error(examples, measured):
@@ -146,7 +146,7 @@ def test_a_wrong_op_has_no_speedup_but_its_error(examples, measured):
     wrong = Judgement("softmax", Suite.ACCURACY, check.case, Verdict.WRONG, (Reason("example_new"),))
     run = replace(run, ops=(replace(run.ops[0], accuracy=(check, check)),))
 
-    text = metrics.write_text(run, replace(judgements, rows=(wrong, *judgements.rows)), BASELINES)
+    text = metrics.make_text(run, replace(judgements, rows=(wrong, *judgements.rows)), BASELINES)
     assert "perfci_speedup_ratio" not in text
     assert samples(text)["perfci_error_max", ("case", check.case), ("device", "nvidia-h200"), ("op", "softmax")] == (
         pytest.approx(check.errors.max_abs, rel=0.01)
@@ -165,7 +165,7 @@ def slower(examples, op: str, cases) -> Judgements:
     ['a"b', "a\\b", "a\\", "a\nb", "a#b", "'", "a b", "}", '"} 1\nx 2', "$(x) `y`", "\x00\ud800", "x" * 5000, "\u4e2d"],
 )
 def test_any_label_is_read_alike_by_the_parser_and_by_gitlab(examples, foreign):
-    text = metrics.write_text(examples.run([]), slower(examples, foreign, [foreign]))
+    text = metrics.make_text(examples.run([]), slower(examples, foreign, [foreign]))
 
     assert len([key for key in samples(text) if key[0] == "perfci_change_ratio"]) == 1
     assert len([name for name in widget(text) if name.startswith("perfci_change_ratio{")]) == 1
@@ -176,4 +176,4 @@ def test_a_number_that_is_none_is_left_out(examples, measured):
     run, judgements = measured(verdict=Verdict.REGRESSED, change=0.05)
     rows = tuple(replace(row, comparison=replace(row.comparison, kernel_us=math.inf)) for row in judgements.rows)
 
-    assert "perfci_kernel_microseconds" not in metrics.write_text(run, replace(judgements, rows=rows))
+    assert "perfci_kernel_microseconds" not in metrics.make_text(run, replace(judgements, rows=rows))

@@ -26,7 +26,7 @@ def nights(tmp_path_factory):
 
 def trail(nights, case):
     run, _, found = nights
-    return next(each for each in past.trails(run.ops[0], run, found) if each.case == case)
+    return next(each for each in past.list_trails(run.ops[0], run, found) if each.case == case)
 
 
 def told(nights, tmp_path, **changes):
@@ -74,7 +74,7 @@ def test_times_by_another_timer_or_cache_are_shown_and_not_compared(nights):
     warm = replace(run.ops[0], performance=tuple(replace(case, cache="warm") for case in run.ops[0].performance))
 
     for now, op in ((other, run.ops[0]), (run, warm)):
-        shown = past.trails(op, now, found)
+        shown = past.list_trails(op, now, found)
         assert all(each.change is None and each.now_us for each in shown)
 
 
@@ -90,7 +90,7 @@ def test_the_anchor_and_the_creep_against_it_are_those_of_drift(nights):
 
 def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(nights):
     run, _, found = nights
-    marks = {mark.at: mark for mark in past.marks(found, past.trails(run.ops[0], run, found))}
+    marks = {mark.at: mark for mark in past.find_marks(found, past.list_trails(run.ops[0], run, found))}
 
     assert marks[DRIVER].fields == "device.driver 580.65.06 -> 590.12.01"
     assert all(change.cause is Cause.ENVIRONMENT for change in marks[DRIVER].changes)
@@ -98,7 +98,7 @@ def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(ni
     step = next(
         mark for mark in marks.values() if any(each.case == STEPPED for each in mark.changes) and not mark.fields
     )
-    assert list(past.commits(step)) == [
+    assert list(past.write_commits(step)) == [
         found.runs[place].environment.commit[:12] for place in (examples.STEP - 1, examples.STEP)
     ]
     assert [mark.name for mark in marks.values()] == ["A", "B", "C", "D", "E"]
@@ -106,9 +106,9 @@ def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(ni
 
 def test_a_loss_of_other_cases_than_those_shown_is_no_mark(nights):
     run, _, found = nights
-    few = [each for each in past.trails(run.ops[0], run, found) if each.case != TAKEN]
+    few = [each for each in past.list_trails(run.ops[0], run, found) if each.case != TAKEN]
 
-    assert not any(mark.why for mark in past.marks(found, few))
+    assert not any(mark.why for mark in past.find_marks(found, few))
 
 
 def test_of_a_case_that_crept_and_of_one_that_stepped_there_is_a_sentence_each(nights, tmp_path):
@@ -131,14 +131,14 @@ def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
 
     assert len(text.marks.rows) == history.MARKS
     assert text.marks_note == f"Earlier marks are left out: {59 - history.MARKS}."
-    assert text.marks.rows[-1][0] == past.letters(58)
+    assert text.marks.rows[-1][0] == past.name_mark(58)
 
 
 def test_clocks_that_went_backwards_are_said_and_those_that_say_nothing_are_not(nights):
     run, _, found = nights
 
-    assert past.since_s(found, replace(run, created="2026-04-01T00:00:00Z")) < 0
-    assert past.since_s(found, replace(run, created="yesterday")) is None
+    assert past.measure_age(found, replace(run, created="2026-04-01T00:00:00Z")) < 0
+    assert past.measure_age(found, replace(run, created="yesterday")) is None
     assert words.describe_age(-5) == "the last one after this run, by its clock"
     assert words.describe_age(3) == "the last one within a minute before this run"
     assert words.describe_age(60 * 30) == "the last one 30 minutes before this run"

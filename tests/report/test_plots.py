@@ -117,7 +117,7 @@ def launched(examples):
     rows = [LaunchRow("softmax", case, 0, b, "kernel", (5.0 + b / 10, 5.2)) for b in range(8)]
     blocks = tuple(BaselineBlock("r", us, 8.0, -0.4) for us in (4.9, 5.0, 5.0, 5.1))
     stored = Baseline("softmax", "nvidia-h200", "activity", (), (BaselineCase(case, blocks),))
-    return run, judgements, frame.launches(rows), stored
+    return run, judgements, frame.tabulate_launches(rows), stored
 
 
 def test_the_baselines_block_medians_stand_beside_the_launches(launched):

@@ -4,7 +4,7 @@ import pytest
 
 from perfci.core.model import Limits, OpRun
 from perfci.report import frame
-from perfci.report.scaling import BYTES, OPERATIONS, scaling
+from perfci.report.scaling import BYTES, OPERATIONS, find_curves
 
 LIMITS = Limits(4000.0, {"float16": 800.0, "bfloat16": 760.0})
 
@@ -20,7 +20,7 @@ def op(examples, *cases, bytes_moved=None):
 
 
 def found(examples, one, **changes):
-    return scaling(one, frame.spreads(frame.blocks(examples.run([one]))), **changes)
+    return find_curves(one, frame.pool_spreads(frame.tabulate_blocks(examples.run([one]))), **changes)
 
 
 def sizes(curve):

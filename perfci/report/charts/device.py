@@ -10,10 +10,10 @@ import numpy as np
 
 from perfci.core.model import Limits
 from perfci.core.units import percent, significant, size, time
-from perfci.report.ceilings import Place, ridge
+from perfci.report.ceilings import Place, find_ridge
 from perfci.report.charts import style
 from perfci.report.charts.style import DASHES, INK, MARKERS, SERIES, SHAPES, WIDTH
-from perfci.report.scaling import BYTES, OPERATIONS, Scaling, through
+from perfci.report.scaling import BYTES, OPERATIONS, Scaling, average_sizes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,7 @@ def _plot_ceilings(
 ) -> list[tuple[tuple[float, float], tuple[float, float]]]:
     """The copy's slope up to each ridge, and the matrix products' levels from there on. Returns their ends."""
     slope = (limits.copy_gbps or 0.0) / 1e3
-    ridges = {dtype: at for dtype in dtypes if (at := ridge(limits, dtype))}
+    ridges = {dtype: at for dtype in dtypes if (at := find_ridge(limits, dtype))}
     peaks = {dtype: limits.matmul_tflops[dtype] for dtype in ridges}
     xs = [*(one.intensity for one in found), *ridges.values()]
     ys = [*(one.tflops for one in found), *peaks.values(), *(one.ceiling for one in found)]
@@ -190,7 +190,7 @@ def draw_sizes(found: Scaling, title: str) -> Figure:
             least = min(least, low / found.limit.per_us)
         for index, curve in enumerate(curves):
             for arm, ours in reversed(list(curve.arms.items())):
-                axes.plot(*zip(*through(ours), strict=True), color=SERIES[index], ls=DASHES.get(arm, "-"), lw=1)
+                axes.plot(*zip(*average_sizes(ours), strict=True), color=SERIES[index], ls=DASHES.get(arm, "-"), lw=1)
                 axes.plot(
                     *zip(*ours, strict=True), MARKERS.get(arm, "D"), color=SERIES[index], ms=4,
                     mfc=SERIES[index] if arm == "kernel" else "white", mew=0.8,

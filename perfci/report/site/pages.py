@@ -17,10 +17,10 @@ from perfci.report.charts import style
 from perfci.report.charts.runs import RunsChart, draw_runs
 from perfci.report.html import page as report
 from perfci.report.html.markup import Html, inline
-from perfci.report.past import Trail, day
+from perfci.report.past import Trail, write_day
 from perfci.report.site.folder import INDEX, name_page
 from perfci.report.site.kept import Kept, Place, find_move, last_run_with, list_trails
-from perfci.report.steps import quoted
+from perfci.report.steps import quote
 from perfci.report.text import NAME_LIMIT, code, plain
 from perfci.report.text import plain as escaped
 from perfci.report.view import Picture
@@ -121,7 +121,7 @@ def name_state(found: State) -> str:
 def render_op(kept: Kept, others: Sequence[Place]) -> tuple[str, Entry]:
     """The page of an op on a device, and its row of the index. others: the same op on other devices."""
     place, trails = kept.place, list_trails(kept.past)
-    marks = past.marks(kept.past, trails)
+    marks = past.find_marks(kept.past, trails)
     rows = sorted((_make_row(trail, kept) for trail in trails), key=lambda row: row.rank)
     rows += _list_errors(kept)
     state = State.DAMAGED if kept.damaged else rows[0].state if rows else State.FEW
@@ -206,7 +206,7 @@ def _show_change(ratio: float | None) -> Cell:
 
 def _list_commands(case: str, kept: Kept) -> Iterator[tuple[str, str]]:
     """To see it again, to compare it with its past, and to find the change that did it."""
-    op, only = quoted(kept.place.op), f"--case {quoted(case)}"
+    op, only = quote(kept.place.op), f"--case {quote(case)}"
     yield say("This case now, on a machine with the device:"), f"perfci check {op} {only}"
     commits = [
         run.environment.commit[:12]
@@ -232,7 +232,7 @@ def _list_errors(kept: Kept) -> Iterator[StateRow]:
         count = Cell(Html(str(len(known))), len(known))
         dash = Cell(Html("-"))
         cells = (dash, _show_change(find_move(known)), dash, dash, count)
-        what = f"{quoted(kept.place.op)} --case {quoted(case)} --suite accuracy"
+        what = f"{quote(kept.place.op)} --case {quote(case)} --suite accuracy"
         why = (say("Its error in the last kept run: {error}.", error=units.significant(known[-1])),) if known else ()
         commands = ((say("This case now:"), f"perfci check {what}"),)
         yield StateRow(State.ACCURACY, plain(f"accuracy/{case}", 160), _name_case(case), cells, why, commands)
@@ -255,8 +255,8 @@ def _list_facts(kept: Kept) -> Iterator[tuple[str, str]]:
     where = runs[-1].environment
     yield say("device"), plain(where.device.name, 80)
     yield say("accepted runs"), str(len(runs))
-    yield say("first"), f"{day(runs[0])} {name_commit(runs[0])}"
-    yield say("last"), f"{day(runs[-1])} {name_commit(runs[-1])}"
+    yield say("first"), f"{write_day(runs[0])} {name_commit(runs[0])}"
+    yield say("last"), f"{write_day(runs[-1])} {name_commit(runs[-1])}"
     yield say("cases"), str(len(runs[-1].cases))
     yield say("boards"), str(len({run.environment.device.uuid for run in runs} - {None}) or "-")
     yield say("timer"), plain(where.timer or "-", 40)
@@ -279,7 +279,7 @@ def _draw(kept: Kept, trails: Sequence[Trail], marks: Sequence[past.Mark]) -> It
         yield Picture("", say("Kernel times of {op}", op=plain(kept.place.op, 40)), svg=style.save_svg(figure))
     errors = _errors_by_case(kept.past.runs)
     if errors:
-        dates = tuple(map(day, kept.past.runs))
+        dates = tuple(map(write_day, kept.past.runs))
         charts = [
             RunsChart(plain(case, 160), dates, tuple(values), time=False)
             for case, values in list(errors.items())[:PANELS]
@@ -311,7 +311,7 @@ def _make_entry(kept: Kept, trails: Sequence[Trail], state: State) -> Entry:
     why = (plain(sentence(kept.problems[0])),) if kept.damaged else ()
     return Entry(
         state, name_page(place), inline(code(place.op)), cells, why, place=place,
-        last=f"{day(runs[-1])} {name_commit(runs[-1])}" if runs else "-",
+        last=f"{write_day(runs[-1])} {name_commit(runs[-1])}" if runs else "-",
         worst=_name_case(worst.case) if worst else Html(""),
     )  # fmt: skip
 
