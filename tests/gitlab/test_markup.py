@@ -4,7 +4,7 @@ import random
 import pytest
 
 from perfci.gitlab import markup
-from perfci.gitlab.markup import code, harden, inline
+from perfci.gitlab.markup import code, inline
 from perfci.report import text
 
 ACTIVE = [
@@ -121,13 +121,6 @@ def test_any_mixture_is_harmless_and_read_as_it_is(reader):
 @pytest.mark.parametrize("name", ["a::x", "`:tada", "a|:+1", "`@al"])
 def test_what_follows_a_name_ends_nothing_that_the_name_began(reader, name):
     assert reader.findings(f"- {code(name)}: slower") == []
-
-
-def test_hardening_twice_is_as_once():
-    rng = random.Random(6)
-    for _ in range(500):
-        shown = inline("".join(rng.choice([*ACTIVE, " ", "a"]) for _ in range(rng.randint(1, 6))))
-        assert harden(shown) == shown
 
 
 @pytest.mark.parametrize(

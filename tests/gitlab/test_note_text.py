@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Judgements, Reason
+from perfci.core.model import Reason
 from perfci.core.wording import speaking
 from perfci.gitlab.note_text import Links, compose, find_links, marker, safe_url
 
@@ -91,12 +91,6 @@ def test_every_kind_of_run_gives_a_note_that_is_plain_markdown(examples, reader,
     assert reader.read(note).addresses == ["https://gitlab.example.com/-/jobs/1"]
 
 
-def test_a_run_without_verdicts_says_so(examples):
-    run, _ = examples.small()
-
-    assert "**Nothing was judged.**" in compose(run, Judgements(()), Links())
-
-
 @pytest.mark.parametrize("name", ["hostile", "hostile_change"])
 def test_no_text_from_a_kernel_a_branch_or_an_exception_becomes_anything(examples, reader, monkeypatch, name):
     for hostile in (examples.HOSTILE, HOSTILE, "/close", "#F00", "[x]"):
@@ -141,14 +135,6 @@ def test_thousands_of_rows_are_counted_and_not_listed(large):
 
     assert len(note) < 60_000
     assert "Rows left out here: 780; the report has them." in note
-
-
-def test_it_speaks_chinese(examples):
-    with speaking("zh"):
-        note = compose(*examples.duelled(), Links())
-
-    assert "| 判定 |" in note
-    assert note.startswith("<!-- perfci:note:check -->\n")
 
 
 def test_links_that_are_none_are_left_out(examples):
