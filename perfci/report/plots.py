@@ -242,18 +242,14 @@ def _draw_op(op: OpRun, name: str, album: Album, places: Sequence[Place]) -> Pic
         figure = draw_roofline(places, album.run.limits, f"{title}: roofline")
         pictures.append(album.save(figure, f"roofline-{name}", say("Roofline of {op}", op=alt)))
     pictures += _draw_storage(op, name, album)
-    own = [chart for chart in charts if (op.op, chart.case) in album.own]
-    return Pictures(
-        pictures=tuple(pictures),
-        cases=tuple(_draw_own(chart, op.op, f"case-{name}-{at}", album) for at, chart in enumerate(own, 1)),
-        alone=sum(chart.gate is not Gate.OK for chart in charts),
-    )
-
-
-def _draw_own(chart: CaseChart, op: str, name: str, album: Album) -> Picture:
-    figure = draw_case(chart, style.fit(f"{op} {chart.case}: {chart.verdict}", 100))
-    alt = say("{op}, {case}: {verdict}", op=plain(op, 40), case=plain(chart.case, 80), verdict=str(chart.verdict))
-    return album.save(figure, name, alt, case=chart.case)
+    own = list[Picture]()
+    for chart in charts:
+        if (op.op, chart.case) in album.own:
+            figure = draw_case(chart, style.fit(f"{op.op} {chart.case}: {chart.verdict}", 100))
+            facts = {"case": plain(chart.case, 80), "verdict": str(chart.verdict)}
+            text = say("{op}, {case}: {verdict}", op=alt, **facts)
+            own.append(album.save(figure, f"case-{name}-{len(own) + 1}", text, case=chart.case))
+    return Pictures(tuple(pictures), tuple(own), alone=sum(chart.gate is not Gate.OK for chart in charts))
 
 
 def _draw_storage(op: OpRun, name: str, album: Album) -> Iterator[Picture]:
