@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 from perfci import store
-from perfci.cli import language, options, proposals, rebaselines, tables
+from perfci.cli import language, options, proposals, rebaselines
 from perfci.cli.exits import Exit
-from perfci.cli.output import print_json, print_parts
+from perfci.cli.output import STYLES, Paragraph, print_json, print_parts
+from perfci.core.model import Gate
+from perfci.core.wording import say
 from perfci.gitlab.propose import ProposalOptions
+from perfci.report.words import count_cases
+from perfci.runs.accept import Acceptance
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.rebaseline import RebaselineOptions, rebaseline_runs
 
@@ -129,8 +134,8 @@ def accept(
         if json:
             print_json(rebaselines.to_json(moved))
         else:
-            print_parts(rebaselines.shown(moved, by_case=cases, wrote=write))
-        return rebaselines.exit_code(moved)
+            print_parts(rebaselines.show_moves(moved, by_case=cases, wrote=write))
+        return rebaselines.get_exit_code(moved)
     reason = (why or "") if slower else None
     accepted = accept_runs(found, where, op, AcceptOptions(add, dirty, reason, case))
     if json:
@@ -138,8 +143,17 @@ def accept(
             [{"op": one.op, "accepted": one.accepted, "refused": one.refused, "said": one.said} for one in accepted]
         )
     else:
-        print_parts(tables.acceptances(accepted))
+        print_parts(describe_acceptances(accepted))
     return Exit.GATE_FAILED if any(one.refused for one in accepted) else Exit.OK
 
 
 COMMANDS = {"accept": accept}
+
+
+def describe_acceptances(accepted: Sequence[Acceptance]) -> Iterator[Paragraph]:
+    """What went into the baselines, and what did not and why."""
+    for one in accepted:
+        text = say("{op}: {cases} accepted", op=one.op, cases=count_cases(len(one.accepted)))
+        text += say(", {count} refused", count=len(one.refused)) if one.refused else ""
+        yield Paragraph(text, style=STYLES[Gate.FAILS if one.refused else Gate.OK])
+        yield from (Paragraph(reason, 2) for reason in (*one.refused, *one.said))

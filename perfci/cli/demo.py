@@ -15,7 +15,7 @@ from perfci.cli import options
 from perfci.cli.accept import accept
 from perfci.cli.check import check
 from perfci.cli.exits import Exit
-from perfci.cli.tables import wrapped
+from perfci.cli.output import print_parts
 from perfci.core.errors import UsageError
 from perfci.core.wording import say
 
@@ -24,8 +24,6 @@ _PLANTED = (
     ("row_sum", "x.sum(axis=1)", "x[:, :-1].sum(axis=1)"),
 )
 """op, and the edit of its `_triton` file that plants a mistake"""
-
-_COLUMNS = 120
 
 
 def demo(
@@ -53,14 +51,14 @@ def demo(
     # A fixed seed: of the wrong checks the same one is the worst in every demo.
     status = check(device="fake", seed=7, project=folder)
     if status == Exit.GATE_FAILED:
-        _print("", *wrapped(_explanation(slow, wrong), width=_COLUMNS))
+        print_parts(["", _explain(slow, wrong)])
     return status
 
 
 COMMANDS = {"demo": demo}
 
 
-def _explanation(slow: str, wrong: str) -> str:
+def _explain(slow: str, wrong: str) -> str:
     return say(
         "perfci ends with exit code 2 here: the gate failed, as it would on a merge request. {slow} was found slower "
         "than its baseline allows, and measured again in two fresh processes before perfci said so. {wrong} gives "

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from perfci.cli import language, options, selftests, tables
+from rich.cells import set_cell_size
+from rich.text import Text
+
+from perfci.cli import language, options, selftests
 from perfci.cli.exits import Exit
-from perfci.cli.output import get_command, print_json, print_parts
+from perfci.cli.output import STYLES, get_command, print_json, print_parts
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
+from perfci.core.model import Gate
 from perfci.core.settings import Settings, are_devices
-from perfci.core.wording import sentence
+from perfci.core.wording import say, sentence
+from perfci.report.text import plain
 from perfci.runs import doctor as examination
 from perfci.runs.plan import Request
 from perfci.runs.selftest import selftest as try_itself
@@ -46,7 +51,7 @@ def doctor(
     if json:
         print_json(found)
     else:
-        print_parts(selftests.trials(found))
+        print_parts(selftests.show_trials(found))
     return Exit.OK if found.passed else Exit.GATE_FAILED
 
 
@@ -61,5 +66,10 @@ def _examine(where: Settings, *, json: bool) -> int:
     if json:
         print_json([{"level": one.level, "reason": one.reason, "sentence": sentence(one.reason)} for one in findings])
     else:
-        print_parts(tables.findings(findings))
+        words = {"problem": say("problem"), "note": say("note"), "ok": say("ok")}
+        styles = {"problem": STYLES[Gate.FAILS], "note": STYLES[Gate.WARNS], "ok": STYLES[Gate.OK]}
+        for one in sorted(findings, key=lambda each: list(words).index(each.level.value)):
+            level = one.level.value
+            words_of = plain(sentence(one.reason))
+            print_parts([Text.assemble((set_cell_size(words[level], 8), styles[level]), "  ", words_of)])
     return Exit.WARNINGS if any(one.level is examination.Level.PROBLEM for one in findings) else Exit.OK

@@ -1,20 +1,58 @@
-"""`perfci history`: accepted runs over time, where they drifted, and the boards that they ran on."""
+"""`perfci history`: accepted runs over time; where they drifted and how boards differ is in `drift`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from perfci.cli import drifting, language, options
+from rich.console import RenderableType
+
+from perfci.cli import drift as drifts
+from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.histories.data import as_data
-from perfci.cli.histories.kept import HistoryOptions, told
-from perfci.cli.histories.plot import draw
-from perfci.cli.histories.tables import shown
-from perfci.cli.output import print_json, print_parts
+from perfci.cli.output import STYLES, Grid, Paragraph, pick, print_json, print_parts, reason_data
+from perfci.core import units
+from perfci.core.errors import UsageError
+from perfci.core.model import Difference, Fact, Gate, Reason
+from perfci.core.settings import Settings
+from perfci.core.wording import say
+from perfci.git.known import unknown_commits
+from perfci.ops.spec import STORED, matches
+from perfci.report.view import make_table
+from perfci.store.history import History
+from perfci.store.past.series import Point, Series, StoredPoint, StoredSeries, series, stored_series
+
+SHOWN = 20
+"""Runs of a case that are shown unless more are asked for."""
+
+EACH = 4
+"""Most cases that are shown run by run; of more there is one line each."""
+
+_BOARD = 8
+"""Last characters of a board's UUID."""
+
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARK = 15
+"""Runs of a case in its line's small picture."""
+
+_RUN_HEADINGS = "date | commit | kernel: | spread: | change: | since first: | speedup: | board:"
+_STORED_HEADINGS = "date | commit | p99 abs: | mean rel: | clipped: | divergence: | change: | since first: | board:"
 
 
-@options.takes("op case device last plot", {"drift": "op case device release strict", "boards": "device"})
+@dataclass(frozen=True)
+class OpHistory:
+    """An op on a device, with what is shown of it."""
+
+    history: History
+    cases: tuple[Series, ...]
+    stored: tuple[StoredSeries, ...]
+    """what the op stores in low precision"""
+    unknown: tuple[str, ...] | Reason
+    """commits that the repository lacks"""
+
+
+@options.takes("op case device last", {"drift": "op case device release strict", "boards": "device"})
 def history(
     op: options.Ops = [],  # noqa: B006
     case: options.Case = None,
@@ -22,7 +60,6 @@ def history(
     last: Annotated[
         int | None, options.option("--last", "Newest runs of each case that are shown.", "20", "N", min=1)
     ] = None,
-    plot: Annotated[Path | None, options.option("--plot", "Draw the cases of one op, too.", "none", "FILE.png")] = None,
     drift: Annotated[
         bool, options.flag("--drift", "Cases that crept or stepped, between which commits, and why.")
     ] = False,
@@ -34,19 +71,173 @@ def history(
 ) -> int:
     """Show accepted runs: each case over time, with epochs and changes of the environment."""
     where, json = language.load(project), output == "json"
-    wanted = HistoryOptions(tuple(op), case, device, last, plot)
+    histories = drifts.read_histories(where, op, device)
     if drift:
-        return drifting.drift(wanted, release, where, strict=strict, json=json)
+        return drifts.show_drift(histories, case, release, where, strict=strict, json=json)
     if boards:
-        return drifting.boards(wanted, where, json=json)
-    found = told(wanted, where)
-    if plot:
-        draw(plot, found, wanted)
+        return drifts.show_boards(histories, device, where, json=json)
+    every = [_select(each, case, where) for each in histories]
+    found = [one for one in every if one.cases or one.stored or case is None]
+    if histories and not found:
+        raise UsageError("no_case_fits", pattern=case, ops=", ".join(one.op for one in histories))
     if json:
-        print_json([as_data(one, wanted) for one in found])
+        print_json([_to_json(one, last) for one in found])
     else:
-        print_parts(shown(found, wanted))
+        print_parts(drifts.separate([_show(one, last or SHOWN, whole=case is not None) for one in found]))
     return Exit.WARNINGS if any(one.history.problems for one in found) else Exit.OK
 
 
 COMMANDS = {"history": history}
+
+
+def _select(found: History, pattern: str | None, where: Settings) -> OpHistory:
+    commits = [run.environment.commit for run in found.runs if run.environment.commit]
+    return OpHistory(
+        found,
+        tuple(one for one in series(found.runs) if matches(one.case, pattern)),
+        tuple(one for one in stored_series(found.runs) if matches(one.case, pattern)),
+        unknown_commits(where.root, commits) if commits else (),
+    )
+
+
+# --- for programs: times are microseconds, changes ratios - 1, plus is slower -----------------------------------------
+
+
+def _to_json(one: OpHistory, last: int | None) -> Mapping[str, Any]:
+    return {
+        **pick(one.history, "op device", runs=len(one.history.runs)),
+        "problems": [reason_data(reason) for reason in one.history.problems],
+        "unknown_commits": one.unknown if isinstance(one.unknown, tuple) else (),
+        "cases": [
+            {"case": case.case, "points": [_write_point(point) for point in case.points[-(last or 0) :]]}
+            for case in one.cases
+        ],
+        "stored": [
+            {"case": case.case, "points": [_write_point(point) for point in case.points[-(last or 0) :]]}
+            for case in one.stored
+        ],
+    }
+
+
+def _write_point(point: Point | StoredPoint) -> Mapping[str, Any]:
+    """A run of a case. The histogram of a stored tensor's errors stays in the file."""
+    where = point.run.environment
+    found = pick(point.run, "run created", commit=where.commit, board=where.device.uuid)
+    moved = [pick(each, "field before after") for each in point.moved]
+    if isinstance(point, StoredPoint):
+        found |= pick(point.figures, "errors clip_ratio divergence amax scale extreme")
+        return found | pick(point, "since_last since_first", moved=moved)
+    found |= pick(point.figures, "kernel_us reference_us blocks compile_s peak_bytes")
+    return found | pick(point, "since_last since_first speedup", moved=moved, epoch=point.why)
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _show(one: OpHistory, most: int, *, whole: bool) -> Iterator[RenderableType]:
+    yield Paragraph(drifts.write_head(one.history), style="bold")
+    yield from (Paragraph(reason, 2, STYLES[Gate.WARNS]) for reason in one.history.problems)
+    if isinstance(one.unknown, Reason):
+        if one.unknown.kind == "history_shallow":
+            yield Paragraph(one.unknown, 2, "dim")
+    elif one.unknown:
+        facts: dict[str, Fact] = {"count": len(one.unknown), "commit": one.unknown[0][:10]}
+        yield Paragraph(Reason("history_unknown_commits", facts), 2, "dim")
+    if len(one.cases) <= EACH or whole:
+        for case in one.cases:
+            yield from _show_runs(case, most)
+    else:
+        lines = []
+        for case in one.cases:
+            newest = case.points[-1]
+            _, _, time, _, change, first, speedup, _ = _write_cells(newest)
+            lines.append((case.case, str(len(case.points)), time, change, first, speedup, draw_spark(case.points)))
+        yield Grid(make_table("case | runs: | kernel: | change: | first: | speedup: | last runs", lines))
+        yield Paragraph(say("Every run of a case: --case, with its id or a glob."), 2, "dim")
+    if len(one.stored) <= EACH or whole:
+        for stored in one.stored:
+            yield from _show_runs(stored, most)
+        return
+    tensors = []
+    for stored in one.stored:
+        _, _, p99, _, clipped, divergence, change, first, _ = _write_cells(stored.points[-1])
+        name = stored.case.removeprefix(f"{STORED}=")
+        tensors.append(
+            (name, str(len(stored.points)), p99, clipped, divergence, change, first, draw_spark(stored.points))
+        )
+    yield ""
+    headings = "tensor | runs: | p99 abs: | clipped: | divergence: | change: | first: | last runs"
+    yield Grid(make_table(headings, tensors), say("Stored in low precision:"))
+    yield Paragraph(say("Every run of these: --case 'stored=*'; of one tensor: --case 'stored=NAME,*'."), 2, "dim")
+
+
+def _show_runs(case: Series | StoredSeries, most: int) -> Iterator[RenderableType]:
+    """Every run of a case, each with what changed below it."""
+    yield ""
+    yield Paragraph(case.case, 2)
+    whole = len(case.points)
+    if most < whole:
+        text = say("... {count:earlier run|earlier runs}: --last {all}", count=whole - most, all=whole)
+        yield Paragraph(text, 2, "dim")
+    points = case.points[-most:]
+    headings = _STORED_HEADINGS if isinstance(case, StoredSeries) else _RUN_HEADINGS
+    first, *later = [list(_show_marks(point)) for point in points]
+    yield from first
+    yield Grid(make_table(headings, map(_write_cells, points)), below=[*later, []])
+
+
+def _show_marks(point: Point | StoredPoint) -> Iterator[Paragraph]:
+    if point.steps:
+        yield Paragraph(say("environment: {fields}", fields=_write_fields(point.steps)), 4, "magenta")
+    if point.why is not None:
+        yield Paragraph(say("a loss was accepted: {why}", why=point.why), 4, STYLES[Gate.WARNS])
+
+
+def _write_fields(moved: Sequence[Difference]) -> str:
+    return "; ".join(f"{each.field} {each.before or '-'} -> {each.after or '-'}" for each in moved)
+
+
+def _write_cells(point: Point | StoredPoint) -> tuple[str, ...]:
+    where = point.run.environment
+    changes = (_write_signed(point.since_last), _write_signed(point.since_first))
+    when, board = (point.run.created[:10], (where.commit or "-")[:10]), (where.device.uuid or "-")[-_BOARD:]
+    if isinstance(point, StoredPoint):
+        p99, ratio = point.figures.errors.p99_abs, point.figures.clip_ratio
+        figures = (
+            "-" if p99 is None else units.significant(p99),
+            units.percent(point.figures.errors.mean_rel),
+            # Per cent, in which one value of many is seen too.
+            say("{percent} %", percent=units.significant(100 * ratio, 2)) if ratio else "0 %",
+            units.significant(point.figures.divergence),
+        )
+        return (*when, *figures, *changes, board)
+    time, speedup = point.figures.kernel_us.median_us, point.speedup
+    ratio_text = "-" if speedup is None else f"{speedup:.2f}x"
+    return (*when, units.time(time), units.percent(point.spread), *changes, ratio_text, board)
+
+
+def _write_signed(change: float | None) -> str:
+    """Without a sign of nothing: -0.0 %."""
+    return units.percent(None if change is None else round(change, 3) + 0.0, signed=True)
+
+
+def draw_spark(points: Sequence[Point] | Sequence[StoredPoint]) -> str:
+    """A letter for each of the newest runs, the higher the slower, or the larger the errors.
+
+    A bar marks a new environment, ! a loss that was accepted. A spread of less than 3 % fills no more
+    than its part of the height, so that small noise looks small.
+    """
+    newest = points[-_SPARK:]
+    values = [
+        (point.figures.errors.p99_abs or 0.0) if isinstance(point, StoredPoint) else point.figures.kernel_us.median_us
+        for point in newest
+    ]
+    low = min(values)
+    span = max(max(values) - low, 0.03 * low) or 1.0  # all may be 0
+    letters = []
+    for at, value in enumerate(values):
+        point: Point | StoredPoint = newest[at]
+        mark = "!" if point.why is not None else "|" if point.steps and at else ""
+        level = int((value - low) / span * len(_SPARKS))
+        letters.append(mark + _SPARKS[min(level, len(_SPARKS) - 1)])
+    return "".join(letters)

@@ -5,19 +5,27 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
 
-from perfci.cli import tables
 from perfci.cli.exits import exit_code
 from perfci.core.codec import encode
-from perfci.core.model import Judgements, Reason, Run
+from perfci.core.model import Gate, Judgements, Reason, Run, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
-from perfci.report import data
+from perfci.report import data, rows, words
+from perfci.report.peers import describe_peers
+from perfci.report.steps import make_pastings
+from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
+from perfci.report.view import Table, make_table
 from perfci.runs.decide import stored_for
 
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|(?<=##)\\[|(?<=##vso)\\[")
@@ -25,12 +33,85 @@ _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\uf
 others. The brackets stand in strings alone."""
 
 
+STYLES = {Gate.FAILS: "bold red", Gate.WARNS: "bold yellow", Gate.OK: "green"}
+
+_NARROWEST = 12
+"""Width that a column keeps on the narrowest terminal."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A text, cleaned of what a terminal obeys. On a terminal it is folded at its indent; in a log it is one line."""
+
+    text: str | Reason
+    indent: int = 0
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        words = plain(self.text if isinstance(self.text, str) else sentence(self.text), BLOCK_LIMIT)
+        if console.is_terminal and words:
+            yield Padding(Text(words, style=self.style), (0, 0, 0, self.indent), expand=False)
+        else:
+            yield Text(" " * self.indent + words, style=self.style, no_wrap=True, overflow="ignore")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table without lines, as wide as its cells; on a terminal that is too narrow columns go or are folded."""
+
+    table: Table
+    title: str = ""
+    minor: tuple[int, ...] = ()
+    """columns that are left out first"""
+    styles: Sequence[str] = ()
+    """of the rows' first cells"""
+    below: Sequence[Iterable[RenderableType]] = ()
+    """what stands under each row"""
+    indent: int = 2
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        limit = NAME_LIMIT if console.is_terminal else BLOCK_LIMIT
+        rows = [tuple(plain(cell, limit) for cell in row) for row in self.table.rows]
+        needed = [max(map(cell_len, column)) for column in zip(self.table.columns, *rows, strict=True)]
+        kept = list(range(len(needed)))
+        room = options.max_width - self.indent if console.is_terminal else sys.maxsize
+        if sum(needed) + 2 * len(needed) > room:
+            kept = [at for at in kept if at not in self.minor]
+        while sum(needed[at] + 2 for at in kept) > room:
+            widest = max(kept, key=needed.__getitem__)
+            if needed[widest] <= _NARROWEST:
+                break
+            needed[widest] -= 1
+
+        def show(cells: Sequence[str], first: str, rest: str = "") -> RenderResult:
+            line = RichTable.grid(padding=(0, 2, 0, 0))
+            for at in kept:
+                right = at in self.table.right
+                line.add_column(width=needed[at], justify="right" if right else "left", overflow="fold")
+            line.add_row(*(Text(cells[at], style=first if at == 0 else rest) for at in kept))
+            width = sum(needed[at] + 2 for at in kept) + self.indent
+            return console.render(Padding(line, (0, 0, 0, self.indent), expand=False), options.update(width=width))
+
+        if self.title:
+            yield Text(self.title, style="italic")
+        yield from show(self.table.columns, "dim", "dim")
+        for at, row in enumerate(rows):
+            yield from show(row, self.styles[at] if self.styles else "")
+            yield from self.below[at] if self.below else ()
+
+
 def print_parts(parts: Iterable[RenderableType], console: Console | None = None) -> None:
-    """Print for a terminal or a log."""
+    """Print for a terminal or a log; a plain string is a line."""
     out = console or Console(highlight=False)
     for part in parts:
         # In a log a line is a line: nothing is cut to a width that nobody has.
-        out.print(part, soft_wrap=not out.is_terminal)
+        line = Paragraph(part) if isinstance(part, str) else part
+        out.print(line, soft_wrap=not out.is_terminal, crop=False)
+
+
+def pick(record: object, names: str, **more: Any) -> dict[str, Any]:
+    """Fields of a record for programs, and more beside them."""
+    return {name: getattr(record, name) for name in names.split()} | more
 
 
 def print_lines(*lines: str) -> None:
@@ -55,14 +136,94 @@ def reason_data(reason: Reason) -> Mapping[str, Any]:
     return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": sentence(reason)}
 
 
+FINE_ROWS = 40
+"""Most rows shown of what is fine; the report has all."""
+
+_INDENT = 14
+"""Where sentences stand under their row."""
+
+
+def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[RenderableType]:
+    """The verdict table, what failed first; each reason stands under its row.
+
+    Above it: how a change alters its own judging, and what it is compared with. Below: the other notes.
+    """
+    notes = rows.split_notes(judgements, run)
+    yield from (Paragraph(note, style=STYLES[Gate.WARNS]) for note in notes.first)
+    yield from map(Paragraph, notes.above)
+    found = sorted(rows.make_rows(judgements), key=lambda row: not row.aloud)
+    aloud = sum(row.aloud for row in found)
+    kept, left = found[: aloud + FINE_ROWS], found[aloud + FINE_ROWS :]
+    below: list[list[Paragraph]] = []
+    for at, row in enumerate(kept):
+        repeated = at > aloud and row.sentence == kept[at - 1].sentence
+        quiet = row.quiet or repeated or not row.sentence
+        below.append([] if quiet else [Paragraph(row.sentence, _INDENT, "" if row.aloud else "dim")])
+    names = [(str(row.verdict), f"{row.op} {row.where}") for row in kept]
+    if any(row.suite is not Suite.COMPILED for row in kept):
+        table = make_table(
+            "verdict | op and case | change: | interval: | speedup: | interval: | kernel: | reference:",
+            (
+                (*name, row.change, row.change_range, row.speedup, row.speedup_range, row.kernel, row.reference)
+                for name, row in zip(names, kept, strict=True)
+            ),
+        )
+    else:
+        table = make_table("verdict | op and case", names)
+    styles = [STYLES[row.gate] for row in kept]
+    yield Grid(table, minor=(3, 5), styles=styles, below=below, indent=0)
+    if left:
+        tally = rows.write_tally(rows.count_verdicts(left).items())
+        yield Paragraph(say("... and {tally} more; the report lists them all.", tally=tally), style="dim")
+    if run:
+        yield Paragraph(_describe_origin(run), style="dim")
+    compared = [row.comparison for row in judgements.rows if row.comparison]
+    if any(one.duel for one in compared) and any(one.screens and not one.duel for one in compared):
+        text = say("Changes are against the base where a case was timed beside it, else against the baseline.")
+        yield Paragraph(text, style="dim")
+    yield from (Paragraph(note, style="dim") for note in notes.below)
+
+
+def _describe_origin(run: Run) -> str:
+    """Where the numbers come from."""
+    where, static = run.environment, run.static
+    commit = say(", commit {commit}", commit=where.commit[:12]) if where.commit else ""
+    if commit and where.dirty:
+        commit += say(" with uncommitted changes")
+    if static and not run.ops:
+        targets = ", ".join(static.targets)
+        return say("Compiled for {targets} by {by}{commit}.", targets=targets, by=static.toolchain, commit=commit)
+    how = words.describe_timer(where.timer)
+    return say(
+        "On {device}{how}{commit}, seed {seed}.", device=where.device.name, how=how, commit=commit, seed=run.plan.seed
+    )
+
+
+def sum_up(judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> Paragraph:
+    """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2); a shard's decides nothing."""
+    if shard:
+        counted = rows.write_counts(rows.count_all(judgements))
+        return Paragraph(
+            say(
+                "Shard {shard}: {counted}; `perfci ci merge` decides, once it has them all.",
+                shard=shard,
+                counted=counted,
+            )
+        )
+    failed_by_warning = strict and judgements.gate is Gate.WARNS
+    text = rows.write_summary(judgements, 2 if failed_by_warning else None)
+    text = say("{summary}, as --strict asks", summary=text) if failed_by_warning else text
+    return Paragraph(text, style=STYLES[Gate.FAILS if failed_by_warning else judgements.gate])
+
+
 def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> None:
     """The verdict table with its notes, and what they sum up to; a shard's decide nothing by themselves."""
-    print_parts([tables.verdicts(judgements, run)])
-    for text, lines in tables.pasted(judgements):
-        print_parts([text])
+    print_parts(list_verdicts(judgements, run))
+    for one in make_pastings(judgements):
+        print_parts([one.text])
         # Not through the console, which breaks lines that are to be copied.
-        print_lines(*lines)
-    print_parts([tables.peers(judgements), tables.summary(judgements, strict=strict, shard=shard)])
+        print_lines(*one.lines)
+    print_parts([*describe_peers(judgements.rows), sum_up(judgements, strict=strict, shard=shard)])
 
 
 def print_answer(run: Run, judgements: Judgements) -> None:

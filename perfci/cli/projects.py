@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +11,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from perfci.cli import language, options, tables
+from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import print_json, print_lines, print_parts, relative
+from perfci.cli.output import STYLES, Paragraph, print_json, print_lines, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
-from perfci.core.model import Reason
+from perfci.core.model import Gate, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
-from perfci.lab.chains.records import find_chains
+from perfci.lab.chains.records import ListedChain, find_chains
 from perfci.ops import discover
+from perfci.report.words import count_cases
 from perfci.runs import chains as runs_chains
 from perfci.runs import flow, sketch
 from perfci.runs.plan import Request
@@ -130,11 +131,45 @@ def list_(
     if json:
         print_json(plan.ops)
     else:
-        print_parts([tables.ops(plan)])
+        print_parts(show_ops(plan.ops))
         if not op and (known := find_chains(where.kernels)):
             names = ", ".join(chain.name for chain in known)
             print_lines("", say("Chains of ops, with their stages by perfci list --chains: {names}", names=names))
     return Exit.PERFCI_FAILED if any(each.failure for each in plan.ops) else Exit.OK
+
+
+def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
+    """Every op with its cases."""
+    for op in ops:
+        counts = say(
+            "{performance}, {accuracy}",
+            performance=say("{count:performance case|performance cases}", count=len(op.performance)),
+            accuracy=say("{count:accuracy case|accuracy cases}", count=len(op.accuracy)),
+        )
+        if op.stored:
+            stored = say("{count:stored case|stored cases}", count=len(op.stored))
+            counts = say("{cases}, {stored}", cases=counts, stored=stored)
+        yield from _list_cases(op.op, counts, op.failure, (*op.performance, *op.stored))
+    if not ops:
+        yield Paragraph(say("There are no ops here."))
+
+
+def show_chains(chains: Sequence[ListedChain]) -> Iterator[Paragraph]:
+    """Every chain of ops with its stages and its cases."""
+    for chain in chains:
+        stages = say("{count:stage|stages}", count=len(chain.stages))
+        counts = say("{stages}, {cases}", stages=stages, cases=count_cases(len(chain.cases)))
+        yield from _list_cases(chain.chain, counts, chain.failure, (" -> ".join(chain.stages), *chain.cases))
+    if not chains:
+        yield Paragraph(say("There are no chains of ops here."))
+
+
+def _list_cases(name: str, counts: str, failure: Reason | None, cases: Iterable[str]) -> Iterator[Paragraph]:
+    yield Paragraph(f"{name}: {say('cannot run') if failure else counts}", style="bold")
+    if failure:
+        yield Paragraph(failure, 2, STYLES[Gate.FAILS])
+    else:
+        yield from (Paragraph(case, 2) for case in cases)
 
 
 def _list_chains(case: str | None, device: str, where: Settings, *, json: bool) -> int:
@@ -146,7 +181,7 @@ def _list_chains(case: str | None, device: str, where: Settings, *, json: bool) 
     if json:
         print_json(chains)
     else:
-        print_parts([tables.chains(chains)])
+        print_parts(show_chains(chains))
     return Exit.PERFCI_FAILED if any(chain.failure for chain in chains) else Exit.OK
 
 

@@ -89,7 +89,7 @@ def show(
     rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
     for each in chosen:
         cases = [one for one in each.performance if matches(one.case, case)]
-        print_parts([*details.show(each, cases, rows, found), *details.stored(each, case, judgements.rows)])
+        print_parts([*details.show_op(each, cases, rows, found), *details.show_stored(each, case, judgements.rows)])
     return Exit.OK
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from perfci.cli import bisect as bisects
 from perfci.cli.exits import Exit
 from perfci.cli.main import run
+from perfci.cli.output import print_parts
 from perfci.core.codec import encode
 from perfci.core.model import Interval, Reason
 from perfci.git.history import Commit, FileChange
@@ -56,15 +57,15 @@ WRONG = Reason("accuracy_missing", {"missing": 2, "cases": 3})
 def text(parts, width=120, terminal=False):
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=terminal, color_system=None, highlight=False)
-    for part in parts:
-        console.print(part, soft_wrap=not terminal)
+    print_parts(parts, console)
     return out.getvalue()
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_culprit_stands_with_how_sure_it_is_and_what_to_do(terminal):
     first, lines = (
-        text(part(FOUND), terminal=terminal, width=160).splitlines() for part in (bisects.ends, bisects.shown)
+        text(part(FOUND), terminal=terminal, width=160).splitlines()
+        for part in (bisects.show_ends, bisects.show_bisection)
     )
 
     assert first[0] == "relu from 1111111111 to 9999999999: 20 commits, on Fake One, seed 7"
@@ -94,7 +95,7 @@ def test_a_revision_stands_in_one_line_with_its_change_and_what_is_to_be_said():
     skip = Step("3" * 40, Side.SKIP, reason=Reason("bisect_no_case", {"case": CASE}))
 
     steps = {5: FOUND.steps[0], 2: same, 3: skip}
-    lines = text([part for number, step in steps.items() for part in bisects.step_lines(step, commit(number))])
+    lines = text([part for number, step in steps.items() for part in bisects.show_step(step, commit(number))])
 
     assert lines.splitlines() == [
         "  bad   +4.1 % (+3.7 % .. +4.5 %)     5555555555 a change",
@@ -115,18 +116,22 @@ def test_words_of_strangers_reach_no_terminal():
         others=(evil,),
     )
 
-    shown = text(bisects.ends(found)) + text(bisects.shown(found)) + text(bisects.step_lines(FOUND.steps[0], evil))
+    shown = (
+        text(bisects.show_ends(found))
+        + text(bisects.show_bisection(found))
+        + text(bisects.show_step(FOUND.steps[0], evil))
+    )
 
     assert not {mark for mark in shown if not mark.isprintable()} - {"\n"}
     assert max(map(len, shown.splitlines())) < 200
 
 
 def test_an_ops_name_is_one_word_of_the_command():
-    assert "perfci check 'a b'" in text(bisects.shown(replace(FOUND, op="a b")))
+    assert "perfci check 'a b'" in text(bisects.show_bisection(replace(FOUND, op="a b")))
 
 
 def test_several_culprits_are_counted():
-    shown = text(bisects.shown(replace(FOUND, culprits=(CULPRIT, CULPRIT))))
+    shown = text(bisects.show_bisection(replace(FOUND, culprits=(CULPRIT, CULPRIT))))
 
     assert "Culprit 1 of 2 is 5555555555: +4.0 %" in shown
     assert "Culprit 2 of 2" in shown
@@ -135,7 +140,7 @@ def test_several_culprits_are_counted():
 def test_suspects_that_cannot_be_told_apart_are_all_shown():
     found = replace(FOUND, culprits=(Culprit((commit(5), commit(6, "broken")), 0.04, 0.99),))
 
-    shown = text(bisects.shown(found))
+    shown = text(bisects.show_bisection(found))
 
     assert "+4.0 % came with these 2 commits, or one of them" in shown
     assert "  6666666666 broken" in shown
@@ -146,7 +151,7 @@ def test_an_unconfirmed_culprit_is_not_called_one():
     said = Reason("bisect_unconfirmed", {"commit": "5555555555", "change": 0.001, "searched": 0.04})
     found = replace(FOUND, culprits=(replace(CULPRIT, sure=None, confirmed=False, said=(said,)),))
 
-    shown = text(bisects.shown(found))
+    shown = text(bisects.show_bisection(found))
 
     assert "Not confirmed: 5555555555" in shown and "The culprit is" not in shown
     assert "sure to" not in shown
@@ -157,7 +162,7 @@ def test_a_failure_is_shown_in_the_place_of_times():
     culprit = Culprit((commit(5),), 0.0, None)
     found = replace(FOUND, case=None, first=None, slower={}, failure=WRONG, culprits=(culprit,))
 
-    shown = text(bisects.shown(found))
+    shown = text(bisects.show_bisection(found))
 
     assert "It failed first with 5555555555" in shown
     assert "every revision was given the same inputs, of seed 7" in shown
@@ -168,7 +173,7 @@ def test_where_there_is_nothing_to_find_that_is_all_that_is_said():
     facts = {"case": CASE, "change": 0.001, "low": -0.002, "high": 0.004, "cases": 2, "blocks": 48, "processes": 4}
     found = replace(FOUND, steps=(), culprits=(), others=(), slower={}, nothing=Reason("bisect_not_slower", facts))
 
-    lines = text(bisects.shown(found)).splitlines()
+    lines = text(bisects.show_bisection(found)).splitlines()
 
     assert lines[1].startswith("BAD is not slower than GOOD beyond doubt: +0.1 % at rows=1")
     assert not any("culprit" in line for line in lines)
@@ -177,7 +182,7 @@ def test_where_there_is_nothing_to_find_that_is_all_that_is_said():
 def test_a_search_that_went_on_says_so():
     dirty = Reason("bisect_dirty")
 
-    first = text(bisects.ends(replace(FOUND, resumed=True, before=(dirty,))))
+    first = text(bisects.show_ends(replace(FOUND, resumed=True, before=(dirty,))))
 
     assert "not measured again" in first
     assert "uncommitted changes" in first
@@ -197,7 +202,7 @@ EXITS = {
 
 @pytest.mark.parametrize(("found", "code"), EXITS.values(), ids=EXITS)
 def test_the_exit_code_says_whether_there_is_one_commit_to_look_at(found, code):
-    assert bisects.exit_code(found) == code
+    assert bisects.get_exit_code(found) == code
 
 
 def test_json_holds_everything_for_programs():

@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from perfci.cli.chains import exit_code, shown, to_json
+from perfci.cli.chains import get_exit_code, show_chains, to_json
 from perfci.core.codec import encode
 from perfci.core.model import Device, Reason
 from perfci.core.wording import sentence
 from perfci.lab.chains.records import ChainCase, ChainResult, Error, StageResult
 from perfci.runs.chains import Chains
+from tests.cli.rendering import lines_of
 
 STAGES = (
     StageResult("norm", Error(2e-4, 1e-3), Error(2e-4, 1e-3), Error(2e-4, 1e-3), Error(2e-4, 1e-3)),
@@ -31,7 +32,7 @@ def found(*cases, failure=None, device=True):
 
 
 def lines(*cases, **fields):
-    return [text.plain for text in shown(found(*cases, **fields))]
+    return lines_of(show_chains(found(*cases, **fields)))
 
 
 def test_a_case_has_a_table_with_its_stages_as_rows():
@@ -42,28 +43,28 @@ def test_a_case_has_a_table_with_its_stages_as_rows():
         "",
         "block: 1 case (1 WRONG)",
     ]
-    assert told[4] == "  WRONG  rows=2"
+    assert told[4] == "  WRONG rows=2"
     heading, norm, product, total = (line.split() for line in told[5:9])
     assert " ".join(heading) == "stage alone PyTorch so far PyTorch growth PyTorch largest so far PyTorch"
     assert norm == ["norm", "2.0e-04", "2.0e-04", "2.0e-04", "2.0e-04", "-", "-", "1.0e-03", "1.0e-03"]
     assert product == ["product", "5.0e-02", "2.0e-04", "5.1e-02", "3.0e-04", "x", "255", "x", "1.50", "1.0e-01", "0"]
     assert total == ["sum", "-", "-", "-", "4.0e-04", "-", "-", "-", "1.0e-03"]
-    assert told[9] == "  " + sentence(WRONG)
+    assert told[9] == "    " + sentence(WRONG)
     assert len({len(line) for line in told[5:9]}) == 1, "columns stand below each other"
 
 
 def test_a_good_case_says_what_was_allowed_and_what_is_worth_knowing():
     told = lines(GOOD)
 
-    assert told[-2] == "  whole: 2.00e-04, allowed 0.00100; at most 0.00100, allowed 0.00500"
-    assert told[-1] == "  " + sentence(OVERFLOW)
+    assert told[-2] == "    whole: 2.00e-04, allowed 0.00100; at most 0.00100, allowed 0.00500"
+    assert told[-1] == "    " + sentence(OVERFLOW)
 
 
 def test_an_unchecked_case_is_one_line_with_its_reason():
     told = lines(GOOD, UNSEEN)
 
     assert told[2] == "block: 2 cases (1 PASS, 1 UNCHECKED)"
-    assert told[-1] == "  UNCHECKED  " + sentence(UNSEEN.unchecked)
+    assert told[-1] == "  UNCHECKED: " + sentence(UNSEEN.unchecked)
 
 
 def test_a_chain_that_could_not_be_checked_at_all_says_why():
@@ -92,7 +93,7 @@ def test_what_a_chain_names_itself_commands_no_terminal():
     ],
 )
 def test_the_exit_code_follows_the_worst_case(cases, failure, code):
-    assert exit_code(found(*cases, failure=failure)) == code
+    assert get_exit_code(found(*cases, failure=failure)) == code
 
 
 def test_json_has_every_figure_and_each_reason_with_its_sentence():

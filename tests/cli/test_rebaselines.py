@@ -10,6 +10,7 @@ from rich.console import Console
 
 from perfci.cli import rebaselines
 from perfci.cli.exits import Exit
+from perfci.cli.output import print_parts
 from perfci.core.codec import encode
 from perfci.core.model import Bearing, Difference, Interval, Reason
 from perfci.runs.rebaseline import CaseMove, Rebaselined, Survey
@@ -33,8 +34,7 @@ def moved(op="relu", *cases, differs=(DRIVER, HOST), **options):
 def text(*found, by_case=False, wrote=False, terminal=False, width=120):
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=terminal, color_system=None, highlight=False)
-    for part in rebaselines.shown(found, by_case=by_case, wrote=wrote):
-        console.print(part, soft_wrap=not terminal)
+    print_parts(rebaselines.show_moves(found, by_case=by_case, wrote=wrote), console)
     return out.getvalue()
 
 
@@ -44,14 +44,14 @@ def test_what_changed_comes_first_then_every_op_with_its_spread(terminal):
 
     assert lines[:3] == [
         "Changed since the baselines:",
-        "  device.driver  580 -> 590",
-        "  host           one -> - (no matter for times)",
+        "  device.driver: 580 -> 590",
+        "  host: one -> - (no matter for times)",
     ]
     assert lines[3].split() == ["op", "cases", "kernel", "reference"]
     assert lines[4].split()[:2] == ["relu", "2"]
     assert "+6.0 % (+5.0 % .. +7.0 %)" in lines[4]
     assert "+5.0 % (+5.0 % .. +5.0 %)" in lines[4]
-    assert lines[5] == "  most: +7.0 % rows=2"
+    assert lines[5] == "    most: +7.0 % rows=2"
     assert lines[-1] == "Nothing was written. Store 4 cases anew, with a step: --write --why TEXT"
 
 
@@ -123,7 +123,7 @@ def test_no_number_is_cut_in_a_narrow_terminal(width):
     ],
 )
 def test_the_exit_code_tells_what_was_withheld_and_what_failed(found, code):
-    assert rebaselines.exit_code(found) is code
+    assert rebaselines.get_exit_code(found) is code
 
 
 def test_programs_get_every_case_and_every_field():

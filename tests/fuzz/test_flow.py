@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfci import report, store
-from perfci.cli import details, tables
+from perfci.cli import details, output, projects
 from perfci.cli.main import run as command
+from perfci.cli.output import print_parts
 from perfci.core import codec
 from perfci.core.model import Judgements, Run, Suite
 from perfci.judge import judge
@@ -48,8 +49,7 @@ def printed(*parts: object, width: int = 100, terminal: bool = False) -> str:
 
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=terminal, no_color=True, highlight=False)
-    for part in parts:
-        console.print(part)
+    print_parts(parts, console)
     return file.getvalue()
 
 
@@ -71,9 +71,9 @@ def test_no_escape_reaches_a_terminal(data, terminal, width):
     run, judgements = drawn(data)
     rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
 
-    shown = [tables.verdicts(judgements, run), tables.summary(judgements), tables.ops(run.plan)]
+    shown = [*output.list_verdicts(judgements, run), output.sum_up(judgements), *projects.show_ops(run.plan.ops)]
     for op in run.ops:
-        shown += details.show(op, op.performance, rows, run)
+        shown += details.show_op(op, op.performance, rows, run)
 
     text = printed(*shown, width=width, terminal=terminal)
     if terminal:  # bold and dim are rich's own
