@@ -16,6 +16,7 @@ import simulation
 from duels import FAMILY, LIMITS, Duel, Tally, play, tally, tightened
 
 from perfci.statistics import duel_rule
+from perfci.statistics.exact import Floats
 
 EFFECTS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.10)
 
@@ -109,8 +110,10 @@ def all_played(cells: Iterable[Cell], workers: int) -> Played:
 RULE = "the rule"
 
 
-def _every_process(seen: duel_rule.Look, sign: int) -> bool:
-    return min(sign * median for median in seen.medians) > seen.tau / 2
+def _every_process(
+    medians: Floats, tau: float, _whole: duel_rule.Flags | bool = True, _bias: float | None = None
+) -> duel_rule.Flags:
+    return np.asarray(medians.min(axis=-1) > tau / 2)
 
 
 VARIANTS: Mapping[str, Mapping[str, object]] = {
@@ -120,7 +123,7 @@ VARIANTS: Mapping[str, Mapping[str, object]] = {
     "12 blocks clear up to tau": {"CLEAR_SECOND": 1.0},
     "4 blocks clear up to tau / 4": {"CLEAR_FIRST": 0.25},
     "every process beyond tau / 2 at 24 and 48 blocks, 12 clear up to tau": {
-        "_agree": _every_process,
+        "agree": _every_process,
         "CLEAR_SECOND": 1.0,
     },
 }

@@ -140,12 +140,12 @@ def _is_cleared(blocks: int, median: float, centre: float, tau: float) -> bool:
     return blocks >= FIRST and abs(median) <= CLEAR_FIRST * tau
 
 
-def agree(medians: Floats, tau: float, whole: Flags | bool = True, bias: float = BIAS) -> Flags:
+def agree(medians: Floats, tau: float, whole: Flags | bool = True, bias: float | None = None) -> Flags:
     """Whether enough processes are slower by themselves.
 
-    medians: (..., processes), log scale, negated for faster; tau, bias: log scale; whole: (..., processes), which of
-    them have blocks enough to agree.
+    medians: (..., processes), log scale, negated for faster. whole: (..., processes), those with blocks enough.
+    tau, bias: log scale; None for BIAS.
     """
     if medians.shape[-1] < PROCESSES:
-        return np.asarray(medians.min(axis=-1) > tau + bias)
+        return np.asarray(medians.min(axis=-1) > tau + (BIAS if bias is None else bias))
     return np.asarray(np.count_nonzero((medians > tau / 2) & whole, axis=-1) >= AGREEING)
