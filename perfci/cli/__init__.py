@@ -1,15 +1,13 @@
 """The command line: the one place that prints and exits.
 
 main        entry point: runs a command, turns what it raised into one sentence and an exit code
-app         the commands in their order
-commands    their options, by job
-options     options that several of them share
-answers     what the commands do, in terms of the pipeline
+app         the commands in their order; each is imported when it is called
+options     options that several commands share, and which of them go together
+output      printing: paragraphs, grids, verdicts, JSON
 progress    what is shown while a run is under way
-tables      what is shown of its result
-exports     its numbers as CSV or Parquet
-demo        a project with planted mistakes
 workflow    nothing that is printed commands the runner of a job
+
+Each command stands in a module of its own or of its group: check, results, accept, history, thresholds, ci and so on.
 """
 
 from perfci.cli.main import main, run_file
