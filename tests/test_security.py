@@ -125,7 +125,7 @@ def forge():
 def spoil():
     reports = Path(__file__).parents[2] / "reports"
     (reports / "report.md").write_text("forged")
-    for name in ("junit.xml", "metrics.txt", "report.html", "speedup-scale.png"):
+    for name in ("junit.xml", "metrics.txt", "report.html", "changes-scale.png"):
         (reports / name).symlink_to(OUTSIDE)
 
 
@@ -423,7 +423,7 @@ def test_every_picture_is_one(flow):
     from PIL import Image
 
     pictures = [name for name in flow.files if name.endswith(".png")]
-    assert "reports/speedup-scale.png" in pictures
+    assert "reports/changes-scale.png" in pictures
     for name in pictures:
         assert not (flow.root / name).is_symlink()
         with Image.open(flow.root / name) as found:
