@@ -144,7 +144,7 @@ def draw_trends(ways: Sequence[StoredTensor], title: str, limits: TrendLimits) -
         if any(limit is not None for limit in held):
             legend.append(style.sample("limit", color="black", lw=1, ls="--"))
         figure, panels = style.make_panels(3, title, "filled: this run", legend, height=1.5)
-        dates = [each.created[:10] for each in max((one.before for one in shown), key=len)]
+        dates = [style.fit(each.created[:10], 16) for each in max((one.before for one in shown), key=len)]
         names = ("99th percentile of the error", "clipped, %", "divergence, nats")
         for place, (axes, name, limit) in enumerate(zip(panels, names, held, strict=True)):
             style.set_heading(axes, name)
