@@ -115,7 +115,7 @@ def test_a_wrong_stage_fails_the_gate_and_is_named(project):
 
     code, out, _ = project.chain("echo", "--case", "rows=4")
     assert code == 2
-    assert "WRONG  rows=4" in out
+    assert "WRONG rows=4" in out
     assert "Stage quiet contributed most" in out
 
 
@@ -240,10 +240,10 @@ def test_list_names_the_chains_below_all_ops(demo):
     code, out, _ = listed()
     ops, _, chains = out.partition("\nChains of ops, with their stages by perfci list --chains: ")
     assert code == 0
-    assert "scale  2 performance cases" in ops
+    assert "scale: 2 performance cases" in ops
     assert chains == "echo\n"
     assert listed("--chains")[1].splitlines() == [
-        "echo  3 stages, 3 cases", "  loud -> quiet -> again", "  rows=4", "  rows=8", "  rows=16",
+        "echo: 3 stages, 3 cases", "  loud -> quiet -> again", "  rows=4", "  rows=8", "  rows=16",
     ]  # fmt: skip
 
 
@@ -274,10 +274,10 @@ def test_a_broken_chain_is_listed_with_why_and_fails_the_command(demo):
     code, out, _ = listed("--chains")
 
     assert code == 1
-    assert out.startswith("broken  cannot run\n")
+    assert out.startswith("broken: cannot run\n")
     assert "broken_chain.py does not import" in out
     assert "SIGABRT" in out
-    assert "echo  3 stages, 3 cases" in out
+    assert "echo: 3 stages, 3 cases" in out
 
 
 def test_what_cannot_be_listed_says_why(demo):
