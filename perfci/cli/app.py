@@ -1,4 +1,4 @@
-"""The commands in their order; the module of each is imported when it is called, so that `--help` is fast."""
+"""The commands in their order. The module of each is imported when it is called, so that `--help` is fast."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def get_exit_code(found: Bisection) -> Exit:
 
 
 def show_bisection(found: Bisection) -> Iterator[RenderableType]:
-    """What came of it; what was searched for and tried has been shown by then."""
+    """What came of it. What was searched for and tried has been shown by then."""
     if found.nothing:
         yield from show_ends(found)
         yield Paragraph(found.nothing)

@@ -67,7 +67,7 @@ def plan(
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
-    """Fix what several runners will measure: changed ops, shards, families; imports nothing where files tell."""
+    """Fix what several runners will measure: changed ops, shards, families; imports nothing if files tell."""
     where = language.load(project)
     if out.resolve().parent != where.reports.resolve():  # which perfci makes itself
         refuse_missing_folder(out)
@@ -200,7 +200,7 @@ def _describe_plan(found: ShardPlan) -> Iterator[str]:
 
 
 def _post(run: Run, judgements: Judgements, report: str | None, key: str) -> Iterable[Reason]:
-    """Why the note is not there, or not whole. On GitHub, where there is no note, that is no news."""
+    """Why the note is not there, or not whole. On GitHub, if there is no note, that is no news."""
     target = notes.find_target(os.environ)
     if isinstance(target, Reason):
         return [] if os.environ.get("GITHUB_STEP_SUMMARY") else [target]

@@ -27,7 +27,7 @@ _CHOSEN: ContextVar[bool] = ContextVar("language_chosen", default=False)
 
 
 def choose(language: str | None) -> str | None:
-    """Speak what the user asked for; the project's settings no longer matter then."""
+    """Speak what the user asked for. The project's settings no longer matter then."""
     if language:
         speak(str(language))
         _CHOSEN.set(True)

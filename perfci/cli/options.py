@@ -100,7 +100,7 @@ class Command(typer.core.TyperCommand):
     """A command whose help names arguments as its author does: RUN..., where typer adds <list[Path]> and braces."""
 
     def __init__(self, *arguments: Any, params: list[Any] | None = None, **more: Any) -> None:
-        """Every command takes --lang; it acts by its callback."""
+        """Every command takes --lang. It acts by its callback."""
         speaking = typer.Typer(add_completion=False)
         speaking.command()(_speak)
         language = typer.main.get_command(speaking).params

@@ -29,7 +29,7 @@ from perfci.report.view import Table, make_table
 from perfci.runs.decide import stored_for
 
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|(?<=##)\\[|(?<=##vso)\\[")
-"""Characters in JSON that a terminal, a job's log or a reader's eye takes for more than text; its encoder escapes all
+"""Characters in JSON that a terminal, a job's log or a reader's eye takes for more than text. Its encoder escapes all
 others. The brackets stand in strings alone."""
 
 
@@ -137,14 +137,14 @@ def reason_data(reason: Reason) -> Mapping[str, Any]:
 
 
 FINE_ROWS = 40
-"""Most rows shown of what is fine; the report has all."""
+"""Most rows shown of what is fine. The report has all."""
 
 _INDENT = 14
 """Where sentences stand under their row."""
 
 
 def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[RenderableType]:
-    """The verdict table, what failed first; each reason stands under its row.
+    """The verdict table, what failed first. Each reason stands under its row.
 
     Above it: how a change alters its own judging, and what it is compared with. Below: the other notes.
     """

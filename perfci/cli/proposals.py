@@ -26,7 +26,7 @@ from perfci.report.text import plain
 
 
 def propose(source: Path, options: ProposalOptions, project: Path, *, json: bool) -> int:
-    """Propose, or push; 0 where it is done or nothing was to be done, else 1 with a sentence for each reason."""
+    """Propose, or push. 0 if it is done or nothing was to be done, else 1 with a sentence for each reason."""
     where = _settings(project)
     here = git.read(where.root)
     prefix = proposing.find_prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
@@ -41,7 +41,7 @@ def propose(source: Path, options: ProposalOptions, project: Path, *, json: bool
 
 
 def _settings(project: Path) -> Settings:
-    """The project's; in a job without a checkout those that hold where nothing else is said."""
+    """The project's; in a job without a checkout those that hold if nothing else is said."""
     try:
         return language.load(project)
     except UsageError as error:

@@ -26,7 +26,7 @@ from perfci.runs.tuning import TuneOptions, Tuning, tune_op
 from perfci.store.files import write_atomically
 
 BEST = 5
-"""Candidates of an entry on the terminal; the table beside the search's state lists all."""
+"""Candidates of an entry on the terminal. The table beside the search's state lists all."""
 
 GOAL = 0.8
 """Share of the original speed that tuning for a lesser device is to bring back."""
@@ -75,7 +75,7 @@ COMMANDS = {"tune": tune}
 
 
 def exit_code(found: Tuning) -> Exit:
-    """0 where the search came to its end, 3 where it has to go on."""
+    """0 if the search came to its end, 3 if it has to go on."""
     return Exit.WARNINGS if found.late else Exit.OK
 
 
@@ -242,7 +242,7 @@ def _json_entry(found: Tuning, choice: Choice) -> Mapping[str, Any]:
 
 
 def _ranked(found: Tuning, choice: Choice) -> list[Tried]:
-    """Candidates that were timed, the fastest first; each by its last and longest look."""
+    """Candidates that were timed, the fastest first. Each by its last and longest look."""
     last: dict[str, Tried] = {}
     failed = {each.key for each in found.tried if each.regime == choice.regime.label and each.failure}
     for each in found.tried:
@@ -257,7 +257,7 @@ def _shift(tried: Tried) -> float:
 
 
 def _change(tried: Tried) -> str:
-    """Against today's choice; nothing where that does not work here."""
+    """Against today's choice. Nothing if that does not work here."""
     if tried.anchor is not None:
         return ""
     return units.percent(math.expm1(_shift(tried)), signed=True)

@@ -110,13 +110,13 @@ def to_integer(values: Array, target: np.dtype[Any]) -> Array:
 
 
 def max_number(left: Array, right: Array, pick: Any = np.fmax) -> Array:
-    """The larger one: max.f32 gives the number where the other is NaN, and +0 of the two zeros."""
+    """The larger one: max.f32 gives the number if the other is NaN, and +0 of the two zeros."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.where((left == 0) & (right == 0), left + right, pick(left, right))
 
 
 def min_number(left: Array, right: Array, pick: Any = np.fmin) -> Array:
-    """The smaller one: min.f32 gives the number where the other is NaN, and -0 of the two zeros."""
+    """The smaller one: min.f32 gives the number if the other is NaN, and -0 of the two zeros."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.where((left == 0) & (right == 0), -(-left - right), pick(left, right))
 

@@ -21,7 +21,7 @@ from perfci.device.virtual import DEVICE
 
 try:
     from triton.runtime import _allocation
-except ImportError:  # triton-ascend, where no kernel asks its launcher for memory
+except ImportError:  # triton-ascend, if no kernel asks its launcher for memory
     _allocation = None
 
 ROCM = "7.0"

@@ -53,7 +53,7 @@ class Board:
     def mig(self, name: str | None = None, processors: int | None = None) -> str | None:
         """The slice of a board that is divided, as its maker calls it (1g.18gb). None for a whole board.
 
-        name, processors: as the runtime has them, which knows only the slice. Where neither it nor the library names
+        name, processors: as the runtime has them, which knows only the slice. If neither it nor the library names
         the profile, the slice is known by its processors.
         """
         named = next((each for each in (name, self.name()) if each and _MIG in each), None)

@@ -358,7 +358,7 @@ class _Sums:
         self.worst_share = 0.0
 
     def take(self, actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-        """Add a piece. Gives its errors, -1 where either is not finite."""
+        """Add a piece. Gives its errors, -1 if either is not finite."""
         error = _errors(actual, exact)
         both = error >= 0
         if error.numel() and (worst := float(error.max())) > self.worst:

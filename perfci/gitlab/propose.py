@@ -70,11 +70,11 @@ class ProposalOptions:
     to: str = MERGE_REQUEST
     """merge-request, push, or the name of a branch to push to"""
     target: str | None = None
-    """branch that gets the files in the end; None for $CI_DEFAULT_BRANCH"""
+    """branch that gets the files in the end. None for $CI_DEFAULT_BRANCH"""
     branch: str = PROPOSALS
     """of the merge request"""
     base: str | None = None
-    """commit whose files the other job began with; None for $CI_COMMIT_SHA"""
+    """commit whose files the other job began with. None for $CI_COMMIT_SHA"""
     title: str | None = None
     dry_run: bool = False
 

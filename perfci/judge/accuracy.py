@@ -19,7 +19,7 @@ _NAMED = 3
 
 
 def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thresholds) -> tuple[Judgement, ...]:
-    """The op's accuracy as a whole, then each case that failed or is beyond a limit; nothing if none was asked for.
+    """The op's accuracy as a whole, then each case that failed or is beyond a limit. Nothing if none was asked for.
 
     An op that broke before all its cases were checked is one ERROR. One that the run did not reach is INCONCLUSIVE.
     """

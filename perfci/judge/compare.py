@@ -146,7 +146,7 @@ def _duel(seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, tim
 
 
 def _duel_spans(blocks: Sequence[Block], limits: CaseThresholds) -> Look | None:
-    """The same of the spans, if a launch is more than one kernel's own time; the floor is part of its tau."""
+    """The same of the spans, if a launch is more than one kernel's own time. The floor is part of its tau."""
     arms = [(block.arms[KERNEL], block.arms[BASE]) for block in blocks]
     spans = [(kernel.span_us or 0.0, base.span_us or 0.0) for kernel, base in arms]
     single = all(arm.activities == 1 for pair in arms for arm in pair)
@@ -201,7 +201,7 @@ def _without_dtype(case: str) -> tuple[str, ...]:
 
 
 def _differing(now: Environment, baseline: Baseline | None) -> Callable[[BaselineCase], tuple[Difference, ...]]:
-    """What differs from the runs that a case's blocks come from; nothing for a baseline of another device model."""
+    """What differs from the runs that a case's blocks come from. Nothing for a baseline of another device model."""
 
     @functools.cache
     def between(runs: frozenset[str]) -> tuple[Difference, ...]:
@@ -241,7 +241,7 @@ class _Look:
     reference: Floats
 
     def pairs(self, stored: _Stored, beta: float) -> exact.Pairs:
-        """Differences of y, now against before; the baseline's mean of the reference cancels out."""
+        """Differences of y, now against before. The baseline's mean of the reference cancels out."""
         return exact.pairs(self.kernel - beta * self.reference, stored.kernel - beta * stored.reference)
 
 

@@ -58,7 +58,7 @@ _KINDS: Mapping[str, str] = {
 _FINE = frozenset({Verdict.PASS, Verdict.UNCHANGED, Verdict.IMPROVED})
 
 Answers = Mapping[str, Finding]
-"""By question; one that is not even raised is missing."""
+"""By question. One that is not even raised is missing."""
 
 
 class Stage(IntEnum):
@@ -81,7 +81,7 @@ class Excused:
 
 
 def day_of(run: Run) -> date | None:
-    """The day on which a run was made, by which entries expire; None if its record does not have it."""
+    """The day on which a run was made, by which entries expire. None if its record does not have it."""
     return _parse_day(run.created[:10])
 
 
@@ -175,7 +175,7 @@ def why_of(entry: Expected) -> str:
 
 
 def suggest(found: Answers, comparison: Comparison, context: Context) -> Suggestion | None:
-    """Returns the entry that would make a case EXPECTED that fails for time alone; None if no entry can."""
+    """Returns the entry that would make a case EXPECTED that fails for time alone. None if no entry can."""
     failing, day = [finding for finding in found.values() if _fails(finding)], day_of(context.run)
     if not failing or day is None or any(finding.exact for finding in failing):
         return None
@@ -195,7 +195,7 @@ def _slowdown(finding: Finding) -> float:
 
 
 def find_unneeded(run: Run, rows: Sequence[Judgement], thresholds: Thresholds) -> Iterator[Reason]:
-    """Entries that fit no case, or without which all fitting cases are fine; only if the whole op was looked at."""
+    """Entries that fit no case, or without which all fitting cases are fine. Only if the whole op was looked at."""
     plan = run.plan
     if plan.filter is not None or run.stopped or Suite.PERFORMANCE not in plan.suites or plan.device == static.OFFLINE:
         return

@@ -187,7 +187,7 @@ def judge_errors(case: PerformanceCase, op: str, context: Context) -> Iterator[F
 def errors_beyond(
     whose: str, errors: ErrorStats, op: str, case: str, limits: Thresholds, device: str, checks: int = 1
 ) -> Reason | None:
-    """Returns why errors are beyond their limits, by the figure that is furthest beyond; None if none is.
+    """Returns why errors are beyond their limits, by the figure that is furthest beyond. None if none is.
 
     whose: "checked" or "timed"; checks: how many the errors are the worst of.
     """

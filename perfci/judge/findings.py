@@ -23,7 +23,7 @@ _IN_QUESTION = frozenset({Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUS
 
 @dataclass(frozen=True)
 class Adjusted:
-    """Holm-adjusted p values of a case, over the plan's families; 1 if nothing was tested."""
+    """Holm-adjusted p values of a case, over the plan's families. 1 if nothing was tested."""
 
     slower: float = 1.0
     faster: float = 1.0

@@ -114,7 +114,7 @@ def note_missing_peers(plan: Plan) -> Reason | None:
 
 
 def is_reached(found: OpRun | None) -> bool:
-    """Whether anything is known of an op; one that the run does not know at all was not missed for lack of time."""
+    """Whether anything is known of an op. One that the run does not know at all was not missed for lack of time."""
     return found is None or found.late is None or bool(found.accuracy or found.performance)
 
 

@@ -33,7 +33,7 @@ def advise(run: Run, judgements: Judgements, quarantine: Collection[str]) -> Jud
 
 
 def boards_of(case: PerformanceCase, run: Run) -> tuple[str, ...]:
-    """UUIDs of the boards on which a case was timed; none if that is not known of every block."""
+    """UUIDs of the boards on which a case was timed. None if that is not known of every block."""
     found = dict.fromkeys(block.board or run.environment.device.uuid for block in case.blocks)
     return tuple(board for board in found if board) if None not in found else ()
 

@@ -38,7 +38,7 @@ GRAVITY = (
 """Which of several findings decides."""
 
 THROTTLING = frozenset({"thermal", "power_brake"})
-"""Throttling that makes an answer doubtful; the ordinary power cap does not."""
+"""Throttling that makes an answer doubtful. The ordinary power cap does not."""
 
 _BEYOND_DOUBT = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.DRIFTED})
 _IN_DOUBT = frozenset({Verdict.INCONCLUSIVE, Verdict.PASS, Verdict.STALE, Verdict.EXPECTED})

@@ -114,7 +114,7 @@ def _judge_case(
 def _judge_changed(
     case: StaticCase, base: StaticCase, limits: CaseThresholds, alike: bool | None
 ) -> tuple[Verdict, tuple[Reason, ...]]:
-    """What changed; what grew is seen as well if a call could not be captured to its end (alike is None)."""
+    """What changed. What grew is seen as well if a call could not be captured to its end (alike is None)."""
     grown, unseen = _compare_figures(case.binaries, base.binaries, limits)
     changes = identity.changes(base.identity, case.identity)
     if grown:

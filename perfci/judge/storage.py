@@ -57,7 +57,7 @@ def judge_stored(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgeme
 
 
 def _advise(found: StoredTensor, ways: Sequence[StoredTensor], limits: Mapping[str, float | None]) -> Reason | None:
-    """Which other way of storing the tensor to take, by what this run measured; None if that does not help."""
+    """Which other way of storing the tensor to take, by what this run measured. None if that does not help."""
     told = advise(found, ways, limits)
     if told is None:
         return None

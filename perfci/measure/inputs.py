@@ -40,7 +40,7 @@ class Filling:
     """one of `spec.VALUES`"""
     seed: int
     products: int = 0
-    """of how many products of two inputs an output element is the sum; 0 if inputs are not multiplied"""
+    """of how many products of two inputs an output element is the sum. 0 if inputs are not multiplied"""
 
 
 def filled(inputs: Inputs, arrays: Arrays, filling: Filling) -> dict[str, Any]:

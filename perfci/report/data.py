@@ -107,7 +107,7 @@ def _peer(each: PeerFigure) -> AnsweredPeer:
 
 
 def _duel(look: Look) -> AnsweredDuel:
-    """Ratios - 1 where the record holds logarithms."""
+    """Ratios - 1 if the record holds logarithms."""
     return {
         "blocks": look.blocks,
         "processes": look.processes,

@@ -26,7 +26,7 @@ class Curve:
     """Cases that differ in nothing but their size."""
 
     name: str
-    """what they share and other curves do not: dtype=float16; empty where the op has one curve"""
+    """what they share and other curves do not: dtype=float16. Empty if the op has one curve"""
     arms: Mapping[str, tuple[Point, ...]]
     """by arm, the smallest first; a size that several cases have stands several times"""
 
@@ -48,7 +48,7 @@ class Scaling:
     """BYTES, OPERATIONS, or the name of the case's axis"""
     curves: tuple[Curve, ...] = field(default=())
     limit: Limit | None = None
-    """where the sizes are bytes or operations"""
+    """whether the sizes are bytes or operations"""
 
 
 def find_curves(op: OpRun, spreads: Sequence[Spread], limits: Limits | None = None) -> Scaling | None:

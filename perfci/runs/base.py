@@ -76,7 +76,7 @@ class BaseTree:
 
 
 def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
-    """Returns the base that a run is compared with, or why there is none; None if nobody would expect one.
+    """Returns the base that a run is compared with, or why there is none. None if nobody would expect one.
 
     Raises UsageError if a base was asked for by name and is not available.
     """
@@ -274,7 +274,7 @@ def marked(change: Thresholds, base: Thresholds) -> tuple[Expected, ...]:
 
 
 def known_ops(settings: Settings) -> list[str] | None:
-    """Names of the project's ops; None where it has no folder of them."""
+    """Names of the project's ops. None if it has no folder of them."""
     return [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
 
 

@@ -67,14 +67,14 @@ class Place:
     """of its log"""
     device: str
     root: Path | None = None
-    """of the project that it works on; None for the one under test"""
+    """of the project that it works on. None for the one under test"""
     python: str | None = None
     """another interpreter"""
     process: int = 0
     devices: int = 1
     """of the host: the processes of a run take turns on them"""
     board: str | None = None
-    """the one that this process gets, as it is spelt for it; None where processes take turns"""
+    """the one that this process gets, as it is spelt for it. None if processes take turns"""
     until_s: float | None = None
     """when it is ended whatever it does, seconds since the epoch"""
 

@@ -133,7 +133,7 @@ def _beside(rules: Settings, against: Path | None) -> Settings:
 
 
 def _as_baselines(other: Run, settings: Settings) -> Mapping[str, Baseline]:
-    """Another run in the place of the stored baselines; its refused cases are left out."""
+    """Another run in the place of the stored baselines. Its refused cases are left out."""
     limits = effective_thresholds.limits_of(other, settings, check_ops=True)
     evidence = [(other, judge(other, {}, limits))]
     answers = [accept(op.op, evidence, dirty=True) for op in other.ops]

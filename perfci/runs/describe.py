@@ -83,7 +83,7 @@ def op_files(settings: Settings) -> Mapping[str, OpFiles]:
 def _described(
     bench: Bench, request: Request, sound: Sequence[OpFolder], settings: Settings, python: str | None
 ) -> Found:
-    """Import all sound ops in one worker; one that kills it is named, and the rest are imported by another."""
+    """Import all sound ops in one worker. One that kills it is named, and the rest are imported by another."""
     home = bench.home or bench.settings.root
     head_root = None if settings.root == home else str(home)
     ready: Ready | None = None
@@ -114,7 +114,7 @@ def _described(
 
 
 def open_boards(bench: Bench, request: Request, found: Found) -> tuple[UsedBoard, ...]:
-    """The devices that --devices, or the project, wants side by side; none where there is no choice to make.
+    """The devices that --devices, or the project, wants side by side. None if there is no choice to make.
 
     Each is opened once, by a worker that sees nothing else. Raises UsageError for an index that no device has, for one
     device twice and for devices of several models; and what a worker said of a device that it could not open.
@@ -150,7 +150,7 @@ def _choose(wanted: str, known: Sequence[str]) -> list[str]:
 
 
 def _open_each(bench: Bench, request: Request, chosen: Sequence[str]) -> Mapping[str, Device]:
-    """What each device says of itself; all are asked at once."""
+    """What each device says of itself. All are asked at once."""
     devices: dict[str, Device] = {}
     job = describing(bench.settings, request, ())
 

@@ -46,7 +46,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; the reason's sentence holds the remedy."""
+    """One thing that was looked at. The reason's sentence holds the remedy."""
 
     level: Level
     reason: Reason
@@ -66,7 +66,7 @@ class Facts:
     device_failure: Reason | None = None
     """why the device or its timer cannot be used"""
     timer: str | None = None
-    """activity, event or virtual; None where nothing can be timed"""
+    """activity, event or virtual. None if nothing can be timed"""
     has_nvidia: bool = False
     """the NVIDIA driver is loaded, whatever torch sees"""
     has_cann: bool = False
@@ -92,7 +92,7 @@ class Facts:
 
 
 def look_at(settings: Settings, kind: str, listener: Listener) -> Facts:
-    """Gather the facts; the device is opened and its timer started in a worker."""
+    """Gather the facts. The device is opened and its timer started in a worker."""
     heard: list[Message] = []
     with opened(settings, listener) as bench:
         job = dataclasses.replace(describing(settings, Request(device=kind), ()), task="examine")
@@ -236,7 +236,7 @@ def _judge_host(facts: Facts) -> Iterator[Finding]:
 
 
 _HELD_DOWN = frozenset({"thermal", "power_brake", "hw_slowdown"})
-"""Throttling that hides the answer; the ordinary power cap does not."""
+"""Throttling that hides the answer. The ordinary power cap does not."""
 
 
 def _judge_device(facts: Facts) -> Iterator[Finding]:

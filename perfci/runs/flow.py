@@ -137,7 +137,7 @@ def _strength(row: Judgement) -> float:
 
 
 def describe(settings: Settings, request: Request, listener: Listener) -> tuple[Plan, Device]:
-    """Discover the ops, import them once, and fix the plan; no base is looked for."""
+    """Discover the ops, import them once, and fix the plan. No base is looked for."""
     with opened(settings, listener) as bench:
         found = describe_ops(bench, request)
     return make_plan(request, found.ops, found.device.kind, devices=found.devices), found.device
@@ -164,7 +164,7 @@ def static(settings: Settings, request: Request, command: str, listener: Listene
 
 
 def remeasure(run: Run, settings: Settings, request: Request, needs: Sequence[Need], listener: Listener) -> Run:
-    """Measure cases again in fresh processes; the run with the new blocks, saved."""
+    """Measure cases again in fresh processes. The run with the new blocks, saved."""
     with claimed(settings, listener) as bench:
         tree = base_stage.materialised(bench, run.plan.base) if run.plan.base else None
         if isinstance(tree, Reason):

@@ -33,7 +33,7 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
     `plan` is the SHA-256 of plan.json; `blank` a fresh run with its id, command and date, whose environment stands if
     no shard measured anything. Raises UsageError for a run that is none of this plan's shards, was made by another
     perfci, at another commit, on another device model, with another timer or in another environment than the others,
-    for ops that its shard was not given, and for two different runs of one shard; one given twice counts once.
+    for ops that its shard was not given, and for two different runs of one shard. One given twice counts once.
     """
     by_shard: dict[int, Run] = {}
     for run in runs:
@@ -106,7 +106,7 @@ def _refuse_foreign(sharded: ShardPlan, plan: str, run: Run) -> Shard:
 
 
 def _refuse_mixed(runs: Sequence[Run]) -> None:
-    """Boards of one model may differ; all else that may move a number may not."""
+    """Boards of one model may differ. All else that may move a number may not."""
     for run in runs[1:]:
         found, other = run.environment.device.key, runs[0].environment.device.key
         if found != other:

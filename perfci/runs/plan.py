@@ -22,7 +22,7 @@ class Request:
     """What the user asked for."""
 
     ops: tuple[str, ...] = ()
-    """names; empty for all"""
+    """names. Empty for all"""
     pattern: str | None = None
     """--case"""
     device: str = "auto"
@@ -39,7 +39,7 @@ class Request:
     targets: tuple[str, ...] = ()
     """--target: what to compile for without a device"""
     devices: str | None = None
-    """--devices: one, all, or indexes such as 0,1; None for the project's own"""
+    """--devices: one, all, or indexes such as 0,1. None for the project's own"""
     deadline: Deadline | None = None
     """--deadline: when measuring has to end"""
     deadline_note: Reason | None = None
@@ -65,7 +65,7 @@ class Against:
     def skips(self) -> bool:
         """Whether what is proven unchanged is not run.
 
-        Not where the base is only the baseline's own commit, and not where the toolchain changes: what it makes of the
+        Not if the base is only the baseline's own commit, and not where the toolchain changes: what it makes of the
         same files is the question then.
         """
         base = self.base
@@ -77,7 +77,7 @@ class Against:
 NOT_AGAINST = Against()
 
 AUDIT_SHARE = 50
-"""One in so many unchanged cases is duelled all the same where any is: a control of the measurement itself."""
+"""One in so many unchanged cases is duelled all the same if any is: a control of the measurement itself."""
 
 
 def make_plan(
@@ -90,7 +90,7 @@ def make_plan(
 ) -> Plan:
     """The plan of a run.
 
-    Raises UsageError where the --case pattern fits no case of any sound op, where an interpreter is given for a base
+    Raises UsageError if the --case pattern fits no case of any sound op, where an interpreter is given for a base
     that nothing is duelled with, and where so many cases are duelled at so small an alpha that none of them could ever
     be found slower.
     """
@@ -141,7 +141,7 @@ def duellable(op: PlannedOp, duel: DuelWhat) -> tuple[str, ...]:
 
 
 def _audited(described: Sequence[PlannedOp], against: Against, seed: int) -> list[PlannedOp]:
-    """The ops with the unchanged cases that are duelled as a control; none where nothing else is duelled."""
+    """The ops with the unchanged cases that are duelled as a control. None if nothing else is duelled."""
     ops = list(described)
     if against.duel is not DuelWhat.CHANGED or not any(duellable(op, against.duel) for op in ops):
         return ops
@@ -155,7 +155,7 @@ def _audited(described: Sequence[PlannedOp], against: Against, seed: int) -> lis
 
 
 def cases_to_run(plan: Plan, op: PlannedOp) -> int:
-    """How many cases of an op a worker runs, of both suites; 0 for one that needs no worker."""
+    """How many cases of an op a worker runs, of both suites. 0 for one that needs no worker."""
     if op.failure:
         return 0
     if plan.skip_unchanged and op.base and op.base.same:

@@ -93,7 +93,7 @@ class Recorder:
         self._idle = True
 
     def record(self, cases: tuple[str, ...] | None = None) -> Run:
-        """Every planned op once; one that the base proves unchanged is not run, and none that time does not reach.
+        """Every planned op once. One that the base proves unchanged is not run, and none that time does not reach.
 
         cases: the performance cases to measure, where not all that were planned.
         """
@@ -180,7 +180,7 @@ class Recorder:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _left_s(self) -> float | None:
-        """Seconds until workers are to end by themselves; None without a time limit."""
+        """Seconds until workers are to end by themselves. None without a time limit."""
         limit = self._request.deadline
         return None if limit is None else deadline.ends(limit) - deadline.wind_down(limit) - time.time()
 
@@ -259,7 +259,7 @@ class Recorder:
         return self._run.environment.timer or self._request.timer
 
     def _base_of(self, op: PlannedOp) -> BaseFiles | None:
-        """What a worker needs of the base; nothing where the op cannot be held against it, or nothing is timed."""
+        """What a worker needs of the base. Nothing if the op cannot be held against it, or nothing is timed."""
         run_plan, base = self._run.plan, op.base
         if self._tree is None or base is None or base.failure or run_plan.device == "cpu":
             return None
@@ -315,7 +315,7 @@ class Recorder:
             self._keep(found, gathered.limits)
 
     def _measuring(self, job: Job, board: UsedBoard | None, gathered: Gathered, heard: Listener) -> Working:
-        """The op's process or pair; where it broke after peers were called, once more without them.
+        """The op's process or pair; if it broke after peers were called, once more without them.
 
         Whoever was to blame, the kernel is judged by what it does alone.
         """
@@ -332,7 +332,7 @@ class Recorder:
         launches.drop_launches(self._settings.reports, job.ops[0].op, job.process)
 
     def _separated(self, job: Job, board: UsedBoard | None, gathered: Gathered, heard: Listener) -> Working:
-        """One process for both revisions; one each where they are known to need it, or show that they do."""
+        """One process for both revisions. One each if they are known to need it, or show that they do."""
         op = job.ops[0].op
         if job.base and self._apart(op):
             return (yield from self._pair(job, board, heard))
@@ -345,7 +345,7 @@ class Recorder:
         return (yield from self._pair(dataclasses.replace(job, suites=_rest(job, gathered)), board, heard))
 
     def _as_found(self, gathered: Gathered, failure: Reason | None, job: Job) -> OpRun:
-        """The op's record; where its time was up, with what lacks evidence because of that."""
+        """The op's record; if its time was up, with what lacks evidence because of that."""
         late = gathered.late or _is_late(failure)
         if not late or job.until_s is None:
             return gathered.op_run(failure)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class StoredRun:
     """A run as it was stored, its tables, and its verdicts.
 
-    Every method raises `perfci.core.errors.PerfciError` where a file cannot be read; its text says what to do.
+    Every method raises `perfci.core.errors.PerfciError` if a file cannot be read. Its text says what to do.
     """
 
     run: Run
@@ -57,9 +57,9 @@ class StoredRun:
         return export.tabulate_stored([(self.run, self.judgements if verdicts else None)])
 
     def launches(self) -> pd.DataFrame:
-        """One row a launch, in time order: op, case, process, block, arm, us. Empty where none were stored.
+        """One row a launch, in time order: op, case, process, block, arm, us. Empty if none were stored.
 
-        Warns where the file is torn, and gives what could be read.
+        Warns if the file is torn, and gives what could be read.
         """
         from perfci.report import frame
 

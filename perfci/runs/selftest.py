@@ -85,7 +85,7 @@ class SelfTest:
 
 
 def selftest(settings: Settings, request: Request, command: str, listener: Listener) -> SelfTest:
-    """Try perfci on the project's own ops; each try leaves its run in reports/selftest/<name>.
+    """Try perfci on the project's own ops. Each try leaves its run in reports/selftest/<name>.
 
     The planted slow-down and error take one op, the first that could be timed. Raises DeviceError if nothing can be.
     """

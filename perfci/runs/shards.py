@@ -142,7 +142,7 @@ def _list_ops(tree: BaseTree, last: Run) -> Mapping[str, PlannedOp]:
 
 
 def _unchanged_op(op: str, before: PlannedOp | None) -> PlannedOp:
-    """An op whose files are the base's own; its cases are those of the last run, if that was one of the base."""
+    """An op whose files are the base's own. Its cases are those of the last run, if that was one of the base."""
     if before is None:
         return PlannedOp(op, base=PlannedBase(same=True), unlisted=True)
     base = PlannedBase(same=True, performance=before.performance, cache=before.cache)
@@ -163,7 +163,7 @@ def _commit_of(settings: Settings) -> str | None:
 
 
 def check_shard(settings: Settings, part: Part, command: str, listener: Listener) -> tuple[Run, Judgements]:
-    """Measure a shard's ops, and fetch what the judge lacks by the families' sizes; the run is saved after each op.
+    """Measure a shard's ops, and fetch what the judge lacks by the families' sizes. The run is saved after each op.
 
     A shard without ops starts no worker. Raises UsageError if the plan is not of what is here, naming both.
     """
@@ -226,7 +226,7 @@ def _measure_shard(bench: Bench, part: Part, mine: Plan, shard: Shard, command: 
 
 
 def _refuse_other_cases(mine: Plan, found: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
-    """The planned ops; one that does not import here is an ERROR of its own, one with other cases is refused."""
+    """The planned ops. One that does not import here is an ERROR of its own, one with other cases is refused."""
     here = {op.op: op for op in found}
     for op in mine.ops:
         other = here[op.op]

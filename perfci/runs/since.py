@@ -138,7 +138,7 @@ def retry(
 ) -> tuple[Run, Judgements]:
     """Duel the INCONCLUSIVE performance cases of a run of the commit that is checked out; a run in the reports folder.
 
-    `request` gives device, budget (0: twice the earlier run's), seed and timer; the earlier run's --threshold holds for
+    `request` gives device, budget (0: twice the earlier run's), seed and timer. The earlier run's --threshold holds for
     this one. A case whose commit is not available stays INCONCLUSIVE, with the reason. A run without ops had nothing to
     duel. Raises UsageError for a run of another commit, a shard's, one of another device model, and if a pipeline does
     not allow the earlier run's --threshold.
@@ -256,7 +256,7 @@ def _group_by_commit(
 
 
 def _find_obstacle(case: AgainCase, op: PlannedOp, base: Base, head: str | None) -> Reason | None:
-    """Why a case cannot be duelled with the commit; None for an op that failed, whose ERROR says more."""
+    """Why a case cannot be duelled with the commit. None for an op that failed, whose ERROR says more."""
     facts: dict[str, Fact] = {"op": case.op, "case": case.case, "commit": base.name}
     if op.failure:
         return None
@@ -500,7 +500,7 @@ def _join_ops(ops: Iterable[PlannedOp], grouped: Groups) -> list[PlannedOp]:
 def _plan(
     settings: Settings, request: Request, found: Found, grouped: Groups, ops: Sequence[PlannedOp], duel: DuelWhat
 ) -> Plan:
-    """What all groups measure together; the families are fixed here. Raises UsageError if no duel could fail."""
+    """What all groups measure together. The families are fixed here. Raises UsageError if no duel could fail."""
     against = Against()
     if trees := [(len(group.cases), group.tree.base) for group in grouped.groups]:
         # The commit of most cases, under the names of all. The plan has which case is compared with which.

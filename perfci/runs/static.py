@@ -1,4 +1,4 @@
-"""Kernels compiled without a device: a worker a target and revision; what was compiled before is taken from a cache."""
+"""Kernels compiled without a device: a worker a target and revision. What was compiled before is taken from a cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from perfci.worker.parent import Running, side_by_side, working
 from perfci.worker.protocol import Job, Message, OpFiles
 
 FORMAT = 1
-"""Of cached files; they are made anew where it differs."""
+"""Of cached files. They are made anew if it differs."""
 
 COMPILERS = ("triton", "triton-ascend", "torch")
 """What decides what a kernel compiles to."""
@@ -169,7 +169,7 @@ def _compile_group(
 
 
 def _path(bench: Bench, one: _Wanted) -> Path | None:
-    """A file named by everything that decides its content; None if that is unknown."""
+    """A file named by everything that decides its content. None if that is unknown."""
     if one.print.opaque:
         return None
     parts = (one.print.digest, one.target, toolchain(), perfci.__version__, _hash_own_code(), str(FORMAT))

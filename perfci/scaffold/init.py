@@ -46,7 +46,7 @@ def plan(folder: Path, named: Sequence[str] = (), install: str | None = None) ->
     """The set-up of the project around a folder, or of that folder if there is none yet.
 
     `named` are the owners of thresholds/ and baselines/, `install` is what pip installs perfci from in CI; None takes
-    what it was installed from here, if that can be had elsewhere. Raises UsageError or StoredFileError where something
+    what it was installed from here, if that can be had elsewhere. Raises UsageError or StoredFileError if something
     stands in the way. Nothing is written.
     """
     folder = folder.resolve()
@@ -93,7 +93,7 @@ class _Project:
     top: Path
 
     def name(self, path: Path) -> str | None:
-        """A path from the top; None for one that lies elsewhere."""
+        """A path from the top. None for one that lies elsewhere."""
         real = path.resolve()
         return real.relative_to(self.top).as_posix() if real.is_relative_to(self.top) else None
 

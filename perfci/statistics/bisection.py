@@ -1,6 +1,6 @@
 """The search for the commit that made a kernel slower: what a duel shows about a revision, and how sure that is.
 
-Every revision is duelled against GOOD. Its shift, log scale, positive where it is slower, is the mean of the medians of
+Every revision is duelled against GOOD. Its shift, log scale, positive if it is slower, is the mean of the medians of
 the duel's processes. The variance of its error, for n processes of m_i blocks, is
 
     process^2 / n + block^2 (pi / 2) / n^2 * sum(1 / m_i)
@@ -34,7 +34,7 @@ BIAS = 0.002
 most 3 in 401 do, which is the two-sided tail of t(3) there for a scale of 0.116 %, times the square root of 3."""
 
 LOOKS = (1, 2, 4, 8)
-"""Processes of a revision's looks; the later ones only if noise asks for them."""
+"""Processes of a revision's looks. The later ones only if noise asks for them."""
 
 MOST = LOOKS[-1]
 
@@ -85,7 +85,7 @@ class Seen:
     """A duel's shifts."""
 
     processes: tuple[tuple[float, ...], ...]
-    """d of each process's blocks, log scale; empty if the two do the same work"""
+    """d of each process's blocks, log scale. Empty if the two do the same work"""
 
     @property
     def shift(self) -> float:
@@ -177,7 +177,7 @@ class Step:
     error: float = 0.0
     """chance that noise alone put it on this side"""
     seen: Seen | None = None
-    """its duel with GOOD; None if it was not timed"""
+    """its duel with GOOD. None if it was not timed"""
     shift: Interval | None = None
     """log scale"""
     reason: Reason | None = None
@@ -220,7 +220,7 @@ Tell = Callable[[Step], None]
 
 @dataclass
 class Search:
-    """One search; it remembers all duels, since they show the noise of the next."""
+    """One search. It remembers all duels, since they show the noise of the next."""
 
     world: World
     tell: Tell
@@ -301,7 +301,7 @@ class ExactWorld(World, Protocol):
     """The same if revisions differ by what they answer, which no noise blurs."""
 
     def fails(self, commit: str) -> Side | Reason:
-        """Whether it fails as BAD does; the reason if that is unknown."""
+        """Whether it fails as BAD does. The reason if that is unknown."""
 
 
 @dataclass

@@ -61,9 +61,9 @@ class Share:
     count: int
     of: int
     others: float | None
-    """the same share on the other boards; None if there is none"""
+    """the same share on the other boards. None if there is none"""
     p: float | None = None
-    """that it is no larger than theirs; None if that cannot be tested"""
+    """that it is no larger than theirs. None if that cannot be tested"""
 
     @property
     def value(self) -> float | None:

@@ -109,7 +109,7 @@ class Change:
 
     @property
     def commits(self) -> tuple[str, str] | None:
-        """Between which it came, shortened; None if they are unknown, the same, or not what was measured."""
+        """Between which it came, shortened. None if they are unknown, the same, or not what was measured."""
         before, after = self.before.environment, self.after.environment
         if not before.commit or not after.commit or before.commit == after.commit or before.dirty or after.dirty:
             return None
@@ -269,7 +269,7 @@ def _split(series: Floats, low: int, high: int) -> Iterator[int]:
 
 
 def _settled(series: Floats, found: Sequence[int]) -> tuple[int, ...]:
-    """Each at the place that fits best between its neighbours; those that do not stand out there go, one by one."""
+    """Each at the place that fits best between its neighbours. Those that do not stand out there go, one by one."""
     kept = _placed(series, found)
     while kept:
         ends = [0, *kept, series.size]

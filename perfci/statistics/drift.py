@@ -114,7 +114,7 @@ def by_case(history: Sequence[HistoryRun]) -> Mapping[str, tuple[HistoryRun, ...
 
 
 def of_epoch(history: Sequence[HistoryRun], case: str) -> tuple[HistoryRun, ...]:
-    """The runs from the last one on that began an epoch of the case; all if none did."""
+    """The runs from the last one on that began an epoch of the case. All if none did."""
     starts = [at for at, run in enumerate(history) if run.epoch and case in run.epoch.cases]
     return tuple(history[starts[-1] :]) if starts else tuple(history)
 

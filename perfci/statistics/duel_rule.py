@@ -144,7 +144,7 @@ def agree(medians: Floats, tau: float, whole: Flags | bool = True, bias: float |
     """Whether enough processes are slower by themselves.
 
     medians: (..., processes), log scale, negated for faster. whole: (..., processes), those with blocks enough.
-    tau, bias: log scale; None for BIAS.
+    tau, bias: log scale. None for BIAS.
     """
     if medians.shape[-1] < PROCESSES:
         return np.asarray(medians.min(axis=-1) > tau + (BIAS if bias is None else bias))

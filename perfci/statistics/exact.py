@@ -1,7 +1,7 @@
 """The statistics behind every verdict: exact, free of distributional assumptions, of paired or independent blocks.
 
 Shifts are natural logarithms of a ratio of times; positive is slower. scipy offers the tests, but neither their null
-distributions, which the intervals need, nor ties broken against the alternative; so the two recursions stand here.
+distributions, which the intervals need, nor ties broken against the alternative. So the two recursions stand here.
 
 Sources: Hollander, Wolfe, Chicken, Nonparametric Statistical Methods (3rd ed. 2014), chapters 3 (signed rank) and
 4 (rank sum); Mann, Whitney, Ann. Math. Stat. 18 (1947) 50; Holm, Scand. J. Stat. 6 (1979) 65; Tukey, Exploratory
@@ -36,7 +36,7 @@ _FIT_BLOCKS, _FIT_RUNS, _FIT_CORRELATION = 20, 3, 0.8
 
 
 def summary(launches_us: ArrayLike) -> Summary:
-    """Describe one arm's launches in one block, microseconds; all but the median are diagnostics.
+    """Describe one arm's launches in one block, microseconds. All but the median are diagnostics.
 
     Quantiles interpolate linearly; rsd is the sample standard deviation over the mean, 0 for a single launch.
     Raises ValueError if there is no launch, or one is not a positive finite time.
@@ -111,7 +111,7 @@ def _groups(times: Floats) -> list[Floats]:
 
 
 def _best_cut(times: Floats) -> int:
-    """Size of the lower of the two groups with the least sum of squares within; 0 if there is only one launch."""
+    """Size of the lower of the two groups with the least sum of squares within. 0 if there is only one launch."""
     if times.size < 2:
         return 0
     left = np.arange(1, times.size)
@@ -189,7 +189,7 @@ def smallest_p(blocks: int, others: int) -> float:
 
 
 def blocks_needed(family: int, alpha: float, baseline_blocks: int) -> int:
-    """Fewest blocks a case with which one of `family` comparisons could reach alpha; 0 without a baseline."""
+    """Fewest blocks a case with which one of `family` comparisons could reach alpha. 0 without a baseline."""
     if baseline_blocks < 1:
         return 0
     blocks = 1
@@ -200,7 +200,7 @@ def blocks_needed(family: int, alpha: float, baseline_blocks: int) -> int:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Every difference x - y of two independent sets of blocks, sorted; they answer all that is asked of the two."""
+    """Every difference x - y of two independent sets of blocks, sorted. They answer all that is asked of the two."""
 
     differences: Floats
     blocks: int
@@ -268,7 +268,7 @@ def control_weight(kernel: Floats, reference: Floats, runs: Sequence[Hashable]) 
 
 
 def holm(p: Sequence[float], family: int) -> list[float]:
-    """Holm's step-down adjustment of the p values at hand, in their order; those not at hand count as 1.
+    """Holm's step-down adjustment of the p values at hand, in their order. Those not at hand count as 1.
 
     The k-th smallest is multiplied by family - k + 1, then made monotone and capped at 1.
 

@@ -53,7 +53,7 @@ class Duels:
 
 @dataclass(frozen=True)
 class Ends:
-    """How n duels ended; each flag is (n,)."""
+    """How n duels ended. Each flag is (n,)."""
 
     slower: Flags
     faster: Flags
@@ -117,7 +117,7 @@ def _tested(flat: Floats, family: int, alpha: float) -> Tested:
 
 
 def needed(blocks: int, family: int, alpha: float) -> int | None:
-    """Averages of two blocks that must exceed tau for a verdict; None where not even all of them would do."""
+    """Averages of two blocks that must exceed tau for a verdict. None if not even all of them would do."""
     enough = np.flatnonzero(exact.signed_rank_tail(blocks) * max(family, 1) <= alpha / duel_rule.TESTS)
     return int(enough[0]) if enough.size else None
 

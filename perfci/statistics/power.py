@@ -33,7 +33,7 @@ def noise(shifts: Sequence[float], tau: float, alpha: float, family: int) -> Noi
     """The noise of a case that is unchanged, or nearly so.
 
     shifts: d of at least two blocks, log scale; tau: allowed slow-down, ratio - 1; alpha: of the family of duels.
-    Whole duels, with all their looks, are drawn from the residuals of the blocks at hand; the median of d is taken out.
+    Whole duels, with all their looks, are drawn from the residuals of the blocks at hand. The median of d is taken out.
     Raises ValueError for fewer blocks.
     """
     if len(shifts) < 2:
@@ -49,5 +49,5 @@ def noise(shifts: Sequence[float], tau: float, alpha: float, family: int) -> Noi
 
 
 def _found(duels: many_duels.Duels, allowed: float, effect: float) -> float:
-    """Share of the duels that end in a slow-down where the kernel is slower by this, log scale."""
+    """Share of the duels that end in a slow-down if the kernel is slower by this, log scale."""
     return float(many_duels.ends(duels, allowed, effect).slower.mean())

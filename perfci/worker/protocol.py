@@ -145,7 +145,7 @@ class Job:
     turns: bool = False
     """take blocks on request, in turns with another process"""
     lock: bool = True
-    """False where the other process of a pair holds the device"""
+    """False if the other process of a pair holds the device"""
     cache: Cache | None = None
     """cold or warm, if the base is timed as head's suite is. None for the suite's own"""
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)

@@ -58,11 +58,11 @@ class Estimate:
 
 
 class NoModelError(ValueError):
-    """The description lacks a number that the model needs; its text is the number's name."""
+    """The description lacks a number that the model needs. Its text is the number's name."""
 
 
 def estimate(work: Work, launches: Sequence[Launch], device: Mapping[str, Any]) -> Estimate | None:
-    """The time of a call; None where a launch does not fit on the device at all.
+    """The time of a call. None if a launch does not fit on the device at all.
 
     device: the description's values. Work is shared out among launches by their warps. Raises NoModelError.
     """
@@ -118,7 +118,7 @@ def _number(device: Mapping[str, Any], name: str) -> float:
 
 
 def _rate(device: Mapping[str, Any], dtype: str | None) -> float:
-    """Operations of the dtype, 1e12 a second; that of float32 where it is not told."""
+    """Operations of the dtype, 1e12 a second. That of float32 if it is not told."""
     rates = device.get("tflops") or {}
     value = rates.get(dtype or "") or rates.get("float32")
     if not value:

@@ -165,7 +165,7 @@ class Advice:
 
 
 def value_of(found: StoredTensor, figure: str) -> float:
-    """Returns a figure of FIGURES; 0 without errors."""
+    """Returns a figure of FIGURES. 0 without errors."""
     if figure == "stored_p99":
         return found.errors.p99_abs or 0.0
     return found.clip_ratio if figure == "clip_ratio" else found.divergence

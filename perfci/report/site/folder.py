@@ -1,7 +1,7 @@
 """The site's folder: names of its pages, and the marker by which perfci knows that it made the folder.
 
 A page's name is made from the device's key or the op's name alone, so that links last as other ops come and go: the
-name itself where it is safe everywhere, else what is safe of it with a few digits of its hash. So two names that differ
+name itself if it is safe everywhere, else what is safe of it with a few digits of its hash. So two names that differ
 only by case, which some disks take for one, have two pages.
 """
 

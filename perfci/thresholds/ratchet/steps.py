@@ -101,7 +101,7 @@ def predicted(
 
 
 def noise_of(history: Sequence[HistoryRun], case: str) -> Noise | None:
-    """The bound of a case's noise from all A/A duels of the newest run's environment; None for fewer than 20."""
+    """The bound of a case's noise from all A/A duels of the newest run's environment. None for fewer than 20."""
     nulls = [null for _, null in _nulls(history, case)]
     return noise.bound(nulls) if len(nulls) >= NULLS else None
 
@@ -241,6 +241,6 @@ def _rounded(value: float, up: bool) -> float:
 
 
 def _before(limits: Thresholds, op: str, case: str, key: Key) -> float | None:
-    """The value in force; None for a threshold that is not set, or that files do not know."""
+    """The value in force. None for a threshold that is not set, or that files do not know."""
     found: float | None = getattr(limits.for_case(op, case), key.name, None)
     return found
