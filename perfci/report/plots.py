@@ -1,6 +1,7 @@
 """Which pictures an op gets, and their files: an overview of each kind, and one of each case that fails or warns.
 
-A figure takes some 0.1 s to draw, so that a run of many ops gets fewer panels an op. The same run gives the same bytes.
+A figure takes some 0.1 s to draw. So a run of many ops gets fewer panels an op, and only its gravest ops get every kind
+of picture. The same run gives the same bytes.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ PANELS_OF_RUN = 40
 
 FEWEST_PANELS = 3
 
+LAST = (len(Gate) + 3, 0.0)
+"""Rank of an op without timed cases."""
+
+OPS = 8
+"""Most ops of a run that get every kind of picture, the gravest first. The others get one of their changes."""
+
 FEWEST_RUNS = 3
 """Accepted runs below which no history is drawn."""
 
@@ -79,6 +86,8 @@ class Album:
     """timed cases by op, in the op's order"""
     own: frozenset[tuple[str, str]]
     """op and case of those with a picture of their own"""
+    whole: frozenset[str]
+    """ops that get every kind of picture"""
     panels: int
     """most of a picture"""
     spreads: Sequence[Spread]
@@ -117,10 +126,12 @@ def write(
     grave = [(op, chart) for op, found in charts.items() for chart in found if chart.gate is not Gate.OK]
     grave.sort(key=lambda pair: _rank(pair[1]))
     timed = sum(bool(found) for found in charts.values())
+    gravest = sorted((op.op for op in run.ops), key=lambda op: min(map(_rank, charts.get(op, ())), default=LAST))
     album = Album(
         run,
         charts,
         frozenset((op, chart.case) for op, chart in grave[:CASES]),
+        frozenset(gravest[:OPS]),
         max(min(style.PANELS, PANELS_OF_RUN // max(timed, 1)), FEWEST_PANELS),
         known,
         judgements,
@@ -226,6 +237,8 @@ def _draw_op(op: OpRun, name: str, album: Album, places: Sequence[Place]) -> Pic
         rated = pick_worst(compared, ROWS)
         figure = draw_changes(rated, f"{title}: changes and speedups", _tell_left_out(len(rated), len(compared)))
         pictures.append(album.save(figure, f"changes-{name}", say("Changes and speedups of {op}", op=alt)))
+    if op.op not in album.whole:
+        shown = []
     if shown:
         figure = draw_blocks(shown, f"{title}: block medians", _tell_left_out(len(shown), len(charts)))
         pictures.append(album.save(figure, f"blocks-{name}", say("Block medians of {op}", op=alt)))
@@ -235,10 +248,10 @@ def _draw_op(op: OpRun, name: str, album: Album, places: Sequence[Place]) -> Pic
         pictures.append(album.save(figure, f"launches-{name}", say("Launches of {op}", op=alt)))
     bad = ceilings.find_unsound(row for row in album.judgements.rows if row.op == op.op)
     sound = [one for one in album.spreads if one.op == op.op and (one.op, one.case) not in bad]
-    if found := find_curves(op, sound, album.run.limits):
+    if op.op in album.whole and (found := find_curves(op, sound, album.run.limits)):
         figure = draw_sizes(found, f"{title}: time against size")
         pictures.append(album.save(figure, f"sizes-{name}", say("Time against size of {op}", op=alt)))
-    if places:
+    if places and op.op in album.whole:
         figure = draw_roofline(places, album.run.limits, f"{title}: roofline")
         pictures.append(album.save(figure, f"roofline-{name}", say("Roofline of {op}", op=alt)))
     pictures += _draw_storage(op, name, album)
@@ -266,7 +279,7 @@ def _draw_storage(op: OpRun, name: str, album: Album) -> Iterator[Picture]:
 
 def _draw_history(op: OpRun, name: str, album: Album, found: Past | None) -> Iterator[Picture]:
     """One picture of those cases about which the history says most."""
-    if found is None or found.damage or len(found.runs) < FEWEST_RUNS:
+    if found is None or found.damage or len(found.runs) < FEWEST_RUNS or op.op not in album.whole:
         return
     trails = past.list_trails(op, album.run, found)
     chosen = {trail.case for trail in sorted(trails, key=lambda trail: trail.rank)[: album.panels]}
