@@ -195,7 +195,7 @@ def draw_launches(cases: Sequence[CaseChart], title: str, note: str = "") -> Fig
         for axes, case, name in zip(panels, cases, names, strict=True):
             near, far = _part_arms(case.launches)
             beyond = plot_launches(axes, case, near)
-            text = "; ".join(filter(None, (beyond, _describe_far(far, case.launches))))
+            text = _describe_far(far, case.launches) or beyond  # there is room for one
             style.set_heading(axes, name, text, case.gate, name_verdict(case))
         for axes in panels[:: min(3, len(panels))]:
             axes.set_ylabel("share of launches")
