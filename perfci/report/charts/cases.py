@@ -145,10 +145,8 @@ def _part_arms(values: Mapping[str, Iterable[float | None]]) -> tuple[list[str],
 
 
 def _describe_far(far: Sequence[str], values: Mapping[str, Iterable[float | None]]) -> str:
-    """What stands in place of an arm that is not drawn."""
-    return ", ".join(
-        f"{arm} at {time(float(np.median([us for us in values[arm] if us is not None])))}, off the axis" for arm in far
-    )
+    """What stands in place of an arm that lies off the axis."""
+    return ", ".join(f"{arm} at {time(float(np.median([us for us in values[arm] if us is not None])))}" for arm in far)
 
 
 def _name_arms(arms: Sequence[str], cases: Sequence[CaseChart]) -> list[Any]:
@@ -195,7 +193,7 @@ def draw_launches(cases: Sequence[CaseChart], title: str, note: str = "") -> Fig
         for axes, case, name in zip(panels, cases, names, strict=True):
             near, far = _part_arms(case.launches)
             beyond = plot_launches(axes, case, near)
-            text = _describe_far(far, case.launches) or beyond  # there is room for one
+            text = "; ".join(filter(None, (beyond, _describe_far(far, case.launches))))
             style.set_heading(axes, name, text, case.gate, name_verdict(case))
         for axes in panels[:: min(3, len(panels))]:
             axes.set_ylabel("share of launches")
