@@ -237,7 +237,7 @@ def test_a_comment_is_green_without_a_launch_and_writes_its_page(repository):
     assert "## perfci" in done.summary and re.search("[\u4e00-\u9fff]", done.summary)
 
 
-WARNS = '#!/bin/sh\n[ "$1" = note ] || exit 3\n'
+WARNS = '#!/bin/sh\n[ "$1 $2" = "ci note" ] || exit 3\n'
 
 
 def test_warnings_alone_succeed_with_an_annotation(repository):
@@ -312,7 +312,8 @@ def test_links_that_a_kernel_left_are_not_uploaded(repository):
     secret = repository.parent / "secret"
     secret.write_text("secret")
     (repository.parent / "job" / "bin" / "perfci").write_text(
-        f'#!/bin/sh\n[ "$1" = note ] && exit\nmkdir -p reports/x\ntouch reports/run.json\nln -s {secret} reports/x/y\n'
+        '#!/bin/sh\n[ "$1 $2" = "ci note" ] && exit\nmkdir -p reports/x\ntouch reports/run.json\n'
+        f"ln -s {secret} reports/x/y\n"
     )
 
     done = job(repository)

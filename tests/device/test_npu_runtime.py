@@ -42,7 +42,7 @@ def machine(monkeypatch, tmp_path):
     """Put a torch_npu in place, or an error in the place of its import; and the device files of a machine."""
     monkeypatch.setenv(AUTOLOAD, "1")  # so that what the code sets is undone, even where the name was not there
     monkeypatch.delenv(AUTOLOAD)
-    monkeypatch.setattr(npu_runtime, "installed", lambda names: {})
+    monkeypatch.setattr(npu_runtime, "installed_versions", lambda names: {})
 
     def make(npu=None, error=None, versions=None, nodes=(), is_installed=True):
         folder = tmp_path / "dev"
@@ -51,7 +51,7 @@ def machine(monkeypatch, tmp_path):
             (folder / node).touch()
         monkeypatch.setattr(npu_runtime, "nodes", lambda: sorted(folder.glob("davinci[0-9]*")))
         monkeypatch.setattr(npu_runtime, "npu_installed", lambda: is_installed)
-        monkeypatch.setattr(npu_runtime, "installed", lambda names: versions or {})
+        monkeypatch.setattr(npu_runtime, "installed_versions", lambda names: versions or {})
 
         def imported(name):
             assert name == "torch_npu"

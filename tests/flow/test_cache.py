@@ -43,7 +43,7 @@ def test_a_warm_run_is_never_held_against_a_cold_baseline_but_against_a_warm_one
     assert "with a cold L2 cache, this run timed it with a warm one" in performance(answer)[0]["reason"]["sentence"]
     warm = medians(scale)
     assert [warm[case] / cold[case] for case in cold] == pytest.approx([0.5] * len(cold), rel=0.02)
-    shown = scale.perfci("show", str(scale.root / "reports"), *OP).out
+    shown = scale.perfci("show", str(scale.root / "reports"), "--op", *OP).out
     assert "L2 cache warm" in shown and "L2 cache cold" not in shown
     # The checks' relative L2 errors stand under it, and the reference's own.
     assert "L2 error  reference's" in shown

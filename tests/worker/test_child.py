@@ -254,7 +254,7 @@ def test_a_triton_whose_cache_may_be_stale_compiles_anew(version, stale, triton,
 )
 def test_a_triton_that_does_not_say_its_version_is_known_by_what_is_installed(packages, stale, triton, monkeypatch):
     triton("from triton.version import __version__\n")
-    monkeypatch.setattr("perfci.device.targets.installed", lambda names: packages)
+    monkeypatch.setattr("perfci.device.targets.installed_versions", lambda names: packages)
 
     assert anew(monkeypatch) == stale
 

@@ -90,7 +90,7 @@ def test_the_index_is_sorted_by_numbers(shown):
     known = [float(value) for value in values if value is not None]
 
     assert known == sorted(known, reverse=True)
-    assert values[len(known) :] == [None] * 2
+    assert known and values == [*map(str, values[: len(known)]), *[None] * (len(values) - len(known))]
 
 
 def test_the_index_is_filtered_by_device_state_and_words(shown):
