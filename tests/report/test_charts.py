@@ -96,7 +96,7 @@ def test_the_axis_of_a_distribution_is_cut_and_that_is_said(chart):
     low, high = axes.get_xlim()
     assert 9.5 < low < 9.8
     assert 10.2 < high < 10.6
-    assert "slower, up to 400 us" in " ".join(text.get_text() for text in axes.texts)
+    assert "slower, to 400 us" in " ".join(text.get_text() for text in axes.texts)
     assert cases.CUT_NOTE in [text.get_text() for text in axes.figure.texts]
 
 

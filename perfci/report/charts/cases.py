@@ -146,7 +146,7 @@ def _part_arms(values: Mapping[str, Iterable[float | None]]) -> tuple[list[str],
 
 def _describe_far(far: Sequence[str], values: Mapping[str, Iterable[float | None]]) -> str:
     """What stands in place of an arm that lies off the axis."""
-    return ", ".join(f"{arm} at {time(float(np.median([us for us in values[arm] if us is not None])))}" for arm in far)
+    return ", ".join(f"{arm} {time(float(np.median([us for us in values[arm] if us is not None])))}" for arm in far)
 
 
 def _name_arms(arms: Sequence[str], cases: Sequence[CaseChart]) -> list[Any]:
@@ -222,7 +222,7 @@ def plot_launches(axes: Axes, case: CaseChart, arms: Sequence[str]) -> str:
     axes.set_xlabel(unit)
     every = np.concatenate([case.launches[arm] for arm in arms])
     slower = every[every > high + room]
-    return f"{percent(slower.size / every.size)} slower, up to {time(float(every.max()))}" if slower.size else ""
+    return f"{percent(slower.size / every.size)} slower, to {time(float(every.max()))}" if slower.size else ""
 
 
 def find_cut(arms: Sequence[Floats]) -> tuple[float, float]:
