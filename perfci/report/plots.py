@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-CASES = 24
+CASES = 12
 """Most cases of a run that get a picture of their own: those that fail before those that warn."""
 
 PANELS_OF_RUN = 40
@@ -47,7 +47,7 @@ LAST = (len(Gate) + 3, 0.0)
 """Rank of an op without timed cases."""
 
 OPS = 8
-"""Most ops of a run that get every kind of picture, the gravest first. The others get one of their changes."""
+"""Most ops of a run that get every kind of picture, the gravest first. Others that fail or warn get their changes."""
 
 FEWEST_RUNS = 3
 """Accepted runs below which no history is drawn."""
@@ -103,6 +103,7 @@ class Album:
         return replace(found, **facts)  # type: ignore[arg-type]
 
 
+@np.errstate(all="ignore")  # matplotlib overflows if times are absurd, and then leaves a margin out
 def write(
     run: Run,
     judgements: Judgements,
@@ -233,7 +234,7 @@ def _draw_op(op: OpRun, name: str, album: Album, places: Sequence[Place]) -> Pic
     shown = pick_worst(charts, album.panels)
     pictures = list[Picture]()
     compared = [chart for chart in charts if chart.change or chart.speedup]
-    if compared:
+    if compared and (op.op in album.whole or any(chart.gate is not Gate.OK for chart in charts)):
         rated = pick_worst(compared, ROWS)
         figure = draw_changes(rated, f"{title}: changes and speedups", _tell_left_out(len(rated), len(compared)))
         pictures.append(album.save(figure, f"changes-{name}", say("Changes and speedups of {op}", op=alt)))
