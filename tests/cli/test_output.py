@@ -1,6 +1,4 @@
-import importlib.util
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,18 +12,14 @@ from perfci.core import wording
 from perfci.core.model import Judgements, OpRun, Plan, PlannedOp, Suite, Verdict
 from perfci.lab.chains.records import ListedChain
 from perfci.runs.accept import Acceptance
+from tests import example_runs
 
 TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="session")
 def examples():
-    name = "perfci_example_runs"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, TESTS / "example_runs.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+    return example_runs
 
 
 @pytest.fixture(autouse=True)

@@ -1,32 +1,21 @@
 """The runs of `tests/example_runs.py`, their sentences, and golden files."""
 
 import functools
-import importlib.util
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from perfci import report
 from perfci.core import wording
+from tests import example_runs
 
 TESTS = Path(__file__).parents[1]
 
 
-def load_examples():
-    """The helper module by its path, since tests are no package; the same module for every test."""
-    name = "perfci_example_runs"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, TESTS / "example_runs.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
 @pytest.fixture(scope="session")
 def examples():
-    return load_examples()
+    return example_runs
 
 
 @pytest.fixture(scope="module", autouse=True)
