@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perfci.scaffold import component
+from perfci.scaffold import gitlab
 
 ROOT = Path(__file__).parents[1]
 PIPELINE = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())
@@ -29,13 +29,13 @@ def test_the_kernels_are_checked_by_the_component_that_others_include():
     (included,) = PIPELINE["include"]
 
     assert (ROOT / included["local"]).is_file()
-    assert included["inputs"].keys() <= component.inputs().keys()
+    assert included["inputs"].keys() <= gitlab.list_inputs().keys()
     assert included["inputs"]["stage"] in PIPELINE["stages"]
 
 
 def test_beside_a_token_runs_no_perfci_of_the_merge_request():
     """pip would run the change's own build and code there."""
-    included = component.fill(PIPELINE["include"][0]["inputs"])
+    included = gitlab.fill_jobs(PIPELINE["include"][0]["inputs"])
     jobs = yaml.safe_load(included)
     with_token = [name for name, job in jobs.items() if "environment" in job]
 
@@ -44,7 +44,7 @@ def test_beside_a_token_runs_no_perfci_of_the_merge_request():
 
 
 def test_what_the_components_jobs_install_and_run_in_is_what_this_repository_does():
-    inputs = {name: each["default"] for name, each in component.inputs().items()}
+    inputs = {name: each["default"] for name, each in gitlab.list_inputs().items()}
     pins = [line.split(";")[0].strip() for line in (ROOT / "requirements" / "cpu.txt").read_text().splitlines()]
 
     assert set(inputs["cpu_packages"].split()) <= set(pins)

@@ -52,7 +52,7 @@ HOMES = {
     "yaml": (
         "thresholds",
         "core.wording",
-        "scaffold.component",
+        "scaffold.gitlab",
     ),  # the files that people write by hand
     "ruamel": ("core.yaml_edit",),
     "numpy": ("",),  # arrays are everywhere's language

@@ -1,42 +1,54 @@
 """The CI jobs: in a .gitlab-ci.yml of their own if there is none, else in a file that the user's one includes.
 
-The user's text is never rewritten. An `include` entry is added only if nothing else changes. Else the lines are given
-to be added by hand.
+They are those of perfci's CI/CD component, templates/check.yml at the top of perfci's repository, with its inputs
+filled in. The user's text stays as it is. If an `include` entry cannot be added safely the lines are shown instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from perfci.core.model import Reason
 from perfci.core.yaml_edit import YamlError, load_text, make_mapping, make_sequence, read_document
-from perfci.scaffold import component
-from perfci.scaffold.edits import Edit, append_lines, read
+from perfci.scaffold.edits import Edit, Note, append_lines, read, template
 
 FILE = ".gitlab-ci.yml"
 
-MERGE_REQUESTS, BRANCHES = "merge_requests", "branches"
-"""In which pipelines the jobs run. If none of merge requests are in use it is those of branches: jobs that alone have a
-merge request's pipeline would hide the others' failures there."""
-
-_OPEN = 'PERFCI: ""'
-_CHECKS = re.compile(r"\bperfci\b[^\n]*\bcheck\b")
-_COMPONENT = re.compile(r"\bperfci/check@")
+_INPUT = re.compile(r"\$\[\[ inputs\.(\w+) \]\]")
+_CHECKS = re.compile(r"\bperfci\b[^\n]*\bcheck\b|\bperfci/check@|perfci[\s\S]*templates/check\.yml")
+_YAML_FILE = re.compile(r"[\w./-]+\.ya?ml")
 
 
-@dataclass(frozen=True)
-class Note:
-    """Something that is left to the user."""
+def list_inputs() -> Mapping[str, Mapping[str, Any]]:
+    """Returns the component's inputs by name, each with its description and default."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load(template("jobs.yml").partition("\n---\n")[0])["spec"]["inputs"]
+    return found
 
-    reason: Reason
-    lines: str = ""
-    """to be copied as they are"""
+
+def fill_jobs(values: Mapping[str, Any]) -> str:
+    """Returns the component's jobs with these inputs, and the defaults of the others. Raises KeyError for others.
+
+    Like GitLab this replaces text before it is YAML. Texts stand in double quotes there, so that JSON's escapes hold.
+    """
+    known = {name: each["default"] for name, each in list_inputs().items()}
+    if unknown := values.keys() - known.keys():
+        raise KeyError(*sorted(unknown))
+    every = {**known, **values}
+
+    def put_in(found: re.Match[str]) -> str:
+        value = every[found[1]]
+        text = json.dumps(value, ensure_ascii=False)
+        return text[1:-1] if isinstance(value, str) else text
+
+    return _INPUT.sub(put_in, template("jobs.yml").partition("\n---\n")[2])
 
 
 @dataclass(frozen=True)
@@ -52,139 +64,73 @@ class Pipeline:
     install: str | None
     """what pip installs perfci from, if known"""
 
-    @property
-    def suffix(self) -> str:
-        """Distinguishes several projects of a repository."""
+    def plan(self) -> Iterator[Edit | Note]:
+        """Yields what has to be done so that a pipeline checks the project. Nothing if one does."""
+        path = self.top / FILE
+        text = read(path)
         slug = re.sub(r"[^a-z0-9]+", "-", self.folder.lower()).strip("-")
-        return f"-{slug}" if slug else ""
+        own = self.top / ".gitlab" / (f"perfci-{slug}.yml" if slug else "perfci.yml")
+        if text is not None and self._is_checked(text):
+            return
+        made = own if text is not None else path
+        if read(made) is None:
+            yield Edit(made, None, (template("pipeline.yml") if text is None else "") + self._write_jobs(slug, text))
+            if not self.install:
+                yield Note(Reason("init_install_open", {"path": made.relative_to(self.top).as_posix()}))
+        name = own.relative_to(self.top).as_posix()
+        if text is not None and name not in text:
+            if after := include_file(text, name):
+                yield Edit(path, text, after)
+            else:
+                yield Note(Reason("init_include_by_hand", {"path": FILE}), f"include:\n  - local: {name}\n")
 
+    def _is_checked(self, text: str) -> bool:
+        """Whether the pipeline, or a file of the repository that it names, checks this project."""
+        named = {name.lstrip("/") for name in _YAML_FILE.findall(text)}
+        if not self.folder:  # other projects of the repository have their own files
+            named = {name for name in named if not name.startswith(".gitlab/perfci-")}
+        texts = [text, *(read(self.top / name) or "" for name in named if (self.top / name).is_file())]
+        return any(_CHECKS.search(each) and self.folder in each for each in texts)
 
-def plan(wanted: Pipeline) -> Iterator[Edit | Note]:
-    """What has to be done so that a pipeline checks the project. Nothing if one does."""
-    path = wanted.top / FILE
-    text = read(path)
-    if text is None:
-        whole = template("pipeline.yml") + fill_jobs(wanted, "test", MERGE_REQUESTS)
-        yield Edit(path, None, whole)
-        yield from _fill_in(wanted, path, whole, edit=False)
-        return
-    own = wanted.top / ".gitlab" / f"perfci{wanted.suffix}.yml"
-    name = own.relative_to(wanted.top).as_posix()
-    lines = f"include:\n  - local: {name}\n"
-    try:
-        entries = load_text(text)
-    except YamlError as error:
-        yield Note(Reason("init_pipeline_damaged", {"path": FILE, "line": error.line}), lines)
-        yield from _plan_own_file(wanted, own, text, {})
-        return
-    entries = entries if isinstance(entries, dict) else {}
-    if _runs(entries, wanted):
-        yield from _fill_in(wanted, own if own.is_file() else path, read(own) or text)
-        return
-    yield from _plan_own_file(wanted, own, text, entries)
-    if name not in (each.lstrip("/") for each in _scalars(entries.get("include"))):
-        after = include_file(text, name)
-        facts = {"path": FILE, "line": None}
-        yield Edit(path, text, after) if after else Note(Reason("init_include_by_hand", facts), lines)
-
-
-def fill_jobs(wanted: Pipeline, stage: str, pipelines: str) -> str:
-    """The jobs of perfci's CI/CD component, with what is known of the project."""
-    values = {
-        "suffix": wanted.suffix,
-        "stage": stage,
-        "pipelines": pipelines,
-        "install": wanted.install or "",
-        "project": wanted.folder or ".",
-        "reports": wanted.reports,
-    }
-    return component.fill(values)
-
-
-def template(name: str) -> str:
-    """The text of a file to be made."""
-    return resources.files("perfci.scaffold").joinpath("templates", "init", name).read_text(encoding="utf-8")
+    def _write_jobs(self, slug: str, text: str | None) -> str:
+        """Returns the jobs with what is known of the project, and of the pipeline that is there."""
+        stages, pipelines = ["test"], "merge_requests"
+        if text is not None:
+            # Jobs that alone have a merge request's pipeline would hide the others' failures there.
+            pipelines = "merge_requests" if re.search("merge_?request", text, re.IGNORECASE) else "branches"
+            with contextlib.suppress(YamlError, TypeError, KeyError):
+                stages = [str(stage) for stage in load_text(text)["stages"]]
+        values = {
+            "suffix": f"-{slug}" if slug else "",
+            "stage": "test" if "test" in stages else stages[0],
+            "pipelines": pipelines,
+            "install": self.install or "",
+            "project": self.folder or ".",
+            "reports": self.reports,
+        }
+        return fill_jobs(values)
 
 
 def include_file(text: str, file: str) -> str | None:
-    """A pipeline's text that includes one more local file. None if it cannot be changed without touching the rest."""
+    """Returns a pipeline's text that includes one more local file. None if that would change anything else."""
     try:
         before = load_text(text)
         before = {} if before is None else before
         if not isinstance(before, dict):
             return None
+        known = before.get("include", [])
+        wanted = {**before, "include": [{"local": file}, *(known if isinstance(known, list) else [known])]}
         if "include" not in before:
             after = append_lines(text, ["include:", f"  - local: {file}"])
-            return after if load_text(after) == {**before, "include": [{"local": file}]} else None
-        document = read_document(text)
-        if document is None:
-            return None
-        known = document.data["include"]
-        new = make_mapping(local=file)
-        if isinstance(known, list):
-            # First, since comments behind the last entry belong to what follows.
-            known.insert(0, new)
+        elif document := read_document(text):
+            if isinstance(known, list):
+                # First, since comments behind the last entry belong to what follows.
+                document.data["include"].insert(0, make_mapping(local=file))
+            else:
+                document.data["include"] = make_sequence(make_mapping(local=file), document.data["include"])
+            after = document.write()
         else:
-            document.data["include"] = make_sequence(new, known)
-        after = document.write()
-        kept = [new, *(before["include"] if isinstance(before["include"], list) else [before["include"]])]
-        return after if load_text(after) == {**before, "include": kept} else None
+            return None
+        return after if load_text(after) == wanted else None
     except YamlError:
         return None
-
-
-def _scalars(value: Any) -> list[str]:
-    """Every text in a value, keys included."""
-    if isinstance(value, dict):
-        return [text for pair in value.items() for each in pair for text in _scalars(each)]
-    if isinstance(value, list):
-        return [text for each in value for text in _scalars(each)]
-    return [] if value is None else [str(getattr(value, "value", value))]
-
-
-def _runs(entries: dict[str, Any], wanted: Pipeline) -> bool:
-    """Whether a job of the pipeline, or of a local file that it includes, checks the project."""
-    every = dict(entries)
-    for name in _scalars(entries.get("include")):
-        path = wanted.top / name.lstrip("/")
-        if path.suffix in {".yml", ".yaml"} and path.is_file():
-            try:
-                found = load_text(read(path) or "")
-            except YamlError:  # GitLab will report it
-                continue
-            every |= found if isinstance(found, dict) else {}
-    return any(_checks(str(key), value, wanted) for key, value in every.items())
-
-
-def _checks(key: str, value: Any, wanted: Pipeline) -> bool:
-    texts = _scalars(value)
-    if key == "include":  # the component, as one or as a file of its project
-        from_project = any(text.endswith("templates/check.yml") for text in texts) and "perfci" in " ".join(texts)
-        checks = from_project or any(_COMPONENT.search(text) for text in texts)
-    else:
-        checks = any(_CHECKS.search(text) for text in texts)
-    if wanted.folder:
-        return checks and any(wanted.folder in text for text in texts)
-    return checks and not key.startswith(tuple(f"{name}-" for name in component.jobs()))
-
-
-def _plan_own_file(wanted: Pipeline, own: Path, text: str, entries: dict[str, Any]) -> Iterator[Edit | Note]:
-    """The file with the jobs, unless there is one, which is the user's."""
-    there = read(own)
-    if there is not None:
-        yield from _fill_in(wanted, own, there)
-        return
-    pipelines = MERGE_REQUESTS if re.search("merge_?request", text, re.IGNORECASE) else BRANCHES
-    # Without stages of its own a pipeline has one called test.
-    stages = _scalars(entries.get("stages"))
-    made = fill_jobs(wanted, "test" if not stages or "test" in stages else stages[0], pipelines)
-    yield Edit(own, None, made)
-    yield from _fill_in(wanted, own, made, edit=False)
-
-
-def _fill_in(wanted: Pipeline, path: Path, text: str, *, edit: bool = True) -> Iterator[Edit | Note]:
-    """Tell jobs what to install if they did not know, or say that it is open."""
-    if edit and wanted.install and _OPEN in text:
-        yield Edit(path, text, text.replace(_OPEN, f"PERFCI: {json.dumps(wanted.install)}"))
-    elif _OPEN in text:
-        yield Note(Reason("init_install_open", {"path": path.relative_to(wanted.top).as_posix()}))

