@@ -9,7 +9,7 @@ from typing import Protocol
 
 from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US
 from perfci.statistics import duel_rule, exact
-from perfci.statistics.duel_rule import Answer, Look
+from perfci.statistics.duel_rule import Look, Ruling
 from perfci.thresholds.limits import CaseThresholds
 
 FAMILY = 30
@@ -51,7 +51,7 @@ class Duel(Protocol):
 class Outcome:
     """How one duel ended. OPEN: the product would have asked for more blocks than there are."""
 
-    answer: Answer
+    answer: Ruling
     blocks: int
     processes: int
     device_ms: float
@@ -71,7 +71,7 @@ def play(
     while more := [
         number
         for number, answer in enumerate(answers)
-        if answer is Answer.OPEN and duel_rule.processes_wanted(seen[number]) <= duels[number].processes
+        if answer is Ruling.OPEN and duel_rule.processes_wanted(seen[number]) <= duels[number].processes
     ]:
         for number in more:
             seen[number] = _again(duels[number], taus[number], duel_rule.processes_wanted(seen[number]))
@@ -81,7 +81,7 @@ def play(
 
 def _first(duel: Duel, tau: float) -> Look:
     shifts = duel.shifts(0, duel_rule.FIRST)
-    if duel_rule.early(shifts, tau) is Answer.OPEN:
+    if duel_rule.early(shifts, tau) is Ruling.OPEN:
         shifts = duel.shifts(0, duel_rule.SECOND)
     return duel_rule.look([shifts], tau)
 
@@ -91,13 +91,13 @@ def _again(duel: Duel, tau: float, processes: int) -> Look:
     return duel_rule.look([duel.shifts(process, blocks) for process, blocks in enumerate(counts)], tau)
 
 
-def _answers(seen: Sequence[Look], family: int, alpha: float) -> list[Answer]:
+def _answers(seen: Sequence[Look], family: int, alpha: float) -> list[Ruling]:
     slower = exact.holm([look.p_slower for look in seen], family)
     faster = exact.holm([look.p_faster for look in seen], family)
     return [duel_rule.answer(*known, alpha) for known in zip(seen, slower, faster, strict=True)]
 
 
-def _outcome(duel: Duel, look: Look, answer: Answer) -> Outcome:
+def _outcome(duel: Duel, look: Look, answer: Ruling) -> Outcome:
     launches = 2 * look.blocks * (duel.rounds + BLOCK_WARMUP)
     return Outcome(answer, look.blocks, look.processes, launches * (duel.base_us + FLUSH_US) / 1e3)
 
@@ -106,7 +106,7 @@ def _outcome(duel: Duel, look: Look, answer: Answer) -> Outcome:
 class Tally:
     """What many checks came to."""
 
-    answers: Counter[Answer]
+    answers: Counter[Ruling]
     blocks: int
     device_ms: float
 
@@ -117,7 +117,7 @@ class Tally:
     @property
     def alarms(self) -> int:
         """Verdicts that say the kernel changed."""
-        return self.answers[Answer.SLOWER] + self.answers[Answer.FASTER]
+        return self.answers[Ruling.SLOWER] + self.answers[Ruling.FASTER]
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(self.answers + other.answers, self.blocks + other.blocks, self.device_ms + other.device_ms)

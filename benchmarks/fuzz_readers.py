@@ -118,7 +118,7 @@ def json_seeds() -> list[bytes]:
     sys.path.insert(0, str(ROOT))
     from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
     from perfci.store.layout import text
-    from perfci.worker.protocol import Step, pack
+    from perfci.worker.protocol import Doing, pack
     from tests import example_runs
 
     run, _ = example_runs.large(1, 1)
@@ -128,7 +128,7 @@ def json_seeds() -> list[bytes]:
     return [
         text(run).encode(),
         text(baseline).encode(),
-        pack(Step("measure", "softmax")),
+        pack(Doing("measure", "softmax")),
         b'{"format": 1}',
         b"[[[[",
         b"1e999",

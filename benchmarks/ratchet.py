@@ -288,9 +288,9 @@ def learn(world: World, state: State, seen: Runs, merge: int) -> None:
             state.targets[name] = change.after
 
 
-def series(seen: Runs, name: str, accepted: Sequence[int]) -> figures.Series:
+def series(seen: Runs, name: str, accepted: Sequence[int]) -> figures.FigureSeries:
     values = seen.values[name][accepted].tolist()
-    return figures.Series(tuple(values), tuple(map(str, seen.boards[accepted].tolist())), ("",) * len(values))
+    return figures.FigureSeries(tuple(values), tuple(map(str, seen.boards[accepted].tolist())), ("",) * len(values))
 
 
 def learn_tau(world: World, state: State, null: Floats) -> None:

@@ -18,7 +18,7 @@ from peers import Missing, Pair, Peer
 from tables import percent, planted, table
 
 from perfci.statistics import duel_rule
-from perfci.statistics.duel_rule import Answer
+from perfci.statistics.duel_rule import Ruling
 
 CHUNK = 12
 """Launches in a row that a tool which times a loop sees as one value: 10 values of 120 launches."""
@@ -113,7 +113,7 @@ def _interleaved(pairs: int, blocks: int) -> tuple[list[Question], list[Outcome]
 def _asked(title: str, questions: Sequence[Question], tools: Sequence[Peer], ours: Sequence[Outcome] = ()) -> Setting:
     said = {tool.name: tool.verdicts([question.pair for question in questions]) for tool in tools}
     if ours:
-        words = {Answer.SLOWER: "slower", Answer.FASTER: "faster"}
+        words = {Ruling.SLOWER: "slower", Ruling.FASTER: "faster"}
         said = {OURS: [words.get(outcome.answer, "same") for outcome in ours], **said}
     keys = [(question.length, question.effect) for question in questions]
     slower = {

@@ -12,7 +12,7 @@ from duels import NOTHING, Tally
 from scipy.stats import beta
 from screen_on_traces import upper_bound
 
-from perfci.statistics.duel_rule import Answer
+from perfci.statistics.duel_rule import Ruling
 
 HEAD = ("checks", "REGRESSED", "rate", "nominal 95 % bound", "blocks", "device time")
 
@@ -67,7 +67,7 @@ def alarms(found: Tally) -> list[str]:
 
 def sights(found: Tally) -> list[str]:
     """A slower kernel's row."""
-    seen = found.answers[Answer.SLOWER]
+    seen = found.answers[Ruling.SLOWER]
     bound = lower_bound(seen, found.checks)
     return [f"{found.checks:,}", f"{seen:,}", percent(seen / found.checks), f"at least {percent(bound)}"]
 
@@ -76,7 +76,7 @@ def disjoint(found: Tally, recorded: int, effect: float) -> str:
     """The bound at this rate of as many duels as the recorded blocks hold if no two duels share a block."""
     checks = math.floor(recorded * found.checks / found.blocks)
     if effect:
-        bound = lower_bound(checks * found.answers[Answer.SLOWER] / found.checks, checks)
+        bound = lower_bound(checks * found.answers[Ruling.SLOWER] / found.checks, checks)
         return f"at least {percent(bound)} (of {checks})"
     return f"at most {percent(upper_bound(checks * found.alarms / found.checks, checks))} (of {checks})"
 

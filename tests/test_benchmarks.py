@@ -13,7 +13,7 @@ import pytest
 from perfci.core.model import ArmBlock, Base, BaseArm, Block, PerformanceCase, Plan, PlannedOp, Verdict
 from perfci.judge import judge
 from perfci.statistics import duel_rule, exact
-from perfci.statistics.duel_rule import Answer
+from perfci.statistics.duel_rule import Ruling
 from perfci.thresholds.limits import Thresholds
 from tests import decision_examples
 from tests.benchmark_modules import imported
@@ -79,10 +79,10 @@ def _blocks(duel, ended):
 
 
 VERDICTS = {
-    Answer.CLEARED: Verdict.PASS,
-    Answer.SLOWER: Verdict.REGRESSED,
-    Answer.FASTER: Verdict.IMPROVED,
-    Answer.UNDECIDED: Verdict.INCONCLUSIVE,
+    Ruling.CLEARED: Verdict.PASS,
+    Ruling.SLOWER: Verdict.REGRESSED,
+    Ruling.FASTER: Verdict.IMPROVED,
+    Ruling.UNDECIDED: Verdict.INCONCLUSIVE,
 }
 
 
@@ -94,7 +94,7 @@ def test_a_run_of_duels_ends_as_the_judge_would_end_it(bench, own, bias):
 
     answers = [outcome.answer for outcome in outcomes]
     assert _judged(duels, outcomes) == [VERDICTS[answer] for answer in answers]
-    assert {Answer.CLEARED, Answer.SLOWER, Answer.FASTER} <= set(answers)
+    assert {Ruling.CLEARED, Ruling.SLOWER, Ruling.FASTER} <= set(answers)
 
 
 def test_a_cleared_duel_costs_four_blocks_and_their_time(bench, own):
@@ -103,7 +103,7 @@ def test_a_cleared_duel_costs_four_blocks_and_their_time(bench, own):
 
     (ended,) = bench.duels.play([duel])
 
-    assert (ended.answer, ended.blocks, ended.processes) == (Answer.CLEARED, 4, 1)
+    assert (ended.answer, ended.blocks, ended.processes) == (Ruling.CLEARED, 4, 1)
     assert ended.device_ms == pytest.approx(2 * 4 * (8 + 3) * (quiet.base_us + 35) / 1000)
 
 
@@ -185,7 +185,7 @@ def test_live_duels_are_read_judged_and_tabulated_by_what_was_planted(bench, tmp
 
     assert [duel.complete for duel in duels] == [True, False, False, False]
     answers = [bench.duels.play([duel])[0].answer for duel in duels]
-    assert answers == [Answer.CLEARED, Answer.CLEARED, Answer.SLOWER, Answer.OPEN]
+    assert answers == [Ruling.CLEARED, Ruling.CLEARED, Ruling.SLOWER, Ruling.OPEN]
     assert "| over 40 us | none | 3 | 0 |" in text
     assert "| over 40 us | 5 % | 1 | 1 | 100 % |" in text
     assert "planted in the 1 that hold all" in text
@@ -267,8 +267,8 @@ def test_bounds_are_those_of_clopper_and_pearson(bench):
 
 
 def test_checks_that_share_recorded_blocks_bound_a_rate_as_so_many_disjoint_ones_would(bench):
-    quiet = bench.duels.Tally(Counter({Answer.CLEARED: 10_000}), 50_000, 0.0)
-    seen = bench.duels.Tally(Counter({Answer.SLOWER: 900, Answer.OPEN: 100}), 24_000, 0.0)
+    quiet = bench.duels.Tally(Counter({Ruling.CLEARED: 10_000}), 50_000, 0.0)
+    seen = bench.duels.Tally(Counter({Ruling.SLOWER: 900, Ruling.OPEN: 100}), 24_000, 0.0)
 
     assert bench.tables.disjoint(quiet, 480, 0.0) == f"at most {100 * (1 - 0.05 ** (1 / 96)):.1f} % (of 96)"
     assert bench.tables.disjoint(seen, 480, 0.02) == f"at least {100 * bench.tables.lower_bound(18, 20):.1f} % (of 20)"

@@ -23,16 +23,16 @@ from perfci.report.text import NAME_LIMIT, plain
 from perfci.runs.bisect import Audience, Bisection, Culprit, bisect_op
 from perfci.runs.bisect_revisions import BisectOptions
 from perfci.runs.plan import Request
-from perfci.statistics.bisection import Side, Step
+from perfci.statistics.bisection import Leg, Rating
 
 ID = 10
 """Digits of a commit that are shown."""
 
 _SIDE_STYLES = {
-    Side.GOOD: STYLES[Gate.OK],
-    Side.BAD: STYLES[Gate.FAILS],
-    Side.PART: STYLES[Gate.WARNS],
-    Side.SKIP: "dim",
+    Rating.GOOD: STYLES[Gate.OK],
+    Rating.BAD: STYLES[Gate.FAILS],
+    Rating.PART: STYLES[Gate.WARNS],
+    Rating.SKIP: "dim",
 }
 
 
@@ -119,10 +119,10 @@ def show_ends(found: Bisection) -> Iterator[RenderableType]:
         yield Paragraph(text, style="dim")
 
 
-def show_step(step: Step, commit: Commit) -> Iterator[RenderableType]:
+def show_step(step: Leg, commit: Commit) -> Iterator[RenderableType]:
     """One revision that was tried: what it is, its change against GOOD, and the reason if it needs one."""
     change = _write_range(_to_ratio(step.shift)) if step.shift and step.seen and step.seen.processes else ""
-    words = {Side.GOOD: say("good"), Side.BAD: say("bad"), Side.PART: say("part"), Side.SKIP: say("skip")}
+    words = {Rating.GOOD: say("good"), Rating.BAD: say("bad"), Rating.PART: say("part"), Rating.SKIP: say("skip")}
     line = Text(f"  {words[step.side]:<5}", style=_SIDE_STYLES[step.side])
     yield line.append(f" {change:<29} {plain(_name_commit(commit), NAME_LIMIT)}", style="")
     if step.reason:
@@ -217,7 +217,7 @@ def to_json(found: Bisection) -> Mapping[str, Any]:
     def write_commit(commit: Commit) -> Mapping[str, Any]:
         return {"commit": commit.id, **pick(commit, "parents author date title")}
 
-    def write_step(step: Step) -> Mapping[str, Any]:
+    def write_step(step: Leg) -> Mapping[str, Any]:
         timed = step.seen is not None and bool(step.seen.processes)
         return {
             "commit": step.commit,

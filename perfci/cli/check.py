@@ -35,7 +35,7 @@ from perfci.runs import flow
 from perfci.runs.chains import ChainOptions
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
-from perfci.runs.shards import Part, check_shard
+from perfci.runs.shards import ShardPart, check_shard
 from perfci.runs.since import compare_with_release, retry
 from perfci.runs.soak import SoakOptions
 from perfci.runs.tightening import refuse_in_pipeline
@@ -268,15 +268,15 @@ def _measure(request: Request, where: Settings, *, json: bool) -> int:
     return Exit.OK
 
 
-def _read_part(plan: Path, shard: str, device: str, devices: str | None, limit: deadlines.Found) -> Part:
+def _read_part(plan: Path, shard: str, device: str, devices: str | None, limit: deadlines.JobLimit) -> ShardPart:
     sharded, digest = store.read_plan(plan)
     numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard, re.ASCII)
     if not numbers:
         raise UsageError("shard_malformed", shard=shard)
-    return Part(sharded, digest, int(numbers[1]), int(numbers[2]), device, devices, limit)
+    return ShardPart(sharded, digest, int(numbers[1]), int(numbers[2]), device, devices, limit)
 
 
-def _check_shard(part: Part, where: Settings, *, json: bool) -> int:
+def _check_shard(part: ShardPart, where: Settings, *, json: bool) -> int:
     """Measure one shard; `perfci ci merge` judges it, so this ends with 0 unless perfci itself fails."""
     where = dataclasses.replace(where, reports=where.reports / "shards" / str(part.index))
     with Progress() as progress:

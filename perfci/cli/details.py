@@ -112,7 +112,7 @@ def _tabulate_duel(blocks: Sequence[Block], seen: Look, verdict: Verdict) -> Gri
         if not tested:  # looks of one process can only clear
             answer = str(duel_rule.answer(look, 1.0, 1.0, 1.0))
         else:
-            answer = str(verdict) if look is taken[-1] else str(duel_rule.Answer.OPEN)
+            answer = str(verdict) if look is taken[-1] else str(duel_rule.Ruling.OPEN)
         confidence = f"{100 * found.confidence:.0f}"
         ends = say("{low:+%} to {high:+%} at {confidence} %", low=found.low, high=found.high, confidence=confidence)
         chances = [units.significant(p) if tested else "-" for p in (look.p_slower, look.p_faster)]

@@ -23,7 +23,7 @@ from perfci.runs.drifts import CaseDrift, EnvironmentChange
 from perfci.statistics import boards as known_boards
 from perfci.statistics import changepoints
 from perfci.statistics.boards import Board
-from perfci.statistics.changepoints import Change
+from perfci.statistics.changepoints import ChangePoint
 from perfci.statistics.drift import Creep
 from perfci.store.history import History, history_devices, history_ops, read_history
 
@@ -201,7 +201,7 @@ def _to_json(one: _Drift) -> Mapping[str, Any]:
     }
 
 
-def _write_change(change: Change) -> Mapping[str, Any]:
+def _write_change(change: ChangePoint) -> Mapping[str, Any]:
     return {
         "figure": change.figure,
         "before": _write_run(change.before),

@@ -12,7 +12,7 @@ from rich.text import Text
 from perfci.core.model import Reason
 from perfci.core.wording import say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.worker.protocol import DONE, Checked, Failed, Message, Ready, Step, Waiting
+from perfci.worker.protocol import DONE, Checked, Doing, Failed, Message, Ready, Waiting
 
 
 def _stages() -> dict[str, str]:
@@ -74,7 +74,7 @@ class Progress:
             case Ready(device, None) if ("", "device") not in self._told:
                 self._told.add(("", "device"))
                 self._line(say("device: {name}", name=device.name))
-            case Step():
+            case Doing():
                 self._step(message)
             case Waiting(holder):
                 self._line(sentence(Reason("device_waiting", {"holder": holder})))
@@ -85,7 +85,7 @@ class Progress:
             case Failed(reason):
                 self._line(sentence(reason), "  ")
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: Doing) -> None:
         if step.stage == "import":
             self._failed -= {"", step.op}
         own = step.stage.removesuffix(_OF_BASE)
@@ -99,7 +99,7 @@ class Progress:
             total = say(", {count:check|checks}", count=step.total) if step.total else ""
             self._line(say("{op}: {told}", op=step.op, told=f"{stage}{total}"))
 
-    def _move(self, step: Step, stage: str, text: str) -> None:
+    def _move(self, step: Doing, stage: str, text: str) -> None:
         """Show what every op that is under way is doing."""
         assert self._status is not None
         # As text, not as markup: a case's id may hold brackets.

@@ -21,7 +21,7 @@ from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.gitlab import propose as proposing
-from perfci.gitlab.propose import ProposalOptions, Proposed, State
+from perfci.gitlab.propose import Fate, ProposalOptions, Proposed
 from perfci.report.text import plain
 
 
@@ -51,13 +51,13 @@ def _settings(project: Path) -> Settings:
 
 
 def _told(done: Proposed) -> Iterator[str]:
-    if done.state is State.NOTHING:
+    if done.state is Fate.NOTHING:
         yield say("Nothing to propose: baselines and thresholds are as the branch has them.")
-    if done.state is State.CONFLICTS or (done.state is State.DRY and done.branch is None):
+    if done.state is Fate.CONFLICTS or (done.state is Fate.DRY and done.branch is None):
         yield say("Nothing was written.")
-    if done.proposal and done.state is not State.NOTHING:
+    if done.proposal and done.state is not Fate.NOTHING:
         yield from _listed(done)
-    if done.state is State.DRY and done.branch is not None:
+    if done.state is Fate.DRY and done.branch is not None:
         yield say("Dry run: it would go to branch {branch}, and nothing was written.", branch=done.branch)
     if done.compared:
         yield say(

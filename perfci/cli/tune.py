@@ -19,7 +19,7 @@ from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.wording import say, sentence
 from perfci.lab.tune import records
-from perfci.lab.tune.records import Config, Tried, key
+from perfci.lab.tune.records import Attempt, Config, key
 from perfci.lab.tune.search import Choice
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.runs.tuning import TuneOptions, Tuning, tune_op
@@ -241,9 +241,9 @@ def _json_entry(found: Tuning, choice: Choice) -> Mapping[str, Any]:
 # --- candidates -------------------------------------------------------------------------------------------------------
 
 
-def _ranked(found: Tuning, choice: Choice) -> list[Tried]:
+def _ranked(found: Tuning, choice: Choice) -> list[Attempt]:
     """Candidates that were timed, the fastest first. Each by its last and longest look."""
-    last: dict[str, Tried] = {}
+    last: dict[str, Attempt] = {}
     failed = {each.key for each in found.tried if each.regime == choice.regime.label and each.failure}
     for each in found.tried:
         if each.regime == choice.regime.label and each.us and each.key not in failed:
@@ -251,24 +251,24 @@ def _ranked(found: Tuning, choice: Choice) -> list[Tried]:
     return sorted(last.values(), key=_shift)
 
 
-def _shift(tried: Tried) -> float:
+def _shift(tried: Attempt) -> float:
     values = [each for case in tried.shifts.values() for each in case]
     return math.fsum(values) / len(values) if values else 0.0
 
 
-def _change(tried: Tried) -> str:
+def _change(tried: Attempt) -> str:
     """Against today's choice. Nothing if that does not work here."""
     if tried.anchor is not None:
         return ""
     return units.percent(math.expm1(_shift(tried)), signed=True)
 
 
-def _times(tried: Tried) -> str:
+def _times(tried: Attempt) -> str:
     """Geometric mean over its cases."""
     return units.time(math.exp(math.fsum(map(math.log, tried.us.values())) / len(tried.us)))
 
 
-def _name(tried: Tried) -> str:
+def _name(tried: Attempt) -> str:
     return plain(records.describe_config(tried.config)) or say("what it takes today")
 
 
@@ -278,14 +278,14 @@ def _us(found: Tuning, choice: Choice, config: Config | None) -> Mapping[str, fl
     return next((each.us for each in mine if each.us), {})
 
 
-def _failures(found: Tuning, choice: Choice) -> list[tuple[str, int, Tried]]:
+def _failures(found: Tuning, choice: Choice) -> list[tuple[str, int, Attempt]]:
     failed = [each for each in found.tried if each.regime == choice.regime.label and each.failure]
     kinds = Counter(each.failure.kind for each in failed if each.failure)
     first = {each.failure.kind: each for each in reversed(failed) if each.failure}
     return [(kind, count, first[kind]) for kind, count in kinds.most_common()]
 
 
-def _shortened(tried: Tried, kind: str) -> str:
+def _shortened(tried: Attempt, kind: str) -> str:
     text = sentence(tried.failure) if tried.failure else kind
     return plain(f"{_name(tried)}: {text}", 300)
 

@@ -39,7 +39,7 @@ LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True)
-class Found:
+class JobLimit:
     """The time limit of this job."""
 
     deadline: Deadline | None = None
@@ -47,10 +47,10 @@ class Found:
     """which of the job's variables was ignored, and why"""
 
 
-NO_LIMIT = Found()
+NO_LIMIT = JobLimit()
 
 
-def find(seconds: float | None, variables: Mapping[str, str], now: float) -> Found:
+def find(seconds: float | None, variables: Mapping[str, str], now: float) -> JobLimit:
     """Returns the time limit by the option, else by GitLab's variables if both are set.
 
     seconds: of --deadline, 0 for no limit, None if it was not given. now: seconds since the epoch. A variable is
@@ -59,7 +59,7 @@ def find(seconds: float | None, variables: Mapping[str, str], now: float) -> Fou
     """
     timeout, started = variables.get(TIMEOUT), variables.get(STARTED)
     if seconds == 0 or (seconds is None and not (timeout and started)):
-        return Found()
+        return JobLimit()
 
     began, note = now, None
     if started:
@@ -72,19 +72,19 @@ def find(seconds: float | None, variables: Mapping[str, str], now: float) -> Fou
             note = _clocks_apart(STARTED, abs(began - now))
         began = now if note else min(began, now)  # the clocks may differ a little
     if seconds is not None:  # if nobody knows when the job began, the option counts from now on
-        return Found(_deadline(began, seconds, 0.0, OPTION), note)
+        return JobLimit(_deadline(began, seconds, 0.0, OPTION), note)
     if note:
-        return Found(note=note)
+        return JobLimit(note=note)
 
     try:
         limit_s = float(timeout or "")
     except ValueError:
         limit_s = math.nan
     if not 0 < limit_s <= LONGEST_S:
-        return Found(note=Reason("deadline_malformed", {"variable": TIMEOUT, "value": timeout}))
+        return JobLimit(note=Reason("deadline_malformed", {"variable": TIMEOUT, "value": timeout}))
     if began + limit_s < now:
-        return Found(note=_clocks_apart(TIMEOUT, now - began - limit_s))
-    return Found(_deadline(began, limit_s, reserve(limit_s), TIMEOUT))
+        return JobLimit(note=_clocks_apart(TIMEOUT, now - began - limit_s))
+    return JobLimit(_deadline(began, limit_s, reserve(limit_s), TIMEOUT))
 
 
 def reserve(limit_s: float) -> float:

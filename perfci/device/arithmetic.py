@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
 
 
-class Format(NamedTuple):
+class FloatFormat(NamedTuple):
     """A floating-point format that numpy does not have."""
 
     bits: int
@@ -33,9 +33,9 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "bf16": Format(16, 7, 127, np.inf),
-    "fp8e4nv": Format(8, 3, 7, 448.0),
-    "fp8e5": Format(8, 2, 15, 57344.0),
+    "bf16": FloatFormat(16, 7, 127, np.inf),
+    "fp8e4nv": FloatFormat(8, 3, 7, 448.0),
+    "fp8e5": FloatFormat(8, 2, 15, 57344.0),
 }
 """By Triton's names."""
 

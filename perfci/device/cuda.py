@@ -14,7 +14,7 @@ import triton.language as tl
 
 from perfci.core.errors import DeviceError
 from perfci.core.model import Device, DeviceState, Limits
-from perfci.device.nvml import Board
+from perfci.device.nvml import NvmlBoard
 from perfci.device.seam import Session
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import activity_session, event_session
@@ -88,7 +88,7 @@ class CudaDevice(TorchDevice):
             raise DeviceError("cuda_unavailable", torch=str(torch.__version__))
         super().__init__(torch.cuda, timer)
         properties = torch.cuda.get_device_properties(0)
-        self._board = Board(f"GPU-{properties.uuid}" if getattr(properties, "uuid", None) else None)
+        self._board = NvmlBoard(f"GPU-{properties.uuid}" if getattr(properties, "uuid", None) else None)
         self.info = Device(
             kind="cuda",
             name=properties.name,

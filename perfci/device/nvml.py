@@ -20,7 +20,7 @@ _LEAST_WATTS = 1.0
 """Limits nearer than this are the same."""
 
 
-class Board:
+class NvmlBoard:
     """One board by its UUID. Every reading is None if the library or the driver does not give it."""
 
     def __init__(self, uuid: str | None = None, index: int = 0) -> None:

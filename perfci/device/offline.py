@@ -87,7 +87,7 @@ def install(target: Target) -> None:
 
 
 @dataclass(frozen=True)
-class Seen:
+class CallOutcome:
     """What became of a call."""
 
     capture: Captured
@@ -99,25 +99,25 @@ class Seen:
     """what else went wrong. The call could not be captured"""
 
 
-def compiled(call: Callable[[], Any]) -> Seen:
+def compiled(call: Callable[[], Any]) -> CallOutcome:
     """Capture a call. Its kernels are compiled for the target."""
     with captured(around=virtual.outside) as capture:
         target = _process.target
         if target and target.backend == "npu" and not has_compiler():
             facts = {"triton": triton.__version__, "target": target.name}
             capture.unknown(Reason("captured_no_triton_ascend", facts))
-            return Seen(capture)
+            return CallOutcome(capture)
         try:
-            return Seen(capture, call())
+            return CallOutcome(capture, call())
         except Exception as error:
             if isinstance(error, _UnseenError) or not _is_compiling(error.__traceback__):
-                return Seen(capture, raised=error)
+                return CallOutcome(capture, raised=error)
             if _TOOL.search(str(error)):
                 name = target.name if target else None
                 facts = {"triton": triton.__version__, "target": name, "message": _find_cause(error)}
                 capture.unknown(Reason("captured_no_tool", facts))
-                return Seen(capture)
-            return Seen(capture, failure=_compile_failure(error))
+                return CallOutcome(capture)
+            return CallOutcome(capture, failure=_compile_failure(error))
 
 
 class _UnseenError(AttributeError):

@@ -120,7 +120,7 @@ class VirtualDevice(TorchFunctionMode):
         return _claim(result)
 
 
-class _Operations(Mode):
+class _MetaOperations(Mode):
     """Has operations that torch starts by itself, such as those of autograd, see the meta device. Draws no numbers.
 
     Torch would do the latter in Python that imports torch._dynamo.
@@ -163,7 +163,7 @@ def start() -> None:
     torch.UntypedStorage.data_ptr = data_ptr
     BackwardCFunction.apply = apply
     torch.Generator = VirtualGenerator
-    _Operations().__enter__()
+    _MetaOperations().__enter__()
     VirtualDevice().__enter__()
 
 

@@ -89,7 +89,7 @@ class Remote:
     """file of certificates to trust, if they are not the system's"""
 
 
-class State(StrEnum):
+class Fate(StrEnum):
     """What became of a proposal."""
 
     NOTHING = "nothing"
@@ -104,7 +104,7 @@ class State(StrEnum):
 class Proposed:
     """What became of a proposal."""
 
-    state: State
+    state: Fate
     branch: str | None = None
     commit: str | None = None
     """None if the branch had it all"""
@@ -189,11 +189,11 @@ def propose(
         project = clone.folder / prefix
         changed = read_changed(source, clone.folder, folders, prefix)
         if not changed:
-            return Proposed(State.NOTHING, compared=base if options.dry_run else None)
+            return Proposed(Fate.NOTHING, compared=base if options.dry_run else None)
         limits = source / folders["thresholds"], project / folders["thresholds"]
         moved = tuple(compare_thresholds(changed, *limits, source / folders["baselines"]))
         if looser := refuse_looser(moved, folders["thresholds"]):
-            return Proposed(State.CONFLICTS, problems=looser)
+            return Proposed(Fate.CONFLICTS, problems=looser)
         proposal = describe_changes(changed, moved)
         proposer = _Proposer(clone, options, target, changed, proposal, write_title(options.title, proposal))
         for pause in (*WAITS_S, None):
@@ -331,13 +331,13 @@ class _Proposer:
         if updates:
             problems = self._update(tips[branch], top, wanted)
         if problems:
-            return Proposed(State.CONFLICTS, branch, proposal=self.proposal, problems=problems)
+            return Proposed(Fate.CONFLICTS, branch, proposal=self.proposal, problems=problems)
         if wanted == top:
-            return Proposed(State.NOTHING, proposal=self.proposal)
+            return Proposed(Fate.NOTHING, proposal=self.proposal)
         if options.dry_run:
-            return Proposed(State.DRY, branch, proposal=self.proposal, compared=clone.base)
+            return Proposed(Fate.DRY, branch, proposal=self.proposal, compared=clone.base)
         if updates and clone.head() == tips[branch]:
-            return Proposed(State.PROPOSED, branch, proposal=self.proposal)
+            return Proposed(Fate.PROPOSED, branch, proposal=self.proposal)
         return self._push(branch)
 
     def _commit(self) -> str:
@@ -420,10 +420,10 @@ class _Proposer:
             clone.fail(printed)
         commit = clone.head()
         if self.options.to != MERGE_REQUEST:
-            return Proposed(State.PUSHED, branch, commit, proposal=self.proposal)
+            return Proposed(Fate.PUSHED, branch, commit, proposal=self.proposal)
         refused = _REFUSED_OPTION.search(printed)
         if refused:
             raise PerfciError("propose_request_failed", branch=branch, why=plain(refused[1], 200))
         request = _REQUEST.search(printed)
         number, url = (int(request[1]), request[0]) if request else (None, None)
-        return Proposed(State.PROPOSED, branch, commit, number, url, self.proposal)
+        return Proposed(Fate.PROPOSED, branch, commit, number, url, self.proposal)

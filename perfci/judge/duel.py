@@ -9,7 +9,7 @@ from dataclasses import replace
 from perfci.core.model import Base, BaseArm, Comparison, Fact, Look, Reason, Verdict
 from perfci.judge.findings import Context, Finding, judge_span, judge_time, note_environment, screen_drift, screen_span
 from perfci.statistics import duel_rule
-from perfci.statistics.duel_rule import Answer
+from perfci.statistics.duel_rule import Ruling
 
 EQUAL = 0.05
 """p of the equivalence test below which kernel and base count as equal, for DRIFTED."""
@@ -50,16 +50,16 @@ def identity_counts(base: Base | None) -> bool:
 def _judge_duel(base: BaseArm, comparison: Comparison, seen: Look, context: Context) -> Finding:
     answer = duel_rule.answer(seen, context.adjusted.duel_slower, context.adjusted.duel_faster, context.alpha)
     facts = _facts(seen, comparison, context)
-    if answer in {Answer.SLOWER, Answer.FASTER}:
-        kind = "duel_slower" if answer is Answer.SLOWER else "duel_faster"
+    if answer in {Ruling.SLOWER, Ruling.FASTER}:
+        kind = "duel_slower" if answer is Ruling.SLOWER else "duel_faster"
         if base.same:  # two arms that do the same work cannot differ: the measurement is at fault
             return Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), Reason(kind, facts)))
-        verdict = Verdict.REGRESSED if answer is Answer.SLOWER else Verdict.IMPROVED
+        verdict = Verdict.REGRESSED if answer is Ruling.SLOWER else Verdict.IMPROVED
         return Finding(verdict, (Reason(kind, facts), *base.changes))
-    if answer is Answer.OPEN:
+    if answer is Ruling.OPEN:
         wanted = duel_rule.processes_wanted(seen) - 1
         return Finding(Verdict.INCONCLUSIVE, (Reason("duel_open", facts),), unsettled=True, processes=wanted)
-    if answer is Answer.UNDECIDED:
+    if answer is Ruling.UNDECIDED:
         return Finding(Verdict.INCONCLUSIVE, (Reason("duel_undecided", facts),))
     return _clear(base, seen, comparison, context, facts)
 
@@ -112,16 +112,16 @@ def _judge_span_duel(base: BaseArm, comparison: Comparison, seen: Look, context:
     """
     answer = duel_rule.answer(seen, context.adjusted.duel_span, 1.0, context.alpha)
     facts, longer = _facts(seen, comparison, context), seen.shift.value > seen.tau
-    if answer is Answer.SLOWER:
+    if answer is Ruling.SLOWER:
         slower = Reason("duel_span_slower", facts)
         if base.same and context.same_files:
             yield Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), slower))
         else:
             yield Finding(Verdict.REGRESSED, (slower,))
-    elif answer is Answer.OPEN and longer:
+    elif answer is Ruling.OPEN and longer:
         wanted = duel_rule.processes_wanted(seen) - 1
         yield Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_open", facts),), unsettled=True, processes=wanted)
-    elif answer is Answer.UNDECIDED and longer:
+    elif answer is Ruling.UNDECIDED and longer:
         yield Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_undecided", facts),))
 
 

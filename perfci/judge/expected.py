@@ -61,7 +61,7 @@ Answers = Mapping[str, Finding]
 """By question. One that is not even raised is missing."""
 
 
-class Stage(IntEnum):
+class Standing(IntEnum):
     """How an entry stands on a day, the best first."""
 
     HOLDS = 0
@@ -85,12 +85,12 @@ def day_of(run: Run) -> date | None:
     return _parse_day(run.created[:10])
 
 
-def stage(entry: Expected, day: date | None) -> Stage:
+def stage(entry: Expected, day: date | None) -> Standing:
     """How an entry stands on the day of a run; on an unknown day it holds."""
     until = _parse_day(entry.until)
     if day is None or (until and day <= until):
-        return Stage.HOLDS
-    return Stage.OVERDUE if until and day - until <= GRACE else Stage.ENDED
+        return Standing.HOLDS
+    return Standing.OVERDUE if until and day - until <= GRACE else Standing.ENDED
 
 
 def _parse_day(text: str) -> date | None:
@@ -110,7 +110,7 @@ def excuse(found: Answers, allowed: Sequence[tuple[Expected, Answers]], day: dat
     if not slow or not allowed:
         return Excused(found)
     ranked = sorted(allowed, key=lambda each: (stage(each[0], day), -each[0].up_to))
-    standing = [each for each in ranked if stage(each[0], day) is not Stage.ENDED]
+    standing = [each for each in ranked if stage(each[0], day) is not Standing.ENDED]
     if not standing:
         entry = ranked[0][0]
         why = Reason("expected_ended", _facts(entry))
@@ -123,7 +123,7 @@ def excuse(found: Answers, allowed: Sequence[tuple[Expected, Answers]], day: dat
     covering = (each for each in tried if not any(map(_fails, each[1].values())))
     entry, answers = next(covering, None) or max(tried, key=lambda each: each[0].up_to)
     excuses = any(finding.verdict is Verdict.EXPECTED for finding in answers.values())
-    return Excused({**found, **answers}, entry, excuses and stage(entry, day) is Stage.OVERDUE)
+    return Excused({**found, **answers}, entry, excuses and stage(entry, day) is Standing.OVERDUE)
 
 
 def _fails(finding: Finding) -> bool:
@@ -152,7 +152,7 @@ def _answer(plain: Finding, wide: Finding | None, entry: Expected, day: date | N
             return _add_reason(wide, Reason("expected_open", _facts(entry)))
     first = plain.reasons[0]
     reasons = [Reason(_KINDS[first.kind], {**first.facts, **_facts(entry)})]
-    if stage(entry, day) is Stage.OVERDUE:
+    if stage(entry, day) is Standing.OVERDUE:
         reasons.append(Reason("expected_overdue", _facts(entry)))
     return Finding(Verdict.EXPECTED, (*reasons, *plain.reasons))
 

@@ -8,7 +8,7 @@ from perfci.core import units
 from perfci.core.model import Fact, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
 from perfci.judge.figures import show_command
 from perfci.measure.lowprec.advice import (
-    Cause,
+    AdviceCause,
     advise,
     compare_limits,
     families,
@@ -21,13 +21,13 @@ from perfci.measure.lowprec.storage import FORMATS
 from perfci.thresholds.limits import Thresholds
 
 BY_CAUSE = {
-    Cause.CHANNELS: "stored_beyond_channels",
-    Cause.SCALE_SMALL: "stored_beyond_scale_small",
-    Cause.SCALE_LARGE: "stored_beyond_scale_large",
-    Cause.TAIL: "stored_beyond_tail",
-    Cause.MOVED: "stored_beyond_moved",
-    Cause.COARSE: "stored_beyond_coarse",
-    Cause.UNKNOWN: "stored_beyond_unknown",
+    AdviceCause.CHANNELS: "stored_beyond_channels",
+    AdviceCause.SCALE_SMALL: "stored_beyond_scale_small",
+    AdviceCause.SCALE_LARGE: "stored_beyond_scale_large",
+    AdviceCause.TAIL: "stored_beyond_tail",
+    AdviceCause.MOVED: "stored_beyond_moved",
+    AdviceCause.COARSE: "stored_beyond_coarse",
+    AdviceCause.UNKNOWN: "stored_beyond_unknown",
 }
 """Cause -> kind of the reason."""
 

@@ -149,7 +149,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Rig:
     """What is measured, on what and how."""
 
     suite: Performance

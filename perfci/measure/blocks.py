@@ -13,7 +13,7 @@ from typing import Any
 from perfci.core.errors import RecordsLostError
 from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, is_peer, peer_arm
 from perfci.device.seam import WARMING, Accelerator, Inputs, Launch, Session
-from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Bench, Listener, Subject
+from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.outputs import checked_output
 from perfci.ops.spec import Params, Performance
@@ -50,7 +50,7 @@ Plan = Sequence[tuple[Subject, int]]
 # --- how many blocks --------------------------------------------------------------------------------------------------
 
 
-def measure(bench: Bench, subjects: Sequence[Subject], heard: Listener) -> float:
+def measure(bench: Rig, subjects: Sequence[Subject], heard: Listener) -> float:
     """Measure all subjects in turn, as far as time allows. Returns the seconds in which the device was at work."""
     busy_s = 0.0
     while not bench.late and (plan := _plan_session(bench, subjects)):
@@ -59,7 +59,7 @@ def measure(bench: Bench, subjects: Sequence[Subject], heard: Listener) -> float
 
 
 def measure_in_turns(
-    bench: Bench, subjects: Sequence[Subject], heard: Listener, next_turn: Callable[[], tuple[int, Sequence[str]]]
+    bench: Rig, subjects: Sequence[Subject], heard: Listener, next_turn: Callable[[], tuple[int, Sequence[str]]]
 ) -> float:
     """Measure blocks in turns with another process. Returns the seconds in which the device was at work.
 
@@ -76,7 +76,7 @@ def measure_in_turns(
     return busy_s
 
 
-def is_short(bench: Bench, subject: Subject) -> bool:
+def is_short(bench: Rig, subject: Subject) -> bool:
     """Whether the time was up before a case had its blocks. Those that only a larger budget buys do not count."""
     if not bench.late or subject.broken or _is_skipped(bench, subject):
         return False
@@ -98,11 +98,11 @@ def find_duel_goal(
         return first
     shifts = [block.shifts[f"{KERNEL}/{BASE}"] for block in blocks]
     allowed = limits.allowed(statistics.median(block.arms[BASE].time.median_us for block in blocks), timer)
-    cleared = duel_rule.early(shifts, allowed) is not duel_rule.Answer.OPEN
+    cleared = duel_rule.early(shifts, allowed) is not duel_rule.Ruling.OPEN
     return len(blocks) if cleared else max(len(blocks), duel_rule.SECOND)
 
 
-def _plan_session(bench: Bench, subjects: Sequence[Subject]) -> Plan:
+def _plan_session(bench: Rig, subjects: Sequence[Subject]) -> Plan:
     """The next session's blocks, sweep by sweep over all cases that want one, in random order."""
     goals = [(subject, _find_goal(bench, subject)) for subject in subjects]
     last = max((goal for _, goal in goals), default=0)
@@ -110,7 +110,7 @@ def _plan_session(bench: Bench, subjects: Sequence[Subject]) -> Plan:
     return [(subject, index) for index, due in enumerate(sweeps) for subject in bench.order.sample(due, len(due))]
 
 
-def _find_goal(bench: Bench, subject: Subject) -> int:
+def _find_goal(bench: Rig, subject: Subject) -> int:
     """Blocks that a case should have after the next session, or as many as it has if it is done."""
     count = subject.begun
     if subject.broken or _is_skipped(bench, subject):
@@ -128,7 +128,7 @@ def _find_goal(bench: Bench, subject: Subject) -> int:
     return min(count + SWEEPS_A_SESSION, MOST_BLOCKS) if wide else count
 
 
-def _is_skipped(bench: Bench, subject: Subject) -> bool:
+def _is_skipped(bench: Rig, subject: Subject) -> bool:
     """Proven unchanged, and nobody asked for its time."""
     base = subject.facts.base
     unchanged = base is not None and base.same is True and not base.duelled
@@ -138,7 +138,7 @@ def _is_skipped(bench: Bench, subject: Subject) -> bool:
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def take_blocks(bench: Bench, plan: Plan, heard: Listener) -> float:
+def take_blocks(bench: Rig, plan: Plan, heard: Listener) -> float:
     """Take blocks in one session of the timer. Returns the seconds in which the device was at work.
 
     Blocks whose records were lost are taken again: all in one session, then each in a session of its own. A case that
@@ -197,7 +197,7 @@ class _QueuedBlock:
         return output
 
 
-def _run_session(bench: Bench, plan: Plan, heard: Listener) -> tuple[float, Plan]:
+def _run_session(bench: Rig, plan: Plan, heard: Listener) -> tuple[float, Plan]:
     """Returns the seconds in which the device was at work, and the blocks in which no arm raised."""
     queued: list[_QueuedBlock] = []
     busy_s = 0.0
@@ -223,7 +223,7 @@ def _run_session(bench: Bench, plan: Plan, heard: Listener) -> tuple[float, Plan
 # --- one block --------------------------------------------------------------------------------------------------------
 
 
-def _queue_block(bench: Bench, session: Session, subject: Subject, index: int) -> _QueuedBlock:
+def _queue_block(bench: Rig, session: Session, subject: Subject, index: int) -> _QueuedBlock:
     """Queue one block: fresh buffers, warm-up, rounds."""
     bench.step(subject.case)
     started_s = time.time() - bench.run_started
@@ -243,7 +243,7 @@ def _queue_block(bench: Bench, session: Session, subject: Subject, index: int) -
     return block
 
 
-def _launch_all(bench: Bench, block: _QueuedBlock) -> None:
+def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
     """Warm up, then the rounds of one block. In some blocks the output of one round is verified."""
     subject = block.subject
     seed = bench.draw_seed(subject.case, block.index)
@@ -276,7 +276,7 @@ def _launch_all(bench: Bench, block: _QueuedBlock) -> None:
     del padding
 
 
-def _list_arms(bench: Bench, subject: Subject, inputs: Inputs) -> list[Arm]:
+def _list_arms(bench: Rig, subject: Subject, inputs: Inputs) -> list[Arm]:
     """Kernel and base share the block's inputs: buffers of their own would bias one of them for a whole process."""
     if bench.as_base:
         return [Arm(BASE, bench.suite.kernel, inputs)]
@@ -286,7 +286,7 @@ def _list_arms(bench: Bench, subject: Subject, inputs: Inputs) -> list[Arm]:
     return arms + [Arm(peer_arm(name), function, inputs) for name, function in subject.peers.items()]
 
 
-def _choose_verified_round(bench: Bench, subject: Subject, index: int) -> int | None:
+def _choose_verified_round(bench: Rig, subject: Subject, index: int) -> int | None:
     """The round whose output is verified: the very first, one at random, and the last of every fourth block.
 
     It follows from the block's seed, so that a base in another process changes its values at the same place.
@@ -297,7 +297,7 @@ def _choose_verified_round(bench: Bench, subject: Subject, index: int) -> int | 
     return {0: 0, duel_rule.FIRST // 2: drawn}.get(index)
 
 
-def _refill(bench: Bench, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> list[Any]:
+def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> list[Any]:
     """Put other values into the same buffers, so that an answer remembered from a launch before is wrong.
 
     A timed warm call follows others on the same values: a kernel could do the work there, and hand its answer back when
@@ -313,7 +313,7 @@ def _refill(bench: Bench, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -
     return [block.call(under_test)] if block.warm else []
 
 
-def _blame(bench: Bench, subject: Subject, arm: str, error: Exception) -> None:
+def _blame(bench: Rig, subject: Subject, arm: str, error: Exception) -> None:
     """A base that raises leaves its case without a base, a peer without itself. Kernel and reference end it.
 
     Raises PeerLostError if a peer took the device with it.
@@ -331,7 +331,7 @@ def _blame(bench: Bench, subject: Subject, arm: str, error: Exception) -> None:
 # --- what its launches took -------------------------------------------------------------------------------------------
 
 
-def _read_block(bench: Bench, queued: _QueuedBlock, launches: Iterator[Launch], heard: Listener) -> None:
+def _read_block(bench: Rig, queued: _QueuedBlock, launches: Iterator[Launch], heard: Listener) -> None:
     """Keep a block, unless launches of an arm have no record though others have one."""
     by_arm: dict[str, list[Launch]] = {}
     for arm in queued.order:
@@ -377,7 +377,7 @@ def _read_block(bench: Bench, queued: _QueuedBlock, launches: Iterator[Launch], 
     heard(subject.case, block, times)
 
 
-def _drop_idle_peers(bench: Bench, subject: Subject, by_arm: dict[str, list[Launch]]) -> None:
+def _drop_idle_peers(bench: Rig, subject: Subject, by_arm: dict[str, list[Launch]]) -> None:
     """A peer that did nothing on the device has no time. Its block counts without it."""
     for name in list(subject.peers):
         many = by_arm.get(peer_arm(name), [])
@@ -389,7 +389,7 @@ def _drop_idle_peers(bench: Bench, subject: Subject, by_arm: dict[str, list[Laun
         del by_arm[arm]
 
 
-def _find_planted_factor(bench: Bench, subject: Subject, by_arm: Mapping[str, Sequence[Launch]]) -> float:
+def _find_planted_factor(bench: Rig, subject: Subject, by_arm: Mapping[str, Sequence[Launch]]) -> float:
     """How much slower a self-check makes the kernel: so many times what is allowed at the base's length, exactly.
 
     The kernel is its own base in a self-check, so its length will do if the base runs in another process.

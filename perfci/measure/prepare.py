@@ -18,7 +18,7 @@ from perfci.core.model import BaseArm, Fact, Identity, PeerArm, PerformanceCase,
 from perfci.core.wording import because
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
-from perfci.measure.bench import KERNEL, Arm, BaseKernel, Bench, InseparableError, Subject, find_foreign_source
+from perfci.measure.bench import KERNEL, Arm, BaseKernel, InseparableError, Rig, Subject, find_foreign_source
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.outputs import wrong_output
 from perfci.measure.suspect import calls_reference, switches_stream
@@ -37,7 +37,7 @@ MESSAGE = 300
 """Most characters of what a peer says about a case that it does not support."""
 
 
-def prepare(bench: Bench, params: Params) -> Subject:
+def prepare(bench: Rig, params: Params) -> Subject:
     """Compile, verify the first output, capture and warm up. With a base, the same of its kernel.
 
     Raises InseparableError if an arm launches the other revision's code, ContractError if a base that has a process of
@@ -129,7 +129,7 @@ def _read_declarations(suite: Performance, params: Params) -> PerformanceCase:
     )
 
 
-def _call_kernel(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[PerformanceCase, Any]:
+def _call_kernel(bench: Rig, facts: PerformanceCase, inputs: Inputs) -> tuple[PerformanceCase, Any]:
     with bench.device.recorded() as kernels:
         began = time.perf_counter()
         output = bench.suite.kernel(**inputs)
@@ -140,14 +140,14 @@ def _call_kernel(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> tuple[
     return replace(facts, compile_s=seconds, footprint_bytes=held, compiled=compiled), output
 
 
-def _capture(bench: Bench, function: Callable[..., Any], inputs: Inputs) -> Capture:
+def _capture(bench: Rig, function: Callable[..., Any], inputs: Inputs) -> Capture:
     with bench.device.captured() as capture:
         function(**inputs)
     bench.device.synchronize()
     return capture
 
 
-def _find_cheats(bench: Bench, facts: PerformanceCase, inputs: Inputs) -> list[Reason]:
+def _find_cheats(bench: Rig, facts: PerformanceCase, inputs: Inputs) -> list[Reason]:
     """A kernel that leaves the work to the reference's own operations, to another stream or to the host."""
     if facts.identity is None:
         return []
@@ -174,7 +174,7 @@ class _BaseCall:
     peak_bytes: int | None = None
 
 
-def _call_base(bench: Bench, base: BaseKernel, params: Params, inputs: Inputs, memory: int | None) -> _BaseCall:
+def _call_base(bench: Rig, base: BaseKernel, params: Params, inputs: Inputs, memory: int | None) -> _BaseCall:
     """Call the base's kernel on the same inputs: it has to be right to be worth a comparison.
 
     memory: bytes on the device before any call. What the kernel under test has kept since is not the base's.
@@ -218,7 +218,7 @@ def _compare_with_base(facts: PerformanceCase, base: BaseKernel, call: _BaseCall
 # --- peers ------------------------------------------------------------------------------------------------------------
 
 
-def warm_up_peers(bench: Bench, subject: Subject, announce: Callable[[str, str], None]) -> None:
+def warm_up_peers(bench: Rig, subject: Subject, announce: Callable[[str, str], None]) -> None:
     """Make and call each peer of a case once, and verify its answer: it is timed if that is right.
 
     announce: called with case and peer before each call, which may take long, and may end the process. Raises
@@ -243,7 +243,7 @@ def warm_up_peers(bench: Bench, subject: Subject, announce: Callable[[str, str],
 
 
 def _call_peer(
-    bench: Bench, subject: Subject, name: str, given: Callable[..., Any], inputs: Inputs
+    bench: Rig, subject: Subject, name: str, given: Callable[..., Any], inputs: Inputs
 ) -> tuple[PeerArm, Callable[..., Any] | None]:
     """What is known of a peer after its first call, and the function to be timed. None if there is none."""
     arrays = bench.device.arrays

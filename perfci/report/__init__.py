@@ -27,7 +27,7 @@ from perfci.store.launches import Launches, read_launches
 
 if TYPE_CHECKING:
     from perfci.report.past import Pasts
-    from perfci.report.sources import Source
+    from perfci.report.sources import SetValue
 
 REPORT = "report.md"
 PAGE = "report.html"
@@ -44,7 +44,7 @@ def write(
     baselines: Mapping[str, Baseline] | None = None,
     *,
     pasts: Pasts | None = None,
-    sources: Sequence[Source] = (),
+    sources: Sequence[SetValue] = (),
     formats: Collection[str] = STANDARD,
 ) -> Path:
     """Write a report's formats into the folder, replacing those of an earlier one. Returns the path of `report.md`.

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from perfci.core.model import Judgement, Limits, OpRun, PerformanceCase, Run
 from perfci.core.wording import say
-from perfci.report.ceilings import Place, find_place, find_unsound
-from perfci.report.frame import Spread
+from perfci.report.ceilings import CeilingPoint, find_place, find_unsound
+from perfci.report.frame import ArmSpread
 from perfci.report.text import code, list_some, plain
 from perfci.report.view import Part, make_table
 
@@ -47,13 +47,13 @@ class CaseFacts:
     op: str
     case: PerformanceCase
     limits: Limits
-    kernel: Spread | None = None
+    kernel: ArmSpread | None = None
     """of the kernel's launches"""
     processors: int | None = None
     l2_bytes: int | None = None
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> CeilingPoint | None:
         """Below the ceilings."""
         return find_place(self.op, self.case, self.kernel.p50_us if self.kernel else None, self.limits)
 
@@ -174,7 +174,7 @@ RULES = (find_spills, find_small_grid, find_low_bandwidth, find_low_compute, fin
 # --- all cases --------------------------------------------------------------------------------------------------------
 
 
-def make_parts(run: Run, op: OpRun, judged: Sequence[Judgement], spreads: Sequence[Spread]) -> Iterator[Part]:
+def make_parts(run: Run, op: OpRun, judged: Sequence[Judgement], spreads: Sequence[ArmSpread]) -> Iterator[Part]:
     """The op's advice as a table: a row a piece of advice, with the case that is furthest off first and its numbers."""
     known = list(_collect(run, op, judged, spreads))
     shown = []
@@ -189,7 +189,7 @@ def make_parts(run: Run, op: OpRun, judged: Sequence[Judgement], spreads: Sequen
     yield Part(title, note, make_table("case | measured | worth a try", shown))
 
 
-def _collect(run: Run, op: OpRun, judged: Sequence[Judgement], spreads: Sequence[Spread]) -> Iterator[CaseFacts]:
+def _collect(run: Run, op: OpRun, judged: Sequence[Judgement], spreads: Sequence[ArmSpread]) -> Iterator[CaseFacts]:
     """Of every timed case of the op whose time is sound."""
     bad = find_unsound(judged)
     kernels = {spread.case: spread for spread in spreads if (spread.op, spread.arm) == (op.op, "kernel")}

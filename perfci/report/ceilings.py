@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfci.core.model import Judgement, Limits, OpRun, PerformanceCase, Verdict
-from perfci.report.frame import Spread
+from perfci.report.frame import ArmSpread
 
 UNSOUND = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT})
 """Verdicts about cases whose time means nothing."""
 
 
 @dataclass(frozen=True)
-class Place:
+class CeilingPoint:
     """Where a case stands against the ceilings."""
 
     op: str
@@ -45,13 +45,13 @@ class Place:
         return self.ridge is None or self.intensity < self.ridge
 
 
-def find_place(op: str, case: PerformanceCase, us: float | None, limits: Limits) -> Place | None:
+def find_place(op: str, case: PerformanceCase, us: float | None, limits: Limits) -> CeilingPoint | None:
     """None if a fact is missing: bytes, operations, time or the ceiling of copies."""
     if not case.bytes_moved or not case.flops or not us or not limits.copy_gbps:
         return None
     intensity, peak = case.flops / case.bytes_moved, limits.matmul_tflops.get(case.dtype or "")
     memory = limits.copy_gbps * intensity / 1e3
-    return Place(
+    return CeilingPoint(
         op=op,
         case=case.case,
         dtype=case.dtype or "-",
@@ -70,8 +70,8 @@ def find_ridge(limits: Limits, dtype: str | None) -> float | None:
 
 
 def find_places(
-    ops: Iterable[OpRun], spreads: Iterable[Spread], judged: Iterable[Judgement], limits: Limits
-) -> tuple[Place, ...]:
+    ops: Iterable[OpRun], spreads: Iterable[ArmSpread], judged: Iterable[Judgement], limits: Limits
+) -> tuple[CeilingPoint, ...]:
     """Every timed case that has a place and whose time is sound."""
     medians = {(spread.op, spread.case): spread.p50_us for spread in spreads if spread.arm == "kernel"}
     bad = find_unsound(judged)
@@ -89,9 +89,9 @@ def find_unsound(judged: Iterable[Judgement]) -> set[tuple[str, str | None]]:
     return {(row.op, row.case) for row in judged if row.verdict in UNSOUND}
 
 
-def group_places(found: Sequence[Place]) -> dict[str, list[Place]]:
+def group_places(found: Sequence[CeilingPoint]) -> dict[str, list[CeilingPoint]]:
     """The places of each op, in the order of the run."""
-    groups: dict[str, list[Place]] = {}
+    groups: dict[str, list[CeilingPoint]] = {}
     for one in found:
         groups.setdefault(one.op, []).append(one)
     return groups

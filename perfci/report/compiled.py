@@ -10,7 +10,7 @@ from perfci.core.model import Judgement, KernelBinary, Static, StaticOp, Suite
 from perfci.core.wording import say, sentence
 from perfci.report.against import CASES
 from perfci.report.text import code, list_some, phrase, plain
-from perfci.report.view import Group, Part, make_table
+from perfci.report.view import Part, SharedSection, make_table
 from perfci.report.words import write_count
 
 
@@ -24,7 +24,7 @@ class Binary:
     cases: tuple[str, ...]
 
 
-def make_section(static: Static | None, judged: Sequence[Judgement]) -> Group | None:
+def make_section(static: Static | None, judged: Sequence[Judgement]) -> SharedSection | None:
     """Everything that was compiled without a device. None if nothing was."""
     if static is None:
         return None
@@ -43,7 +43,7 @@ def make_section(static: Static | None, judged: Sequence[Judgement]) -> Group | 
             )
         )
     parts = tuple(part for part in _make_parts(static, judged) if part.table.rows)
-    return Group(" ".join(notes), tuple(_describe_problems(static)), parts)
+    return SharedSection(" ".join(notes), tuple(_describe_problems(static)), parts)
 
 
 def find_binaries(op: StaticOp, base: StaticOp | None) -> tuple[Binary, ...]:

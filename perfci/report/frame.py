@@ -57,7 +57,7 @@ STORED_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Spread:
+class ArmSpread:
     """One arm of a case over all its blocks. Times are in microseconds."""
 
     op: str
@@ -143,7 +143,7 @@ def tabulate_launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
     return table.explode("us", ignore_index=True).astype({"us": "float64"}).dropna(subset=["us"])
 
 
-def pool_spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[Spread, ...]:
+def pool_spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[ArmSpread, ...]:
     """Every arm of every case pooled over its blocks.
 
     With the raw launches quantiles and RSD are those of all launches together. Without, they are the medians over
@@ -169,7 +169,7 @@ def pool_spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[
         pooled.update(exact)
         pooled["exact"] = pooled.index.isin(exact.index)
     records: list[dict[Any, Any]] = pooled.reset_index().to_dict("records")
-    found = [Spread(**{f.name: _find_known(row[f.name]) for f in fields(Spread)}) for row in records]
+    found = [ArmSpread(**{f.name: _find_known(row[f.name]) for f in fields(ArmSpread)}) for row in records]
     places = {key: place for place, key in enumerate(dict.fromkeys((one.op, one.case) for one in found))}
     return tuple(
         sorted(found, key=lambda one: (places[one.op, one.case], ARMS.index(one.arm) if one.arm in ARMS else len(ARMS)))

@@ -11,10 +11,10 @@ from perfci.core.wording import say, sentence
 from perfci.report import past as pasts
 from perfci.report.past import Mark, Past, Trail
 from perfci.report.text import code, plain, strong
-from perfci.report.view import History, Picture, Table, make_table
+from perfci.report.view import PastSection, Picture, Table, make_table
 from perfci.report.words import count_cases, describe_age, write_change
 from perfci.statistics import changepoints
-from perfci.statistics.changepoints import Cause, Change
+from perfci.statistics.changepoints import Cause, ChangePoint
 
 TOLD = 5
 """Most cases of which a sentence is shown."""
@@ -26,20 +26,20 @@ NAMED = 2
 """Most cases that a mark names with their steps."""
 
 
-def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Picture] = ()) -> History | None:
+def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Picture] = ()) -> PastSection | None:
     """What the accepted runs show beside this one. None if no history has any of its cases."""
     if past is None:
         return None
     if past.damage:
         name, why = plain(op.op, 80), plain(sentence(past.damage))
         damage = say("The history of {op} is not shown, since it is damaged: {why}", op=name, why=why)
-        return History(damage=damage)
+        return PastSection(damage=damage)
     shown = pasts.list_trails(op, run, past)
     if not shown:
         return None
     marks = pasts.find_marks(past, shown)
     left = len(marks) - MARKS
-    return History(
+    return PastSection(
         title=_write_title(shown, past, run),
         lines=tuple(_describe_runs(shown, past)),
         problems=tuple(_describe_problems(op.op, shown)),
@@ -151,7 +151,7 @@ def _explain(mark: Mark) -> Iterator[str]:
         yield from dict.fromkeys(map(_describe_cause, mark.changes))
 
 
-def _describe_cause(change: Change) -> str:
+def _describe_cause(change: ChangePoint) -> str:
     if change.since is not None:
         return say("accepted since: {why}", why=plain(change.since))
     if change.cause is Cause.ACCEPTED:
@@ -165,7 +165,7 @@ def _describe_cause(change: Change) -> str:
     return say("nothing known: the kernel") if change.lasting else say("nothing known, and it went back")
 
 
-def _write_steps(changes: Sequence[Change]) -> str:
+def _write_steps(changes: Sequence[ChangePoint]) -> str:
     """Of a few cases each, of many how far they moved."""
     shown = []
     for each in changes[:NAMED]:

@@ -92,7 +92,7 @@ class Testcase:
 
 
 @dataclass(frozen=True)
-class Detail:
+class Depth:
     """How much is written."""
 
     characters: int
@@ -103,7 +103,7 @@ class Detail:
     """tests that passed are written at all"""
 
 
-_DETAILS = (Detail(BLOCK_LIMIT, commands=True), Detail(200, commands=False), Detail(200, commands=False, passed=False))
+_DETAILS = (Depth(BLOCK_LIMIT, commands=True), Depth(200, commands=False), Depth(200, commands=False, passed=False))
 
 
 def write(run: Run, judgements: Judgements, folder: Path) -> Path:
@@ -211,7 +211,7 @@ def _write_command(run: Run, op: str, case: str | None, target: str | None = Non
 # --- XML --------------------------------------------------------------------------------------------------------------
 
 
-def _write_xml(run: Run, found: Sequence[Testcase], detail: Detail) -> bytes:
+def _write_xml(run: Run, found: Sequence[Testcase], detail: Depth) -> bytes:
     root = ElementTree.Element("testsuites", {"name": "perfci", **_count(found)})
     groups: dict[str, list[Testcase]] = {}
     for test in found:
@@ -253,7 +253,7 @@ def _add_properties(suite: ElementTree.Element, run: Run, left_out: int) -> None
             ElementTree.SubElement(properties, "property", {"name": name, "value": _fit(plain(value))})
 
 
-def _add_case(suite: ElementTree.Element, test: Testcase, detail: Detail) -> None:
+def _add_case(suite: ElementTree.Element, test: Testcase, detail: Depth) -> None:
     case = ElementTree.SubElement(suite, "testcase", {"classname": _fit(test.classname), "name": _fit(test.name)})
     if test.time_s is not None:
         case.set("time", f"{test.time_s:.6f}")

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from perfci.core.environment import list_differences
 from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
 from perfci.report.text import plain
-from perfci.statistics.changepoints import Change
+from perfci.statistics.changepoints import ChangePoint
 from perfci.statistics.drift import Creep
 from perfci.store.history import STOPPING
 from perfci.store.past.series import environment_steps
@@ -33,7 +33,7 @@ class CasePast:
     """about which the anchor lies, None: its first runs"""
     said: Reason | None = None
     """the creep in a sentence, if there is one"""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ChangePoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Mark:
     """of a loss that was accepted"""
     cases: tuple[str, ...] = ()
     """that it was accepted for"""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ChangePoint, ...] = ()
     """steps that cases took here"""
 
     @property
@@ -175,7 +175,7 @@ def find_median(case: PerformanceCase) -> float | None:
 
 def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
     """Where the environment changed, a loss was accepted, or one of the cases took a step, in order of the runs."""
-    changes: dict[str, list[Change]] = {}
+    changes: dict[str, list[ChangePoint]] = {}
     for trail in shown:
         for change in trail.past.changes:
             changes.setdefault(change.after.run, []).append(change)
@@ -204,7 +204,7 @@ def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
     return tuple(found)
 
 
-def _before(changes: Sequence[Change], usual: HistoryRun, *, alone: bool) -> HistoryRun:
+def _before(changes: Sequence[ChangePoint], usual: HistoryRun, *, alone: bool) -> HistoryRun:
     """The run before: of a step alone the last one that has its case."""
     return changes[0].before if alone and changes else usual
 

@@ -13,7 +13,7 @@ from perfci.core.wording import say, sentence
 from perfci.report import means, words
 from perfci.report.ceilings import find_unsound
 from perfci.report.text import NAME_LIMIT, code, phrase, plain
-from perfci.report.view import Group, Part, Table
+from perfci.report.view import Part, SharedSection, Table
 
 LEFT_OUT = 12
 """Most sentences about peers that are left out of cases."""
@@ -27,7 +27,7 @@ def describe_peers(judged: Iterable[Judgement]) -> tuple[str, ...]:
     return tuple(_describe_op(op, comparisons) for op, comparisons in _group(judged).items())
 
 
-def make_section(judged: Sequence[Judgement]) -> Group | None:
+def make_section(judged: Sequence[Judgement]) -> SharedSection | None:
     """The report's section. None if no peer was asked for."""
     found = _group(judged)
     if not found:
@@ -48,7 +48,7 @@ def make_section(judged: Sequence[Judgement]) -> Group | None:
         "over its cases is told, with the worst of them. **In bold**: the kernel is slower beyond doubt, its whole "
         "interval lies below 1. No verdict depends on peers."
     )
-    return Group(note, (*describe_peers(judged), *_describe_failures(found.values())), tuple(parts))
+    return SharedSection(note, (*describe_peers(judged), *_describe_failures(found.values())), tuple(parts))
 
 
 def _group(judged: Iterable[Judgement]) -> dict[str, list[Comparison]]:

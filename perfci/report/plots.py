@@ -18,13 +18,13 @@ from perfci.core.wording import say
 from perfci.ops.spec import is_stored
 from perfci.report import ceilings, frame, lowprec, past, rows
 from perfci.report.against import DUEL
-from perfci.report.ceilings import Place
+from perfci.report.ceilings import CeilingPoint
 from perfci.report.charts import style
 from perfci.report.charts.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
 from perfci.report.charts.device import draw_roofline, draw_sizes
 from perfci.report.charts.runs import ENVIRONMENT, LOSS, STEP, RunsChart, Upright, draw_runs
 from perfci.report.charts.storage import draw_errors, draw_trends
-from perfci.report.frame import Spread
+from perfci.report.frame import ArmSpread
 from perfci.report.past import Past, Pasts, Trail
 from perfci.report.scaling import find_curves
 from perfci.report.sections import Pictures
@@ -90,7 +90,7 @@ class Album:
     """ops that get every kind of picture"""
     panels: int
     """most of a picture"""
-    spreads: Sequence[Spread]
+    spreads: Sequence[ArmSpread]
     judgements: Judgements
     folder: Path | None
     svg: bool
@@ -110,7 +110,7 @@ def write(
     folder: Path | None,
     raw: pd.DataFrame | None = None,
     *,
-    spreads: Sequence[Spread] | None = None,
+    spreads: Sequence[ArmSpread] | None = None,
     baselines: Mapping[str, Baseline] | None = None,
     pasts: Pasts | None = None,
     svg: bool = False,
@@ -228,7 +228,7 @@ def _tell_left_out(shown: int, count: int) -> str:
 # --- an op ------------------------------------------------------------------------------------------------------------
 
 
-def _draw_op(op: OpRun, name: str, album: Album, places: Sequence[Place]) -> Pictures:
+def _draw_op(op: OpRun, name: str, album: Album, places: Sequence[CeilingPoint]) -> Pictures:
     title, alt = style.fit(op.op, 40), plain(op.op, 40)
     charts = album.charts.get(op.op, [])
     shown = pick_worst(charts, album.panels)
@@ -318,7 +318,7 @@ def chart_trails(trails: Sequence[Trail], marks: Sequence[past.Mark], found: Pas
     ]
 
 
-def _draw_shared_roofline(album: Album, found: Mapping[str, Sequence[Place]]) -> Picture:
+def _draw_shared_roofline(album: Album, found: Mapping[str, Sequence[CeilingPoint]]) -> Picture:
     places = [one for group in found.values() for one in group]
     device = album.run.environment.device.name
     figure = draw_roofline(places, album.run.limits, f"Roofline, {style.fit(device, 40)}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from perfci.core.model import Limits, OpRun, PerformanceCase
 from perfci.core.units import significant
 from perfci.report.ceilings import find_ridge
-from perfci.report.frame import ARMS, Spread
+from perfci.report.frame import ARMS, ArmSpread
 
 FEWEST = 3
 """Fewest sizes of one line: two points show no shape."""
@@ -32,7 +32,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Limit:
+class Ceiling:
     """What the device was measured to do at best."""
 
     name: str
@@ -47,11 +47,11 @@ class Scaling:
     axis: str
     """BYTES, OPERATIONS, or the name of the case's axis"""
     curves: tuple[Curve, ...] = field(default=())
-    limit: Limit | None = None
+    limit: Ceiling | None = None
     """whether the sizes are bytes or operations"""
 
 
-def find_curves(op: OpRun, spreads: Sequence[Spread], limits: Limits | None = None) -> Scaling | None:
+def find_curves(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits | None = None) -> Scaling | None:
     """Returns the op's curves, None if none has FEWEST sizes.
 
     The size is the bytes that the op declares to move, if it does for every timed case. It is the operations instead if
@@ -100,15 +100,15 @@ def _is_arithmetic(timed: Sequence[PerformanceCase], limits: Limits) -> bool:
     return all(case.flops for case in timed) and 2 * len(right) > len(timed)
 
 
-def _find_limit(axis: str, timed: Sequence[PerformanceCase], limits: Limits) -> Limit | None:
+def _find_limit(axis: str, timed: Sequence[PerformanceCase], limits: Limits) -> Ceiling | None:
     """The measured copy, or the fastest measured matrix product of the cases' dtypes."""
     if axis == BYTES and limits.copy_gbps:
-        return Limit(f"copy limit, {significant(limits.copy_gbps)} GB/s", limits.copy_gbps * 1e3)
+        return Ceiling(f"copy limit, {significant(limits.copy_gbps)} GB/s", limits.copy_gbps * 1e3)
     products = [
         limits.matmul_tflops[dtype] for dtype in {case.dtype or "" for case in timed} & limits.matmul_tflops.keys()
     ]
     if axis == OPERATIONS and products:
-        return Limit(f"matmul limit, {significant(max(products))} TFLOP/s", max(products) * 1e6)
+        return Ceiling(f"matmul limit, {significant(max(products))} TFLOP/s", max(products) * 1e6)
     return None
 
 

@@ -9,9 +9,9 @@ from perfci.core.model import Gate, Judgement, Judgements, OpRun, PlannedBase, R
 from perfci.core.wording import say, sentence
 from perfci.report import accuracy, advice, against, history, lowprec, means, rows, speed
 from perfci.report.against import Noises
-from perfci.report.frame import Clocks, Spread
+from perfci.report.frame import ArmSpread, Clocks
 from perfci.report.past import Past, Pasts
-from perfci.report.sources import Source
+from perfci.report.sources import SetValue
 from perfci.report.text import block, code, plain
 from perfci.report.view import Message, Part, Picture, Section, make_table
 from perfci.report.words import name_suite, write_seconds
@@ -42,7 +42,7 @@ class Material:
 
     run: Run
     judgements: Judgements
-    spreads: tuple[Spread, ...]
+    spreads: tuple[ArmSpread, ...]
     clocks: Clocks
     pictures: Mapping[str, Pictures]
     """by op"""
@@ -51,7 +51,7 @@ class Material:
     """of all ops together"""
     pasts: Pasts = field(default_factory=dict)
     """what was kept before the run, by op"""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SetValue, ...] = ()
     """of thresholds in force"""
 
 
@@ -62,7 +62,7 @@ class OpMaterial:
     op: OpRun
     run: Run
     judged: list[Judgement]
-    spreads: list[Spread]
+    spreads: list[ArmSpread]
     pictures: Pictures
     base: PlannedBase | None
     noises: Noises
@@ -87,7 +87,7 @@ def split_material(material: Material) -> Iterator[OpMaterial]:
     for row in material.judgements.rows:
         judged.setdefault(row.op, []).append(row)
     bases = {op.op: op.base for op in material.run.plan.ops}
-    spreads: dict[str, list[Spread]] = {}
+    spreads: dict[str, list[ArmSpread]] = {}
     for spread in material.spreads:
         spreads.setdefault(spread.op, []).append(spread)
     for name in dict.fromkeys([*ran, *judged]):

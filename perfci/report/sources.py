@@ -15,7 +15,7 @@ EACH = 12
 """Most cases of an op and threshold that have a row each. More are gathered in one."""
 
 
-class Layer(StrEnum):
+class SetBy(StrEnum):
     """What put a value there."""
 
     GIVEN = "given"
@@ -25,10 +25,10 @@ class Layer(StrEnum):
 
 
 @dataclass(frozen=True)
-class Source:
+class SetValue:
     """A threshold in force, for a case or for all that a pattern fits."""
 
-    layer: Layer
+    layer: SetBy
     key: str
     value: str
     """as files write it, empty for a relaxed entry by which what people wrote holds again"""
@@ -51,34 +51,34 @@ class Source:
     """the value, to find the least and the greatest of several"""
 
 
-def make_part(sources: Sequence[Source]) -> Part | None:
+def make_part(sources: Sequence[SetValue]) -> Part | None:
     """A table of them, its title a count of each layer. None if people wrote all that is in force."""
     if not sources:
         return None
-    given, relaxed, earned = (sum(one.layer is layer for one in sources) for layer in Layer)
+    given, relaxed, earned = (sum(one.layer is layer for one in sources) for layer in SetBy)
     counts = [say("given on the command line: {count}", count=given)] if given else []
     counts += [say("relaxed for a time: {count}", count=relaxed)] if relaxed else []
     counts += [say("earned: {count}", count=earned)] if earned else []
     title = say("Where thresholds in force come from: {what}", what=", ".join(counts))
     heads = "threshold | op | case | value | without it | from | until | why"
-    ranked = sorted(sources, key=lambda one: list(Layer).index(one.layer))
+    ranked = sorted(sources, key=lambda one: list(SetBy).index(one.layer))
     return Part(title, "", make_table(heads, _make_rows(ranked)))
 
 
-def _make_rows(ranked: Sequence[Source]) -> Iterator[tuple[str, ...]]:
-    groups: dict[tuple[Layer, str, str], list[Source]] = {}
+def _make_rows(ranked: Sequence[SetValue]) -> Iterator[tuple[str, ...]]:
+    groups: dict[tuple[SetBy, str, str], list[SetValue]] = {}
     for one in ranked:
         groups.setdefault((one.layer, one.op, one.key), []).append(one)
     for (layer, _, _), found in groups.items():
-        if layer is Layer.EARNED and len(found) > EACH:
+        if layer is SetBy.EARNED and len(found) > EACH:
             yield _gather(found)
         else:
             yield from map(_make_row, found)
 
 
-def _make_row(one: Source) -> tuple[str, ...]:
+def _make_row(one: SetValue) -> tuple[str, ...]:
     why = plain(one.why)
-    if one.layer is Layer.EARNED and one.runs is not None:
+    if one.layer is SetBy.EARNED and one.runs is not None:
         date = plain(one.date) or "-"
         learnt = say("learnt from {count:accepted run|accepted runs}, last step on {date}", count=one.runs, date=date)
         why = f"{learnt}. {why}" if why else learnt
@@ -94,12 +94,12 @@ def _make_row(one: Source) -> tuple[str, ...]:
     )
 
 
-def _write_origin(one: Source, where: str) -> str:
-    layers = {Layer.GIVEN: say("command line"), Layer.RELAXED: say("relaxed"), Layer.EARNED: say("earned")}
+def _write_origin(one: SetValue, where: str) -> str:
+    layers = {SetBy.GIVEN: say("command line"), SetBy.RELAXED: say("relaxed"), SetBy.EARNED: say("earned")}
     return say("{layer}, {where}", layer=layers[one.layer], where=code(where))
 
 
-def _gather(found: Sequence[Source]) -> tuple[str, ...]:
+def _gather(found: Sequence[SetValue]) -> tuple[str, ...]:
     """Many cases of an op in one row, with the ends of their values."""
     first = found[0]
     ranked = sorted(found, key=lambda one: one.number)

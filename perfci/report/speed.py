@@ -8,7 +8,7 @@ from perfci.core import units
 from perfci.core.model import PEER, Limits, OpRun, PerformanceCase
 from perfci.core.wording import say
 from perfci.report.ceilings import find_place
-from perfci.report.frame import Spread
+from perfci.report.frame import ArmSpread
 from perfci.report.text import code, plain, strong
 from perfci.report.view import Part, Table, make_table
 from perfci.report.words import write_count, write_number, write_seconds
@@ -17,7 +17,7 @@ RSD_WARNS = 0.05
 """Relative standard deviation above which launches scatter enough to be pointed out."""
 
 
-def make_parts(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> tuple[Part, ...]:
+def make_parts(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> tuple[Part, ...]:
     """The tables, some of them empty if nothing was measured."""
     name = plain(op.op, 80)
     if any(spread.exact for spread in spreads):
@@ -40,7 +40,7 @@ def make_parts(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> tuple[Pa
     )
 
 
-def _tabulate_launches(spreads: Sequence[Spread]) -> Table:
+def _tabulate_launches(spreads: Sequence[ArmSpread]) -> Table:
     arms = {"kernel": say("kernel"), "base": say("base"), "reference": say("reference")}
     shown = []
     for one in spreads:
@@ -70,7 +70,7 @@ def _describe_limits(limits: Limits) -> str:
     return say("Limits measured on this device in this run: {limits}.", limits=", ".join(known))
 
 
-def _tabulate_rates(op: OpRun, spreads: Sequence[Spread], limits: Limits) -> Table:
+def _tabulate_rates(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> Table:
     medians = {(spread.case, spread.arm): spread.p50_us for spread in spreads}
     declared = [case for case in op.performance if case.blocks and (case.bytes_moved or case.flops)]
     rows = (
@@ -113,10 +113,10 @@ def _write_rates(
     )
 
 
-def _tabulate_calls(op: OpRun, spreads: Sequence[Spread]) -> Table:
+def _tabulate_calls(op: OpRun, spreads: Sequence[ArmSpread]) -> Table:
     arms = {(spread.case, spread.arm): spread for spread in spreads}
 
-    def write_times(spread: Spread | None) -> list[str]:
+    def write_times(spread: ArmSpread | None) -> list[str]:
         times = (spread.p50_us, spread.span_us, spread.host_us) if spread else (None, None, None)
         return [units.time(us) for us in times]
 

@@ -75,7 +75,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class History:
+class PastSection:
     """What the accepted runs of an op show beside this one."""
 
     damage: str = ""
@@ -112,11 +112,11 @@ class Section:
     """what is left out, empty if nothing is"""
     parts: tuple[Part, ...]
     facts: tuple[str, ...]
-    history: History | None = None
+    history: PastSection | None = None
 
 
 @dataclass(frozen=True)
-class Group:
+class SharedSection:
     """A section about several ops: compiled kernels, peers."""
 
     note: str
@@ -154,14 +154,14 @@ class Report:
     notes: tuple[str, ...]
     means: Part | None
     """the ops' speedups beside each other"""
-    peers: Group | None
+    peers: SharedSection | None
     roofline: Picture | None
     """of all ops"""
     roofline_note: str
     ops: tuple[Section, ...]
     untouched: str
     """a sentence about ops without a section"""
-    compiled: Group | None
+    compiled: SharedSection | None
     thresholds: Part | None
     """where thresholds in force come from that people did not simply write"""
     environment: Table

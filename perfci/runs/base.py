@@ -28,7 +28,7 @@ from perfci.ops import fingerprint
 from perfci.ops.discover import OpFolder, ops
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
-from perfci.runs.bench import Bench, Place, inside, surroundings
+from perfci.runs.bench import Bench, WorkerPlace, inside, surroundings
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import NOT_AGAINST, Against, Request
 from perfci.store import history
@@ -299,7 +299,7 @@ class _Probed:
 def _probe(bench: Bench, python: str, device: str) -> Mapping[str, str]:
     """Versions in another interpreter; raises UsageError if it cannot run the base."""
     needed = NEEDED if device == "fake" else NEEDED | {"torch": "torch"}
-    around = surroundings(bench, Place("probe", "offline", python=python))
+    around = surroundings(bench, WorkerPlace("probe", "offline", python=python))
     command = [python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)]
     try:
         done = subprocess.run(

@@ -60,7 +60,7 @@ def claimed(settings: Settings, listener: Listener) -> Iterator[Bench]:
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """What is particular about one worker's surroundings."""
 
     name: str
@@ -79,7 +79,7 @@ class Place:
     """when it is ended whatever it does, seconds since the epoch"""
 
 
-def surroundings(bench: Bench, place: Place) -> WorkerEnvironment:
+def surroundings(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     """A worker's environment, folder, log and time limit."""
     settings = bench.settings
     interpret = place.device == "cpu"
@@ -123,7 +123,7 @@ def both(first: Listener, second: Listener) -> Listener:
     return heard
 
 
-def _visible(variables: Mapping[str, str], place: Place) -> dict[str, str]:
+def _visible(variables: Mapping[str, str], place: WorkerPlace) -> dict[str, str]:
     """The device that a process gets: the first for the first process, the next ones for later looks."""
     name = VISIBLE.get(place.device)
     if name and place.board is not None:
@@ -144,7 +144,7 @@ def spelt(variables: Mapping[str, str], device: str, visible: int) -> list[str]:
     return known if all(each.startswith("MIG-") for each in known) else known[:visible]
 
 
-def _python_path(variables: Mapping[str, str], place: Place, bench: Bench) -> dict[str, str]:
+def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench) -> dict[str, str]:
     """Where a worker finds modules: this perfci, then the base's own project in the place of the one under test.
 
     Another interpreter sees nothing else that was added for this one.

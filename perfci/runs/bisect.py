@@ -19,9 +19,9 @@ from perfci.core.wording import because
 from perfci.git import history
 from perfci.git.history import Commit, FileChange
 from perfci.runs.bench import Listener, claimed
-from perfci.runs.bisect_revisions import FOLDER, BisectOptions, Revisions, Tried
+from perfci.runs.bisect_revisions import FOLDER, BisectOptions, Revisions, TriedRevision
 from perfci.statistics import bisection
-from perfci.statistics.bisection import DOUBT, SAME, Found, Noise, Search, Seen, Step, certainty, confirmed
+from perfci.statistics.bisection import DOUBT, SAME, BisectionSearch, Leg, Loss, Shown, Stray, certainty, confirmed
 from perfci.thresholds.read import load
 
 FIRST = (4, 8)
@@ -81,7 +81,7 @@ class Bisection:
     """all cases that are slower in BAD, ratio - 1"""
     failure: Reason | None = None
     """what BAD does wrong, if that is what was searched for"""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Leg, ...] = ()
     culprits: tuple[Culprit, ...] = ()
     others: tuple[Commit, ...] = ()
     """further commits of the range that touched the op, the newest first"""
@@ -100,7 +100,7 @@ class Audience:
 
     begun: Callable[[Bisection], None]
     """called with what is searched for, once that is known"""
-    tried: Callable[[Step, Commit], None]
+    tried: Callable[[Leg, Commit], None]
     """called with each revision that was tried"""
 
 
@@ -149,12 +149,12 @@ class _Bisect:
 
     # --- speed ----------------------------------------------------------------------------------------------------
 
-    def _search_loss(self, first: Tried) -> Bisection:
+    def _search_loss(self, first: TriedRevision) -> Bisection:
         revisions = self.revisions
-        leading = sorted(first.duels, key=lambda case: -Seen(first.duels[case]).shift)[:LEADING]
+        leading = sorted(first.duels, key=lambda case: -Shown(first.duels[case]).shift)[:LEADING]
         for processes in FIRST:
             first = revisions.try_commit(revisions.bad, revisions.good, tuple(leading), processes)
-            duels = {case: Seen(blocks) for case, blocks in first.duels.items()}
+            duels = {case: Shown(blocks) for case, blocks in first.duels.items()}
             known = bisection.noise(duels.values())
             case = min(leading, key=lambda each: known.chance(duels[each].shift, duels[each]))
             if known.chance(bisection.HALF * abs(duels[case].shift), duels[case], duels[case]) <= bisection.STEP:
@@ -170,7 +170,7 @@ class _Bisect:
         intervals = {each: known.interval(duels[each]) for each in order}
         slower = {each: _to_ratio(seen) for each, seen in intervals.items() if each == case or seen.low > 0}
         self._audience.begun(dataclasses.replace(whole, slower=slower))
-        search = Search(revisions, self._hear)
+        search = BisectionSearch(revisions, self._hear)
         places = search.run(revisions.good, revisions.bad, duels[case], len(duels))
         culprits = tuple(self._confirm(place, search, tuple(slower)) for place in places)
         whole = self._describe(first, case, _to_ratio(search.noise().interval(duels[case])))
@@ -183,7 +183,7 @@ class _Bisect:
             said=_describe_rest(culprits, whole.first),
         )
 
-    def _confirm(self, place: Found, search: Search, slower: tuple[str, ...]) -> Culprit:
+    def _confirm(self, place: Loss, search: BisectionSearch, slower: tuple[str, ...]) -> Culprit:
         """The culprit beside its own parent: fresh evidence, of what it alone does."""
         revisions = self.revisions
         commits = tuple(revisions.commit(each) for each in place.suspects)
@@ -208,7 +208,7 @@ class _Bisect:
                 break
         known = bisection.noise([*search.duels, own])
         duels = {each: tried.see(each) for each in slower}
-        shown = {each: _to_ratio(known.interval(seen)) for each, seen in duels.items() if isinstance(seen, Seen)}
+        shown = {each: _to_ratio(known.interval(seen)) for each, seen in duels.items() if isinstance(seen, Shown)}
         facts: dict[str, Fact] = {"change": shown[case].value, "searched": found.change, "commit": commit[:10]}
         return dataclasses.replace(
             found,
@@ -221,7 +221,7 @@ class _Bisect:
 
     # --- wrong answers and errors ---------------------------------------------------------------------------------
 
-    def _search_failure(self, first: Tried) -> Bisection:
+    def _search_failure(self, first: TriedRevision) -> Bisection:
         """BAD is wrong, or fails, and GOOD does not."""
         revisions = self.revisions
         revisions.fails_by = first
@@ -245,10 +245,10 @@ class _Bisect:
 
     # --- what both have -------------------------------------------------------------------------------------------
 
-    def _hear(self, step: Step) -> None:
+    def _hear(self, step: Leg) -> None:
         self._audience.tried(step, self.revisions.commit(step.commit))
 
-    def _describe(self, first: Tried, case: str | None = None, change: Interval | None = None) -> Bisection:
+    def _describe(self, first: TriedRevision, case: str | None = None, change: Interval | None = None) -> Bisection:
         revisions = self.revisions
         return Bisection(
             op=revisions.op,
@@ -265,7 +265,7 @@ class _Bisect:
         )
 
 
-def _explain_no_loss(case: str, duels: Mapping[str, Seen], known: Noise, least: float) -> Reason | None:
+def _explain_no_loss(case: str, duels: Mapping[str, Shown], known: Stray, least: float) -> Reason | None:
     """Why there is no loss that could be searched, None if there is one.
 
     least: the smallest change that the timer can show, ratio.

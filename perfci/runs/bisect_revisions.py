@@ -32,7 +32,7 @@ from perfci.runs.bench import LOGS, Bench
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import NOT_AGAINST, Against, Request, draw_seed, make_plan
 from perfci.runs.record import ENDS_RUN, Recorder, new_run
-from perfci.statistics.bisection import SAME, Seen, Side
+from perfci.statistics.bisection import SAME, Rating, Shown
 from perfci.store import launches
 from perfci.store.files import write_atomically
 
@@ -66,7 +66,7 @@ class BisectOptions:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedRevision:
     """What one revision showed beside another; kept on disk."""
 
     commit: str
@@ -96,14 +96,14 @@ class Tried:
             case in done or len(self.duels.get(case, ())) >= processes for case in cases
         )
 
-    def see(self, case: str) -> Seen | Reason:
+    def see(self, case: str) -> Shown | Reason:
         """The duel of one case, or why there is none."""
         if self.failure:
             return self.failure
         if case in self.same:
             return SAME
         if self.duels.get(case):
-            return Seen(self.duels[case])
+            return Shown(self.duels[case])
         return self.failures.get(case) or Reason("bisect_no_case", {"case": case})
 
 
@@ -114,7 +114,7 @@ class BisectState:
     asked: Mapping[str, Fact]
     """the question: another one starts anew"""
     seed: int
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedRevision, ...] = ()
     prints: Mapping[str, str] = field(default_factory=dict)
     """commit -> digest of the op's files, if these are all that counts"""
     format: int = 1
@@ -143,7 +143,7 @@ class Revisions:
         self.good, self.bad = ends
         self.case = ""
         """the case that is followed"""
-        self.fails_by: Tried | None = None
+        self.fails_by: TriedRevision | None = None
         """BAD's failure, if that is what is searched for"""
         self.said: list[Reason] = []
         self._commits: dict[str, Commit] = {}
@@ -178,7 +178,7 @@ class Revisions:
             self.said.append(Reason("bisect_anew", {"op": str(state.asked.get("op"))}))
         return BisectState(asked, draw_seed() if request.seed is None else request.seed)
 
-    def _keep(self, tried: Tried) -> Tried:
+    def _keep(self, tried: TriedRevision) -> TriedRevision:
         before = next((each.device for each in self.state.tried if each.device), tried.device)
         if tried.device and before != tried.device:
             raise UsageError("bisect_other_device", before=before, device=tried.device, path=str(self._path))
@@ -278,7 +278,7 @@ class Revisions:
 
     # --- trying ---------------------------------------------------------------------------------------------------
 
-    def look(self, commit: str, processes: int) -> Seen | Reason:
+    def look(self, commit: str, processes: int) -> Shown | Reason:
         """The duel with GOOD in the case that is followed."""
         return self.try_commit(commit, self.good, (self.case,), processes).see(self.case)
 
@@ -290,47 +290,47 @@ class Revisions:
             return Reason("bisect_works_alike", {"commit": self.good[:10]}) if same else None
         return Reason("bisect_same_as", {"commit": tried.commit[:10]})
 
-    def fails(self, commit: str) -> Side | Reason:
+    def fails(self, commit: str) -> Rating | Reason:
         """Whether it fails as BAD does. The reason if it fails in another way."""
         tried, wanted = self.try_commit(commit, None), self.fails_by
         if tried.failure is None or wanted is None:
-            return Side.GOOD
+            return Rating.GOOD
         alike = tried.wrong is True or tried.failure.kind == (wanted.failure and wanted.failure.kind)
-        return Side.BAD if tried.wrong == wanted.wrong and alike else tried.failure
+        return Rating.BAD if tried.wrong == wanted.wrong and alike else tried.failure
 
     def try_commit(
         self, commit: str, against: str | None, cases: tuple[str, ...] | None = None, processes: int = 1
-    ) -> Tried:
+    ) -> TriedRevision:
         """What a revision shows beside another one, measured unless it is known."""
         known = self._find_known(commit, against, cases or ())
         if known and known.has(cases or (), processes):
             return known
         tree = self._write_out(commit)
         if isinstance(tree, Reason):
-            return self._keep(Tried(commit, against, tree))
+            return self._keep(TriedRevision(commit, against, tree))
         known = self._find_known(commit, against, cases or ())  # its files are known now
         if known and known.has(cases or (), processes):
             return known
         if why := self._find_lack(tree):
-            return self._keep(Tried(commit, against, why))
+            return self._keep(TriedRevision(commit, against, why))
         try:
             found = self._measure(commit, tree, against, cases, processes)
         except UsageError as error:  # no case fits, in this revision
             if commit == self.bad:
                 raise
-            return self._keep(Tried(commit, against, error.reason))
+            return self._keep(TriedRevision(commit, against, error.reason))
         # Revisions are many, and each is a whole project.
         for folder in (self._bench.folder / "revisions").glob("*"):
             if folder.name not in {self.good, commit, against}:
                 shutil.rmtree(folder, ignore_errors=True)
         return self._keep(found)
 
-    def _find_known(self, commit: str, against: str | None, cases: tuple[str, ...]) -> Tried | None:
+    def _find_known(self, commit: str, against: str | None, cases: tuple[str, ...]) -> TriedRevision | None:
         """An answer that was kept, of this revision or of one with the same files."""
         others = {*self._list_alike(against)} if against else {None}
         for each in self._list_alike(commit):
             if each in others and against:
-                return Tried(each, against, same=cases)
+                return TriedRevision(each, against, same=cases)
             found = next((one for one in self.state.tried if one.commit == each and one.against in others), None)
             if found:
                 return found
@@ -345,7 +345,7 @@ class Revisions:
 
     def _measure(
         self, commit: str, tree: Settings, against: str | None, cases: tuple[str, ...] | None, processes: int
-    ) -> Tried:
+    ) -> TriedRevision:
         opened = self._open
         if opened is None or (opened.commit, opened.against) != (commit, against) or not cases:
             opened = self._measure_first(commit, tree, against, cases)
@@ -384,11 +384,11 @@ class Revisions:
         return _Open(commit, against, run, bench, request, base)
 
 
-def read_answer(run: Run, op: str, commit: str, against: str | None) -> Tried:
+def read_answer(run: Run, op: str, commit: str, against: str | None) -> TriedRevision:
     """What a run of one op shows of its revision beside another."""
     planned = next(each for each in run.plan.ops if each.op == op)
     found = next((each for each in run.ops if each.op == op), None)
-    tried = Tried(commit, against, device=run.environment.device.name, timer=run.environment.timer)
+    tried = TriedRevision(commit, against, device=run.environment.device.name, timer=run.environment.timer)
     checks = found.accuracy if found else ()
     failed = sorted((check for check in checks if check.failure), key=lambda check: check.raised)
     if failed:

@@ -9,11 +9,11 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import Settings
 from perfci.lab.chains.records import ChainCase, ChainFile, ChainResult, ListedChain, find_chains, select_chains
-from perfci.runs.bench import Bench, Listener, Place, both, claimed, make_job, opened, surroundings
+from perfci.runs.bench import Bench, Listener, WorkerPlace, both, claimed, make_job, opened, surroundings
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
-from perfci.worker.protocol import ChainPlanned, Message, OpFiles, Ready, Step
+from perfci.worker.protocol import ChainPlanned, Doing, Message, OpFiles, Ready
 
 FOLDER = "chains"
 """In the reports folder: what the workers printed."""
@@ -82,7 +82,7 @@ class _ChainCheck:
     def run(self) -> ChainResult:
         """Has workers check case after case until all are done, or until a worker ends without having done any."""
         name, folder, settings = self._file.name, self._file.path.parent, self._bench.settings
-        around = surroundings(self._bench, Place(f"chain-{name}", self._kind))
+        around = surroundings(self._bench, WorkerPlace(f"chain-{name}", self._kind))
         failure: Reason | None = None
         while True:
             before, self._at = len(self._done), None
@@ -112,9 +112,9 @@ class _ChainCheck:
                 self._planned = cases
             case ChainCase():
                 self._done[message.case] = message
-            case Step(_, op, case, done, total) if case is not None:
+            case Doing(_, op, case, done, total) if case is not None:
                 self._at = case
-                message = Step("chain", op, case, done, total)
+                message = Doing("chain", op, case, done, total)
         self._bench.listener(message)
 
 
@@ -126,7 +126,7 @@ def list_chains(settings: Settings, pattern: str | None, device: str, listener: 
     """
     waiting, found = list(find_chains(settings.kernels)), dict[str, ListedChain]()
     with opened(settings, listener) as bench:
-        around = surroundings(bench, Place("list-chains", device))
+        around = surroundings(bench, WorkerPlace("list-chains", device))
         while waiting:
             heard: list[Message] = []
             job = make_job(settings, "chains", "", settings.kernels, device, 0, pattern=pattern)
@@ -136,7 +136,7 @@ def list_chains(settings: Settings, pattern: str | None, device: str, listener: 
             # A chain's file may write any name into the pipe itself.
             found |= {each.chain: each for each in heard if isinstance(each, ListedChain) and each.chain in asked}
             if failure is not None:
-                last = next((m.op for m in reversed(heard) if isinstance(m, Step) and m.op in asked), waiting[0].name)
+                last = next((m.op for m in reversed(heard) if isinstance(m, Doing) and m.op in asked), waiting[0].name)
                 found[last] = ListedChain(last, failure=failure)
             waiting = [file for file in waiting if file.name not in found]
     return tuple(each for _, each in sorted(found.items()) if each.cases or each.failure)

@@ -17,7 +17,7 @@ from perfci.git.checkout import materialise
 from perfci.judge import judge
 from perfci.judge.quarantine import advise
 from perfci.report.past import Past
-from perfci.report.sources import Source
+from perfci.report.sources import SetValue
 from perfci.runs import effective_thresholds
 from perfci.runs.accept import accept
 from perfci.runs.base import by_base, digest, known_ops, marked, moved
@@ -52,25 +52,25 @@ def baselines_for(run: Run, settings: Settings) -> Mapping[str, Baseline]:
 
 
 @dataclass(frozen=True)
-class Stored:
+class ReportContext:
     """What a report shows beside a run and its judgements."""
 
     baselines: Mapping[str, Baseline]
     """by op"""
     pasts: Mapping[str, Past]
     """what was accepted before the run, by op"""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SetValue, ...] = ()
     """of the thresholds in force that were earned, relaxed or given"""
 
 
-def stored_for(run: Run, settings: Settings, against: Path | None = None) -> Stored:
+def stored_for(run: Run, settings: Settings, against: Path | None = None) -> ReportContext:
     """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does.
 
     against: as `decide` takes it; histories are those beside the baselines there, of which another run has none.
     """
     with _rules(run, settings) as rules:
         pasts = read_pasts(run, settings, _beside(rules, against))
-        return Stored(_baselines(run, rules, against), pasts, sources_of(run, rules))
+        return ReportContext(_baselines(run, rules, against), pasts, sources_of(run, rules))
 
 
 def rules_digest(run: Run, settings: Settings) -> str:

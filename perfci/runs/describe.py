@@ -11,14 +11,14 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import UNTIMED, Device, Fact, PlannedOp, Reason, UsedBoard
 from perfci.core.settings import ALL, ONE, Settings
 from perfci.ops.discover import OpFolder, check_contract, check_files, ops, select
-from perfci.runs.bench import Bench, Place, both, spelt, surroundings
+from perfci.runs.bench import Bench, WorkerPlace, both, spelt, surroundings
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import Running, run_worker, side_by_side, working
-from perfci.worker.protocol import Job, Message, OpFiles, Ready, Step
+from perfci.worker.protocol import Doing, Job, Message, OpFiles, Ready
 
 
 @dataclass(frozen=True)
-class Found:
+class Described:
     """What the describing worker found."""
 
     device: Device
@@ -29,14 +29,14 @@ class Found:
     """of any model"""
 
 
-def describe_ops(bench: Bench, request: Request) -> Found:
+def describe_ops(bench: Bench, request: Request) -> Described:
     """Discover the ops of the project under test, and import them once."""
     return describe_folders(bench, request, select(bench.settings, request.ops), bench.settings)
 
 
 def describe_folders(
     bench: Bench, request: Request, folders: Sequence[OpFolder], settings: Settings, python: str | None = None
-) -> Found:
+) -> Described:
     """Import ops of a project: the one under test, or the base revision's, in whichever interpreter."""
     broken = {op.op: reason for op in folders if (reason := contract_violation(op))}
     sound = [op for op in folders if op.op not in broken]
@@ -82,7 +82,7 @@ def op_files(settings: Settings) -> Mapping[str, OpFiles]:
 
 def _described(
     bench: Bench, request: Request, sound: Sequence[OpFolder], settings: Settings, python: str | None
-) -> Found:
+) -> Described:
     """Import all sound ops in one worker. One that kills it is named, and the rest are imported by another."""
     home = bench.home or bench.settings.root
     head_root = None if settings.root == home else str(home)
@@ -90,7 +90,7 @@ def _described(
     planned: list[PlannedOp] = []
     waiting = list(sound)
     log = "describe" if settings.root == bench.settings.root else "describe-base"
-    place = Place(log, request.device, settings.root, python)
+    place = WorkerPlace(log, request.device, settings.root, python)
     while waiting or ready is None:
         heard: list[Message] = []
         job = dataclasses.replace(describing(settings, request, waiting), head_root=head_root)
@@ -102,18 +102,18 @@ def _described(
         if ready is None:
             raise _as_error(failure)
         if failure is not None:
-            last = next((m.op for m in reversed(heard) if isinstance(m, Step) and m.op in asked), waiting[0].op)
+            last = next((m.op for m in reversed(heard) if isinstance(m, Doing) and m.op in asked), waiting[0].op)
             told[last] = PlannedOp(last, failure=failure)
         planned += told.values()
         done = {op.op for op in planned}
         waiting = [op for op in waiting if op.op not in done]
-    return Found(ready.device, tuple(planned), ready.devices, max(ready.visible, ready.devices))
+    return Described(ready.device, tuple(planned), ready.devices, max(ready.visible, ready.devices))
 
 
 # --- several devices --------------------------------------------------------------------------------------------------
 
 
-def open_boards(bench: Bench, request: Request, found: Found) -> tuple[UsedBoard, ...]:
+def open_boards(bench: Bench, request: Request, found: Described) -> tuple[UsedBoard, ...]:
     """The devices that --devices, or the project, wants side by side. None if there is no choice to make.
 
     Each is opened once, by a worker that sees nothing else. Raises UsageError for an index that no device has, for one
@@ -156,7 +156,7 @@ def _open_each(bench: Bench, request: Request, chosen: Sequence[str]) -> Mapping
 
     def asking(name: str) -> Iterator[Sequence[Running]]:
         heard: list[Message] = []
-        place = Place(f"device-{name}", request.device, board=name)
+        place = WorkerPlace(f"device-{name}", request.device, board=name)
         failure = yield from working(job, surroundings(bench, place), heard.append)
         ready = next((message for message in heard if isinstance(message, Ready)), None)
         if ready is None:

@@ -19,7 +19,7 @@ from perfci.core.settings import Settings
 from perfci.device.npu_host import NpuHost, look, traps
 from perfci.device.targets import KNOWN, release
 from perfci.ops.discover import select
-from perfci.runs.bench import Listener, Place, both, opened, surroundings
+from perfci.runs.bench import Listener, WorkerPlace, both, opened, surroundings
 from perfci.runs.describe import describing
 from perfci.runs.effective_thresholds import ended
 from perfci.runs.plan import Request
@@ -45,7 +45,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at. The reason's sentence holds the remedy."""
 
     level: Level
@@ -96,7 +96,7 @@ def look_at(settings: Settings, kind: str, listener: Listener) -> Facts:
     heard: list[Message] = []
     with opened(settings, listener) as bench:
         job = dataclasses.replace(describing(settings, Request(device=kind), ()), task="examine")
-        failure = run_worker(job, surroundings(bench, Place("doctor", kind)), both(heard.append, listener))
+        failure = run_worker(job, surroundings(bench, WorkerPlace("doctor", kind)), both(heard.append, listener))
     seen = next((m for m in heard if isinstance(m, Examined)), None)
     device = next((m.device for m in heard if isinstance(m, Ready)), None)
     state, timer = (seen.state, seen.timer) if seen else (None, None)
@@ -148,7 +148,7 @@ def gather(
     )
 
 
-def examine(facts: Facts) -> tuple[Finding, ...]:
+def examine(facts: Facts) -> tuple[DoctorFinding, ...]:
     """Every finding, in the order in which a run would stumble over it."""
     rules = (_judge_packages, _judge_host, _judge_device, _judge_project)
     return tuple(finding for judge in rules for finding in judge(facts))
@@ -176,19 +176,19 @@ def _is_mounted(folder: Path) -> bool:
     return existing.stat().st_dev != Path("/").stat().st_dev
 
 
-def _ok(kind: str, **facts: Fact) -> Finding:
-    return Finding(Level.OK, Reason(kind, facts))
+def _ok(kind: str, **facts: Fact) -> DoctorFinding:
+    return DoctorFinding(Level.OK, Reason(kind, facts))
 
 
-def _note(kind: str, **facts: Fact) -> Finding:
-    return Finding(Level.NOTE, Reason(kind, facts))
+def _note(kind: str, **facts: Fact) -> DoctorFinding:
+    return DoctorFinding(Level.NOTE, Reason(kind, facts))
 
 
-def _problem(kind: str, **facts: Fact) -> Finding:
-    return Finding(Level.PROBLEM, Reason(kind, facts))
+def _problem(kind: str, **facts: Fact) -> DoctorFinding:
+    return DoctorFinding(Level.PROBLEM, Reason(kind, facts))
 
 
-def _judge_packages(facts: Facts) -> Iterator[Finding]:
+def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
     packages, npu = facts.packages, facts.packages.get("torch-npu")
     torch, upstream, ascend = packages.get("torch"), _triton_version(packages), packages.get("triton-ascend")
     if torch is None:
@@ -215,17 +215,17 @@ def _judge_packages(facts: Facts) -> Iterator[Finding]:
     if numpy and triton and release(triton) < (3, 7) and release(numpy) >= (2, 4):
         accelerated = facts.device is not None and facts.device.kind in {"cuda", "npu"}
         level = Level.NOTE if accelerated else Level.PROBLEM
-        yield Finding(level, Reason("doctor_numpy_too_new", {"triton": triton, "numpy": numpy}))
+        yield DoctorFinding(level, Reason("doctor_numpy_too_new", {"triton": triton, "numpy": numpy}))
     if npu and not facts.has_cann and facts.variables.get("TORCH_DEVICE_BACKEND_AUTOLOAD") != "0":
         yield _problem("doctor_npu_without_cann", version=npu)
 
 
-def _judge_host(facts: Facts) -> Iterator[Finding]:
+def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
     """What stands in a device's way: traps of NPUs, a package that is missing, variables."""
     known = facts.device_failure.kind if facts.device_failure else None
     for trap in traps(facts.npu, opened=_is_npu(facts) and facts.device_failure is None):
         if trap.reason.kind != known and not (trap.reason.kind == "doctor_npu_taken" and facts.state is not None):
-            yield Finding(Level.PROBLEM if trap.serious else Level.NOTE, trap.reason)
+            yield DoctorFinding(Level.PROBLEM if trap.serious else Level.NOTE, trap.reason)
     if facts.has_nvidia and "nvidia-ml-py" not in facts.packages:
         yield _note("doctor_no_nvml")
     blocking, interpret = (facts.variables.get(name, "") for name in ("CUDA_LAUNCH_BLOCKING", "TRITON_INTERPRET"))
@@ -239,11 +239,11 @@ _HELD_DOWN = frozenset({"thermal", "power_brake", "hw_slowdown"})
 """Throttling that hides the answer. The ordinary power cap does not."""
 
 
-def _judge_device(facts: Facts) -> Iterator[Finding]:
+def _judge_device(facts: Facts) -> Iterator[DoctorFinding]:
     device, failure, state = facts.device, facts.device_failure, facts.state
     if failure is not None:
         if failure.kind != "torch_missing":  # among the findings about packages already
-            yield Finding(Level.PROBLEM, failure)
+            yield DoctorFinding(Level.PROBLEM, failure)
     elif device is None or device.kind == "cpu":
         yield _problem("doctor_device_unseen") if facts.has_nvidia else _note("doctor_no_device")
     else:
@@ -263,16 +263,16 @@ def _judge_device(facts: Facts) -> Iterator[Finding]:
         yield _problem("doctor_foreign", count=state.foreign_processes)
     if state.sm_clock_mhz is not None:
         seen = {"clock": state.sm_clock_mhz, "temperature": state.temperature_c, "power": state.power_w}
-        yield Finding(Level.OK, Reason("doctor_npu_state" if _is_npu(facts) else "doctor_state", seen))
+        yield DoctorFinding(Level.OK, Reason("doctor_npu_state" if _is_npu(facts) else "doctor_state", seen))
 
 
 def _is_npu(facts: Facts) -> bool:
     return facts.device is not None and facts.device.kind == "npu"
 
 
-def _judge_project(facts: Facts) -> Iterator[Finding]:
+def _judge_project(facts: Facts) -> Iterator[DoctorFinding]:
     if facts.git is not None:
-        yield Finding(Level.NOTE, facts.git)
+        yield DoctorFinding(Level.NOTE, facts.git)
     elif facts.commit is None:
         yield _note("doctor_no_commit")
     elif facts.dirty:
@@ -280,7 +280,7 @@ def _judge_project(facts: Facts) -> Iterator[Finding]:
     else:
         yield _ok("doctor_commit", commit=facts.commit[:12])
     if facts.ops is not None:
-        yield Finding(Level.PROBLEM, facts.ops)
+        yield DoctorFinding(Level.PROBLEM, facts.ops)
     if not facts.lock_writable:
         yield _problem("lock_unwritable", path=facts.lock_folder, error="permission denied, or no such folder")
     elif not facts.lock_shared and facts.device is not None and facts.device.kind != "cpu":
@@ -290,7 +290,7 @@ def _judge_project(facts: Facts) -> Iterator[Finding]:
     else:
         yield _problem("doctor_reports_unwritable", folder=facts.reports)
     for reason in facts.thresholds:
-        yield Finding(Level.NOTE if reason.kind == "relaxed_ended" else Level.PROBLEM, reason)
+        yield DoctorFinding(Level.NOTE if reason.kind == "relaxed_ended" else Level.PROBLEM, reason)
 
 
 def _triton_version(packages: Mapping[str, str]) -> str | None:

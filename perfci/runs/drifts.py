@@ -21,7 +21,7 @@ from perfci.measure.lowprec.advice import add_history
 from perfci.ops.spec import matches
 from perfci.report.past import DAMAGE, CasePast, Past
 from perfci.statistics import changepoints, drift
-from perfci.statistics.changepoints import Change
+from perfci.statistics.changepoints import ChangePoint
 from perfci.statistics.drift import Creep
 from perfci.store.history import History, read_history, with_names_of_now
 from perfci.store.past.series import environment_steps
@@ -37,7 +37,7 @@ class CaseDrift:
     """None if it has too few runs of this environment, since the release or since its last epoch"""
     release: str | None
     """about which the anchor lies, None: its first runs"""
-    changes: tuple[Change, ...]
+    changes: tuple[ChangePoint, ...]
     few: bool
     """too few runs for any step"""
 

@@ -22,16 +22,16 @@ from perfci.core.model import Device, Environment, Limits, Need, OpRun, Plan, Pl
 from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.runs.base import BaseTree, rules
-from perfci.runs.bench import Bench, Listener, Place, surroundings
+from perfci.runs.bench import Bench, Listener, WorkerPlace, surroundings
 from perfci.runs.describe import op_files
 from perfci.runs.drifts import beside_accepted
 from perfci.runs.effective_thresholds import limits_of
 from perfci.runs.plan import Request
 from perfci.store import launches
 from perfci.worker.gather import EVERY, Gathered
-from perfci.worker.pair import Rules, Side, pairing
+from perfci.worker.pair import PairSide, Rules, pairing
 from perfci.worker.parent import LATE, Running, WorkerEnvironment, Working, side_by_side, working
-from perfci.worker.protocol import DONE, BaseFiles, Checked, Job, Measured, Message, Ready, Step
+from perfci.worker.protocol import DONE, BaseFiles, Checked, Doing, Job, Measured, Message, Ready
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,7 +283,7 @@ class Recorder:
             yield from self._worked(start, job, board)
         except _OtherTimerError:
             yield from self._worked(start, dataclasses.replace(job, timer=self._timer()), board)
-        self._bench.listener(Step(DONE, start.op))
+        self._bench.listener(Doing(DONE, start.op))
 
     def _worked(self, start: OpRun, job: Job, board: UsedBoard | None) -> Lane:
         home = self._run.environment.device.uuid if job.process else None
@@ -399,15 +399,15 @@ class Recorder:
         # A moment after head, whose end ends it: a base that is gone first would be to blame.
         until_s = None if place.until_s is None else place.until_s + AFTER_S
         place = dataclasses.replace(place, root=self._tree.settings.root, python=python, until_s=until_s)
-        sides = Side(head, self._around(job, board)), Side(other, surroundings(self._bench, place))
+        sides = PairSide(head, self._around(job, board)), PairSide(other, surroundings(self._bench, place))
         return pairing(*sides, rules, heard)
 
     def _around(self, job: Job, board: UsedBoard | None) -> WorkerEnvironment:
         return surroundings(self._bench, self._place(job, board, job.ops[0].op))
 
-    def _place(self, job: Job, board: UsedBoard | None, name: str) -> Place:
+    def _place(self, job: Job, board: UsedBoard | None, name: str) -> WorkerPlace:
         run_plan = self._run.plan
-        return Place(
+        return WorkerPlace(
             name,
             run_plan.device,
             process=job.process,

@@ -53,7 +53,7 @@ class PlanOptions:
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardPart:
     """One shard of a stored plan, as it was asked for."""
 
     sharded: ShardPlan
@@ -64,7 +64,7 @@ class Part:
     device: str = AUTO
     devices: str | None = None
     """--devices"""
-    limit: deadline.Found = deadline.NO_LIMIT
+    limit: deadline.JobLimit = deadline.NO_LIMIT
     """the job's time limit"""
 
     @property
@@ -162,7 +162,7 @@ def _commit_of(settings: Settings) -> str | None:
 # --- one shard --------------------------------------------------------------------------------------------------------
 
 
-def check_shard(settings: Settings, part: Part, command: str, listener: Listener) -> tuple[Run, Judgements]:
+def check_shard(settings: Settings, part: ShardPart, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Measure a shard's ops, and fetch what the judge lacks by the families' sizes. The run is saved after each op.
 
     A shard without ops starts no worker. Raises UsageError if the plan is not of what is here, naming both.
@@ -191,7 +191,7 @@ def check_shard(settings: Settings, part: Part, command: str, listener: Listener
         return run, judgements
 
 
-def _measure_shard(bench: Bench, part: Part, mine: Plan, shard: Shard, command: str) -> tuple[Run, Judgements]:
+def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, command: str) -> tuple[Run, Judgements]:
     settings = bench.settings
     # A worker opens whatever is here. Only a CPU or a fake device has to be asked for by name.
     kind = mine.device if mine.device in {CPU, FAKE} else AUTO
@@ -237,7 +237,7 @@ def _refuse_other_cases(mine: Plan, found: Sequence[PlannedOp]) -> tuple[Planned
     return tuple(dataclasses.replace(op, failure=here[op.op].failure) for op in mine.ops)
 
 
-def _refuse_another_plan(settings: Settings, part: Part) -> None:
+def _refuse_another_plan(settings: Settings, part: ShardPart) -> None:
     sharded, kind = part.sharded, part.sharded.plan.device
     if part.count != sharded.shards:
         raise UsageError("shard_count", found=part.count, planned=sharded.shards)

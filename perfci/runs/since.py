@@ -57,7 +57,7 @@ from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, Listener, claimed
 from perfci.runs.decide import baselines_for, decide
-from perfci.runs.describe import Found, describe_ops, open_boards
+from perfci.runs.describe import Described, describe_ops, open_boards
 from perfci.runs.effective_thresholds import alpha_of, parse_values, refuse_looser
 from perfci.runs.flow import settle
 from perfci.runs.plan import Against, Request, expected_s, make_plan
@@ -224,7 +224,7 @@ def _with_last_commit(op: str, name: str, baseline: Baseline | None) -> AgainCas
 
 
 def _group_by_commit(
-    bench: Bench, request: Request, found: Found, cases: Sequence[AgainCase], undecided: Collection[Case]
+    bench: Bench, request: Request, found: Described, cases: Sequence[AgainCase], undecided: Collection[Case]
 ) -> Groups:
     """The cases by their commits, and those that stay as they are, each with its reason."""
     here = git.read(bench.settings.root)
@@ -312,7 +312,7 @@ def _duel_with_release(bench: Bench, request: Request, blank: Run, release: Last
     return _measure(bench, request, blank, plan, found, grouped.groups, None)
 
 
-def _group_since_release(bench: Bench, request: Request, found: Found, release: LastRelease) -> Groups:
+def _group_since_release(bench: Bench, request: Request, found: Described, release: LastRelease) -> Groups:
     """The cases by the commits that they are duelled with, the release first."""
     settings, sound = bench.settings, [op for op in found.ops if not op.failure]
     runs: dict[str, Sequence[HistoryRun]] = {}
@@ -498,7 +498,7 @@ def _join_ops(ops: Iterable[PlannedOp], grouped: Groups) -> list[PlannedOp]:
 
 
 def _plan(
-    settings: Settings, request: Request, found: Found, grouped: Groups, ops: Sequence[PlannedOp], duel: DuelWhat
+    settings: Settings, request: Request, found: Described, grouped: Groups, ops: Sequence[PlannedOp], duel: DuelWhat
 ) -> Plan:
     """What all groups measure together. The families are fixed here. Raises UsageError if no duel could fail."""
     against = Against()
@@ -518,7 +518,7 @@ def _measure(
     request: Request,
     blank: Run,
     plan: Plan,
-    found: Found,
+    found: Described,
     groups: Sequence[Group],
     earlier: Run | None,
 ) -> tuple[Run, Judgements]:

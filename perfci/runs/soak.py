@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, PlannedOp
 from perfci.core.settings import Settings
-from perfci.lab.soak.findings import DECAY_LIMIT, TESTS, Finding, Status, name_test
+from perfci.lab.soak.findings import DECAY_LIMIT, TESTS, SoakFinding, Status, name_test
 from perfci.ops.discover import OpFolder, select
-from perfci.runs.bench import Bench, Listener, Place, claimed, make_job, surroundings
+from perfci.runs.bench import Bench, Listener, WorkerPlace, claimed, make_job, surroundings
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
-from perfci.worker.protocol import Message, SoakFiles, Step
+from perfci.worker.protocol import Doing, Message, SoakFiles
 
 FOLDER = "soak"
 """In the reports folder: what the workers printed, and the findings as JSON."""
@@ -43,7 +43,7 @@ class Soak:
 
     device: Device
     seed: int
-    findings: tuple[Finding, ...]
+    findings: tuple[SoakFinding, ...]
     """op by op, in the order in which they came"""
 
     @property
@@ -53,7 +53,7 @@ class Soak:
 
 
 def soak_ops(
-    settings: Settings, options: SoakOptions, listener: Listener, heard: Callable[[Finding], None] = lambda _: None
+    settings: Settings, options: SoakOptions, listener: Listener, heard: Callable[[SoakFinding], None] = lambda _: None
 ) -> Soak:
     """Soaks ops, each in workers of its own. `heard` is called with each finding as it comes.
 
@@ -78,16 +78,16 @@ class _OpSoak:
     """One op, from worker to worker."""
 
     def __init__(
-        self, bench: Bench, options: SoakOptions, op: OpFolder, planned: PlannedOp, heard: Callable[[Finding], None]
+        self, bench: Bench, options: SoakOptions, op: OpFolder, planned: PlannedOp, heard: Callable[[SoakFinding], None]
     ) -> None:
         self._bench, self._options, self._op, self._planned, self._heard = bench, options, op, planned, heard
-        self._findings: list[Finding] = []
-        self._at: Step | None = None
+        self._findings: list[SoakFinding] = []
+        self._at: Doing | None = None
 
-    def find(self) -> list[Finding]:
+    def find(self) -> list[SoakFinding]:
         """Has workers test until one comes to its end, or until one fails that made no test."""
         failure, options, name = self._planned.failure, self._options, self._op.op
-        around = surroundings(self._bench, Place(f"soak-{name}", options.device))
+        around = surroundings(self._bench, WorkerPlace(f"soak-{name}", options.device))
         while failure is None:
             before, self._at = len(self._findings), None
             done = tuple(name_test(each.test, each.case) for each in self._findings)
@@ -103,20 +103,20 @@ class _OpSoak:
             # The test that was under way died with its worker, unless the worker has reported it.
             at, known = self._at, {(each.test, each.case) for each in self._findings}
             if at and failure.kind != "soak_device_lost" and (at.stage, at.case) not in known:
-                self._add(Finding(name, at.stage, at.case, Status.ERROR, failure))
+                self._add(SoakFinding(name, at.stage, at.case, Status.ERROR, failure))
             if len(self._findings) > before:
                 failure = None
-        self._add(Finding(name, "", None, Status.ERROR, failure))
+        self._add(SoakFinding(name, "", None, Status.ERROR, failure))
         return self._findings
 
     def _hear(self, message: Message) -> None:
         match message:
-            case Step() if message.stage in TESTS:
+            case Doing() if message.stage in TESTS:
                 self._at = message
-            case Finding():
+            case SoakFinding():
                 self._add(message)
         self._bench.listener(message)
 
-    def _add(self, finding: Finding) -> None:
+    def _add(self, finding: SoakFinding) -> None:
         self._findings.append(finding)
         self._heard(finding)

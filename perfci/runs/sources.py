@@ -9,14 +9,14 @@ from perfci.core.model import PlannedOp, Run
 from perfci.core.settings import Settings
 from perfci.ops.spec import matches
 from perfci.report.past import find_median
-from perfci.report.sources import Layer, Source
+from perfci.report.sources import SetBy, SetValue
 from perfci.runs import effective_thresholds
 from perfci.runs.effective_thresholds import OPTION, InForce, shown
 from perfci.thresholds.layers import ALPHA, TAU, Earned, Relaxed, stricter
 from perfci.thresholds.limits import Thresholds
 
 
-def sources_of(run: Run, rules: Settings) -> tuple[Source, ...]:
+def sources_of(run: Run, rules: Settings) -> tuple[SetValue, ...]:
     """Each value that holds for a case of the run and that no file of people's sets as it is. Raises StoredFileError.
 
     An earned value that something looser or stricter stands above is left out, and so is one without effect.
@@ -33,13 +33,13 @@ def _cases(op: PlannedOp) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*op.performance, *op.accuracy)))
 
 
-def _given(run: Run, key: str, value: float, found: InForce) -> Source:
+def _given(run: Run, key: str, value: float, found: InForce) -> SetValue:
     """A value of --threshold, with what the cases of the run would be judged by otherwise."""
     without = dataclasses.replace(found.limits, commanded={})
     cases = [] if key == ALPHA else [(op.op, case) for op in run.plan.ops for case in _cases(op)]
     others: set[float | None] = {without.alpha} if key == ALPHA else set()
     others.update(number for op, case in cases for number in _numbers(without, op, case, key))
-    return Source(Layer.GIVEN, key, shown(key, value), _ends(key, others), OPTION)
+    return SetValue(SetBy.GIVEN, key, shown(key, value), _ends(key, others), OPTION)
 
 
 def _ends(key: str, numbers: Collection[float | None]) -> str:
@@ -62,12 +62,12 @@ def _holding(op: PlannedOp, found: InForce) -> Iterator[Relaxed]:
     return (entry for entry in entries if op.unlisted or any(matches(case, entry.case) for case in _cases(op)))
 
 
-def _relaxed(op: PlannedOp, entry: Relaxed, found: InForce) -> Source:
+def _relaxed(op: PlannedOp, entry: Relaxed, found: InForce) -> SetValue:
     bare = dataclasses.replace(found.limits, loosened={}, commanded={})
     mine = [case for case in _cases(op) if matches(case, entry.case)]
     others = {number for case in mine for number in _numbers(bare, op.op, case, entry.key)}
-    return Source(
-        layer=Layer.RELAXED,
+    return SetValue(
+        layer=SetBy.RELAXED,
         key=entry.key,
         value=shown(entry.key, entry.to) if entry.to is not None else "",
         without=_ends(entry.key, others),
@@ -79,7 +79,7 @@ def _relaxed(op: PlannedOp, entry: Relaxed, found: InForce) -> Source:
     )
 
 
-def _earned(op: PlannedOp, found: InForce, lengths: Mapping[tuple[str, str], float]) -> Iterator[Source]:
+def _earned(op: PlannedOp, found: InForce, lengths: Mapping[tuple[str, str], float]) -> Iterator[SetValue]:
     file = found.earned.by_op.get(op.op)
     if file is None or op.op in found.apart:
         return
@@ -101,9 +101,9 @@ def _number(limits: Thresholds, record: Earned, lengths: Mapping[tuple[str, str]
     return value
 
 
-def _of_record(record: Earned, written: float | None) -> Source:
-    return Source(
-        layer=Layer.EARNED,
+def _of_record(record: Earned, written: float | None) -> SetValue:
+    return SetValue(
+        layer=SetBy.EARNED,
         key=record.key,
         value=shown(record.key, record.value),
         without=shown(record.key, written),

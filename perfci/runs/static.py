@@ -21,7 +21,7 @@ from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import Bench, Place, surroundings
+from perfci.runs.bench import Bench, WorkerPlace, surroundings
 from perfci.runs.describe import contract_violation
 from perfci.runs.plan import Request
 from perfci.worker.parent import Running, side_by_side, working
@@ -156,7 +156,7 @@ def _compile_group(
             target=first.target,
         )
         name = f"static-{first.target}{'-base' if first.of_base else ''}"
-        around = surroundings(bench, Place(name, "offline", first.settings.root))
+        around = surroundings(bench, WorkerPlace(name, "offline", first.settings.root))
         # No device is touched, even if there is one.
         hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         around = dataclasses.replace(around, environment={**around.environment, **hidden})

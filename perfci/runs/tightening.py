@@ -28,8 +28,7 @@ from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.origins import origin
 from perfci.thresholds.ratchet import figures, steps
 from perfci.thresholds.ratchet.figures import KEYS
-from perfci.thresholds.ratchet.steps import Change, propose, rescaled
-from perfci.thresholds.ratchet.steps import Earned as Known
+from perfci.thresholds.ratchet.steps import EarnedRecord, Tighter, propose, rescaled
 from perfci.thresholds.read import load
 from perfci.thresholds.write import Which, with_earned
 
@@ -176,7 +175,7 @@ def _work_out(
     named = [dataclasses.replace(each, case=renamed.get(each.case, each.case)) for each in file.values]
     gone: set[Which] = set()
     if file.environment is not None:
-        known = {(each.case, each.key): Known(each.value, each.began, file.environment) for each in named}
+        known = {(each.case, each.key): EarnedRecord(each.value, each.began, file.environment) for each in named}
         gone = set(steps.anew(history, known))
     anew = tuple(each for each in named if (each.case, each.key) in gone)
     kept = {(each.case, each.key): each for each in named if (each.case, each.key) not in gone}
@@ -213,13 +212,13 @@ def _describe_anew(file: EarnedFile, anew: Sequence[Earned], history: Sequence[H
     return Reason("earned_anew", {**facts, "fields": fields, "values": "; ".join([*named, *more])})
 
 
-def _list_agreed(proposed: Sequence[Change], history: Sequence[HistoryRun]) -> Iterator[Change]:
+def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> Iterator[Tighter]:
     """One change a case and key.
 
     A case id that both suites have is judged by one value in both. So it moves if both have earned that, to the looser
     of the two. Only errors are measured by both.
     """
-    found: dict[Which, list[Change]] = {}
+    found: dict[Which, list[Tighter]] = {}
     for change in proposed:
         found.setdefault((change.case, change.key), []).append(change)
     keys = {each.name: each for each in KEYS}
@@ -232,7 +231,7 @@ def _list_agreed(proposed: Sequence[Change], history: Sequence[HistoryRun]) -> I
             yield max(changes, key=lambda change: change.after)
 
 
-def _record(change: Change, known: Earned | None, file: EarnedFile, today: str) -> Earned:
+def _record(change: Tighter, known: Earned | None, file: EarnedFile, today: str) -> Earned:
     with speaking(ENGLISH):
         why = sentence(Reason(_KEPT[change.why.kind], {**change.why.facts}))
     return Earned(
@@ -334,7 +333,7 @@ def rescale(
     return tuple(said)
 
 
-def _scale(mine: Earned, change: Change, run: str, today: str) -> Earned:
+def _scale(mine: Earned, change: Tighter, run: str, today: str) -> Earned:
     after = float(f"{change.after:.4g}")
     with speaking(ENGLISH):
         why = sentence(Reason("earned_rescaled", change.why.facts))

@@ -20,12 +20,12 @@ from perfci.core.errors import ContractError, DeviceError, PerfciError, StoredFi
 from perfci.core.model import UNTIMED, Fact, Reason
 from perfci.core.settings import Settings
 from perfci.lab.tune.files import GENERIC, Description, change_tuned, read_description, read_tuned
-from perfci.lab.tune.records import SUITE, Regime, Tried, key, open_state
-from perfci.lab.tune.search import Choice, Grid, decide
+from perfci.lab.tune.records import SUITE, Attempt, Regime, key, open_state
+from perfci.lab.tune.search import Choice, Choices, decide
 from perfci.lab.tune.space import read_space
 from perfci.ops.discover import OpFolder, select
 from perfci.ops.fingerprint.tree import Tree
-from perfci.runs.bench import Bench, Listener, Place, claimed, make_job, surroundings
+from perfci.runs.bench import Bench, Listener, WorkerPlace, claimed, make_job, surroundings
 from perfci.runs.describe import contract_violation, describe_ops
 from perfci.runs.plan import Request, draw_seed
 from perfci.store.files import write_atomically
@@ -66,7 +66,7 @@ class Tuning:
     seed: int
     choices: tuple[Choice, ...] = ()
     """one for each entry that serves a case"""
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[Attempt, ...] = ()
     diff: tuple[str, ...] = ()
     written: bool = False
     late: bool = False
@@ -81,7 +81,7 @@ class Tuning:
 
 
 def tune_op(
-    settings: Settings, options: TuneOptions, listener: Listener, heard: Callable[[Tried], None] = lambda _: None
+    settings: Settings, options: TuneOptions, listener: Listener, heard: Callable[[Attempt], None] = lambda _: None
 ) -> Tuning:
     """Searches an op's configurations. Writes its tuned file if that was asked for.
 
@@ -113,7 +113,7 @@ class _TuneSearch:
         options: TuneOptions,
         op: OpFolder,
         spec: Description | None,
-        heard: Callable[[Tried], None],
+        heard: Callable[[Attempt], None],
     ) -> None:
         self._bench, self._settings, self._options, self._op, self._heard = bench, settings, options, op, heard
         self._like = str(spec.values.get("like") or spec.key) if spec else None
@@ -156,7 +156,7 @@ class _TuneSearch:
     def run(self) -> None:
         """Has workers search until one comes to the end. Raises what keeps them all from it."""
         options, op = self._options, self._op
-        place = Place(f"tune-{op.op}", "offline" if options.spec else self._kind, self._settings.root)
+        place = WorkerPlace(f"tune-{op.op}", "offline" if options.spec else self._kind, self._settings.root)
         around = surroundings(self._bench, place)
         if options.spec:
             hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
@@ -177,7 +177,7 @@ class _TuneSearch:
             if trying is None or not failure.kind.startswith(_DEATHS) or (alone and not trying.regime):
                 raise PerfciError(failure.kind, **failure.facts)
             if trying.regime:
-                self._add(Tried(trying.regime, trying.config, failure=failure))
+                self._add(Attempt(trying.regime, trying.config, failure=failure))
             else:
                 alone = True
 
@@ -187,7 +187,7 @@ class _TuneSearch:
                 self._regimes = message
             case Trying():
                 self._trying = message
-            case Tried():
+            case Attempt():
                 self._add(message)
             case Modelled():
                 self._modelled[message.case] = message
@@ -195,7 +195,7 @@ class _TuneSearch:
                 self._late = message.late
         self._bench.listener(message)
 
-    def _add(self, tried: Tried) -> None:
+    def _add(self, tried: Attempt) -> None:
         self._state.add(tried)
         self._heard(tried)
 
@@ -241,7 +241,7 @@ class _TuneSearch:
         """An entry's choice. A candidate that has not passed the accuracy suite yet is none."""
         known = [each for each in self._state.tried if each.regime == regime.label]
         near = regime.current if self._options.spec else None
-        grid = Grid(regime.lists, lambda _: True, self._state.head.seed, regime.current, near)
+        grid = Choices(regime.lists, lambda _: True, self._state.head.seed, regime.current, near)
         choice = decide(grid, regime, known, needed=needed)
         passed = {each.key for each in known if each.stage == SUITE and not each.failure}
         if choice.changed and self._options.spec is None and key(choice.config) not in passed:

@@ -18,7 +18,7 @@ _FILE = re.compile(
 
 
 @dataclass
-class Found:
+class SketchVersion:
     """One version of one sketch."""
 
     op: str
@@ -32,19 +32,19 @@ class Found:
         return self.op if self.version is None else f"{self.op}_v{self.version}"
 
 
-def choose(op: str, folder: Path, version: int | None) -> tuple[Found, tuple[Reason, ...]]:
+def choose(op: str, folder: Path, version: int | None) -> tuple[SketchVersion, tuple[Reason, ...]]:
     """The sketch of this name, such as broadcast_v1, or the newest version of this op. What else the folder holds.
 
     A folder's only sketch may become an op of any name. Raises UsageError if there is no such sketch, or not all of it.
     """
     if not folder.is_dir():
         raise UsageError("kernelgen_no_folder", folder=str(folder))
-    found: dict[tuple[str, str], Found] = {}
+    found: dict[tuple[str, str], SketchVersion] = {}
     for path in sorted(folder.iterdir()):
         if match := _FILE.fullmatch(path.name):
             number = match["version"]
             key = match["op"], number or ""
-            sketch = found.setdefault(key, Found(match["op"], None if number is None else int(number)))
+            sketch = found.setdefault(key, SketchVersion(match["op"], None if number is None else int(number)))
             sketch.files[match["plain"] or match["test"]] = path
     ops = {each.op for each in found.values()}
     if not ops:

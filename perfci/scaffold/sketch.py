@@ -16,7 +16,7 @@ SHARED = "_sketched"
 
 
 @dataclass(frozen=True)
-class Side:
+class SketchFunction:
     """A function in somebody's own file: the kernel, or the reference."""
 
     module: str
@@ -37,8 +37,8 @@ class Sketch:
 
     parameters: tuple[str, ...]
     """of the op's function, with types and defaults"""
-    kernel: Side
-    reference: Side
+    kernel: SketchFunction
+    reference: SketchFunction
     suites: Suites
     carried: tuple[Reason, ...] = ()
     left: tuple[Reason, ...] = ()
@@ -61,7 +61,7 @@ def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
     return Draft(texts, sketch.look, sketch.left, sketch.carried, own=sources, shared=shared)
 
 
-def _side(op: str, sketch: Sketch, side: Side, about: str) -> str:
+def _side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> str:
     """`<op>_triton.py`, or `<op>_baseline.py` without make_inputs."""
     name = side.call.removeprefix("source.").removesuffix("()")
     own = side.call.startswith("source.")

@@ -69,7 +69,7 @@ _AWAY = (0.25, 0.5, 0.125, 0.375)
 """Share of the revisions left, best first, to skip after each one that could not be tried: away from it."""
 
 
-class Side(StrEnum):
+class Rating(StrEnum):
     """What a revision is."""
 
     GOOD = "good"
@@ -81,7 +81,7 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Shown:
     """A duel's shifts."""
 
     processes: tuple[tuple[float, ...], ...]
@@ -98,12 +98,12 @@ class Seen:
         return sum(map(len, self.processes))
 
 
-SAME = Seen(())
+SAME = Shown(())
 """The two do the same work, which needs no timing."""
 
 
 @dataclass(frozen=True)
-class Noise:
+class Stray:
     """How far a duel strays, log scale."""
 
     block: float
@@ -111,7 +111,7 @@ class Noise:
     process: float = BIAS
     """standard deviation of processes"""
 
-    def deviation(self, seen: Seen) -> float:
+    def deviation(self, seen: Shown) -> float:
         """Standard deviation of the error of a duel's shift."""
         count = len(seen.processes)
         if not count:
@@ -119,18 +119,18 @@ class Noise:
         blocks = sum(1 / len(process) for process in seen.processes) / count**2
         return math.sqrt(self.process**2 / count + self.block**2 * math.pi / 2 * blocks)
 
-    def interval(self, seen: Seen) -> Interval:
+    def interval(self, seen: Shown) -> Interval:
         """A duel's shift with its 95 % interval, log scale."""
         reach = _SPREAD * self.deviation(seen)
         return Interval(seen.shift, seen.shift - reach, seen.shift + reach, _CONFIDENCE)
 
-    def chance(self, distance: float, *duels: Seen) -> float:
+    def chance(self, distance: float, *duels: Shown) -> float:
         """That the shifts of these duels together stray by more than this to one side."""
         deviation = math.hypot(*map(self.deviation, duels))
         return tail(distance / deviation) if deviation else 0.0
 
 
-def noise(duels: Collection[Seen]) -> Noise:
+def noise(duels: Collection[Shown]) -> Stray:
     """The noise that these duels show, pooled over all of them; rather too much if they are few."""
     around = [
         [shift - statistics.median(process) for shift in process]
@@ -140,7 +140,7 @@ def noise(duels: Collection[Seen]) -> Noise:
     ]
     between = [[statistics.median(process) for process in seen.processes] for seen in duels if len(seen.processes) > 1]
     strays = [[median - statistics.fmean(medians) for median in medians] for medians in between]
-    return Noise(_pooled(around), max(BIAS, _pooled(strays)))
+    return Stray(_pooled(around), max(BIAS, _pooled(strays)))
 
 
 def _pooled(groups: Sequence[Sequence[float]]) -> float:
@@ -169,14 +169,14 @@ def tail(deviations: float) -> float:
 
 
 @dataclass(frozen=True)
-class Step:
+class Leg:
     """One revision tried."""
 
     commit: str
-    side: Side
+    side: Rating
     error: float = 0.0
     """chance that noise alone put it on this side"""
-    seen: Seen | None = None
+    seen: Shown | None = None
     """its duel with GOOD. None if it was not timed"""
     shift: Interval | None = None
     """log scale"""
@@ -185,7 +185,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Found:
+class Loss:
     """The place at which a loss, or a part of it, came in."""
 
     suspects: tuple[str, ...]
@@ -208,30 +208,30 @@ class World(Protocol):
     def suspects(self, good: Collection[str], bad: str) -> Sequence[str]:
         """Revisions that `bad` has and none of `good` has, those first that halve them best."""
 
-    def look(self, commit: str, processes: int) -> Seen | Reason:
+    def look(self, commit: str, processes: int) -> Shown | Reason:
         """The duel of a revision with GOOD, in so many processes; or why it cannot be had."""
 
     def note(self, commit: str) -> Reason | None:
         """A note about a revision that was looked at, such as why it was not timed."""
 
 
-Tell = Callable[[Step], None]
+Tell = Callable[[Leg], None]
 
 
 @dataclass
-class Search:
+class BisectionSearch:
     """One search. It remembers all duels, since they show the noise of the next."""
 
     world: World
     tell: Tell
-    duels: list[Seen] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    duels: list[Shown] = field(default_factory=list)
+    steps: list[Leg] = field(default_factory=list)
 
-    def noise(self) -> Noise:
+    def noise(self) -> Stray:
         """As far as it is known by now."""
         return noise(self.duels)
 
-    def run(self, good: str, bad: str, first: Seen, tests: int = 1) -> tuple[Found, ...]:
+    def run(self, good: str, bad: str, first: Shown, tests: int = 1) -> tuple[Loss, ...]:
         """The place of the loss that the duel of BAD with GOOD showed; several in turn if they share it.
 
         tests: cases of which the one followed was chosen for its loss.
@@ -239,103 +239,103 @@ class Search:
         self.duels.append(first)
         return self._narrowed(frozenset({good}), SAME, bad, first, tests * self.noise().chance(first.shift, first))
 
-    def _narrowed(self, good: frozenset[str], low: Seen, bad: str, high: Seen, error: float) -> tuple[Found, ...]:
+    def _narrowed(self, good: frozenset[str], low: Shown, bad: str, high: Shown, error: float) -> tuple[Loss, ...]:
         skipped: list[str] = []
         unclear = 0
         while True:
             left = [commit for commit in self.world.suspects(good, bad) if commit != bad]
             tried = next_of([commit for commit in left if commit not in skipped], len(skipped))
             if tried is None or unclear >= UNCLEAR:
-                return (Found((bad, *left), low.shift, high.shift, min(error, 1.0)),)
+                return (Loss((bad, *left), low.shift, high.shift, min(error, 1.0)),)
             step = self._step(tried, low, high)
             error += step.error
             match step.side:
-                case Side.GOOD:
+                case Rating.GOOD:
                     good |= {tried}
-                case Side.BAD:
+                case Rating.BAD:
                     bad = tried
-                case Side.SKIP:
+                case Rating.SKIP:
                     skipped.append(tried)
                     unclear += step.seen is not None
-                case Side.PART if step.seen:
+                case Rating.PART if step.seen:
                     before = self._narrowed(good, low, tried, step.seen, error)
                     return (*before, *self._narrowed(good | {tried}, step.seen, bad, high, error))
 
-    def _step(self, commit: str, low: Seen, high: Seen) -> Step:
+    def _step(self, commit: str, low: Shown, high: Shown) -> Leg:
         """One revision, looked at until noise would hardly put it on another side."""
-        step = Step(commit, Side.SKIP)
+        step = Leg(commit, Rating.SKIP)
         for processes in LOOKS:
             seen = self.world.look(commit, processes)
             if isinstance(seen, Reason):
-                step = Step(commit, Side.SKIP, reason=seen)
+                step = Leg(commit, Rating.SKIP, reason=seen)
                 break
             step = self._weighed(commit, seen, low, high)
-            if len(seen.processes) < processes or (step.error <= STEP and step.side is not Side.SKIP):
+            if len(seen.processes) < processes or (step.error <= STEP and step.side is not Rating.SKIP):
                 break
-        if step.seen and (step.side is Side.SKIP or step.error > BEYOND):
+        if step.seen and (step.side is Rating.SKIP or step.error > BEYOND):
             loss = math.expm1(high.shift - low.shift)
             facts: dict[str, Fact] = {"processes": len(step.seen.processes), "loss": loss}
-            step = replace(step, side=Side.SKIP, error=0.0, reason=Reason("bisect_unclear", facts))
+            step = replace(step, side=Rating.SKIP, error=0.0, reason=Reason("bisect_unclear", facts))
         if step.seen and step.seen.processes:
             self.duels.append(step.seen)
         self.steps.append(step)
         self.tell(step)
         return step
 
-    def _weighed(self, commit: str, seen: Seen, low: Seen, high: Seen) -> Step:
+    def _weighed(self, commit: str, seen: Shown, low: Shown, high: Shown) -> Leg:
         """What a look shows; SKIP if a part of the loss can be neither claimed nor excluded yet."""
         known = noise([*self.duels, seen])
         error = known.chance(HALF * (high.shift - low.shift), seen, low, high)
         apart = max(known.chance(seen.shift - low.shift, seen, low), known.chance(high.shift - seen.shift, seen, high))
         side = classify(seen.shift, low.shift, high.shift)
-        if side is Side.PART:
+        if side is Rating.PART:
             error = max(error, apart)
             if apart > CONFIRM or len(seen.processes) < PARTED:
                 # Far from both ends, though not far enough; or so near to one that noise took it from there.
                 last = len(seen.processes) >= LOOKS[-1] and apart > STEP
-                side = nearest(seen.shift, low.shift, high.shift) if last else Side.SKIP
-        return Step(commit, side, error, seen, known.interval(seen), self.world.note(commit))
+                side = nearest(seen.shift, low.shift, high.shift) if last else Rating.SKIP
+        return Leg(commit, side, error, seen, known.interval(seen), self.world.note(commit))
 
 
 class ExactWorld(World, Protocol):
     """The same if revisions differ by what they answer, which no noise blurs."""
 
-    def fails(self, commit: str) -> Side | Reason:
+    def fails(self, commit: str) -> Rating | Reason:
         """Whether it fails as BAD does. The reason if that is unknown."""
 
 
 @dataclass
-class ExactSearch(Search):
+class ExactSearch(BisectionSearch):
     """A search for the first revision that fails."""
 
     world: ExactWorld
 
-    def run(self, good: str, bad: str, first: Seen = SAME, tests: int = 1) -> tuple[Found, ...]:
+    def run(self, good: str, bad: str, first: Shown = SAME, tests: int = 1) -> tuple[Loss, ...]:
         """The place of the failure: one, without a doubt of noise."""
         return self._narrowed(frozenset({good}), SAME, bad, SAME, 0.0)
 
-    def _step(self, commit: str, low: Seen, high: Seen) -> Step:
+    def _step(self, commit: str, low: Shown, high: Shown) -> Leg:
         found = self.world.fails(commit)
-        side, reason = (Side.SKIP, found) if isinstance(found, Reason) else (found, self.world.note(commit))
-        step = Step(commit, side, reason=reason)
+        side, reason = (Rating.SKIP, found) if isinstance(found, Reason) else (found, self.world.note(commit))
+        step = Leg(commit, side, reason=reason)
         self.steps.append(step)
         self.tell(step)
         return step
 
 
-def classify(shift: float, low: float, high: float) -> Side:
+def classify(shift: float, low: float, high: float) -> Rating:
     """Which of two levels a shift is at, or a part of the way between.
 
     >>> [str(classify(shift, 0.0, 0.08)) for shift in (-0.03, 0.01, 0.03, 0.07, 0.2)]
     ['good', 'good', 'part', 'bad', 'bad']
     """
     place = (shift - low) / (high - low)
-    return Side.PART if QUARTER <= place <= 1 - QUARTER else nearest(shift, low, high)
+    return Rating.PART if QUARTER <= place <= 1 - QUARTER else nearest(shift, low, high)
 
 
-def nearest(shift: float, low: float, high: float) -> Side:
+def nearest(shift: float, low: float, high: float) -> Rating:
     """Which of two levels a shift is nearer to."""
-    return Side.GOOD if shift < (low + high) / 2 else Side.BAD
+    return Rating.GOOD if shift < (low + high) / 2 else Rating.BAD
 
 
 def next_of(left: Sequence[str], skipped: int) -> str | None:
@@ -351,7 +351,7 @@ def next_of(left: Sequence[str], skipped: int) -> str | None:
     return left[int(len(left) * _AWAY[(skipped - 1) % len(_AWAY)])] if skipped else left[0]
 
 
-def confirmed(own: Seen, gap: float, known: Noise) -> tuple[bool, float]:
+def confirmed(own: Shown, gap: float, known: Stray) -> tuple[bool, float]:
     """Whether a culprit beside its own parent shows what the search found, and the chance that noise alone does so.
 
     own: the duel of the culprit with its parent; gap: what came in with it by the search, log scale.

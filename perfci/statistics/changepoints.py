@@ -76,7 +76,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangePoint:
     """A step of a case between two accepted runs."""
 
     case: str
@@ -135,7 +135,7 @@ def threshold(count: int) -> float:
     return next((THRESHOLDS[each] for each in sorted(THRESHOLDS) if each >= count), max(THRESHOLDS.values()))
 
 
-def changes(history: Sequence[HistoryRun], case: str) -> tuple[Change, ...]:
+def changes(history: Sequence[HistoryRun], case: str) -> tuple[ChangePoint, ...]:
     """The steps of a case over accepted runs in their order, the oldest first.
 
     Runs count that were timed like the newest one of the case. None is found in fewer than 20, and none below 0.25 %.
@@ -152,7 +152,7 @@ def too_few(history: Sequence[HistoryRun], case: str) -> bool:
     return len(_known(history, case)) < FEWEST
 
 
-def told_of(change: Change, op: str) -> Reason:
+def told_of(change: ChangePoint, op: str) -> Reason:
     """A step in a sentence, with the commits between which it came and what to do next."""
     facts = _facts(change, op)
     return _slower(change, facts) if change.unexplained else Reason(_kind(change), facts)
@@ -165,7 +165,7 @@ _KINDS = {
 }
 
 
-def _kind(change: Change) -> str:
+def _kind(change: ChangePoint) -> str:
     if change.cause is Cause.REFERENCE:
         return "step_reference" if change.figure == KERNEL else "step_reference_alone"
     if change.cause is not Cause.KERNEL:
@@ -175,14 +175,14 @@ def _kind(change: Change) -> str:
     return "step_gone" if change.since is None else "step_accepted_since"
 
 
-def _slower(change: Change, facts: Mapping[str, Fact]) -> Reason:
+def _slower(change: ChangePoint, facts: Mapping[str, Fact]) -> Reason:
     if change.commits is None:
         return Reason("step_slower_somewhere", facts)
     command = shlex.join(["perfci", "bisect", "--op", str(facts["op"]), "--case", change.case, *change.commits])
     return Reason("step_slower", {**facts, "command": command})
 
 
-def _facts(change: Change, op: str) -> dict[str, Fact]:
+def _facts(change: ChangePoint, op: str) -> dict[str, Fact]:
     before, after = (run.environment.commit or run.run for run in (change.before, change.after))
     return {
         "op": op,
@@ -311,7 +311,7 @@ class _Series:
     figures: Mapping[str, Floats]
     """log scale, more is slower: kernel_us, and speedup and reference_us if every run has them"""
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[ChangePoint]:
         kernel, speedup = list(self._steps(KERNEL)), list(self._steps(SPEEDUP))
         ranges = [self._range(KERNEL, *step) for step in kernel]
         told = [(KERNEL, *step) for step in kernel]
@@ -343,12 +343,12 @@ class _Series:
         fits = [each for each in (at, at - 1, at + 1) if strength[at - low] - strength[each - low] <= _DROP]
         return next((each for each in fits if low < each < high and (self._why(each) or self._moved(each))), at)
 
-    def _change(self, figure: str, low: int, at: int, high: int) -> Change:
+    def _change(self, figure: str, low: int, at: int, high: int) -> ChangePoint:
         shifts = {name: self._shift(name, low, at, high) for name in self.figures}
         cause, moved = self._cause(figure, shifts, low, at, high)
         size, reference = shifts[figure], shifts.get("reference_us")
         later = [run.epoch.why for run in self.runs[at + 1 :] if run.epoch and self.case in run.epoch.cases]
-        return Change(
+        return ChangePoint(
             case=self.case,
             figure=figure,
             before=self.runs[at - 1],

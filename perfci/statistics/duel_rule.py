@@ -61,7 +61,7 @@ TESTS = QUESTIONS * len(FINAL)
 """How often an unchanged case may be called slower."""
 
 
-class Answer(StrEnum):
+class Ruling(StrEnum):
     """What a duel says so far."""
 
     CLEARED = "cleared"
@@ -92,30 +92,30 @@ def look(processes: Sequence[Sequence[float]], tau: float) -> Look:
     )
 
 
-def early(shifts: Sequence[float], tau: float) -> Answer:
+def early(shifts: Sequence[float], tau: float) -> Ruling:
     """The first process's looks: cleared after 4 blocks by their median, after 12 by their Hodges-Lehmann centre.
 
     shifts: d of its blocks so far, at least one; tau: allowed slow-down, ratio - 1.
     """
     cleared = _is_cleared(len(shifts), statistics.median(shifts), exact.location(shifts).value, math.log1p(tau))
-    return Answer.CLEARED if cleared else Answer.OPEN
+    return Ruling.CLEARED if cleared else Ruling.OPEN
 
 
-def answer(seen: Look, p_slower: float, p_faster: float, alpha: float) -> Answer:
+def answer(seen: Look, p_slower: float, p_faster: float, alpha: float) -> Ruling:
     """What a duel says, its p values adjusted for the other cases; alpha is of the whole family, over all TESTS."""
     centre, tau, level = seen.shift.value, seen.tau, alpha / TESTS
     medians, whole = np.array(seen.medians), np.array(seen.sizes) >= WHOLE
     if np.count_nonzero(whole) < min(FINAL):
         cleared = _is_cleared(seen.blocks, seen.medians[0], centre, tau)
     elif p_slower <= level and agree(medians, tau, whole):
-        return Answer.SLOWER
+        return Ruling.SLOWER
     elif p_faster <= level and agree(-medians, tau, whole):
-        return Answer.FASTER
+        return Ruling.FASTER
     else:
         cleared = abs(centre) <= tau
     if cleared:
-        return Answer.CLEARED
-    return Answer.OPEN if seen.processes < PROCESSES else Answer.UNDECIDED
+        return Ruling.CLEARED
+    return Ruling.OPEN if seen.processes < PROCESSES else Ruling.UNDECIDED
 
 
 def processes_wanted(seen: Look) -> int:

@@ -71,7 +71,7 @@ class Appended:
 
 
 @dataclass(frozen=True)
-class _Head:
+class _LineHead:
     """The part of every line that shows whether this perfci can read the rest."""
 
     format: int = 0
@@ -81,7 +81,7 @@ _LINES = msgspec.json.Decoder(HistoryRun)
 
 
 @dataclass
-class _File:
+class _HistoryFile:
     """A history file, line by line."""
 
     path: Path
@@ -312,9 +312,9 @@ def _tail(path: Path, last: int) -> bytes:
     return b"\n".join(lines) if len(lines) > last else data
 
 
-def _parse(path: Path, data: bytes | None = None) -> _File:
+def _parse(path: Path, data: bytes | None = None) -> _HistoryFile:
     """Reads a history line by line, from `data` or from the file."""
-    file = _File(path)
+    file = _HistoryFile(path)
     *pieces, end = (_bytes(path) if data is None else data).split(b"\n")
     numbers: dict[bytes, int] = {}
     for number, text in enumerate(pieces, 1):
@@ -347,10 +347,10 @@ def _bytes(path: Path) -> bytes:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
 
 
-def _read_line(file: _File, number: int, text: bytes) -> None:
+def _read_line(file: _HistoryFile, number: int, text: bytes) -> None:
     """Adds a line to the file, with its run or the problem that it has."""
     place: dict[str, Fact] = {"path": str(file.path), "line": number}
-    found: HistoryRun | _Head | str = ""
+    found: HistoryRun | _LineHead | str = ""
     problem = None
     if _CONFLICT.fullmatch(text):
         if all(each.kind != "history_conflicted" for each in file.problems):
@@ -359,7 +359,7 @@ def _read_line(file: _File, number: int, text: bytes) -> None:
         problem = Reason("history_damaged", {**place, "why": found})
     elif found.format > FORMAT:
         problem = Reason("history_too_new", {**place, "found": found.format, "supported": FORMAT})
-    elif isinstance(found, _Head):
+    elif isinstance(found, _LineHead):
         problem = Reason("history_damaged", {**place, "why": say("no format number")})
     elif found.environment.device.key != file.path.parent.name:
         problem = Reason("history_other_device", {**place, "device": found.environment.device.key, "run": found.run})
@@ -369,7 +369,7 @@ def _read_line(file: _File, number: int, text: bytes) -> None:
     file.runs.append(found if isinstance(found, HistoryRun) and not problem else None)
 
 
-def _decode(text: bytes) -> HistoryRun | _Head | str:
+def _decode(text: bytes) -> HistoryRun | _LineHead | str:
     """Returns a line's run, the head alone if it has a later format, else what is wrong with it."""
     unreadable = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
     try:
@@ -377,7 +377,7 @@ def _decode(text: bytes) -> HistoryRun | _Head | str:
     except unreadable as error:
         wrong = "nested too deeply" if isinstance(error, RecursionError) else str(error)
     with contextlib.suppress(*unreadable):
-        head = msgspec.json.decode(text, type=_Head)
+        head = msgspec.json.decode(text, type=_LineHead)
         return head if head.format > FORMAT else wrong
     return wrong
 
@@ -385,7 +385,7 @@ def _decode(text: bytes) -> HistoryRun | _Head | str:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _refuse(file: _File) -> None:
+def _refuse(file: _HistoryFile) -> None:
     for problem in file.problems:
         if problem.kind in STOPPING:
             raise StoredFileError(problem.kind, **problem.facts)

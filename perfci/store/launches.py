@@ -45,7 +45,7 @@ class LaunchRow:
 
 
 @dataclass(frozen=True)
-class _Head:
+class _RowHead:
     """The part of every line that tells whether this perfci can read the rest."""
 
     format: int = 1
@@ -134,7 +134,7 @@ def read_launches(folder: Path) -> Launches:
 
 
 def _refuse_newer(path: Path, line: bytes) -> None:
-    found = msgspec.json.decode(line, type=_Head).format
+    found = msgspec.json.decode(line, type=_RowHead).format
     if found > FORMAT:
         raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
 

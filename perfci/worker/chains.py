@@ -24,7 +24,7 @@ from perfci.worker.load import (
     parameters,
     refuse_misfit,
 )
-from perfci.worker.protocol import ChainPlanned, Job, Message, OpDone, OpFiles, Step
+from perfci.worker.protocol import ChainPlanned, Doing, Job, Message, OpDone, OpFiles
 
 Send = Callable[[Message], None]
 
@@ -66,11 +66,11 @@ def run(job: Job, send: Send, device: Accelerator, chain: Chain) -> None:
     shared, done = Path(job.shared_folder), 0
 
     def announce(stage: str, case: str) -> None:
-        send(Step(f"stage {stage}", name, case, done, len(chosen)))
+        send(Doing(f"stage {stage}", name, case, done, len(chosen)))
 
     on = Setting(name, chain, device, lambda error: describe_exception(error, shared), announce)
     for params in chosen:
-        send(Step("inputs and references", name, case_id(params), done, len(chosen)))
+        send(Doing("inputs and references", name, case_id(params), done, len(chosen)))
         case = check_case(on, params, job.seed)
         send(case)
         done += 1

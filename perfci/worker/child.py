@@ -28,13 +28,13 @@ from perfci.worker.load import LoadedOp, import_roots, load_op, parameters
 from perfci.worker.protocol import (
     BASE,
     Apart,
+    Doing,
     Examined,
     Failed,
     Job,
     MessageChannel,
     OpFiles,
     Ready,
-    Step,
     TurnAsked,
     Waiting,
 )
@@ -93,7 +93,7 @@ def _open_op(
             raise
         # The plan was made for it: it is gone, for later ops too.
         raise DeviceError("device_gone", device=job.device, why=str(error).rstrip(".")) from error
-    channel.send(Step("import", job.ops[0].op))
+    channel.send(Doing("import", job.ops[0].op))
     # For imports that the op's functions make when they are called.
     sys.path[:0] = import_roots(Path(job.ops[0].folder), Path(job.shared_folder))
     loaded = load(device)
@@ -163,7 +163,7 @@ def _describe(job: Job, channel: MessageChannel) -> None:
 
 def _each_op(job: Job, channel: MessageChannel) -> Iterator[OpFiles]:
     for files in job.ops:
-        channel.send(Step("import", files.op))
+        channel.send(Doing("import", files.op))
         # The op before may have modules of the same names.
         forget_others(Path(files.folder), Path(job.shared_folder))
         yield files
@@ -207,7 +207,7 @@ def _tune(job: Job, channel: MessageChannel) -> None:
     if job.tune.spec is not None:
         from perfci.worker.tuning.modelled import run_modelled
 
-        channel.send(Step("import", job.ops[0].op))
+        channel.send(Doing("import", job.ops[0].op))
         run_modelled(job, channel.send)
         return
 

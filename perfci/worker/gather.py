@@ -8,7 +8,7 @@ from collections.abc import Collection
 from perfci.core.model import Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
 from perfci.core.model.closeness import worst
 from perfci.core.wording import because
-from perfci.worker.protocol import Apart, Checked, Finished, Measured, Message, OpDone, Prepared, Ready, Step
+from perfci.worker.protocol import Apart, Checked, Doing, Finished, Measured, Message, OpDone, Prepared, Ready
 
 EVERY = ""
 """In place of the run's own board: it has several, and every block notes its own."""
@@ -54,7 +54,7 @@ class Gathered:
             case Ready(device):
                 other = self._board is not None and device.uuid != self._board
                 self._elsewhere = device.uuid if other else None
-            case Step(stage):
+            case Doing(stage):
                 self._stage = stage
                 self.met_peers |= stage == "peers"
             case Apart(reason):

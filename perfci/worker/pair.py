@@ -20,7 +20,7 @@ from perfci.ops import identity
 from perfci.statistics import exact
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.parent import WorkerEnvironment, Working, start_worker
-from perfci.worker.protocol import Finished, Job, Measured, Message, Prepared, Ready, Step, Turn, TurnAsked
+from perfci.worker.protocol import Doing, Finished, Job, Measured, Message, Prepared, Ready, Turn, TurnAsked
 
 HEAD = "head"
 OTHER = {HEAD: BASE, BASE: HEAD}
@@ -30,7 +30,7 @@ BEGIN = -1
 
 
 @dataclass(frozen=True)
-class Side:
+class PairSide:
     """One worker of the pair."""
 
     job: Job
@@ -57,7 +57,7 @@ class Rules:
     """peers are timed too, and every case gets the blocks that an interval takes"""
 
 
-def pairing(head: Side, base: Side, rules: Rules, heard: Callable[[Message], None]) -> Working:
+def pairing(head: PairSide, base: PairSide, rules: Rules, heard: Callable[[Message], None]) -> Working:
     """Run both, and leave the waiting to the caller. Returns why head's failed as a whole.
 
     A base that fails leaves head's cases unpaired. Closing the generator kills both workers.
@@ -137,7 +137,7 @@ class Referee:
                 if side == HEAD:
                     self.ready = True
                     self._heard(message)
-            case Step() as step:
+            case Doing() as step:
                 self._heard(replace(step, stage=f"{step.stage} of the base") if side == BASE else step)
             case _ if side == HEAD:
                 self._heard(message)

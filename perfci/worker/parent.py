@@ -22,7 +22,7 @@ from typing import IO
 from perfci.core.codec import encode
 from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
-from perfci.worker.protocol import Failed, Job, Message, Step, Turn, TurnAsked, ends, unpack
+from perfci.worker.protocol import Doing, Failed, Job, Message, Turn, TurnAsked, ends, unpack
 
 LAST_WORDS = 400
 """Characters of a dead worker's output that its reason quotes at most."""
@@ -162,7 +162,7 @@ class Running:
         assert process.stdout is not None
         self._process, self._reading, self._job, self._around = process, reading, job, around
         self._log = CappedLog(process.stdout, around.log)
-        self._step = Step("start", job.ops[0].op if job.ops else job.task)
+        self._step = Doing("start", job.ops[0].op if job.ops else job.task)
         self._rest = b""
         self._spoke = time.monotonic()
         self._asking = False
@@ -234,7 +234,7 @@ class Running:
             if isinstance(message, Failed):
                 self._finish(message.reason)
                 break
-            if isinstance(message, Step):
+            if isinstance(message, Doing):
                 self._step = message
             self._asking = isinstance(message, TurnAsked)
             self._done = self._done or ends(self._job, message)

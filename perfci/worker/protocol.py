@@ -24,8 +24,8 @@ from perfci.core.model import (
     Suite,
 )
 from perfci.lab.chains.records import ChainCase, ListedChain
-from perfci.lab.soak.findings import DECAY_LIMIT, Finding
-from perfci.lab.tune.records import Config, Regime, Tried
+from perfci.lab.soak.findings import DECAY_LIMIT, SoakFinding
+from perfci.lab.tune.records import Attempt, Config, Regime
 from perfci.scaffold.sketch import Sketch
 from perfci.thresholds.limits import CaseThresholds
 
@@ -64,7 +64,7 @@ class BaseFiles:
 class TuneFiles:
     """What a search for configurations starts from."""
 
-    known: tuple[Tried, ...] = ()
+    known: tuple[Attempt, ...] = ()
     """what an interrupted search has found out"""
     spec: str | None = None
     """description of the device to tune for by the model. None for the one at hand"""
@@ -188,7 +188,7 @@ class Examined:
 
 
 @dataclass(frozen=True)
-class Step:
+class Doing:
     """What is being done now. If the worker dies, this is where."""
 
     stage: str
@@ -333,7 +333,7 @@ Message = (
     Ready
     | Examined
     | PlannedOp
-    | Step
+    | Doing
     | Waiting
     | Checked
     | StoredTensor
@@ -345,9 +345,9 @@ Message = (
     | Sketch
     | Regimes
     | Trying
-    | Tried
+    | Attempt
     | Modelled
-    | Finding
+    | SoakFinding
     | ListedChain
     | ChainPlanned
     | ChainCase

@@ -11,15 +11,15 @@ from pathlib import Path
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Fact, Reason
 from perfci.device.seam import Accelerator, not_interpreted
-from perfci.lab.soak.findings import DECAY, DETERMINISM, LARGE, MEMORY, STREAMS, THREADS, Finding, Status, name_test
+from perfci.lab.soak.findings import DECAY, DETERMINISM, LARGE, MEMORY, STREAMS, THREADS, SoakFinding, Status, name_test
 from perfci.lab.soak.huge import check_large, is_large
 from perfci.lab.soak.repeated import check_decay, check_determinism, check_memory
-from perfci.lab.soak.subject import Subject
+from perfci.lab.soak.subject import SoakSubject
 from perfci.lab.soak.together import check_streams, check_threads
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.load import LoadedOp, choose_cases, describe_exception
-from perfci.worker.protocol import Job, Message, OpDone, Step
+from perfci.worker.protocol import Doing, Job, Message, OpDone
 
 CALLS, FEW_CALLS = 1000, 24
 """Of each test on an accelerator, and in Triton's interpreter, in which a call may take seconds."""
@@ -75,13 +75,13 @@ class _Soaker:
         for test, reason in self._untested.items():
             wanted = test != LARGE or loaded.accuracy.large_cases
             if wanted and name_test(test, None) not in job.soak.done:
-                send(Finding(self._op, test, None, Status.SKIPPED, reason))
+                send(SoakFinding(self._op, test, None, Status.SKIPPED, reason))
 
     def soak(self, suite: Performance, params: Params) -> None:
         """Make every test of one case, threads first: the first calls of all have to come at once."""
         calls = self._job.soak.calls or (FEW_CALLS if self._host else CALLS)
         limit = self._job.soak.limit
-        bodies: dict[str, Callable[[Subject], Finding]] = {
+        bodies: dict[str, Callable[[SoakSubject], SoakFinding]] = {
             THREADS: check_threads,
             MEMORY: lambda subject: check_memory(subject, calls),
             DECAY: lambda subject: check_decay(subject, calls, limit),
@@ -100,21 +100,21 @@ class _Soaker:
         if large:
             self.test(LARGE, suite, params, lambda subject: check_large(subject, self._accuracy))
 
-    def test(self, test: str, suite: Performance, params: Params, body: Callable[[Subject], Finding]) -> None:
+    def test(self, test: str, suite: Performance, params: Params, body: Callable[[SoakSubject], SoakFinding]) -> None:
         """Make one test of one case, unless it is settled."""
         case = case_id(params)
         if test in self._untested or name_test(test, case) in self._job.soak.done:
             return
-        self._send(Step(test, self._op, case))
+        self._send(Doing(test, self._op, case))
         ticked = time.monotonic()
 
         def tick(done: int, total: int) -> None:
             nonlocal ticked
             if time.monotonic() - ticked >= TICK_S:
                 ticked = time.monotonic()
-                self._send(Step(test, self._op, case, done, total))
+                self._send(Doing(test, self._op, case, done, total))
 
-        subject = Subject(
+        subject = SoakSubject(
             self._op, suite, params, self._device, self._endurance, self._job.seed,
             self._accuracy.deterministic, tick, self._describe,
         )  # fmt: skip
@@ -129,7 +129,7 @@ class _Soaker:
         gc.collect()
         self._endurance.trim()
 
-    def _find(self, subject: Subject, test: str, body: Callable[[Subject], Finding]) -> Finding:
+    def _find(self, subject: SoakSubject, test: str, body: Callable[[SoakSubject], SoakFinding]) -> SoakFinding:
         try:
             return body(subject)
         except PerfciError as error:

@@ -18,11 +18,11 @@ from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import forget_others
 from perfci.worker.load import call_reason, choose_cases, import_roots, load_op
-from perfci.worker.protocol import Job, Message, OpFiles, Step
+from perfci.worker.protocol import Doing, Job, Message, OpFiles
 
 if TYPE_CHECKING:
     from perfci.device.launches import Launched
-    from perfci.device.offline import Seen
+    from perfci.device.offline import CallOutcome
 
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 """A device that the machine may have is not the target's."""
@@ -40,7 +40,7 @@ def run(job: Job, send: Send) -> None:
             send(StaticOp(files.op, target.name, failure=error.reason))
         return
     for files in job.ops:
-        send(Step("static", files.op))
+        send(Doing("static", files.op))
         with import_path(files, job):
             send(_compile_op(files, job, target, send))
 
@@ -73,7 +73,7 @@ def import_path(files: OpFiles, job: Job) -> Iterator[None]:
         sys.path[:] = before
 
 
-def explain_failure(seen: Seen, folder: Path, case: str, kind: str) -> Reason | None:
+def explain_failure(seen: CallOutcome, folder: Path, case: str, kind: str) -> Reason | None:
     """Returns why a call was not captured: what it needed of a device, what does not compile, or what it raised."""
     why = seen.failure or seen.capture.blind
     if why is None and seen.raised is not None:
@@ -91,7 +91,7 @@ def _compile_op(files: OpFiles, job: Job, target: Target, send: Send) -> StaticO
         return StaticOp(files.op, target.name, failure=error.reason)
     chosen, seen = choose_cases(suite.cases, job.pattern, job.cases), []
     for done, params in enumerate(chosen):
-        send(Step("static", files.op, case_id(params), done, len(chosen)))
+        send(Doing("static", files.op, case_id(params), done, len(chosen)))
         seen.append(_compile_case(suite, folder, params, job.seed))
     # All at once: the disassembler takes longer to start than to work.
     binaries.examine([launch for _, launches in seen for launch in launches], target)

@@ -19,7 +19,7 @@ from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import unknown_triton
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.bench import BaseKernel, Bench, InseparableError, Subject, refuse_operators
+from perfci.measure.bench import BaseKernel, InseparableError, Rig, Subject, refuse_operators
 from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.lowprec.declared import check_stored_tensors
@@ -31,6 +31,7 @@ from perfci.worker.load import LoadedOp, call_reason, choose_cases, describe_exc
 from perfci.worker.protocol import (
     BASE,
     Checked,
+    Doing,
     Failed,
     Finished,
     Job,
@@ -39,7 +40,6 @@ from perfci.worker.protocol import (
     OpDone,
     Prepared,
     Ready,
-    Step,
     Turn,
     TurnAsked,
 )
@@ -70,10 +70,10 @@ class Worker:
         for done, check in enumerate(planned):
             if self._is_late():
                 break
-            self._send(Step("accuracy", self._op, check.case, done, len(planned)))
+            self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
             right &= self._report(accuracy_stage.verify(suite, self._device, check, self._describe))
         if suite.quantised is not None:
-            self._send(Step("accuracy", self._op, "stored tensors"))
+            self._send(Doing("accuracy", self._op, "stored tensors"))
             for found in check_stored_tensors(suite, self._device, self._job.pattern, self._describe):
                 if isinstance(found, AccuracyCase):
                     right &= self._report(found)
@@ -123,7 +123,7 @@ class Worker:
 
     def _time(self, suite: Performance, chosen: Sequence[Params]) -> None:
         job = self._job
-        self._send(Step("prepare", self._op, "the timer"))
+        self._send(Doing("prepare", self._op, "the timer"))
         self._device.start_timer()
         self._send(Ready(self._device.info, self._device.timer))
         limits = self._measure_limits(suite, chosen)
@@ -132,7 +132,7 @@ class Worker:
         for params in chosen:
             if self._is_late():
                 break
-            self._send(Step("prepare", self._op, case_id(params)))
+            self._send(Doing("prepare", self._op, case_id(params)))
             subjects.append(prepare(bench, params))
             self._send(Prepared(subjects[-1].facts))
         if self._base:
@@ -141,7 +141,9 @@ class Worker:
         # Behind the kernels, as a peer may have to leave the process.
         for subject in subjects if job.peers else ():
             if suite.peers and not bench.late:
-                warm_up_peers(bench, subject, lambda case, peer: self._send(Step("peers", self._op, f"{case}, {peer}")))
+                warm_up_peers(
+                    bench, subject, lambda case, peer: self._send(Doing("peers", self._op, f"{case}, {peer}"))
+                )
                 self._send(Prepared(subject.facts))
         began = time.monotonic()
         if job.turns:
@@ -156,9 +158,9 @@ class Worker:
         tuned = self._digest_tuned()
         self._send(OpDone(None, self._notes, tuned, self._verify_s, seconds, share, limits, self._cut))
 
-    def _make_bench(self, suite: Performance) -> Bench:
+    def _make_bench(self, suite: Performance) -> Rig:
         job = self._job
-        return Bench(
+        return Rig(
             suite,
             self._device,
             self._describe,
@@ -166,7 +168,7 @@ class Worker:
             process=job.process,
             budget_s=job.budget_s,
             run_started=job.run_started,
-            step=lambda case: self._send(Step("measure", self._op, case)),
+            step=lambda case: self._send(Doing("measure", self._op, case)),
             base=self._base,
             limits=job.limits,
             planted=job.planted,
@@ -199,7 +201,7 @@ class Worker:
         """Ceilings of this device. A first look measures them, a re-measurement does not need them."""
         if self._job.process or self._job.arm == BASE:
             return Limits()
-        self._send(Step("prepare", self._op, "the device's limits"))
+        self._send(Doing("prepare", self._op, "the device's limits"))
         dtypes = sorted({str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params})
         return self._device.limits(dtypes if suite.flops else [])
 
@@ -207,7 +209,7 @@ class Worker:
         """Without a timer, show at least that the performance suite's functions run: one small launch."""
         keys = set(suite.cases[0])
         small = next((params for params in self._loaded.accuracy.cases if set(params) == keys), suite.cases[0])
-        self._send(Step("smoke", self._op, case_id(small)))
+        self._send(Doing("smoke", self._op, case_id(small)))
         try:
             for function in (suite.bytes_moved, suite.flops):
                 for params in suite.cases if function else ():

@@ -15,11 +15,11 @@ from perfci.core.codec import encode
 from perfci.core.model import Interval, Reason
 from perfci.git.history import Commit, FileChange
 from perfci.runs.bisect import Bisection, Culprit
-from perfci.statistics.bisection import SAME, Seen, Side, Step
+from perfci.statistics.bisection import SAME, Leg, Rating, Shown
 
 CASE, OTHER = "rows=1", "rows=2"
 CHANGE = Interval(0.04, 0.036, 0.044)
-SEEN = Seen(((0.04,) * 12,))
+SEEN = Shown(((0.04,) * 12,))
 
 
 def commit(number, title="a change", author="A. Tester"):
@@ -47,7 +47,7 @@ FOUND = Bisection(
     first=CHANGE,
     base_us=50.0,
     slower={CASE: CHANGE, OTHER: CHANGE},
-    steps=(Step("5" * 40, Side.BAD, 0.001, SEEN, Interval(0.04, 0.036, 0.044)),),
+    steps=(Leg("5" * 40, Rating.BAD, 0.001, SEEN, Interval(0.04, 0.036, 0.044)),),
     culprits=(CULPRIT,),
     others=(commit(7, "rename"),),
 )
@@ -91,8 +91,8 @@ def test_the_culprit_stands_with_how_sure_it_is_and_what_to_do(terminal):
 
 
 def test_a_revision_stands_in_one_line_with_its_change_and_what_is_to_be_said():
-    same = Step("2" * 40, Side.GOOD, 0.0, SAME, Interval(0, 0, 0), Reason("bisect_same_as", {"commit": "1111111111"}))
-    skip = Step("3" * 40, Side.SKIP, reason=Reason("bisect_no_case", {"case": CASE}))
+    same = Leg("2" * 40, Rating.GOOD, 0.0, SAME, Interval(0, 0, 0), Reason("bisect_same_as", {"commit": "1111111111"}))
+    skip = Leg("3" * 40, Rating.SKIP, reason=Reason("bisect_no_case", {"case": CASE}))
 
     steps = {5: FOUND.steps[0], 2: same, 3: skip}
     lines = text([part for number, step in steps.items() for part in bisects.show_step(step, commit(number))])
@@ -206,7 +206,7 @@ def test_the_exit_code_says_whether_there_is_one_commit_to_look_at(found, code):
 
 
 def test_json_holds_everything_for_programs():
-    skip = Step("3" * 40, Side.SKIP, reason=Reason("bisect_no_case", {"case": CASE}))
+    skip = Leg("3" * 40, Rating.SKIP, reason=Reason("bisect_no_case", {"case": CASE}))
     answer = json.loads(encode(bisects.to_json(replace(FOUND, steps=(*FOUND.steps, skip)))))
 
     (culprit,) = answer["culprits"]

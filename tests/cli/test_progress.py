@@ -8,7 +8,7 @@ from rich.console import Console
 
 from perfci.cli.progress import Progress
 from perfci.core.model import AccuracyCase, Device, Reason, StaticOp
-from perfci.worker.protocol import DONE, Apart, Checked, Failed, OpDone, Ready, Step, Waiting
+from perfci.worker.protocol import DONE, Apart, Checked, Doing, Failed, OpDone, Ready, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
 
@@ -29,15 +29,15 @@ def failed(case, kind="kernel_raised"):
 def test_in_a_log_each_stage_is_one_plain_line():
     text = shown(
         READY,
-        Step("import", "relu"),
-        *(Step("accuracy", "relu", f"rows={i}", i, 5) for i in range(5)),
-        Step("prepare", "relu", "rows=1"),
+        Doing("import", "relu"),
+        *(Doing("accuracy", "relu", f"rows={i}", i, 5) for i in range(5)),
+        Doing("prepare", "relu", "rows=1"),
         Ready(READY.device, "virtual"),
-        *(Step("measure", "relu", f"rows={i}") for i in range(4)),
+        *(Doing("measure", "relu", f"rows={i}") for i in range(4)),
         OpDone(),
         READY,
-        Step("import", "scale"),
-        Step("accuracy", "scale", "rows=1", 0, 2),
+        Doing("import", "scale"),
+        Doing("accuracy", "scale", "rows=1", 0, 2),
     )
 
     assert text.splitlines() == [
@@ -51,11 +51,11 @@ def test_in_a_log_each_stage_is_one_plain_line():
 
 def test_the_base_revisions_worker_has_lines_of_its_own():
     text = shown(
-        Step("import", "relu"),
-        Step("import of the base", "relu"),
-        Step("prepare", "relu", "rows=1"),
-        Step("prepare of the base", "relu", "rows=1"),
-        *(Step(f"measure{whose}", "relu", f"rows={i}") for i in range(3) for whose in ("", " of the base")),
+        Doing("import", "relu"),
+        Doing("import of the base", "relu"),
+        Doing("prepare", "relu", "rows=1"),
+        Doing("prepare of the base", "relu", "rows=1"),
+        *(Doing(f"measure{whose}", "relu", f"rows={i}") for i in range(3) for whose in ("", " of the base")),
     )
 
     assert text.splitlines() == [
@@ -68,10 +68,10 @@ def test_the_base_revisions_worker_has_lines_of_its_own():
 
 def test_compiling_without_a_device_is_one_line_an_op():
     text = shown(
-        Step("static", "relu"),
-        *(Step("static", "relu", f"rows={i}", i, 2) for i in range(2)),
+        Doing("static", "relu"),
+        *(Doing("static", "relu", f"rows={i}", i, 2) for i in range(2)),
         StaticOp("relu", "sm_90"),
-        Step("static", "scale"),
+        Doing("static", "scale"),
         Apart(Reason("imports_late", {"where": "scale.py"})),
     )
 
@@ -80,10 +80,10 @@ def test_compiling_without_a_device_is_one_line_an_op():
 
 def test_of_an_ops_failures_the_first_is_told():
     text = shown(
-        Step("import", "relu"),
+        Doing("import", "relu"),
         failed("rows=1"),
         failed("rows=2"),
-        Step("import", "scale"),
+        Doing("import", "scale"),
         failed("rows=3"),
     )
 
@@ -114,7 +114,7 @@ def test_long_lines_stay_whole_and_brackets_are_no_markup():
 
 @pytest.mark.parametrize("case", ["mode=[bold]", "path=[/red]", "rows=1"])
 def test_on_a_terminal_one_line_moves_whatever_a_case_is_called(case):
-    text = shown(Step("accuracy", "relu", case, 3, 37), Waiting("process 7"), terminal=True)
+    text = shown(Doing("accuracy", "relu", case, 3, 37), Waiting("process 7"), terminal=True)
 
     assert f"relu: accuracy 4/37 {case}" in text
     assert "waiting for it." in text
@@ -134,16 +134,16 @@ def test_on_a_terminal_the_line_is_gone_in_the_end_also_after_an_error():
 
 def test_of_several_ops_under_way_each_has_its_lines_and_its_own_first_failure():
     text = shown(
-        Step("import", "relu"),
-        Step("import", "scale"),
-        Step("accuracy", "relu", "rows=1", 0, 2),
-        Step("accuracy", "scale", "rows=1", 0, 2),
+        Doing("import", "relu"),
+        Doing("import", "scale"),
+        Doing("accuracy", "relu", "rows=1", 0, 2),
+        Doing("accuracy", "scale", "rows=1", 0, 2),
         replace(failed("rows=1"), op="relu"),
         replace(failed("rows=2"), op="scale"),
         replace(failed("rows=3"), op="relu"),
-        Step(DONE, "relu"),
-        Step("measure", "scale", "rows=1"),
-        Step(DONE, "scale"),
+        Doing(DONE, "relu"),
+        Doing("measure", "scale", "rows=1"),
+        Doing(DONE, "scale"),
     )
 
     lines = text.splitlines()
@@ -160,10 +160,10 @@ def test_of_several_ops_under_way_each_has_its_lines_and_its_own_first_failure()
 
 
 def test_on_a_terminal_the_moving_line_shows_all_ops_until_they_are_done():
-    messages = [Step("measure", "scale", "b"), Step("measure", "relu", "a")]
+    messages = [Doing("measure", "scale", "b"), Doing("measure", "relu", "a")]
 
     both = shown(*messages, terminal=True)
-    one = shown(*messages, Step(DONE, "scale"), terminal=True)
+    one = shown(*messages, Doing(DONE, "scale"), terminal=True)
 
     assert both.rstrip().rpartition("\x1b[2K")[0].rpartition("relu: ")[2].startswith("measuring a | scale: measuring b")
     assert "relu: measuring a" in one.rpartition("\x1b[2K")[0]

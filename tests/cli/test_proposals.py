@@ -10,7 +10,7 @@ from perfci.cli.main import run
 from perfci.core.model import Device, Environment, Plan, Reason, Run
 from perfci.gitlab import propose as proposing
 from perfci.gitlab.proposal import MovedCase, Proposal
-from perfci.gitlab.propose import ProposalOptions, Proposed, State
+from perfci.gitlab.propose import Fate, ProposalOptions, Proposed
 
 TOLD = Proposal((MovedCase("relu", "h200", "rows=1", 10.0, 9.0),), 3, (), 2, ("baselines/h200/relu.json",))
 
@@ -55,7 +55,7 @@ def becomes(monkeypatch):
 
 def test_all_options_reach_the_proposal_without_a_checkout(job, becomes, capsys):
     url = "https://gitlab.example.com/team/-/merge_requests/5"
-    asked = becomes(Proposed(State.PROPOSED, "bot/x", "d" * 40, 5, url, TOLD))
+    asked = becomes(Proposed(Fate.PROPOSED, "bot/x", "d" * 40, 5, url, TOLD))
 
     code = run(["accept", "--propose", "--from", str(job), "--project", str(job), "--branch", "bot/x", "--title", "T"])
 
@@ -70,7 +70,7 @@ def test_all_options_reach_the_proposal_without_a_checkout(job, becomes, capsys)
 
 def test_conflicts_are_sentences_of_their_own_and_fail_the_job(job, becomes, capsys):
     facts = {"path": "baselines/h200/relu.json\x1b[31m", "branch": "trunk", "commit": "abc"}
-    becomes(Proposed(State.CONFLICTS, "trunk", proposal=TOLD, problems=(Reason("propose_conflict", facts),) * 2))
+    becomes(Proposed(Fate.CONFLICTS, "trunk", proposal=TOLD, problems=(Reason("propose_conflict", facts),) * 2))
 
     code = run(["accept", "--propose", "--project", str(job)])
 
@@ -79,7 +79,7 @@ def test_conflicts_are_sentences_of_their_own_and_fail_the_job(job, becomes, cap
     assert seen.err.count("was changed on trunk by commit abc") == 2 and "\x1b" not in seen.err
 
 
-@pytest.mark.parametrize("state", [State.NOTHING, State.DRY, State.PUSHED])
+@pytest.mark.parametrize("state", [Fate.NOTHING, Fate.DRY, Fate.PUSHED])
 def test_what_is_done_or_need_not_be_ends_with_0(job, becomes, capsys, state):
     becomes(Proposed(state, "trunk", proposal=TOLD))
 
@@ -88,7 +88,7 @@ def test_what_is_done_or_need_not_be_ends_with_0(job, becomes, capsys, state):
 
 
 def test_programs_get_every_case(job, becomes, capsys):
-    becomes(Proposed(State.PUSHED, "trunk", "d" * 40, proposal=TOLD))
+    becomes(Proposed(Fate.PUSHED, "trunk", "d" * 40, proposal=TOLD))
 
     assert run(["accept", "--propose", "--project", str(job), "--format", "json"]) == 0
 

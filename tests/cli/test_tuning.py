@@ -7,7 +7,7 @@ import pytest
 
 from perfci.cli.tune import exit_code, recovery, shown, to_json
 from perfci.core.codec import encode
-from perfci.lab.tune.records import FINAL, Regime, Tried
+from perfci.lab.tune.records import FINAL, Attempt, Regime
 from perfci.lab.tune.search import Choice
 from perfci.runs.tuning import Tuning
 from perfci.worker.protocol import Modelled
@@ -19,8 +19,8 @@ REGIME = Regime("*", {}, {"block": (16, 64)}, {"block": 16}, ("a", "b"))
 def tuning(today, best, floors=(50.0, 50.0), **fields):
     """A search by the model: times of today's choice and of the best, and the least by the two rooflines."""
     tried = (
-        Tried("*", None, us={"a": today, "b": today} if today else {}),
-        Tried("*", BEST, FINAL, {"a": (-0.1,), "b": (-0.1,)}, {"a": best, "b": best}),
+        Attempt("*", None, us={"a": today, "b": today} if today else {}),
+        Attempt("*", BEST, FINAL, {"a": (-0.1,), "b": (-0.1,)}, {"a": best, "b": best}),
     )
     modelled = {case: Modelled(case, 100.0, *floors) for case in "ab"}
     found = {"spec": "low-bw", "like": "nvidia-h200", "modelled": modelled} | fields

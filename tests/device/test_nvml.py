@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from perfci.core.model import DeviceState
-from perfci.device.nvml import Board
+from perfci.device.nvml import NvmlBoard
 
 
 class Library:
@@ -50,7 +50,7 @@ def board(monkeypatch):
     def make(uuid=None, **changes):
         library = Library(**changes)
         monkeypatch.setitem(sys.modules, "pynvml", library)
-        return Board(uuid), library
+        return NvmlBoard(uuid), library
 
     return make
 
@@ -80,7 +80,7 @@ def test_without_library_or_driver_nothing_is_known_and_nothing_raised(board, mo
     found, _ = board(nvmlInit=RuntimeError("driver not loaded"))
     if missing == "library":
         monkeypatch.setitem(sys.modules, "pynvml", None)
-        found = Board()
+        found = NvmlBoard()
 
     assert not found.present
     assert found.state() == DeviceState()
@@ -152,5 +152,5 @@ def test_a_slice_is_found_although_its_identifier_begins_otherwise(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "pynvml", Sliced())
 
-    assert Board("GPU-77").present
-    assert not Board("77").present
+    assert NvmlBoard("GPU-77").present
+    assert not NvmlBoard("77").present

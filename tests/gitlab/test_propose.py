@@ -24,7 +24,7 @@ from perfci.core.model import (
 from perfci.core.wording import sentence
 from perfci.git import command
 from perfci.gitlab.proposal import TRAILER
-from perfci.gitlab.propose import ProposalOptions, State, find_prefix, find_remote, is_branch, propose
+from perfci.gitlab.propose import Fate, ProposalOptions, find_prefix, find_remote, is_branch, propose
 from perfci.store.history import append_history
 from tests.git_repositories import alone
 from tests.gitlab.remote_repository import RemoteRepository
@@ -123,7 +123,7 @@ def test_changed_files_become_one_commit_and_one_merge_request(remote, job, send
 
     done = send()
 
-    assert (done.state, done.branch, done.problems) == (State.PROPOSED, NIGHT, ())
+    assert (done.state, done.branch, done.problems) == (Fate.PROPOSED, NIGHT, ())
     assert (done.merge_request, done.url) == (5, f"{URL}/-/merge_requests/5")
     assert remote.git("rev-parse", f"{NIGHT}^") == remote.tip()
     assert remote.git("diff", "--name-only", "main", NIGHT).splitlines() == [HISTORY, PATH, LIMITS]
@@ -141,7 +141,7 @@ def test_changed_files_become_one_commit_and_one_merge_request(remote, job, send
 
 
 def test_nothing_changed_pushes_nothing(remote, send):
-    assert send().state is State.NOTHING
+    assert send().state is Fate.NOTHING
     assert remote.tip(NIGHT) is None
 
 
@@ -155,7 +155,7 @@ def test_a_second_night_adds_to_the_branch_and_keeps_both_lines_of_history(remot
 
     done = send()
 
-    assert (done.state, remote.show(PATH, NIGHT)) == (State.PROPOSED, newer)
+    assert (done.state, remote.show(PATH, NIGHT)) == (Fate.PROPOSED, newer)
     assert remote.show(HISTORY, NIGHT).count(b"\n") == 2
     assert len(remote.log(NIGHT)) == len(remote.log()) + 2
 
@@ -168,13 +168,13 @@ def test_repeating_a_proposal_changes_nothing(remote, job, send):
 
     again = send()
 
-    assert (again.state, again.commit, remote.tip(NIGHT)) == (State.PROPOSED, None, tip)
+    assert (again.state, again.commit, remote.tip(NIGHT)) == (Fate.PROPOSED, None, tip)
 
 
 def test_what_the_target_has_by_now_is_not_proposed(remote, job, send):
     remote.put({PATH: job.accept()})
 
-    assert send().state is State.NOTHING
+    assert send().state is Fate.NOTHING
 
 
 def test_a_target_that_moved_elsewhere_is_no_obstacle(remote, job, send):
@@ -183,7 +183,7 @@ def test_a_target_that_moved_elsewhere_is_no_obstacle(remote, job, send):
     remote.put({"kernels/x.py": b"x = 1\n"})
     job.accept(9.0, day=2)
 
-    assert send().state is State.PROPOSED
+    assert send().state is Fate.PROPOSED
     assert remote.show("kernels/x.py", NIGHT) == b"x = 1\n"
 
 
@@ -195,7 +195,7 @@ def test_a_file_that_somebody_changed_on_the_target_is_named_and_nothing_is_writ
 
     done = send()
 
-    assert (done.state, kinds(done)) == (State.CONFLICTS, ["propose_conflict"])
+    assert (done.state, kinds(done)) == (Fate.CONFLICTS, ["propose_conflict"])
     shown = sentence(done.problems[0])
     assert PATH in shown and "main" in shown and remote.tip()[:10] in shown
     assert remote.tip(NIGHT) is None
@@ -226,7 +226,7 @@ def test_a_reviewers_commit_to_another_file_of_the_branch_stays(remote, job, sen
     remote.put({"docs/why.md": b"why\n"}, NIGHT)
     job.accept(9.0, day=2)
 
-    assert send().state is State.PROPOSED
+    assert send().state is Fate.PROPOSED
     assert remote.show("docs/why.md", NIGHT) == b"why\n"
 
 
@@ -237,7 +237,7 @@ def test_an_older_proposal_gives_way_to_what_was_changed_on_the_target(remote, j
     job.check_out()
     job.accept()
 
-    assert send().state is State.PROPOSED
+    assert send().state is Fate.PROPOSED
     assert remote.show(LIMITS, NIGHT) == b"margin: 3.5 %\n"
     assert remote.git("diff", "--name-only", "main", NIGHT) == PATH
 
@@ -312,7 +312,7 @@ def test_pushing_commits_onto_the_target_itself(remote, job, send):
 
     done = send(to="push")
 
-    assert (done.state, done.branch, done.commit) == (State.PUSHED, "main", remote.tip())
+    assert (done.state, done.branch, done.commit) == (Fate.PUSHED, "main", remote.tip())
     assert remote.git("rev-parse", "main^") == base and remote.show(PATH) == accepted
     assert remote.options() == []
 
@@ -342,7 +342,7 @@ def test_a_push_is_repeated_if_somebody_else_came_first(remote, job, send, monke
 
     monkeypatch.setattr(command, "run", run_later)
 
-    assert send(to="push").state is State.PUSHED
+    assert send(to="push").state is Fate.PUSHED
     lines = remote.show(HISTORY).decode().splitlines()
     assert sorted(re.search(r"2026-01-0\d", line)[0] for line in lines) == ["2026-01-01", "2026-01-02"]
 
@@ -350,12 +350,12 @@ def test_a_push_is_repeated_if_somebody_else_came_first(remote, job, send, monke
 def test_a_data_branch_is_made_and_then_goes_on(remote, job, send):
     job.accept()
     job.note()
-    assert send(to="perfci-data").state is State.PUSHED
+    assert send(to="perfci-data").state is Fate.PUSHED
     job.check_out()
     newer = job.accept(9.0, day=2)
     job.note(day=2)
 
-    assert send(to="perfci-data").state is State.PUSHED
+    assert send(to="perfci-data").state is Fate.PUSHED
     assert remote.show(PATH, "perfci-data") == newer
     assert remote.show(HISTORY, "perfci-data").count(b"\n") == 2
     assert remote.show(PATH) is None
@@ -397,7 +397,7 @@ def test_earned_values_are_proposed_beside_the_baselines(remote, job, send):
 
 @pytest.mark.parametrize("name", ["baselines/evil.sh", "baselines/README.md"])
 def test_a_file_that_perfci_does_not_write_is_refused(job, send, name):
-    assert send().state is State.NOTHING  # an unchanged one is not
+    assert send().state is Fate.NOTHING  # an unchanged one is not
     (job.root / name).write_text("Other words.\n")
 
     with pytest.raises(UsageError) as raised:

@@ -483,9 +483,9 @@ def _hold_the_rules(found, case, hindered):
     if row.verdict in {Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.DRIFTED}:
         assert hindered == "quiet"
     if row.verdict is Verdict.REGRESSED and duels:
-        assert answer is duel_rule.Answer.SLOWER or "duel_span_slower" in kinds
+        assert answer is duel_rule.Ruling.SLOWER or "duel_span_slower" in kinds
     if row.verdict is Verdict.IMPROVED and duels:
-        assert answer is duel_rule.Answer.FASTER
+        assert answer is duel_rule.Ruling.FASTER
     if base is not None and base.same:
         assert row.verdict is not Verdict.IMPROVED
         assert row.verdict is not Verdict.REGRESSED or "duel_span_slower" in kinds

@@ -9,7 +9,7 @@ import pytest
 from perfci.core.model import Expected, Gate, Need, PerformanceCase, PlannedOp, Reason, Suite, Verdict
 from perfci.core.wording import sentence
 from perfci.judge import judge
-from perfci.judge.expected import GRACE, ROOM, Stage, day_of, stage
+from perfci.judge.expected import GRACE, ROOM, Standing, day_of, stage
 from perfci.report import rows
 from perfci.report.data import to_json
 from perfci.report.steps import KEY
@@ -237,9 +237,9 @@ def test_the_day_is_the_runs_own_and_one_that_is_not_known_expires_nothing():
 
     assert day_of(made) == DAY
     assert day_of(replace(made, created="yesterday")) is None
-    assert stage(entry(until="2020-01-01"), None) is Stage.HOLDS
-    assert stage(entry(until="nonsense"), DAY) is Stage.ENDED
-    assert stage(entry(until="9999-12-31"), DAY) is Stage.HOLDS
+    assert stage(entry(until="2020-01-01"), None) is Standing.HOLDS
+    assert stage(entry(until="nonsense"), DAY) is Standing.ENDED
+    assert stage(entry(until="9999-12-31"), DAY) is Standing.HOLDS
 
 
 # --- the lines to paste -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from perfci.core.model import OpRun, Suite, Verdict
 from perfci.core.wording import catalogue, sentence
 from perfci.judge import storage
-from perfci.measure.lowprec.advice import Cause
+from perfci.measure.lowprec.advice import AdviceCause
 from perfci.ops.spec import is_stored
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 from tests.decision_examples import CASE, check, judged, plan, run
@@ -62,13 +62,13 @@ def test_what_diverges_from_the_accepted_run_is_wrong_where_a_limit_says_so():
 
 def test_every_cause_has_a_sentence_with_the_cause_in_it():
     words = {
-        Cause.CHANNELS: "few channels of extreme scale", Cause.SCALE_SMALL: "the scale is too small",
-        Cause.SCALE_LARGE: "the scale is too large", Cause.TAIL: "the tail drifts while the mean is steady",
-        Cause.MOVED: "all errors grew", Cause.COARSE: "itself is too coarse",
-        Cause.UNKNOWN: "Nothing that was recorded",
+        AdviceCause.CHANNELS: "few channels of extreme scale", AdviceCause.SCALE_SMALL: "the scale is too small",
+        AdviceCause.SCALE_LARGE: "the scale is too large", AdviceCause.TAIL: "the tail drifts while the mean is steady",
+        AdviceCause.MOVED: "all errors grew", AdviceCause.COARSE: "itself is too coarse",
+        AdviceCause.UNKNOWN: "Nothing that was recorded",
     }  # fmt: skip
 
-    assert words.keys() == storage.BY_CAUSE.keys() == set(Cause)
+    assert words.keys() == storage.BY_CAUSE.keys() == set(AdviceCause)
     for cause, text in words.items():
         assert text in catalogue()[storage.BY_CAUSE[cause]]
 

@@ -19,7 +19,7 @@ from perfci.device import open_device
 from perfci.lab.soak.findings import Status
 from perfci.lab.soak.huge import check_large
 from perfci.lab.soak.repeated import check_determinism, check_memory
-from perfci.lab.soak.subject import Subject
+from perfci.lab.soak.subject import SoakSubject
 from perfci.lab.soak.together import check_streams, check_threads
 from perfci.ops.spec import Accuracy, Performance, grid
 
@@ -77,7 +77,7 @@ def subject():
         performance = Performance(kernel, reference, inputs, grid(size=[size]), **suite)
         own = device.endurance()
         described = lambda error: {"error": type(error).__name__, "message": str(error), "file": "-", "line": 0}  # noqa: E731
-        return Subject("op", performance, {"size": size}, device, own, 5, True, lambda *_: None, described)
+        return SoakSubject("op", performance, {"size": size}, device, own, 5, True, lambda *_: None, described)
 
     return make
 

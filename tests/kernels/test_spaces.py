@@ -6,7 +6,7 @@ import pytest
 
 from perfci.device.targets import TARGETS
 from perfci.lab.tune.files import read_description, read_numbers, read_tuned
-from perfci.lab.tune.search import Grid
+from perfci.lab.tune.search import Choices
 from perfci.lab.tune.space import list_regimes, pick_fixed, read_space
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
@@ -20,7 +20,10 @@ def made(op, device):
     space, names = read_space(op, folder), read_numbers(KERNELS, device)
     for regime in list_regimes(space, read_tuned(folder / "tuned" / f"{device}.json").entries):
         known = {**names, **pick_fixed(regime.when)}
-        yield regime, Grid(regime.lists, lambda config, known=known: space.is_valid(config, known), 7, regime.current)
+        yield (
+            regime,
+            Choices(regime.lists, lambda config, k=known: space.is_valid(config, k), 7, regime.current),
+        )
 
 
 def test_every_op_with_configurations_to_choose_declares_what_they_may_be():

@@ -12,7 +12,7 @@ from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.seam import Launch, warm_cache
 from perfci.device.source import inputs_digest
 from perfci.measure import blocks
-from perfci.measure.bench import BaseKernel, Bench
+from perfci.measure.bench import BaseKernel, Rig
 from perfci.measure.prepare import prepare
 from perfci.ops.spec import Performance, grid
 
@@ -94,7 +94,7 @@ class Scripted:
 
     def bench(self, seed=1, process=0, budget_s=1.0):
         suite = Performance(self.kernel, self.reference, self.make_inputs, self.cases, **self.fields)
-        return Bench(
+        return Rig(
             suite, self.device, describe, seed, process, budget_s, 0.0, self.steps.append, self.opponent(), self.limits,
             **self.settings,
         )  # fmt: skip

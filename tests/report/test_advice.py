@@ -13,7 +13,7 @@ BYTES = 400 * 10**6
 
 
 def spread(us=100.0, span_us=None, activities=1.0):
-    return frame.Spread(
+    return frame.ArmSpread(
         "mm", "n=1", "kernel", 8, 240, us, us, us, us, None, 0.01, 0, span_us or us, 20.0, activities, False
     )
 

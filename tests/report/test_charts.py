@@ -14,7 +14,7 @@ from perfci.report import ceilings, frame
 from perfci.report.charts import cases, device, runs, storage, style
 from perfci.report.charts.cases import CaseChart
 from perfci.report.charts.runs import LOSS, RunsChart, Upright
-from perfci.report.scaling import BYTES, Curve, Limit, Scaling
+from perfci.report.scaling import BYTES, Ceiling, Curve, Scaling
 from tests.storage_examples import clipped
 
 
@@ -158,7 +158,7 @@ def test_labels_of_the_roofline_overlap_neither_each_other_nor_points(places):
 
 def test_time_against_size_has_a_limit_and_a_line_a_curve():
     arms = {"kernel": ((1e6, 2.0), (2e6, 4.0), (4e6, 8.0)), "reference": ((1e6, 3.0), (4e6, 9.0))}
-    found = Scaling(BYTES, (Curve("dtype=float16", arms), Curve("dtype=float32", arms)), Limit("copy limit", 4e6))
+    found = Scaling(BYTES, (Curve("dtype=float16", arms), Curve("dtype=float32", arms)), Ceiling("copy limit", 4e6))
 
     figure = device.draw_sizes(found, "softmax: time against size")
     assert overlaps(figure) == []

@@ -6,16 +6,16 @@ import pytest
 
 from perfci import report
 from perfci.report import sources
-from perfci.report.sources import EACH, Layer, Source
+from perfci.report.sources import EACH, SetBy, SetValue
 from perfci.report.text import spell
 
-GIVEN = Source(Layer.GIVEN, "rsd", "9 %", "5 %", "--threshold")
-RELAXED = Source(
-    Layer.RELAXED, "tau", "3 %", "0.7 % ... 1 %", "thresholds/softmax.yaml:12", "softmax", "rows=7,*", "2027-01-31",
+GIVEN = SetValue(SetBy.GIVEN, "rsd", "9 %", "5 %", "--threshold")
+RELAXED = SetValue(
+    SetBy.RELAXED, "tau", "3 %", "0.7 % ... 1 %", "thresholds/softmax.yaml:12", "softmax", "rows=7,*", "2027-01-31",
     "noisy since driver 590, see !43",
 )  # fmt: skip
-EARNED = Source(
-    Layer.EARNED, "speedup", "1.31", "1.2", "thresholds/nvidia-h200/softmax.yaml:14", "softmax", "rows=4096,cols=512",
+EARNED = SetValue(
+    SetBy.EARNED, "speedup", "1.31", "1.2", "thresholds/nvidia-h200/softmax.yaml:14", "softmax", "rows=4096,cols=512",
     why="figures of 24 runs", runs=24, date="2026-11-21", number=1.31,
 )  # fmt: skip
 

@@ -19,12 +19,12 @@ from perfci.core.model import (
 from perfci.worker.protocol import (
     Apart,
     Checked,
+    Doing,
     Finished,
     Measured,
     OpDone,
     Prepared,
     Ready,
-    Step,
 )
 
 DEVICE = Device("fake", "Fake One", "fake-one", "FAKE-0")
@@ -93,7 +93,7 @@ class Workers:
         device = self.models.get(uuid, dataclasses.replace(DEVICE, uuid=uuid))
         heard(Ready(device, devices=self.devices, visible=self.visible))
         for files in job.ops:
-            heard(Step("import", files.op))
+            heard(Doing("import", files.op))
             if (death := self.dies.get(("describe", files.op))) is not None:
                 return death
             heard(self.planned.get(files.op, PlannedOp(files.op, ("rows=0",), CASES)))
@@ -101,7 +101,7 @@ class Workers:
 
     def _measure(self, job, around, heard):
         op = job.ops[0].op
-        heard(Step("import", op))
+        heard(Doing("import", op))
         if op in self.apart:
             heard(Apart(self.apart[op]))
             return None
@@ -118,7 +118,7 @@ class Workers:
         cases = job.cases if job.cases is not None else CASES
         arm = BaseArm(same=False, duelled=True) if base else None
         for case in cases:
-            heard(Step("measure", op, case))
+            heard(Doing("measure", op, case))
             heard(Prepared(PerformanceCase(case, compile_s=1.0 + job.process, base=arm)))
             heard(Measured(case, block(0, job.process, base), {"kernel": (5.0,), "reference": (5.0,)}))
         self.passes(job)

@@ -27,9 +27,9 @@ from perfci.runs import base as base_stage
 from perfci.runs import bisect_revisions
 from perfci.runs.bisect import Audience, bisect_op
 from perfci.runs.bisect_revisions import BisectOptions
-from perfci.runs.describe import Found
+from perfci.runs.describe import Described
 from perfci.runs.plan import Request
-from perfci.statistics.bisection import Side
+from perfci.statistics.bisection import Rating
 from tests.git_repositories import git
 from tests.runs.stand_ins import DEVICE, FILES
 from tests.story import tell
@@ -68,10 +68,10 @@ class Workers:
         self.stop_after = None
 
     def describe(self, bench, request):
-        return Found(self.device, (self._planned(bench.settings),))
+        return Described(self.device, (self._planned(bench.settings),))
 
     def describe_folders(self, bench, request, folders, settings, python=None):
-        return Found(self.device, (self._planned(settings),))
+        return Described(self.device, (self._planned(settings),))
 
     def recorder(self, bench, request, run, tree, *_):
         return Recorder(self, bench, request, run, tree)
@@ -281,7 +281,7 @@ def test_revisions_that_cannot_be_tried_are_skipped_with_their_reason(bisected):
     )
 
     assert culprits(bisected) == [(8,)]
-    assert {step.reason.kind for step in found.steps if step.side is Side.SKIP} <= {
+    assert {step.reason.kind for step in found.steps if step.side is Rating.SKIP} <= {
         "import_failed", "worker_died", "wrong_values", "bisect_ends_apart", "base_inputs_differ",
     }  # fmt: skip
 
@@ -303,7 +303,7 @@ def test_two_culprits_share_the_loss_and_both_are_named(bisected):
 
     assert culprits(bisected) == [(2,), (5,)]
     assert [each.own.value for each in found.culprits] == pytest.approx([0.03, 0.029], abs=0.006)
-    assert Side.PART in sides(bisected).values()
+    assert Rating.PART in sides(bisected).values()
     assert found.said == ()
 
 
@@ -488,7 +488,7 @@ def test_another_failure_than_bads_is_skipped(bisected):
     )
 
     assert culprits(bisected) == [(4,)]
-    assert sides(bisected).get(2, Side.SKIP) is Side.SKIP
+    assert sides(bisected).get(2, Rating.SKIP) is Rating.SKIP
 
 
 def test_a_good_revision_that_fails_too_is_refused(bisected):

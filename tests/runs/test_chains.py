@@ -10,8 +10,8 @@ from perfci.core.settings import load
 from perfci.lab.chains.records import ChainCase, ListedChain
 from perfci.runs import chains
 from perfci.runs.chains import ChainOptions, check_chains, list_chains
-from perfci.runs.describe import Found
-from perfci.worker.protocol import ChainPlanned, OpDone, Ready, Step, ends
+from perfci.runs.describe import Described
+from perfci.worker.protocol import ChainPlanned, Doing, OpDone, Ready, ends
 
 CASES = ("rows=1", "rows=2", "rows=3")
 FAKE = Device("fake", "Fake One", "fake-one")
@@ -51,7 +51,7 @@ def good(*cases):
     return [
         message
         for case in cases
-        for message in (Step("stage loud", "echo", case), ChainCase(case, 7, lost=case == "rows=2"))
+        for message in (Doing("stage loud", "echo", case), ChainCase(case, 7, lost=case == "rows=2"))
     ]
 
 
@@ -75,7 +75,7 @@ def test_a_worker_that_lost_its_device_is_followed_by_one_for_what_is_left(setti
 
 def test_a_case_that_kills_its_worker_is_an_error_and_the_rest_goes_on(settings, jobs):
     jobs.said = [
-        ([Ready(FAKE), ChainPlanned(CASES), *good("rows=1"), Step("stage loud", "echo", "rows=2")], CRASH),
+        ([Ready(FAKE), ChainPlanned(CASES), *good("rows=1"), Doing("stage loud", "echo", "rows=2")], CRASH),
         ([ChainPlanned(("rows=3",)), *good("rows=3"), OpDone()], None),
     ]
 
@@ -119,7 +119,7 @@ def test_a_device_that_cannot_be_opened_is_no_chains_fault(settings, jobs):
 
 
 def test_without_a_device_named_the_one_at_hand_is_asked_for_first(settings, jobs, monkeypatch):
-    monkeypatch.setattr(chains, "describe_folders", lambda *_: Found(FAKE, ()))
+    monkeypatch.setattr(chains, "describe_folders", lambda *_: Described(FAKE, ()))
     jobs.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)]
 
     assert check(settings, device="auto").device == FAKE
@@ -131,11 +131,11 @@ def test_who_watches_hears_of_the_chain_and_its_case(settings, jobs):
     heard = []
 
     check_chains(settings, ChainOptions(("echo",), device="fake", seed=7), heard.append)
-    assert [(m.stage, m.op, m.case) for m in heard if isinstance(m, Step)] == [("chain", "echo", "rows=1")]
+    assert [(m.stage, m.op, m.case) for m in heard if isinstance(m, Doing)] == [("chain", "echo", "rows=1")]
 
 
 def listing(name, *cases):
-    return [Step("import", name), ListedChain(name, ("loud",), cases)]
+    return [Doing("import", name), ListedChain(name, ("loud",), cases)]
 
 
 def test_all_chains_are_listed_by_one_worker_that_opens_no_device(settings, jobs):
@@ -151,7 +151,7 @@ def test_all_chains_are_listed_by_one_worker_that_opens_no_device(settings, jobs
 
 
 def test_a_chain_that_kills_the_worker_is_named_and_the_others_are_listed(settings, jobs):
-    jobs.said = [([Step("import", "echo")], CRASH), (listing("other", "rows=2"), None)]
+    jobs.said = [([Doing("import", "echo")], CRASH), (listing("other", "rows=2"), None)]
 
     first, second = list_chains(settings, None, "fake", lambda _: None)
 

@@ -11,7 +11,7 @@ from perfci.core.model import Device, Reason
 from perfci.runs import flow
 from perfci.runs.bench import opened
 from perfci.runs.plan import Request
-from perfci.worker.protocol import Step
+from perfci.worker.protocol import Doing
 from tests.runs.stand_ins import CASES, DEVICE
 
 describe = importlib.import_module("perfci.runs.describe")
@@ -23,7 +23,7 @@ def test_all_ops_are_described_by_one_worker(workers, settings, heard):
     assert [op.op for op in plan.ops] == ["relu", "scale"]
     assert (device, plan.device, plan.family) == (DEVICE, "fake", 4)
     assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu", "scale"]]
-    assert Step("import", "scale") in heard
+    assert Doing("import", "scale") in heard
 
 
 def test_an_op_that_kills_the_describing_worker_is_named_and_the_rest_described_by_another(workers, settings, heard):
@@ -67,7 +67,8 @@ def boards(workers, settings, heard, monkeypatch):
         if given is not None:
             monkeypatch.setenv("FAKE_VISIBLE_DEVICES", given)
         with opened(settings, heard.append) as bench:
-            found = describe.open_boards(bench, Request(devices=devices), describe.Found(device, (), visible, visible))
+            host = describe.Described(device, (), visible, visible)
+            found = describe.open_boards(bench, Request(devices=devices), host)
         return [(board.visible, board.uuid) for board in found]
 
     return chosen

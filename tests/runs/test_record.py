@@ -16,7 +16,7 @@ from perfci.runs import flow
 from perfci.runs.bench import opened
 from perfci.runs.plan import Request
 from perfci.store import launches
-from perfci.worker.protocol import Checked, Step
+from perfci.worker.protocol import Checked, Doing
 from tests.runs.stand_ins import CASES, DEVICE, write_ops
 
 record = importlib.import_module("perfci.runs.record")
@@ -435,7 +435,7 @@ def test_a_worker_that_was_ended_has_not_failed_and_keeps_what_it_said(measure, 
 
 def test_a_worker_that_was_ended_in_the_accuracy_suite_says_that_this_was_not_done(measure, workers, settings):
     def checking(job, around, heard, base):
-        heard(Step("accuracy", "relu", "rows=0"))
+        heard(Doing("accuracy", "relu", "rows=0"))
         heard(Checked(AccuracyCase("rows=0", "normal", "contiguous", 0)))
         return Reason("worker_late", {"op": "relu", "where": "accuracy"})
 

@@ -11,7 +11,7 @@ from perfci import store
 from perfci.core.errors import MissingPackageError, Stopped, UsageError
 from perfci.core.model import PlannedOp, Reason
 from perfci.runs.plan import Request
-from perfci.runs.shards import Part, PlanOptions, check_shard, merge_shards, plan_shards
+from perfci.runs.shards import PlanOptions, ShardPart, check_shard, merge_shards, plan_shards
 from perfci.store.launches import read_launches
 from tests.git_repositories import commit_all, git
 from tests.runs.stand_ins import CASES
@@ -36,7 +36,7 @@ def check(heard):
 
     def checked(settings, sharded, index, count=2, **part):
         where = replace(settings, reports=settings.reports / "shards" / str(index))
-        return check_shard(where, Part(sharded, DIGEST, index, count, **part), "perfci check", heard.append)[0]
+        return check_shard(where, ShardPart(sharded, DIGEST, index, count, **part), "perfci check", heard.append)[0]
 
     return checked
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfci.report.sources import Layer
+from perfci.report.sources import SetBy
 from perfci.runs.sources import sources_of
 from tests.runs.test_effective_thresholds import case_of, kept
 from tests.thresholds.earned_examples import earned
@@ -35,7 +35,7 @@ def test_an_earned_value_has_its_file_and_what_people_wrote(run, settings):
     kept(settings, run, earned("speedup", 1.31, case_of(run)))
     (found,) = sources_of(run, settings)
 
-    assert (found.layer, found.key, found.value, found.without) == (Layer.EARNED, "speedup", "1.31", "1.2")
+    assert (found.layer, found.key, found.value, found.without) == (SetBy.EARNED, "speedup", "1.31", "1.2")
     assert found.where.startswith(f"thresholds/{run.environment.device.key}/scale.yaml:")
     assert (found.op, found.case, found.runs, found.date) == ("scale", case_of(run), 24, "2026-11-21")
 
@@ -52,7 +52,7 @@ def test_a_relaxed_entry_has_its_expiry_its_reason_and_what_it_loosens(run, sett
     write(settings, relaxed())
     (found,) = sources_of(run, settings)
 
-    assert (found.layer, found.key, found.value, found.until) == (Layer.RELAXED, "tau", "9 %", "2999-01-01")
+    assert (found.layer, found.key, found.value, found.until) == (SetBy.RELAXED, "tau", "9 %", "2999-01-01")
     assert found.why == "noisy, see !43"
     assert found.where == "thresholds/scale.yaml:3"
     assert found.without == "1 % ... 5 %"
@@ -63,7 +63,7 @@ def test_a_relaxed_entry_stands_in_the_place_of_what_was_earned(run, settings):
     kept(settings, run, earned("speedup", 1.31, case_of(run)))
     (found,) = sources_of(run, settings)
 
-    assert (found.layer, found.value) == (Layer.RELAXED, "")
+    assert (found.layer, found.value) == (SetBy.RELAXED, "")
     assert found.without in {"1.2 ... 1.31", "1.31"}
 
 
@@ -74,7 +74,7 @@ def test_a_value_of_the_command_line_stands_above_all_others(measure, workers, s
     found = {each.key: each for each in sources_of(run, settings)}
 
     assert set(found) == {"speedup", "alpha"}
-    assert found["speedup"].layer is Layer.GIVEN
+    assert found["speedup"].layer is SetBy.GIVEN
     assert (found["speedup"].value, found["speedup"].where) == ("1.4", "--threshold")
     assert found["speedup"].without.startswith("1.2")
     assert found["alpha"].without == "1 %"

@@ -9,12 +9,12 @@ import pytest
 from perfci.core.model import Reason
 from perfci.statistics import bisection
 from perfci.statistics.bisection import (
+    BisectionSearch,
     ExactSearch,
-    Found,
-    Noise,
-    Search,
-    Seen,
-    Side,
+    Loss,
+    Rating,
+    Shown,
+    Stray,
     certainty,
     confirmed,
     noise,
@@ -45,7 +45,7 @@ class History:
         while len(known) < processes:
             shift = self.level(commit) - self.level(against) + self._bias()
             known.append(tuple(self.random.gauss(shift, self.block) for _ in range(12)))
-        return Seen(tuple(known[:processes]))
+        return Shown(tuple(known[:processes]))
 
     def _bias(self):
         wide = math.sqrt(self.random.gammavariate(1.5, 2) / 3) if self.heavy else 1.0
@@ -59,7 +59,7 @@ class History:
         return BROKEN if int(commit) in self.broken else self.duel(commit, "0", processes)
 
     def fails(self, commit):
-        return BROKEN if int(commit) in self.broken else Side.BAD if self.level(commit) else Side.GOOD
+        return BROKEN if int(commit) in self.broken else Rating.BAD if self.level(commit) else Rating.GOOD
 
     def note(self, commit):
         return None
@@ -70,7 +70,7 @@ class History:
             first = self.duel(str(COMMITS), "0", processes)
             if noise([first]).chance(first.shift / 2, first, first) <= bisection.STEP:
                 break
-        search = Search(self, lambda step: None)
+        search = BisectionSearch(self, lambda step: None)
         beyond = noise([first]).chance(first.shift, first) <= bisection.DOUBT
         return (search.run("0", str(COMMITS), first) if beyond else ()), search
 
@@ -153,7 +153,7 @@ def _most(expected):
 def test_a_duel_strays_no_more_often_than_its_chance_says(heavy, processes):
     history = History({}, 5, process=bisection.BIAS / math.sqrt(3) if heavy else bisection.BIAS)
     history.heavy = heavy
-    known = Noise(history.block)
+    known = Stray(history.block)
     duels = [history.duel(str(number), "0", processes) for number in range(1500)]
 
     for distance in (0.002, 0.003, 0.005):
@@ -164,7 +164,7 @@ def test_a_duel_strays_no_more_often_than_its_chance_says(heavy, processes):
 def test_noise_is_learnt_from_all_duels_and_never_below_what_devices_showed():
     history = History({}, process=0.004, block=0.01)
     known = noise([history.duel(str(number), "0", 4) for number in range(40)])
-    quiet = noise([Seen(((0.0,) * 12, (0.0,) * 12))])
+    quiet = noise([Shown(((0.0,) * 12, (0.0,) * 12))])
 
     assert known.block == pytest.approx(0.01, rel=0.1)
     # The median of twelve blocks adds some of their spread.
@@ -174,7 +174,7 @@ def test_noise_is_learnt_from_all_duels_and_never_below_what_devices_showed():
 
 def test_an_interval_covers_the_change_in_95_of_100_duels():
     history = History({1: 0.02}, 3, process=bisection.BIAS)
-    known = Noise(history.block)
+    known = Stray(history.block)
     intervals = [
         known.interval(History({1: 0.02}, seed, process=bisection.BIAS).duel("1", "0", 2)) for seed in range(400)
     ]
@@ -191,10 +191,10 @@ def test_the_tail_falls_all_the_way():
 
 
 def test_a_culprit_that_its_parent_denies_is_not_confirmed():
-    own = Seen(((0.001,) * 12,) * 4)
+    own = Shown(((0.001,) * 12,) * 4)
 
     assert confirmed(own, 0.05, noise([own]))[0] is False
-    assert confirmed(Seen(((0.05,) * 12,) * 4), 0.05, noise([own])) == (True, pytest.approx(0.0, abs=1e-3))
+    assert confirmed(Shown(((0.05,) * 12,) * 4), 0.05, noise([own])) == (True, pytest.approx(0.0, abs=1e-3))
 
 
 # --- several culprits -------------------------------------------------------------------------------------------------
@@ -207,15 +207,15 @@ def test_commits_that_share_a_loss_are_all_found(loss, seed):
 
     assert found == list(loss)
     assert [place.gap for place in places] == pytest.approx(list(loss.values()), abs=0.006)
-    assert Side.PART in {step.side for step in search.steps}
+    assert Rating.PART in {step.side for step in search.steps}
 
 
 def test_halves_too_small_to_be_told_apart_from_one_loss_give_a_range_with_both():
     (span,), _, search = named({20: 0.006, 45: 0.006})
 
     assert span[0] <= 20 and span[1] >= 45
-    assert {step.reason.kind for step in search.steps if step.side is Side.SKIP} == {"bisect_unclear"}
-    assert len([step for step in search.steps if step.side is Side.SKIP]) <= bisection.UNCLEAR
+    assert {step.reason.kind for step in search.steps if step.side is Rating.SKIP} == {"bisect_unclear"}
+    assert len([step for step in search.steps if step.side is Rating.SKIP]) <= bisection.UNCLEAR
 
 
 # --- revisions that cannot be tried -----------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_broken_revisions_around_the_culprit_leave_a_range_that_holds_it():
     assert found == [(28, 36)]
     # The one that is surely slow comes first.
     assert place.suspects[0] == "36"
-    assert all(step.reason == BROKEN for step in search.steps if step.side is Side.SKIP)
+    assert all(step.reason == BROKEN for step in search.steps if step.side is Rating.SKIP)
 
 
 # --- answers instead of times -----------------------------------------------------------------------------------------
@@ -237,5 +237,5 @@ def test_a_failure_is_followed_without_a_doubt_of_noise():
     history = History({17: 1.0}, broken=[16])
     search = ExactSearch(history, lambda step: None)
 
-    assert search.run("0", str(COMMITS)) == (Found(("17", "16"), 0.0, 0.0, 0.0),)
+    assert search.run("0", str(COMMITS)) == (Loss(("17", "16"), 0.0, 0.0, 0.0),)
     assert all(step.seen is None for step in search.steps)

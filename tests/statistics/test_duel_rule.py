@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binomtest, wilcoxon
 
 from perfci.statistics import duel_rule, exact
-from perfci.statistics.duel_rule import Answer
+from perfci.statistics.duel_rule import Ruling
 
 TAU = 0.01
 LOG_TAU = math.log1p(TAU)
@@ -35,14 +35,14 @@ def _mirrored(processes):
 @pytest.mark.parametrize(
     ("shifts", "expected"),
     [
-        ([0.0, 0.0, 0.0], Answer.OPEN),
-        ([0.0, 0.004, -0.03, 0.004], Answer.CLEARED),
-        ([0.006, 0.004, 0.007, 0.008], Answer.OPEN),
-        ([-0.006, -0.004, -0.007, -0.008], Answer.OPEN),
-        ([0.006] * 11, Answer.OPEN),
-        ([0.006] * 12, Answer.CLEARED),
-        ([0.008] * 12, Answer.OPEN),
-        ([-0.008] * 12, Answer.OPEN),
+        ([0.0, 0.0, 0.0], Ruling.OPEN),
+        ([0.0, 0.004, -0.03, 0.004], Ruling.CLEARED),
+        ([0.006, 0.004, 0.007, 0.008], Ruling.OPEN),
+        ([-0.006, -0.004, -0.007, -0.008], Ruling.OPEN),
+        ([0.006] * 11, Ruling.OPEN),
+        ([0.006] * 12, Ruling.CLEARED),
+        ([0.008] * 12, Ruling.OPEN),
+        ([-0.008] * 12, Ruling.OPEN),
     ],
     ids=["too few", "4 within", "4 slower", "4 faster", "11", "12 within", "12 slower", "12 faster"],
 )
@@ -82,13 +82,13 @@ def test_the_p_values_are_those_of_the_signed_rank_test_beyond_tau_on_either_sid
 
 
 def test_two_processes_decide_what_no_bias_of_one_could_explain():
-    assert _answer(_processes(0.03, 0.03)) is Answer.SLOWER
-    assert _answer(_processes(0.017, 0.017)) is Answer.OPEN
-    assert _answer(_processes(0.03, 0.017)) is Answer.OPEN
+    assert _answer(_processes(0.03, 0.03)) is Ruling.SLOWER
+    assert _answer(_processes(0.017, 0.017)) is Ruling.OPEN
+    assert _answer(_processes(0.03, 0.017)) is Ruling.OPEN
 
 
 def test_four_processes_decide_twice_tau():
-    assert _answer(_processes(0.02, 0.02, 0.02, 0.02)) is Answer.SLOWER
+    assert _answer(_processes(0.02, 0.02, 0.02, 0.02)) is Ruling.SLOWER
 
 
 @pytest.mark.parametrize("bias", [0.005, 0.01, 0.015, 0.03, 0.1, 0.5])
@@ -97,39 +97,39 @@ def test_no_single_process_can_fail_a_merge_request(bias, processes):
     for place in range(processes):
         levels = [0.0] * processes
         levels[place] = bias
-        assert _answer(_processes(*levels), family=1) in (Answer.CLEARED, Answer.OPEN, Answer.UNDECIDED)
+        assert _answer(_processes(*levels), family=1) in (Ruling.CLEARED, Ruling.OPEN, Ruling.UNDECIDED)
 
 
 def test_a_single_process_cannot_prevent_it_either():
     for place in range(4):
         levels = [0.02] * 4
         levels[place] = 0.004
-        assert _answer(_processes(*levels)) is Answer.SLOWER
+        assert _answer(_processes(*levels)) is Ruling.SLOWER
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_process_that_ended_after_fewer_than_six_blocks_agrees_with_nothing(sign):
-    changed = Answer.SLOWER if sign > 0 else Answer.FASTER
+    changed = Ruling.SLOWER if sign > 0 else Ruling.FASTER
     one, two, cool = _processes(sign * 0.03, sign * 0.03, sign * 0.0045)
 
-    assert _answer([one, two[:5]]) is Answer.OPEN
+    assert _answer([one, two[:5]]) is Ruling.OPEN
     assert _answer([one, two[:6]]) is changed
-    assert _answer([one, two, cool, one[:1]]) is Answer.UNDECIDED
+    assert _answer([one, two, cool, one[:1]]) is Ruling.UNDECIDED
     assert _answer([one, two, cool, one[:6]]) is changed
 
 
 def test_time_and_span_at_both_looks_spend_alpha_together():
     slower = duel_rule.look(_processes(0.03, 0.03), TAU)
 
-    assert duel_rule.answer(slower, ALPHA / 4, 1.0, ALPHA) is Answer.SLOWER
-    assert duel_rule.answer(slower, ALPHA / 3, 1.0, ALPHA) is Answer.OPEN
+    assert duel_rule.answer(slower, ALPHA / 4, 1.0, ALPHA) is Ruling.SLOWER
+    assert duel_rule.answer(slower, ALPHA / 3, 1.0, ALPHA) is Ruling.OPEN
 
 
 def test_when_all_blocks_are_spent_noise_leaves_it_undecided():
     noisy = _processes(0.013, 0.013, 0.013, 0.013, spread=0.01)
 
-    assert _answer(noisy[:2]) is Answer.OPEN
-    assert _answer(noisy) is Answer.UNDECIDED
+    assert _answer(noisy[:2]) is Ruling.OPEN
+    assert _answer(noisy) is Ruling.UNDECIDED
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_when_all_blocks_are_spent_noise_leaves_it_undecided():
 )
 def test_faster_is_slower_mirrored(levels):
     processes = _processes(*levels)
-    mirrored = {Answer.SLOWER: Answer.FASTER}
+    mirrored = {Ruling.SLOWER: Ruling.FASTER}
 
     forwards, backwards = _answer(processes), _answer(_mirrored(processes))
 
@@ -156,7 +156,7 @@ def test_the_next_look_needs_two_processes_then_four():
 def _first_looks(shifts):
     """Blocks used, and whether they cleared the case."""
     for blocks in (duel_rule.FIRST, duel_rule.SECOND):
-        if duel_rule.early(shifts[:blocks], TAU) is Answer.CLEARED:
+        if duel_rule.early(shifts[:blocks], TAU) is Ruling.CLEARED:
             return blocks, True
     return blocks, False
 
@@ -166,11 +166,11 @@ def _duel(draw, family=FAMILY):
     processes = [draw()]
     blocks, cleared = _first_looks(processes[0])
     if cleared:
-        return Answer.CLEARED, blocks
+        return Ruling.CLEARED, blocks
     for wanted in duel_rule.FINAL:
         processes += [draw() for _ in range(wanted - len(processes))]
         found = _answer(processes, family)
-        if found is not Answer.OPEN:
+        if found is not Ruling.OPEN:
             break
     return found, duel_rule.FINAL[len(processes)]
 
@@ -184,7 +184,7 @@ def test_an_unchanged_kernel_is_cleared_after_six_blocks_on_average_and_never_bl
 
     ended = [_duel(_normal(rng, 0.0, 0.6 * LOG_TAU)) for _ in range(1000)]
 
-    assert {answer for answer, _ in ended} == {Answer.CLEARED}
+    assert {answer for answer, _ in ended} == {Ruling.CLEARED}
     assert np.mean([blocks for _, blocks in ended]) <= 6
 
 
@@ -193,7 +193,7 @@ def test_twice_tau_is_seen():
 
     ended = [_duel(_normal(rng, 2 * LOG_TAU, 0.6 * LOG_TAU))[0] for _ in range(400)]
 
-    assert ended.count(Answer.SLOWER) >= 396
+    assert ended.count(Ruling.SLOWER) >= 396
 
 
 @pytest.mark.parametrize("noise", ["normal", "heavy"])
@@ -206,6 +206,6 @@ def test_at_the_edge_of_what_is_allowed_a_family_is_blamed_no_more_often_than_al
     def draw():
         return LOG_TAU * (1 + 0.6 * heavy(duel_rule.BLOCKS))
 
-    blamed = [sum(_duel(draw)[0] is Answer.SLOWER for _ in range(size)) > 0 for _ in range(families)]
+    blamed = [sum(_duel(draw)[0] is Ruling.SLOWER for _ in range(size)) > 0 for _ in range(families)]
 
     assert binomtest(sum(blamed), families, ALPHA, alternative="greater").pvalue > 1e-3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.statistics import duel_rule, exact, many_duels
-from perfci.statistics.duel_rule import Answer
+from perfci.statistics.duel_rule import Ruling
 
 ALPHA, FAMILY = 0.01, 30
 
@@ -14,21 +14,21 @@ ALPHA, FAMILY = 0.01, 30
 def _by_looks(d, tau, family=FAMILY, alpha=ALPHA):
     """(answer, blocks) of one duel as the product plays it, with the p of the worst place in the family."""
     for blocks in (duel_rule.FIRST, duel_rule.SECOND):
-        if duel_rule.early(d[0][:blocks], tau) is Answer.CLEARED:
-            return Answer.CLEARED, blocks
+        if duel_rule.early(d[0][:blocks], tau) is Ruling.CLEARED:
+            return Ruling.CLEARED, blocks
     for processes, blocks in duel_rule.FINAL.items():
         seen = duel_rule.look([list(own) for own in d[:processes]], tau)
         adjusted = [min(p * family, 1.0) for p in (seen.p_slower, seen.p_faster)]
         found = duel_rule.answer(seen, *adjusted, alpha)
-        if found is not Answer.OPEN:
+        if found is not Ruling.OPEN:
             return found, blocks
     raise AssertionError("the last look leaves nothing open")
 
 
 def _by_rule(d, tau, family=FAMILY, alpha=ALPHA, effect=0.0):
     found = many_duels.ends(many_duels.reading(d, family, alpha), math.log1p(tau), effect)
-    names = np.full(len(d), Answer.CLEARED, dtype=object)
-    names[found.slower], names[found.faster], names[found.undecided] = Answer.SLOWER, Answer.FASTER, Answer.UNDECIDED
+    names = np.full(len(d), Ruling.CLEARED, dtype=object)
+    names[found.slower], names[found.faster], names[found.undecided] = Ruling.SLOWER, Ruling.FASTER, Ruling.UNDECIDED
     return list(zip(names.tolist(), found.blocks.tolist(), strict=True))
 
 
@@ -47,7 +47,7 @@ def test_all_four_ends_come_up_among_the_duels_that_are_compared():
     found = _by_rule(d, 0.005)
 
     assert found == [_by_looks(own, 0.005) for own in d]
-    assert {answer for answer, _ in found} == {Answer.CLEARED, Answer.SLOWER, Answer.FASTER, Answer.UNDECIDED}
+    assert {answer for answer, _ in found} == {Ruling.CLEARED, Ruling.SLOWER, Ruling.FASTER, Ruling.UNDECIDED}
     assert {blocks for _, blocks in found} == {4, 12, 24, 48}
 
 
@@ -55,7 +55,7 @@ def test_a_family_too_large_for_any_verdict_gives_none():
     d = np.full((1, 4, 12), 0.5)
 
     assert many_duels.needed(48, 10**15, ALPHA) is None
-    assert _by_rule(d, 0.01, family=10**15) == [(Answer.UNDECIDED, 48)] == [_by_looks(d[0], 0.01, family=10**15)]
+    assert _by_rule(d, 0.01, family=10**15) == [(Ruling.UNDECIDED, 48)] == [_by_looks(d[0], 0.01, family=10**15)]
 
 
 @pytest.mark.parametrize("blocks", [24, 48])

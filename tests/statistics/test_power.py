@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perfci.statistics import duel_rule, exact, many_duels, power
-from perfci.statistics.duel_rule import Answer
+from perfci.statistics.duel_rule import Ruling
 
 TAU, ALPHA = 0.01, 0.01
 
@@ -50,7 +50,7 @@ def test_the_share_found_is_that_of_duels_judged_one_by_one(spread, effect):
 
     found = many_duels.ends(many_duels.reading(d, 30, ALPHA), log_tau, effect * log_tau).slower.mean()
 
-    one_by_one = [_judged((duel + effect * log_tau).tolist()) is Answer.SLOWER for duel in d]
+    one_by_one = [_judged((duel + effect * log_tau).tolist()) is Ruling.SLOWER for duel in d]
     assert found == pytest.approx(np.mean(one_by_one))
     assert 0 < found < 1
 
@@ -58,12 +58,12 @@ def test_the_share_found_is_that_of_duels_judged_one_by_one(spread, effect):
 def _judged(duel):
     """A whole duel by `looks` alone, each look in its turn."""
     for blocks in (duel_rule.FIRST, duel_rule.SECOND):
-        if duel_rule.early(duel[0][:blocks], TAU) is Answer.CLEARED:
-            return Answer.CLEARED
-    said = Answer.OPEN
+        if duel_rule.early(duel[0][:blocks], TAU) is Ruling.CLEARED:
+            return Ruling.CLEARED
+    said = Ruling.OPEN
     for processes in duel_rule.FINAL:
         seen = duel_rule.look(duel[:processes], TAU)
         said = duel_rule.answer(seen, *(exact.holm([p], 30)[0] for p in (seen.p_slower, seen.p_faster)), ALPHA)
-        if said is not Answer.OPEN:
+        if said is not Ruling.OPEN:
             break
     return said

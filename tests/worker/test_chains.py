@@ -11,7 +11,7 @@ from perfci.core.wording import sentence
 from perfci.device import open_device
 from perfci.lab.chains.records import ChainCase, ListedChain
 from perfci.worker.chains import describe_chain, load_chain, run
-from perfci.worker.protocol import ChainPlanned, Job, OpDone, OpFiles, Step
+from perfci.worker.protocol import ChainPlanned, Doing, Job, OpDone, OpFiles
 
 FILE = """
 import numpy as np
@@ -96,7 +96,7 @@ def test_a_worker_tells_its_cases_then_each_stage_and_each_case(load):
     assert planned == ChainPlanned(("rows=4", "rows=8"))
     assert done == OpDone()
     assert [m.verdict for m in others if isinstance(m, ChainCase)] == ["PASS", "PASS"]
-    steps = [(m.stage, m.case) for m in others if isinstance(m, Step)]
+    steps = [(m.stage, m.case) for m in others if isinstance(m, Doing)]
     assert steps[:3] == [("inputs and references", "rows=4"), ("stage double", "rows=4"), ("stage half", "rows=4")]
 
 

@@ -15,7 +15,7 @@ from perfci.core.model import (
 )
 from perfci.core.wording import sentence
 from perfci.worker.gather import Gathered
-from perfci.worker.protocol import Apart, Checked, Finished, Measured, OpDone, Prepared, Ready, Step, Waiting
+from perfci.worker.protocol import Apart, Checked, Doing, Finished, Measured, OpDone, Prepared, Ready, Waiting
 
 CASE = "rows=1"
 SUSPICION = Reason("above_bandwidth", {"case": CASE})
@@ -38,7 +38,7 @@ def first_look():
     finished = PerformanceCase(CASE, bytes_moved=8, compile_s=1.5, warmup_launches=20, suspicion=(SUSPICION,))
     return gathered(
         OpRun("relu"),
-        Step("accuracy", "relu"),
+        Doing("accuracy", "relu"),
         Checked(AccuracyCase(CASE, "normal", "contiguous", 0)),
         Prepared(prepared),
         Measured(CASE, block(0), {}),
@@ -163,7 +163,7 @@ def test_a_worker_that_finds_the_revisions_inseparable_says_why():
 def test_a_worker_that_dies_while_both_revisions_are_at_work_does_not_tell_whose_fault_it_was(stage, together):
     died = Reason("worker_died", {"op": "relu", "where": stage, "signal": "SIGSEGV", "words": "x", "log": "y"})
 
-    why = gathered(OpRun("relu"), Step(stage, "relu", CASE)).apart(died)
+    why = gathered(OpRun("relu"), Doing(stage, "relu", CASE)).apart(died)
 
     assert (why is not None) is together
     if why:

@@ -27,9 +27,10 @@ from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.statistics import duel_rule
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker import parent
-from perfci.worker.pair import BASE, BEGIN, HEAD, Referee, Rules, Side, pairing
+from perfci.worker.pair import BASE, BEGIN, HEAD, PairSide, Referee, Rules, pairing
 from perfci.worker.parent import WorkerEnvironment, finish
 from perfci.worker.protocol import (
+    Doing,
     Finished,
     Job,
     Measured,
@@ -37,7 +38,6 @@ from perfci.worker.protocol import (
     OpFiles,
     Prepared,
     Ready,
-    Step,
     Turn,
     TurnAsked,
 )
@@ -98,7 +98,7 @@ class Player:
             return [
                 Ready(DEVICE),
                 Ready(DEVICE, self.timer),
-                Step("prepare", "relu", A),
+                Doing("prepare", "relu", A),
                 *self._prepared(),
                 TurnAsked(),
             ]
@@ -385,7 +385,7 @@ class Pair:
             place.mkdir()
             (place / "worker.py").write_text(WORKER + script)
             job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, arm=arm, turns=True)
-            sides.append(Side(job, WorkerEnvironment(dict(os.environ), place, place / "log", limit_s)))
+            sides.append(PairSide(job, WorkerEnvironment(dict(os.environ), place, place / "log", limit_s)))
         rules = Rules((A,), DuelWhat.CHANGED, 0, {}, by_identity=True)
         return finish(pairing(*sides, rules, listener or self.heard.append))
 
@@ -459,7 +459,7 @@ run()
 def test_whatever_interrupts_the_parent_kills_both_workers_at_once(pair, error, where):
     def listener(message):
         pair.heard.append(message)
-        if isinstance(message, Step) and message.stage == where and len(pair.blocks) == 2:
+        if isinstance(message, Doing) and message.stage == where and len(pair.blocks) == 2:
             raise error
 
     began = time.monotonic()

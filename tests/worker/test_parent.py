@@ -15,7 +15,7 @@ from perfci.core.errors import Stopped
 from perfci.core.wording import sentence
 from perfci.worker import parent
 from perfci.worker.parent import WorkerEnvironment, run_worker, side_by_side, start_worker, wait, working
-from perfci.worker.protocol import Job, OpDone, OpFiles, Ready, Step, Turn, TurnAsked
+from perfci.worker.protocol import Doing, Job, OpDone, OpFiles, Ready, Turn, TurnAsked
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
@@ -81,7 +81,7 @@ def test_a_worker_that_ends_well_has_no_failure_and_every_message_is_heard(worke
     """)
 
     assert failure is None
-    assert [type(message) for message in worker.heard] == [Step, Ready, OpDone]
+    assert [type(message) for message in worker.heard] == [Doing, Ready, OpDone]
     assert len(worker.heard[-1].tuned) == 300_000
 
 
@@ -95,7 +95,7 @@ def test_garbage_in_the_pipe_is_passed_over(worker):
     """)
 
     assert failure is None
-    assert worker.heard == [Step("accuracy", "relu", "rows=1"), Step("measure", "relu"), OpDone()]
+    assert worker.heard == [Doing("accuracy", "relu", "rows=1"), Doing("measure", "relu"), OpDone()]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_worker_that_hangs_is_stopped_at_the_limit(worker):
 @pytest.mark.parametrize("error", [Stopped("SIGTERM"), KeyboardInterrupt(), ValueError("listener")])
 def test_whatever_interrupts_the_parent_kills_the_worker_and_its_children(worker, error):
     def listener(message):
-        if message == Step("measure", "relu"):
+        if message == Doing("measure", "relu"):
             raise error
 
     with pytest.raises(type(error)):
@@ -224,7 +224,7 @@ def test_a_worker_that_asks_is_told_its_turns(worker):
             running.answer(next(turns))
 
     assert run_telling(worker, ASKING, tell) is None
-    assert [message.case for message in worker.heard if isinstance(message, Step)] == ["rows=1", "a,b", "b", ""]
+    assert [message.case for message in worker.heard if isinstance(message, Doing)] == ["rows=1", "a,b", "b", ""]
 
 
 def test_a_worker_that_says_nothing_after_its_turn_hangs(worker):
@@ -256,7 +256,7 @@ def test_a_worker_whose_time_is_up_is_ended_and_what_it_said_is_heard(worker):
 
     assert failure.kind == parent.LATE
     assert failure.facts["where"] == "measure of rows=1"
-    assert worker.heard[-1] == Step("measure", "relu", "rows=1")
+    assert worker.heard[-1] == Doing("measure", "relu", "rows=1")
     assert took_s < 15
     assert sentence(failure)
 
@@ -295,7 +295,7 @@ class Lanes:
 
     @property
     def pids(self):
-        return [int(message.op) for message in self.heard if isinstance(message, Step) and message.stage == "measure"]
+        return [int(message.op) for message in self.heard if isinstance(message, Doing) and message.stage == "measure"]
 
 
 def test_lanes_go_on_side_by_side_until_all_have_ended(worker):

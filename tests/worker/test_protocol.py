@@ -30,6 +30,7 @@ from perfci.worker.protocol import (
     BaseFiles,
     ChainPlanned,
     Checked,
+    Doing,
     Examined,
     Failed,
     Finished,
@@ -40,7 +41,6 @@ from perfci.worker.protocol import (
     Prepared,
     Ready,
     SketchFiles,
-    Step,
     TurnAsked,
     Waiting,
     ends,
@@ -57,8 +57,8 @@ MESSAGES = [
     Ready(Device("fake", "Fake One", "fake-one"), devices=8),
     Examined(DeviceState(1980, 3200, 40, 300.5, ("thermal",), 1), None),
     PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"), REASON),
-    Step("accuracy", "relu", "rows=1,note=\"body\":{}", 3, 7),
-    Step("import", "relu"),
+    Doing("accuracy", "relu", "rows=1,note=\"body\":{}", 3, 7),
+    Doing("import", "relu"),
     Waiting("process 7"),
     Checked(AccuracyCase("rows=1", "nan", "strided", 4, True, ERRORS, ERRORS, 1e-3, 1e-5, REASON, True, REASON)),
     Prepared(PerformanceCase("rows=1", base=BaseArm(Identity(("work 3 us",), unknown=REASON), None, (REASON,), True))),
@@ -155,7 +155,7 @@ def test_each_task_ends_with_its_own_last_message():
     ready = Ready(Device("fake", "Fake One", "fake-one"))
     assert ends(job("measure", "relu"), OpDone())
     assert not ends(job("measure", "relu"), ready)
-    assert not ends(job("measure", "relu"), Step("accuracy", "relu"))
+    assert not ends(job("measure", "relu"), Doing("accuracy", "relu"))
     assert ends(job("examine"), Examined(DeviceState(), None))
     assert not ends(job("describe", "a", "b"), PlannedOp("a"))
     assert ends(job("describe", "a", "b"), PlannedOp("b"))

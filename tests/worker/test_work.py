@@ -13,7 +13,7 @@ from perfci.device.source import inputs_digest
 from perfci.measure.bench import BaseKernel, InseparableError
 from perfci.ops.spec import Accuracy, Performance
 from perfci.worker.load import LoadedOp
-from perfci.worker.protocol import Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready, Step
+from perfci.worker.protocol import Doing, Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready
 from perfci.worker.work import Worker
 
 CASES = [{"rows": 4}, {"rows": 8}]
@@ -117,7 +117,7 @@ class Clock:
         monkeypatch.setattr("perfci.worker.work.time.time", self)
 
     def __call__(self):
-        return float(sum(isinstance(each, Step) and each.stage == "measure" for each in self._mouth.said))
+        return float(sum(isinstance(each, Doing) and each.stage == "measure" for each in self._mouth.said))
 
 
 def said(mouth, kind):

@@ -27,7 +27,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class SoakFinding:
     """The result of one test of one case, or of all cases of an op."""
 
     op: str

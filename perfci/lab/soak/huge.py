@@ -11,8 +11,8 @@ from typing import Any
 from perfci.core.model import Fact
 from perfci.core.wording import because
 from perfci.device.seam import Arrays, leaves
-from perfci.lab.soak.findings import LARGE, Finding, Status
-from perfci.lab.soak.subject import Subject
+from perfci.lab.soak.findings import LARGE, SoakFinding, Status
+from perfci.lab.soak.subject import SoakSubject
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.outputs import wrong_output
 from perfci.ops.spec import Accuracy, Params
@@ -41,7 +41,7 @@ def is_large(arrays: Arrays, inputs: Mapping[str, Any]) -> bool:
     return any(_count(arrays, value) > BEYOND for value in leaves(inputs) if arrays.is_array(value))
 
 
-def check_large(subject: Subject, accuracy: Accuracy, beyond: int = BEYOND) -> Finding:
+def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) -> SoakFinding:
     """One call on huge arrays, compared with the reference in float64 slice by slice. No float64 copy of all is made.
 
     accuracy: the op's suite, whose small cases show whether its reference can be cut into slices. beyond: an array with
@@ -121,7 +121,7 @@ def _cut(
     return {name: cut(value) for name, value in inputs.items()}
 
 
-def _can_be_cut(subject: Subject, accuracy: Accuracy, axes: int) -> bool:
+def _can_be_cut(subject: SoakSubject, accuracy: Accuracy, axes: int) -> bool:
     """Whether the reference of a slice is a slice of the reference.
 
     Tried on small cases of the accuracy suite whose outputs have as many axes.
@@ -137,7 +137,7 @@ def _can_be_cut(subject: Subject, accuracy: Accuracy, axes: int) -> bool:
     return tried > 0
 
 
-def _try_cut(subject: Subject, accuracy: Accuracy, params: Params, axes: int) -> bool | None:
+def _try_cut(subject: SoakSubject, accuracy: Accuracy, params: Params, axes: int) -> bool | None:
     """Whether one small case can be cut. None if it has another number of axes, or too few rows."""
     arrays = subject.arrays
     inputs = bound_inputs(accuracy, params, arrays.device, subject.seed)

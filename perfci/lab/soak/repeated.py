@@ -13,8 +13,8 @@ from statistics import median
 import numpy as np
 
 from perfci.core.model import Fact, Interval, Reason
-from perfci.lab.soak.findings import DECAY, DECAY_LIMIT, DETERMINISM, MEMORY, Finding, Status
-from perfci.lab.soak.subject import Subject
+from perfci.lab.soak.findings import DECAY, DECAY_LIMIT, DETERMINISM, MEMORY, SoakFinding, Status
+from perfci.lab.soak.subject import SoakSubject
 from perfci.statistics import exact
 
 WARM_CALLS = 10
@@ -51,7 +51,7 @@ def split_calls(calls: int, least: int = 1) -> list[int]:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def check_memory(subject: Subject, calls: int) -> Finding:
+def check_memory(subject: SoakSubject, calls: int) -> SoakFinding:
     """Whether calls leave device memory behind, in the allocator's account and in the driver's."""
     endurance = subject.endurance
     if endurance.memory().allocated is None:
@@ -114,7 +114,7 @@ def find_leak(held: Sequence[float]) -> float | None:
 # --- speed ------------------------------------------------------------------------------------------------------------
 
 
-def check_decay(subject: Subject, calls: int, limit: float = DECAY_LIMIT) -> Finding:
+def check_decay(subject: SoakSubject, calls: int, limit: float = DECAY_LIMIT) -> SoakFinding:
     """Whether calls become slower by more than the clock explains. The device's timer has been started."""
     device = subject.device
     if device.absent is not None:
@@ -207,7 +207,7 @@ def measure_decay(medians_us: Sequence[float], clocks_mhz: Sequence[float | None
 # --- the same answer --------------------------------------------------------------------------------------------------
 
 
-def check_determinism(subject: Subject, calls: int) -> Finding:
+def check_determinism(subject: SoakSubject, calls: int) -> SoakFinding:
     """Whether every call answers the same inputs alike, and the first call's answer stays as it is."""
     if not subject.deterministic:
         return subject.skip(DETERMINISM, "soak_not_deterministic")

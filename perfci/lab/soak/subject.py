@@ -11,14 +11,14 @@ import numpy as np
 
 from perfci.core.model import Fact, Reason
 from perfci.device.seam import Accelerator, Arrays, Endurance
-from perfci.lab.soak.findings import Finding, Status
+from perfci.lab.soak.findings import SoakFinding, Status
 from perfci.measure.closeness import first_index, tolerance
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.ops.spec import Params, Performance, case_id
 
 
 @dataclass(frozen=True)
-class Subject:
+class SoakSubject:
     """One case of an op on an open device."""
 
     op: str
@@ -57,15 +57,15 @@ class Subject:
 
     def finding(
         self, test: str, status: Status, numbers: Mapping[str, Fact] | None = None, reason: Reason | None = None
-    ) -> Finding:
+    ) -> SoakFinding:
         """A finding about this case."""
-        return Finding(self.op, test, self.case, status, reason, numbers or {})
+        return SoakFinding(self.op, test, self.case, status, reason, numbers or {})
 
-    def fail(self, test: str, kind: str, numbers: Mapping[str, Fact], **facts: Fact) -> Finding:
+    def fail(self, test: str, kind: str, numbers: Mapping[str, Fact], **facts: Fact) -> SoakFinding:
         """A failure. Its reason has the numbers too."""
         return self.finding(test, Status.FAIL, numbers, Reason(kind, {"case": self.case, **numbers, **facts}))
 
-    def skip(self, test: str, kind: str, **facts: Fact) -> Finding:
+    def skip(self, test: str, kind: str, **facts: Fact) -> SoakFinding:
         """A test that cannot be made here."""
         return self.finding(test, Status.SKIPPED, reason=Reason(kind, {"op": self.op, "case": self.case, **facts}))
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from perfci.core.model import Fact
 from perfci.device.seam import leaves
-from perfci.lab.soak.findings import STREAMS, THREADS, Finding, Status
-from perfci.lab.soak.subject import Subject
+from perfci.lab.soak.findings import STREAMS, THREADS, SoakFinding, Status
+from perfci.lab.soak.subject import SoakSubject
 
 ROUNDS = 6
 """How often the calls are made at once, each time with the inputs turned round."""
@@ -40,7 +40,7 @@ class Lane:
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
-def check_streams(subject: Subject) -> Finding:
+def check_streams(subject: SoakSubject) -> SoakFinding:
     """Calls at once on two side streams and on the default one, compared with the same calls alone.
 
     If inputs can be overwritten, they hold another call's values until, on the same stream and behind work that takes
@@ -74,7 +74,7 @@ def check_streams(subject: Subject) -> Finding:
 
 
 def _launch_at_once(
-    subject: Subject, streams: Sequence[object], lanes: Sequence[Lane], buffers: Sequence[dict[str, Any]] | None
+    subject: SoakSubject, streams: Sequence[object], lanes: Sequence[Lane], buffers: Sequence[dict[str, Any]] | None
 ) -> dict[int, list[Any]]:
     """One call on each stream, all under way at once. Returns copies of their outputs once the device has finished.
 
@@ -99,7 +99,7 @@ def _launch_at_once(
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-def check_threads(subject: Subject, calls: int = CALLS) -> Finding:
+def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding:
     """Two threads with inputs and, if the device has them, a stream each: first calls at once, then many.
 
     If this is the case's first test, the first calls are the first of the process too: with an empty cache both
@@ -146,7 +146,7 @@ def check_threads(subject: Subject, calls: int = CALLS) -> Finding:
     return subject.finding(THREADS, Status.PASS, numbers)
 
 
-def _run_threads(subject: Subject, work: Callable[[int], None]) -> Exception | None:
+def _run_threads(subject: SoakSubject, work: Callable[[int], None]) -> Exception | None:
     """Two threads that begin together, on a stream each. Returns what one of them raised.
 
     Raises it if memory ran out: two calls at once need more than one, which is no fault of the op.

@@ -24,7 +24,7 @@ SPILL_TRIPS = 2
 
 
 @dataclass(frozen=True)
-class Launch:
+class CompiledLaunch:
     """What one launch is, as compiled."""
 
     programs: int
@@ -61,7 +61,7 @@ class NoModelError(ValueError):
     """The description lacks a number that the model needs. Its text is the number's name."""
 
 
-def estimate(work: Work, launches: Sequence[Launch], device: Mapping[str, Any]) -> Estimate | None:
+def estimate(work: Work, launches: Sequence[CompiledLaunch], device: Mapping[str, Any]) -> Estimate | None:
     """The time of a call. None if a launch does not fit on the device at all.
 
     device: the description's values. Work is shared out among launches by their warps. Raises NoModelError.
@@ -80,7 +80,7 @@ def estimate(work: Work, launches: Sequence[Launch], device: Mapping[str, Any]) 
     return Estimate(us, max(parts, key=lambda name: parts[name]))
 
 
-def _times(work: Work, launch: Launch, device: Mapping[str, Any], share: float) -> dict[str, float]:
+def _times(work: Work, launch: CompiledLaunch, device: Mapping[str, Any], share: float) -> dict[str, float]:
     """Microseconds that a launch takes by each of the three."""
     processors, bandwidth = _number(device, "processors"), _number(device, "bandwidth_gbps")
     busy = min(launch.programs, processors)

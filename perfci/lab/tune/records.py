@@ -40,7 +40,7 @@ class Regime:
 
 
 @dataclass(frozen=True)
-class Tried:
+class Attempt:
     """One candidate in one stage, as it is kept on disk."""
 
     regime: str
@@ -129,12 +129,12 @@ class TuneState:
 
     path: Path
     head: Head
-    tried: list[Tried] = field(default_factory=list)
+    tried: list[Attempt] = field(default_factory=list)
     resumed: bool = False
     anew: bool = False
     """this search has replaced another one in the file"""
 
-    def add(self, tried: Tried) -> None:
+    def add(self, tried: Attempt) -> None:
         """Keeps one more. It is on disk when this returns."""
         self.tried.append(tried)
         with self.path.open("ab") as file:
@@ -168,7 +168,7 @@ def _read_state(path: Path) -> TuneState:
     try:
         state.head = decode(head, Head)
         for number, line in enumerate(others, start=2):  # noqa: B007, since the error names it
-            state.tried.append(decode(line, Tried))
+            state.tried.append(decode(line, Attempt))
     except ValueError as error:
         why = str(error) if head else say("it is empty")
         raise StoredFileError("tune_state_damaged", path=str(path), line=number, why=why) from error

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.core.model import Interval
-from perfci.lab.tune.records import FINAL, SEARCH, Config, Regime, Tried, Value, key
+from perfci.lab.tune.records import FINAL, SEARCH, Attempt, Config, Regime, Value, key
 from perfci.statistics import exact
 
 MOST_COARSE = 48
@@ -39,7 +39,7 @@ LEAST = 0.01
 
 
 @dataclass(frozen=True)
-class Grid:
+class Choices:
     """The candidates of one entry."""
 
     lists: Mapping[str, tuple[Value, ...]]
@@ -121,7 +121,7 @@ def _find_beside(values: Sequence[Value], value: Value) -> tuple[Value, Value]:
 # --- what comes next --------------------------------------------------------------------------------------------------
 
 
-def find_next(grid: Grid, known: Sequence[Tried]) -> list[Config]:
+def find_next(grid: Choices, known: Sequence[Attempt]) -> list[Config]:
     """The candidates to try next, none if the search is over."""
     seen = {each.key for each in known if each.stage == SEARCH}
     room = max(MOST_TRIED - len(seen), 0)
@@ -143,12 +143,12 @@ def find_next(grid: Grid, known: Sequence[Tried]) -> list[Config]:
     return (keep_fresh(near) or keep_fresh(traded))[:room]
 
 
-def choose_finalists(grid: Grid, known: Sequence[Tried]) -> list[Config]:
+def choose_finalists(grid: Choices, known: Sequence[Attempt]) -> list[Config]:
     """The fastest candidates that work, which are compared with today's choice over many blocks."""
     return [config for _, _, config in sorted(_score(grid, known), key=lambda each: each[:2])[:FINALISTS]]
 
 
-def _score(grid: Grid, known: Sequence[Tried]) -> list[tuple[float, tuple[int, tuple[int, ...]], Config]]:
+def _score(grid: Choices, known: Sequence[Attempt]) -> list[tuple[float, tuple[int, tuple[int, ...]], Config]]:
     """Mean shift and simplicity of each candidate that works."""
     failed = {each.key for each in known if each.failure}
     works = {each.key: each for each in known if each.stage == SEARCH and each.key not in failed}
@@ -184,7 +184,7 @@ class Choice:
         return self.config is not None and self.config != self.regime.current
 
 
-def decide(grid: Grid, regime: Regime, known: Sequence[Tried], *, needed: bool = False) -> Choice:
+def decide(grid: Choices, regime: Regime, known: Sequence[Attempt], *, needed: bool = False) -> Choice:
     """The fastest finalist that is right. Of equals today's choice, then the simplest.
 
     Today's choice gives way only to what is faster beyond doubt (95 %) and by more than LEAST. needed: an entry that is
@@ -211,7 +211,7 @@ def decide(grid: Grid, regime: Regime, known: Sequence[Tried], *, needed: bool =
     return Choice(regime, config, change, _to_ratio(best), tried=tried, failed=failed)
 
 
-def average_shifts(tried: Tried) -> list[float]:
+def average_shifts(tried: Attempt) -> list[float]:
     """Block by block the mean shift of its cases."""
     return [math.fsum(column) / len(column) for column in zip(*tried.shifts.values(), strict=False)]
 

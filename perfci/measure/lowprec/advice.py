@@ -85,7 +85,7 @@ ROUNDS = 1.01
 """Room for the rounding of the scale itself when an error is compared with half a step."""
 
 
-class Cause(StrEnum):
+class AdviceCause(StrEnum):
     """The likely cause of a figure beyond its limit."""
 
     CHANNELS = "channels"
@@ -103,7 +103,7 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
 
 
-def find_cause(found: StoredTensor) -> Cause:
+def find_cause(found: StoredTensor) -> AdviceCause:
     """Returns the first cause whose rule holds, in the order of `Cause`. docs/low-precision.md lists the rules."""
     last = found.before[-1] if found.before else None
     errors, form = found.errors, FORMATS.get(found.dtype)
@@ -112,14 +112,14 @@ def find_cause(found: StoredTensor) -> Cause:
     p99 = errors.p99_abs / last.p99_abs if last and last.p99_abs and errors.p99_abs is not None else 0.0
     step = form.half_step(found.amax.most, found.scale.most) if form else None
     rules = {
-        Cause.CHANNELS: _has_few_extreme(found, last),
-        Cause.SCALE_SMALL: found.clip_ratio >= CLIPS,
-        Cause.SCALE_LARGE: found.lost_ratio >= LOSES,
-        Cause.TAIL: p99 >= TAIL and abs(mean - 1) <= STEADY,
-        Cause.MOVED: mean > 1 + STEADY,
-        Cause.COARSE: step is not None and errors.p99_abs is not None and errors.p99_abs <= ROUNDS * step,
+        AdviceCause.CHANNELS: _has_few_extreme(found, last),
+        AdviceCause.SCALE_SMALL: found.clip_ratio >= CLIPS,
+        AdviceCause.SCALE_LARGE: found.lost_ratio >= LOSES,
+        AdviceCause.TAIL: p99 >= TAIL and abs(mean - 1) <= STEADY,
+        AdviceCause.MOVED: mean > 1 + STEADY,
+        AdviceCause.COARSE: step is not None and errors.p99_abs is not None and errors.p99_abs <= ROUNDS * step,
     }
-    return next((cause for cause, holds in rules.items() if holds), Cause.UNKNOWN)
+    return next((cause for cause, holds in rules.items() if holds), AdviceCause.UNKNOWN)
 
 
 def _has_few_extreme(found: StoredTensor, last: AcceptedStorage | None) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfci.core.model import Limits
 from perfci.core.units import percent, significant, size, time
-from perfci.report.ceilings import Place, find_ridge
+from perfci.report.ceilings import CeilingPoint, find_ridge
 from perfci.report.charts import style
 from perfci.report.charts.style import DASHES, INK, MARKERS, SERIES, SHAPES, WIDTH
 from perfci.report.scaling import BYTES, OPERATIONS, Scaling, average_sizes
@@ -29,7 +29,7 @@ Box = tuple[float, float, float, float]
 """left, bottom, right, top in dots"""
 
 
-def draw_roofline(found: Sequence[Place], limits: Limits, title: str) -> Figure:
+def draw_roofline(found: Sequence[CeilingPoint], limits: Limits, title: str) -> Figure:
     """Draw TFLOP/s over operations a byte below the ceilings of this device. Several ops differ in colour."""
     with style.apply_style():
         dtypes = list(dict.fromkeys(one.dtype for one in found))
@@ -61,7 +61,7 @@ def draw_roofline(found: Sequence[Place], limits: Limits, title: str) -> Figure:
 
 
 def _plot_ceilings(
-    axes: Axes, found: Sequence[Place], limits: Limits, dtypes: Sequence[str]
+    axes: Axes, found: Sequence[CeilingPoint], limits: Limits, dtypes: Sequence[str]
 ) -> list[tuple[tuple[float, float], tuple[float, float]]]:
     """The copy's slope up to each ridge, and the matrix products' levels from there on. Returns their ends."""
     slope = (limits.copy_gbps or 0.0) / 1e3
@@ -92,7 +92,7 @@ def _plot_ceilings(
     return lines
 
 
-def _name_points(axes: Axes, found: Sequence[Place], lines: Sequence[Any], *, several: bool) -> None:
+def _name_points(axes: Axes, found: Sequence[CeilingPoint], lines: Sequence[Any], *, several: bool) -> None:
     """Names of the points furthest below their ceilings, each at a place where it covers nothing."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

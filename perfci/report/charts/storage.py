@@ -30,7 +30,7 @@ DECADES = 3.0
 
 
 @dataclass(frozen=True)
-class Column:
+class WayColumn:
     """Ways that share a panel, since only the dtype tells them apart."""
 
     name: str
@@ -46,13 +46,13 @@ class TrendLimits:
     divergence: float | None = None
 
 
-def group_columns(ways: Sequence[StoredTensor]) -> tuple[Column, ...]:
+def group_columns(ways: Sequence[StoredTensor]) -> tuple[WayColumn, ...]:
     """The ways of one tensor by everything but the dtype, in their order."""
     found: dict[str, tuple[StoredTensor, ...]] = {}
     for each in ways:
         name = ", ".join(part for part in way(each).split(",") if not part.startswith("dtype=")) or each.mode
         found[name] = (*found.get(name, ()), each)
-    return tuple(Column(name, own) for name, own in found.items())
+    return tuple(WayColumn(name, own) for name, own in found.items())
 
 
 # --- histograms -------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class Html:
 
 
 @dataclass(frozen=True)
-class Grid:
+class HtmlGrid:
     """A table whose cells are finished."""
 
     columns: tuple[Html, ...]
@@ -70,9 +70,9 @@ def _write(text: str) -> list[str]:
     return [*parts, *(f"</{kind}>" for kind in reversed(opened))]
 
 
-def grid(table: Table) -> Grid:
+def grid(table: Table) -> HtmlGrid:
     """A table of the report."""
-    return Grid(
+    return HtmlGrid(
         columns=tuple(map(inline, table.columns)),
         rows=tuple(tuple(map(breaking, row)) for row in table.rows),
         right=table.right,

@@ -48,7 +48,7 @@ pictures are data of the page itself, and what an image holds never runs."""
 
 
 @dataclass(frozen=True)
-class Detail:
+class OpenedDetail:
     """What opening a line shows. Texts are plain, words between single backticks are code."""
 
     why: tuple[str, ...]
@@ -71,7 +71,7 @@ class Line:
     """op, case, change, speedup, kernel, reference, reason"""
     numbers: tuple[float | None, ...]
     """change, speedup, kernel and reference"""
-    detail: Detail | None
+    detail: OpenedDetail | None
     """None if it stands for several verdicts"""
     folded: bool
 
@@ -154,7 +154,7 @@ def make_lines(material: Material) -> list[Line]:
             speed = judgement.suite is Suite.PERFORMANCE
             why = tuple(_explain(judgement, timed.get(key) if speed else None))
             commands = tuple(_write_commands(judgement, material.run))
-            detail = Detail(why, commands, pictures.get(key) if speed else None)
+            detail = OpenedDetail(why, commands, pictures.get(key) if speed else None)
         lines.append(
             Line(
                 row=row,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from perfci.core.model import Reason
 
 if TYPE_CHECKING:
-    from perfci.report.site.kept import Kept, Place
+    from perfci.report.site.kept import Kept, OpOnDevice
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def build(baselines: Path, root: Path, folder: Path) -> Built:
 
 
 def write(
-    histories: Iterable[Kept], places: Sequence[Place], project: str, folder: Path, notes: Sequence[Reason] = ()
+    histories: Iterable[Kept], places: Sequence[OpOnDevice], project: str, folder: Path, notes: Sequence[Reason] = ()
 ) -> Built:
     """Write the site over histories that are taken one by one. places: those of all of them. project: its name.
 

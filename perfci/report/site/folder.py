@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.report.site.kept import Place
+from perfci.report.site.kept import OpOnDevice
 from perfci.report.text import file_name
 from perfci.store.files import write_atomically
 
@@ -42,7 +42,7 @@ def safe_name(name: str) -> str:
     return f"{file_name(name)}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def name_page(place: Place) -> str:
+def name_page(place: OpOnDevice) -> str:
     """Path of a place's page in the site's folder."""
     return f"{safe_name(place.device)}/{safe_name(place.op)}.html"
 

@@ -16,7 +16,7 @@ from perfci.store.history import ENDING, read_history
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class OpOnDevice:
     """An op on a device model."""
 
     device: str
@@ -28,7 +28,7 @@ class Place:
 class Kept:
     """The history of one place."""
 
-    place: Place
+    place: OpOnDevice
     past: Past = field(default_factory=Past)
     problems: tuple[Reason, ...] = ()
     """what could not be read, or looks wrong"""
@@ -39,13 +39,13 @@ class Kept:
         return any(problem.kind in DAMAGE or not self.past.runs for problem in self.problems)
 
 
-def places(baselines: Path) -> tuple[Place, ...]:
+def places(baselines: Path) -> tuple[OpOnDevice, ...]:
     """Every op on every device model that has a history, by name."""
     found = [path for path in baselines.glob(f"*/*{ENDING}") if not path.name.startswith(".")]
-    return tuple(sorted(Place(path.parent.name, path.name.removesuffix(ENDING)) for path in found))
+    return tuple(sorted(OpOnDevice(path.parent.name, path.name.removesuffix(ENDING)) for path in found))
 
 
-def read(baselines: Path, place: Place, root: Path) -> Kept:
+def read(baselines: Path, place: OpOnDevice, root: Path) -> Kept:
     """Returns all about one place. What cannot be read is a problem of the place, and the others go on."""
     try:
         found = read_history(baselines, place.device, place.op)

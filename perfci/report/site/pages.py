@@ -19,7 +19,7 @@ from perfci.report.html import page as report
 from perfci.report.html.markup import Html, inline
 from perfci.report.past import Trail, write_day
 from perfci.report.site.folder import INDEX, name_page
-from perfci.report.site.kept import Kept, Place, find_move, last_run_with, list_trails
+from perfci.report.site.kept import Kept, OpOnDevice, find_move, last_run_with, list_trails
 from perfci.report.steps import quote
 from perfci.report.text import NAME_LIMIT, code, plain
 from perfci.report.text import plain as escaped
@@ -37,7 +37,7 @@ PANELS = 12
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
-class State(StrEnum):
+class Trend(StrEnum):
     """How a case went over the kept runs, or an op: its worst case. The gravest come first."""
 
     DAMAGED = "damaged"
@@ -49,7 +49,7 @@ class State(StrEnum):
     ACCURACY = "accuracy"
 
 
-GATES = {State.DAMAGED: "fails", State.STEPPED: "warns", State.CREPT: "warns", State.STEADY: "ok"}
+GATES = {Trend.DAMAGED: "fails", Trend.STEPPED: "warns", Trend.CREPT: "warns", Trend.STEADY: "ok"}
 """Colours of states, as those of verdicts. The others have none."""
 
 
@@ -65,7 +65,7 @@ class Cell:
 class StateRow:
     """A row of either table."""
 
-    state: State
+    state: Trend
     key: str
     """names it in the page's address"""
     name: Html
@@ -88,43 +88,43 @@ class StateRow:
     @property
     def rank(self) -> int:
         """Of its state, 0 the gravest."""
-        return list(State).index(self.state)
+        return list(Trend).index(self.state)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(StateRow):
     """A row of the index."""
 
-    place: Place
+    place: OpOnDevice
     last: str
     """date and commit of the newest run"""
     worst: Html
     """the case that changed most for the worse"""
 
 
-def name_state(found: State) -> str:
+def name_state(found: Trend) -> str:
     """A state as a chip and a cell have it."""
     return {
-        State.DAMAGED: say("damaged"),
-        State.STEPPED: say("step"),
-        State.CREPT: say("crept"),
-        State.STEADY: say("steady"),
-        State.FEW: say("few runs"),
-        State.GONE: say("gone"),
-        State.ACCURACY: say("accuracy"),
+        Trend.DAMAGED: say("damaged"),
+        Trend.STEPPED: say("step"),
+        Trend.CREPT: say("crept"),
+        Trend.STEADY: say("steady"),
+        Trend.FEW: say("few runs"),
+        Trend.GONE: say("gone"),
+        Trend.ACCURACY: say("accuracy"),
     }[found]
 
 
 # --- an op on a device ------------------------------------------------------------------------------------------------
 
 
-def render_op(kept: Kept, others: Sequence[Place]) -> tuple[str, Entry]:
+def render_op(kept: Kept, others: Sequence[OpOnDevice]) -> tuple[str, Entry]:
     """The page of an op on a device, and its row of the index. others: the same op on other devices."""
     place, trails = kept.place, list_trails(kept.past)
     marks = past.find_marks(kept.past, trails)
     rows = sorted((_make_row(trail, kept) for trail in trails), key=lambda row: row.rank)
     rows += _list_errors(kept)
-    state = State.DAMAGED if kept.damaged else rows[0].state if rows else State.FEW
+    state = Trend.DAMAGED if kept.damaged else rows[0].state if rows else Trend.FEW
     page: str = report.load_template("op.html.j2", HERE).render(
         **report.make_shell(_style(), report.read_part("page.js"), {"words": _words()}),
         title=say("{op} on {device}: history", op=plain(place.op, 80), device=plain(place.device, 80)),
@@ -158,8 +158,8 @@ def _make_row(trail: Trail, kept: Kept) -> StateRow:
     gone = last_run_with(trail.case, runs)
     few = changepoints.too_few(runs, trail.case) and about.creep is None
     state = (
-        State.GONE if gone else State.STEPPED if trail.unexplained else State.CREPT if trail.crept
-        else State.FEW if few else State.STEADY
+        Trend.GONE if gone else Trend.STEPPED if trail.unexplained else Trend.CREPT if trail.crept
+        else Trend.FEW if few else Trend.STEADY
     )  # fmt: skip
     why = [sentence(changepoints.told_of(change, kept.place.op)) for change in about.changes if change.unexplained]
     if gone:
@@ -235,7 +235,7 @@ def _list_errors(kept: Kept) -> Iterator[StateRow]:
         what = f"{quote(kept.place.op)} --case {quote(case)} --suite accuracy"
         why = (say("Its error in the last kept run: {error}.", error=units.significant(known[-1])),) if known else ()
         commands = ((say("This case now:"), f"perfci check {what}"),)
-        yield StateRow(State.ACCURACY, plain(f"accuracy/{case}", 160), _name_case(case), cells, why, commands)
+        yield StateRow(Trend.ACCURACY, plain(f"accuracy/{case}", 160), _name_case(case), cells, why, commands)
 
 
 def _errors_by_case(runs: Sequence[HistoryRun]) -> dict[str, list[float | None]]:
@@ -292,7 +292,7 @@ def _draw(kept: Kept, trails: Sequence[Trail], marks: Sequence[past.Mark]) -> It
 # --- the index --------------------------------------------------------------------------------------------------------
 
 
-def _make_entry(kept: Kept, trails: Sequence[Trail], state: State) -> Entry:
+def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend) -> Entry:
     """The row of an op. Nothing else of its history is kept in memory."""
     place, runs = kept.place, kept.past.runs
     drawn = [trail for trail in trails if last_run_with(trail.case, runs) is None]
@@ -345,7 +345,7 @@ def _count_chips(rows: Sequence[StateRow]) -> list[tuple[str, str, str, int]]:
     """State, its word, its class and how many rows have it."""
     found = [row.state for row in rows]
     return [
-        (str(state), name_state(state), GATES.get(state, ""), found.count(state)) for state in State if state in found
+        (str(state), name_state(state), GATES.get(state, ""), found.count(state)) for state in Trend if state in found
     ]
 
 

@@ -144,7 +144,7 @@ Nothing confirms the others. Compilation and the largest of many errors have the
 
 
 @dataclass(frozen=True)
-class Series:
+class FigureSeries:
     """One figure of a case over the runs that count."""
 
     values: tuple[float, ...]
@@ -166,7 +166,7 @@ def cases(run: HistoryRun, suite: Suite) -> Mapping[str, Case]:
     return {each.case: each for each in found if each.case not in run.inconclusive}
 
 
-def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> Series:
+def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> FigureSeries:
     """A figure over the runs of this environment and epoch that have it.
 
     An exact result, which has no logarithm, counts as the least error of the other runs. If all are exact, as the
@@ -189,8 +189,8 @@ def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> 
     if least is None:
         least = min((value for value, _, _ in values if value > 0), default=roundoff(case))
     if least is None or not values:
-        return Series((), (), ())
-    return Series(
+        return FigureSeries((), (), ())
+    return FigureSeries(
         tuple(key.worse(max(value, least)) for value, _, _ in values),
         tuple(board for _, board, _ in values),
         tuple(run for _, _, run in values),

@@ -85,7 +85,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Noise:
+class NullNoise:
     """What a case's A/A duels say."""
 
     upper: Scale
@@ -104,7 +104,7 @@ def usable(nulls: Sequence[Sequence[Sequence[float]]]) -> list[Sequence[float]]:
     return [null[0] for null in nulls if null and len(null[0]) >= duel_rule.FIRST]
 
 
-def bound(nulls: Sequence[Sequence[float]]) -> Noise:
+def bound(nulls: Sequence[Sequence[float]]) -> NullNoise:
     """The upper bound of both spreads. nulls: d of the first process of 20 A/A duels at least, log scale.
 
     Of each as many blocks are read as the shortest has: where a duel stops depends on what it saw. The scales come
@@ -122,10 +122,10 @@ def bound(nulls: Sequence[Sequence[float]]) -> Noise:
     return from_means(math.fsum(within) / count, math.fsum(map(abs, medians)) / count, count, blocks)
 
 
-def from_means(within: float, between: float, count: int, blocks: int) -> Noise:
+def from_means(within: float, between: float, count: int, blocks: int) -> NullNoise:
     """The same from the mean absolute deviations of so many nulls: within processes, and of their medians."""
     upper, likely = (_find_scale(within, between, count, blocks, missed) for missed in (spent(count), LIKELY))
-    return Noise(upper, likely, count)
+    return NullNoise(upper, likely, count)
 
 
 def _find_scale(within: float, between: float, count: int, blocks: int, missed: float) -> Scale:
@@ -222,7 +222,7 @@ class Predicted:
         return kept and self.alarms <= RATE
 
 
-def predicted(tau: float, found: Noise, family: int, alpha: float) -> Predicted:
+def predicted(tau: float, found: NullNoise, family: int, alpha: float) -> Predicted:
     """What this tau, a ratio, does to a case of this noise, duelled among so many.
 
     False alarms are predicted from the upper bound of the noise, the rest from the likely one: a promise that is kept
@@ -251,7 +251,7 @@ def rates(drawn: many_duels.Duels, tau: float, unit: float = 1.0) -> Predicted:
     )
 
 
-def least(found: Noise, family: int, alpha: float, floor: float, ceiling: float) -> float | None:
+def least(found: NullNoise, family: int, alpha: float, floor: float, ceiling: float) -> float | None:
     """The least tau from the floor up to the ceiling that this noise bears. None if it bears none of them."""
     steps = math.ceil(math.log(ceiling / floor) / math.log(_TAU_STEP)) if ceiling > floor else 0
     tries = [min(floor * _TAU_STEP**step, ceiling) for step in range(steps)] + [ceiling]

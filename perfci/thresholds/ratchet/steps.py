@@ -12,8 +12,8 @@ from perfci.core.model import Environment, Fact, HistoryCase, HistoryRun, Reason
 from perfci.statistics.drift import same_environment
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 from perfci.thresholds.ratchet import figures, noise
-from perfci.thresholds.ratchet.figures import KEYS, Key, Series
-from perfci.thresholds.ratchet.noise import FLOOR, NULLS, RATE, Noise
+from perfci.thresholds.ratchet.figures import KEYS, FigureSeries, Key
+from perfci.thresholds.ratchet.noise import FLOOR, NULLS, RATE, NullNoise
 from perfci.thresholds.ratchet.prediction import RUNS
 
 STEP = 0.25
@@ -29,7 +29,7 @@ TAU = "tau"
 
 
 @dataclass(frozen=True)
-class Change:
+class Tighter:
     """A threshold of one case that is to become another."""
 
     op: str
@@ -58,7 +58,7 @@ def propose(
     family: int,
     keys: Sequence[Key] = KEYS,
     defaults: CaseThresholds | None = None,
-) -> tuple[Change, ...]:
+) -> tuple[Tighter, ...]:
     """What the accepted runs of an op, in their order, have earned: for every case of the newest run.
 
     family: cases that a run may duel; keys: which thresholds besides tau; defaults: ceilings of tau by kernel length,
@@ -100,7 +100,7 @@ def predicted(
     return next_run.exceeded(known.place(value, next_run.centre))
 
 
-def noise_of(history: Sequence[HistoryRun], case: str) -> Noise | None:
+def noise_of(history: Sequence[HistoryRun], case: str) -> NullNoise | None:
     """The bound of a case's noise from all A/A duels of the newest run's environment. None for fewer than 20."""
     nulls = [null for _, null in _nulls(history, case)]
     return noise.bound(nulls) if len(nulls) >= NULLS else None
@@ -108,7 +108,7 @@ def noise_of(history: Sequence[HistoryRun], case: str) -> Noise | None:
 
 def rescaled(
     limits: Thresholds, op: str, accepted: Mapping[str, float], run: str, keys: Sequence[Key] = KEYS
-) -> tuple[Change, ...]:
+) -> tuple[Tighter, ...]:
     """What an accepted loss does to the targets at once, so that the next run is held as tightly as the last.
 
     accepted: case -> the accepted slow-down as the duel measured it (Hodges-Lehmann shift of head against base, log
@@ -125,12 +125,12 @@ def rescaled(
                 facts: dict[str, Fact] = {"op": op, "case": case, "run": run, "key": key.name}
                 facts |= {"before": before, "after": after}
                 why = Reason("ratchet_rescaled", {**facts, "change": math.expm1(shift)})
-                found.append(Change(op, case, key.name, before, after, after, why, (run,), key.chance))
+                found.append(Tighter(op, case, key.name, before, after, after, why, (run,), key.chance))
     return tuple(found)
 
 
 @dataclass(frozen=True)
-class Earned:
+class EarnedRecord:
     """What is recorded beside a value that was tightened by itself."""
 
     value: float
@@ -141,7 +141,7 @@ class Earned:
     """in which it was learnt"""
 
 
-def anew(history: Sequence[HistoryRun], earned: Mapping[tuple[str, str], Earned]) -> tuple[tuple[str, str], ...]:
+def anew(history: Sequence[HistoryRun], earned: Mapping[tuple[str, str], EarnedRecord]) -> tuple[tuple[str, str], ...]:
     """Which (case, key) of an op go back to where they began, as the newest run is of another environment.
 
     What noise a case has, and how fast its reference is, another driver, torch or Triton changes. What a person wrote
@@ -158,7 +158,7 @@ def anew(history: Sequence[HistoryRun], earned: Mapping[tuple[str, str], Earned]
 
 def _tighten_tau(
     history: Sequence[HistoryRun], limits: Thresholds, op: str, case: str, family: int, defaults: CaseThresholds
-) -> Change | None:
+) -> Tighter | None:
     found = noise_of(history, case)
     if found is None:
         return None
@@ -181,7 +181,7 @@ def _tighten_tau(
         "seen": told.seen, "floor": 100 * floor, "family": family,
     }  # fmt: skip
     runs = tuple(run.run for run, _ in _nulls(history, case))
-    return Change(op, case, TAU, before, after, bound, Reason("ratchet_tau", facts), runs, told.alarms, bound <= floor)
+    return Tighter(op, case, TAU, before, after, bound, Reason("ratchet_tau", facts), runs, told.alarms, bound <= floor)
 
 
 def _nulls(history: Sequence[HistoryRun], case: str) -> list[tuple[HistoryRun, Sequence[float]]]:
@@ -199,8 +199,8 @@ def _performance(run: HistoryRun, case: str) -> HistoryCase | None:
 
 
 def tightened(
-    series: Series, key: Key, before: float | None, op: str = "", case: str = "", suite: Suite = Suite.PERFORMANCE
-) -> Change | None:
+    series: FigureSeries, key: Key, before: float | None, op: str = "", case: str = "", suite: Suite = Suite.PERFORMANCE
+) -> Tighter | None:
     """The next step of one threshold. None if it is as tight as its runs bear."""
     next_run = series.prediction(key)
     room = next_run.bound(key.chance) - next_run.centre
@@ -221,7 +221,7 @@ def tightened(
         "before": before, "after": after, "bound": bound, "usual": usual, "chance": 100 * chance,
     }  # fmt: skip
     why = Reason("ratchet_growth" if key.growth else "ratchet_figure", facts)
-    return Change(op, case, key.name, before, after, bound, why, series.runs, chance, room <= key.least, suite)
+    return Tighter(op, case, key.name, before, after, bound, why, series.runs, chance, room <= key.least, suite)
 
 
 def step(before: float, bound: float, room: float | None = None) -> float | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Fact, Reason
-from perfci.scaffold.sketch import Side, Sketch
+from perfci.scaffold.sketch import Sketch, SketchFunction
 from perfci.worker.protocol import SketchFiles
 from perfci.worker.sketch.axes import Form, write_tuple
 from perfci.worker.sketch.cases import make_suites
@@ -87,8 +87,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         suites, look = make_suites(op, form, inputs, dtypes, accuracy, performance, launched, look, None, notes)
     module = "torch" if files.reference.startswith("torch.") else files.reference.rpartition(".")[0]
     device = going.device if ASKS.search(text) else None
-    own = Side(files.module or f"_{path.stem}", f"source.{files.function}", tuple(handed), device)
-    return Sketch(shown, own, Side(module, files.reference, tuple(arguments)), suites, look=tuple(look))
+    own = SketchFunction(files.module or f"_{path.stem}", f"source.{files.function}", tuple(handed), device)
+    return Sketch(shown, own, SketchFunction(module, files.reference, tuple(arguments)), suites, look=tuple(look))
 
 
 def _import_reference(path: str) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.device.seam import Argument
-from perfci.scaffold.sketch import Side, Sketch
+from perfci.scaffold.sketch import Sketch, SketchFunction
 from perfci.worker.load import describe_exception
 from perfci.worker.protocol import SketchFiles
 from perfci.worker.sketch import cases
@@ -66,7 +66,7 @@ class Notes:
         self.left += [] if reason in self.left else [reason]
 
 
-class Recorder:
+class Spy:
     """Stands for a function of the sketch. A kernel that the function hides is launched by the same name."""
 
     def __init__(self, role: str, function: Any, notes: Notes, kernel: Any = None, name: str | None = None) -> None:
@@ -138,7 +138,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         for role, function in found.items():
             asks = ASKS.search(texts[role]) or function.kernel
             call, hides = _write_call(function), function.kernel is not None
-            sides[role] = Side(f"_{paths[role].stem}", call, (), device if asks else None, hides)
+            sides[role] = SketchFunction(f"_{paths[role].stem}", call, (), device if asks else None, hides)
         return _make_sketch(op, found, sides, notes, paths, texts["kernel"])
 
 
@@ -164,7 +164,7 @@ def load(path: Path, *, asserts: bool = True) -> types.ModuleType:
     return module
 
 
-def _record_functions(role: str, path: Path, notes: Notes) -> dict[str, Recorder]:
+def _record_functions(role: str, path: Path, notes: Notes) -> dict[str, Spy]:
     """The functions and models of a file, each replaced by its recorder."""
     with notes.rehearsal.kernels() as hidden:
         module = load(path)
@@ -174,10 +174,10 @@ def _record_functions(role: str, path: Path, notes: Notes) -> dict[str, Recorder
             continue
         if isinstance(value, types.FunctionType):
             own = hidden.get(name) if name in value.__code__.co_names else None
-            found[name] = Recorder(role, value, notes, own)
+            found[name] = Spy(role, value, notes, own)
             setattr(module, name, found[name])
         elif isinstance(value, type) and isinstance(vars(value).get("forward"), types.FunctionType):
-            found[name] = Recorder(role, value.forward, notes, name=name)  # type: ignore[attr-defined]
+            found[name] = Spy(role, value.forward, notes, name=name)  # type: ignore[attr-defined]
             value.forward = found[name]  # type: ignore[attr-defined]
     return found
 
@@ -233,7 +233,7 @@ def _expand(marks: Sequence[Any]) -> Iterator[dict[str, Any]]:
 # --- what they are about ----------------------------------------------------------------------------------------------
 
 
-def _choose_function(role: str, op: str, path: Path, functions: Mapping[str, Recorder], notes: Notes) -> Recorder:
+def _choose_function(role: str, op: str, path: Path, functions: Mapping[str, Spy], notes: Notes) -> Spy:
     """The function that the tests call. Of several the one with the op's name, or the file's."""
     called = list(dict.fromkeys(each.name for each in notes.calls if each.role == role))
     if role == "kernel" and not called:
@@ -247,7 +247,7 @@ def _choose_function(role: str, op: str, path: Path, functions: Mapping[str, Rec
     return functions[found]
 
 
-def _write_call(found: Recorder) -> str:
+def _write_call(found: Spy) -> str:
     """The function as an expression, or for a class an object of it."""
     module = sys.modules[found.function.__module__]
     kind = getattr(module, found.name)
@@ -259,7 +259,7 @@ def _write_call(found: Recorder) -> str:
     return f"source.{found.name}()"
 
 
-def _make_callable(found: Recorder) -> Callable[..., Any]:
+def _make_callable(found: Spy) -> Callable[..., Any]:
     kind = getattr(sys.modules[found.function.__module__], found.name)
     made: Callable[..., Any] = kind() if isinstance(kind, type) else found
     return made
@@ -267,8 +267,8 @@ def _make_callable(found: Recorder) -> Callable[..., Any]:
 
 def _make_sketch(
     op: str,
-    found: Mapping[str, Recorder],
-    sides: Mapping[str, Side],
+    found: Mapping[str, Spy],
+    sides: Mapping[str, SketchFunction],
     notes: Notes,
     paths: Mapping[str, Path],
     source: str,
@@ -357,9 +357,7 @@ def write_parameters(function: Any, given: set[str], path: Path) -> tuple[tuple[
     return tuple(shown), handed
 
 
-def _match_arguments(
-    reference: Recorder, theirs: Sequence[Call], ours: Sequence[Call], names: Sequence[str]
-) -> list[str]:
+def _match_arguments(reference: Spy, theirs: Sequence[Call], ours: Sequence[Call], names: Sequence[str]) -> list[str]:
     """The reference's arguments by the kernel's names: what the tests give to both is the same argument."""
     origins = {value.origin: name for call in ours for name, value in call.tensors.items()}
     takes = list_parameters(reference.function)

@@ -10,7 +10,7 @@ from typing import Any
 from perfci.core.errors import ContractError, DeviceError, UsageError
 from perfci.core.model import CompiledKernel, Fact, Reason
 from perfci.device.seam import Accelerator
-from perfci.lab.tune.records import FINAL, SEARCH, Config, Regime, Tried, key
+from perfci.lab.tune.records import FINAL, SEARCH, Attempt, Config, Regime, key
 from perfci.measure import verify as accuracy_stage
 from perfci.measure.blocks import CandidateError, Rounds, time_candidates
 from perfci.measure.inputs import bound_inputs
@@ -19,8 +19,8 @@ from perfci.measure.prepare import rounds
 from perfci.ops.spec import Params, case_id
 from perfci.statistics.exact import launch_shift
 from perfci.worker.load import LoadedOp, call_reason, describe_exception
-from perfci.worker.protocol import Job, Step, Trying
-from perfci.worker.tuning.search import Search, Send
+from perfci.worker.protocol import Doing, Job, Trying
+from perfci.worker.tuning.search import Send, TuningSearch
 
 LOOK_BLOCKS, FINAL_BLOCKS = 2, 12
 PROBES = 5
@@ -32,7 +32,7 @@ def run(job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
     _Measured(job, send, device, loaded).search()
 
 
-class _Measured(Search):
+class _Measured(TuningSearch):
     """Candidates are timed."""
 
     def __init__(self, job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
@@ -57,14 +57,14 @@ class _Measured(Search):
             self.announce(regime, config)
             failure, compiled = self._check_first_calls(regime, config) if stage == SEARCH else (None, None)
             if failure:
-                self.keep(Tried(regime.label, config, stage, failure=failure))
+                self.keep(Attempt(regime.label, config, stage, failure=failure))
             else:
                 working[key(config)] = config, compiled
         if len(configs) > 1:
             self.send(Trying("", None))  # from here on any of them may be to blame
         while working and (broken := self._time_all(regime, working, stage)):
             name, failure = broken
-            self.keep(Tried(regime.label, working.pop(name)[0], stage, failure=failure))
+            self.keep(Attempt(regime.label, working.pop(name)[0], stage, failure=failure))
 
     def _time_all(
         self, regime: Regime, working: Mapping[str, tuple[Config | None, CompiledKernel | None]], stage: str
@@ -80,7 +80,7 @@ class _Measured(Search):
         shifts: dict[str, dict[str, tuple[float, ...]]] = {name: {} for name in working}
         us: dict[str, dict[str, float]] = {name: {} for name in working}
         for case in regime.cases:
-            self.send(Step("tune", self.op, case))
+            self.send(Doing("tune", self.op, case))
             try:
                 times = time_candidates(
                     self.suite, self._device, self.cases[case], arms, self._choose_rounds(case, stage, arms)
@@ -99,7 +99,7 @@ class _Measured(Search):
                 us[name][case] = launches[len(launches) // 2]
         for name, (config, compiled) in working.items():
             self.keep(
-                Tried(
+                Attempt(
                     regime.label, config, stage, shifts[name], us[name], anchor,
                     registers=compiled.registers if compiled else None,
                     spills=compiled.spills if compiled else None,
@@ -150,7 +150,7 @@ class _Measured(Search):
         suite = self._loaded.accuracy
         try:
             for check in accuracy_stage.checks(suite, self.job.seed, None):
-                self.send(Step("accuracy", self.op, check.case))
+                self.send(Doing("accuracy", self.op, check.case))
                 found = accuracy_stage.verify(suite, self._device, check, self._describe)
                 if found.failure:
                     return found.failure

@@ -16,16 +16,16 @@ from perfci.core.model import Fact, Reason
 from perfci.device.targets import Target, target_named
 from perfci.lab.tune import records
 from perfci.lab.tune.files import Description, TunedFile, read_description, read_tuned
-from perfci.lab.tune.model import Launch, NoModelError, Work, estimate, floor_us
-from perfci.lab.tune.records import FINAL, SEARCH, Config, Regime, Tried
+from perfci.lab.tune.model import CompiledLaunch, NoModelError, Work, estimate, floor_us
+from perfci.lab.tune.records import FINAL, SEARCH, Attempt, Config, Regime
 from perfci.lab.tune.space import pick_fixed
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import load_op
-from perfci.worker.protocol import Job, Modelled, Step
+from perfci.worker.protocol import Doing, Job, Modelled
 from perfci.worker.static import explain_failure, import_path, install_target
 from perfci.worker.tuning.seam import Entries
-from perfci.worker.tuning.search import Search, Send
+from perfci.worker.tuning.search import Send, TuningSearch
 
 AS_DEVICE = "KERNELS_AS_DEVICE"
 """What the ops' own `_launch` reads: the description to launch by."""
@@ -60,7 +60,7 @@ class _Looked:
     shared_bytes: int | None = None
 
 
-class _Modelled(Search):
+class _Modelled(TuningSearch):
     """Candidates are compiled, and their times estimated."""
 
     runs = False
@@ -100,7 +100,7 @@ class _Modelled(Search):
         self.seam.use(None)
         for regime in self.all:
             for case in regime.cases:
-                self.send(Step("tune", self.op, case))
+                self.send(Doing("tune", self.op, case))
                 names = self._name_config(regime, None)
                 looked = self._look(self._call(self.cases[case]), self.cases[case], names, self._like)
                 self._original[case] = looked.us
@@ -125,10 +125,10 @@ class _Modelled(Search):
             else:
                 self.keep(self._estimate(regime, config))
 
-    def _find_known(self, regime: Regime, config: Config | None) -> Tried:
+    def _find_known(self, regime: Regime, config: Config | None) -> Attempt:
         return next(each for each in self.of(regime) if each.key == records.key(config) and not each.failure)
 
-    def _estimate(self, regime: Regime, config: Config | None) -> Tried:
+    def _estimate(self, regime: Regime, config: Config | None) -> Attempt:
         self.seam.use(self.entries(regime, config))
         us: dict[str, float] = {}
         looked = _Looked(None)
@@ -136,7 +136,7 @@ class _Modelled(Search):
             seen, names = self._call(self.cases[case]), self._name_config(regime, config)
             looked = self._look(seen, self.cases[case], names, self._spec)
             if looked.us is None:
-                return Tried(regime.label, config, failure=looked.failure)
+                return Attempt(regime.label, config, failure=looked.failure)
             # Nothing is believed to beat today's choice on the device that it is for: that one was found by measuring,
             # which counts for more than the model.
             like_us, original = self._look(seen, self.cases[case], names, self._like).us, self._original.get(case)
@@ -148,7 +148,7 @@ class _Modelled(Search):
             anchor = config
         anchor_us = us if anchor == config else self._find_known(regime, anchor).us
         shifts = {case: (math.log(us[case] / anchor_us[case]),) for case in us}
-        return Tried(
+        return Attempt(
             regime.label, config, SEARCH, shifts, us, anchor,
             registers=looked.registers, spills=looked.spills, shared_bytes=looked.shared_bytes,
         )  # fmt: skip
@@ -172,7 +172,7 @@ class _Modelled(Search):
             resident = round(held * self._target.warps / metadata.num_warps)
             spilled = used.spill_bytes if used.spill_bytes is not None else used.local_bytes
             programs = math.prod(launched.grid)
-            launches.append(Launch(programs, metadata.num_warps, resident, metadata.shared, spilled))
+            launches.append(CompiledLaunch(programs, metadata.num_warps, resident, metadata.shared, spilled))
             if resident < 1:
                 facts: dict[str, Fact] = {"case": case, "registers": used.registers, "shared": metadata.shared}
                 return _Looked(None, Reason("tune_does_not_fit", {**facts, "spec": device.key}))

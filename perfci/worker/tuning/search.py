@@ -14,12 +14,12 @@ from perfci.core.errors import ContractError, UsageError
 from perfci.core.model import Reason
 from perfci.lab.tune import records
 from perfci.lab.tune.files import TunedFile, read_numbers, read_tuned
-from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Config, Regime, Tried, describe_config, nest
-from perfci.lab.tune.search import Grid, choose_finalists, decide, find_next
+from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Attempt, Config, Regime, describe_config, nest
+from perfci.lab.tune.search import Choices, choose_finalists, decide, find_next
 from perfci.lab.tune.space import list_regimes, pick_fixed, read_space
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import choose_cases
-from perfci.worker.protocol import Job, Message, OpDone, Regimes, Step, Trying
+from perfci.worker.protocol import Doing, Job, Message, OpDone, Regimes, Trying
 from perfci.worker.tuning.seam import Entries, Seam
 
 BATCH = 8
@@ -28,7 +28,7 @@ BATCH = 8
 Send = Callable[[Message], None]
 
 
-class Search:
+class TuningSearch:
     """One op's search. `measured` and `modelled` time the candidates."""
 
     runs = True
@@ -42,12 +42,12 @@ class Search:
         self.seam = Seam(files.op, self.folder, self.shared)
         self.cases = {case_id(params): params for params in choose_cases(suite.cases, job.pattern)}
         # As it is written to disk and read again, so that a search that goes on compares like with like.
-        self.known = [decode(encode(each), Tried) for each in job.tune.known]
+        self.known = [decode(encode(each), Attempt) for each in job.tune.known]
         self.all: tuple[Regime, ...] = ()
         self.file = TunedFile(Path())
         self.names: Mapping[str, Any] = {}
         self._kept: dict[str, Entries] = {}
-        self._grids: dict[str, Grid] = {}
+        self._grids: dict[str, Choices] = {}
 
     # --- what times candidates ----------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class Search:
     def _find_regimes(self) -> None:
         """Find the entries, and the cases that each serves."""
         first, params = next(iter(self.cases.items()))
-        self.send(Step("tune", self.op, first))
+        self.send(Doing("tune", self.op, first))
         self.call_quietly(params)
         key = self.seam.key
         if key is None:
@@ -102,7 +102,7 @@ class Search:
         served: dict[int | None, list[str]] = {}
         entries = self._list_entries(None, None)
         for case, params in self.cases.items():
-            self.send(Step("tune", self.op, case))
+            self.send(Doing("tune", self.op, case))
             with self.seam.watch(entries) as watch:
                 self.call_quietly(params)
             served.setdefault(watch.find_taken([len(entry["config"]) for entry in entries]), []).append(case)
@@ -143,7 +143,7 @@ class Search:
             fault = self.find_fault(regime, choice.config)
             if fault and self.find_anchor(regime) is None and self.find_fault(regime, None):
                 raise UsageError("tune_op_wrong", op=self.op, case=fault.facts.get("case"))
-            self.keep(Tried(regime.label, choice.config, SUITE, failure=fault))
+            self.keep(Attempt(regime.label, choice.config, SUITE, failure=fault))
 
     def _is_late(self) -> bool:
         return self.job.until_s is not None and time.time() >= self.job.until_s
@@ -173,16 +173,16 @@ class Search:
             found.append({**each.when, "config": nest(own)})
         return tuple(found)
 
-    def grid(self, regime: Regime) -> Grid:
+    def grid(self, regime: Regime) -> Choices:
         """Returns a regime's candidates."""
         if regime.label not in self._grids:
             names = {**self.names, **pick_fixed(regime.when)}
             near = regime.current if self.job.tune.spec else None
             valid = functools.partial(self.space.is_valid, names=names)
-            self._grids[regime.label] = Grid(regime.lists, valid, self.job.seed, regime.current, near)
+            self._grids[regime.label] = Choices(regime.lists, valid, self.job.seed, regime.current, near)
         return self._grids[regime.label]
 
-    def of(self, regime: Regime) -> list[Tried]:
+    def of(self, regime: Regime) -> list[Attempt]:
         """Returns what is known of an entry's candidates."""
         return [each for each in self.known if each.regime == regime.label]
 
@@ -197,12 +197,12 @@ class Search:
         bad = {each.key for each in known if each.failure}
         return next(each.config for each in known if each.config is not None and each.key not in bad)
 
-    def keep(self, tried: Tried) -> None:
+    def keep(self, tried: Attempt) -> None:
         """Report what a candidate showed, and go on from it."""
-        self.known.append(decode(encode(tried), Tried))
+        self.known.append(decode(encode(tried), Attempt))
         self.send(tried)
 
     def announce(self, regime: Regime, config: Config | None) -> None:
         """Report what is tried now."""
         self.send(Trying(regime.label, config))
-        self.send(Step("tune", self.op, f"{regime.label} {describe_config(config)}".strip()))
+        self.send(Doing("tune", self.op, f"{regime.label} {describe_config(config)}".strip()))

@@ -9,7 +9,7 @@ import pytest
 from perfci.device import open_device
 from perfci.lab.soak.findings import Status
 from perfci.lab.soak.huge import check_large
-from perfci.lab.soak.subject import Subject
+from perfci.lab.soak.subject import SoakSubject
 from perfci.worker.soak import as_performance
 
 BEYOND = 1 << 15
@@ -32,7 +32,7 @@ def run(monkeypatch):
         own = device.endurance()
         if kernel is not None:
             performance = dataclasses.replace(performance, kernel=kernel)
-        subject = Subject(op, performance, params, device, own, 3, True, lambda *_: None, lambda error: {})
+        subject = SoakSubject(op, performance, params, device, own, 3, True, lambda *_: None, lambda error: {})
         return check_large(subject, suite, BEYOND)
 
     return made

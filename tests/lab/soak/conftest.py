@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfci.device import open_device
-from perfci.lab.soak.subject import Subject
+from perfci.lab.soak.subject import SoakSubject
 from perfci.ops.spec import Performance
 
 
@@ -22,6 +22,6 @@ def subject():
         params = params or {"rows": 4}
         performance = Performance(kernel, reference or kernel, make_inputs, [params], **suite)
         own = opened.endurance()
-        return Subject("op", performance, params, opened, own, 7, deterministic, lambda *_: None, described)
+        return SoakSubject("op", performance, params, opened, own, 7, deterministic, lambda *_: None, described)
 
     return make

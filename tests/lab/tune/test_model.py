@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from perfci.lab.tune.model import Launch, NoModelError, Work, estimate, floor_us
+from perfci.lab.tune.model import CompiledLaunch, NoModelError, Work, estimate, floor_us
 
 DEVICE = {"processors": 100, "bandwidth_gbps": 1000.0, "l2_gbps": 4000.0, "tflops": {"float16": 100.0, "float32": 10.0}}
-FULL = Launch(programs=800, warps=8, resident=8, shared_bytes=0)
+FULL = CompiledLaunch(programs=800, warps=8, resident=8, shared_bytes=0)
 
 
 def test_a_call_that_keeps_memory_at_work_takes_its_bytes_over_the_bandwidth():
@@ -18,7 +18,7 @@ def test_a_call_that_keeps_memory_at_work_takes_its_bytes_over_the_bandwidth():
 
 
 def test_few_bytes_under_way_leave_memory_idle_and_shared_memory_holds_more():
-    few = Launch(programs=100, warps=1, resident=1, shared_bytes=0)
+    few = CompiledLaunch(programs=100, warps=1, resident=1, shared_bytes=0)
     staged = dataclasses.replace(few, shared_bytes=8000)
 
     assert estimate(Work(10**9, None, None), [few], DEVICE).us == pytest.approx(1000.0 * 700_000 / (100 * 1024))
@@ -33,7 +33,7 @@ def test_a_last_round_that_is_not_full_costs_like_a_full_one():
 
 
 def test_products_are_rated_by_dtype_and_held_up_by_too_few_warps():
-    few = Launch(programs=100, warps=1, resident=2, shared_bytes=1 << 16)
+    few = CompiledLaunch(programs=100, warps=1, resident=2, shared_bytes=1 << 16)
 
     assert estimate(Work(1, 10**12, "float32"), [FULL], DEVICE).us == pytest.approx(100_000.0)
     assert estimate(Work(1, 10**12, "float16"), [few], DEVICE).us == pytest.approx(10_000.0 * 4)

@@ -4,11 +4,11 @@ import pytest
 
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Reason
-from perfci.lab.tune.records import Tried, open_state
+from perfci.lab.tune.records import Attempt, open_state
 
 ASKED = {"op": "blur", "device": "fake-one"}
-FIRST = Tried("*", {"block": 16, "tma": True}, shifts={"a": (0.25, -0.5)}, us={"a": 12.5})
-SECOND = Tried("*", {"block": 32}, failure=Reason("tune_raised", {"case": "a", "line": 3}))
+FIRST = Attempt("*", {"block": 16, "tma": True}, shifts={"a": (0.25, -0.5)}, us={"a": 12.5})
+SECOND = Attempt("*", {"block": 32}, failure=Reason("tune_raised", {"case": "a", "line": 3}))
 
 
 @pytest.fixture

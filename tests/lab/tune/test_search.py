@@ -5,8 +5,8 @@ import math
 import pytest
 
 from perfci.core.model import Reason
-from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Regime, Tried, key
-from perfci.lab.tune.search import MOST_COARSE, MOST_TRIED, Grid, choose_finalists, decide, find_next
+from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Attempt, Regime, key
+from perfci.lab.tune.search import MOST_COARSE, MOST_TRIED, Choices, choose_finalists, decide, find_next
 
 LISTS = {"block": (16, 32, 64, 128, 256, 512), "warps": (1, 2, 4, 8, 16), "fast": (False, True)}
 TODAY = {"block": 16, "warps": 1, "fast": False}
@@ -14,14 +14,14 @@ WRONG = Reason("timed_output_wrong", {})
 
 
 def grid(lists=LISTS, valid=lambda _: True, seed=7, **fields):
-    return Grid(lists, valid, seed, **fields)
+    return Choices(lists, valid, seed, **fields)
 
 
 def searched(on, cost, known=None):
     """A whole search over a function of the configuration; gives all that was tried."""
-    known = [Tried("*", None, shifts={"a": (0.0,)})] if known is None else known
+    known = [Attempt("*", None, shifts={"a": (0.0,)})] if known is None else known
     while batch := find_next(on, known):
-        known += [Tried("*", each, shifts={"a": (cost(each),)}) for each in batch]
+        known += [Attempt("*", each, shifts={"a": (cost(each),)}) for each in batch]
     return known
 
 
@@ -36,7 +36,7 @@ def regime(current=TODAY):
 
 
 def final(config, *shifts, **fields):
-    return [Tried("*", config, SEARCH, {"a": shifts}), Tried("*", config, FINAL, {"a": shifts}, **fields)]
+    return [Attempt("*", config, SEARCH, {"a": shifts}), Attempt("*", config, FINAL, {"a": shifts}, **fields)]
 
 
 def test_the_coarse_grid_holds_ends_and_every_second_value_and_all_that_has_no_order():
@@ -136,7 +136,7 @@ def test_an_entry_before_one_that_is_added_gets_the_best_though_it_gains_nothing
 @pytest.mark.parametrize("stage", [SEARCH, FINAL, SUITE])
 def test_what_is_wrong_in_any_stage_never_wins(stage):
     fast, slow = {**TODAY, "block": 64}, {**TODAY, "block": 32}
-    known = [*final(fast, *[-0.9] * 12), *final(slow, *[-0.1] * 12), Tried("*", fast, stage, failure=WRONG)]
+    known = [*final(fast, *[-0.9] * 12), *final(slow, *[-0.1] * 12), Attempt("*", fast, stage, failure=WRONG)]
 
     assert decide(grid(current=TODAY), regime(), known).config == slow
     assert fast not in choose_finalists(grid(current=TODAY), known)
@@ -144,7 +144,7 @@ def test_what_is_wrong_in_any_stage_never_wins(stage):
 
 def test_where_todays_choice_does_not_work_the_best_is_taken_without_a_change_to_name():
     slow, fast = {**TODAY, "block": 32}, {**TODAY, "block": 64}
-    broken = Tried("*", None, failure=Reason("tune_out_of_resources", {}))
+    broken = Attempt("*", None, failure=Reason("tune_out_of_resources", {}))
     known = [broken, *final(slow, *[0.0] * 12, anchor=slow), *final(fast, *[-0.2] * 12, anchor=slow)]
 
     choice = decide(grid(current=TODAY), regime(), known)
@@ -155,7 +155,7 @@ def test_where_todays_choice_does_not_work_the_best_is_taken_without_a_change_to
 def test_cases_of_one_entry_count_alike():
     config = {**TODAY, "block": 64}
     shifts = {"a": (-0.4,) * 12, "b": (0.2,) * 12}
-    known = [Tried("*", config, stage, shifts) for stage in (SEARCH, FINAL)]
+    known = [Attempt("*", config, stage, shifts) for stage in (SEARCH, FINAL)]
 
     assert decide(grid(current=TODAY), regime(), known).change.value == pytest.approx(math.expm1(-0.1))
 

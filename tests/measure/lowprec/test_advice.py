@@ -9,7 +9,7 @@ import pytest
 from perfci.core.model import ErrorHistogram
 from perfci.measure.lowprec.advice import (
     SMOOTHING,
-    Cause,
+    AdviceCause,
     add_history,
     advise,
     compare_limits,
@@ -143,7 +143,7 @@ def test_a_scale_that_clips_is_too_small():
     found = one(normal(), shrink=0.3)
 
     assert found.clip_ratio > 0.01
-    assert find_cause(found) is Cause.SCALE_SMALL
+    assert find_cause(found) is AdviceCause.SCALE_SMALL
 
 
 def test_few_channels_of_extreme_scale_are_named_before_what_they_clip():
@@ -152,28 +152,28 @@ def test_few_channels_of_extreme_scale_are_named_before_what_they_clip():
 
     assert found.channels.axis == 1 and found.channels.extreme == 3
     assert 0.001 < found.clip_ratio <= 3 / 256
-    assert find_cause(found) is Cause.CHANNELS
+    assert find_cause(found) is AdviceCause.CHANNELS
 
 
 def test_channels_that_were_as_extreme_when_the_run_was_accepted_explain_nothing_new():
     found = one(with_outliers())
 
-    assert find_cause(found) is Cause.CHANNELS
-    assert find_cause(add_history(found, before(found))) is not Cause.CHANNELS
+    assert find_cause(found) is AdviceCause.CHANNELS
+    assert find_cause(add_history(found, before(found))) is not AdviceCause.CHANNELS
 
 
 def test_a_scale_that_makes_zeros_of_small_values_is_too_large():
     found = one(normal(), shrink=3000.0)
 
     assert found.lost_ratio > 0.01 and found.clip_ratio == 0
-    assert find_cause(found) is Cause.SCALE_LARGE
+    assert find_cause(found) is AdviceCause.SCALE_LARGE
 
 
 def test_a_tail_that_drifts_while_the_mean_is_steady_is_told():
     base = sound()[0]
     found = add_history(changed(base, p99=1.5, mean=1.02), before(base))
 
-    assert find_cause(found) is Cause.TAIL
+    assert find_cause(found) is AdviceCause.TAIL
 
 
 def test_where_all_errors_grew_that_is_told():
@@ -181,17 +181,17 @@ def test_where_all_errors_grew_that_is_told():
     found = add_history(one(3 * normal()), before(replace(base, case=one(3 * normal()).case)))
 
     assert found.errors.mean_abs / base.errors.mean_abs == pytest.approx(3, rel=0.05)
-    assert find_cause(found) is Cause.MOVED
+    assert find_cause(found) is AdviceCause.MOVED
 
 
 @pytest.mark.parametrize("dtype", [E4M3, E5M2, "int8"])
 def test_errors_of_rounding_alone_are_the_formats_own(dtype):
     x = normal(size=4.0) if dtype != "int8" else np.random.default_rng(0).uniform(1, 4, (64, 64))
 
-    assert find_cause(one(x, dtype)) is Cause.COARSE
+    assert find_cause(one(x, dtype)) is AdviceCause.COARSE
 
 
 def test_errors_beyond_what_rounding_makes_have_no_cause_that_is_known():
     found = changed(one(normal()), p99=5.0)
 
-    assert find_cause(found) is Cause.UNKNOWN
+    assert find_cause(found) is AdviceCause.UNKNOWN

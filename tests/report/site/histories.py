@@ -20,7 +20,7 @@ from perfci.core.model import (
     StepSide,
 )
 from perfci.report.past import CasePast, Past
-from perfci.report.site.kept import Kept, Place
+from perfci.report.site.kept import Kept, OpOnDevice
 from perfci.statistics import changepoints, drift
 from perfci.store import layout
 
@@ -146,7 +146,7 @@ def kept(runs, op="softmax", device="nvidia-h200", **changes):
         case: CasePast(drift.creep(alone, case), changes=changepoints.changes(alone, case))
         for case, alone in drift.by_case(tuple(runs)).items()
     }
-    return Kept(Place(device, op), Past(tuple(runs), known, steps), **changes)
+    return Kept(OpOnDevice(device, op), Past(tuple(runs), known, steps), **changes)
 
 
 def project(folder: Path, histories):

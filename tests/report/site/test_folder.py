@@ -6,7 +6,7 @@ import pytest
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.report.site import folder
 from perfci.report.site.folder import MARKER, safe_name
-from perfci.report.site.kept import Place
+from perfci.report.site.kept import OpOnDevice
 
 ODD = ("SoftMax", "softmax ", "../x", "a/b", "", ".", "..", "con", "NUL", "com1", "index", "a" * 200, "n\x00l",
        "\udcff", "x.html", "-x", "soft max", "\u6ce8\u610f", "a\u202eb", "%2e%2e", "a?b#c", "index.html")  # fmt: skip
@@ -36,7 +36,7 @@ def test_names_that_are_written_alike_have_two_pages():
 
 
 def test_an_address_is_a_link_below_the_index():
-    assert folder.name_page(Place("nvidia-h200", "softmax")) == "nvidia-h200/softmax.html"
+    assert folder.name_page(OpOnDevice("nvidia-h200", "softmax")) == "nvidia-h200/softmax.html"
 
 
 def test_a_folder_of_others_is_refused_and_left_alone(tmp_path):

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from perfci.report.site import kept
-from perfci.report.site.kept import Place
+from perfci.report.site.kept import OpOnDevice
 
-H200 = Place("nvidia-h200", "softmax")
+H200 = OpOnDevice("nvidia-h200", "softmax")
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_every_history_of_every_device_is_found(project):
     (project / "baselines" / "nvidia-h200" / "matmul.json").write_text("{}")
     (project / "baselines" / "nvidia-h200" / ".hidden.history.jsonl").write_text("")
 
-    assert kept.places(project / "baselines") == (Place("ascend-910b", "softmax"), H200)
+    assert kept.places(project / "baselines") == (OpOnDevice("ascend-910b", "softmax"), H200)
 
 
 def test_no_baselines_are_no_places(tmp_path):
@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(project):
 def test_a_name_that_no_file_may_have_is_a_problem(tmp_path, histories):
     histories.project(tmp_path, {("nvidia-h200", "soft max"): histories.steady(count=1)})
 
-    found = read(tmp_path, Place("nvidia-h200", "soft max"))
+    found = read(tmp_path, OpOnDevice("nvidia-h200", "soft max"))
     assert (found.damaged, found.problems[0].kind) == (True, "baseline_name")
 
 

@@ -9,7 +9,7 @@ import pytest
 from perfci.core import wording
 from perfci.core.model import Reason
 from perfci.report.site import pages
-from perfci.report.site.kept import Place
+from perfci.report.site.kept import OpOnDevice
 
 ELEMENTS = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "nav", "section", "a", "h1", "h2", "h4", "p"),
@@ -63,7 +63,7 @@ def hurt(histories, evil):
 
 
 def built(histories, parse, evil):
-    page, entry = pages.render_op(hurt(histories, evil), [Place(f"other {evil}", evil)])
+    page, entry = pages.render_op(hurt(histories, evil), [OpOnDevice(f"other {evil}", evil)])
     index = pages.render_index([entry], evil, [Reason("site_without_history", {"folder": evil})])
     return [(parse(source), source) for source in (page, index)]
 
@@ -149,7 +149,7 @@ def test_an_op_with_accuracy_alone_has_its_page(histories, parse):
     page, entry = pages.render_op(histories.kept(runs), ())
     root = parse(page)
 
-    assert entry.state is pages.State.ACCURACY
+    assert entry.state is pages.Trend.ACCURACY
     assert "rows=7,cols=1,dtype=float16" in root.one("table", id="table").text
     assert root.one("img").attributes["alt"] == "Errors of softmax"
 
@@ -199,7 +199,7 @@ def test_every_text_goes_through_the_catalogues(softmax, parse, monkeypatch):
     sentences = {kind: f"\u300c{template}\u300d" for kind, template in wording.catalogue().items()}
     monkeypatch.setattr(wording, "catalogue", lambda language="en": sentences)
     monkeypatch.setattr(wording, "phrases", lambda language: Marked())
-    source, entry = pages.render_op(softmax, [Place("ascend", "softmax")])
+    source, entry = pages.render_op(softmax, [OpOnDevice("ascend", "softmax")])
     index, page = parse(pages.render_index([entry], "demo", ())), parse(source)
 
     texts = [text for root in (index, page) for text in spoken(root.one("body"))]

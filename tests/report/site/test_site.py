@@ -102,5 +102,6 @@ def test_histories_are_taken_one_at_a_time(histories, tmp_path):
             written.append(len(list(tmp_path.rglob("op*.html"))))
             yield histories.kept(histories.steady(count=2), op=f"op{number}")
 
-    site.write(some(), [histories.Place("nvidia-h200", f"op{number}") for number in range(3)], "demo", tmp_path / "s")
+    places = [histories.OpOnDevice("nvidia-h200", f"op{number}") for number in range(3)]
+    site.write(some(), places, "demo", tmp_path / "s")
     assert (taken, written) == ([0, 1, 2], [0, 1, 2])

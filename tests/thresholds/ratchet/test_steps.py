@@ -13,7 +13,7 @@ from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from perfci.thresholds.ratchet import steps
 from perfci.thresholds.ratchet.figures import KEYS
 from perfci.thresholds.ratchet.noise import RATE
-from perfci.thresholds.ratchet.steps import Earned, anew, predicted, propose, rescaled, step
+from perfci.thresholds.ratchet.steps import EarnedRecord, anew, predicted, propose, rescaled, step
 from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, errors, nulls, run, with_figure, with_nulls
 
 FAMILY = 30
@@ -229,7 +229,7 @@ def test_every_key_tightens_by_steps_and_keeps_its_rate(key):
     known = next(each for each in KEYS if each.name == key)
     before = None
     for _ in range(25):
-        series = ratchet.figures.Series(tuple(rng.normal(0, 0.01, 40).tolist()), ("GPU-1",) * 40, ("r",) * 40)
+        series = ratchet.figures.FigureSeries(tuple(rng.normal(0, 0.01, 40).tolist()), ("GPU-1",) * 40, ("r",) * 40)
         change = steps.tightened(series, known, before)
         if change is None:
             continue
@@ -269,7 +269,7 @@ def test_an_accepted_loss_scales_the_target_by_what_the_duel_measured():
 
 
 def test_what_was_learnt_in_another_environment_goes_back_to_where_it_began():
-    earned = {(CASE, "tau"): Earned(0.004, 0.01, HERE), (CASE, "speedup"): Earned(1.3, None, ELSEWHERE)}
+    earned = {(CASE, "tau"): EarnedRecord(0.004, 0.01, HERE), (CASE, "speedup"): EarnedRecord(1.3, None, ELSEWHERE)}
     other_board = replace(HERE, device=replace(HERE.device, uuid="GPU-7"))
 
     assert anew([run(1)], earned) == ((CASE, "speedup"),)

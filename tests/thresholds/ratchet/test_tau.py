@@ -3,13 +3,13 @@
 import pytest
 
 from perfci.thresholds.ratchet import noise
-from perfci.thresholds.ratchet.noise import Noise, Scale
+from perfci.thresholds.ratchet.noise import NullNoise, Scale
 
 FAMILY, ALPHA = 30, 0.01
 
 
 def _noise(block, ratio):
-    return Noise(Scale(block, ratio), Scale(block, ratio), 40)
+    return NullNoise(Scale(block, ratio), Scale(block, ratio), 40)
 
 
 def _least(block, ratio=0.3, floor=0.0025, ceiling=0.01, family=FAMILY):
@@ -67,7 +67,7 @@ def test_the_default_sees_its_promise_in_noise_as_it_was_recorded():
 
 def test_false_alarms_are_predicted_from_the_upper_bound_and_the_rest_from_the_likely_one():
     quiet, loud = Scale(0.0005, 0.3), Scale(0.004, 3.0)
-    both, calm = (noise.predicted(0.004, Noise(upper, quiet, 40), FAMILY, ALPHA) for upper in (loud, quiet))
+    both, calm = (noise.predicted(0.004, NullNoise(upper, quiet, 40), FAMILY, ALPHA) for upper in (loud, quiet))
 
     assert both.alarms > 10 * calm.alarms
     assert (both.seen, both.blocks, both.undecided) == (calm.seen, calm.blocks, calm.undecided)
