@@ -8,6 +8,8 @@ from typing import Any
 
 import jsonschema
 
+PUBLISHED = tuple(f"{name}.schema.json" for name in ("run", "baseline", "history", "launches", "plan", "answer"))
+
 
 def published(name: str) -> dict[str, Any]:
     """As it lies in the package."""

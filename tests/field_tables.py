@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfci.report import export
-from perfci.store.schemas import SCHEMAS, schema
+from tests.closed_schemas import published
+from tests.schemas import SCHEMAS, schema
 
 TYPES = {export.TEXT: "text", export.WHOLE: "whole number", export.NUMBER: "number", export.TRUTH: "true or false"}
 PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
@@ -17,7 +18,8 @@ def fields(*names: str) -> str:
     known: set[str] = set()
     parts = []
     for name in names:
-        for record, definition in schema(SCHEMAS[name])["$defs"].items():
+        whole = schema(SCHEMAS[name]) if name in SCHEMAS else published(name)
+        for record, definition in whole["$defs"].items():
             if record not in known and "properties" in definition:
                 known.add(record)
                 parts.append(_record(record, definition))

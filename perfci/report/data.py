@@ -1,45 +1,23 @@
-"""The judgements as plain data, for programs: what `--format json` prints."""
+"""The judgements as plain data, for programs: what `--format json` prints. answer.schema.json describes every field."""
 
 from __future__ import annotations
 
 import math
-from typing import TypeVar, cast
+from typing import Any
 
 from perfci.core import wording
-from perfci.core.model import (
-    Interval,
-    Judgement,
-    Judgements,
-    Look,
-    PeerFigure,
-    Reason,
-    Run,
-)
-from perfci.core.model.answer import (
-    Answer,
-    AnsweredDifference,
-    AnsweredDuel,
-    AnsweredExpected,
-    AnsweredInterval,
-    AnsweredPeer,
-    AnsweredReason,
-    AnsweredRun,
-    AnsweredSuggestion,
-    AnsweredVerdict,
-)
+from perfci.core.model import Interval, Judgement, Judgements, Look, PeerFigure, Reason, Run
 from perfci.report import rows
-
-_Answer = TypeVar("_Answer")
 
 FORMAT = 1
 """1: the first."""
 
 
-def to_json(judgements: Judgements, run: Run | None = None) -> Answer:
+def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
     """The gate, the counts and every verdict with its reasons and numbers. Times are in microseconds.
 
     `change` is current / baseline - 1, `speedup` reference / kernel. A number that is not known is null. `exit_code`
-    is that of a run that is not strict. The published schema is answer.schema.json.
+    is that of a run that is not strict.
     """
     found = rows.count_all(judgements)
     return {
@@ -55,7 +33,7 @@ def to_json(judgements: Judgements, run: Run | None = None) -> Answer:
     }
 
 
-def _run(run: Run) -> AnsweredRun:
+def _run(run: Run) -> dict[str, Any]:
     return {
         "id": run.id,
         "created": run.created,
@@ -70,7 +48,7 @@ def _run(run: Run) -> AnsweredRun:
     }
 
 
-def _row(row: Judgement) -> AnsweredVerdict:
+def _row(row: Judgement) -> dict[str, Any]:
     seen = row.comparison
     return {
         "op": row.op,
@@ -89,14 +67,14 @@ def _row(row: Judgement) -> AnsweredVerdict:
         "base_us": seen.base_us if seen else None,
         "duel": _duel(seen.duel) if seen and seen.duel else None,
         "p_adjusted": row.p_adjusted,
-        "expected": _pick(AnsweredExpected, row.expected) if row.expected else None,
-        "suggested": _pick(AnsweredSuggestion, row.suggested) if row.suggested else None,
-        "differs": [_pick(AnsweredDifference, each) for each in seen.differs] if seen else [],
+        "expected": _pick(row.expected, "case", "up_to", "why", "until", "file", "line") if row.expected else None,
+        "suggested": _pick(row.suggested, "file", "line", "below", "replaces") if row.suggested else None,
+        "differs": [_pick(each, "field", "before", "after", "moves") for each in seen.differs] if seen else [],
         "peers": [_peer(each) for each in seen.peers] if seen else [],
     }
 
 
-def _peer(each: PeerFigure) -> AnsweredPeer:
+def _peer(each: PeerFigure) -> dict[str, Any]:
     return {
         "name": each.name,
         "us": each.us,
@@ -106,7 +84,7 @@ def _peer(each: PeerFigure) -> AnsweredPeer:
     }
 
 
-def _duel(look: Look) -> AnsweredDuel:
+def _duel(look: Look) -> dict[str, Any]:
     """Ratios - 1 if the record holds logarithms."""
     return {
         "blocks": look.blocks,
@@ -119,14 +97,13 @@ def _duel(look: Look) -> AnsweredDuel:
     }
 
 
-def _reason(reason: Reason) -> AnsweredReason:
+def _reason(reason: Reason) -> dict[str, Any]:
     return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": wording.sentence(reason)}
 
 
-def _interval(interval: Interval | None) -> AnsweredInterval | None:
-    return _pick(AnsweredInterval, interval) if interval else None
+def _interval(interval: Interval | None) -> dict[str, Any] | None:
+    return _pick(interval, "value", "low", "high", "confidence") if interval else None
 
 
-def _pick(answer: type[_Answer], record: object) -> _Answer:
-    """The fields of a record that an answer publishes."""
-    return cast("_Answer", {name: getattr(record, name) for name in answer.__annotations__})
+def _pick(record: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}

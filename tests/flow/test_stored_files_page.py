@@ -15,9 +15,9 @@ import perfci
 from perfci.cli.main import run
 from perfci.core.model import FORMAT
 from perfci.report import export
-from perfci.store.schemas import SCHEMAS, UNITS
-from tests.closed_schemas import faults
+from tests.closed_schemas import PUBLISHED, faults
 from tests.field_tables import columns, fields
+from tests.schemas import UNITS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "stored-files.md"
@@ -66,14 +66,14 @@ def test_no_field_and_no_column_is_left_without_words():
     silent = [line for line in lines if re.fullmatch(r"\| `\w+` \| [^|]*(text|number|false)[^|A-Z]* \|  \|", line)]
 
     assert len(lines) > 200
-    assert silent == [], "say below the field in perfci/core/model what it holds, or in SAID of perfci/store/schemas.py"
+    assert silent == [], "say below the field in perfci/core/model what it holds, or in SAID of tests/schemas.py"
 
 
 def test_the_page_names_the_format_the_schemas_and_the_units_of_today():
     page = text()
 
     assert f"The\n  format is {FORMAT} now" in page
-    assert all(f"perfci/schemas/{name}" in page for name in SCHEMAS)
+    assert all(f"perfci/schemas/{name}" in page for name in PUBLISHED)
     assert all(f"`{ending}`" in page for ending in UNITS if ending != "_tflops")
 
 

@@ -1,7 +1,7 @@
-"""The published JSON Schemas of what perfci writes for others to read, generated from the records themselves.
+"""Makes the published JSON Schemas of stored files from the records: `python -m tests.schemas` writes them.
 
-They are open: a later perfci may write further fields under the same format number, and readers pass those over. The
-tests hold what perfci writes to the same schemas closed.
+They are open: a later perfci may write further fields under the same format number, which readers ignore. The tests
+check what perfci writes against the same schemas closed. answer.schema.json is written by hand.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 
 import perfci.core.model
-from perfci.core.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan, answer
-from perfci.store.files import write_atomically
+from perfci.core.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan
 from perfci.store.launches import LaunchRow
 
 SCHEMAS: dict[str, type] = {
@@ -29,7 +28,6 @@ SCHEMAS: dict[str, type] = {
     "history.schema.json": HistoryRun,
     "launches.schema.json": LaunchRow,
     "plan.schema.json": ShardPlan,
-    "answer.schema.json": answer.Answer,
 }
 """File name -> the record that it describes."""
 
@@ -39,7 +37,6 @@ TITLES: Mapping[type, str] = {
     HistoryRun: "perfci history: one line of baselines/<device key>/<op>.history.jsonl",
     LaunchRow: "perfci launches: one line of launches.jsonl.gz",
     ShardPlan: "perfci ci plan: plan.json, which plan writes and check and merge read",
-    answer.Answer: "perfci answer: what check, compare and ci merge print with --format json",
 }
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -107,8 +104,6 @@ SAID: Mapping[str, str] = {
     "warmup_launches": "launches before the first timed one",
     "warps": "of a program",
     "why": "in the words of whoever wrote it",
-    "AnsweredDuel.blocks": "how many",
-    "AnsweredDuel.processes": "how many",
     "StepCase.kernel": "of the kernel",
     "Summary.launches": "how many",
     "Identity.launches": "in order",
@@ -139,9 +134,11 @@ def schema(kind: type) -> dict[str, Any]:
     return {"$schema": DIALECT, "$id": f"urn:perfci:schema:{name}:{FORMAT}", "title": TITLES[kind], **found}
 
 
-def write_schemas(folder: Path) -> tuple[Path, ...]:
-    """Write every published schema. Maintenance: run it after a change of the records, beside `model.FORMAT`."""
-    return tuple(write_atomically(folder / name, _text(kind)) for name, kind in SCHEMAS.items())
+def write_schemas(folder: Path) -> None:
+    """Writes every schema. Run it after a change of the records."""
+    for name, kind in SCHEMAS.items():
+        text = json.dumps(schema(kind), indent=1, sort_keys=True) + "\n"
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 def fields(kind: type) -> dict[str, str]:
@@ -165,7 +162,7 @@ def _describe(definition: dict[str, Any], kind: type | None) -> None:
 
 
 def _class(name: str, top: type) -> type | None:
-    known = [getattr(perfci.core.model, name, None), getattr(answer, name, None), {top.__name__: top}.get(name)]
+    known = [getattr(perfci.core.model, name, None), {top.__name__: top}.get(name)]
     return next((each for each in known if isinstance(each, type)), None)
 
 
@@ -196,5 +193,5 @@ def _unit(name: str) -> str:
     return next((unit for ending, unit in UNITS.items() if name.endswith(ending) or name == ending[1:]), "")
 
 
-def _text(kind: type) -> bytes:
-    return (json.dumps(schema(kind), indent=1, sort_keys=True) + "\n").encode()
+if __name__ == "__main__":
+    write_schemas(Path(perfci.core.model.__file__).parents[2] / "schemas")
