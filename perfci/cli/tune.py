@@ -1,32 +1,32 @@
-"""What `perfci tune` shows: each entry's best candidates, what failed, the diff, and what the model says."""
+"""What `perfci tune` shows: each entry's best candidates, what failed, the diff, and what the model estimates."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import print_json, print_parts, relative
+from perfci.cli.output import Grid, Paragraph, pick, print_json, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.wording import say, sentence
-from perfci.lab.tune import records
-from perfci.lab.tune.records import Attempt, Config, key
+from perfci.lab.tune.records import Attempt, Config, describe_config, key
 from perfci.lab.tune.search import Choice
-from perfci.report.text import NAME_LIMIT, plain
-from perfci.runs.tuning import TuneOptions, Tuning, tune_op
+from perfci.report.markdown import write_table
+from perfci.report.view import Table, make_table
+from perfci.runs.plan import Request
+from perfci.runs.tune import Tuning, tune_op
 from perfci.store.files import write_atomically
 
 BEST = 5
-"""Candidates of an entry on the terminal. The table beside the search's state lists all."""
+"""Candidates of an entry on the terminal. The table beside the search's file lists all."""
 
 GOAL = 0.8
 """Share of the original speed that tuning for a lesser device is to bring back."""
@@ -59,71 +59,69 @@ def tune(
 ) -> int:
     """Search an op's configurations: a coarse grid, then steps around the best; checking never tunes."""
     where = language.load(project)
-    wanted = TuneOptions(op, case, device, budget, seed, timer, device_spec, write)
+    request = Request((op,), case, device, budget, seed, timer)
     with Progress() as progress:
-        found = tune_op(where, wanted, progress)
+        found = tune_op(where, request, progress, spec=device_spec, write=write)
     table = found.state.with_suffix(".md")
-    write_atomically(table, _table(found).encode())
+    write_atomically(table, write_candidates(found).encode())
     if output == "json":
         print_json(to_json(found))
     else:
-        print_parts(shown(found, table), Console(file=sys.stdout))
-    return exit_code(found)
+        print_parts(show_tuning(found, table))
+    return Exit.WARNINGS if found.late else Exit.OK
 
 
 COMMANDS = {"tune": tune}
 
 
-def exit_code(found: Tuning) -> Exit:
-    """0 if the search came to its end, 3 if it has to go on."""
-    return Exit.WARNINGS if found.late else Exit.OK
-
-
-def shown(found: Tuning, table: Path) -> Iterator[RenderableType]:
+def show_tuning(found: Tuning, table: Path) -> Iterator[RenderableType]:
     """The answer for a terminal or a log."""
-    yield Text(
-        say(
-            "{op} on {device}, seed {seed}", op=plain(found.op, NAME_LIMIT), device=plain(found.device), seed=found.seed
-        )
-    )
-    if found.spec:
-        yield Text(say("Static model, not measured: the times below are estimated from what the kernels compile to."))
+    yield say("{op} on {device}, seed {seed}", op=found.op, device=found.device, seed=found.seed)
+    yield from _describe_model(found)
     if found.resumed:
-        yield Text(say("What an earlier search, or an interrupted one, has found out is not measured again."))
+        yield say("What an earlier search, or an interrupted one, has found out is not measured again.")
     for choice in found.choices:
-        yield Text()
-        yield from _entry(found, choice)
+        regime = choice.regime
+        yield ""
+        text = say("Entry {entry}: {count:case|cases}", entry=regime.label, count=len(regime.cases))
+        yield Paragraph(text, style="bold")
+        yield Paragraph(say("{tried} candidates tried, {failed} failed", tried=choice.tried, failed=choice.failed), 2)
+        if (best := list_candidates(found, choice, BEST)).rows:
+            yield Grid(best)
+        failed = [each for each in _list_tried(found, choice) if each.failure]
+        for kind, count in Counter(each.failure.kind for each in failed if each.failure).most_common():
+            first = next(each for each in failed if each.failure and each.failure.kind == kind)
+            example = f"{_name(first.config)}: {sentence(first.failure)}" if first.failure else ""
+            yield Paragraph(say("{count} failed: {example}", count=count, example=example), 2, "dim")
+        yield Paragraph(_describe_choice(choice), 2)
     if found.modelled:
-        yield Text()
-        yield from _recovery(found)
-    for reason in found.said:
-        yield Text(sentence(reason))
-    yield Text()
-    yield from _file(found)
-    yield Text(say("All candidates: {path}", path=relative(table)))
+        yield ""
+        yield from _show_recovery(found)
+    yield from map(sentence, found.notes)
+    yield ""
+    name = relative(found.file)
+    for line in found.diff:
+        yield Text(line, style="green" if line.startswith("+") else "red" if line.startswith("-") else "dim")
+    if not found.diff:
+        yield say("{file} stays as it is.", file=name)
+    elif found.written:
+        yield say("Written: {file}. Commit it with a word on what was measured.", file=name)
+    else:
+        yield say("Nothing was written: add --write to write {file}.", file=name)
+    yield say("All candidates: {path}", path=relative(table))
 
 
-def _entry(found: Tuning, choice: Choice) -> Iterator[Text]:
-    regime = choice.regime
-    yield Text(
-        say("Entry {entry}: {count:case|cases}", entry=plain(regime.label), count=len(regime.cases)), style="bold"
-    )
-    ranked = _ranked(found, choice)
-    yield Text("  " + say("{tried} candidates tried, {failed} failed", tried=choice.tried, failed=choice.failed))
-    for tried in ranked[:BEST]:
-        yield Text(f"  {_change(tried):>9}  {_times(tried):>10}  {_name(tried)}")
-    for kind, count, example in _failures(found, choice):
-        yield Text("  " + say("{count} failed: {example}", count=count, example=_shortened(example, kind)), style="dim")
-    yield Text("  " + _verdict(choice))
+def _describe_model(found: Tuning) -> list[str]:
+    text = say("Static model, not measured: the times below are estimated from what the kernels compile to.")
+    return [text] if found.spec else []
 
 
-def _verdict(choice: Choice) -> str:
+def _describe_choice(choice: Choice) -> str:
+    config, change = describe_config(choice.config), choice.change
     if not choice.changed:
         return say("stays as it is")
-    config = plain(records.describe_config(choice.config))
-    if choice.change is None:
+    if change is None:
         return say("takes {config}; what it had does not work here", config=config)
-    change = choice.change
     if change.low == change.high:
         return say("takes {config}: {change:+%}", config=config, change=change.value)
     return say(
@@ -135,29 +133,17 @@ def _verdict(choice: Choice) -> str:
     )
 
 
-def _file(found: Tuning) -> Iterator[Text]:
-    name = relative(found.file)
-    if not found.diff:
-        yield Text(say("{file} stays as it is.", file=name))
-        return
-    for line in found.diff:
-        yield Text(line, style="green" if line.startswith("+") else "red" if line.startswith("-") else "dim")
-    if found.written:
-        yield Text(say("Written: {file}. Commit it with a word on what was measured.", file=name))
-    else:
-        yield Text(say("Nothing was written: add --write to write {file}.", file=name))
-
-
-def recovery(found: Tuning) -> Mapping[str, float]:
+def find_recovery(found: Tuning) -> Mapping[str, float]:
     """Shares of the original speed, geometric means over the cases that have all three: untuned, tuned, roofline.
 
-    original: that of the device that the description varies, by the same model. A case is missing from untuned where
-    what it has today does not fit on the described device.
+    original: that of the device that the description varies, by the same model. A case is missing from untuned if what
+    it has today does not fit on the described device.
     """
     shares: dict[str, list[float]] = {"untuned": [], "tuned": [], "roofline": []}
     for choice in found.choices:
-        today = _us(found, choice, None)
-        best = _us(found, choice, choice.config) if choice.changed else today
+        us = {each.key: each.us for each in reversed(_list_tried(found, choice)) if each.us}
+        today = us.get(key(None), {})
+        best = us.get(key(choice.config), {}) if choice.changed else today
         for case in choice.regime.cases:
             modelled = found.modelled.get(case)
             if modelled is None or modelled.original_us is None or case not in best:
@@ -169,171 +155,86 @@ def recovery(found: Tuning) -> Mapping[str, float]:
     return {name: math.exp(math.fsum(map(math.log, each)) / len(each)) for name, each in shares.items() if each}
 
 
-def _recovery(found: Tuning) -> Iterator[Text]:
-    shares, like = recovery(found), plain(found.like or "")
+def _show_recovery(found: Tuning) -> Iterator[str]:
+    shares, like = find_recovery(found), found.like
     if "untuned" in shares:
-        yield Text(
-            say(
-                "Untuned {share:%} of the speed on {like} (static model, not measured)",
-                share=shares["untuned"],
-                like=like,
-            )
-        )
+        untuned = shares["untuned"]
+        yield say("Untuned {share:%} of the speed on {like} (static model, not measured)", share=untuned, like=like)
     if "tuned" not in shares:
-        yield Text(say("Nothing that was tried fits on {spec}.", spec=plain(found.spec or "")))
+        yield say("Nothing that was tried fits on {spec}.", spec=found.spec)
         return
-    yield Text(
-        say("Tuned {share:%} of the speed on {like} (static model, not measured)", share=shares["tuned"], like=like)
-    )
-    yield Text(say("The roofline alone allows {share:%}.", share=shares["roofline"]))
+    yield say("Tuned {share:%} of the speed on {like} (static model, not measured)", share=shares["tuned"], like=like)
+    yield say("The roofline alone allows {share:%}.", share=shares["roofline"])
     if shares["tuned"] >= GOAL:
-        yield Text(say("The goal of {goal:%} is reached.", goal=GOAL))
-    elif shares["roofline"] < GOAL:
-        yield Text(
-            say(
-                "The goal of {goal:%} is not reached, and no configuration could: the device itself is slower by more.",
-                goal=GOAL,
-            )
-        )
+        yield say("The goal of {goal:%} is reached.", goal=GOAL)
     else:
-        yield Text(say("The goal of {goal:%} is not reached.", goal=GOAL))
-
-
-def to_json(found: Tuning) -> Mapping[str, Any]:
-    """The same for programs; changes are ratios - 1, times microseconds."""
-    return {
-        "op": found.op,
-        "device": found.device,
-        "seed": found.seed,
-        "file": str(found.file),
-        "measured": found.spec is None,
-        "entries": [_json_entry(found, choice) for choice in found.choices],
-        "unserved": list(found.unserved),
-        "recovery": dict(recovery(found)) if found.modelled else None,
-        "diff": list(found.diff),
-        "written": found.written,
-        "late": found.late,
-        "resumed": found.resumed,
-        "said": [{"kind": each.kind, "text": sentence(each)} for each in found.said],
-    }
-
-
-def _json_entry(found: Tuning, choice: Choice) -> Mapping[str, Any]:
-    known = [each for each in found.tried if each.regime == choice.regime.label]
-    return {
-        "entry": choice.regime.label,
-        "cases": list(choice.regime.cases),
-        "config": choice.config if choice.changed else choice.regime.current,
-        "changed": choice.changed,
-        "change": choice.change,
-        "candidates": [
-            {
-                "config": each.config,
-                "stage": each.stage,
-                "us": dict(each.us),
-                "failure": each.failure and {"kind": each.failure.kind, "text": sentence(each.failure)},
-            }
-            for each in known
-        ],
-    }
+        yield say("The goal of {goal:%} is not reached.", goal=GOAL)
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
 
 
-def _ranked(found: Tuning, choice: Choice) -> list[Attempt]:
-    """Candidates that were timed, the fastest first. Each by its last and longest look."""
-    last: dict[str, Attempt] = {}
-    failed = {each.key for each in found.tried if each.regime == choice.regime.label and each.failure}
-    for each in found.tried:
-        if each.regime == choice.regime.label and each.us and each.key not in failed:
-            last[each.key] = each
-    return sorted(last.values(), key=_shift)
+def _list_tried(found: Tuning, choice: Choice) -> list[Attempt]:
+    return [each for each in found.tried if each.regime == choice.regime.label]
 
 
-def _shift(tried: Attempt) -> float:
-    values = [each for case in tried.shifts.values() for each in case]
-    return math.fsum(values) / len(values) if values else 0.0
+def _name(config: Config | None) -> str:
+    return describe_config(config) or say("what it takes today")
 
 
-def _change(tried: Attempt) -> str:
-    """Against today's choice. Nothing if that does not work here."""
-    if tried.anchor is not None:
-        return ""
-    return units.percent(math.expm1(_shift(tried)), signed=True)
+def list_candidates(found: Tuning, choice: Choice, most: int | None = None) -> Table:
+    """The candidates that were timed, the fastest first, each by its last and longest look."""
+    known = _list_tried(found, choice)
+    failed = {each.key for each in known if each.failure}
+    last = {each.key: each for each in known if each.us and each.key not in failed}
+
+    def find_shift(tried: Attempt) -> float:
+        values = [each for case in tried.shifts.values() for each in case]
+        return math.fsum(values) / len(values) if values else 0.0
+
+    rows = []
+    for each in sorted(last.values(), key=find_shift)[:most]:
+        # No change is known if today's choice does not work here.
+        change = "-" if each.anchor is not None else units.percent(math.expm1(find_shift(each)), signed=True)
+        time = units.time(math.exp(math.fsum(map(math.log, each.us.values())) / len(each.us)))
+        rows.append((change, time, _name(each.config)))
+    return make_table("change: | time: | configuration", rows)
 
 
-def _times(tried: Attempt) -> str:
-    """Geometric mean over its cases."""
-    return units.time(math.exp(math.fsum(map(math.log, tried.us.values())) / len(tried.us)))
-
-
-def _name(tried: Attempt) -> str:
-    return plain(records.describe_config(tried.config)) or say("what it takes today")
-
-
-def _us(found: Tuning, choice: Choice, config: Config | None) -> Mapping[str, float]:
-    wanted = key(config)
-    mine = (each for each in found.tried if each.regime == choice.regime.label and each.key == wanted)
-    return next((each.us for each in mine if each.us), {})
-
-
-def _failures(found: Tuning, choice: Choice) -> list[tuple[str, int, Attempt]]:
-    failed = [each for each in found.tried if each.regime == choice.regime.label and each.failure]
-    kinds = Counter(each.failure.kind for each in failed if each.failure)
-    first = {each.failure.kind: each for each in reversed(failed) if each.failure}
-    return [(kind, count, first[kind]) for kind, count in kinds.most_common()]
-
-
-def _shortened(tried: Attempt, kind: str) -> str:
-    text = sentence(tried.failure) if tried.failure else kind
-    return plain(f"{_name(tried)}: {text}", 300)
-
-
-def _table(found: Tuning) -> str:
-    """Markdown: every candidate of every entry."""
-    title = say("Candidates of {op} on {device}", op=found.op, device=found.device)
-    lines = [f"# {title}", ""]
-    if found.spec:
-        lines += [
-            say("Static model, not measured: the times below are estimated from what the kernels compile to."),
-            "",
-        ]
-    heads = (
-        say("change"),
-        say("time"),
-        say("configuration"),
-        say("registers"),
-        say("shared memory"),
-        say("what happened"),
-    )
+def write_candidates(found: Tuning) -> str:
+    """Markdown: every candidate of every entry, then those that failed."""
+    parts = [f"# {say('Candidates of {op} on {device}', op=found.op, device=found.device)}"]
+    parts += _describe_model(found)
     for choice in found.choices:
-        lines += [
-            f"## {plain(choice.regime.label)}",
-            "",
-            _row(heads),
-            _row(["---:", "---:", "---", "---:", "---:", "---"]),
-        ]
-        lines += [
-            _row([_change(t), _times(t), _name(t), _count(t.registers), _size(t.shared_bytes), ""])
-            for t in _ranked(found, choice)
-        ]
-        lines += [
-            _row(["", "", _name(each), "", "", plain(sentence(each.failure), 300)])
-            for each in found.tried
-            if each.failure and each.regime == choice.regime.label
-        ]
-        lines += [""]
-    return "\n".join(lines)
+        failed = [(_name(each.config), sentence(each.failure)) for each in _list_tried(found, choice) if each.failure]
+        parts += [f"## {choice.regime.label}", write_table(list_candidates(found, choice))]
+        parts += [write_table(make_table("configuration | what happened", failed))] if failed else []
+    return "\n\n".join(parts) + "\n"
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+def to_json(found: Tuning) -> Mapping[str, Any]:
+    """The same for programs; changes are ratios - 1, times microseconds."""
+    return {
+        **pick(found, "op device seed"),
+        "file": str(found.file),
+        "measured": found.spec is None,
+        "entries": [_write_entry(choice, _list_tried(found, choice)) for choice in found.choices],
+        "unserved": list(found.unserved),
+        "recovery": dict(find_recovery(found)) if found.modelled else None,
+        **pick(found, "diff written late resumed"),
+        "said": [{"kind": each.kind, "text": sentence(each)} for each in found.notes],
+    }
 
 
-def _count(value: int | None) -> str:
-    return "" if value is None else str(value)
+def _write_entry(choice: Choice, known: Sequence[Attempt]) -> Mapping[str, Any]:
+    def write(tried: Attempt) -> Mapping[str, Any]:
+        failure = tried.failure and {"kind": tried.failure.kind, "text": sentence(tried.failure)}
+        return pick(tried, "config stage us", failure=failure)
 
-
-def _size(value: int | None) -> str:
-    return "" if value is None else units.size(value)
+    return {
+        "entry": choice.regime.label,
+        "cases": list(choice.regime.cases),
+        "config": choice.config if choice.changed else choice.regime.current,
+        **pick(choice, "changed change"),
+        "candidates": [write(each) for each in known],
+    }

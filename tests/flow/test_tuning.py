@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.main import run
-from perfci.core import locks
 
 FILES = {
     "_launch.py": """
@@ -196,21 +195,6 @@ def test_a_budget_that_is_spent_stops_the_search_and_the_same_command_goes_on(pr
     assert project.answer()["late"] is False
 
 
-def test_a_budget_of_nothing_is_refused(project):
-    assert project.tune("--budget", "0")[0] == 1
-
-
-def test_an_unchanged_best_writes_nothing(project):
-    project.keep([{"rows_max": 8, "config": BEST["rows_max=8"]}, {"config": BEST["*"]}])
-    before = project.tuned.read_text()
-
-    code, out, _ = project.tune("--write")
-
-    assert code == 0
-    assert project.tuned.read_text() == before
-    assert "stays as it is." in out
-
-
 def test_an_entry_that_is_best_already_stays_letter_by_letter_while_the_other_changes(project):
     project.keep([{"rows_max": 8, "config": BEST["rows_max=8"]}, {"config": {"block": 256, "warps": 2}}])
 
@@ -269,14 +253,6 @@ def test_one_seed_tries_the_same_in_the_same_order(project):
     assert state.read_bytes() == first
 
 
-def test_two_searches_at_once_are_locked_out(project):
-    folder = project.state.parent
-    folder.mkdir(parents=True)
-    with (folder / ".lock").open("w+") as handle:
-        assert locks.take(handle.fileno())
-        assert "tune" in project.refused()
-
-
 # --- bad input --------------------------------------------------------------------------------------------------------
 
 
@@ -284,39 +260,10 @@ def test_an_unknown_op_is_guessed(project):
     assert "did you mean blur" in project.refused(op="blurr").replace("--op ", "")
 
 
-def test_an_op_that_declares_no_space_is_told_how(project):
-    (project.tuned.parent / "space.json").unlink()
-
-    assert "blur declares nothing to tune" in project.refused()
-
-
-def test_an_unknown_device_spec_is_guessed_or_gets_the_list(project):
-    folder = project.root / "kernels" / "_devices"
-    folder.mkdir()
-    (folder / "low-bw.json").write_text("{}")
-
-    assert "did you mean --device-spec low-bw" in project.refused("--device-spec", "lowbw")
-    assert "has low-bw" in project.refused("--device-spec", "zzz")
-
-
 def test_a_space_with_no_valid_configuration_says_which_entry(project):
     project.space(SPACE | {"valid": ["block > 1000"]})
 
     assert "leaves nothing to try for the entry" in project.refused()
-
-
-def test_a_rule_about_an_unknown_name_says_what_is_known(project):
-    project.space(SPACE | {"valid": ["blocks > 1"]})
-
-    assert "names blocks, which is none of block, rows_max, warps" in project.refused()
-
-
-def test_a_damaged_state_is_an_error_that_says_which_line(project):
-    project.answer("--case", "rows=4")
-    (state,) = project.state.parent.glob("*.jsonl")
-    state.write_bytes(state.read_bytes().replace(b'"regime"', b'"regimes"', 1))
-
-    assert "is damaged at line 2" in project.refused("--case", "rows=4")
 
 
 def test_a_pattern_that_no_case_fits_is_refused(project):
@@ -356,9 +303,3 @@ def test_a_tuned_file_edited_meanwhile_is_not_overwritten(project):
 
     assert "was edited while the search was under way" in project.refused("--write")
     assert project.tuned.read_text() == '{"configs": []}'
-
-
-def test_a_damaged_tuned_file_is_an_error(project):
-    project.tuned.write_text('{"configs": [{"rows_max": 8}]}')
-
-    assert "is no tuned file" in project.refused()

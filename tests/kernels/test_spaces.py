@@ -5,9 +5,15 @@ from pathlib import Path
 import pytest
 
 from perfci.device.targets import TARGETS
-from perfci.lab.tune.files import read_description, read_numbers, read_tuned
+from perfci.lab.tune.files import (
+    list_regimes,
+    pick_fixed,
+    read_description,
+    read_numbers,
+    read_space,
+    read_tuned,
+)
 from perfci.lab.tune.search import Choices
-from perfci.lab.tune.space import list_regimes, pick_fixed, read_space
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 OPS = sorted(path.parent.parent.name for path in KERNELS.glob("*/tuned/space.json"))

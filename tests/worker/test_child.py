@@ -276,7 +276,6 @@ RARE = (
     "perfci.thresholds.place",
     "perfci.thresholds.read",
     "perfci.lab.tune.search",
-    "perfci.lab.tune.space",
     "perfci.lab.tune.files",
     "perfci.worker.parent",
 )

@@ -48,59 +48,40 @@ class Work:
     """bytes that its programs load together, each program's own counted"""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A time and what makes it, microseconds."""
-
-    us: float
-    bound: str
-    """memory, cache or products: what takes longest"""
-
-
 class NoModelError(ValueError):
     """The description lacks a number that the model needs. Its text is the number's name."""
 
 
-def estimate(work: Work, launches: Sequence[CompiledLaunch], device: Mapping[str, Any]) -> Estimate | None:
-    """The time of a call. None if a launch does not fit on the device at all.
+def estimate(work: Work, launches: Sequence[CompiledLaunch], device: Mapping[str, Any]) -> float | None:
+    """The time of a call, microseconds. None if a launch does not fit on the device at all.
 
-    device: the description's values. Work is shared out among launches by their warps. Raises NoModelError.
+    device: the description's values. Launches share the work in proportion to their warps. Raises NoModelError.
     """
     total = sum(launch.programs * launch.warps for launch in launches)
-    if not launches or not total or any(launch.resident < 1 for launch in launches):
+    if not total or any(launch.resident < 1 for launch in launches):
         return None
-    parts: dict[str, float] = {"memory": 0.0, "cache": 0.0, "products": 0.0}
-    us = 0.0
-    for launch in launches:
-        share = launch.programs * launch.warps / total
-        times = _times(work, launch, device, share)
-        longest = max(times, key=lambda name: times[name])
-        parts[longest] += times[longest]
-        us += times[longest]
-    return Estimate(us, max(parts, key=lambda name: parts[name]))
+    return sum(_estimate_launch(work, each, device, each.programs * each.warps / total) for each in launches)
 
 
-def _times(work: Work, launch: CompiledLaunch, device: Mapping[str, Any], share: float) -> dict[str, float]:
-    """Microseconds that a launch takes by each of the three."""
+def _estimate_launch(work: Work, launch: CompiledLaunch, device: Mapping[str, Any], share: float) -> float:
+    """The longest of three: what memory, the cache and the products of a launch take."""
     processors, bandwidth = _number(device, "processors"), _number(device, "bandwidth_gbps")
-    busy = min(launch.programs, processors)
     resident = min(launch.resident, math.ceil(launch.programs / processors))
-    waiting = max(launch.shared_bytes, 32 * launch.warps * LOAD_BYTES)
-    # Little's law: bytes under way = bandwidth x latency keeps memory at work.
-    under_way = busy * resident * waiting / (bandwidth * LATENCY_NS)
-    spilled = SPILL_TRIPS * launch.spill_bytes * 32 * launch.warps * launch.programs
-    times = {"memory": 0.0, "cache": 0.0, "products": 0.0}
+    memory = cache = products = 0.0
     if work.bytes:
-        times["memory"] = share * work.bytes / (bandwidth * min(under_way, 1.0)) / 1e3
-    cache = device.get("l2_gbps")
-    if cache:
-        times["cache"] = ((work.loads or work.bytes or 0.0) * share + spilled) / float(cache) / 1e3
+        # Little's law: bytes under way = bandwidth x latency keeps memory at work.
+        waiting = max(launch.shared_bytes, 32 * launch.warps * LOAD_BYTES)
+        under_way = min(launch.programs, processors) * resident * waiting / (bandwidth * LATENCY_NS)
+        memory = share * work.bytes / (bandwidth * min(under_way, 1.0)) / 1e3
+    if l2_gbps := device.get("l2_gbps"):
+        spilled = SPILL_TRIPS * launch.spill_bytes * 32 * launch.warps * launch.programs
+        cache = ((work.loads or work.bytes or 0.0) * share + spilled) / float(l2_gbps) / 1e3
     if work.flops:
         rounds = math.ceil(launch.programs / processors)
         even = launch.programs / (processors * rounds)  # the last round leaves processors idle
         issued = min(resident * launch.warps / ISSUE_WARPS, 1.0)
-        times["products"] = share * work.flops / (_rate(device, work.dtype) * even * issued) / 1e6
-    return times
+        products = share * work.flops / (_rate(device, work.dtype) * even * issued) / 1e6
+    return max(memory, cache, products)
 
 
 def floor_us(work: Work, device: Mapping[str, Any]) -> float:
@@ -118,7 +99,7 @@ def _number(device: Mapping[str, Any], name: str) -> float:
 
 
 def _rate(device: Mapping[str, Any], dtype: str | None) -> float:
-    """Operations of the dtype, 1e12 a second. That of float32 if it is not told."""
+    """Operations of the dtype, 1e12 a second. That of float32 if it is not known."""
     rates = device.get("tflops") or {}
     value = rates.get(dtype or "") or rates.get("float32")
     if not value:

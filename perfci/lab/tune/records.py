@@ -1,4 +1,4 @@
-"""What a search for configurations is given and finds out, and its file on disk."""
+"""The candidates of a search for configurations, their results, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from perfci.core.codec import decode, encode
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Fact, Reason
-from perfci.core.wording import say
+from perfci.store.files import write_atomically
 
 Value = int | float | str | bool | None
 Config = Mapping[str, Value]
@@ -20,8 +20,6 @@ Config = Mapping[str, Value]
 
 SEARCH, FINAL, SUITE = "search", "final", "suite"
 """Stages of a candidate: timed once, compared with the best over many blocks, run through the accuracy suite."""
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,6 @@ class Attempt:
     anchor: Config | None = None
     """what it was compared with: None for what the op takes today"""
     failure: Reason | None = None
-    registers: int | None = None
-    """of its most demanding kernel"""
-    spills: int | None = None
-    shared_bytes: int | None = None
 
     @property
     def key(self) -> str:
@@ -76,20 +70,17 @@ def describe_config(config: Config | None) -> str:
     >>> describe_config({"block": 64, "tma": True}), describe_config(None)
     ('block=64 tma=true', '')
     """
-    plain = {True: "true", False: "false", None: "null"}
-    return " ".join(
-        f"{name}={plain[value] if value is None or isinstance(value, bool) else value}"
-        for name, value in (config or {}).items()
-    )
+    values = {name: each if isinstance(each, str) else json.dumps(each) for name, each in (config or {}).items()}
+    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
-    """A configuration with dots in place of nesting.
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A configuration with dots instead of nesting.
 
     >>> flatten({"keys": {"block": 16}, "warps": 4})
     {'keys.block': 16, 'warps': 4}
     """
-    found: dict[str, Value] = {}
+    found: dict[str, Any] = {}
     for name, value in config.items():
         found |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
     return found
@@ -111,25 +102,25 @@ def nest(config: Config) -> dict[str, Any]:
     return found
 
 
-# --- the file of a search: a line of what it is about, then one line for each candidate -------------------------------
+# --- the file of a search: a line about the search, then one line for each candidate ----------------------------------
 
 
 @dataclass(frozen=True)
-class Head:
+class SearchHead:
     """What a search is about. Another question starts anew."""
 
     asked: Mapping[str, Fact]
     seed: int
-    format: int = FORMAT
+    format: Literal[1] = 1
 
 
 @dataclass
-class TuneState:
+class SearchFile:
     """A search's file."""
 
     path: Path
-    head: Head
-    tried: list[Attempt] = field(default_factory=list)
+    head: SearchHead
+    tried: list[Attempt]
     resumed: bool = False
     anew: bool = False
     """this search has replaced another one in the file"""
@@ -143,36 +134,30 @@ class TuneState:
             os.fsync(file.fileno())
 
 
-def open_state(path: Path, asked: Mapping[str, Fact], seed: int | None, fresh_seed: int) -> TuneState:
-    """The search in a file if it asks the same, else a new one in its place.
+def open_search(path: Path, asked: Mapping[str, Fact], seed: int | None, fresh_seed: int) -> SearchFile:
+    """The search in a file if it asks the same, else a new one that replaces it.
 
     A line that an interrupted write cut off is dropped. Raises StoredFileError if the file is damaged otherwise, and
     leaves it as it is.
     """
-    state = _read_state(path) if path.exists() else None
-    if state and state.head.asked == asked and seed in {None, state.head.seed}:
-        state.resumed = bool(state.tried)
+    known = _read_search(path) if path.exists() else None
+    if known and known.head.asked == asked and seed in {None, known.head.seed}:
+        search = known
+        search.resumed = bool(search.tried)
     else:
-        state = TuneState(path, Head(asked, fresh_seed if seed is None else seed), anew=state is not None)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_bytes(b"".join(encode(each) + b"\n" for each in (state.head, *state.tried)))
-    fresh.replace(path)
-    return state
+        search = SearchFile(path, SearchHead(asked, fresh_seed if seed is None else seed), [], anew=known is not None)
+    write_atomically(path, b"".join(encode(each) + b"\n" for each in (search.head, *search.tried)))
+    return search
 
 
-def _read_state(path: Path) -> TuneState:
-    # The text behind the last newline was being written when the search ended.
+def _read_search(path: Path) -> SearchFile:
+    # The text after the last newline was being written when the search ended.
     head, *others = path.read_bytes().split(b"\n")[:-1] or [b""]
-    state, number = TuneState(path, Head({}, 0)), 1
+    number = 1
     try:
-        state.head = decode(head, Head)
-        for number, line in enumerate(others, start=2):  # noqa: B007, since the error names it
-            state.tried.append(decode(line, Attempt))
+        search = SearchFile(path, decode(head, SearchHead), [])
+        for number, line in enumerate(others, start=2):  # noqa: B007 - the error names it
+            search.tried.append(decode(line, Attempt))
     except ValueError as error:
-        why = str(error) if head else say("it is empty")
-        raise StoredFileError("tune_state_damaged", path=str(path), line=number, why=why) from error
-    if state.head.format != FORMAT:
-        why = say("format {found} is not {format}", found=state.head.format, format=FORMAT)
-        raise StoredFileError("tune_state_damaged", path=str(path), line=1, why=why)
-    return state
+        raise StoredFileError("tune_state_damaged", path=str(path), line=number, why=str(error)) from error
+    return search

@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.core.model import Interval
@@ -70,40 +70,37 @@ class Choices:
         configs = (dict(zip(lists, point, strict=True)) for point in points)
         return [config for config in configs if self.is_valid(config)]
 
-    def neighbours(self, config: Config) -> Iterator[Config]:
+    def list_neighbours(self, config: Config) -> list[Config]:
         """Configurations that differ in one value: by one step, or by any other value if its values have no order."""
+        found = []
         for name, values in self.lists.items():
-            value = config.get(name)
-            beside: Iterable[Value] = (each for each in values if each != value)
-            if value in values and _is_scale(values):
-                beside = (each for each in _find_beside(values, value) if each is not None)
-            yield from filter(self.is_valid, [self._change(config, {name: each}) for each in beside])
+            others = [each for each in values if each != config.get(name)]
+            if config.get(name) in values and _is_scale(values):
+                others = [each for each in _find_beside(values, config.get(name)) if each is not None]
+            found += [self._change(config, {name: each}) for each in others]
+        return list(filter(self.is_valid, found))
 
-    def trade(self, config: Config) -> Iterator[Config]:
+    def list_trades(self, config: Config) -> list[Config]:
         """A step more in one number and a step less in another: rules often bound their product."""
         steps = {name: _find_beside(values, config.get(name)) for name, values in self.lists.items()}
-        for more, less in itertools.permutations(steps, 2):
-            up, down = steps[more][1], steps[less][0]
-            if up is not None and down is not None:
-                candidate = self._change(config, {more: up, less: down})
-                if self.is_valid(candidate):
-                    yield candidate
+        pairs = (({more: steps[more][1]}, {less: steps[less][0]}) for more, less in itertools.permutations(steps, 2))
+        changes = (up | down for up, down in pairs if None not in {*up.values(), *down.values()})
+        return list(filter(self.is_valid, (self._change(config, each) for each in changes)))
 
     def _change(self, config: Config, changes: Config) -> Config:
         return {**{name: config.get(name, values[0]) for name, values in self.lists.items()}, **changes}
 
     def simplicity(self, config: Config) -> tuple[int, tuple[int, ...]]:
         """Small for what stands first in the lists."""
-        places = self._find_places(config)
-        if self.near:
-            places = tuple(abs(one - two) for one, two in zip(places, self._find_places(self.near), strict=True))
-        return sum(places), places
 
-    def _find_places(self, config: Config) -> tuple[int, ...]:
-        return tuple(
-            values.index(config[name]) if config.get(name) in values else len(values)
-            for name, values in self.lists.items()
-        )
+        def find_places(config: Config) -> list[int]:
+            lists = self.lists.items()
+            return [each.index(config[name]) if config.get(name) in each else len(each) for name, each in lists]
+
+        places = find_places(config)
+        if self.near:
+            places = [abs(one - two) for one, two in zip(places, find_places(self.near), strict=True)]
+        return sum(places), tuple(places)
 
 
 def _is_scale(values: Sequence[Value]) -> bool:
@@ -111,7 +108,7 @@ def _is_scale(values: Sequence[Value]) -> bool:
 
 
 def _find_beside(values: Sequence[Value], value: Value) -> tuple[Value, Value]:
-    """The numbers before and behind one in its list, None if there is none."""
+    """The numbers before and after one in its list, None if there is none."""
     if not _is_scale(values) or value not in values:
         return None, None
     place = values.index(value)
@@ -138,8 +135,8 @@ def find_next(grid: Choices, known: Sequence[Attempt]) -> list[Config]:
     if grid.current is not None and not any(each.failure for each in known if each.config is None):
         scored.append((0.0, grid.simplicity(grid.current), grid.current))
     leaders = [config for _, _, config in sorted(scored, key=lambda each: each[:2])[:LEADERS]]
-    near = [point for config in leaders for point in grid.neighbours(config)]
-    traded = [point for config in leaders[:1] for point in grid.trade(config)]
+    near = [point for config in leaders for point in grid.list_neighbours(config)]
+    traded = [point for config in leaders[:1] for point in grid.list_trades(config)]
     return (keep_fresh(near) or keep_fresh(traded))[:room]
 
 
@@ -152,13 +149,12 @@ def _score(grid: Choices, known: Sequence[Attempt]) -> list[tuple[float, tuple[i
     """Mean shift and simplicity of each candidate that works."""
     failed = {each.key for each in known if each.failure}
     works = {each.key: each for each in known if each.stage == SEARCH and each.key not in failed}
-    found = []
-    for each in works.values():
-        if each.config is not None:
-            means = average_shifts(each)
-            score = math.fsum(means) / len(means) if means else math.inf
-            found.append((score, grid.simplicity(each.config), each.config))
-    return found
+    means = ((each.config, average_shifts(each)) for each in works.values())
+    return [
+        (math.fsum(shifts) / len(shifts) if shifts else math.inf, grid.simplicity(config), config)
+        for config, shifts in means
+        if config is not None
+    ]
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------
@@ -173,8 +169,6 @@ class Choice:
     """what the entry should have, None: it stays as it is"""
     change: Interval | None = None
     """of the time by it, ratio - 1. None if it stays, or if there was nothing to compare it with"""
-    fastest: Interval | None = None
-    """the same of the fastest candidate that was tried, whether it is taken or not"""
     tried: int = 0
     failed: int = 0
 
@@ -188,7 +182,7 @@ def decide(grid: Choices, regime: Regime, known: Sequence[Attempt], *, needed: b
     """The fastest finalist that is right. Of equals today's choice, then the simplest.
 
     Today's choice gives way only to what is faster beyond doubt (95 %) and by more than LEAST. needed: an entry that is
-    not there yet gets the best in any case, since one behind it would take its calls otherwise.
+    not there yet gets the best in any case, since one after it would take its calls otherwise.
     """
     failures = {each.key for each in known if each.failure}
     mine = [each for each in known if each.config is not None]
@@ -196,25 +190,20 @@ def decide(grid: Choices, regime: Regime, known: Sequence[Attempt], *, needed: b
     tried = len({each.key for each in mine if each.stage == SEARCH})
     failed = len({each.key for each in mine if each.failure})
     if not finals:
-        return Choice(regime, None, tried=tried, failed=failed)
+        return Choice(regime, None, None, tried, failed)
     spans = {name: exact.location(average_shifts(each)) for name, each in finals.items()}
     best = min(spans.values(), key=lambda each: each.value)
     level = [name for name, span in spans.items() if span.value <= best.value + TIE]
     taken = min(level, key=lambda name: grid.simplicity(finals[name].config or {}))
     span, config, change = spans[taken], finals[taken].config, None
     if finals[taken].anchor is None:  # else today's choice does not work here
-        wins = span.high < 0 and span.value <= -LEAST
-        if wins or (needed and regime.current is None):
-            change = _to_ratio(span)
+        if (span.high < 0 and span.value <= -LEAST) or (needed and regime.current is None):
+            change = Interval(math.expm1(span.value), math.expm1(span.low), math.expm1(span.high), span.confidence)
         else:
             config = None
-    return Choice(regime, config, change, _to_ratio(best), tried=tried, failed=failed)
+    return Choice(regime, config, change, tried, failed)
 
 
 def average_shifts(tried: Attempt) -> list[float]:
     """Block by block the mean shift of its cases."""
     return [math.fsum(column) / len(column) for column in zip(*tried.shifts.values(), strict=False)]
-
-
-def _to_ratio(span: Interval) -> Interval:
-    return Interval(math.expm1(span.value), math.expm1(span.low), math.expm1(span.high), span.confidence)

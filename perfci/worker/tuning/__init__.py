@@ -1,4 +1,4 @@
-"""The tune task: an op's candidates given out by the function that it reads its tuned file by, checked, and timed.
+"""The tune task.
 
 seam        gives the op the entries that a search wants it to have, and sees which one a call takes
 search      an op's search, whatever times its candidates

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perfci.core.errors import ContractError, DeviceError, UsageError
-from perfci.core.model import CompiledKernel, Fact, Reason
+from perfci.core.model import Reason
 from perfci.device.seam import Accelerator
 from perfci.lab.tune.records import FINAL, SEARCH, Attempt, Config, Regime, key
 from perfci.measure import verify as accuracy_stage
@@ -29,129 +29,112 @@ PROBES = 5
 def run(job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
     """Search on the device at hand."""
     device.start_timer()
-    _Measured(job, send, device, loaded).search()
+    _MeasuredSearch(job, send, device, loaded).search()
 
 
-class _Measured(TuningSearch):
+class _MeasuredSearch(TuningSearch):
     """Candidates are timed."""
 
     def __init__(self, job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
         super().__init__(job, send, loaded.timed_suite())
-        self._device, self._loaded = device, loaded
+        self._device, self._accuracy = device, loaded.accuracy
+        self._describe = functools.partial(describe_exception, folder=self.folder)
         self._rounds: dict[str, int] = {}
 
     def call_quietly(self, params: Params) -> None:
         try:
-            inputs = bound_inputs(self.suite, params, self._device.arrays.device, self.job.seed)
+            inputs = self._make_inputs(params)
         except Exception as error:
             facts = {"op": self.op, "case": case_id(params), "device": self._device.info.name}
-            raise UsageError("tune_inputs_raised", **facts, **describe_exception(error, self.folder)) from error
+            raise UsageError("tune_inputs_raised", **facts, **self._describe(error)) from error
         try:
             self.suite.kernel(**inputs)
         except Exception as error:
             self._refuse_lost(error)
 
     def time_batch(self, regime: Regime, configs: Sequence[Config | None], stage: str) -> None:
-        working: dict[str, tuple[Config | None, CompiledKernel | None]] = {}
+        working: dict[str, Config | None] = {}
         for config in configs:
             self.announce(regime, config)
-            failure, compiled = self._check_first_calls(regime, config) if stage == SEARCH else (None, None)
-            if failure:
+            if stage == SEARCH and (failure := self._check_first_calls(regime, config)):
                 self.keep(Attempt(regime.label, config, stage, failure=failure))
             else:
-                working[key(config)] = config, compiled
+                working[key(config)] = config
         if len(configs) > 1:
             self.send(Trying("", None))  # from here on any of them may be to blame
         while working and (broken := self._time_all(regime, working, stage)):
             name, failure = broken
-            self.keep(Attempt(regime.label, working.pop(name)[0], stage, failure=failure))
+            self.keep(Attempt(regime.label, working.pop(name), stage, failure=failure))
 
-    def _time_all(
-        self, regime: Regime, working: Mapping[str, tuple[Config | None, CompiledKernel | None]], stage: str
-    ) -> tuple[str, Reason] | None:
+    def _time_all(self, regime: Regime, working: Mapping[str, Config | None], stage: str) -> tuple[str, Reason] | None:
         """Time and keep all of these beside the anchor. Returns the one that raised, and why, with nothing kept."""
-        try:
-            anchor = self.find_anchor(regime)
-        except StopIteration:
-            anchor = next(config for config, _ in working.values())
-        names = dict.fromkeys([key(anchor), *working])
-        configs = {**{name: config for name, (config, _) in working.items()}, key(anchor): anchor}
-        arms = {name: self._make_kernel(regime, configs[name]) for name in names}
+        anchor = self.find_anchor(regime, next(iter(working.values())))
+        configs = {key(anchor): anchor, **working}
+        arms = {name: self._make_kernel(regime, config) for name, config in configs.items()}
         shifts: dict[str, dict[str, tuple[float, ...]]] = {name: {} for name in working}
         us: dict[str, dict[str, float]] = {name: {} for name in working}
         for case in regime.cases:
             self.send(Doing("tune", self.op, case))
             try:
-                times = time_candidates(
-                    self.suite, self._device, self.cases[case], arms, self._choose_rounds(case, stage, arms)
-                )
+                plan = self._choose_rounds(case, stage, arms)
+                times = time_candidates(self.suite, self._device, self.cases[case], arms, plan)
             except CandidateError as error:
                 if error.name not in working:
                     raise ContractError("tune_anchor_failed", op=self.op, case=case) from error
                 return error.name, self._explain(error.raised, case)
             held = times[key(anchor)]
             for name in working:
-                if not all(launch > 0 for block in (*times[name], *held) for launch in block):
+                launches = sorted(launch for block in times[name] for launch in block)
+                if min(launches[0], *(launch for block in held for launch in block)) <= 0:
                     return name, Reason("nothing_launched", {"case": case, "arm": "kernel"})
                 pairs = zip(times[name], held, strict=True)
                 shifts[name][case] = tuple(launch_shift(own, other) for own, other in pairs)
-                launches = sorted(launch for block in times[name] for launch in block)
                 us[name][case] = launches[len(launches) // 2]
-        for name, (config, compiled) in working.items():
-            self.keep(
-                Attempt(
-                    regime.label, config, stage, shifts[name], us[name], anchor,
-                    registers=compiled.registers if compiled else None,
-                    spills=compiled.spills if compiled else None,
-                    shared_bytes=compiled.shared_bytes if compiled else None,
-                )
-            )  # fmt: skip
+        for name, config in working.items():
+            self.keep(Attempt(regime.label, config, stage, shifts[name], us[name], anchor))
         return None
 
     def _choose_rounds(self, case: str, stage: str, arms: Mapping[str, Callable[..., Any]]) -> Rounds:
-        params = self.cases[case]
         if case not in self._rounds:
-            inputs = bound_inputs(self.suite, params, self._device.arrays.device, self.job.seed)
-            call = functools.partial(next(iter(arms.values())), **inputs)
+            call = functools.partial(next(iter(arms.values())), **self._make_inputs(self.cases[case]))
             self._rounds[case] = rounds(1e6 * self._device.window_s(call, PROBES) / PROBES)
         seed = random.Random(f"{self.job.seed}/{case}/{stage}/{','.join(arms)}").getrandbits(31)
-        blocks = FINAL_BLOCKS if stage == FINAL else LOOK_BLOCKS
-        return Rounds(blocks, self._rounds[case], seed)
+        return Rounds(FINAL_BLOCKS if stage == FINAL else LOOK_BLOCKS, self._rounds[case], seed)
 
-    def _check_first_calls(self, regime: Regime, config: Config | None) -> tuple[Reason | None, CompiledKernel | None]:
+    def _check_first_calls(self, regime: Regime, config: Config | None) -> Reason | None:
         """Compile, and compare the answer of every case with the reference."""
-        kernel, heaviest = self._make_kernel(regime, config), None
+        kernel = self._make_kernel(regime, config)
         for case in regime.cases:
             params = self.cases[case]
-            inputs = bound_inputs(self.suite, params, self._device.arrays.device, self.job.seed)
+            inputs = self._make_inputs(params)
             try:
-                with self._device.recorded() as kernels:
-                    output = kernel(**inputs)
-                    self._device.synchronize()
+                output = kernel(**inputs)
+                self._device.synchronize()
             except Exception as error:
-                return self._explain(error, case), None
+                return self._explain(error, case)
             if wrong := wrong_output(self.suite, self._device.arrays, params, inputs, output):
-                return wrong, None
-            heaviest = max((heaviest, *kernels.values()), key=lambda each: (each and each.registers) or -1)
-        return None, heaviest
+                return wrong
+        return None
+
+    def _make_inputs(self, params: Params) -> dict[str, Any]:
+        return bound_inputs(self.suite, params, self._device.arrays.device, self.job.seed)
 
     def _make_kernel(self, regime: Regime, config: Config | None) -> Callable[..., Any]:
-        kernel, entries = self.suite.kernel, self.entries(regime, config)
+        entries = self.list_entries(regime, config)
 
-        def chosen(**inputs: Any) -> Any:
+        def call(**inputs: Any) -> Any:
             self.seam.use(entries)
-            return kernel(**inputs)
+            return self.suite.kernel(**inputs)
 
-        return chosen
+        return call
 
     def find_fault(self, regime: Regime, config: Config | None) -> Reason | None:
         self.announce(regime, config)
-        self.seam.use(self.entries(regime, config))
-        suite = self._loaded.accuracy
+        self.seam.use(self.list_entries(regime, config))
         try:
-            for check in accuracy_stage.checks(suite, self.job.seed, None):
+            for check in accuracy_stage.checks(self._accuracy, self.job.seed, None):
                 self.send(Doing("accuracy", self.op, check.case))
-                found = accuracy_stage.verify(suite, self._device, check, self._describe)
+                found = accuracy_stage.verify(self._accuracy, self._device, check, self._describe)
                 if found.failure:
                     return found.failure
         finally:
@@ -170,6 +153,3 @@ class _Measured(TuningSearch):
             self._device.synchronize()
         except Exception:
             raise DeviceError("tune_device_lost", **self._describe(error)) from error
-
-    def _describe(self, error: BaseException) -> dict[str, Fact]:
-        return describe_exception(error, self.folder)

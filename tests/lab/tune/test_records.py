@@ -4,7 +4,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Reason
-from perfci.lab.tune.records import Attempt, open_state
+from perfci.lab.tune.records import Attempt, open_search
 
 ASKED = {"op": "blur", "device": "fake-one"}
 FIRST = Attempt("*", {"block": 16, "tma": True}, shifts={"a": (0.25, -0.5)}, us={"a": 12.5})
@@ -17,7 +17,7 @@ def path(tmp_path):
 
 
 def kept(path, *records, seed=7):
-    state = open_state(path, ASKED, seed, 1)
+    state = open_search(path, ASKED, seed, 1)
     for record in records:
         state.add(record)
     return state
@@ -26,7 +26,7 @@ def kept(path, *records, seed=7):
 def test_what_was_kept_is_read_again(path):
     kept(path, FIRST, SECOND)
 
-    again = open_state(path, ASKED, None, 99)
+    again = open_search(path, ASKED, None, 99)
 
     assert (again.tried, again.head.seed, again.resumed, again.anew) == ([FIRST, SECOND], 7, True, False)
 
@@ -35,18 +35,18 @@ def test_a_line_that_was_cut_off_is_dropped_and_written_over(path):
     kept(path, FIRST, SECOND)
     path.write_bytes(path.read_bytes()[:-9])
 
-    state = open_state(path, ASKED, None, 99)
+    state = open_search(path, ASKED, None, 99)
     assert state.tried == [FIRST]
     state.add(SECOND)
 
-    assert open_state(path, ASKED, None, 99).tried == [FIRST, SECOND]
+    assert open_search(path, ASKED, None, 99).tried == [FIRST, SECOND]
 
 
 @pytest.mark.parametrize(("asked", "seed"), [({**ASKED, "files": "other"}, None), (ASKED, 8)])
 def test_another_question_or_seed_starts_anew_and_says_so(path, asked, seed):
     kept(path, FIRST)
 
-    state = open_state(path, asked, seed, 99)
+    state = open_search(path, asked, seed, 99)
 
     assert (state.tried, state.anew, state.resumed) == ([], True, False)
 
@@ -68,5 +68,5 @@ def test_a_damaged_file_is_named_with_its_line_and_left_alone(path, change, line
     path.write_bytes(damaged)
 
     with pytest.raises(StoredFileError, match=rf"blur\.jsonl is damaged at line {line}: .+ Delete it to search anew"):
-        open_state(path, ASKED, None, 99)
+        open_search(path, ASKED, None, 99)
     assert path.read_bytes() == damaged

@@ -72,11 +72,6 @@ def test_a_large_grid_is_sampled_the_same_way_for_one_seed_and_otherwise_for_ano
     assert grid(large).coarse == grid(large).coarse != grid(large, seed=8).coarse
 
 
-def test_where_rules_leave_nothing_of_the_coarse_grid_the_whole_one_is_looked_through():
-    assert [point["block"] for point in grid({"block": (1, 2, 3)}, lambda config: config["block"] == 2).coarse] == [2]
-    assert grid(valid=lambda _: False).coarse == []
-
-
 def test_what_is_known_is_not_tried_again_and_a_search_that_goes_on_ends_alike():
     whole = searched(grid(), bowl)
     half = whole[: len(whole) // 2]
@@ -122,15 +117,6 @@ def test_todays_choice_stays_unless_it_is_beaten_beyond_doubt_and_by_enough(shif
     choice = decide(grid(current=TODAY), regime(), final({**TODAY, "block": 64}, *shifts))
 
     assert not choice.changed
-    assert choice.fastest is not None
-
-
-def test_an_entry_before_one_that_is_added_gets_the_best_though_it_gains_nothing():
-    known = final({**TODAY, "block": 64}, *[0.0] * 12)
-
-    assert not decide(grid(), regime(None), known).changed
-    assert decide(grid(), regime(None), known, needed=True).config["block"] == 64
-    assert not decide(grid(current=TODAY), regime(), known, needed=True).changed
 
 
 @pytest.mark.parametrize("stage", [SEARCH, FINAL, SUITE])
@@ -150,14 +136,6 @@ def test_where_todays_choice_does_not_work_the_best_is_taken_without_a_change_to
     choice = decide(grid(current=TODAY), regime(), known)
 
     assert (choice.config, choice.change) == (fast, None)
-
-
-def test_cases_of_one_entry_count_alike():
-    config = {**TODAY, "block": 64}
-    shifts = {"a": (-0.4,) * 12, "b": (0.2,) * 12}
-    known = [Attempt("*", config, stage, shifts) for stage in (SEARCH, FINAL)]
-
-    assert decide(grid(current=TODAY), regime(), known).change.value == pytest.approx(math.expm1(-0.1))
 
 
 def test_for_a_model_the_nearest_to_todays_choice_counts_as_the_simplest():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.lab.tune.space import list_regimes, read_space
+from perfci.lab.tune.files import list_regimes, read_space
 
 PLAIN = {"config": {"block": [16, 32, 64], "warps": 4}}
 
@@ -25,12 +25,6 @@ def space(tmp_path):
 def test_an_op_without_a_space_is_told_what_to_add(tmp_path):
     with pytest.raises(UsageError, match=r"blur declares nothing to tune: list the values .*tuned/space\.json"):
         read_space("blur", tmp_path)
-
-
-def test_a_single_value_is_a_list_of_one_and_nesting_becomes_dots(space):
-    found = space({"config": {"keys": {"block": [16, 32]}, "queries.block": 64}})
-
-    assert found.lists == {"keys.block": (16, 32), "queries.block": (64,)}
 
 
 def test_an_entrys_own_lists_take_the_place_of_those_above(space):
@@ -84,7 +78,7 @@ def test_rules_are_sums_and_comparisons(space, rule, names, holds):
 
 @pytest.mark.parametrize(
     "rule",
-    ["__import__('os')", "block ** 99", "[1 for x in block]", "block[0]", "open('x')", "block +", "", 7, "a" * 501],
+    ["__import__('os')", "block ** 99", "[1 for x in block]", "block[0]", "open('x')", "block +", "", 7],
 )
 def test_anything_else_is_no_rule(space, rule):
     with pytest.raises(StoredFileError, match=r"space\.json is no search space"):
