@@ -40,7 +40,7 @@ from perfci.core.model import (
     Suite,
 )
 from perfci.core.settings import load
-from perfci.runs.base import digest
+from perfci.runs.base import hash_rules
 from perfci.runs.shards import merge_shards
 from perfci.statistics.exact import summary
 from perfci.store.launches import append_launches
@@ -120,7 +120,7 @@ def main(shards: int = 100, cases: int = 100) -> None:
         (root / "kernels").mkdir()
         settings = load(root)
         rng = np.random.default_rng(0)
-        path = store.write_plan(planned(shards, cases, digest(settings)), root / "plan.json")
+        path = store.write_plan(planned(shards, cases, hash_rules(settings)), root / "plan.json")
         sharded, plan = store.read_plan(path)
         folders = [settings.reports / "shards" / str(index) for index in range(1, shards + 1)]
         for index, folder in enumerate(folders, start=1):

@@ -17,7 +17,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Difference, Fact, Gate, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say
-from perfci.git.known import unknown_commits
+from perfci.git.known import find_unknown_commits
 from perfci.ops.spec import STORED, matches
 from perfci.report.view import make_table
 from perfci.store.history import History
@@ -96,7 +96,7 @@ def _select(found: History, pattern: str | None, where: Settings) -> OpHistory:
         found,
         tuple(one for one in series(found.runs) if matches(one.case, pattern)),
         tuple(one for one in stored_series(found.runs) if matches(one.case, pattern)),
-        unknown_commits(where.root, commits) if commits else (),
+        find_unknown_commits(where.root, commits) if commits else (),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from perfci.cli.exits import STOPPED, Exit
-from perfci.cli.workflow import guarded
+from perfci.cli.workflow import guard_output
 from perfci.core.errors import PerfciError, Stopped, StoredFileError
 from perfci.ops.spec import Accuracy, Chain, Performance
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command; gives its exit code. The language that it speaks ends with it."""
-    with guarded(os.environ):
+    with guard_output(os.environ):
         return contextvars.copy_context().run(_run, arguments)
 
 

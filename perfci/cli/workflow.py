@@ -18,17 +18,17 @@ RUNNERS = ("GITHUB_ACTIONS", "TF_BUILD")
 _COMMAND = re.compile(r"(?P<colon>(?:^|(?<=[\r\n]))[^\S\r\n]*:)(?=:)|(?P<hash>#)(?=#(?:vso)?\[)")
 
 
-def harmless(text: str) -> str:
+def make_harmless(text: str) -> str:
     """Whole lines, with a blank where a command would begin.
 
-    >>> harmless("::error::x ##[error]y std::vector")
+    >>> make_harmless("::error::x ##[error]y std::vector")
     ': :error::x # #[error]y std::vector'
     """
     return _COMMAND.sub(r"\g<0> ", text)
 
 
 @contextlib.contextmanager
-def guarded(variables: Mapping[str, str]) -> Iterator[None]:
+def guard_output(variables: Mapping[str, str]) -> Iterator[None]:
     """Within, what is printed on such a runner is harmless to it; elsewhere it stays as it is."""
     if not any(variables.get(name) for name in RUNNERS):
         yield
@@ -54,12 +54,12 @@ class _Lines:
         whole, end, rest = (self._rest + text).rpartition("\n")
         self._rest = rest
         if end:
-            self._stream.write(harmless(whole) + end)
+            self._stream.write(make_harmless(whole) + end)
         return len(text)
 
     def flush(self) -> None:
         rest, self._rest = self._rest, ""
-        self._stream.write(harmless(rest))
+        self._stream.write(make_harmless(rest))
         self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:

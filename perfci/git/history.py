@@ -42,7 +42,7 @@ class FileChange:
     deleted: int | None
 
 
-def ends(folder: Path, good: str, bad: str) -> tuple[str, str] | Reason:
+def find_ends(folder: Path, good: str, bad: str) -> tuple[str, str] | Reason:
     """The ids of two revisions, the first of which is an ancestor of the second; or why they are no two such ends."""
     ids = []
     for name in (good, bad):
@@ -85,14 +85,14 @@ def _apart(folder: Path, first: str, last: str, good: str, bad: str) -> Reason:
     return Reason("bisect_not_ancestor", {**facts, "common": common.strip()[:10]})
 
 
-def between(folder: Path, good: str, bad: str, *, first_parent: bool = False) -> int | Reason:
+def count_between(folder: Path, good: str, bad: str, *, first_parent: bool = False) -> int | Reason:
     """How many commits BAD has and GOOD has not."""
     options = ("--first-parent",) if first_parent else ()
     listed = git(folder, "rev-list", "--count", *options, bad, f"^{good}", "--")
     return listed if isinstance(listed, Reason) else int(listed)
 
 
-def halving(
+def list_halving(
     folder: Path, good: Collection[str], bad: str, paths: Sequence[str] = (), *, first_parent: bool = False
 ) -> tuple[str, ...] | Reason:
     """What git bisect would try: commits that `bad` has and none of `good` has, those first that halve them best.
@@ -117,7 +117,7 @@ def describe(folder: Path, commit: str) -> Commit | Reason:
     return told if isinstance(told, Reason) else _commits(told)[0]
 
 
-def touching(folder: Path, good: str, bad: str, paths: Sequence[str], most: int) -> tuple[Commit, ...] | Reason:
+def list_touching(folder: Path, good: str, bad: str, paths: Sequence[str], most: int) -> tuple[Commit, ...] | Reason:
     """Commits that BAD has and GOOD has not and that touch one of the paths, the newest first; merges left out."""
     options = (f"--max-count={most}", "--no-merges", "-z", "--no-show-signature", f"--format={_FIELDS}")
     limits = tuple(paths) if len(paths) <= MOST_PATHS else ()
@@ -125,7 +125,7 @@ def touching(folder: Path, good: str, bad: str, paths: Sequence[str], most: int)
     return told if isinstance(told, Reason) else _commits(told)
 
 
-def prefix(folder: Path) -> str | Reason:
+def find_prefix(folder: Path) -> str | Reason:
     """The folder's place in its repository, with a slash at its end. Empty for the repository's root."""
     found = git(folder, "rev-parse", "--show-prefix")
     return found if isinstance(found, Reason) else found.removesuffix("\n")
@@ -140,7 +140,7 @@ def _commits(told: str) -> tuple[Commit, ...]:
     )
 
 
-def changes(folder: Path, commit: str) -> tuple[FileChange, ...] | Reason:
+def list_changes(folder: Path, commit: str) -> tuple[FileChange, ...] | Reason:
     """The files of the project that a commit changed against its first parent. All of them for a first commit."""
     found = describe(folder, commit)
     if isinstance(found, Reason):

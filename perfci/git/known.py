@@ -12,7 +12,7 @@ from perfci.git.command import git
 _ID = re.compile(r"[0-9a-f]{7,64}")
 
 
-def unknown_commits(folder: Path, commits: Iterable[str]) -> tuple[str, ...] | Reason:
+def find_unknown_commits(folder: Path, commits: Iterable[str]) -> tuple[str, ...] | Reason:
     """Those of the commits that the repository around a folder lacks, in order; or why git cannot say.
 
     After a forced push a history names commits that no clone has any more; a shallow clone lacks the older ones, and

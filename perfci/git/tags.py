@@ -39,7 +39,7 @@ class LastRelease:
     """a newer tag that is not in HEAD's history: moved, or made on another branch"""
 
 
-def last_release(folder: Path, pattern: str = "*", named: str | None = None) -> LastRelease | Reason:
+def find_last_release(folder: Path, pattern: str = "*", named: str | None = None) -> LastRelease | Reason:
     """The newest tag in HEAD's history that fits the pattern and is not HEAD itself; or that one revision.
 
     A reason where git cannot say: release_none if no tag fits, release_all_aside where those that do are not in
@@ -89,7 +89,7 @@ def _named(folder: Path, name: str) -> LastRelease | Reason:
     return LastRelease(name, found) if inside else Reason("release_not_before", {"release": name, "commit": found[:10]})
 
 
-def releases(
+def list_releases(
     folder: Path, commits: Collection[str], named: str | None = None, pattern: str = "*"
 ) -> tuple[Release, ...] | Reason:
     """The newest fitting tags in HEAD's history that hold any of the commits, the newest first; or that one revision.

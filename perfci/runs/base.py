@@ -28,7 +28,7 @@ from perfci.ops import fingerprint
 from perfci.ops.discover import OpFolder, ops
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
-from perfci.runs.bench import Bench, WorkerPlace, inside, surroundings
+from perfci.runs.bench import Bench, WorkerPlace, make_environment, move_path
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import NOT_AGAINST, Against, Request
 from perfci.store import history
@@ -91,20 +91,20 @@ def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
         # A path must not depend on where a worker runs. A link to an interpreter is an interpreter of its own.
         python = str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
         base = dataclasses.replace(base, python=python, packages=_probe(bench, python, request.device))
-    tree = materialised(bench, base)
+    tree = write_base(bench, base)
     return _refuse_missing(tree, request) if isinstance(tree, Reason) else _with_rules(tree, settings)
 
 
-def materialised(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reason:
+def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reason:
     """The base's files, written out once a run, in a folder of the bench of this name."""
     settings = bench.settings
     inner = settings.reports.is_relative_to(settings.root)
     without = [settings.reports.relative_to(settings.root).as_posix()] if inner else []
     root = materialise(settings.root, base.commit, bench.folder / name, without)
-    return root if isinstance(root, Reason) else BaseTree(base, moved(settings, root))
+    return root if isinstance(root, Reason) else BaseTree(base, move_settings(settings, root))
 
 
-def moved(settings: Settings, root: Path) -> Settings:
+def move_settings(settings: Settings, root: Path) -> Settings:
     """The same settings in another tree; reports and the lock stay where they are."""
     try:
         quarantine = settings_at(root).quarantine
@@ -114,24 +114,24 @@ def moved(settings: Settings, root: Path) -> Settings:
     return dataclasses.replace(
         settings,
         root=root,
-        kernels=inside(settings.kernels, settings.root, root),
-        baselines=inside(settings.baselines, settings.root, root),
-        thresholds=inside(settings.thresholds, settings.root, root),
+        kernels=move_path(settings.kernels, settings.root, root),
+        baselines=move_path(settings.baselines, settings.root, root),
+        thresholds=move_path(settings.thresholds, settings.root, root),
         quarantine=quarantine,
     )
 
 
-def rules(base: Base | None, tree: BaseTree | None, settings: Settings) -> Settings:
+def choose_rules(base: Base | None, tree: BaseTree | None, settings: Settings) -> Settings:
     """Where the thresholds and baselines lie by which a run is judged: a merge request's are those of its base."""
-    return tree.settings if tree and by_base(base) else settings
+    return tree.settings if tree and is_judged_by_base(base) else settings
 
 
-def by_base(base: Base | None) -> bool:
+def is_judged_by_base(base: Base | None) -> bool:
     """Whether a change is judged by other thresholds and baselines than it has itself."""
     return base is not None and base.rules and bool(base.changed_rules)
 
 
-def against(tree: BaseTree | Reason | None, head: Sequence[OpFolder], request: Request) -> Against:
+def make_against(tree: BaseTree | Reason | None, head: Sequence[OpFolder], request: Request) -> Against:
     """The base as it bears on the plan."""
     if tree is None:
         return NOT_AGAINST
@@ -158,14 +158,14 @@ def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[Plan
     )
 
 
-def unchanged(tree: BaseTree, settings: Settings, names: Iterable[str]) -> bool:
+def are_unchanged(tree: BaseTree, settings: Settings, names: Iterable[str]) -> bool:
     """Whether the files of all these ops are the base's own."""
     ours, base = (Tree(each.root, each.kernels) for each in (settings, tree.settings))
     theirs = {op.op for op in _ops(tree)}
     return all(op in theirs and fingerprint.same(ours.fingerprint(op), base.fingerprint(op)) for op in names)
 
 
-def digest(rules: Settings) -> str:
+def hash_rules(rules: Settings) -> str:
     """SHA-256 of the thresholds and baselines by which a run is judged, with their names; histories judge nothing."""
     found = hashlib.sha256()
     for folder in (rules.thresholds, rules.baselines):
@@ -239,12 +239,12 @@ def _with_rules(tree: BaseTree, settings: Settings) -> BaseTree:
             (settings.thresholds, tree.settings.thresholds),
             (settings.baselines, tree.settings.baselines),
         )
-        for path in _differing(ours, theirs, inside(ours, settings.root, Path()))
+        for path in _differing(ours, theirs, move_path(ours, settings.root, Path()))
     )
     if set(map(board_key, settings.quarantine)) != set(map(board_key, tree.settings.quarantine)):
         rules = (*rules, SETTINGS_FILE)
     branch = os.environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "")
-    below = inside(settings.baselines, settings.root, Path())
+    below = move_path(settings.baselines, settings.root, Path())
     base = dataclasses.replace(
         tree.base,
         changed_rules=rules,
@@ -258,22 +258,22 @@ def _with_rules(tree: BaseTree, settings: Settings) -> BaseTree:
 
 def _expected_entries(tree: BaseTree, settings: Settings) -> tuple[Expected, ...]:
     """The change's own expected entries: a note names them, even if it is judged by its own rules."""
-    change = load(settings.thresholds, known_ops(settings), settings.root)
+    change = load(settings.thresholds, list_known_ops(settings), settings.root)
     try:
-        return marked(change, load(tree.settings.thresholds))
+        return mark_added(change, load(tree.settings.thresholds))
     except StoredFileError:
         if tree.base.rules:
             raise
-        return marked(change, change)
+        return mark_added(change, change)
 
 
-def marked(change: Thresholds, base: Thresholds) -> tuple[Expected, ...]:
+def mark_added(change: Thresholds, base: Thresholds) -> tuple[Expected, ...]:
     """All expected entries of a change, those marked that its base lacks."""
     entries = [entry for op in sorted(change.ops) for entry in change.ops[op].expected]
     return tuple(dataclasses.replace(entry, added=entry not in base.expected(entry.op)) for entry in entries)
 
 
-def known_ops(settings: Settings) -> list[str] | None:
+def list_known_ops(settings: Settings) -> list[str] | None:
     """Names of the project's ops. None if it has no folder of them."""
     return [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
 
@@ -299,7 +299,7 @@ class _Probed:
 def _probe(bench: Bench, python: str, device: str) -> Mapping[str, str]:
     """Versions in another interpreter; raises UsageError if it cannot run the base."""
     needed = NEEDED if device == "fake" else NEEDED | {"torch": "torch"}
-    around = surroundings(bench, WorkerPlace("probe", "offline", python=python))
+    around = make_environment(bench, WorkerPlace("probe", "offline", python=python))
     command = [python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)]
     try:
         done = subprocess.run(

@@ -41,7 +41,7 @@ class Bench:
 
 
 @contextmanager
-def opened(settings: Settings, listener: Listener) -> Iterator[Bench]:
+def open_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
     """A bench with a folder of its own, which goes when the run ends."""
     # A stopped run's workers may still write there for a moment.
     with tempfile.TemporaryDirectory(prefix="perfci-", ignore_cleanup_errors=True) as folder:
@@ -53,9 +53,9 @@ def opened(settings: Settings, listener: Listener) -> Iterator[Bench]:
 
 
 @contextmanager
-def claimed(settings: Settings, listener: Listener) -> Iterator[Bench]:
+def claim_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
     """A bench for a run that writes the reports folder, which no other writes meanwhile. Raises StoredFileError."""
-    with store.claim_reports(settings.reports), opened(settings, listener) as bench:
+    with store.claim_reports(settings.reports), open_bench(settings, listener) as bench:
         yield bench
 
 
@@ -79,7 +79,7 @@ class WorkerPlace:
     """when it is ended whatever it does, seconds since the epoch"""
 
 
-def surroundings(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
+def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     """A worker's environment, folder, log and time limit."""
     settings = bench.settings
     interpret = place.device == "cpu"
@@ -108,12 +108,12 @@ def _logs(bench: Bench) -> Path:
     return folder
 
 
-def inside(path: Path, root: Path, other: Path) -> Path:
+def move_path(path: Path, root: Path, other: Path) -> Path:
     """The same place below another root."""
     return other / path.relative_to(root) if path.is_relative_to(root) else path
 
 
-def both(first: Listener, second: Listener) -> Listener:
+def call_both(first: Listener, second: Listener) -> Listener:
     """Two listeners as one."""
 
     def heard(message: Message) -> None:
@@ -130,11 +130,11 @@ def _visible(variables: Mapping[str, str], place: WorkerPlace) -> dict[str, str]
         return {name: place.board}
     if name is None or place.devices < 2:
         return {}
-    known = spelt(variables, place.device, place.devices)
+    known = name_devices(variables, place.device, place.devices)
     return {name: known[place.process % len(known)]}
 
 
-def spelt(variables: Mapping[str, str], device: str, visible: int) -> list[str]:
+def name_devices(variables: Mapping[str, str], device: str, visible: int) -> list[str]:
     """The devices of a kind that this process may use, as a variable names them: indexes, UUIDs.
 
     visible: how many a process sees. Of the slices of divided boards it sees one, whatever the variable lists.
@@ -151,7 +151,7 @@ def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench)
     """
     root, given = bench.home or bench.settings.root, variables.get("PYTHONPATH", "").split(os.pathsep)
     entries = [Path(entry) for entry in given if entry]
-    kept = [inside(entry, root, place.root or bench.settings.root) for entry in entries]
+    kept = [move_path(entry, root, place.root or bench.settings.root) for entry in entries]
     if place.python:
         own = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
         kept = own

@@ -18,7 +18,7 @@ from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.git import history
 from perfci.git.history import Commit, FileChange
-from perfci.runs.bench import Listener, claimed
+from perfci.runs.bench import Listener, claim_bench
 from perfci.runs.bisect_revisions import FOLDER, BisectOptions, Revisions, TriedRevision
 from perfci.statistics import bisection
 from perfci.statistics.bisection import DOUBT, SAME, BisectionSearch, Leg, Loss, Shown, Stray, certainty, confirmed
@@ -114,11 +114,11 @@ def bisect_op(
     """
     if not options.op:
         raise UsageError("bisect_without_op", good=options.good, bad=options.bad)
-    found = history.ends(settings.root, options.good, options.bad)
+    found = history.find_ends(settings.root, options.good, options.bad)
     if isinstance(found, Reason):
         raise UsageError(_OF_ENDS.get(found.kind, found.kind), **found.facts)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
-    with claimed(own, listener) as bench:
+    with claim_bench(own, listener) as bench:
         return _Bisect(Revisions(bench, settings, options, command, found), audience).search()
 
 

@@ -27,7 +27,7 @@ from perfci.ops import fingerprint
 from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs import base as base_stage
-from perfci.runs.base import BaseTree, moved
+from perfci.runs.base import BaseTree, move_settings
 from perfci.runs.bench import LOGS, Bench
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import NOT_AGAINST, Against, Request, draw_seed, make_plan
@@ -196,9 +196,9 @@ class Revisions:
         """By git's own bisection, among the commits that touch the op's files if those are known."""
         root, first_parent, known = self.settings.root, self._options.first_parent, self._prints.values()
         paths = () if any(each.opaque for each in known) else self._list_files()
-        found = history.halving(root, good, bad, paths, first_parent=first_parent)
+        found = history.list_halving(root, good, bad, paths, first_parent=first_parent)
         if isinstance(found, Reason) or not found:
-            found = history.halving(root, good, bad, first_parent=first_parent)
+            found = history.list_halving(root, good, bad, first_parent=first_parent)
         return require(found)
 
     def _list_files(self) -> tuple[str, ...]:
@@ -214,18 +214,18 @@ class Revisions:
     def count(self) -> int:
         """Commits of the range."""
         return require(
-            history.between(self.settings.root, self.good, self.bad, first_parent=self._options.first_parent)
+            history.count_between(self.settings.root, self.good, self.bad, first_parent=self._options.first_parent)
         )
 
     def list_changes(self, commit: Commit) -> tuple[tuple[FileChange, ...], int]:
         """What a commit changed of the op's files, and the number of other files that it changed."""
-        changes, known = require(history.changes(self.settings.root, commit.id)), self._list_files()
+        changes, known = require(history.list_changes(self.settings.root, commit.id)), self._list_files()
         own = tuple(each for each in changes if each.name in known)
         return own, len(changes) - len(own)
 
     def list_others(self, named: Collection[str]) -> tuple[Commit, ...]:
         """Commits of the range that touched the op too, beside those named."""
-        found = history.touching(self.settings.root, self.good, self.bad, self._list_files(), OTHERS + len(named))
+        found = history.list_touching(self.settings.root, self.good, self.bad, self._list_files(), OTHERS + len(named))
         listed = () if isinstance(found, Reason) else found
         return tuple(each for each in listed if each.id not in named)[:OTHERS]
 
@@ -259,7 +259,7 @@ class Revisions:
         """A revision as a project of its own, which is judged by the work tree's thresholds."""
         folder, settings = self._bench.folder / "revisions" / commit, self.settings
         if folder.exists():
-            root: Path | Reason = folder / require(history.prefix(settings.root))
+            root: Path | Reason = folder / require(history.find_prefix(settings.root))
         else:
             reports = settings.reports
             without = [reports.relative_to(settings.root).as_posix()] if reports.is_relative_to(settings.root) else []
@@ -268,7 +268,7 @@ class Revisions:
             shutil.rmtree(folder, ignore_errors=True)
             return root
         tree = dataclasses.replace(
-            moved(settings, root), thresholds=settings.thresholds, reports=self._bench.settings.reports
+            move_settings(settings, root), thresholds=settings.thresholds, reports=self._bench.settings.reports
         )
         if commit not in self._prints:
             self._prints[commit] = found = Tree(tree.root, tree.kernels).fingerprint(self.op)

@@ -9,7 +9,16 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import Settings
 from perfci.lab.chains.records import ChainCase, ChainFile, ChainResult, ListedChain, find_chains, select_chains
-from perfci.runs.bench import Bench, Listener, WorkerPlace, both, claimed, make_job, opened, surroundings
+from perfci.runs.bench import (
+    Bench,
+    Listener,
+    WorkerPlace,
+    call_both,
+    claim_bench,
+    make_environment,
+    make_job,
+    open_bench,
+)
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
@@ -54,7 +63,7 @@ def check_chains(settings: Settings, options: ChainOptions, listener: Listener) 
         return Chains(None, seed, ())
     chosen = select_chains(settings.kernels, options.names)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
-    with claimed(own, listener) as bench:
+    with claim_bench(own, listener) as bench:
         kind = options.device
         if kind == "auto":
             kind = describe_folders(bench, Request(), (), bench.settings).device.kind
@@ -82,7 +91,7 @@ class _ChainCheck:
     def run(self) -> ChainResult:
         """Has workers check case after case until all are done, or until a worker ends without having done any."""
         name, folder, settings = self._file.name, self._file.path.parent, self._bench.settings
-        around = surroundings(self._bench, WorkerPlace(f"chain-{name}", self._kind))
+        around = make_environment(self._bench, WorkerPlace(f"chain-{name}", self._kind))
         failure: Reason | None = None
         while True:
             before, self._at = len(self._done), None
@@ -125,13 +134,13 @@ def list_chains(settings: Settings, pattern: str | None, device: str, listener: 
     kills its worker is named, and the others are imported by another worker.
     """
     waiting, found = list(find_chains(settings.kernels)), dict[str, ListedChain]()
-    with opened(settings, listener) as bench:
-        around = surroundings(bench, WorkerPlace("list-chains", device))
+    with open_bench(settings, listener) as bench:
+        around = make_environment(bench, WorkerPlace("list-chains", device))
         while waiting:
             heard: list[Message] = []
             job = make_job(settings, "chains", "", settings.kernels, device, 0, pattern=pattern)
             job = dataclasses.replace(job, ops=tuple(OpFiles(file.name, str(file.path.parent)) for file in waiting))
-            failure = run_worker(job, around, both(heard.append, listener))
+            failure = run_worker(job, around, call_both(heard.append, listener))
             asked = {file.name for file in waiting}
             # A chain's file may write any name into the pipe itself.
             found |= {each.chain: each for each in heard if isinstance(each, ListedChain) and each.chain in asked}

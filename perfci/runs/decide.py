@@ -20,7 +20,7 @@ from perfci.report.past import Past
 from perfci.report.sources import SetValue
 from perfci.runs import effective_thresholds
 from perfci.runs.accept import accept
-from perfci.runs.base import by_base, digest, known_ops, marked, moved
+from perfci.runs.base import hash_rules, is_judged_by_base, list_known_ops, mark_added, move_settings
 from perfci.runs.drifts import note_creep, read_pasts
 from perfci.runs.sources import sources_of
 from perfci.thresholds.limits import Thresholds
@@ -76,7 +76,7 @@ def stored_for(run: Run, settings: Settings, against: Path | None = None) -> Rep
 def rules_digest(run: Run, settings: Settings) -> str:
     """Digest of the thresholds and baselines that `decide` reads for a run."""
     with _rules(run, settings) as rules:
-        return digest(rules)
+        return hash_rules(rules)
 
 
 @contextmanager
@@ -86,12 +86,12 @@ def _rules(run: Run, settings: Settings) -> Iterator[Settings]:
     They are written out only where they differ; where git no longer has them, the work tree's own have to do.
     """
     base = run.plan.base
-    if base is None or not by_base(base):
+    if base is None or not is_judged_by_base(base):
         yield settings
         return
     with tempfile.TemporaryDirectory(prefix="perfci-rules-") as folder:
         root = materialise(settings.root, base.commit, Path(folder).resolve() / "base")
-        yield settings if isinstance(root, Reason) else moved(settings, root)
+        yield settings if isinstance(root, Reason) else move_settings(settings, root)
 
 
 def _with_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bool) -> tuple[Run, Thresholds]:
@@ -101,20 +101,20 @@ def _with_change(run: Run, limits: Thresholds, settings: Settings, *, planned: b
     tree still stands at the run's commit they are the tree's own, so that an entry can be tried before it is run.
     """
     base = run.plan.base
-    if base is None or not by_base(base):
+    if base is None or not is_judged_by_base(base):
         return run, limits
     here = git.read(settings.root)
     if isinstance(here, Reason) or here.commit != run.environment.commit:
         return run, limits.with_change(base.expected, Thresholds())
-    change = load(settings.thresholds, known_ops(settings), settings.root)
-    entries = base.expected if planned else marked(change, limits)
+    change = load(settings.thresholds, list_known_ops(settings), settings.root)
+    entries = base.expected if planned else mark_added(change, limits)
     plan = dataclasses.replace(run.plan, base=dataclasses.replace(base, expected=entries))
     return dataclasses.replace(run, plan=plan), limits.with_change(entries, change)
 
 
 def _admitted(judgements: Judgements, base: Base | None) -> Judgements:
     """Judgements that say so where the base's rules could not be had."""
-    if not by_base(base):
+    if not is_judged_by_base(base):
         return judgements
     notes = (Reason("rules_gone", note.facts) if note.kind == "rules_changed" else note for note in judgements.notes)
     return dataclasses.replace(judgements, notes=tuple(notes))

@@ -11,7 +11,7 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import UNTIMED, Device, Fact, PlannedOp, Reason, UsedBoard
 from perfci.core.settings import ALL, ONE, Settings
 from perfci.ops.discover import OpFolder, check_contract, check_files, ops, select
-from perfci.runs.bench import Bench, WorkerPlace, both, spelt, surroundings
+from perfci.runs.bench import Bench, WorkerPlace, call_both, make_environment, name_devices
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import Running, run_worker, side_by_side, working
 from perfci.worker.protocol import Doing, Job, Message, OpFiles, Ready
@@ -38,7 +38,7 @@ def describe_folders(
     bench: Bench, request: Request, folders: Sequence[OpFolder], settings: Settings, python: str | None = None
 ) -> Described:
     """Import ops of a project: the one under test, or the base revision's, in whichever interpreter."""
-    broken = {op.op: reason for op in folders if (reason := contract_violation(op))}
+    broken = {op.op: reason for op in folders if (reason := find_violation(op))}
     sound = [op for op in folders if op.op not in broken]
     found = _described(bench, request, sound, settings, python)
     failed = [PlannedOp(op, failure=reason) for op, reason in broken.items()]
@@ -54,13 +54,13 @@ def describe_folders(
     return dataclasses.replace(found, ops=tuple(sorted([*described, *failed], key=lambda op: op.op)))
 
 
-def contract_violation(op: OpFolder) -> Reason | None:
+def find_violation(op: OpFolder) -> Reason | None:
     """The first thing that is wrong with an op's files, without importing them."""
     missing = check_files(op)
     return missing or next(iter(check_contract(op)), None)
 
 
-def describing(settings: Settings, request: Request, waiting: Sequence[OpFolder]) -> Job:
+def make_describe_job(settings: Settings, request: Request, waiting: Sequence[OpFolder]) -> Job:
     """The job of importing ops."""
     return Job(
         task="describe",
@@ -75,7 +75,7 @@ def describing(settings: Settings, request: Request, waiting: Sequence[OpFolder]
     )
 
 
-def op_files(settings: Settings) -> Mapping[str, OpFiles]:
+def list_op_files(settings: Settings) -> Mapping[str, OpFiles]:
     """Where each op of a project lives."""
     return {op.op: OpFiles(op.op, str(op.folder)) for op in ops(settings)}
 
@@ -93,8 +93,8 @@ def _described(
     place = WorkerPlace(log, request.device, settings.root, python)
     while waiting or ready is None:
         heard: list[Message] = []
-        job = dataclasses.replace(describing(settings, request, waiting), head_root=head_root)
-        failure = run_worker(job, surroundings(bench, place), both(heard.append, bench.listener))
+        job = dataclasses.replace(make_describe_job(settings, request, waiting), head_root=head_root)
+        failure = run_worker(job, make_environment(bench, place), call_both(heard.append, bench.listener))
         ready = next((m for m in heard if isinstance(m, Ready)), ready)
         asked = {op.op for op in waiting}
         # What an op writes into the pipe itself may name anything; each op that was asked for is described once.
@@ -122,7 +122,7 @@ def open_boards(bench: Bench, request: Request, found: Described) -> tuple[UsedB
     wanted, kind = request.devices or bench.settings.devices, found.device.kind
     if wanted == ONE or kind in UNTIMED:
         return ()
-    chosen = _choose(wanted, spelt(os.environ, kind, found.visible))
+    chosen = _choose(wanted, name_devices(os.environ, kind, found.visible))
     if len(chosen) < 2 and wanted == ALL:
         return ()
     opened = _open_each(bench, dataclasses.replace(request, device=kind), chosen)
@@ -152,12 +152,12 @@ def _choose(wanted: str, known: Sequence[str]) -> list[str]:
 def _open_each(bench: Bench, request: Request, chosen: Sequence[str]) -> Mapping[str, Device]:
     """What each device says of itself. All are asked at once."""
     devices: dict[str, Device] = {}
-    job = describing(bench.settings, request, ())
+    job = make_describe_job(bench.settings, request, ())
 
     def asking(name: str) -> Iterator[Sequence[Running]]:
         heard: list[Message] = []
         place = WorkerPlace(f"device-{name}", request.device, board=name)
-        failure = yield from working(job, surroundings(bench, place), heard.append)
+        failure = yield from working(job, make_environment(bench, place), heard.append)
         ready = next((message for message in heard if isinstance(message, Ready)), None)
         if ready is None:
             raise _as_error(failure)

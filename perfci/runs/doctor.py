@@ -19,8 +19,8 @@ from perfci.core.settings import Settings
 from perfci.device.npu_host import NpuHost, look, traps
 from perfci.device.targets import KNOWN, release
 from perfci.ops.discover import select
-from perfci.runs.bench import Listener, WorkerPlace, both, opened, surroundings
-from perfci.runs.describe import describing
+from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment, open_bench
+from perfci.runs.describe import make_describe_job
 from perfci.runs.effective_thresholds import ended
 from perfci.runs.plan import Request
 from perfci.worker.parent import run_worker
@@ -94,9 +94,11 @@ class Facts:
 def look_at(settings: Settings, kind: str, listener: Listener) -> Facts:
     """Gather the facts. The device is opened and its timer started in a worker."""
     heard: list[Message] = []
-    with opened(settings, listener) as bench:
-        job = dataclasses.replace(describing(settings, Request(device=kind), ()), task="examine")
-        failure = run_worker(job, surroundings(bench, WorkerPlace("doctor", kind)), both(heard.append, listener))
+    with open_bench(settings, listener) as bench:
+        job = dataclasses.replace(make_describe_job(settings, Request(device=kind), ()), task="examine")
+        failure = run_worker(
+            job, make_environment(bench, WorkerPlace("doctor", kind)), call_both(heard.append, listener)
+        )
     seen = next((m for m in heard if isinstance(m, Examined)), None)
     device = next((m.device for m in heard if isinstance(m, Ready)), None)
     state, timer = (seen.state, seen.timer) if seen else (None, None)

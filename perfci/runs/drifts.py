@@ -16,7 +16,7 @@ from perfci.core.environment import list_differences
 from perfci.core.errors import StoredFileError
 from perfci.core.model import UNTIMED, Bearing, Fact, HistoryRun, Judgements, OpRun, PlannedOp, Reason, Run, Step
 from perfci.core.settings import Settings
-from perfci.git.tags import Release, releases
+from perfci.git.tags import Release, list_releases
 from perfci.measure.lowprec.advice import add_history
 from perfci.ops.spec import matches
 from perfci.report.past import DAMAGE, CasePast, Past
@@ -63,7 +63,7 @@ def find_releases(
 ) -> tuple[Release, ...] | Reason:
     """Releases about which an anchor may lie, the newest first."""
     commits = {run.environment.commit for run in history if run.environment.commit}
-    return releases(where.root, commits, named, where.release_tags) if commits or named else ()
+    return list_releases(where.root, commits, named, where.release_tags) if commits or named else ()
 
 
 def find_drifts(found: History, known: Sequence[Release], pattern: str | None = None) -> tuple[CaseDrift, ...]:

@@ -16,7 +16,7 @@ from perfci.core.settings import Settings
 from perfci.core.units import percent
 from perfci.core.wording import say
 from perfci.ops.spec import matches
-from perfci.runs.base import known_ops
+from perfci.runs.base import list_known_ops
 from perfci.thresholds.earned import EarnedFile, EarnedFiles, read_earned
 from perfci.thresholds.layers import ALPHA, Relaxed, stricter, strictest
 from perfci.thresholds.limits import Thresholds
@@ -102,7 +102,7 @@ def limits_of(run: Run, rules: Settings, *, check_ops: bool = False) -> Threshol
 
 def of_run(run: Run, rules: Settings, *, check_ops: bool = False) -> InForce:
     """The same with where they come from. Raises StoredFileError."""
-    ops = known_ops(rules) if check_ops else None
+    ops = list_known_ops(rules) if check_ops else None
     return in_force(rules, run.environment, run.created, ops, run.plan.thresholds)
 
 
@@ -113,7 +113,7 @@ def by_files(run: Run) -> Run:
 
 def unrelaxed(rules: Settings, run: Run) -> Thresholds:
     """What a run's numbers have to keep before they become a baseline: neither relaxed nor asked for otherwise."""
-    found = in_force(rules, run.environment, run.created, known_ops(rules))
+    found = in_force(rules, run.environment, run.created, list_known_ops(rules))
     return dataclasses.replace(found.limits, loosened={})
 
 
@@ -238,7 +238,7 @@ def ended(rules: Settings, device: Device | None, day: date | None = None) -> tu
     """Relaxed entries that have no effect any more, on a device or on any; or why the files cannot be read."""
     today, key = day or datetime.now(UTC).date(), device.key if device else None
     try:
-        written = load(rules.thresholds, known_ops(rules), rules.root)
+        written = load(rules.thresholds, list_known_ops(rules), rules.root)
     except StoredFileError as error:
         return (error.reason,)
     entries = (each for op in sorted(written.ops) for each in written.ops[op].relaxed)

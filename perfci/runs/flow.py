@@ -18,11 +18,11 @@ from perfci.core.settings import Settings
 from perfci.ops.discover import ops
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import LOGS, Bench, Listener, claimed, opened
+from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench
 from perfci.runs.decide import decide
 from perfci.runs.describe import describe_ops, open_boards
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
-from perfci.runs.plan import Request, expected_s, make_plan
+from perfci.runs.plan import Request, estimate_seconds, make_plan
 from perfci.runs.record import NOTHING_PLANTED, Plant, Recorder, new_run
 from perfci.runs.static import COMPILERS, compile_ops
 from perfci.store import launches
@@ -42,7 +42,7 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
 
     Without an accelerator the kernels are compiled without one too, so that they get a verdict of their own.
     """
-    with claimed(settings, listener) as bench:
+    with claim_bench(settings, listener) as bench:
         tree = base_stage.find(bench, request)
         run, judgements = check_against(bench, request, command, tree)
         known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
@@ -52,7 +52,7 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
             if compiles:
                 run = dataclasses.replace(run, static=compile_ops(bench, request, base)[0])
                 store.write_run(run, settings.reports)
-            judgements = decide(run, settings, judged_by=base_stage.rules(run.plan.base, base, settings))
+            judgements = decide(run, settings, judged_by=base_stage.choose_rules(run.plan.base, base, settings))
     return run, judgements
 
 
@@ -72,8 +72,8 @@ def record_run(
     shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
     found = describe_ops(bench, request)
     planned = base_stage.plan_ops(bench, base, request, found.ops) if base else found.ops
-    against = base_stage.against(tree, ops(settings), request)
-    rules = base_stage.rules(against.base, base, settings)
+    against = base_stage.make_against(tree, ops(settings), request)
+    rules = base_stage.choose_rules(against.base, base, settings)
     alpha = alpha_of(rules, request.thresholds)
     plan = make_plan(request, planned, found.device.kind, against, alpha, found.devices)
     plan = dataclasses.replace(plan, boards=open_boards(bench, request, found))
@@ -84,9 +84,9 @@ def record_run(
         try:
             # The run whose place this one takes knows how long each op takes.
             last = store.read_run(settings.reports)
-            seconds = expected_s(plan, last if last.environment.device.key == found.device.key else None)
+            seconds = estimate_seconds(plan, last if last.environment.device.key == found.device.key else None)
         except (PerfciError, OSError):
-            seconds = expected_s(plan, None)
+            seconds = estimate_seconds(plan, None)
     launches.clear_launches(settings.reports)
     return Recorder(bench, request, run, base, plant, seconds).record()
 
@@ -95,7 +95,7 @@ def settle(
     bench: Bench, request: Request, run: Run, tree: BaseTree | None, plant: Plant = NOTHING_PLANTED
 ) -> tuple[Run, Judgements]:
     """Decide a run whose first looks were taken, fetch what the judge lacks, and decide again."""
-    rules = base_stage.rules(run.plan.base, tree, bench.settings)
+    rules = base_stage.choose_rules(run.plan.base, tree, bench.settings)
     judgements = decide(run, bench.settings, judged_by=rules)
     for _ in range(ROUNDS):
         if not judgements.needs:
@@ -138,26 +138,26 @@ def _strength(row: Judgement) -> float:
 
 def describe(settings: Settings, request: Request, listener: Listener) -> tuple[Plan, Device]:
     """Discover the ops, import them once, and fix the plan. No base is looked for."""
-    with opened(settings, listener) as bench:
+    with open_bench(settings, listener) as bench:
         found = describe_ops(bench, request)
     return make_plan(request, found.ops, found.device.kind, devices=found.devices), found.device
 
 
 def measure(settings: Settings, request: Request, command: str, listener: Listener) -> Run:
     """Measure every planned op, and judge nothing. Raises Stopped, with the run saved, if a signal arrived."""
-    with claimed(settings, listener) as bench:
+    with claim_bench(settings, listener) as bench:
         return record_run(bench, request, command, base_stage.find(bench, request))
 
 
 def static(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Compile every performance case without a device, compare it with the base, and judge; a run without blocks."""
-    with claimed(settings, listener) as bench:
+    with claim_bench(settings, listener) as bench:
         tree = base_stage.find(bench, request)
         base = tree if isinstance(tree, BaseTree) else None
         found, planned = compile_ops(bench, request, base)
-        plan = make_plan(request, planned, OFFLINE.kind, base_stage.against(tree, ops(settings), request))
+        plan = make_plan(request, planned, OFFLINE.kind, base_stage.make_against(tree, ops(settings), request))
         run = dataclasses.replace(new_run(settings, plan, OFFLINE, command), static=found)
-        rules = base_stage.rules(plan.base, base, settings)
+        rules = base_stage.choose_rules(plan.base, base, settings)
         refuse_looser(plan, rules, run.environment, run.created)
         store.write_run(run, settings.reports)
         return run, decide(run, settings, judged_by=rules)
@@ -165,8 +165,8 @@ def static(settings: Settings, request: Request, command: str, listener: Listene
 
 def remeasure(run: Run, settings: Settings, request: Request, needs: Sequence[Need], listener: Listener) -> Run:
     """Measure cases again in fresh processes. The run with the new blocks, saved."""
-    with claimed(settings, listener) as bench:
-        tree = base_stage.materialised(bench, run.plan.base) if run.plan.base else None
+    with claim_bench(settings, listener) as bench:
+        tree = base_stage.write_base(bench, run.plan.base) if run.plan.base else None
         if isinstance(tree, Reason):
             raise UsageError(tree.kind, **tree.facts)
         return Recorder(bench, request, run, tree).record_again(needs)

@@ -12,7 +12,7 @@ from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import Device, Environment, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.ops.spec import is_stored, matches
-from perfci.runs.base import known_ops
+from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import InForce, in_force, relaxed_note, shown
 from perfci.runs.tightening import count_family, read_counted
 from perfci.store.history import history_devices, read_history
@@ -94,7 +94,7 @@ def explain(settings: Settings, options: ExplainOptions, day: date | None = None
     be read. Nothing is measured.
     """
     today = day or datetime.now(UTC).date()
-    written = load(settings.thresholds, known_ops(settings), settings.root)
+    written = load(settings.thresholds, list_known_ops(settings), settings.root)
     for op in options.ops:
         check_op(settings, op, written)
     keys = CaseThresholds.__dataclass_fields__
@@ -102,7 +102,7 @@ def explain(settings: Settings, options: ExplainOptions, day: date | None = None
         raise UsageError("relax_key", key=options.key, keys=nearest_first(options.key, keys))
     if options.device is not None:
         check_device(settings, options.device)
-    ops = list(options.ops) or sorted({*(known_ops(settings) or ()), *written.ops})
+    ops = list(options.ops) or sorted({*(list_known_ops(settings) or ()), *written.ops})
     places: list[str | None] = [options.device] if options.device else [*list_devices(settings)] or [None]
     found = [_OpExplainer(settings, op, device, written, options, today).explain() for op in ops for device in places]
     if options.pattern is not None and not any(each.case for one in found for each in one.values):
@@ -133,7 +133,7 @@ def list_devices(settings: Settings) -> list[str]:
 
 def check_op(settings: Settings, op: str, written: Thresholds) -> None:
     """Raises UsageError for an op that the project does not have."""
-    known = sorted({*(known_ops(settings) or ()), *written.ops})
+    known = sorted({*(list_known_ops(settings) or ()), *written.ops})
     if op not in known:
         raise UsageError("relax_op", op=op, known=nearest_first(op, known))
 
@@ -172,7 +172,7 @@ class _OpExplainer:
             where: Environment | None = file.environment if file else None
             where = self._history[-1].environment if self._history else where
             where = where or Environment(Device("", "", device), None, "", {}, "", "")
-            self._found = in_force(settings, where, day.isoformat(), known_ops(settings))
+            self._found = in_force(settings, where, day.isoformat(), list_known_ops(settings))
         earned = self._found.earned.by_op.get(op)
         self._records = {(each.case, each.key): each for each in (earned.values if earned else ())}
         self._files = origins.written(settings.thresholds, op, settings.root)

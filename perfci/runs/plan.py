@@ -106,7 +106,7 @@ def make_plan(
     seed = draw_seed() if request.seed is None else request.seed
     timed = Suite.PERFORMANCE in request.suites and device not in UNTIMED
     planned = _audited(described, against, seed) if timed else described
-    family = sum(len(duellable(op, against.duel)) for op in planned) if timed else 0
+    family = sum(len(list_duellable(op, against.duel)) for op in planned) if timed else 0
     if family and not duel_rule.can_decide(family, alpha):
         raise UsageError("duel_cannot_fail", family=family, alpha=alpha, blocks=duel_rule.FINAL[duel_rule.PROCESSES])
     return Plan(
@@ -131,7 +131,7 @@ def make_plan(
     )
 
 
-def duellable(op: PlannedOp, duel: DuelWhat) -> tuple[str, ...]:
+def list_duellable(op: PlannedOp, duel: DuelWhat) -> tuple[str, ...]:
     """Cases of an op that may be duelled: those that the base has too, unless its files are the same."""
     base = op.base
     if base is None or base.failure or op.failure or duel is DuelWhat.NONE:
@@ -143,7 +143,7 @@ def duellable(op: PlannedOp, duel: DuelWhat) -> tuple[str, ...]:
 def _audited(described: Sequence[PlannedOp], against: Against, seed: int) -> list[PlannedOp]:
     """The ops with the unchanged cases that are duelled as a control. None if nothing else is duelled."""
     ops = list(described)
-    if against.duel is not DuelWhat.CHANGED or not any(duellable(op, against.duel) for op in ops):
+    if against.duel is not DuelWhat.CHANGED or not any(list_duellable(op, against.duel) for op in ops):
         return ops
     unchanged = [(op.op, case) for op in ops if op.base and op.base.same for case in op.performance]
     count = (len(unchanged) + AUDIT_SHARE // 2) // AUDIT_SHARE
@@ -165,7 +165,7 @@ def cases_to_run(plan: Plan, op: PlannedOp) -> int:
     return sum(len(known[suite]) for suite in plan.suites)
 
 
-def shared_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[ShardedOp, ...]:
+def share_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[ShardedOp, ...]:
     """Each op with its shard and the seconds that it may take, in the plan's order.
 
     Seconds are those of the last run, scaled by the number of cases; an op that it did not measure takes as long a case
@@ -173,7 +173,7 @@ def shared_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[Sharde
     has least so far (longest processing time first: at most 4/3 of the best makespan, Graham 1969). Ops that need no
     worker are given to no shard.
     """
-    seconds = expected_s(plan, last)
+    seconds = estimate_seconds(plan, last)
     loads = dict.fromkeys(range(1, shards + 1), 0.0)
     given: dict[str, int] = {}
     for op in sorted(seconds, key=lambda op: (-seconds[op], op)):
@@ -182,7 +182,7 @@ def shared_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[Sharde
     return tuple(ShardedOp(op.op, given.get(op.op, 0), round(seconds.get(op.op, 0.0), 3)) for op in plan.ops)
 
 
-def expected_s(plan: Plan, last: Run | None) -> Mapping[str, float]:
+def estimate_seconds(plan: Plan, last: Run | None) -> Mapping[str, float]:
     """The ops that need a worker, with the seconds that each may take."""
     rates = {}
     for op in last.ops if last else ():

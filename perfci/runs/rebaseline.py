@@ -44,7 +44,7 @@ from perfci.ops import fingerprint
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.accept import Evidence, Limits, accept
 from perfci.runs.accept_runs import note_lines
-from perfci.runs.base import known_ops, moved
+from perfci.runs.base import list_known_ops, move_settings
 from perfci.runs.effective_thresholds import in_force
 from perfci.statistics import exact
 from perfci.store import history
@@ -291,7 +291,7 @@ def rebaseline_runs(
     for op in (*names, *options.unexplained, *options.changed_code):
         if op not in measured:
             raise UsageError("op_not_in_run", op=op, known=", ".join(measured))
-    limits = in_force(settings, runs[-1].environment, runs[-1].created, known_ops(settings)).limits
+    limits = in_force(settings, runs[-1].environment, runs[-1].created, list_known_ops(settings)).limits
     key = runs[0].environment.device.key
     planned = {op.op: op for run in runs for op in run.plan.ops}
     stored = {op: _read_baseline(settings, key, planned.get(op, PlannedOp(op))) for op in measured}
@@ -451,6 +451,6 @@ class _Code:
     def _read_tree(self, commit: str) -> Tree | Reason:
         if commit not in self.trees:
             root = materialise(self.settings.root, commit, self.folder / commit)
-            there = root if isinstance(root, Reason) else moved(self.settings, root)
+            there = root if isinstance(root, Reason) else move_settings(self.settings, root)
             self.trees[commit] = there if isinstance(there, Reason) else Tree(there.root, there.kernels)
         return self.trees[commit]

@@ -21,9 +21,9 @@ from perfci.core.errors import Stopped
 from perfci.core.model import Device, Environment, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run, Suite, UsedBoard
 from perfci.core.settings import Settings
 from perfci.core.wording import because
-from perfci.runs.base import BaseTree, rules
-from perfci.runs.bench import Bench, Listener, WorkerPlace, surroundings
-from perfci.runs.describe import op_files
+from perfci.runs.base import BaseTree, choose_rules
+from perfci.runs.bench import Bench, Listener, WorkerPlace, make_environment
+from perfci.runs.describe import list_op_files
 from perfci.runs.drifts import beside_accepted
 from perfci.runs.effective_thresholds import limits_of
 from perfci.runs.plan import Request
@@ -80,9 +80,9 @@ class Recorder:
         self._plant = plant
         # A re-measurement goes on with the clock of its run.
         self._began = time.time() - (run.wall_s or 0.0)
-        self._files = op_files(bench.settings)
-        self._base_files = op_files(tree.settings) if tree and tree.settings.kernels.is_dir() else {}
-        self._rules = rules(run.plan.base, tree, bench.settings)
+        self._files = list_op_files(bench.settings)
+        self._base_files = list_op_files(tree.settings) if tree and tree.settings.kernels.is_dir() else {}
+        self._rules = choose_rules(run.plan.base, tree, bench.settings)
         self._limits = limits_of(run, self._rules)
         self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
         self._boards: tuple[UsedBoard | None, ...] = run.plan.boards or (None,)
@@ -399,11 +399,11 @@ class Recorder:
         # A moment after head, whose end ends it: a base that is gone first would be to blame.
         until_s = None if place.until_s is None else place.until_s + AFTER_S
         place = dataclasses.replace(place, root=self._tree.settings.root, python=python, until_s=until_s)
-        sides = PairSide(head, self._around(job, board)), PairSide(other, surroundings(self._bench, place))
+        sides = PairSide(head, self._around(job, board)), PairSide(other, make_environment(self._bench, place))
         return pairing(*sides, rules, heard)
 
     def _around(self, job: Job, board: UsedBoard | None) -> WorkerEnvironment:
-        return surroundings(self._bench, self._place(job, board, job.ops[0].op))
+        return make_environment(self._bench, self._place(job, board, job.ops[0].op))
 
     def _place(self, job: Job, board: UsedBoard | None, name: str) -> WorkerPlace:
         run_plan = self._run.plan

@@ -10,7 +10,7 @@ from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.ops.spec import matches
-from perfci.runs.base import known_ops
+from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import place, shown
 from perfci.runs.origins import check_device, check_op, list_cases, list_devices
 from perfci.runs.tightening import replace_file
@@ -56,7 +56,7 @@ def relax(settings: Settings, options: RelaxOptions, day: date | None = None) ->
     Raises StoredFileError for a file that cannot be read or written.
     """
     today = day or datetime.now(UTC).date()
-    written = load(settings.thresholds, known_ops(settings), settings.root)
+    written = load(settings.thresholds, list_known_ops(settings), settings.root)
     why = " ".join(options.why.split())
     _check(settings, options, why, written, today)
     to = None

@@ -13,8 +13,8 @@ from perfci.core.errors import DeviceError
 from perfci.core.model import UNTIMED, Base, DuelWhat, Judgement, Judgements, Run, Suite, Verdict
 from perfci.core.settings import Settings
 from perfci.ops.discover import select
-from perfci.runs.base import FOLDER, BaseTree, moved
-from perfci.runs.bench import Bench, Listener, claimed
+from perfci.runs.base import FOLDER, BaseTree, move_settings
+from perfci.runs.bench import Bench, Listener, claim_bench
 from perfci.runs.describe import describe_ops
 from perfci.runs.effective_thresholds import limits_of
 from perfci.runs.flow import check_against
@@ -90,22 +90,22 @@ def selftest(settings: Settings, request: Request, command: str, listener: Liste
     The planted slow-down and error take one op, the first that could be timed. Raises DeviceError if nothing can be.
     """
     where = [dataclasses.replace(settings, reports=settings.reports / "selftest" / name) for name in TRIALS]
-    with claimed(where[0], listener) as bench:
+    with claim_bench(where[0], listener) as bench:
         if describe_ops(bench, request).device.kind in UNTIMED:
             raise DeviceError("selftest_not_timed")
     names = [op.op for op in select(settings, request.ops)]
     timed = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL, against=None)
-    with claimed(where[0], listener) as bench:
+    with claim_bench(where[0], listener) as bench:
         run, judgements = check_against(bench, timed, command, copy_tree(bench), Plant())
     trials = [try_out("unchanged", judgements)]
     duelled = {row.op for row in judgements.rows if row.comparison and row.comparison.duel}
     first = next((name for name in names if name in duelled), names[0])
     one = dataclasses.replace(timed, ops=(first,))
-    with claimed(where[1], listener) as bench:
+    with claim_bench(where[1], listener) as bench:
         found = check_against(bench, one, command, copy_tree(bench), Plant(slowdown=SLOWDOWN))
     trials.append(try_out("slower", found[1]))
     one = dataclasses.replace(one, suites=(Suite.ACCURACY,), duel=DuelWhat.NONE)
-    with claimed(where[2], listener) as bench:
+    with claim_bench(where[2], listener) as bench:
         found = check_against(bench, one, command, None, Plant(spoiled=True))
     trials.append(try_out("wrong", found[1]))
     return SelfTest(tuple(trials), tuple(measure_noise(run, judgements, settings)), run.environment.device.name)
@@ -129,7 +129,7 @@ def copy_tree(bench: Bench) -> BaseTree:
         return target
 
     shutil.copytree(settings.root, target, symlinks=True, ignore=leave_out, copy_function=link)
-    return BaseTree(Base("the work tree", "asked", "itself"), moved(settings, target))
+    return BaseTree(Base("the work tree", "asked", "itself"), move_settings(settings, target))
 
 
 def try_out(name: str, judgements: Judgements) -> Trial:

@@ -25,9 +25,9 @@ from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs import plan
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import LOGS, Bench, Listener, claimed, opened
+from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench
 from perfci.runs.decide import decide, rules_digest
-from perfci.runs.describe import contract_violation, describe_ops, open_boards
+from perfci.runs.describe import describe_ops, find_violation, open_boards
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
 from perfci.runs.flow import settle
 from perfci.runs.merge import DIGITS, merge
@@ -82,23 +82,23 @@ def plan_shards(settings: Settings, request: Request, options: PlanOptions, list
     Nothing is imported if the files of all ops are the base's own. Raises UsageError for a request that comes to
     nothing, and MissingPackageError if ops have to be imported and torch is not installed.
     """
-    with opened(settings, listener) as bench:
+    with open_bench(settings, listener) as bench:
         found = base_stage.find(bench, request)
         tree = found if isinstance(found, BaseTree) else None
-        against = base_stage.against(found, ops(settings), request)
-        rules = base_stage.rules(against.base, tree, settings)
+        against = base_stage.make_against(found, ops(settings), request)
+        rules = base_stage.choose_rules(against.base, tree, settings)
         alpha = alpha_of(rules, request.thresholds)
         planned, kind = _plan_ops(bench, request, options, tree, against)
         whole = plan.make_plan(request, planned, kind, against, alpha)
         if options.every:
             whole = dataclasses.replace(whole, skip_unchanged=False)
-    shared = plan.shared_out(whole, options.shards, options.last)
+    shared = plan.share_out(whole, options.shards, options.last)
     prints = _fingerprint(settings, [each.op for each in shared if each.shard])
     return ShardPlan(
         perfci=perfci.__version__,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         commit=_commit_of(settings),
-        rules=base_stage.digest(rules),
+        rules=base_stage.hash_rules(rules),
         alpha=alpha,
         shards=options.shards,
         timer=request.timer,
@@ -130,7 +130,7 @@ def _plan_ops(
 
 
 def _all_unchanged(settings: Settings, chosen: Sequence[OpFolder], tree: BaseTree) -> bool:
-    return base_stage.unchanged(tree, settings, [op.op for op in chosen]) and not any(map(contract_violation, chosen))
+    return base_stage.are_unchanged(tree, settings, [op.op for op in chosen]) and not any(map(find_violation, chosen))
 
 
 def _list_ops(tree: BaseTree, last: Run) -> Mapping[str, PlannedOp]:
@@ -178,7 +178,7 @@ def check_shard(settings: Settings, part: ShardPart, command: str, listener: Lis
         deadline_note=part.limit.note,
     )
     shard = Shard(part.plan, part.index, part.count)
-    with claimed(settings, listener) as bench:
+    with claim_bench(settings, listener) as bench:
         shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
         launches.clear_launches(settings.reports)
         if mine.ops:
@@ -212,11 +212,11 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
         raise UsageError("shard_device", planned=mine.device, found=found.device.kind)
     boards = open_boards(bench, request, found)
     mine = dataclasses.replace(mine, ops=_refuse_other_cases(mine, found.ops), devices=found.devices, boards=boards)
-    tree = base_stage.materialised(bench, mine.base) if mine.base else None
+    tree = base_stage.write_base(bench, mine.base) if mine.base else None
     if isinstance(tree, Reason):
         raise UsageError(tree.kind, **tree.facts)
-    rules = base_stage.rules(mine.base, tree, settings)
-    _refuse_other_rules(part.sharded, base_stage.digest(rules))
+    rules = base_stage.choose_rules(mine.base, tree, settings)
+    _refuse_other_rules(part.sharded, base_stage.hash_rules(rules))
     request = dataclasses.replace(request, device=mine.device)
     run = dataclasses.replace(new_run(settings, mine, found.device, command), shard=shard)
     refuse_looser(mine, rules, run.environment, run.created)

@@ -50,17 +50,17 @@ from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.git import base as git_base
 from perfci.git.base import How
-from perfci.git.history import between, is_ancestor, touching
-from perfci.git.tags import LastRelease, last_release
+from perfci.git.history import count_between, is_ancestor, list_touching
+from perfci.git.tags import LastRelease, find_last_release
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import Bench, Listener, claimed
+from perfci.runs.bench import Bench, Listener, claim_bench
 from perfci.runs.decide import baselines_for, decide
 from perfci.runs.describe import Described, describe_ops, open_boards
 from perfci.runs.effective_thresholds import alpha_of, parse_values, refuse_looser
 from perfci.runs.flow import settle
-from perfci.runs.plan import Against, Request, expected_s, make_plan
+from perfci.runs.plan import Against, Request, estimate_seconds, make_plan
 from perfci.runs.record import Recorder, new_run
 from perfci.store.history import KEPT, read_history, with_names_of_now
 from perfci.store.launches import clear_launches, join_launches
@@ -155,7 +155,7 @@ def retry(
         thresholds=request.thresholds or earlier.plan.thresholds,
     )
     nobody = Device(device.kind, device.name, device.key)
-    with claimed(settings, listener) as bench:
+    with claim_bench(settings, listener) as bench:
         blank = _begin(bench, request, command, nobody, Again(earlier.id), request.thresholds)
         cases, undecided = _find_open_cases(earlier, settings)
         if not cases:
@@ -280,9 +280,9 @@ def compare_with_release(
     nothing can be timed.
     """
     request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.CHANGED)
-    with claimed(settings, listener) as bench:
+    with claim_bench(settings, listener) as bench:
         blank = _begin(bench, request, command, Device("offline", "no device", "offline"), Again())
-        release = last_release(settings.root, settings.release_tags, named)
+        release = find_last_release(settings.root, settings.release_tags, named)
         if isinstance(release, LastRelease):
             return _duel_with_release(bench, request, blank, release)
     if release.kind not in NOTHING_TO_DO:
@@ -356,7 +356,7 @@ def _add_group(
     root, name = bench.settings.root, tree.base.name
     head = [op for op in ops if any(own == op.op for own, _ in wanted)]
     planned = base_stage.plan_ops(bench, tree, request, head)
-    count = between(root, tree.base.commit, "HEAD", first_parent=True)
+    count = count_between(root, tree.base.commit, "HEAD", first_parent=True)
     cases, lacking = [], []
     for op in planned:
         if op.base is None:
@@ -366,7 +366,7 @@ def _add_group(
                 lacking.append(op.op)
             continue
         changed = op.base.changed
-        touched = touching(root, tree.base.commit, "HEAD", changed, MOST_COMMITS) if changed else None
+        touched = list_touching(root, tree.base.commit, "HEAD", changed, MOST_COMMITS) if changed else None
         commits = None if isinstance(count, Reason) else count
         own = None if touched is None or isinstance(touched, Reason) else len(touched)
         for case in op.performance:
@@ -466,7 +466,7 @@ def _tree_at(bench: Bench, commit: str, how: How, number: int, name: str | None 
     found = git_base.commit(bench.settings.root, commit)
     if isinstance(found, Reason):
         return found
-    tree = base_stage.materialised(bench, Base(found, how, name or found[:SHOWN]), f"{base_stage.FOLDER}-{number}")
+    tree = base_stage.write_base(bench, Base(found, how, name or found[:SHOWN]), f"{base_stage.FOLDER}-{number}")
     # A release's arm runs in today's toolchain like the other one: what a new toolchain did since then is no creep.
     if isinstance(tree, Reason) or how is How.RELEASE:
         return tree
@@ -560,7 +560,7 @@ def _measure_group(bench: Bench, request: Request, whole: Run, group: Group, ear
     )
     own = dataclasses.replace(request, ops=tuple(op.op for op in group.planned), device=plan.device)
     run = dataclasses.replace(whole, plan=plan, ops=(), limits=Limits(), wall_s=None)
-    seconds = expected_s(plan, earlier) if plan.boards or plan.deadline else None
+    seconds = estimate_seconds(plan, earlier) if plan.boards or plan.deadline else None
     run = Recorder(bench, own, run, group.tree, seconds=seconds).record()
     return settle(bench, own, run, group.tree)[0]
 

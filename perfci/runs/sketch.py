@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.settings import Settings
-from perfci.runs.bench import WorkerPlace, opened, surroundings
+from perfci.runs.bench import WorkerPlace, make_environment, open_bench
 from perfci.scaffold import kernelgen, sketch
 from perfci.scaffold.new import Draft
 from perfci.worker.parent import run_worker
@@ -59,8 +59,8 @@ def _read_text(path: Path) -> str:
 def _rehearse(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch:
     """What a worker finds out. Its working folder is a temporary one, as other people's tests may write files."""
     heard: list[Message] = []
-    with opened(settings, heard.append) as bench:
-        around = surroundings(bench, WorkerPlace("new", "offline"))
+    with open_bench(settings, heard.append) as bench:
+        around = make_environment(bench, WorkerPlace("new", "offline"))
         hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         around = dataclasses.replace(around, environment={**around.environment, **hidden}, folder=bench.folder)
         job = Job("sketch", (OpFiles(op, ""),), str(settings.kernels), "cpu", 0, root=str(settings.root), sketch=files)

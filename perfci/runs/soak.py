@@ -11,7 +11,7 @@ from perfci.core.model import Device, PlannedOp
 from perfci.core.settings import Settings
 from perfci.lab.soak.findings import DECAY_LIMIT, TESTS, SoakFinding, Status, name_test
 from perfci.ops.discover import OpFolder, select
-from perfci.runs.bench import Bench, Listener, WorkerPlace, claimed, make_job, surroundings
+from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, make_job
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
@@ -62,7 +62,7 @@ def soak_ops(
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     seed = draw_seed() if options.seed is None else options.seed
     chosen = {op.op: op for op in select(settings, options.ops)}
-    with claimed(own, listener) as bench:
+    with claim_bench(own, listener) as bench:
         request = Request(
             ops=options.ops, pattern=options.pattern, device=options.device, seed=seed, timer=options.timer
         )
@@ -87,7 +87,7 @@ class _OpSoak:
     def find(self) -> list[SoakFinding]:
         """Has workers test until one comes to its end, or until one fails that made no test."""
         failure, options, name = self._planned.failure, self._options, self._op.op
-        around = surroundings(self._bench, WorkerPlace(f"soak-{name}", options.device))
+        around = make_environment(self._bench, WorkerPlace(f"soak-{name}", options.device))
         while failure is None:
             before, self._at = len(self._findings), None
             done = tuple(name_test(each.test, each.case) for each in self._findings)

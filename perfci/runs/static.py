@@ -21,8 +21,8 @@ from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import Bench, WorkerPlace, surroundings
-from perfci.runs.describe import contract_violation
+from perfci.runs.bench import Bench, WorkerPlace, make_environment
+from perfci.runs.describe import find_violation
 from perfci.runs.plan import Request
 from perfci.worker.parent import Running, side_by_side, working
 from perfci.worker.protocol import Job, Message, OpFiles
@@ -118,7 +118,7 @@ def cache_folder(settings: Settings) -> Path:
 
 def _compile(bench: Bench, missing: Sequence[_Wanted]) -> Mapping[_Wanted, StaticOp]:
     """A worker for each target of each revision, several at a time."""
-    broken = {one: reason for one in missing if (reason := contract_violation(one.op))}
+    broken = {one: reason for one in missing if (reason := find_violation(one.op))}
     found = {one: StaticOp(one.op.op, one.target, failure=reason) for one, reason in broken.items()}
     groups: dict[tuple[str, bool], list[_Wanted]] = {}
     for one in (one for one in missing if one not in broken):
@@ -156,7 +156,7 @@ def _compile_group(
             target=first.target,
         )
         name = f"static-{first.target}{'-base' if first.of_base else ''}"
-        around = surroundings(bench, WorkerPlace(name, "offline", first.settings.root))
+        around = make_environment(bench, WorkerPlace(name, "offline", first.settings.root))
         # No device is touched, even if there is one.
         hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         around = dataclasses.replace(around, environment={**around.environment, **hidden})

@@ -24,8 +24,8 @@ from perfci.lab.tune.records import SUITE, Attempt, Regime, SearchFile, key, ope
 from perfci.lab.tune.search import Choice, Choices, decide
 from perfci.ops.discover import OpFolder, select
 from perfci.ops.fingerprint.tree import Tree
-from perfci.runs.bench import Bench, Listener, WorkerPlace, claimed, make_job, surroundings
-from perfci.runs.describe import contract_violation, describe_ops
+from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, make_job
+from perfci.runs.describe import describe_ops, find_violation
 from perfci.runs.plan import Request, draw_seed
 from perfci.store.files import write_atomically
 from perfci.worker.parent import run_worker
@@ -79,12 +79,12 @@ def tune_op(
     if len(found) != 1:
         raise UsageError("tune_one_op", name=", ".join(request.ops), ops=", ".join(op.op for op in found))
     (op,) = found
-    if reason := contract_violation(op):
+    if reason := find_violation(op):
         raise ContractError(reason.kind, **reason.facts)
     read_space(op.op, op.folder)  # fails before any worker starts
     described = read_description(settings.kernels, spec) if spec is not None else None
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
-    with claimed(own, listener) as bench:
+    with claim_bench(own, listener) as bench:
         tuner = _Tuner(bench, settings, request, op, described)
         tuner.run()
         return tuner.conclude(write=write)
@@ -138,7 +138,7 @@ class _Tuner:
         request, op, spec = self._request, self._op, self._spec
         until_s = time.time() + request.budget_s
         place = WorkerPlace(f"tune-{op.op}", "offline" if spec else self._kind, self._settings.root)
-        around = surroundings(self._bench, place)
+        around = make_environment(self._bench, place)
         if spec:
             hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
             around = dataclasses.replace(around, environment={**around.environment, **hidden})

@@ -183,7 +183,7 @@ def test_small_noise_looks_small():
 
 
 def test_a_reason_that_git_cannot_answer_is_no_fault(nights, ask, monkeypatch):
-    monkeypatch.setattr("perfci.cli.history.unknown_commits", lambda *_: Reason("git_missing"))
+    monkeypatch.setattr("perfci.cli.history.find_unknown_commits", lambda *_: Reason("git_missing"))
 
     assert ask()[0] == 0
 

@@ -8,7 +8,7 @@ import pytest
 
 from perfci.cli import workflow
 from perfci.cli.main import run
-from perfci.cli.workflow import guarded, harmless
+from perfci.cli.workflow import guard_output, make_harmless
 
 
 def test_what_the_docstrings_show():
@@ -29,7 +29,7 @@ def test_what_the_docstrings_show():
     ],
 )
 def test_a_command_is_none_any_more_and_can_still_be_read(line):
-    shown = harmless(line)
+    shown = make_harmless(line)
 
     assert not any(part.strip().startswith("::") for part in shown.splitlines())
     assert "##[" not in shown and "##vso[" not in shown
@@ -40,12 +40,12 @@ def test_a_command_is_none_any_more_and_can_still_be_read(line):
     "line", ["std::vector ::x", "rows=1::2", "## heading", "#[x]", ":: ".strip()[:1], "http://x/#1"]
 )
 def test_other_lines_stay_as_they_are(line):
-    assert harmless(line) == line
+    assert make_harmless(line) == line
 
 
 @pytest.mark.parametrize("variable", ["GITHUB_ACTIONS", "TF_BUILD"])
 def test_a_command_in_pieces_is_none_either(variable, capsys):
-    with guarded({variable: "true"}):
+    with guard_output({variable: "true"}):
         for piece in ("a\n:", ":err", "or::x", "\n", "#", "#[x]\n", "rest"):
             sys.stdout.write(piece)
         print("##[x]", file=sys.stderr)
@@ -56,7 +56,7 @@ def test_a_command_in_pieces_is_none_either(variable, capsys):
 
 
 def test_elsewhere_nothing_is_changed(capsys):
-    with guarded({"CI": "true"}):
+    with guard_output({"CI": "true"}):
         print("::error::x ##[y]")
 
     assert capsys.readouterr().out == "::error::x ##[y]\n"
@@ -64,7 +64,7 @@ def test_elsewhere_nothing_is_changed(capsys):
 
 def test_the_streams_are_the_old_ones_afterwards_also_after_an_error():
     before = sys.stdout, sys.stderr
-    with pytest.raises(ZeroDivisionError), guarded({"GITHUB_ACTIONS": "1"}):
+    with pytest.raises(ZeroDivisionError), guard_output({"GITHUB_ACTIONS": "1"}):
         raise ZeroDivisionError
 
     assert (sys.stdout, sys.stderr) == before
@@ -76,7 +76,7 @@ def test_whoever_reads_no_more_is_no_error(monkeypatch):
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stdout", Gone())
-    with guarded({"GITHUB_ACTIONS": "1"}):
+    with guard_output({"GITHUB_ACTIONS": "1"}):
         sys.stdout.write("half a line")
 
 

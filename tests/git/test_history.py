@@ -5,7 +5,17 @@ import subprocess
 
 import pytest
 
-from perfci.git.history import Commit, FileChange, between, changes, describe, ends, halving, prefix, touching
+from perfci.git.history import (
+    Commit,
+    FileChange,
+    count_between,
+    describe,
+    find_ends,
+    find_prefix,
+    list_changes,
+    list_halving,
+    list_touching,
+)
 from tests.git_repositories import clone, commit, git
 
 
@@ -39,15 +49,15 @@ def test_ends_that_are_no_ends_say_why_and_what_to_do(repository, forked):
         ("main", "HEAD:file"): "revision_no_commit",
     }
 
-    assert {names: ends(forked, *names).kind for names in cases} == cases
-    assert ends(forked, "main", "topic").facts["common"] == git(forked, "rev-parse", "fork")[:10]
+    assert {names: find_ends(forked, *names).kind for names in cases} == cases
+    assert find_ends(forked, "main", "topic").facts["common"] == git(forked, "rev-parse", "fork")[:10]
 
 
 def test_histories_without_a_common_commit_are_told_apart(repository):
     git(repository, "checkout", "-q", "--orphan", "other")
     commit(repository, "another beginning")
 
-    assert ends(repository, "main", "other").kind == "bisect_unrelated"
+    assert find_ends(repository, "main", "other").kind == "bisect_unrelated"
 
 
 def test_a_shallow_clone_that_lacks_the_way_between_says_how_to_get_it(repository):
@@ -56,7 +66,7 @@ def test_a_shallow_clone_that_lacks_the_way_between_says_how_to_get_it(repositor
     shallow = clone(repository, "--depth", "2")
     git(shallow, "fetch", "-q", "--depth", "1", "origin", "tag", "old")
 
-    found = ends(shallow, "old", "HEAD")
+    found = find_ends(shallow, "old", "HEAD")
 
     assert found.kind == "history_cut"
     assert found.facts["command"] == "git fetch --unshallow origin"
@@ -68,19 +78,19 @@ def test_a_shallow_clone_that_lacks_the_way_between_says_how_to_get_it(repositor
 def test_the_first_of_a_line_is_the_middle_and_bad_is_the_last(repository):
     commits = line(repository, 9)
 
-    found = halving(repository, [commits[0]], commits[-1])
+    found = list_halving(repository, [commits[0]], commits[-1])
 
     assert found[0] == commits[4]
     assert found[-1] == commits[-1]
     assert set(found) == set(commits[1:])
-    assert between(repository, commits[0], commits[-1]) == 8
+    assert count_between(repository, commits[0], commits[-1]) == 8
 
 
 @pytest.mark.parametrize("culprit", [1, 12])
 def test_the_way_of_git_bisect_is_taken(repository, culprit):
     commits = line(repository, 16)
     mine, good, bad = [], {commits[0]}, commits[-1]
-    while left := [each for each in halving(repository, good, bad) if each != bad]:
+    while left := [each for each in list_halving(repository, good, bad) if each != bad]:
         mine.append(left[0])
         if commits.index(left[0]) >= culprit:
             bad = left[0]
@@ -108,23 +118,23 @@ def test_a_merged_branch_is_searched_and_with_first_parent_its_merge_stands_for_
     first, side = merged(repository)
     head = git(repository, "rev-parse", "HEAD")
 
-    every, main = halving(repository, [first], head), halving(repository, [first], head, first_parent=True)
+    every, main = list_halving(repository, [first], head), list_halving(repository, [first], head, first_parent=True)
 
     assert set(side) <= set(every)
     assert not set(side) & set(main)
-    assert between(repository, first, head) == len(every) == 13
-    assert between(repository, first, head, first_parent=True) == len(main) == 9
+    assert count_between(repository, first, head) == len(every) == 13
+    assert count_between(repository, first, head, first_parent=True) == len(main) == 9
 
 
 def test_every_culprit_of_a_merged_history_is_reached(repository):
     first, _ = merged(repository)
     head = git(repository, "rev-parse", "HEAD")
-    every = halving(repository, [first], head)
+    every = list_halving(repository, [first], head)
     contains = {each: set(git(repository, "rev-list", each).splitlines()) for each in every}
 
     for culprit in every:
         good, bad = {first}, head
-        while left := [each for each in halving(repository, good, bad) if each != bad]:
+        while left := [each for each in list_halving(repository, good, bad) if each != bad]:
             tried = random.Random(culprit).choice(left)
             if culprit in contains[tried]:
                 bad = tried
@@ -136,10 +146,10 @@ def test_every_culprit_of_a_merged_history_is_reached(repository):
 def test_only_commits_that_touch_the_paths_are_tried(repository):
     commits = line(repository, 10)
 
-    found = halving(repository, [commits[0]], commits[-1], ["kernel"])
+    found = list_halving(repository, [commits[0]], commits[-1], ["kernel"])
 
     assert set(found) == {commits[3], commits[6], commits[9]}
-    assert halving(repository, [commits[0]], commits[2], ["kernel"]) == ()
+    assert list_halving(repository, [commits[0]], commits[2], ["kernel"]) == ()
 
 
 # --- what a commit says -----------------------------------------------------------------------------------------------
@@ -160,20 +170,20 @@ def test_the_lines_that_a_commit_changed_are_counted_by_file(repository):
     git(repository, "add", "picture.bin")
     changed = commit(repository, "one\n2\nthree\nfour\n", "kernels/a b\t.py")
 
-    assert set(changes(repository, changed)) == {
+    assert set(list_changes(repository, changed)) == {
         FileChange("kernels/a b\t.py", 2, 1),
         FileChange("picture.bin", None, None),
     }
     # In a project in a folder of the repository, names begin there.
-    assert changes(repository / "kernels", changed) == (FileChange("a b\t.py", 2, 1),)
-    assert prefix(repository / "kernels") == "kernels/"
-    assert prefix(repository) == ""
+    assert list_changes(repository / "kernels", changed) == (FileChange("a b\t.py", 2, 1),)
+    assert find_prefix(repository / "kernels") == "kernels/"
+    assert find_prefix(repository) == ""
 
 
 def test_commits_that_touched_the_paths_are_listed_newest_first_without_merges(repository):
     first, side = merged(repository)
 
-    found = touching(repository, first, "HEAD", ["kernel2"], 3)
+    found = list_touching(repository, first, "HEAD", ["kernel2"], 3)
 
     assert [each.id for each in found] == side[:0:-1]
-    assert touching(repository, "HEAD", "HEAD", ["kernel2"], 3) == ()
+    assert list_touching(repository, "HEAD", "HEAD", ["kernel2"], 3) == ()

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from perfci.core.model import Reason
 from perfci.core.wording import sentence
-from perfci.git.known import unknown_commits
+from perfci.git.known import find_unknown_commits
 from tests.git_repositories import clone, commit, git
 
 
 def test_commits_that_a_forced_push_took_away_are_named_in_order(repository, tmp_path):
     known = git(repository, "rev-parse", "HEAD")
 
-    assert unknown_commits(repository, ["b" * 40, known, "a" * 40, "b" * 40]) == ("b" * 40, "a" * 40)
-    assert unknown_commits(repository, [known]) == ()
-    assert unknown_commits(repository, []) == ()
+    assert find_unknown_commits(repository, ["b" * 40, known, "a" * 40, "b" * 40]) == ("b" * 40, "a" * 40)
+    assert find_unknown_commits(repository, [known]) == ()
+    assert find_unknown_commits(repository, []) == ()
 
 
 def test_what_is_no_commits_id_is_unknown_and_never_asked_for(repository):
-    assert unknown_commits(repository, ["HEAD", "--help", "x\ny", ""]) == ("HEAD", "--help", "x\ny", "")
+    assert find_unknown_commits(repository, ["HEAD", "--help", "x\ny", ""]) == ("HEAD", "--help", "x\ny", "")
 
 
 def test_a_file_is_no_commit(repository):
     blob = git(repository, "rev-parse", "HEAD:file")
 
-    assert unknown_commits(repository, [blob]) == (blob,)
+    assert find_unknown_commits(repository, [blob]) == (blob,)
 
 
 def test_a_shallow_clone_says_that_it_is_one(repository):
@@ -31,11 +31,11 @@ def test_a_shallow_clone_says_that_it_is_one(repository):
     commit(repository, "second")
     cut = clone(repository, "--depth", "1")
 
-    found = unknown_commits(cut, [first])
+    found = find_unknown_commits(cut, [first])
 
     assert isinstance(found, Reason)
     assert "git fetch --unshallow" in sentence(found)
 
 
 def test_outside_of_a_repository_git_cannot_say(tmp_path):
-    assert unknown_commits(tmp_path, ["a" * 40]).kind == "no_repository"
+    assert find_unknown_commits(tmp_path, ["a" * 40]).kind == "no_repository"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfci.git.tags import LastRelease, last_release, releases
+from perfci.git.tags import LastRelease, find_last_release, list_releases
 from tests.git_repositories import alone, clone, commit, git, start
 
 
@@ -25,7 +25,7 @@ def repository(tmp_path, monkeypatch):
 
 def test_the_newest_tag_comes_first_with_the_commits_that_it_holds(repository):
     folder, made = repository
-    found = releases(folder, made)
+    found = list_releases(folder, made)
 
     assert [release.name for release in found] == ["v4", "v1"]
     assert found[0].holds == set(made[:5]) and found[1].holds == set(made[:2])
@@ -34,22 +34,22 @@ def test_the_newest_tag_comes_first_with_the_commits_that_it_holds(repository):
 def test_tags_before_all_of_the_commits_and_of_other_branches_are_left_out(repository):
     folder, made = repository
 
-    assert [release.name for release in releases(folder, made[3:])] == ["v4"]
-    assert releases(folder, made[5:]) == ()
+    assert [release.name for release in list_releases(folder, made[3:])] == ["v4"]
+    assert list_releases(folder, made[5:]) == ()
 
 
 def test_a_revision_that_does_not_exist_is_a_reason(repository):
     folder, made = repository
 
-    assert releases(folder, made, "v9").kind == "revision_unknown"
+    assert list_releases(folder, made, "v9").kind == "revision_unknown"
 
 
 def test_tags_that_do_not_fit_the_projects_pattern_are_no_releases(repository):
     folder, made = repository
     git(folder, "tag", "nightly-7", made[5])
 
-    assert [release.name for release in releases(folder, made, pattern="v[14]")] == ["v4", "v1"]
-    assert releases(folder, made, pattern="w*") == ()
+    assert [release.name for release in list_releases(folder, made, pattern="v[14]")] == ["v4", "v1"]
+    assert list_releases(folder, made, pattern="w*") == ()
 
 
 # --- the last one before what is checked out --------------------------------------------------------------------------
@@ -59,9 +59,9 @@ def test_the_last_release_is_the_newest_fitting_tag_before_head(repository):
     folder, made = repository
     git(folder, "tag", "nightly-7", made[4])
 
-    assert last_release(folder, "v*") == LastRelease("v4", made[4])
+    assert find_last_release(folder, "v*") == LastRelease("v4", made[4])
     git(folder, "tag", "-d", "v4")
-    assert last_release(folder, "v*") == LastRelease("v1", made[1])
+    assert find_last_release(folder, "v*") == LastRelease("v1", made[1])
 
 
 def test_a_release_is_held_against_the_one_before_it(repository):
@@ -69,31 +69,31 @@ def test_a_release_is_held_against_the_one_before_it(repository):
     git(folder, "tag", "v5", made[5])
     git(folder, "tag", "-a", "-m", "annotated", "v5.0", made[5])
 
-    assert last_release(folder, "v*") == LastRelease("v4", made[4])
+    assert find_last_release(folder, "v*") == LastRelease("v4", made[4])
 
 
 def test_a_newer_tag_on_another_branch_is_told_and_an_older_one_is_not(repository, monkeypatch):
     folder, made = repository
-    assert last_release(folder).aside == "elsewhere"
+    assert find_last_release(folder).aside == "elsewhere"
     git(folder, "tag", "v6", made[5])
     monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-01-09T00:00:00Z")
     commit(folder, "later")
 
-    assert last_release(folder).name == "v6"
-    assert last_release(folder, "v*").aside is None
+    assert find_last_release(folder).name == "v6"
+    assert find_last_release(folder, "v*").aside is None
 
 
 def test_where_there_is_no_release_the_reason_says_which_way(repository):
     folder, _ = repository
 
-    none, aside = last_release(folder, "w*"), last_release(folder, "else*")
+    none, aside = find_last_release(folder, "w*"), find_last_release(folder, "else*")
     assert (none.kind, none.facts["pattern"]) == ("release_none", "w*")
     assert (aside.kind, aside.facts["tag"], aside.facts["count"]) == ("release_all_aside", "elsewhere", 1)
 
 
 def test_a_shallow_clone_without_a_tag_says_how_to_fetch_them(repository):
     folder, _ = repository
-    found = last_release(clone(folder, "--depth", "1"))
+    found = find_last_release(clone(folder, "--depth", "1"))
 
     assert (found.kind, found.facts["command"]) == ("history_cut", "git fetch --unshallow --tags origin")
 
@@ -101,6 +101,6 @@ def test_a_shallow_clone_without_a_tag_says_how_to_fetch_them(repository):
 def test_a_named_revision_has_to_be_in_heads_history(repository):
     folder, made = repository
 
-    assert last_release(folder, named=made[2][:12]) == LastRelease(made[2][:12], made[2])
-    assert last_release(folder, named="elsewhere").kind == "release_not_before"
-    assert last_release(folder, named="v9").kind == "release_unknown"
+    assert find_last_release(folder, named=made[2][:12]) == LastRelease(made[2][:12], made[2])
+    assert find_last_release(folder, named="elsewhere").kind == "release_not_before"
+    assert find_last_release(folder, named="v9").kind == "release_unknown"

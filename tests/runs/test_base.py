@@ -23,7 +23,7 @@ from perfci.core.model import (
 )
 from perfci.core.wording import sentence
 from perfci.runs import base as stage
-from perfci.runs.bench import opened
+from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
 from tests.git_repositories import commit_all, git
 from tests.runs.stand_ins import CASES
@@ -31,14 +31,14 @@ from tests.runs.stand_ins import CASES
 
 @pytest.fixture
 def bench(forked):
-    with opened(forked, print) as found:
+    with open_bench(forked, print) as found:
         yield found
 
 
 @pytest.fixture
 def loose(settings):
     """A project that is no repository."""
-    with opened(settings, print) as found:
+    with open_bench(settings, print) as found:
         yield found
 
 
@@ -111,10 +111,10 @@ def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):
     """Told on any branch: without it a change would pass for one that nobody compares."""
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", "--depth", "1", "--branch", "topic", forked.root.as_uri(), str(clone))
-    settings = stage.moved(forked, clone)
+    settings = stage.move_settings(forked, clone)
     monkeypatch.setenv("CI_COMMIT_BRANCH", "topic")
     monkeypatch.setenv("CI_DEFAULT_BRANCH", "main")
-    with opened(dataclasses.replace(settings, reports=clone / "reports"), print) as bench:
+    with open_bench(dataclasses.replace(settings, reports=clone / "reports"), print) as bench:
         found = find(bench)
         named = refused(bench, against="HEAD~1")
 
@@ -150,11 +150,11 @@ def test_changed_rules_are_named_from_the_project_wherever_they_lie(bench, forke
 )
 def test_a_merge_request_alone_is_judged_by_its_bases_rules(forked, how, changed, whose):
     base = Base("a" * 40, how, "main", changed_rules=changed)
-    tree = stage.BaseTree(base, stage.moved(forked, Path("/base")))
+    tree = stage.BaseTree(base, stage.move_settings(forked, Path("/base")))
 
-    assert stage.rules(base, tree, forked) == (tree.settings if whose == "base" else forked)
-    assert stage.rules(base, None, forked) == forked
-    assert stage.rules(None, None, forked) == forked
+    assert stage.choose_rules(base, tree, forked) == (tree.settings if whose == "base" else forked)
+    assert stage.choose_rules(base, None, forked) == forked
+    assert stage.choose_rules(None, None, forked) == forked
 
 
 # --- what the base has of each op -------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_an_interpreter_is_found_by_its_name_and_from_wherever_perfci_was_called
     by_place = find(bench, base_python="./python", device="fake")
     monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
 
-    with opened(bench.settings, print) as other:
+    with open_bench(bench.settings, print) as other:
         by_name = find(other, base_python="python", device="fake")
 
     assert by_place.base.python == by_name.base.python == str(path)

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 import perfci
-from perfci.runs.bench import WorkerPlace, opened, surroundings
+from perfci.runs.bench import WorkerPlace, make_environment, open_bench
 
 
 @pytest.fixture
 def bench(settings):
-    with opened(settings, print) as found:
+    with open_bench(settings, print) as found:
         yield found
 
 
 def variables(bench, **place):
-    return surroundings(bench, WorkerPlace(**({"name": "relu", "device": "cuda"} | place))).environment
+    return make_environment(bench, WorkerPlace(**({"name": "relu", "device": "cuda"} | place))).environment
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ def test_processes_take_turns_on_the_devices_that_may_be_used(bench, monkeypatch
 
 
 def test_a_worker_runs_in_the_project_it_works_on_and_its_log_lies_in_the_reports(bench, settings, tmp_path):
-    ours = surroundings(bench, WorkerPlace("relu", "fake"))
-    base = surroundings(bench, WorkerPlace("relu-base", "fake", tmp_path / "base"))
+    ours = make_environment(bench, WorkerPlace("relu", "fake"))
+    base = make_environment(bench, WorkerPlace("relu-base", "fake", tmp_path / "base"))
 
     assert (ours.folder, base.folder) == (settings.root, tmp_path / "base")
     assert base.log == settings.reports / "logs" / "relu-base.log"
@@ -80,7 +80,7 @@ def test_another_interpreter_is_lent_perfci_and_nothing_that_was_added_for_this_
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(settings.root / "src"), "/opt/torch-of-another-version"]))
     monkeypatch.setenv("PYTHONHOME", "/opt/python")
 
-    around = surroundings(bench, WorkerPlace("relu-base", "fake", tmp_path / "base", "/opt/old/bin/python"))
+    around = make_environment(bench, WorkerPlace("relu-base", "fake", tmp_path / "base", "/opt/old/bin/python"))
 
     lent, own = around.environment["PYTHONPATH"].split(os.pathsep)
     assert own == str(tmp_path / "base" / "src")
@@ -91,7 +91,7 @@ def test_another_interpreter_is_lent_perfci_and_nothing_that_was_added_for_this_
 
 
 def test_a_benchs_folder_goes_when_it_is_closed(settings):
-    with opened(settings, print) as bench:
+    with open_bench(settings, print) as bench:
         (bench.folder / "kept").mkdir()
         folder = bench.folder
         assert dataclasses.replace(bench).settings is settings

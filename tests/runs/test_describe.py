@@ -9,7 +9,7 @@ import pytest
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.runs import flow
-from perfci.runs.bench import opened
+from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
 from perfci.worker.protocol import Doing
 from tests.runs.stand_ins import CASES, DEVICE
@@ -66,7 +66,7 @@ def boards(workers, settings, heard, monkeypatch):
     def chosen(devices, visible=4, given=None, device=DEVICE):
         if given is not None:
             monkeypatch.setenv("FAKE_VISIBLE_DEVICES", given)
-        with opened(settings, heard.append) as bench:
+        with open_bench(settings, heard.append) as bench:
             host = describe.Described(device, (), visible, visible)
             found = describe.open_boards(bench, Request(devices=devices), host)
         return [(board.visible, board.uuid) for board in found]

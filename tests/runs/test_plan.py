@@ -10,9 +10,9 @@ from perfci.runs.plan import (
     Against,
     Request,
     cases_to_run,
-    duellable,
+    list_duellable,
     make_plan,
-    shared_out,
+    share_out,
 )
 from tests import example_runs
 
@@ -83,7 +83,7 @@ def test_a_plan_keeps_what_is_known_of_the_base():
     ],
 )  # fmt: skip
 def test_what_may_be_duelled(op, duel, cases):
-    assert duellable(op, duel) == cases
+    assert list_duellable(op, duel) == cases
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_duels_asked_for_where_there_is_no_base_are_missed_aloud():
 
 def _shared(counts, shards, last=None, **plan):
     ops = tuple(PlannedOp(op, performance=tuple(f"n={i}" for i in range(count))) for op, count in counts.items())
-    return {each.op: each for each in shared_out(Plan(ops, 1, 2.0, "cuda", **plan), shards, last)}
+    return {each.op: each for each in share_out(Plan(ops, 1, 2.0, "cuda", **plan), shards, last)}
 
 
 def _loads(shared):
@@ -220,6 +220,6 @@ def test_what_needs_no_worker_is_given_to_no_shard():
     )
     plan = Plan(ops, 1, 1.0, "cuda", skip_unchanged=True)
 
-    assert [each.shard for each in shared_out(plan, 2)] == [0, 0, 2, 1]
+    assert [each.shard for each in share_out(plan, 2)] == [0, 0, 2, 1]
     assert [cases_to_run(plan, op) for op in ops] == [0, 0, 1, 2]
     assert [cases_to_run(replace(plan, skip_unchanged=False), op) for op in ops] == [0, 2, 2, 2]

@@ -13,7 +13,7 @@ from perfci.core import deadline
 from perfci.core.errors import Stopped
 from perfci.core.model import AccuracyCase, Limits, Need, PlannedOp, Reason, Suite
 from perfci.runs import flow
-from perfci.runs.bench import opened
+from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
 from perfci.store import launches
 from perfci.worker.protocol import Checked, Doing
@@ -496,7 +496,7 @@ def test_whoever_fetches_evidence_knows_when_asking_again_brings_nothing(measure
         run = measure()
     found = []
     for limit_s in (10.0, 600.0):
-        with Clock(workers, {"relu": 40.0}, limit_s) as limit, opened(settings, heard.append) as bench:
+        with Clock(workers, {"relu": 40.0}, limit_s) as limit, open_bench(settings, heard.append) as bench:
             recorder = record.Recorder(bench, Request(seed=7, deadline=limit), run, None)
             recorder.record_again([Need("relu", "rows=1", 1)])
             found.append(recorder.idle)

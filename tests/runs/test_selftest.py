@@ -18,7 +18,7 @@ from perfci.core.model import (
     Suite,
     Verdict,
 )
-from perfci.runs.bench import opened
+from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
 from perfci.runs.selftest import copy_tree, selftest, try_out
 from tests.runs import stand_ins
@@ -101,7 +101,7 @@ def test_the_project_is_its_own_base_without_what_was_made_of_it(settings):
         (settings.root / place / "file").write_text("x")
     own = replace(settings, reports=settings.reports / "selftest" / "unchanged")
     own.reports.mkdir(parents=True)
-    with opened(own, print) as bench:
+    with open_bench(own, print) as bench:
         tree = copy_tree(bench)
 
         assert (tree.settings.root / "data" / "file").read_text() == "x"
