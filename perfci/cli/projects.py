@@ -105,7 +105,7 @@ def new_(
     elif sketches is not None:
         draft = sketch.draft_from_kernelgen(place.op, sketches, version, where)
     else:
-        draft = new.fake(place.op) if fake else new.plain(place.op)
+        draft = new.draft_from_template(place.op, "fake_op" if fake else "op")
     written = new.write(place, draft)
     _describe_op(place, draft, written, "fake" if fake else None)
     return Exit.OK

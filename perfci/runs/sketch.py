@@ -3,61 +3,55 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.machinery
-import sys
+import importlib.util
 from pathlib import Path
 
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.settings import Settings
 from perfci.runs.bench import WorkerPlace, make_environment, open_bench
-from perfci.scaffold import kernelgen, sketch
+from perfci.scaffold import sketch
 from perfci.scaffold.new import Draft
 from perfci.worker.parent import run_worker
 from perfci.worker.protocol import Job, Message, OpFiles, SketchFiles
 
 
 def draft_from_kernelgen(op: str, folder: Path, version: int | None, settings: Settings) -> Draft:
-    """The op's files around KernelGen's sketch in a folder, whose kernel and baseline are copied as they are."""
-    found, others = kernelgen.choose(op, folder, version)
-    paths = {part: path.resolve() for part, path in found.files.items()}
-    tests = tuple(str(paths[part]) for part in ("accuracy", "performance"))
-    said = _rehearse(op, SketchFiles(str(paths["triton"]), str(paths["baseline"]), tests), settings)
-    sources = {f"_{paths[part].name}": _read_text(paths[part]) for part in ("triton", "baseline")}
-    return sketch.draft(op, dataclasses.replace(said, left=(*said.left, *others)), sources)
+    """Returns the op's files around KernelGen's sketch in a folder, whose kernel and baseline are copied."""
+    files, others = sketch.choose_files(op, folder, version)
+    paths = {part: str(path.resolve()) for part, path in files.items()}
+    tests = paths["accuracy"], paths["performance"]
+    found = _rehearse(op, SketchFiles(paths["triton"], paths["baseline"], tests), settings)
+    sources = {f"_{files[part].name}": _read_text(files[part]) for part in ("triton", "baseline")}
+    return sketch.draft(op, dataclasses.replace(found, left=(*found.left, *others)), sources)
 
 
 def draft_from_function(op: str, source: str, reference: str | None, settings: Settings) -> Draft:
-    """The op's files around FILE:function.
+    """Returns the op's files around FILE:function.
 
     A file of the project that this Python can import by name is imported, so that what is checked is what ships. Any
     other file is copied as it is.
     """
-    file, colon, name = source.rpartition(":")
-    if not colon or not file or not name.isidentifier():
+    file, _, name = source.rpartition(":")
+    if not file or not name.isidentifier():
         raise UsageError("from_form", found=source)
-    if reference is None:
+    if reference is None or "." not in reference:
         raise UsageError("from_without_reference", found=source)
-    parts = reference.split(".")
-    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
-        raise UsageError("reference_form", found=reference)
     path = Path(file).resolve()
     text = _read_text(path)
     module = _find_import_name(path, settings.root)
-    said = _rehearse(op, SketchFiles(str(path), module=module, function=name, reference=reference), settings)
-    return sketch.draft(op, said, {} if module else {f"_{path.name}": text})
+    found = _rehearse(op, SketchFiles(str(path), module=module, function=name, reference=reference), settings)
+    return sketch.draft(op, found, {} if module else {f"_{path.name}": text})
 
 
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UsageError("source_missing", file=str(path)) from error
     except (OSError, ValueError) as error:
         raise UsageError("source_unreadable", file=str(path), why=str(error)) from error
 
 
 def _rehearse(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch:
-    """What a worker finds out. Its working folder is a temporary one, as other people's tests may write files."""
+    """Asks a worker. Its working folder is a temporary one, as other people's tests may write files."""
     heard: list[Message] = []
     with open_bench(settings, heard.append) as bench:
         around = make_environment(bench, WorkerPlace("new", "offline"))
@@ -72,19 +66,15 @@ def _rehearse(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch:
 
 def _find_import_name(path: Path, project: Path) -> str | None:
     """The module's name, if the file is the project's and this Python would import this very file by it."""
-    if not path.is_relative_to(project):
-        return None
     root = path.parent
     while (root / "__init__.py").is_file():
         root = root.parent
     parts = path.relative_to(root).with_suffix("").parts
     parts = parts[:-1] if parts[-1] == "__init__" else parts
-    if not parts or not all(part.isidentifier() for part in parts):
+    # The current folder may be on the search path only because perfci was started there.
+    outside = not path.is_relative_to(project) or root == Path.cwd()
+    if outside or not parts or not all(part.isidentifier() for part in parts):
         return None
-    places = sys.path[1:] if sys.path[:1] in ([""], [str(Path.cwd())]) else sys.path
-    others = (finder for finder in sys.meta_path if finder is not importlib.machinery.PathFinder)
-    specs = [importlib.machinery.PathFinder.find_spec(parts[0], places)]
-    specs += [finder.find_spec(parts[0], None) for finder in others if hasattr(finder, "find_spec")]
-    origins = [Path(spec.origin).resolve() for spec in specs if spec and spec.origin and spec.has_location]
+    found = importlib.util.find_spec(parts[0])
     own = {root / f"{parts[0]}.py", root / parts[0] / "__init__.py"}
-    return ".".join(parts) if own.intersection(origins) else None
+    return ".".join(parts) if found and found.origin and Path(found.origin).resolve() in own else None

@@ -1,18 +1,60 @@
-"""What was found out about functions that become an op, and the four files around them."""
+"""An op around functions that exist: which files they are in, what was found out about them, and the files to write."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
+from pathlib import Path
 
+from perfci.core.errors import UsageError
 from perfci.core.model import Reason
-from perfci.scaffold import suites
-from perfci.scaffold.new import Draft
-from perfci.scaffold.suites import Suites
+from perfci.ops.fingerprint.finder import PARTS
+from perfci.scaffold.new import Draft, fit, write_imports
+
+Case = Mapping[str, str]
+"""One case's parameters as text: {"rows": "4096", "dtype": "torch.float16"}"""
 
 SHARED = "_sketched"
 """Module beside the ops that calls sketches on devices that they were not written for."""
+
+_FILE = re.compile(
+    r"(?P<before>test_)?(?P<op>[A-Za-z]\w*?)(?:_v(?P<version>\d+))?_"
+    r"(?:(?P<plain>triton|baseline)|(?:test_(?:\w+_)?)?(?P<test>accuracy|performance))\.py"
+)
+
+
+def choose_files(op: str, folder: Path, version: int | None) -> tuple[dict[str, Path], tuple[Reason, ...]]:
+    """Returns the four files of KernelGen's sketch of this name, by part, and what else the folder holds.
+
+    A name is a sketch's, such as broadcast_v1, or an op's, whose newest version is taken. A folder's only sketch may
+    become an op of any name. Raises UsageError if there is no such sketch, or not all of it.
+    """
+    found: dict[tuple[str, int | None], dict[str, Path]] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if match := _FILE.fullmatch(path.name):
+            number = None if match["version"] is None else int(match["version"])
+            found.setdefault((match["op"], number), {})[match["plain"] or match["test"]] = path
+    stems = {key: key[0] if key[1] is None else f"{key[0]}_v{key[1]}" for key in found}
+    mine = [key for key in found if op in {key[0], stems[key]}]
+    if len({name for name, _ in found}) == 1:
+        mine = mine or list(found)
+    wanted = [key for key in mine if version is None or key[1] == version]
+    if not wanted:
+        known = ", ".join(sorted(stems.values())) or "-"
+        raise UsageError("kernelgen_no_op", op=op, folder=str(folder), known=known)
+    chosen = max(wanted, key=lambda key: key[1] or 0)
+    if missing := [part for part in PARTS if part not in found[chosen]]:
+        lacking = ", ".join(f"_{part}" for part in missing)
+        raise UsageError("kernelgen_half", missing=lacking, sketch=stems[chosen], folder=str(folder))
+    others = sorted(stem for key, stem in stems.items() if key != chosen)
+    return found[chosen], (Reason("left_sketches", {"others": ", ".join(others)}),) if others else ()
+
+
+# --- what was found out -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -32,6 +74,30 @@ class SketchFunction:
 
 
 @dataclass(frozen=True)
+class Suites:
+    """An op's inputs and cases. All values are text of Python."""
+
+    op: str
+    axes: Mapping[str, str]
+    """a case's parameters but for dtype, in order, and their types"""
+    inputs: Mapping[str, str]
+    """argument -> the expression that makes it"""
+    dtypes: tuple[str, ...]
+    edges: tuple[Mapping[str, tuple[str, ...]], ...] = ()
+    """grids of the accuracy suite, each over DTYPES"""
+    cases: tuple[Case, ...] = ()
+    """more cases of the accuracy suite, written out"""
+    probe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """the probe case, as a grid over DTYPES"""
+    speed: tuple[Case, ...] = ()
+    """cases of the performance suite"""
+    accuracy: tuple[str, ...] = ()
+    """more lines of the accuracy suite"""
+    performance: tuple[str, ...] = ()
+    """more lines of the performance suite"""
+
+
+@dataclass(frozen=True)
 class Sketch:
     """All that a rehearsal found out."""
 
@@ -45,15 +111,17 @@ class Sketch:
     look: tuple[Reason, ...] = ()
 
 
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
 def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
-    """The op's files. `sources` are the functions' own files, name -> text, which are kept as they are."""
+    """Returns the op's files. `sources` are the functions' own files, name -> text, which are kept as they are."""
+    suites = sketch.suites
     texts = {
-        "triton": _side(op, sketch, sketch.kernel, "the kernel"),
-        "baseline": _side(op, sketch, sketch.reference, "what the op means")
-        + "\n\n"
-        + suites.make_inputs(sketch.suites),
-        "accuracy": suites.accuracy(sketch.suites),
-        "performance": suites.performance(sketch.suites),
+        "triton": _write_side(op, sketch, sketch.kernel, "the kernel"),
+        "baseline": _write_side(op, sketch, sketch.reference, "what the op means") + "\n\n" + _write_inputs(suites),
+        "accuracy": _write_accuracy(suites),
+        "performance": _write_performance(suites),
     }
     shared = {}
     if sketch.kernel.device or sketch.reference.device:
@@ -61,7 +129,7 @@ def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
     return Draft(texts, sketch.look, sketch.left, sketch.carried, own=sources, shared=shared)
 
 
-def _side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> str:
+def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> str:
     """`<op>_triton.py`, or `<op>_baseline.py` without make_inputs."""
     name = side.call.removeprefix("source.").removesuffix("()")
     own = side.call.startswith("source.")
@@ -80,7 +148,86 @@ def _side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> str:
     elif call.endswith(")"):
         lines += ["", f"_call = {call}"]
         call = "_call"
-    head = suites.fitted(f"def {op}(", sketch.parameters, "):", "")
-    body = suites.fitted(f"return {call}(", side.arguments, ")", "    ")
-    lines += ["", "", *head, *(f"    {line}" for line in body)]
+    body = fit(f"return {call}(", side.arguments, ")", "    ")
+    lines += ["", "", *fit(f"def {op}(", sketch.parameters, "):"), *(f"    {line}" for line in body)]
     return "\n".join(lines) + "\n"
+
+
+def _write_inputs(suites: Suites) -> str:
+    """The function make_inputs."""
+    takes = [f"{axis}: {kind}" for axis, kind in suites.axes.items()]
+    head = fit(
+        "def make_inputs(", [*takes, "dtype: torch.dtype", "device: str", "seed: int"], ") -> dict[str, object]:"
+    )
+    random = any("generator" in make for make in suites.inputs.values())
+    body = [
+        '"""Inputs of one case by the names of the op\'s arguments; one seed always gives the same values."""',
+        *(["generator = torch.Generator(device).manual_seed(seed)"] if random else []),
+        "return {",
+        *(f'    "{name}": {make},' for name, make in suites.inputs.items()),
+        "}",
+    ]
+    return "\n".join([*head, *(f"    {line}" for line in body)]) + "\n"
+
+
+def _write_accuracy(suites: Suites) -> str:
+    """The accuracy suite's file."""
+    grids, seen = _group(suites.cases), [dict(case) for case in suites.cases]
+    for axes in suites.edges:
+        values = [*axes.values(), [f"torch.{dtype}" for dtype in suites.dtypes]]
+        points = [dict(zip([*axes, "dtype"], point, strict=True)) for point in itertools.product(*values)]
+        fresh = [point for point in points if point not in seen]
+        grids += [_write_grid(axes, "dtype=DTYPES")] if fresh == points else _group(fresh)
+        seen += fresh
+    probe = _write_grid(suites.probe, "dtype=DTYPES")
+    dtypes = f"DTYPES = [{', '.join(f'torch.{name}' for name in suites.dtypes)}]"
+    about = "sizes around the ends of its blocks." if suites.edges else "the sizes of its tests."
+    lines = [*_write_cases(grids), *([f"probe_cases=perfci.grid({', '.join(probe)}),"] if suites.probe else [])]
+    return _write_suite(suites.op, "accuracy", about, [*lines, *suites.accuracy], f"{dtypes}\n\n")
+
+
+def _write_performance(suites: Suites) -> str:
+    """The performance suite's file."""
+    lines = [*_write_cases(_group(suites.speed)), "# bytes_moved and flops would give GB/s and TFLOP/s."]
+    return _write_suite(suites.op, "performance", "name here whose sizes these are.", [*lines, *suites.performance])
+
+
+def _write_cases(grids: Sequence[Sequence[str]]) -> list[str]:
+    lines = [line for grid in grids for line in fit("*perfci.grid(", grid, "),", " " * 8)]
+    return ["cases=(", *(f"    {line}" for line in lines), "),"]
+
+
+def _group(cases: Sequence[Case]) -> list[list[str]]:
+    """The cases as few grids, each once and in order: one if they are all combinations of values."""
+    groups: dict[tuple[str, ...], list[Case]] = {}
+    for case in {tuple(case.items()): case for case in cases}.values():
+        groups.setdefault(tuple(case), []).append(case)
+    grids = []
+    for group in groups.values():
+        axes = {name: list(dict.fromkeys(case[name] for case in group)) for name in group[0]}
+        if len([*itertools.product(*axes.values())]) == len(group):
+            grids.append(_write_grid(axes))
+            continue
+        by_shape: dict[tuple[tuple[str, str], ...], list[str]] = {}
+        for case in group:
+            shape = tuple((name, value) for name, value in case.items() if name != "dtype")
+            by_shape.setdefault(shape, []).append(case["dtype"])
+        grids += [_write_grid({**{name: [value] for name, value in shape}, "dtype": dtypes})
+                  for shape, dtypes in by_shape.items()]  # fmt: skip
+    return grids
+
+
+def _write_grid(axes: Mapping[str, Sequence[str]], *more: str) -> list[str]:
+    """The arguments of perfci.grid."""
+    return [*(f"{name}=[{', '.join(values)}]" for name, values in axes.items()), *more]
+
+
+def _write_suite(op: str, part: str, about: str, lines: Sequence[str], before: str = "") -> str:
+    imports = write_imports(op)
+    fields = ["kernel=kernel,", "reference=reference,", "make_inputs=make_inputs,", *lines]
+    return (
+        f'"""{part.title()} of {op}: {about}"""\n\n'
+        f"import perfci\nimport torch\n{imports['import_baseline']}\n{imports['import_triton']}\n\n"
+        f"{before}{part} = perfci.{part.title()}(\n{textwrap.indent(chr(10).join(fields), '    ')}\n)\n"
+        f'if __name__ == "__main__":\n    perfci.main({part})\n'
+    )

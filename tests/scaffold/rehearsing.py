@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfci.core.codec import decode
-from perfci.scaffold import kernelgen
-from perfci.scaffold.sketch import Sketch
+from perfci.scaffold.sketch import Sketch, choose_files
 from perfci.worker.protocol import SketchFiles
 
 HERE = Path(__file__).parent
@@ -32,9 +31,9 @@ def rehearse(wanted: Mapping[str, tuple[str, SketchFiles]]) -> dict[str, Sketch 
 
 def of_folder(op: str, folder: Path) -> SketchFiles:
     """KernelGen's files."""
-    found, _ = kernelgen.choose(op, folder, None)
-    tests = (str(found.files["accuracy"]), str(found.files["performance"]))
-    return SketchFiles(str(found.files["triton"]), str(found.files["baseline"]), tests)
+    files, _ = choose_files(op, folder, None)
+    tests = (str(files["accuracy"]), str(files["performance"]))
+    return SketchFiles(str(files["triton"]), str(files["baseline"]), tests)
 
 
 def interpreted(root: Path, pattern: str, *ops: str) -> dict[str, tuple[int, list[str]]]:

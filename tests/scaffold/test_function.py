@@ -31,7 +31,6 @@ MADE = {
 OTHERS = {
     "norm": ("norm", NORM),
     "powers": ("powers", "torch.pow"),
-    "placed": ("placed", "torch.add"),
     "clamped": ("clamped", "torch.relu"),
     "into": ("into", "torch.clone"),
     "anything": ("anything", GELU),
@@ -82,7 +81,7 @@ def test_the_reference_gets_tensors_in_order_what_it_knows_by_name_and_what_it_n
 
 
 def test_shapes_are_those_that_function_and_reference_take(said):
-    assert said["plus"].suites.axes == ("rows", "cols")
+    assert [*said["plus"].suites.axes] == ["rows", "cols"]
     assert "torch.randn((rows, cols)" in said["plus"].suites.inputs["y"]
     assert "torch.randn((cols,)" in said["norm"].suites.inputs["weight"]
 
@@ -95,12 +94,7 @@ def test_what_nothing_takes_is_said(said):
 
 def test_a_value_that_nothing_gives_is_guessed_and_said(said):
     assert (said["powers"].suites.inputs["exponent"], said["powers"].suites.inputs["whole"]) == ("0.5", "False")
-    assert "look_value" in kinds(said["powers"])
-
-
-def test_arguments_that_are_taken_by_position_only_are_given_so(said):
-    assert said["placed"].kernel.arguments == ("x", "y")
-    assert "look_untried" not in kinds(said["placed"])
+    assert "exponent: 0.5" in said["powers"].look[0].facts["inputs"]
 
 
 def test_an_argument_may_be_called_self(said):
@@ -118,8 +112,8 @@ def test_dtypes_that_the_interpreter_would_get_wrong_are_left_out(said):
     ("name", "expected"),
     [
         ("anything", "anything takes rest, and perfci has to know each argument by name"),
-        ("unknown", "has no function nothing_of_this_name: its functions are fast_gelu, add"),
-        ("jitted", "softmax_kernel is no plain Python function, and an op is the function that launches"),
+        ("unknown", "has no plain Python function nothing_of_this_name"),
+        ("jitted", "has no plain Python function softmax_kernel"),
         ("no_reference", "There is no torch.addd that this Python can import"),
     ],
 )
@@ -131,12 +125,9 @@ def test_what_a_rehearsal_cannot_use_is_told_in_a_sentence(said, name, expected)
     ("source", "reference", "expected"),
     [
         ("{source}", GELU, "write --from FILE:function"),
-        ("{source}:", GELU, "write --from FILE:function"),
-        ("/no/such/file.py:f", GELU, "/no/such/file.py does not exist"),
-        ("{folder}:f", GELU, "could not be read"),
-        ("{source}:add", "add", "is no dotted path"),
-        ("{source}:add", f"{SOFTMAX}()", "is no dotted path"),
-        ("{source}:add", None, "name it with --reference"),
+        ("/no/such/file.py:f", GELU, "/no/such/file.py could not be read"),
+        ("{source}:add", "add", "needs a function to compare with"),
+        ("{source}:add", None, "needs a function to compare with"),
     ],
 )
 def test_what_names_no_function_is_told_before_anything_runs(tmp_path, source, reference, expected):

@@ -15,8 +15,8 @@ from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
 from perfci.ops import discover
 from perfci.ops.fingerprint.tree import Tree
-from perfci.scaffold import kernelgen, new
-from perfci.scaffold.sketch import Sketch, draft
+from perfci.scaffold import new
+from perfci.scaffold.sketch import Sketch, choose_files, draft
 from tests.scaffold.rehearsing import CUBES, HARNESS, KERNEL, accuracy, interpreted, of_folder, rehearse, sketch
 
 HERE = Path(__file__).parent
@@ -27,16 +27,6 @@ MIXED_UP = "broadcast_bias"
 """Its kernel adds x and bias, its baseline broadcasts bias; its test never notices, as its x is zeros."""
 OPS = (*RIGHT, MIXED_UP)
 
-MODEL = """
-import torch
-
-class Model(torch.nn.Module):
-    def __init__(self, n):
-        super().__init__()
-
-    def forward(self, x):
-        return x
-"""
 EMBEDDING = "import torch\n\ndef op(ids, table):\n    return table[ids]\n"
 PYTEST = """
 @pytest.mark.parametrize("rows, cols", [(3, 5), pytest.param(7, 11)])
@@ -97,10 +87,6 @@ VARIANTS: dict[str, tuple[list[tuple[str, str, str]], dict[str, str]]] = {
         [(TEST, "from op_v1_baseline import op as reference", "reference = torch.clone")],
         {"baseline": "def a(x):\n    return x\n\ndef b(x):\n    return x\n"},
     ),
-    "class_arguments": (
-        [(TEST, "import op as", "import Model as"), (TEST, "reference(x)", "reference(3)(x)")],
-        {"baseline": MODEL},
-    ),
     "star": ([("triton", "op(x):", "op(*all):\n    x = all[0]")], {}),
 }
 
@@ -143,14 +129,13 @@ def test_sizes_and_dtypes_of_the_tests_are_cases(said):
 
 def test_sizes_too_large_for_the_interpreter_are_performance_cases(said):
     assert "n_rows=4096,n_cols=8192,dtype=float32" in cases(said["softmax"], "performance")
-    assert "look_large" in kinds(said["softmax"])
 
 
 def test_sides_of_cubes_belong_together_as_kernel_and_baseline_take_them(said):
     found = said["cubes"]
 
     assert found.suites.inputs["bias"].startswith("torch.randn((cols,)")
-    assert found.suites.axes == ("batch", "rows", "cols")
+    assert [*found.suites.axes] == ["batch", "rows", "cols"]
     assert cases(found, "performance") == [f"batch={n},rows={n},cols={n},dtype=float32" for n in (512, 1024, 2048)]
 
 
@@ -186,23 +171,12 @@ def test_the_range_of_integers_is_looked_at(said):
 
 def test_matrix_products_say_that_they_are(said):
     assert {"uses_dot=True,", "reduces=lambda M, K, N, dtype: K,"} <= {*said["matmul"].suites.accuracy}
-    assert "flops=lambda M, K, N, dtype: 2 * M * K * N," in said["matmul"].suites.performance
-    assert "bytes_moved=lambda M, K, N, dtype: (M * K + K * N + M * N) * dtype.itemsize," in (
-        said["matmul"].suites.performance
-    )
-
-
-def test_inputs_that_may_give_their_shape_alone_are_not_counted_as_read(said):
-    moved = [line for line in said["broadcast"].suites.performance if line.startswith("bytes_moved=")]
-
-    assert len(moved) == 1
-    assert "+" not in moved[0]
 
 
 def test_a_harness_that_is_not_installed_is_stood_in_for(said):
     found = said["harness"]
 
-    assert found.suites.axes == ("shape",)
+    assert [*found.suites.axes] == ["shape"]
     assert "shape=(2, 4, 8, 16),dtype=float16" in cases(found, "accuracy")
     assert cases(found, "performance") == ["shape=(1048576,),dtype=float32"]
     assert found.suites.edges[0]["shape"][:5] == ("(0,)", "(1,)", "(63,)", "(64,)", "(65,)")
@@ -264,7 +238,6 @@ def test_a_kernel_that_refuses_odd_sizes_gets_those_that_it_takes(said):
         ("silent", "The tests never called a function of op_v1_triton.py (ValueError: no GPU)"),
         ("several", "op_v1_triton.py does not say which of its functions the op is made of (candidates: first,"),
         ("two_baselines", "(candidates: a, b): have the tests call one of them only, or name it two_baselines."),
-        ("class_arguments", "Model needs arguments to be made"),
         ("star", "op takes all, and perfci has to know each argument by name"),
     ],
 )  # fmt: skip
@@ -276,44 +249,31 @@ def test_what_says_too_little_is_told_in_a_sentence(said, name, said_of_it):
     ("op", "version", "expected"),
     [
         ("softmax", 1, "The sketch softmax_v1 in {folder} lacks _baseline, _accuracy, _performance"),
-        ("softmax", 7, "has no version 7 of softmax: take --version with one of 1, 2."),
-        ("softmaks", None, "has no files of an op softmaks: did you mean softmax?"),
-        ("quux", None, "it has broadcast_bias_v1, broadcast_v1, matmul_v1, softmax_v1, softmax_v2, swiglu_v3"),
+        ("softmax", 7, "{folder} has no such sketch for softmax; it has broadcast_bias_v1, broadcast_v1, matmul_v1"),
+        ("quux", None, "{folder} has no such sketch for quux; it has broadcast_bias_v1, broadcast_v1, matmul_v1"),
     ],
 )
-def test_what_the_folder_has_not_is_told(op, version, expected):
+def test_what_the_folder_lacks_is_named(op, version, expected):
     with pytest.raises(UsageError) as caught:
-        kernelgen.choose(op, SAMPLES, version)
+        choose_files(op, SAMPLES, version)
 
     assert expected.format(folder=SAMPLES) in sentence(caught.value.reason)
-
-
-@pytest.mark.parametrize("name", ["empty", "missing", "file.py"])
-def test_a_folder_without_sketches_is_told(tmp_path, name):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file.py").touch()
-
-    with pytest.raises(UsageError) as caught:
-        kernelgen.choose("op", tmp_path / name, None)
-
-    assert str(tmp_path / name) in sentence(caught.value.reason)
 
 
 def test_a_sketch_is_named_by_its_op_its_stem_or_by_being_the_only_one(tmp_path):
     for path in list(sketch(tmp_path).iterdir()):
         shutil.copy(path, tmp_path / path.name.replace("_v1_", "_v12_"))
 
-    chosen = [kernelgen.choose(*wanted)[0].stem for wanted in (
-        ("op", tmp_path, None), ("op", tmp_path, 1), ("op_v1", tmp_path, None), ("copy", tmp_path, None),
-    )]  # fmt: skip
-    assert chosen == ["op_v12", "op_v1", "op_v1", "op_v12"]
+    wanted = [("op", None), ("op", 1), ("op_v1", None), ("copy", None)]
+    chosen = [choose_files(op, tmp_path, version)[0]["triton"].name for op, version in wanted]
+    assert chosen == [f"op_v{number}_triton.py" for number in (12, 1, 1, 12)]
 
 
 def test_files_without_a_version_are_a_sketch_too(tmp_path):
     for name in ("silu_triton.py", "silu_baseline.py", "test_silu_accuracy.py", "test_silu_performance.py"):
         (tmp_path / name).touch()
 
-    assert kernelgen.choose("silu", tmp_path, None)[0].stem == "silu"
+    assert choose_files("silu", tmp_path, None)[0]["triton"].name == "silu_triton.py"
 
 
 # --- the files
@@ -324,8 +284,8 @@ def converted(said, tmp_path_factory) -> Path:
     """A project with ops of the samples, and of wrong and right variants of the cubes."""
     root = tmp_path_factory.mktemp("converted")
     for op in (*OPS, *MADE):
-        found, _ = kernelgen.choose(op, SAMPLES if op in OPS else said["root"] / op, None)
-        sources = {f"_{found.files[part].name}": found.files[part].read_text() for part in ("triton", "baseline")}
+        found, _ = choose_files(op, SAMPLES if op in OPS else said["root"] / op, None)
+        sources = {f"_{found[part].name}": found[part].read_text() for part in ("triton", "baseline")}
         new.write(new.place(op, root / "kernels", {}), draft(op, said[op], sources))
     return root
 

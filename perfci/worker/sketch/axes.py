@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,16 +26,22 @@ Place = tuple[str, int | None]
 """A side of a tensor, or an argument that is a number, with None."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Call:
-    """One call of the kernel, in a test."""
+    """One call of kernel or reference, in a test."""
 
+    role: str
+    """kernel or reference"""
+    name: str
+    """of the function"""
     part: str
     """accuracy or performance"""
     given: Mapping[str, Any]
     """argument -> `Argument`, or the value of what is no tensor"""
     names: Mapping[str, int]
     """integers that the test has by a name"""
+    returned: bool = False
+    """it raised nothing"""
 
     @property
     def tensors(self) -> dict[str, Argument]:
@@ -80,24 +85,20 @@ class Form:
     """takes the kernel's arguments"""
     rehearsal: Rehearsal
 
-    def make_arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments of a trial."""
-        evaluate, make = self.rehearsal.evaluated, self.rehearsal.tensor
-        tensors = {name: make(evaluate(text, params), self.dtypes[name]) for name, text in self.shapes.items()}
-        return tensors | {name: evaluate(text, params) for name, text in self.values.items()}
-
     def try_case(self, params: Mapping[str, Any]) -> Outcome | None:
         """Returns what kernel and reference give for a case. None if one of them refuses it."""
+        going = self.rehearsal
+
+        def make_arguments() -> dict[str, Any]:
+            shapes = {name: going.evaluated(text, params) for name, text in self.shapes.items()}
+            tensors = {name: going.tensor(shape, self.dtypes[name]) for name, shape in shapes.items()}
+            return tensors | {name: going.evaluated(text, params) for name, text in self.values.items()}
+
         try:
-            del self.rehearsal.launches[:]
-            given = self.make_arguments(params)
-            takes = inspect.signature(self.kernel).parameters.values()
-            placed = [
-                given.pop(each.name) for each in takes if each.kind is each.POSITIONAL_ONLY and each.name in given
-            ]
-            shapes = self.rehearsal.shape_of(self.kernel(*placed, **given))
-            launches = tuple(self.rehearsal.launches)
-            return Outcome(shapes, self.rehearsal.shape_of(self.reference(**self.make_arguments(params))), launches)
+            del going.launches[:]
+            shapes = going.shape_of(self.kernel(**make_arguments()))
+            launches = tuple(going.launches)
+            return Outcome(shapes, going.shape_of(self.reference(**make_arguments())), launches)
         except Exception:  # whatever other people's code raises
             return None
 
@@ -148,7 +149,7 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
 
 
 def _list_forms(start: Form, calls: Sequence[Call]) -> Iterator[Form]:
-    """Forms in which as few sides as possible are the same come first, and the usual one last.
+    """Yields forms in which as few sides as possible are the same first, and the usual one last.
 
     Sides that differ somewhere are two axes. One that moves with exactly one side of another tensor is that one's axis.
     """
@@ -162,14 +163,12 @@ def _list_forms(start: Form, calls: Sequence[Call]) -> Iterator[Form]:
     }
     options: list[list[Place | None]] = []
     for number, (name, axis) in enumerate(places):
-        same: list[Place] = [
-            other for other in places[:number] if other[1] is not None and sizes[other] == sizes[name, axis]
-        ]
+        earlier = [other for other in places[:number] if other[1] is not None and sizes[other] == sizes[name, axis]]
         if axis is not None:
             # Sides at the same distance from the end first.
-            same.sort(key=lambda other: abs(ranks[name] - axis - (ranks[other[0]] - (other[1] or 0))))
-        bound = len(same) == 1 and len({*sizes[name, axis]}) > 1 and same[0][0] != name
-        options.append([*same] or [None] if bound or axis is None else [None, *same])
+            earlier.sort(key=lambda other: abs(ranks[name] - axis - (ranks[other[0]] - (other[1] or 0))))
+        bound = len(earlier) == 1 and len({*sizes[name, axis]}) > 1 and earlier[0][0] != name
+        options.append([*earlier] or [None] if bound or axis is None else [None, *earlier])
     usual = [
         next((other for other in known if other and other[0] != place[0]), None)
         for place, known in zip(places, options, strict=True)

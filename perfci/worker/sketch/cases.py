@@ -9,8 +9,9 @@ from typing import Any
 
 from perfci.core.model import Reason
 from perfci.device.seam import Argument
-from perfci.ops.spec import VALUES, case_id
-from perfci.scaffold.suites import Case, Suites, fitted
+from perfci.ops.spec import VALUES
+from perfci.scaffold.new import fit
+from perfci.scaffold.sketch import Case, Suites
 from perfci.worker.sketch.axes import SIZES, Call, Form, list_sides, write_tuple
 
 MOST_ELEMENTS = 1 << 18
@@ -23,25 +24,25 @@ _LITTLE = 3
 """Size of the axes that are not varied."""
 
 
-def suites_of_calls(op: str, form: Form, calls: Sequence[Call], source: str) -> tuple[Suites, list[Reason]]:
+def make_suites_of_calls(op: str, form: Form, calls: Sequence[Call], source: str) -> tuple[Suites, list[Reason]]:
     """Returns the suites of an op whose calls are known, and what a person has to look at.
 
     Cases that are too large for the interpreter are performance cases.
     """
-    first, look = calls[0], list[Reason]()
-    fixed = {name for name in form.values if len({repr(call.given[name]) for call in calls}) == 1}
-    varying = [name for name in form.values if name not in fixed and name not in form.axes]
-    found: dict[str, list[Case]] = {"accuracy": [], "performance": []}
+    first = calls[0]
+    varying = [name for name in form.values if len({repr(call.given[name]) for call in calls}) > 1]
+    varying = [name for name in varying if name not in form.axes]
+    found: dict[str, dict[str, tuple[Case, int]]] = {"accuracy": {}, "performance": {}}
     for call in calls:
         values = {name: repr(call.given[name]) for name in varying}
         case = {**_read_sizes(form, call), **values, "dtype": f"torch.{call.dtype}"}
         elements = max(math.prod(each.shape) for each in call.tensors.values())
-        large = call.part == "accuracy" and elements > MOST_ELEMENTS
-        part = "performance" if large else call.part
-        if case not in found[part]:
-            found[part].append(case)
-            look += [Reason("look_large", {"op": op})] if large and not look else []
-    dtypes = tuple(dict.fromkeys(call.dtype for call in calls if call.part == "accuracy" or not found["accuracy"]))
+        part = "performance" if elements > MOST_ELEMENTS else call.part
+        found[part].setdefault(repr(case), (case, elements))
+    accuracy, performance = ([*cases.values()] for cases in found.values())
+    performance = performance or accuracy
+    if not accuracy and form.try_case(form.make_distinct()) is None:
+        accuracy = [min(performance, key=lambda pair: pair[1])]
     inputs = {}
     for name in first.given:
         if name in form.shapes:
@@ -49,18 +50,19 @@ def suites_of_calls(op: str, form: Form, calls: Sequence[Call], source: str) -> 
             inputs[name] = _write_tensor(first.tensors[name], form.shapes[name], same=same)
         else:
             inputs[name] = name if name in varying else form.values[name]
-    if any("randint" in text for text in inputs.values()):
-        look.append(Reason("look_integers", {"op": op}))
-    performance = tuple(found["performance"] or found["accuracy"])
-    if not found["accuracy"] and form.try_case(form.make_distinct()) is None:
-        numbers = {
-            case_id(case): math.prod(int(each) for text in case.values() for each in re.findall(r"\b\d+\b", text))
-            for case in performance
-        }
-        found["accuracy"] = [min(performance, key=lambda case: numbers[case_id(case)])]
-    annotations = {name: type(first.given[name]).__name__ for name in varying}
-    accuracy = tuple(found["accuracy"])
-    return make_suites(op, form, inputs, dtypes, accuracy, performance, source, look, annotations)
+    drawn = any("randint" in text for text in inputs.values())
+    tested = [call for call in calls if call.part == "accuracy" and found["accuracy"]]
+    suites, look = make_suites(
+        op,
+        form,
+        inputs,
+        tuple(dict.fromkeys(call.dtype for call in tested or calls)),
+        tuple(case for case, _ in accuracy),
+        tuple(case for case, _ in performance),
+        source,
+        {name: type(first.given[name]).__name__ for name in varying},
+    )
+    return suites, [*([Reason("look_integers", {"op": op})] if drawn else []), *look]
 
 
 def _read_sizes(form: Form, call: Call) -> dict[str, str]:
@@ -93,49 +95,30 @@ def make_suites(
     accuracy: tuple[Case, ...],
     performance: tuple[Case, ...],
     source: str,
-    look: Sequence[Reason] = (),
-    annotations: Mapping[str, str] | None = None,
-    notes: Mapping[str, tuple[str, ...]] | None = None,
+    annotations: Mapping[str, str],
 ) -> tuple[Suites, list[Reason]]:
     """Returns the suites with these cases, those around the ends of blocks, and what can be read of the op itself."""
-    look, extra, speed = list(look), list(annotations or ()), list[str]()
-    fixed = {name: (form.values[name],) for name in extra}
+    fixed = {name: (form.values[name],) for name in annotations}
     done = form.try_case(form.make_distinct())
-    grids, refused = _find_edges(form) if done else ([], case_id(form.make_distinct()))
-    look += [Reason("look_refused", {"op": op, "case": refused})] if refused else []
-    look += [Reason("look_edges", {"op": op})] if grids else []
+    grids, refused = _find_edges(form) if done else ([], str(form.make_distinct()))
     probe = _find_probe(form)
-    names = ", ".join([*form.axes, *extra, "dtype"])
     dot = bool(re.search(r"\btl\.dot\(", source))
-    sides = _name_output(form, done.reference[0]) if done and done.reference else None
-    shapes = [list_sides(text) for text in form.shapes.values()]
-    summed = [axis for axis in form.axes if sides is not None and axis not in sides and axis != "shape"]
-    summed = [axis for axis in summed if dot or all(axis in shape for shape in shapes)]
-    reduces = [f"reduces=lambda {names}: {' * '.join(summed)},"] if summed else []
     lines = [
         "# Dense inputs alone; leave this line out once the op takes inputs with gaps too.",
         'layouts=("contiguous",),',
-        *reduces,
     ]
-    if summed and not dot:
-        lines.append("# All but large values: a sum that passes the largest number depends on the order of its terms.")
-        lines += fitted("values=(", [f'"{each}"' for each in VALUES if each != "large"], "),", "    ")
+    performance_lines = []
+    if done and done.reference and (summed := _find_summed(form, done.reference[0], dot=dot)):
+        performance_lines = [f"reduces=lambda {', '.join([*form.axes, *annotations, 'dtype'])}: {' * '.join(summed)},"]
+        lines += performance_lines
+        if not dot:
+            lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
+            lines += fit("values=(", [f'"{each}"' for each in VALUES if each != "large"], "),", "    ")
     lines += ["uses_dot=True,"] if dot else []
     lines += ["deterministic=False,  # it adds atomically"] if "tl.atomic_" in source else []
-    if sides is not None and len({*form.dtypes.values()}) == 1:
-        # Whether an input is read, or gives no more than its shape, a rehearsal without values does not show. Too many
-        # bytes would make a right kernel SUSPECT.
-        terms = [*(form.shapes.values() if dot else ()), write_tuple(sides) if form.axes != ("shape",) else "shape"]
-        products = [f"math.prod({text})" if "shape" in text else " * ".join(list_sides(text)) or "1" for text in terms]
-        counts = [(products.count(each), each) for each in dict.fromkeys(products)]
-        total = " + ".join(f"{count} * {each}" if count > 1 else each for count, each in counts)
-        speed.append(f"bytes_moved=lambda {names}: {f'({total})' if len(counts) > 1 else total} * dtype.itemsize,")
-        look.append(Reason("look_bytes", {"op": op}))
-    if sides is not None and dot and summed and len(form.shapes) == 2:
-        speed.append(f"flops=lambda {names}: 2 * {' * '.join(form.axes)},")
     suites = Suites(
         op=op,
-        axes=(*form.axes, *extra),
+        axes={axis: "tuple[int, ...]" if axis == "shape" else "int" for axis in form.axes} | dict(annotations),
         inputs=inputs,
         dtypes=dtypes,
         edges=tuple({**grid, **fixed} for grid in grids),
@@ -143,20 +126,18 @@ def make_suites(
         probe={**probe, **fixed} if probe else {},
         speed=performance,
         accuracy=tuple(lines),
-        performance=tuple(speed + reduces),
-        notes=notes or {},
-        annotations={"shape": "tuple[int, ...]", **(annotations or {})},
+        performance=tuple(performance_lines),
     )
-    return suites, look
+    return suites, [Reason("look_refused", {"op": op, "case": refused})] if refused else []
 
 
-def _name_output(form: Form, shape: Sequence[int]) -> list[str] | None:
-    """The axes of the output. None if its sizes do not tell them."""
-    distinct = form.make_distinct()
-    if form.axes == ("shape",):
-        return ["shape"] if distinct["shape"] == shape else None
-    by_size = {size: axis for axis, size in distinct.items()}
-    return [by_size[size] for size in shape] if all(size in by_size for size in shape) else None
+def _find_summed(form: Form, output: Sequence[int], *, dot: bool) -> list[str]:
+    """The axes that the output lacks, if its sizes show that: the kernel sums over them."""
+    by_size = {size: axis for axis, size in form.make_distinct().items()}
+    if form.axes == ("shape",) or not all(size in by_size for size in output):
+        return []
+    missing = [axis for axis in form.axes if axis not in {by_size[size] for size in output}]
+    return [axis for axis in missing if dot or all(axis in list_sides(text) for text in form.shapes.values())]
 
 
 def _find_probe(form: Form) -> dict[str, tuple[str, ...]]:
@@ -188,13 +169,12 @@ def _find_edges(form: Form) -> tuple[list[dict[str, tuple[str, ...]]], str | Non
     for number, axis in enumerate(form.axes):
         size = blocks[axis] or (spare or [USUAL_BLOCK])[0]
         around = [1, 2, 13] if size < 4 else [1, size - 1, size, size + 1, 2 * size + 1]
-        values = [
-            each for each in dict.fromkeys([*([0] if number == 0 else []), *around]) if each != _LITTLE or not number
-        ]
-        values = [each for each in values if each * _LITTLE ** (len(form.axes) - 1) <= MOST_ELEMENTS]
+        # The first axis alone gets size 0, and the size of all other grids only once.
+        values = dict.fromkeys([0, *around] if number == 0 else [each for each in around if each != _LITTLE])
         rest = dict.fromkeys(form.axes, _LITTLE)
-        taken = [each for each in values if form.try_case(rest | {axis: each})]
-        missing = [each for each in values if each not in taken and each]
+        small = [each for each in values if each * _LITTLE ** (len(form.axes) - 1) <= MOST_ELEMENTS]
+        taken = [each for each in small if form.try_case(rest | {axis: each})]
+        missing = [each for each in small if each not in taken and each]
         refused = refused or (f"{axis}={missing[0]}" if missing else None)
         if taken:
             grids.append({name: (str(_LITTLE),) for name in form.axes} | {axis: tuple(map(str, taken))})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import itertools
+import pkgutil
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfci.core.errors import UsageError
-from perfci.core.model import Fact, Reason
+from perfci.core.model import Reason
 from perfci.scaffold.sketch import Sketch, SketchFunction
 from perfci.worker.protocol import SketchFiles
 from perfci.worker.sketch.axes import Form, write_tuple
 from perfci.worker.sketch.cases import make_suites
-from perfci.worker.sketch.tests import ASKS, load, wanted_device, write_parameters
+from perfci.worker.sketch.tests import ASKS, find_wanted_device, load, write_parameters
 
 if TYPE_CHECKING:
     from perfci.device.rehearsal import Rehearsal
@@ -40,17 +41,19 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
 
     path = Path(files.kernel)
     text = path.read_text(encoding="utf-8", errors="replace")
-    going = Rehearsal(wanted_device(text))
+    going = Rehearsal(find_wanted_device(text))
     step(path.name)
     assert files.function is not None and files.reference is not None  # noqa: PT018 - both are given with --from
     with going.going():
         source = importlib.import_module(files.module) if files.module else load(path)
         function = getattr(source, files.function, None)
         if not isinstance(function, types.FunctionType):
-            plain = [key for key, value in vars(source).items() if isinstance(value, types.FunctionType)]
-            facts: dict[str, Fact] = {"file": path.name, "function": files.function, "known": ", ".join(plain) or "-"}
-            raise UsageError("from_unknown" if function is None else "from_no_function", **facts)
-        reference = _import_reference(files.reference)
+            known = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
+            raise UsageError("from_unknown", file=path.name, function=files.function, known=known or "-")
+        try:
+            reference = pkgutil.resolve_name(files.reference)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UsageError("reference_missing", reference=files.reference) from error
         shown, handed = write_parameters(function, set(), path)
         needed = [each for each in inspect.signature(function).parameters.values() if each.default is each.empty]
         kinds = {each.name: getattr(each.annotation, "__name__", "") for each in needed}
@@ -61,13 +64,6 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         done = form.try_case(form.make_distinct())
         launched = "\n".join(launch.source for launch in done.launches) if done else text
         dtypes = _choose_dtypes(launched)
-        call = f"{files.reference}({', '.join(arguments)})"
-        look = [
-            *(Reason("look_shape", {"name": name, "shape": shape}) for name, shape in form.shapes.items()),
-            *(Reason("look_value", {"name": name, "value": value}) for name, value in scalars.items()),
-            Reason("look_call" if right else "look_untried", {"call": call}),
-            Reason("look_sizes", {}),
-        ]
         count = len(form.axes)
         product = "tl.dot(" in launched
         performance = tuple(
@@ -80,34 +76,18 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         accuracy = () if right else ({**usual, "dtype": f"torch.{dtypes[0]}"},)
         draw = "torch.randn({}, generator=generator, dtype=dtype, device=device)"
         inputs = {name: draw.format(form.shapes[name]) if name in form.shapes else scalars[name] for name in kinds}
-        notes = {
-            "inputs": (f"LOOK: shapes and values are guessed from {path.name}; correct what is not so.",),
-            "performance": ("LOOK: take the four to eight sizes that your users have, the largest of 256 MB or more.",),
-        }
-        suites, look = make_suites(op, form, inputs, dtypes, accuracy, performance, launched, look, None, notes)
+        suites, look = make_suites(op, form, inputs, dtypes, accuracy, performance, launched, {})
+    guessed = ", ".join(f"{name}: {value}" for name, value in {**form.shapes, **scalars}.items())
+    facts = {"op": op, "inputs": guessed, "call": f"{files.reference}({', '.join(arguments)})"}
+    look = [Reason("look_guessed" if right else "look_untried", facts), *look]
     module = "torch" if files.reference.startswith("torch.") else files.reference.rpartition(".")[0]
     device = going.device if ASKS.search(text) else None
     own = SketchFunction(files.module or f"_{path.stem}", f"source.{files.function}", tuple(handed), device)
     return Sketch(shown, own, SketchFunction(module, files.reference, tuple(arguments)), suites, look=tuple(look))
 
 
-def _import_reference(path: str) -> Any:
-    """What a dotted path names."""
-    parts = path.split(".")
-    for count in range(len(parts) - 1, 0, -1):
-        try:
-            found: Any = importlib.import_module(".".join(parts[:count]))
-            for part in parts[count:]:
-                found = getattr(found, part)
-        except (ImportError, AttributeError):
-            continue
-        return found
-    raise UsageError("reference_missing", reference=path)
-
-
-def _list_shapes(tensors: Sequence[str]) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+def _list_shapes(count: int) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Ways to shape so many tensors: the axes, and those of each tensor."""
-    count = len(tensors)
     for axes in (("rows", "cols"), ("size",), ("batch", "rows", "cols"), ("batch", "heads", "rows", "cols")):
         yield axes, [axes] * count
         if len(axes) > 1:
@@ -134,13 +114,12 @@ def _try_shapes(
     by_names: tuple[Sequence[str], ...] = ((), tensors[1:])
     first: tuple[Form, list[str]] | None = None
     defaults = {name: inspect.signature(function).parameters[name].default for name in named}
-    for (axes, shapes), subset, extra, by_name in itertools.product(_list_shapes(tensors), subsets, extras, by_names):
+    ways = itertools.product(_list_shapes(len(tensors)), subsets, extras, by_names)
+    for (axes, shapes), subset, extra, by_name in ways:
         if extra.keys() & {*subset}:
             continue
-        texts = [
-            *(each for each in tensors if each not in by_name),
-            *(f"{name}={text}" for name, text in extra.items()),
-        ]
+        texts = [each for each in tensors if each not in by_name]
+        texts += [f"{name}={text}" for name, text in extra.items()]
         texts += [f"{name}={name}" for name in (*by_name, *subset)]
 
         def call_reference(texts: Sequence[str] = texts, **given: Any) -> Any:

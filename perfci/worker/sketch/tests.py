@@ -1,4 +1,4 @@
-"""KernelGen's sketches: their own tests are run, with every call of kernel and reference noted."""
+"""KernelGen's sketches: their own tests are run, and every call of kernel and reference is noted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,34 +30,22 @@ ASKS = re.compile(r"is_(?:cuda|npu)\b|[\"'](?:cuda|npu)[:\"']|torch\.(?:cuda|npu
 
 _TESTS = re.compile(r"test|bench|perf|accuracy|correct|main", re.IGNORECASE)
 _IMPORTED = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
+_PARTS = ("accuracy", "performance")
 
 
-@dataclass
-class NotedCall:
-    """A call, in the order of all calls."""
-
-    role: str
-    """kernel or reference"""
-    name: str
-    call: Call
-    returned: bool = False
-    """it raised nothing"""
-
-
-@dataclass
 class Notes:
     """What was seen while the tests ran."""
 
-    rehearsal: Rehearsal
-    files: frozenset[str]
-    """of the tests"""
-    part: str = ""
-    calls: list[NotedCall] = field(default_factory=list)
-    left: list[Reason] = field(default_factory=list)
-    busy: bool = False
-    """inside a call that was noted"""
-    kept: list[Any] = field(default_factory=list)
-    """what was given, so that no other tensor gets its id"""
+    def __init__(self, rehearsal: Rehearsal, files: frozenset[str]) -> None:
+        """`files`: of the tests, whose variables name the sizes."""
+        self.rehearsal, self.files = rehearsal, files
+        self.part = ""
+        self.calls: list[Call] = []
+        self.left: list[Reason] = []
+        self.busy = False
+        """inside a call that was noted"""
+        self.kept: list[Any] = []
+        """what was given, so that no other tensor gets its id"""
 
     def note_end(self, path: Path, test: str, error: str, message: str) -> None:
         """Note a test that raised, once."""
@@ -86,7 +73,7 @@ class Spy:
         while frame := frame and frame.f_back:
             if frame.f_code.co_filename in notes.files:
                 names |= {name: value for name, value in frame.f_locals.items() if type(value) is int}
-        noted = NotedCall(self.role, self.name, Call(notes.part, given, names))
+        noted = Call(self.role, self.name, notes.part, given, names)
         notes.calls.append(noted)
         notes.kept.append(bound)
         notes.busy = True
@@ -104,6 +91,12 @@ class Spy:
         """As a method."""
         return self if owner is None else functools.partial(self, owner)
 
+    @property
+    def class_(self) -> Any:
+        """The model whose `forward` this is. None for a function."""
+        kind = getattr(sys.modules[self.function.__module__], self.name)
+        return kind if isinstance(kind, type) else None
+
 
 def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     """Run the tests. Returns what they do with kernel and reference.
@@ -112,37 +105,30 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     """
     from perfci.device.rehearsal import Rehearsal
 
-    assert files.baseline is not None
-    paths = {"kernel": Path(files.kernel), "reference": Path(files.baseline)} | dict(
-        zip(("accuracy", "performance"), map(Path, files.tests), strict=True)
-    )
+    names = files.kernel, files.baseline or "", *files.tests
+    paths = dict(zip(("kernel", "reference", *_PARTS), map(Path, names), strict=True))
     texts = {part: path.read_text(encoding="utf-8", errors="replace") for part, path in paths.items()}
-    device = wanted_device("\n".join(texts.values()))
-    imported = {name for part in ("accuracy", "performance") for name in _IMPORTED.findall(texts[part])}
+    device = find_wanted_device("\n".join(texts.values()))
+    imported = {name for part in _PARTS for name in _IMPORTED.findall(texts[part])}
     known = {path.stem for path in paths.values()} | {*sys.builtin_module_names}
     missing = {name for name in imported - known if importlib.util.find_spec(name) is None} | {"torch_npu"}
     going = Rehearsal(device, missing | (imported & {"matplotlib"}))
-    notes = Notes(going, frozenset(str(paths[part]) for part in ("accuracy", "performance")))
+    notes = Notes(going, frozenset(str(paths[part]) for part in _PARTS))
     with going.going():
         functions = {}
         for role in ("kernel", "reference"):
             step(paths[role].name)
             functions[role] = _record_functions(role, paths[role], notes)
         going.functions = functions
-        for notes.part in ("accuracy", "performance"):
+        for notes.part in _PARTS:
             step(paths[notes.part].name)
             _run_tests(paths[notes.part], notes)
-        found = {role: _choose_function(role, op, paths[role], functions[role], notes) for role in functions}
+        kernel, reference = (_choose_function(role, op, paths[role], functions[role], notes) for role in functions)
         notes.busy = True
-        sides = {}
-        for role, function in found.items():
-            asks = ASKS.search(texts[role]) or function.kernel
-            call, hides = _write_call(function), function.kernel is not None
-            sides[role] = SketchFunction(f"_{paths[role].stem}", call, (), device if asks else None, hides)
-        return _make_sketch(op, found, sides, notes, paths, texts["kernel"])
+        return _make_sketch(op, kernel, reference, notes, paths, texts)
 
 
-def wanted_device(text: str) -> str:
+def find_wanted_device(text: str) -> str:
     """Returns the kind of device that a source was written for."""
     return "npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda"
 
@@ -221,10 +207,8 @@ def _expand(marks: Sequence[Any]) -> Iterator[dict[str, Any]]:
         if mark.name == "parametrize":
             names = mark.args[0]
             names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-            rows = []
-            for row in mark.args[1]:
-                whole = type(row).__name__ == "ParameterSet"  # of pytest.param
-                rows.append(row.values if whole else row if len(names) > 1 else (row,))
+            rows = [getattr(row, "values", row) for row in mark.args[1]]  # pytest.param has its values there
+            rows = [row if isinstance(row, list | tuple) and len(row) == len(names) > 1 else (row,) for row in rows]
             tables.append([dict(zip(names, row, strict=True)) for row in rows])
     for point in itertools.product(*tables):
         yield {name: value for row in point for name, value in row.items()}
@@ -247,79 +231,43 @@ def _choose_function(role: str, op: str, path: Path, functions: Mapping[str, Spy
     return functions[found]
 
 
-def _write_call(found: Spy) -> str:
-    """The function as an expression, or for a class an object of it."""
-    module = sys.modules[found.function.__module__]
-    kind = getattr(module, found.name)
-    if not isinstance(kind, type):
-        return f"source.{found.name}"
-    needed = [each for each in inspect.signature(kind).parameters.values() if each.default is each.empty]
-    if any(each.kind < each.VAR_POSITIONAL for each in needed):
-        raise UsageError("kernelgen_class_arguments", file=f"{module.__name__}.py", name=found.name)
-    return f"source.{found.name}()"
-
-
-def _make_callable(found: Spy) -> Callable[..., Any]:
-    kind = getattr(sys.modules[found.function.__module__], found.name)
-    made: Callable[..., Any] = kind() if isinstance(kind, type) else found
-    return made
-
-
 def _make_sketch(
-    op: str,
-    found: Mapping[str, Spy],
-    sides: Mapping[str, SketchFunction],
-    notes: Notes,
-    paths: Mapping[str, Path],
-    source: str,
+    op: str, kernel: Spy, reference: Spy, notes: Notes, paths: Mapping[str, Path], texts: Mapping[str, str]
 ) -> Sketch:
     """What the noted calls show."""
-    kernel, reference = found["kernel"], found["reference"]
-    noted = [each for each in notes.calls if (each.role, each.name) == ("kernel", kernel.name) and each.call.tensors]
+    noted = [each for each in notes.calls if (each.role, each.name) == ("kernel", kernel.name) and each.tensors]
     # A test of what is refused gives no cases.
-    own = [each.call for each in noted if each.returned] or [each.call for each in noted]
+    own = [each for each in noted if each.returned] or noted
     names = {*own[0].given} if own else set()
     shown, handed = write_parameters(kernel.function, names, paths["kernel"])
     calls = [call for call in own if {*call.given} == names and {*call.tensors} == {*own[0].tensors}]
     if not calls:
         raise UsageError("kernelgen_no_calls", file=paths["kernel"].name, why="no call was given a tensor")
-    theirs = [each.call for each in notes.calls if each.role == "reference" and each.name == reference.name]
+    theirs = [each for each in notes.calls if each.role == "reference" and each.name == reference.name]
     arguments = _match_arguments(reference, theirs, own, list(calls[0].given))
-    called = _make_callable(reference)
+    launch, called = (each.class_() if each.class_ else each for each in (kernel, reference))
 
     def call_reference(**given: Any) -> Any:
-        positional, named = list[Any](), dict[str, Any]()
-        for text in arguments:
-            name, equals, value = text.rpartition("=")
-            known = given[value] if value in given else eval(value)
-            named |= {name: known} if equals else {}
-            positional += [] if equals else [known]
-        return called(*positional, **named)
+        pairs = [text.rpartition("=") for text in arguments]
+        values = [(name, given[value] if value in given else eval(value)) for name, _, value in pairs]
+        named = {name: value for name, value in values if name}
+        return called(*(value for name, value in values if not name), **named)
 
-    start = Form((), {}, {}, {}, _make_callable(kernel), call_reference, notes.rehearsal)
-    form, fitting, right = find_form(start, calls)
-    suites, look = cases.suites_of_calls(op, form, fitting, source)
-    carried = [
-        Reason("carried_function", {"file": paths[role].name, "name": found[role].name, "to": f"{op}_{part}.py"})
-        for role, part in (("kernel", "triton"), ("reference", "baseline"))
-    ]
-    for part in ("accuracy", "performance"):
-        count = len({call.key for call in fitting if call.part == part})
-        if count:
+    form, fitting, right = find_form(Form((), {}, {}, {}, launch, call_reference, notes.rehearsal), calls)
+    suites, look = cases.make_suites_of_calls(op, form, fitting, texts["kernel"])
+    sides, carried = [], []
+    for found, handed_on, part in ((kernel, handed, "triton"), (reference, arguments, "baseline")):
+        path, text = paths[found.role], f"source.{found.name}{'()' if found.class_ else ''}"
+        device = notes.rehearsal.device if ASKS.search(texts[found.role]) or found.kernel else None
+        sides.append(SketchFunction(f"_{path.stem}", text, tuple(handed_on), device, found.kernel is not None))
+        carried.append(Reason("carried_function", {"file": path.name, "name": found.name, "to": f"{op}_{part}.py"}))
+    for part in _PARTS:
+        if count := len({call.key for call in fitting if call.part == part}):
             carried.append(Reason("carried_calls", {"file": paths[part].name, "count": count, "part": part}))
-    keys = {call.key for call in fitting}
-    others = len({call.key for call in own} - keys)
+    others = len({call.key for call in own} - {call.key for call in fitting})
     left = [*notes.left, *([Reason("left_form", {"count": others, "op": op})] if others else [])]
     unsure = [] if right else [Reason("look_axes", {"op": op})]
-    return Sketch(
-        shown,
-        replace(sides["kernel"], arguments=tuple(handed)),
-        replace(sides["reference"], arguments=tuple(arguments)),
-        suites,
-        tuple(carried),
-        tuple(left),
-        (*unsure, *look),
-    )
+    return Sketch(shown, sides[0], sides[1], suites, tuple(carried), tuple(left), (*unsure, *look))
 
 
 def list_parameters(function: Any) -> list[inspect.Parameter]:
@@ -371,8 +319,8 @@ def _match_arguments(reference: Spy, theirs: Sequence[Call], ours: Sequence[Call
         if each.name not in call.given:
             continue
         value = call.given[each.name]
-        tensor = isinstance(value, Argument)
         own = origins.get(value.origin) if isinstance(value, Argument) else None
-        text = own or (each.name if each.name in names else names[number] if tensor else repr(value))
+        other = names[number] if isinstance(value, Argument) else repr(value)
+        text = own or (each.name if each.name in names else other)
         texts.append(text if number == len(texts) and each.kind is not each.KEYWORD_ONLY else f"{each.name}={text}")
     return texts
