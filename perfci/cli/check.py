@@ -37,7 +37,6 @@ from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
 from perfci.runs.shards import ShardPart, check_shard
 from perfci.runs.since import compare_with_release, retry
-from perfci.runs.soak import SoakOptions
 from perfci.runs.tightening import refuse_in_pipeline
 
 SUITES = {
@@ -165,8 +164,8 @@ def check(
     if chain:
         return print_chains(ChainOptions(tuple(ops), case, device, seed), where, json=json)
     if soak:
-        wanted = SoakOptions(tuple(ops), case, calls, decay_limit / 100, device, seed, timer)
-        return print_soak(wanted, where, json=json)
+        wanted = Request(tuple(ops), case, device, seed=seed, timer=timer)
+        return print_soak(wanted, calls, decay_limit / 100, where, json=json)
     request = Request(
         ops=tuple(ops),
         pattern=case,

@@ -17,16 +17,17 @@ from perfci.core.model import Fact
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.lab.soak.findings import Status
-from perfci.runs.soak import FOLDER, Soak, SoakOptions, soak_ops
+from perfci.runs.plan import Request
+from perfci.runs.soak import FOLDER, Soak, soak_ops
 from perfci.store.files import write_atomically
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.SKIPPED: "dim"}
 
 
-def print_soak(options: SoakOptions, where: Settings, *, json: bool) -> int:
+def print_soak(request: Request, calls: int | None, limit: float, where: Settings, *, json: bool) -> int:
     """Soak, print what came of it, and keep it as JSON; gives the exit code."""
     with Progress() as progress:
-        found = soak_ops(where, options, progress)
+        found = soak_ops(where, request, progress, calls, limit)
     text = encode(to_json(found)).decode()
     path = where.reports / FOLDER / "soak.json"
     write_atomically(path, text.encode() + b"\n")

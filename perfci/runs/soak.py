@@ -1,16 +1,15 @@
-"""The whole of `perfci check --soak`: a worker an op, and another one if a call took the first with it."""
+"""`perfci check --soak`: a worker for each op, and another one if a call took the first with it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import Device, PlannedOp
+from perfci.core.model import Device, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.lab.soak.findings import DECAY_LIMIT, TESTS, SoakFinding, Status, name_test
-from perfci.ops.discover import OpFolder, select
+from perfci.ops.discover import select
 from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, make_job
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import Request, draw_seed
@@ -19,22 +18,6 @@ from perfci.worker.protocol import Doing, Message, SoakFiles
 
 FOLDER = "soak"
 """In the reports folder: what the workers printed, and the findings as JSON."""
-
-
-@dataclass(frozen=True)
-class SoakOptions:
-    """What is to be soaked."""
-
-    ops: tuple[str, ...] = ()
-    pattern: str | None = None
-    calls: int | None = None
-    """of each test, None: as many as the device is good for"""
-    limit: float = DECAY_LIMIT
-    """ratio by which a call may become slower"""
-    device: str = "auto"
-    seed: int | None = None
-    """None draws a fresh one"""
-    timer: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -53,70 +36,59 @@ class Soak:
 
 
 def soak_ops(
-    settings: Settings, options: SoakOptions, listener: Listener, heard: Callable[[SoakFinding], None] = lambda _: None
+    settings: Settings, request: Request, listener: Listener, calls: int | None = None, limit: float = DECAY_LIMIT
 ) -> Soak:
-    """Soaks ops, each in workers of its own. `heard` is called with each finding as it comes.
+    """Soaks ops, each in workers of its own.
 
+    calls: of each test, None for as many as the device is good for. limit: the ratio by which a call may become slower.
     Raises UsageError if there is no such op or case, PerfciError if the device cannot be opened.
     """
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
-    seed = draw_seed() if options.seed is None else options.seed
-    chosen = {op.op: op for op in select(settings, options.ops)}
+    seed = draw_seed() if request.seed is None else request.seed
+    request = dataclasses.replace(request, seed=seed)
     with claim_bench(own, listener) as bench:
-        request = Request(
-            ops=options.ops, pattern=options.pattern, device=options.device, seed=seed, timer=options.timer
-        )
         described = describe_ops(bench, request)
-        known = dataclasses.replace(options, device=described.device.kind, seed=seed)
-        findings = [each for op in described.ops for each in _OpSoak(bench, known, chosen[op.op], op, heard).find()]
+        known = dataclasses.replace(request, device=described.device.kind)
+        findings = [each for op in described.ops for each in _soak_op(bench, known, op, SoakFiles(calls, limit))]
     if not any(each.case or each.status is Status.ERROR for each in findings):
-        raise UsageError("soak_no_case", ops=", ".join(chosen), pattern=options.pattern or "*")
+        names = ", ".join(op.op for op in described.ops)
+        raise UsageError("soak_no_case", ops=names, pattern=request.pattern or "*")
     return Soak(described.device, seed, tuple(findings))
 
 
-class _OpSoak:
-    """One op, from worker to worker."""
+def _soak_op(bench: Bench, request: Request, op: PlannedOp, files: SoakFiles) -> list[SoakFinding]:
+    """Has workers test one op until one comes to its end, or until one fails that made no test."""
+    findings: list[SoakFinding] = []
+    at: Doing | None = None
 
-    def __init__(
-        self, bench: Bench, options: SoakOptions, op: OpFolder, planned: PlannedOp, heard: Callable[[SoakFinding], None]
-    ) -> None:
-        self._bench, self._options, self._op, self._planned, self._heard = bench, options, op, planned, heard
-        self._findings: list[SoakFinding] = []
-        self._at: Doing | None = None
-
-    def find(self) -> list[SoakFinding]:
-        """Has workers test until one comes to its end, or until one fails that made no test."""
-        failure, options, name = self._planned.failure, self._options, self._op.op
-        around = make_environment(self._bench, WorkerPlace(f"soak-{name}", options.device))
-        while failure is None:
-            before, self._at = len(self._findings), None
-            done = tuple(name_test(each.test, each.case) for each in self._findings)
-            job = make_job(
-                self._bench.settings, "soak", name, self._op.folder, options.device, options.seed or 0,
-                pattern=options.pattern, timer=options.timer, soak=SoakFiles(options.calls, options.limit, done),
-            )  # fmt: skip
-            failure = run_worker(job, around, self._hear)
-            if failure is None:
-                return self._findings
-            if failure.kind == "device_gone":
-                raise PerfciError(failure.kind, **failure.facts)
-            # The test that was under way died with its worker, unless the worker has reported it.
-            at, known = self._at, {(each.test, each.case) for each in self._findings}
-            if at and failure.kind != "soak_device_lost" and (at.stage, at.case) not in known:
-                self._add(SoakFinding(name, at.stage, at.case, Status.ERROR, failure))
-            if len(self._findings) > before:
-                failure = None
-        self._add(SoakFinding(name, "", None, Status.ERROR, failure))
-        return self._findings
-
-    def _hear(self, message: Message) -> None:
+    def hear(message: Message) -> None:
+        nonlocal at
         match message:
             case Doing() if message.stage in TESTS:
-                self._at = message
+                at = message
             case SoakFinding():
-                self._add(message)
-        self._bench.listener(message)
+                findings.append(message)
+        bench.listener(message)
 
-    def _add(self, finding: SoakFinding) -> None:
-        self._findings.append(finding)
-        self._heard(finding)
+    (folder,) = select(bench.settings, (op.op,))
+    around = make_environment(bench, WorkerPlace(f"soak-{op.op}", request.device))
+    failure: Reason | None = op.failure
+    while failure is None:
+        before, at = len(findings), None
+        done = tuple(name_test(each.test, each.case) for each in findings)
+        job = make_job(
+            bench.settings, "soak", op.op, folder.folder, request.device, request.seed or 0,
+            pattern=request.pattern, timer=request.timer, soak=dataclasses.replace(files, done=done),
+        )  # fmt: skip
+        failure = run_worker(job, around, hear)
+        if failure is None:
+            return findings
+        if failure.kind == "device_gone":
+            raise PerfciError(failure.kind, **failure.facts)
+        # The test that was under way died with its worker, unless the worker has reported it.
+        reported = {(each.test, each.case) for each in findings}
+        if at and failure.kind != "soak_device_lost" and (at.stage, at.case) not in reported:
+            findings.append(SoakFinding(op.op, at.stage, at.case, Status.ERROR, failure))
+        if len(findings) > before:
+            failure = None
+    return [*findings, SoakFinding(op.op, "", None, Status.ERROR, failure)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import time
@@ -51,7 +52,8 @@ def run(job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
     for params in cases:
         soaker.soak(suite, params)
     for params in choose_cases(accuracy.large_cases, job.pattern):
-        soaker.test(LARGE, as_performance(accuracy, [params]), params, lambda subject: check_large(subject, accuracy))
+        check = functools.partial(check_large, accuracy=accuracy)
+        soaker.test(LARGE, as_performance(accuracy, [params]), params, check)
     send(OpDone())
 
 
@@ -60,7 +62,8 @@ class _Soaker:
 
     def __init__(self, job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
         self._job, self._send, self._device, self._accuracy = job, send, device, loaded.accuracy
-        self._op, self._folder = job.ops[0].op, Path(job.ops[0].folder)
+        self._op = job.ops[0].op
+        self._describe = functools.partial(describe_exception, folder=Path(job.ops[0].folder))
         self._endurance = device.endurance()
         self._host = device.info.kind == "cpu"
         # Tests that none of the op's cases can have here, and why.
@@ -80,25 +83,22 @@ class _Soaker:
     def soak(self, suite: Performance, params: Params) -> None:
         """Make every test of one case, threads first: the first calls of all have to come at once."""
         calls = self._job.soak.calls or (FEW_CALLS if self._host else CALLS)
-        limit = self._job.soak.limit
         bodies: dict[str, Callable[[SoakSubject], SoakFinding]] = {
             THREADS: check_threads,
-            MEMORY: lambda subject: check_memory(subject, calls),
-            DECAY: lambda subject: check_decay(subject, calls, limit),
-            DETERMINISM: lambda subject: check_determinism(subject, calls),
+            MEMORY: functools.partial(check_memory, calls=calls),
+            DECAY: functools.partial(check_decay, calls=calls, limit=self._job.soak.limit),
+            DETERMINISM: functools.partial(check_determinism, calls=calls),
             STREAMS: check_streams,
         }
         for test, body in bodies.items():
             self.test(test, suite, params, body)
-        if self._host:
-            return
         arrays = self._device.arrays
         try:
-            large = is_large(arrays, bound_inputs(suite, params, arrays.device, self._job.seed))
+            large = not self._host and is_large(arrays, bound_inputs(suite, params, arrays.device, self._job.seed))
         except Exception:  # the other tests report it
             return
         if large:
-            self.test(LARGE, suite, params, lambda subject: check_large(subject, self._accuracy))
+            self.test(LARGE, suite, params, functools.partial(check_large, accuracy=self._accuracy))
 
     def test(self, test: str, suite: Performance, params: Params, body: Callable[[SoakSubject], SoakFinding]) -> None:
         """Make one test of one case, unless it is settled."""
@@ -130,22 +130,22 @@ class _Soaker:
         self._endurance.trim()
 
     def _find(self, subject: SoakSubject, test: str, body: Callable[[SoakSubject], SoakFinding]) -> SoakFinding:
+        status = Status.ERROR
         try:
             return body(subject)
         except PerfciError as error:
-            return subject.finding(test, Status.ERROR, reason=error.reason)
+            reason = error.reason
         except Exception as error:
+            facts: dict[str, Fact] = {"case": subject.case, **self._describe(error)}
             if function := not_interpreted(error):
-                lacking = Reason("interpreter_lacks", {"case": subject.case, "function": function})
-                return subject.finding(test, Status.SKIPPED, reason=lacking)
-            facts = {"case": subject.case, **self._describe(error)}
-            full = self._device.out_of_memory(error)
-        if full and test in ROOMY:
-            return subject.finding(test, Status.SKIPPED, reason=Reason("soak_too_large", facts))
-        return subject.finding(test, Status.ERROR, reason=Reason("out_of_memory" if full else "soak_raised", facts))
-
-    def _describe(self, error: BaseException) -> dict[str, Fact]:
-        return describe_exception(error, self._folder)
+                status, reason = Status.SKIPPED, Reason("interpreter_lacks", facts | {"function": function})
+            elif not self._device.out_of_memory(error):
+                reason = Reason("soak_raised", facts)
+            elif test in ROOMY:
+                status, reason = Status.SKIPPED, Reason("soak_too_large", facts)
+            else:
+                reason = Reason("out_of_memory", facts)
+        return subject.finding(test, status, reason=reason)
 
 
 def as_performance(accuracy: Accuracy, cases: Sequence[Params]) -> Performance:

@@ -126,18 +126,6 @@ def test_leaks_are_told_with_their_size_and_caches_that_fill_are_not(project):
     assert status(found, "caching", "memory") == "PASS"
 
 
-def test_a_leak_outside_the_allocator_is_not_laid_on_an_op_while_others_are_on_the_device(project):
-    project.settings(foreign_processes=1)
-    project.op(
-        "outside", SOUND.replace("work\n", "hold, work\n").replace("work(20.0)", "work(20.0); hold(512, outside=True)")
-    )
-
-    code, out, _ = project.soak("--calls", CALLS)
-
-    assert code == 0
-    assert "not judged, since others may be on the device" in out
-
-
 def test_a_drift_fails_and_one_that_the_clock_explains_does_not(project):
     project.op("scale")
     project.settings(drift_per_block=0.004)
@@ -217,18 +205,6 @@ def test_an_op_that_costs_its_process_the_device_is_told_and_the_rest_goes_on_in
     assert status(found, "illegal", "threads") == "PASS"
 
 
-def test_an_op_that_raises_or_breaks_the_contract_is_an_error_that_names_it(project):
-    project.op("raising", "def {op}(x):\n    raise ValueError('planted')\n")
-    project.op("broken")
-    (project.root / "kernels" / "broken" / "broken_triton.py").write_text("import nothing_such\n")
-
-    code, out, _ = project.soak("--calls", CALLS)
-
-    assert code == 2
-    assert "A call on rows=4 raised ValueError: planted" in out
-    assert "broken_triton.py" in out
-
-
 def test_a_pattern_that_fits_nothing_and_senseless_options_are_refused(project):
     project.op("scale")
 
@@ -236,13 +212,3 @@ def test_a_pattern_that_fits_nothing_and_senseless_options_are_refused(project):
     assert "No case of scale fits --case 'rows=5'" in " ".join(project.soak("--case", "rows=5")[2].split())
     assert project.soak("--calls", "1")[0] == 1
     assert project.soak("scael")[0] == 1
-
-
-def test_too_few_calls_are_said_to_be_too_few(project):
-    project.op("scale")
-
-    code, out, _ = project.soak("--calls", "6")
-
-    assert code == 0
-    assert "give --calls 8 or more" in out
-    assert "give --calls 40 or more" in out

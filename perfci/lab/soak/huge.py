@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -60,8 +61,8 @@ def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) 
     outputs = subject.outputs(inputs)
     subject.device.synchronize()
     every = [value for value in leaves([inputs, outputs]) if arrays.is_array(value)]
-    largest = max(every, key=lambda each: _count(arrays, each), default=None)
-    elements = 0 if largest is None else _count(arrays, largest)
+    sizes = {_count(arrays, each): arrays.nbytes(each) for each in reversed(every)}
+    elements = max(sizes, default=0)
     if elements <= beyond:
         return subject.skip(LARGE, "soak_not_large", elements=elements)
     rows = _count_rows(arrays, outputs)
@@ -71,19 +72,15 @@ def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) 
     # First, last, across every multiple of a boundary in elements and in bytes, and at random.
     per_row = max(elements // rows, 1)
     span = min(max(SLICE // per_row, 1), rows)
-    width = max(arrays.nbytes(largest) // elements, 1)
+    width = max(sizes[elements] // elements, 1)
     marks = {mark for power in (beyond, 2 * beyond) for mark in (power, power // width) if mark < elements}
     rng = random.Random(subject.seed)
     starts = [0, rows - span, *(mark // per_row - span // 2 for mark in sorted(marks))]
     starts += [rng.randrange(rows - span + 1) for _ in range(RANDOM)]
     places = list(dict.fromkeys(min(max(start, 0), rows - span) for start in starts))
 
-    numbers: dict[str, Fact] = {
-        "elements": elements,
-        "bytes": sum(arrays.nbytes(each) for each in leaves([inputs, outputs])),
-        "slices": len(places),
-        "rows": span,
-    }
+    total = sum(map(arrays.nbytes, every))
+    numbers: dict[str, Fact] = {"elements": elements, "bytes": total, "slices": len(places), "rows": span}
     for done, start in enumerate(places):
         stop = start + span
         part = _cut(arrays, accuracy, inputs, outputs, start, stop)
@@ -101,9 +98,9 @@ def _count(arrays: Arrays, array: Any) -> int:
 
 def _count_rows(arrays: Arrays, outputs: Sequence[Any]) -> int:
     """Elements along the outputs' first axis, 0 if they have none in common."""
-    shapes = [arrays.facts(each).shape for each in outputs if arrays.is_array(each)]
+    shapes = [arrays.facts(each).shape if arrays.is_array(each) else () for each in outputs]
     firsts = {shape[0] if shape else 0 for shape in shapes}
-    return firsts.pop() if len(firsts) == 1 and len(shapes) == len(outputs) else 0
+    return firsts.pop() if len(firsts) == 1 else 0
 
 
 def _cut(
@@ -122,19 +119,10 @@ def _cut(
 
 
 def _can_be_cut(subject: SoakSubject, accuracy: Accuracy, axes: int) -> bool:
-    """Whether the reference of a slice is a slice of the reference.
-
-    Tried on small cases of the accuracy suite whose outputs have as many axes.
-    """
-    tried = 0
-    for params in accuracy.cases:
-        found = _try_cut(subject, accuracy, params, axes)
-        if found is False:
-            return False
-        tried += found is True
-        if tried == TRIALS:
-            break
-    return tried > 0
+    """Whether the reference of a slice is a slice of the reference, as small cases of the accuracy suite show."""
+    trials = (_try_cut(subject, accuracy, params, axes) for params in accuracy.cases)
+    known = list(itertools.islice((each for each in trials if each is not None), TRIALS))
+    return bool(known) and all(known)
 
 
 def _try_cut(subject: SoakSubject, accuracy: Accuracy, params: Params, axes: int) -> bool | None:

@@ -53,29 +53,27 @@ def split_calls(calls: int, least: int = 1) -> list[int]:
 
 def check_memory(subject: SoakSubject, calls: int) -> SoakFinding:
     """Whether calls leave device memory behind, in the allocator's account and in the driver's."""
-    endurance = subject.endurance
-    if endurance.memory().allocated is None:
-        return subject.skip(MEMORY, "soak_no_memory")
+    endurance, device = subject.endurance, subject.device
     sizes = split_calls(calls)
     if not sizes:
         return subject.skip(MEMORY, "soak_few_calls", calls=calls, least=LEAST_WINDOWS)
     inputs = subject.inputs()
     for _ in range(WARM_CALLS):
         subject.outputs(inputs)
-    alone = subject.device.state().foreign_processes == 0  # else the driver counts others' memory too
+    alone = device.state().foreign_processes == 0  # else the driver counts others' memory too
     gc.collect()
-    subject.device.synchronize()
+    device.synchronize()
     endurance.reset_peak()
     readings = [endurance.memory()]
     for done, size in zip(itertools.accumulate(sizes), sizes, strict=True):
         for _ in range(size):
             subject.outputs(inputs)
         gc.collect()  # what only a cycle of references holds is no leak
-        subject.device.synchronize()
+        device.synchronize()
         readings.append(endurance.memory())
         subject.tick(done, calls)
-    alone = alone and subject.device.state().foreign_processes == 0
-    held = [each.allocated or 0 for each in readings]
+    alone = alone and device.state().foreign_processes == 0
+    held, outside = [each.allocated or 0 for each in readings], [each.outside or 0 for each in readings]
     numbers: dict[str, Fact] = {
         "calls": calls,
         "before": held[0],
@@ -88,7 +86,7 @@ def check_memory(subject: SoakSubject, calls: int) -> SoakFinding:
     per_window = calls / len(sizes)
     if (grown := find_leak(held)) is not None:
         return subject.fail(MEMORY, "soak_leak", {**numbers, "rate": grown / per_window})
-    if alone and (grown := find_leak([each.outside or 0 for each in readings])) is not None:
+    if alone and (grown := find_leak(outside)) is not None:
         return subject.fail(MEMORY, "soak_leak_outside", {**numbers, "rate": grown / per_window})
     return subject.finding(MEMORY, Status.PASS, numbers)
 
@@ -116,10 +114,7 @@ def find_leak(held: Sequence[float]) -> float | None:
 
 def check_decay(subject: SoakSubject, calls: int, limit: float = DECAY_LIMIT) -> SoakFinding:
     """Whether calls become slower by more than the clock explains. The device's timer has been started."""
-    device = subject.device
-    if device.absent is not None:
-        return subject.skip(DECAY, "soak_not_timed")
-    sizes = split_calls(calls, LEAST_LAUNCHES)
+    device, sizes = subject.device, split_calls(calls, LEAST_LAUNCHES)
     if not sizes:
         return subject.skip(DECAY, "soak_few_calls", calls=calls, least=LEAST_WINDOWS * LEAST_LAUNCHES)
     call = functools.partial(subject.suite.kernel, **subject.inputs())
@@ -209,8 +204,6 @@ def measure_decay(medians_us: Sequence[float], clocks_mhz: Sequence[float | None
 
 def check_determinism(subject: SoakSubject, calls: int) -> SoakFinding:
     """Whether every call answers the same inputs alike, and the first call's answer stays as it is."""
-    if not subject.deterministic:
-        return subject.skip(DETERMINISM, "soak_not_deterministic")
     inputs = subject.inputs()
     first = subject.outputs(inputs)
     kept = subject.copies(first)

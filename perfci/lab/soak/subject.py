@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ class SoakSubject:
     """called with calls made and calls in all, so that work looks different from a hang"""
     describe: Callable[[BaseException], Mapping[str, Fact]]
 
-    @cached_property
+    @property
     def case(self) -> str:
         """The case's id."""
         return case_id(self.params)
@@ -92,10 +91,8 @@ class SoakSubject:
             terms = self.suite.reduces(**self.params) if self.suite.reduces else 1
             found = arrays.mismatch(got, wanted, *tolerance(facts.dtype, self.suite.tolerance, terms))
             return {"count": found.count, "index": str(found.worst_index)} if found.count else None
-        one, other = arrays.host(got), arrays.host(wanted)
-        differing = one != other
-        if one.dtype.kind == "f":
-            differing &= ~(np.isnan(one) & np.isnan(other))
+        left, right = arrays.host(got), arrays.host(wanted)
+        differing = (left != right) & ~(np.isnan(left) & np.isnan(right))
         if not differing.any():  # NaN with other bits, or zeros of the other sign
             return {"count": 1, "index": "-"}
         return {"count": int(differing.sum()), "index": str(first_index(differing))}

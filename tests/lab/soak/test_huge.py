@@ -87,28 +87,8 @@ def test_an_op_whose_outputs_cannot_be_cut_says_so_unless_it_says_how(soaked):
     assert soaked(total, total, large_part=part, tolerance=loose).status is Status.PASS
 
 
-def test_small_cases_with_too_few_rows_leave_the_cut_untried(soaked):
-    assert soaked(add, cases=(1, 2)).reason.kind == "soak_not_cut"
-
-
 def test_a_case_that_is_not_huge_is_said_not_to_be(soaked):
     assert soaked(add, rows=9).reason.kind == "soak_not_large"
-
-
-def test_too_little_memory_is_said_with_needed_and_free_bytes(subject):
-    made = subject(add, inputs, params={"rows": ROWS})
-
-    class Full:
-        def footprint(self, make):
-            return 5 << 30
-
-        def room(self):
-            return 1 << 30
-
-    found = check_large(dataclasses.replace(made, endurance=Full()), Accuracy(add, add, inputs, grid(rows=[9])), BEYOND)
-
-    assert found.reason.kind == "soak_no_room"
-    assert (found.reason.facts["needed"], found.reason.facts["free"]) == (6 << 30, 1 << 30)
 
 
 def test_huge_inputs_are_told_from_their_shapes_wherever_they_stand():

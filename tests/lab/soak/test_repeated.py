@@ -12,14 +12,10 @@ import pytest
 
 from perfci.lab.soak.findings import Status
 from perfci.lab.soak.repeated import (
-    LEAST_WINDOWS,
-    WINDOWS,
     check_decay,
     check_determinism,
-    check_memory,
     find_leak,
     measure_decay,
-    split_calls,
 )
 
 PER_WINDOW = 50
@@ -76,27 +72,10 @@ def test_all_outputs_and_their_shapes_are_compared_with_the_first_call(subject):
     assert check_determinism(subject(shrink, inputs), 30).reason.kind == "soak_differs"
 
 
-@pytest.mark.torch
-def test_what_the_host_cannot_measure_is_skipped(subject):
-    host = subject(lambda x: x, inputs, device="cpu")
-
-    assert check_memory(host, 100).reason.kind == "soak_no_memory"
-    assert check_decay(host, 100).reason.kind == "soak_not_timed"
-
-
 def test_a_call_that_takes_no_time_of_the_device_launches_nothing(subject):
     found = check_decay(subject(lambda x: x * 2.0, inputs), 100)
 
     assert (found.status, found.reason.kind) == (Status.ERROR, "nothing_launched")
-
-
-@pytest.mark.parametrize("calls", [8, 9, 40, 41, 1000])
-def test_windows_hold_all_calls_and_are_alike(calls):
-    sizes = split_calls(calls)
-
-    assert sum(sizes) == calls
-    assert max(sizes) - min(sizes) <= 1
-    assert LEAST_WINDOWS <= len(sizes) <= WINDOWS
 
 
 # --- leaks ------------------------------------------------------------------------------------------------------------
