@@ -1,4 +1,4 @@
-"""Which ops a project has, and whether each keeps the four-file contract. Files are read. Nothing is imported.
+"""Which ops a project has, and what of the four-file contract only their sources show. Nothing is imported here.
 
 kernels/<op>/<op>_triton.py        the kernel: a function of the op's name
 kernels/<op>/<op>_baseline.py      the reference: the same function, and make_inputs
@@ -16,7 +16,7 @@ import ast
 import difflib
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,15 +24,9 @@ from perfci.core.errors import ContractError, UsageError
 from perfci.core.model import Fact, Reason
 from perfci.core.settings import Settings
 from perfci.ops.fingerprint.finder import PARTS, list_folder, op_folders
-from perfci.ops.spec import CACHES
 
 ALLOWED_IMPORT = "perfci.device.fake"
 """The only part of perfci that a kernel or a reference may import. Ops for the fake device have no other arrays."""
-
-INPUT_ARGUMENTS = ("device", "seed")
-"""Keywords that perfci passes to make_inputs besides the case's own."""
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -111,135 +105,28 @@ def check_files(op: OpFolder) -> Reason | None:
 
 
 def check_contract(op: OpFolder) -> tuple[Reason, ...]:
-    """Returns every way in which the op's files, which must exist, break the contract, each with file and line."""
-    if not op.op.isidentifier():
-        return (Reason("op_name", {"op": op.op, "folder": str(op.folder)}),)
-    files: list[_File] = []
-    unreadable = []
-    for path in op.files:
+    """Returns what breaks the contract in files that can be imported. The worker finds the rest."""
+    found: list[Reason] = []
+    for path in (op.triton, op.baseline):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an invalid escape is its author's business
-                files.append(_File(path, ast.parse(path.read_bytes(), filename=str(path))))
-        except SyntaxError as error:
-            unreadable.append(Reason("syntax_error", {"file": str(path), "line": error.lineno, "why": error.msg}))
-        except (OSError, ValueError, RecursionError, MemoryError) as error:  # null bytes; nested too deeply
-            why = str(error) or type(error).__name__
-            unreadable.append(Reason("source_unreadable", {"file": str(path), "why": why}))
-    if unreadable:
-        return tuple(unreadable)
-    triton, baseline, accuracy, performance = files
-    return (
-        *_check_functions(op.op, triton, baseline),
-        *_check_imports(triton),
-        *_check_imports(baseline),
-        *_check_suite(accuracy, "accuracy", "Accuracy"),
-        *_check_suite(performance, "performance", "Performance"),
-        *_check_arguments(performance),
-    )
-
-
-@dataclass(frozen=True)
-class _File:
-    path: Path
-    tree: ast.Module
-
-    def reason(self, problem: str, line: int, **facts: Fact) -> Reason:
-        return Reason(problem, {"file": str(self.path), "line": line, **facts})
-
-    def functions(self, name: str) -> list[Function]:
-        return [node for node in _top_level(self.tree.body) if isinstance(node, Function) and node.name == name]
-
-
-def _check_functions(op: str, triton: _File, baseline: _File) -> Iterator[Reason]:
-    """Both files define the op once and with the same parameters, and the baseline defines make_inputs."""
-    for file in (triton, baseline):
-        found = file.functions(op)
-        if not found:
-            yield file.reason("function_missing", 1, op=op)
-        # A second definition shadows the first, such as a wrapper its kernel. Under if and else two are fine.
-        plain = [function for function in found if function in file.tree.body]
-        for shadowing in plain[1:]:
-            yield file.reason("function_shadowed", shadowing.lineno, op=op, first=plain[0].lineno)
-
-    kernels, references = triton.functions(op), baseline.functions(op)
-    if kernels and references:
-        ours, theirs = _parameters(kernels[-1]), _parameters(references[-1])
-        if ours != theirs:
-            facts = {"op": op, "kernel": ", ".join(ours), "reference": ", ".join(theirs), "other": baseline.path.name}
-            yield triton.reason("parameters_differ", kernels[-1].lineno, **facts)
-
-    makers = baseline.functions("make_inputs")
-    if not makers:
-        yield baseline.reason("make_inputs_missing", 1, op=op)
-        return
-    missing = [name for name in INPUT_ARGUMENTS if name not in _parameters(makers[-1])]
-    if missing and makers[-1].args.kwarg is None:
-        yield baseline.reason("make_inputs_arguments", makers[-1].lineno, op=op, missing=", ".join(missing))
-
-
-def _check_imports(file: _File) -> Iterator[Reason]:
-    for node in ast.walk(file.tree):
-        modules: list[str] = []
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            modules = [f"{node.module}.{alias.name}" for alias in node.names]
-        for module in modules:
+                tree = ast.parse(path.read_bytes(), filename=str(path))
+        except (SyntaxError, OSError, ValueError, RecursionError, MemoryError):  # importing it tells why
+            continue
+        lines = [each.lineno for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == op.op]
+        if len(lines) > 1:  # such as a wrapper that hides its kernel
+            facts: dict[str, Fact] = {"file": str(path), "line": lines[1], "op": op.op, "first": lines[0]}
+            found.append(Reason("function_shadowed", facts))
+        for module, line in _list_imports(tree):
             if module.split(".")[0] == "perfci" and not f"{module}.".startswith(f"{ALLOWED_IMPORT}."):
-                yield file.reason("imports_perfci", getattr(node, "lineno", 1), module=module)
+                found.append(Reason("imports_perfci", {"file": str(path), "line": line, "module": module}))
+    return tuple(found)
 
 
-def _check_suite(file: _File, name: str, kind: str) -> Iterator[Reason]:
-    """A suite's file binds the name at the top level, and not to the other kind of suite."""
-    bound: ast.Assign | ast.AnnAssign | None = None
-    for node in _top_level(file.tree.body):
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                bound = node
-    if bound is None:
-        yield file.reason("suite_missing", 1, name=name, kind=kind)
-    elif isinstance(bound.value, ast.Call):
-        called = _name(bound.value.func)
-        if called in {"Accuracy", "Performance"} and called != kind:
-            yield file.reason("suite_wrong_kind", bound.lineno, name=name, kind=kind, found=called)
-
-
-def _check_arguments(file: _File) -> Iterator[Reason]:
-    """Checks `cache` and `peers` of the performance suite, if they are given as plain literals."""
-    calls = [node for node in ast.walk(file.tree) if isinstance(node, ast.Call) and _name(node.func) == "Performance"]
-    for argument in (argument for call in calls for argument in call.keywords):
-        value = argument.value
-        if argument.arg == "cache" and isinstance(value, ast.Constant) and value.value not in CACHES:
-            yield file.reason("cache_misfit", value.lineno, found=repr(value.value), known=" or ".join(CACHES))
-        if argument.arg == "peers" and isinstance(value, ast.Dict):
-            names = [key for key in value.keys if isinstance(key, ast.Constant)]
-            for at, key in enumerate(names):  # Python silently keeps the last of two
-                if key.value in [each.value for each in names[:at]]:
-                    yield file.reason("peer_repeated", key.lineno, name=str(key.value))
-
-
-def _top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that run on import, in order, including those under `if`, `try` and `with`."""
-    waiting = list(reversed(body))
-    while waiting:  # no recursion: every elif is one level deeper
-        node = waiting.pop()
-        yield node
-        if isinstance(node, ast.If | ast.Try | ast.With):
-            inner = (getattr(node, name, []) for name in ("body", "orelse", "finalbody"))
-            waiting.extend(reversed([each for block in inner for each in block]))
-
-
-def _name(function: ast.expr) -> str | None:
-    """The last part of a called function's name."""
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
-
-
-def _parameters(function: Function) -> tuple[str, ...]:
-    """Names in order, with * and ** for the rest."""
-    spec = function.args
-    names = [each.arg for each in (*spec.posonlyargs, *spec.args)]
-    names += [f"*{spec.vararg.arg}"] if spec.vararg else []
-    names += [each.arg for each in spec.kwonlyargs]
-    return (*names, *([f"**{spec.kwarg.arg}"] if spec.kwarg else []))
+def _list_imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)

@@ -24,7 +24,6 @@ from perfci.core.settings import at as settings_at
 from perfci.core.wording import because, say
 from perfci.git.base import PROPOSALS, How, resolve
 from perfci.git.checkout import materialise
-from perfci.ops import fingerprint
 from perfci.ops.discover import OpFolder, ops
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
@@ -150,7 +149,7 @@ def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[Plan
     prints = {op: (ours.fingerprint(op), base.fingerprint(op)) for op in known}
     # With another toolchain, what it makes of the same files is the question.
     python = tree.base.python
-    wanted = [theirs[op] for op in known if python or not fingerprint.same(*prints[op])]
+    wanted = [theirs[op] for op in known if python or not prints[op][0].same_as(prints[op][1])]
     described = describe_folders(bench, request, wanted, tree.settings, python).ops if wanted else ()
     found = {op.op: op for op in described}
     return tuple(
@@ -162,7 +161,7 @@ def are_unchanged(tree: BaseTree, settings: Settings, names: Iterable[str]) -> b
     """Whether the files of all these ops are the base's own."""
     ours, base = (Tree(each.root, each.kernels) for each in (settings, tree.settings))
     theirs = {op.op for op in _ops(tree)}
-    return all(op in theirs and fingerprint.same(ours.fingerprint(op), base.fingerprint(op)) for op in names)
+    return all(op in theirs and ours.fingerprint(op).same_as(base.fingerprint(op)) for op in names)
 
 
 def hash_rules(rules: Settings) -> str:
@@ -209,7 +208,7 @@ def _planned_base(
     ours, theirs = prints
     if base is None:
         return PlannedBase(same=True, performance=head.performance, cache=head.cache)
-    changed = fingerprint.changed_files(ours, theirs)
+    changed = ours.changed_files(theirs)
     if base.failure:
         return PlannedBase(changed=changed, failure=because("base_broken", base.failure, op=head.op))
     # The base's performance cases by the names that the change gives them.

@@ -23,7 +23,6 @@ from perfci.git import Revision, history
 from perfci.git.base import How
 from perfci.git.checkout import materialise
 from perfci.git.history import Commit, FileChange
-from perfci.ops import fingerprint
 from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs import base as base_stage
@@ -238,7 +237,7 @@ class Revisions:
             if why := self._find_lack(require(self._write_out(commit))):
                 why = because("bisect_end_lacks_op", why, revision=name)
                 raise UsageError(why.kind, **why.facts)
-        if fingerprint.same(self._prints[self.good], self._prints[self.bad]):
+        if self._prints[self.good].same_as(self._prints[self.bad]):
             raise UsageError("bisect_same_files", op=self.op, good=options.good, bad=options.bad)
         here = git.read(self.settings.root)
         if isinstance(here, Revision) and here.dirty and here.commit == self.bad:

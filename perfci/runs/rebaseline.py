@@ -40,7 +40,6 @@ from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.git.checkout import materialise
 from perfci.judge import judge
-from perfci.ops import fingerprint
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.accept import Evidence, Limits, accept
 from perfci.runs.accept_runs import note_lines
@@ -445,7 +444,7 @@ class _Code:
                 return because("rebaseline_code_unknown", tree, of=commit[:10])
             prints.append(tree.fingerprint(op))
         head, base = prints
-        changed, opaque = fingerprint.changed_files(head, base), head.opaque or base.opaque
+        changed, opaque = head.changed_files(base), head.opaque or base.opaque
         return because("rebaseline_code_unknown", opaque, of=old[:10]) if opaque and not changed else changed
 
     def _read_tree(self, commit: str) -> Tree | Reason:

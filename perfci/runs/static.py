@@ -16,7 +16,6 @@ from perfci.core.codec import decode, encode
 from perfci.core.model import PlannedBase, PlannedOp, Reason, Static, StaticOp
 from perfci.core.settings import Settings
 from perfci.device.targets import target_named
-from perfci.ops import fingerprint
 from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
@@ -59,7 +58,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     ours = _fingerprint(head, bench.settings)
     base = [op for op in ops(tree.settings) if op.op in ours] if tree and tree.settings.kernels.is_dir() else []
     theirs = _fingerprint(base, tree.settings) if tree else {}
-    same = {op for op in ours if op in theirs and fingerprint.same(ours[op], theirs[op])}
+    same = {op for op in ours if op in theirs and ours[op].same_as(theirs[op])}
     wanted = [_Wanted(op, ours[op.op], target, bench.settings, False) for target in targets for op in head]
     if tree:
         changed = [op for op in base if op.op not in same]

@@ -31,6 +31,14 @@ class Fingerprint:
     opaque: Reason | None = None
     """why there may be more files than these"""
 
+    def same_as(self, other: Fingerprint) -> bool:
+        """Returns whether both certainly run the same code."""
+        return self.opaque is None and other.opaque is None and self.digest == other.digest
+
+    def changed_files(self, other: Fingerprint) -> tuple[str, ...]:
+        """Returns the files that differ, or that only one of the two needs, by name."""
+        return tuple(sorted({name for name, _ in self.files.items() ^ other.files.items()}))
+
 
 class Tree:
     """One state of a project's files. Each is read once, so they must not change while it is in use.
@@ -45,14 +53,13 @@ class Tree:
         self._root = posixpath.abspath(root)
         self._kernels = posixpath.abspath(kernels)
         self._finder = Finder(self._root, self._kernels)
-        self._ops = self._finder.ops()
-        self._shared = self._finder.shared()
+        self._shared = self._finder.list_shared()
         self._digests: dict[str, str] = {}
         self._sources: dict[str, Source] = {}
 
     def fingerprint(self, op: str) -> Fingerprint:
         """Returns an op's fingerprint; an opaque one without files if the tree has no such op."""
-        folder = self._ops.get(op)
+        folder = self._finder.ops.get(op)
         if folder is None:
             missing = Reason("op_not_in_tree", {"op": op, "folder": self._name(self._kernels)})
             return Fingerprint(_digest({}), {}, opaque=missing)
@@ -65,27 +72,20 @@ class Tree:
         return Fingerprint(_digest(files), files, tuple(late), opaque[0] if opaque else None)
 
     def _closure(self, folder: str, own: Iterable[str]) -> dict[str, _Needs]:
-        """Returns what each Python file of the op needs, and each that it imports.
-
-        If one of them adds a folder to the search path, all are followed again.
-        """
+        """Returns what each Python file of the op needs, and each that it imports."""
         roots = []
         while folder.startswith(f"{self._kernels}/"):
             roots.append(folder)
             folder = posixpath.dirname(folder)
         roots += [self._kernels, *(posixpath.normpath(f"{self._root}/{each}") for each in IMPORT_ROOTS)]
-        while True:
-            found: dict[str, _Needs] = {}
-            todo = [path for path in own if path.endswith(".py") or is_compiled(path)]
-            while todo:
-                path = todo.pop()
-                if path not in found:
-                    found[path] = self._needs(path, tuple(roots))
-                    todo += found[path].code
-            added = {each for needs in found.values() for each in needs.search} - {*roots}
-            if not added:
-                return found
-            roots += sorted(added)
+        found: dict[str, _Needs] = {}
+        todo = [path for path in own if path.endswith(".py") or is_compiled(path)]
+        while todo:
+            path = todo.pop()
+            if path not in found:
+                found[path] = self._needs(path, tuple(roots))
+                todo += found[path].code
+        return found
 
     def _needs(self, path: str, roots: tuple[str, ...]) -> _Needs:
         if is_compiled(path):
@@ -104,7 +104,6 @@ class Tree:
             code={file for _, files in imports for file in files},
             data={*beside, *self._named_files(source, folder)},
             late={f"{self._name(path)}:{each.line} {each}" for each, files in imports if files and each.late},
-            search={posixpath.normpath(f"{self._root}/{each}") for each in source.search},
             opaque=Reason(opaque.kind, {**opaque.facts, "file": self._name(path)}) if opaque else None,
         )
 
@@ -116,8 +115,9 @@ class Tree:
             roots = (folder,)
         if statement.module:
             files, folders = self._finder.module(statement.module, roots)
-        else:
-            files, folders = self._finder.package(folder)
+        else:  # from . import name
+            inside = "__init__.py" in self._finder.listing(folder).files
+            files, folders = [f"{folder}/__init__.py"] if inside else [], [folder]
         found = [*files, *self._finder.submodules(statement.names, folders)]
         return [path for path in found if self._is_inside(path)]
 
@@ -166,7 +166,6 @@ class _Needs:
     code: Iterable[str] = ()
     data: Iterable[str] = ()
     late: Iterable[str] = ()
-    search: Iterable[str] = ()
     opaque: Reason | None = None
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.ops.fingerprint import fingerprint
-from perfci.ops.fingerprint.tree import Fingerprint
+from perfci.ops.fingerprint.tree import Fingerprint, Tree
 
 OP = "kernels/softmax/softmax_triton.py"
 
@@ -32,6 +31,6 @@ def take(tmp_path) -> Take:
     """The fingerprint of an op of the project."""
 
     def take(op: str = "softmax", root: Path = tmp_path) -> Fingerprint:
-        return fingerprint(root, root / "kernels", op)
+        return Tree(root, root / "kernels").fingerprint(op)
 
     return take

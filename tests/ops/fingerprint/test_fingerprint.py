@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfci.git.checkout import materialise
-from perfci.ops.fingerprint import changed_files, fingerprint, same
-from perfci.ops.fingerprint.tree import Fingerprint
+from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from tests.git_repositories import alone, commit_all, git, start
 
 TRITON = "kernels/softmax/softmax_triton.py"
@@ -31,19 +30,19 @@ def project(tmp_path, monkeypatch) -> Path:
 def of_base(project: Path, name: str, into: Path) -> Fingerprint:
     root = materialise(project, name, into)
     assert isinstance(root, Path)
-    return fingerprint(root, root / "kernels", "softmax")
+    return Tree(root, root / "kernels").fingerprint("softmax")
 
 
 def of_work_tree(project: Path) -> Fingerprint:
-    return fingerprint(project, project / "kernels", "softmax")
+    return Tree(project, project / "kernels").fingerprint("softmax")
 
 
 def test_a_clean_work_tree_is_the_same_as_its_commit(project, tmp_path):
     head, base = of_work_tree(project), of_base(project, "HEAD", tmp_path / "base")
 
-    assert same(head, base)
+    assert head.same_as(base)
     assert head.files.keys() == {TRITON, "kernels/_launch.py", "kernels/_devices/Größe 1.json"}
-    assert changed_files(head, base) == ()
+    assert head.changed_files(base) == ()
 
 
 def test_a_dirty_work_tree_is_taken_as_it_is(project, tmp_path):
@@ -52,8 +51,8 @@ def test_a_dirty_work_tree_is_taken_as_it_is(project, tmp_path):
 
     head, base = of_work_tree(project), of_base(project, "HEAD", tmp_path / "base")
 
-    assert not same(head, base)
-    assert changed_files(head, base) == ("kernels/_launch.py", "kernels/softmax/untracked.json")
+    assert not head.same_as(base)
+    assert head.changed_files(base) == ("kernels/_launch.py", "kernels/softmax/untracked.json")
 
 
 def test_a_commit_beside_the_op_leaves_it_the_same(project, tmp_path):
@@ -63,7 +62,7 @@ def test_a_commit_beside_the_op_leaves_it_the_same(project, tmp_path):
     (project / "README.md").write_text("Another word.")
     commit_all(project)
 
-    assert same(of_work_tree(project), of_base(project, old, tmp_path / "base"))
+    assert of_work_tree(project).same_as(of_base(project, old, tmp_path / "base"))
 
 
 def test_an_opaque_base_is_never_the_same(project, tmp_path):
@@ -73,4 +72,4 @@ def test_an_opaque_base_is_never_the_same(project, tmp_path):
     head, base = of_work_tree(project), of_base(project, "HEAD", tmp_path / "base")
 
     assert head.digest == base.digest
-    assert not same(head, base)
+    assert not head.same_as(base)

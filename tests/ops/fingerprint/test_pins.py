@@ -22,9 +22,7 @@ def changes(tmp_path):
     return changes
 
 
-@pytest.mark.parametrize(
-    "name", ["requirements/cpu.txt", "requirements.txt", "requirements-gpu.txt", "constraints.txt"]
-)
+@pytest.mark.parametrize("name", ["requirements/cpu.txt", "constraints.txt"])
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -75,7 +73,7 @@ def test_what_does_not_change_the_toolchain_is_not_told(changes, old, new):
         ('[tool.poetry.dependencies]\ntorch = "^2.{}"', 'torch = "^2.7" -> torch = "^2.8"'),
         (
             '[tool.uv.sources]\ntorch = {{index = "cu12{}"}}',
-            'torch = {"index": "cu127"} -> torch = {"index": "cu128"}',
+            'torch = {index = "cu127"} -> torch = {index = "cu128"}',
         ),
         ('[build-system]\nrequires = ["torch==2.{}"]', "torch==2.7 -> torch==2.8"),
     ],
@@ -90,8 +88,6 @@ def test_a_changed_dependency_of_the_project_is_told(changes, text, expected):
         '[project]\nkeywords = ["triton", "v{}"]\ndescription = "triton{}"',
         '[tool.pytest.ini_options]\nmarkers = ["torch: needs torch {}"]',
         '[tool.mypy]\nmodule = ["torch.v{}"]',
-        "damaged = [{}",
-        "dependency-groups = {}",
     ],
 )
 def test_other_words_in_the_project_s_file_are_not_told(changes, text):
