@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from perfci.cli.exits import exit_code
 from perfci.core.codec import encode
-from perfci.core.model import Gate, Judgements, Reason, Run, Suite
+from perfci.core.model import Gate, Judgements, Reason, Run, Suite, Verdict
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.report import data, rows, words
@@ -35,13 +35,13 @@ others. The brackets stand in strings alone."""
 
 STYLES = {Gate.FAILS: "bold red", Gate.WARNS: "bold yellow", Gate.OK: "green"}
 
-_NARROWEST = 12
-"""Width that a column keeps on the narrowest terminal."""
+_NARROWEST = 14
+"""Width that a column keeps on the narrowest terminal, with the gap behind it."""
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A text, cleaned of what a terminal obeys. On a terminal it is folded at its indent; in a log it is one line."""
+    """A text without terminal commands. A terminal folds it at its indent. In a log it is one line."""
 
     text: str | Reason
     indent: int = 0
@@ -57,40 +57,41 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table without lines, as wide as its cells; on a terminal that is too narrow columns go or are folded."""
+    """A table without lines, as wide as its cells. On a narrow terminal it leaves columns out or folds their cells."""
 
     table: Table
     title: str = ""
-    minor: tuple[int, ...] = ()
-    """columns that are left out first"""
+    minor: tuple[str, ...] = ()
+    """headings of columns that are left out first, before those on the right"""
     styles: Sequence[str] = ()
     """of the rows' first cells"""
     below: Sequence[Iterable[RenderableType]] = ()
-    """what stands under each row"""
+    """what is printed under each row"""
     indent: int = 2
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         limit = NAME_LIMIT if console.is_terminal else BLOCK_LIMIT
         rows = [tuple(plain(cell, limit) for cell in row) for row in self.table.rows]
-        needed = [max(map(cell_len, column)) for column in zip(self.table.columns, *rows, strict=True)]
-        kept = list(range(len(needed)))
+        widths = [2 + max(map(cell_len, column)) for column in zip(self.table.columns, *rows, strict=True)]
+        kept = list(range(len(widths)))
         room = options.max_width - self.indent if console.is_terminal else sys.maxsize
-        if sum(needed) + 2 * len(needed) > room:
-            kept = [at for at in kept if at not in self.minor]
-        while sum(needed[at] + 2 for at in kept) > room:
-            widest = max(kept, key=needed.__getitem__)
-            if needed[widest] <= _NARROWEST:
-                break
-            needed[widest] -= 1
+        if sum(widths) > room:
+            kept = [at for at in kept if self.table.columns[at] not in self.minor]
+        while len(kept) > 1 and sum(min(widths[at], _NARROWEST) for at in kept) > room:
+            kept.pop()
+        while len(kept) > 1 and sum(widths[at] for at in kept) > room:
+            widths[max(kept, key=widths.__getitem__)] -= 1
 
         def show(cells: Sequence[str], first: str, rest: str = "") -> RenderResult:
             line = RichTable.grid(padding=(0, 2, 0, 0))
             for at in kept:
-                right = at in self.table.right
-                line.add_column(width=needed[at], justify="right" if right else "left", overflow="fold")
+                justify: JustifyMethod = "right" if at in self.table.right else "left"
+                line.add_column(width=widths[at] - 2, justify=justify, overflow="fold")
             line.add_row(*(Text(cells[at], style=first if at == 0 else rest) for at in kept))
-            width = sum(needed[at] + 2 for at in kept) + self.indent
-            return console.render(Padding(line, (0, 0, 0, self.indent), expand=False), options.update(width=width))
+            return console.render(
+                Padding(line, (0, 0, 0, self.indent), expand=False),
+                options.update(width=sum(widths[at] for at in kept) + self.indent),
+            )
 
         if self.title:
             yield Text(self.title, style="italic")
@@ -144,10 +145,7 @@ _INDENT = 14
 
 
 def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[RenderableType]:
-    """The verdict table, what failed first. Each reason stands under its row.
-
-    Above it: how a change alters its own judging, and what it is compared with. Below: the other notes.
-    """
+    """Returns the verdict table with the notes, what failed first. Each reason is printed under its row."""
     notes = rows.split_notes(judgements, run)
     yield from (Paragraph(note, style=STYLES[Gate.WARNS]) for note in notes.first)
     yield from map(Paragraph, notes.above)
@@ -156,22 +154,19 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
     kept, left = found[: aloud + FINE_ROWS], found[aloud + FINE_ROWS :]
     below: list[list[Paragraph]] = []
     for at, row in enumerate(kept):
+        expected = row.verdict in {Verdict.PASS, Verdict.UNCHANGED} and row.suite is not Suite.COMPILED
         repeated = at > aloud and row.sentence == kept[at - 1].sentence
-        quiet = row.quiet or repeated or not row.sentence
+        quiet = expected or repeated or not row.sentence
         below.append([] if quiet else [Paragraph(row.sentence, _INDENT, "" if row.aloud else "dim")])
-    names = [(str(row.verdict), f"{row.op} {row.where}") for row in kept]
-    if any(row.suite is not Suite.COMPILED for row in kept):
-        table = make_table(
-            "verdict | op and case | change: | interval: | speedup: | interval: | kernel: | reference:",
-            (
-                (*name, row.change, row.change_range, row.speedup, row.speedup_range, row.kernel, row.reference)
-                for name, row in zip(names, kept, strict=True)
-            ),
-        )
-    else:
-        table = make_table("verdict | op and case", names)
-    styles = [STYLES[row.gate] for row in kept]
-    yield Grid(table, minor=(3, 5), styles=styles, below=below, indent=0)
+    numbers = ((row.change, row.change_range or "-", row.speedup, row.speedup_range or "-") for row in kept)
+    table = make_table(
+        "verdict | op and case | change: | interval: | speedup: | interval: | kernel: | reference:",
+        (
+            (str(row.verdict), f"{row.op} {row.where}", *cells, row.kernel, row.reference)
+            for row, cells in zip(kept, numbers, strict=True)
+        ),
+    )
+    yield Grid(table, minor=(say("interval"),), styles=[STYLES[row.gate] for row in kept], below=below, indent=0)
     if left:
         tally = rows.write_tally(rows.count_verdicts(left).items())
         yield Paragraph(say("... and {tally} more; the report lists them all.", tally=tally), style="dim")
@@ -200,16 +195,13 @@ def _describe_origin(run: Run) -> str:
 
 
 def sum_up(judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> Paragraph:
-    """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2); a shard's decides nothing."""
+    """Returns the closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2). A shard decides nothing."""
     if shard:
         counted = rows.write_counts(rows.count_all(judgements))
-        return Paragraph(
-            say(
-                "Shard {shard}: {counted}; `perfci ci merge` decides, once it has them all.",
-                shard=shard,
-                counted=counted,
-            )
+        text = say(
+            "Shard {shard}: {counted}; `perfci ci merge` decides, once it has them all.", shard=shard, counted=counted
         )
+        return Paragraph(text)
     failed_by_warning = strict and judgements.gate is Gate.WARNS
     text = rows.write_summary(judgements, 2 if failed_by_warning else None)
     text = say("{summary}, as --strict asks", summary=text) if failed_by_warning else text
@@ -217,7 +209,7 @@ def sum_up(judgements: Judgements, *, strict: bool = False, shard: str | None = 
 
 
 def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> None:
-    """The verdict table with its notes, and what they sum up to; a shard's decide nothing by themselves."""
+    """Prints the verdict table with its notes, and the closing line."""
     print_parts(list_verdicts(judgements, run))
     for one in make_pastings(judgements):
         print_parts([one.text])

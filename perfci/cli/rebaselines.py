@@ -42,7 +42,7 @@ def show_moves(found: Sequence[Rebaselined], *, by_case: bool, wrote: bool) -> I
             styles.append("dim")
             below.append([])
     if lines:
-        table = make_table("op | cases: | kernel: | reference: | time:", lines).without_empty()
+        table = make_table("op | cases: | kernel: | reference: | time:", lines)
         yield Grid(table, styles=styles, below=below)
     for one in found:
         if one not in moved:

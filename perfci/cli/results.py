@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from perfci.cli.output import (
     write_report,
 )
 from perfci.core.errors import UsageError
-from perfci.core.model import OpRun, Run, Suite
+from perfci.core.model import OpRun, Run
 from perfci.core.wording import say, sentence
 from perfci.ops.spec import matches
 from perfci.report import export, site
@@ -55,7 +54,10 @@ def compare(
 
 
 def _existing(baseline: Path | None) -> Path | None:
-    """What a run is compared with. Raises UsageError if it holds no run: every case would be NEW, the gate open."""
+    """Returns what a run is compared with.
+
+    Raises UsageError if it holds no run. Every case would be NEW and the gate open.
+    """
     if baseline is None or baseline.is_file() or (baseline / store.RUN_FILE).is_file():
         return baseline
     if not any(baseline.glob("*/*.json")):  # a folder of baselines has one for each device model
@@ -86,10 +88,8 @@ def show(
     if output == "json":
         print_json([_only(each, case) for each in chosen])
         return Exit.OK
-    rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
     for each in chosen:
-        cases = [one for one in each.performance if matches(one.case, case)]
-        print_parts([*details.show_op(each, cases, rows, found), *details.show_stored(each, case, judgements.rows)])
+        print_parts(details.show_op(_only(each, case), judgements.rows, found, case))
     return Exit.OK
 
 
@@ -176,29 +176,14 @@ def _export(
     paths: Sequence[Path], form: str, out: Path | None, project: Path | None, *, verdicts: bool, what: options.TableKind
 ) -> int:
     """Write the blocks of runs, or the tensors that they stored, to a file or to standard output."""
-    if form == "parquet" and out is None and sys.stdout.isatty():
-        raise UsageError("export_to_terminal")
-    paths = paths or [language.load(project or options.HERE).reports]
-    runs = [results.read(path, project) for path in paths]
-    ids = [one.run.id for one in runs]
-    for at, path in enumerate(paths):
-        if ids[at] in ids[:at]:
-            raise UsageError("export_twice", path=str(path), run=ids[at])
-    if out and out.resolve() in {each.resolve() for path in paths for each in (path, path / store.RUN_FILE)}:
-        raise UsageError("export_over_run", path=str(out))
+    runs = [results.read(path, project) for path in paths or [language.load(project or options.HERE).reports]]
     make = export.tabulate_stored if what == "stored" else export.tabulate_blocks
     table = make([(one.run, one.judgements if verdicts else None) for one in runs])
     data = export.to_parquet(table) if form == "parquet" else export.to_csv(table)
     if out:
         write_atomically(out, data)
         return Exit.OK
-    try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads only the beginning, as `head` does, has it. What is left in the buffer is written once more when
-        # the program ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stdout.buffer.write(data)
     return Exit.OK
 
 

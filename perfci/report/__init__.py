@@ -1,10 +1,10 @@
-"""The report of a run in its formats, rendered from the run and its judgements alone.
+"""The report of a run in its formats, made from the run and its judgements alone.
 
 rows       the plain view of verdicts, which every format renders
-view       what a whole report shows: plain text with a few marks
+view       what a whole report shows: sections of plain text with a few marks
 build      the head, the verdicts and the environment of a view
 sections   the section of each op, made of the tables of
-           against, advice, speed, accuracy, lowprec, history, compiled, peers
+           against, speed, accuracy, lowprec and history
 markdown   report.md
 html       report.html
 data       what `--format json` prints; junit, metrics and export are for other programs
@@ -15,7 +15,6 @@ site       a page an op over all kept runs
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,17 +46,16 @@ def write(
     sources: Sequence[SetValue] = (),
     formats: Collection[str] = STANDARD,
 ) -> Path:
-    """Write a report's formats into the folder, replacing those of an earlier one. Returns the path of `report.md`.
+    """Writes the report's formats into the folder, replaces those of an earlier one, and returns `report.md`'s path.
 
-    `formats` may also name `report.html`, a page by itself, and leave out `junit.xml` or `metrics.txt`.
-
-    `launches` is the folder that holds the raw launches (or that file). With them percentiles are those of all launches
-    and their distribution is drawn. Without, they come from the blocks' summaries. `baselines`, op -> what is stored
-    for it, stand beside the launches if they are of the run's device and timer. `pasts`, op -> what was accepted
-    before this run, get a section of each op. `sources` of thresholds in force one of their own. Raises
-    StoredFileError if a file cannot be read or written.
+    launches: the folder that holds the raw launches, or the file itself. With them percentiles are those of all
+    launches, and their distribution is drawn. Without them they come from the blocks' summaries.
+    baselines: what is stored for each op. It is drawn beside the launches if it is of the run's device and timer.
+    pasts: what was accepted of each op before this run.
+    sources: of thresholds in force.
+    Raises StoredFileError if a file cannot be read or written.
     """
-    from perfci.report import against, build, frame, junit, markdown, metrics, plots
+    from perfci.report import build, frame, junit, markdown, metrics, plots
     from perfci.report.html import page
     from perfci.report.sections import Material
 
@@ -75,21 +73,10 @@ def write(
         spreads = frame.pool_spreads(table, raw)
         pictures, svg = folder if "md" in formats else None, "html" in formats
         drawn = plots.write(run, judgements, pictures, raw, spreads=spreads, baselines=baselines, pasts=pasts, svg=svg)
-        noises = against.measure_noises(run, judgements)
         material = Material(
-            run,
-            judgements,
-            spreads,
-            frame.find_clocks(table),
-            drawn.ops,
-            noises,
-            drawn.roofline,
-            pasts or {},
-            tuple(sources),
+            run, judgements, spreads, frame.find_clocks(table), drawn.ops, drawn.roofline, pasts or {}, tuple(sources)
         )
-        report = build.make_report(material)
-        if stored.note:
-            report = replace(report, notes=(*report.notes, plain(sentence(stored.note))))
+        report = build.make_report(material, plain(sentence(stored.note)) if stored.note else "")
         if "html" in formats:
             write_atomically(folder / PAGE, page.render(material, report).encode())
         if "md" in formats:

@@ -11,7 +11,7 @@ from perfci.core.wording import say, sentence
 from perfci.report import past as pasts
 from perfci.report.past import Mark, Past, Trail
 from perfci.report.text import code, plain, strong
-from perfci.report.view import PastSection, Picture, Table, make_table
+from perfci.report.view import Picture, Section, Table, make_table
 from perfci.report.words import count_cases, describe_age, write_change
 from perfci.statistics import changepoints
 from perfci.statistics.changepoints import Cause, ChangePoint
@@ -26,28 +26,30 @@ NAMED = 2
 """Most cases that a mark names with their steps."""
 
 
-def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Picture] = ()) -> PastSection | None:
+def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Picture] = ()) -> Section | None:
     """What the accepted runs show beside this one. None if no history has any of its cases."""
     if past is None:
         return None
     if past.damage:
         name, why = plain(op.op, 80), plain(sentence(past.damage))
         damage = say("The history of {op} is not shown, since it is damaged: {why}", op=name, why=why)
-        return PastSection(damage=damage)
+        return Section(say("History"), lines=(damage,))
     shown = pasts.list_trails(op, run, past)
     if not shown:
         return None
     marks = pasts.find_marks(past, shown)
     left = len(marks) - MARKS
-    return PastSection(
+    note = say("Earlier marks are left out: {count}.", count=left) if left > 0 else ""
+    found = Section(say("Marks"), (note,) if note else (), table=tabulate_marks(marks[-MARKS:]))
+    return Section(
         title=_write_title(shown, past, run),
-        lines=tuple(_describe_runs(shown, past)),
-        problems=tuple(_describe_problems(op.op, shown)),
+        texts=(" ".join(_describe_runs(shown, past)),),
+        lines=tuple(_describe_problems(op.op, shown)),
         pictures=tuple(pictures),
         pictures_note=describe_drawn(sum(picture.shows for picture in pictures), len(shown)),
         table=_tabulate(shown),
-        marks=tabulate_marks(marks[-MARKS:]) if marks else None,
-        marks_note=say("Earlier marks are left out: {count}.", count=left) if left > 0 else "",
+        parts=(found,) if found else (),
+        folded=True,
     )
 
 

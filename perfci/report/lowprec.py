@@ -11,7 +11,7 @@ from perfci.measure.lowprec.advice import families, way
 from perfci.ops.spec import is_stored
 from perfci.report.charts.storage import ACROSS, TrendLimits, group_columns
 from perfci.report.text import code, phrase, plain
-from perfci.report.view import Part, Table, make_table
+from perfci.report.view import Section, Table, make_table
 from perfci.report.words import write_number
 
 FAMILIES = 6
@@ -21,7 +21,7 @@ _KINDS = "stored_beyond_"
 """What the kinds of reasons for figures beyond their limits begin with."""
 
 
-def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Part]:
+def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Section]:
     """A table of all stored tensors, and one of the likely causes. Nothing if the op declares none."""
     if not op.stored:
         return
@@ -31,7 +31,8 @@ def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Part]:
         "numbers. *Clipped*: the share of values beyond the scale times the dtype's largest number. *Divergence*: "
         "Kullback-Leibler, of the errors' histogram from the newest accepted run's, nats; 0 where there is none."
     )
-    yield Part(say("{op}: stored in low precision", op=name), note, _tabulate(op, find_beyond(judged)))
+    title = say("{op}: stored in low precision", op=name)
+    yield Section(title, (note,), table=_tabulate(op, find_beyond(judged)))
     causes = (
         (code(row.case or ""), plain(sentence(row.reasons[0])),
          " ".join(plain(sentence(reason)) for reason in row.reasons[1:]) or "-")
@@ -39,7 +40,7 @@ def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Part]:
         if row.reasons and row.reasons[0].kind.startswith(_KINDS)
     )  # fmt: skip
     table = make_table("case | what is beyond its limit, and why | advice", causes)
-    yield Part(say("{op}: likely causes, and what to do", op=name), "", table)
+    yield Section(say("{op}: likely causes, and what to do", op=name), table=table)
 
 
 def find_beyond(judged: Sequence[Judgement]) -> Mapping[str, Reason]:

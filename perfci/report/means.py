@@ -12,7 +12,7 @@ from perfci.core.wording import say
 from perfci.report import rows, words
 from perfci.report.ceilings import find_unsound
 from perfci.report.text import code
-from perfci.report.view import Part, make_table
+from perfci.report.view import Section, make_table
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def is_ratio(speedup: Interval) -> bool:
     return all(math.isfinite(end) and end > 0 for end in ends) and 0 < speedup.confidence < 1
 
 
-def compare_ops(judged: Sequence[Judgement]) -> Part | None:
+def compare_ops(judged: Sequence[Judgement]) -> Section | None:
     """One row an op. None if there are fewer than two ops, whose sections have the same."""
     found = average_ops(judged)
     if len(found) < 2:
@@ -98,18 +98,4 @@ def compare_ops(judged: Sequence[Judgement]) -> Part | None:
          words.write_ratio(one.greatest), str(one.slower))
         for op, one in found.items()
     )  # fmt: skip
-    return Part(say("Speedup by op"), "", make_table(heads, shown))
-
-
-def describe_mean(judged: Iterable[Judgement]) -> str:
-    """One op's mean in a sentence. Empty if it has fewer than two cases."""
-    found = average_all(judged)
-    if found is None or found.cases < 2:
-        return ""
-    return say(
-        "Geometric mean speedup over {count} cases: {speedup}, from {least} to {greatest}.",
-        count=found.cases,
-        speedup=words.write_speedup(found.speedup),
-        least=words.write_ratio(found.least),
-        greatest=words.write_ratio(found.greatest),
-    )
+    return Section(say("Speedup by op"), table=make_table(heads, shown))

@@ -1,9 +1,6 @@
 """The plain view of verdicts that every format renders: terminal, Markdown, HTML, note, JUnit, metrics.
 
-`make_rows` gives one `VerdictRow` a line, the gravest first. Its texts are plain and not escaped. `split_notes` gives
-the sentences about the run as a whole, by where they belong. `count_all` and `count_verdicts` count. `write_summary`,
-`write_counts`, `write_tally`, `write_worst` and `name_gate` put counts and gates into words. `find_change` is the
-change that a verdict is about, `to_ratio` a shift as ratio - 1, `rank` the order of verdicts.
+`make_rows` returns one `VerdictRow` a line, the gravest first. Its texts are plain and not escaped.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from perfci.report.text import list_some, strong
 from perfci.report.words import count_cases, write_range, write_ratio
 
 EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}
-"""What a run ends with unless it is strict."""
+"""Exit codes of a run that is not strict."""
 
 FIRST = frozenset(
     {
@@ -38,18 +35,18 @@ FIRST = frozenset(
         "thresholds_given",
     }
 )
-"""Notes on what a change, or a command line, does to the way in which it is judged: they come before all else."""
+"""Notes on how a change, or a command line, alters its own judging. They come before everything else."""
 
 BESIDE = frozenset({"expected_overdue", "expected_ended", "expected_exceeded", "expected_open"})
-"""Reasons that stand beside the one that decided."""
+"""Reasons that are shown beside the one that decided."""
 
 COMPARED = frozenset(
     {"compared_with", "compared_with_python", "compared_again", "compared_release", "compared_untimed"}
 )
-"""Notes without which the verdicts cannot be read: they stand above the table."""
+"""Notes on what the verdicts are compared with. They are shown above the table."""
 
 CONFIDENCE = 0.95
-"""Of intervals, unless something else is stated."""
+"""Confidence of intervals, unless something else is stated."""
 
 NAMED = 3
 """Most ops that one row names."""
@@ -57,43 +54,38 @@ NAMED = 3
 _LOST = frozenset({"shard_missing", "shard_unfinished"})
 
 _SUMS = frozenset({"accuracy_failed", "accuracy_beyond_limits"})
-"""Reasons that only count: the next one is what is wrong."""
+"""Reasons that only count. The reason behind them has what is wrong."""
 
-_QUIET = frozenset({Verdict.PASS, Verdict.UNCHANGED})
+_FINE = frozenset({Verdict.PASS, Verdict.UNCHANGED})
 
 
 @dataclass(frozen=True)
 class VerdictRow:
-    """One line of the verdict table. Texts are as they come, not yet escaped."""
+    """One line of the verdict table. Texts are not escaped yet."""
 
     verdict: Verdict
+    gate: Gate
+    """what it does to the merge request. The gate may warn although the verdict is fine"""
     op: str
     case: str | None
     """None for the op as a whole"""
     suite: Suite
     sentence: str
+    about: str = ""
+    """what it is about within the op, in words, if that is not the case alone"""
+    gathered: int = 1
+    """number of verdicts in this line: an op's accuracy is one, however many of its cases are wrong"""
     change: str = "-"
     change_range: str = ""
     speedup: str = "-"
     speedup_range: str = ""
     kernel: str = "-"
     reference: str = "-"
-    gathered: int = 1
-    """verdicts that this line stands for: the accuracy of an op is one, however many of its cases are wrong"""
-    about: str = ""
-    """what it is about within the op, in words, if that is not the case alone. The case follows"""
-    warns: bool = False
-    """the gate warns although the verdict is fine"""
 
     @property
     def where(self) -> str:
         """What the verdict is about within the op."""
         return f"{self.about} {self.case or ''}".strip()
-
-    @property
-    def gate(self) -> Gate:
-        """What it does to the merge request."""
-        return Gate.WARNS if self.warns and self.verdict.gate is Gate.OK else self.verdict.gate
 
     @property
     def marked(self) -> str:
@@ -102,32 +94,13 @@ class VerdictRow:
 
     @property
     def aloud(self) -> bool:
-        """Whether it is never left out, nor folded away."""
+        """Returns whether it is never left out, nor folded."""
         return self.gate is not Gate.OK or self.verdict is Verdict.EXPECTED
-
-    @property
-    def quiet(self) -> bool:
-        """Whether its reason adds nothing."""
-        return self.verdict in _QUIET and self.suite is not Suite.COMPILED
-
-    @property
-    def ranged_change(self) -> str:
-        """The change with its interval."""
-        if not self.change_range:
-            return self.change
-        return say("{value} ({interval})", value=self.change, interval=self.change_range)
-
-    @property
-    def ranged_speedup(self) -> str:
-        """The speedup with its interval."""
-        if not self.speedup_range:
-            return self.speedup
-        return say("{value} ({interval})", value=self.speedup, interval=self.speedup_range)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many verdicts there are, the gravest first."""
+    """The number of verdicts, the gravest first."""
 
     ops: int
     rows: int
@@ -138,42 +111,30 @@ class Counts:
 
 @dataclass(frozen=True)
 class RunNotes:
-    """Sentences about the run as a whole, by where they belong."""
+    """Sentences about the run as a whole, by their place."""
 
     first: tuple[str, ...]
     """before everything: how a change alters its own judging"""
     above: tuple[str, ...]
-    """above the verdicts: what they are against"""
+    """above the verdicts: what they are compared with"""
     below: tuple[str, ...]
 
 
-def make_rows(judgements: Judgements) -> tuple[VerdictRow, ...]:
-    """The lines of the verdict table: what fails, what warns, what is fine but worth knowing, the rest.
-
-    Most judgements have a line each. Accuracy is gathered by op, what a shard lost by shard.
-    """
-    groups: dict[object, list[Judgement]] = {}
-    for index, row in enumerate(judgements.rows):
-        groups.setdefault(_find_group(row) or index, []).append(row)
-    return tuple(sorted(map(_make_row, groups.values()), key=lambda row: rank(row.verdict, row.gate)))
-
-
 def split_notes(judgements: Judgements, run: Run | None = None) -> RunNotes:
-    """The notes in three parts, each in the judge's order."""
-    missing = run.plan.base_note if run else None
-    found: dict[str, list[str]] = {"first": [], "above": [], "below": []}
-    for note in judgements.notes:
-        above = note.kind in COMPARED or note == missing
-        place = "first" if note.kind in FIRST else "above" if above else "below"
-        found[place].append(sentence(note))
-    return RunNotes(*(tuple(sentences) for sentences in found.values()))
+    """Returns the notes in three parts, each in the judge's order."""
+    no_base = run.plan.base_note if run else None
+    first = [note for note in judgements.notes if note.kind in FIRST]
+    rest = [note for note in judgements.notes if note.kind not in FIRST]
+    above = [note for note in rest if note.kind in COMPARED or note == no_base]
+    below = [note for note in rest if note not in above]
+    return RunNotes(*(tuple(map(sentence, notes)) for notes in (first, above, below)))
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------
 
 
 def count_verdicts(shown: Iterable[VerdictRow]) -> Counter[Verdict]:
-    """How many verdicts of each kind these lines stand for."""
+    """Returns how many verdicts of each kind these lines have."""
     found = Counter[Verdict]()
     for row in shown:
         found[row.verdict] += row.gathered
@@ -181,21 +142,21 @@ def count_verdicts(shown: Iterable[VerdictRow]) -> Counter[Verdict]:
 
 
 def count_all(judgements: Judgements) -> Counts:
-    """What the summary line states."""
+    """Returns the counts of the summary line."""
     found = count_verdicts(make_rows(judgements))
     ranked = sorted(found.items(), key=lambda item: (rank(item[0]), list(Verdict).index(item[0])))
-    # "shard 1/2" stands in the place of an op, whose name is that of a function.
+    # A lost shard, "shard 1/2", has a blank in its name. An op has none.
     ops = {row.op for row in judgements.rows if " " not in row.op}
     return Counts(len(ops), found.total(), tuple(ranked), judgements.gate)
 
 
 def write_tally(found: Iterable[tuple[Verdict, int]]) -> str:
-    """Counts in words: 1 REGRESSED, 28 PASS."""
+    """Writes counts in words: 1 REGRESSED, 28 PASS."""
     return ", ".join(say("{count} {verdict}", count=count, verdict=verdict) for verdict, count in found)
 
 
 def write_counts(found: Counts) -> str:
-    """Ops and verdicts in words."""
+    """Writes the number of ops and verdicts in words."""
     ops = say("{count:op|ops}", count=found.ops)
     verdicts = say("{count:verdict|verdicts}", count=found.rows)
     if not found.verdicts:
@@ -204,46 +165,48 @@ def write_counts(found: Counts) -> str:
 
 
 def write_summary(judgements: Judgements, exit_code: int | None = None) -> str:
-    """The closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2)."""
+    """Writes the closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2)."""
     found = count_all(judgements)
-    ended = EXIT_CODES[found.gate] if exit_code is None else exit_code
-    counted = write_counts(found)
-    return say("{counted} -> {gate} (exit {code})", counted=counted, gate=name_gate(found.gate), code=ended)
+    code = EXIT_CODES[found.gate] if exit_code is None else exit_code
+    return say("{counted} -> {gate} (exit {code})", counted=write_counts(found), gate=name_gate(found.gate), code=code)
 
 
 def write_worst(judgements: Judgements) -> str:
-    """The verdicts that the gate follows from, counted: 1 REGRESSED, 2 WRONG."""
+    """Writes the counts of the verdicts that decide the gate: 1 REGRESSED, 2 WRONG."""
     found = count_verdicts(row for row in make_rows(judgements) if row.gate is judgements.gate)
     return write_tally(sorted(found.items(), key=lambda item: list(Verdict).index(item[0])))
 
 
 def name_gate(gate: Gate) -> str:
-    """What a gate does, as people read it."""
+    """Returns the name of a gate in the reader's language."""
     return {Gate.OK: say("ok"), Gate.WARNS: say("warns"), Gate.FAILS: say("fails")}[gate]
 
 
 def rank(verdict: Verdict, gate: Gate | None = None) -> int:
-    """0 what fails, 1 what warns, 2 what was agreed on, 3 what is fine and worth knowing, 4 the rest."""
+    """Returns 0 if it fails, 1 if it warns, 2 if it was agreed on, 3 if it is fine and worth knowing, 4 otherwise."""
     gate = gate or verdict.gate
     if gate is not Gate.OK:
         return [Gate.FAILS, Gate.WARNS].index(gate)
-    return 2 if verdict is Verdict.EXPECTED else 4 if verdict in _QUIET else 3
+    return 2 if verdict is Verdict.EXPECTED else 4 if verdict in _FINE else 3
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def find_change(row: Judgement) -> Interval | None:
-    """Against the base if there is one, else what the last process saw, free of the first look's luck."""
-    duel = row.comparison.duel if row.comparison else None
-    if duel:
-        return to_ratio(duel.shift)
-    screens = row.comparison.screens if row.comparison else ()
-    return screens[-1].change if screens else None
+    """Returns the change that a verdict is about.
+
+    It is against the base if there is one. Otherwise it is what the last process saw, which is free of the first look's
+    luck.
+    """
+    seen = row.comparison
+    if seen and seen.duel:
+        return to_ratio(seen.duel.shift)
+    return seen.screens[-1].change if seen and seen.screens else None
 
 
 def to_ratio(shift: Interval) -> Interval:
-    """A shift on the log scale as ratio - 1.
+    """Returns a shift on the log scale as ratio - 1.
 
     >>> to_ratio(Interval(0.0, 0.0, 0.0)).value
     0.0
@@ -254,24 +217,34 @@ def to_ratio(shift: Interval) -> Interval:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
+def make_rows(judgements: Judgements) -> tuple[VerdictRow, ...]:
+    """Returns the lines of the verdict table: what fails, what warns, what is worth knowing, the rest.
+
+    Most judgements have a line each. Those that say the same of one op share a line.
+    """
+    groups: dict[object, list[Judgement]] = {}
+    for index, row in enumerate(judgements.rows):
+        groups.setdefault(_find_group(row) or index, []).append(row)
+    return tuple(sorted(map(_make_row, groups.values()), key=lambda row: rank(row.verdict, row.gate)))
+
+
 def _find_group(row: Judgement) -> object:
-    """What rows share that stand in one line: accuracy, cases that nothing was run for, kernels that compile alike."""
+    """Returns what the judgements of one line share. None if the judgement has a line of its own."""
     why = row.reasons[0] if row.reasons else None
     if why and why.kind in _LOST:
         return why.kind, why.facts.get("shard")
     if row.verdict.gate is not Gate.OK and (row.suite is Suite.ACCURACY or (why and why.kind == "not_timed")):
         return row.op, row.verdict
-    if row.suite is Suite.COMPILED and row.case is not None:
+    if row.suite is Suite.COMPILED:
         why = _find_decisive(row)
-        return row.op, row.target, row.verdict, why.kind, tuple(sorted(why.facts.items()))
-    untimed = row.comparison is None or not row.comparison.measured
-    if row.verdict is Verdict.UNCHANGED and row.suite is not Suite.COMPILED and untimed:
-        return row.op, row.reasons[0].kind
+        return row.case and (row.op, row.target, row.verdict, why.kind, tuple(sorted(why.facts.items())))
+    if why and row.verdict is Verdict.UNCHANGED and not (row.comparison and row.comparison.measured):
+        return row.op, why.kind
     return None
 
 
 def _find_decisive(row: Judgement) -> Reason:
-    """The reason that is shown: the first, or why nothing is known if the first only states that."""
+    """Returns the reason that is shown: the first, or why nothing is known if the first only states that."""
     first, *more = row.reasons
     return more[0] if more and first.kind == "identity_unknown" else first
 
@@ -282,25 +255,25 @@ def _make_row(group: list[Judgement]) -> VerdictRow:
         # A shard that gave no result, with the ops that it was to measure.
         shard = f"shard {first.reasons[0].facts.get('shard')}"
         ops = [row.op for row in group if row.op != shard]
-        about = list_some(ops, NAMED)
-        return replace(_make_single_row(first), op=shard, about=about, gathered=max(len(ops), 1))
-    failing_accuracy = first.suite is Suite.ACCURACY and first.verdict.gate is not Gate.OK
-    if len(group) > 1 and not failing_accuracy:
-        why, about = sentence(_find_decisive(first)), _describe_group(group)
-        return VerdictRow(first.verdict, first.op, None, first.suite, why, gathered=len(group), about=about)
-    if first.suite is not Suite.ACCURACY:
+        return replace(_make_single_row(first), op=shard, about=list_some(ops, NAMED), gathered=max(len(ops), 1))
+    if first.verdict.gate is not Gate.OK and first.suite is Suite.ACCURACY:
+        # An op's accuracy as a whole, or by its worst case. Then that its speed was not measured.
+        checks = [row for row in group if row.suite is Suite.ACCURACY]
+        worst = max(checks, key=lambda row: (row.case is None, times_allowed(_find_decisive(row))))
+        shown = (worst, *(row for row in group if row.suite is not Suite.ACCURACY))
+        line = replace(_make_single_row(worst), sentence=" ".join(map(_write_reasons, shown)))
+        gathered = worst.case is not None and len(checks) > 1
+        return replace(line, case=None, about=_describe_group(checks)) if gathered else line
+    if len(group) == 1:
         return _make_single_row(first)
-    # An op's accuracy as a whole, else by its worst case. Then that its speed was not measured.
-    whole = next((row for row in group if row.suite is Suite.ACCURACY and row.case is None), None)
-    cases = [row for row in group if row.suite is Suite.ACCURACY and row.case is not None]
-    worst = whole or max(cases, key=lambda row: times_allowed(_find_decisive(row)))
-    shown = (worst, *(row for row in group if row.suite is not Suite.ACCURACY))
-    line = replace(_make_single_row(worst), sentence=" ".join(map(_write_reasons, shown)))
-    return line if whole or len(cases) == 1 else replace(line, case=None, about=_describe_group(cases))
+    why = sentence(_find_decisive(first))
+    return VerdictRow(
+        first.verdict, first.gate, first.op, None, first.suite, why, _describe_group(group), gathered=len(group)
+    )
 
 
 def _describe_group(group: Sequence[Judgement]) -> str:
-    """What a line is about within its op."""
+    """Returns what a line is about within its op."""
     first, count = group[0], len(group)
     if first.suite is Suite.COMPILED:
         if count == 1:
@@ -319,9 +292,11 @@ def _describe_group(group: Sequence[Judgement]) -> str:
 
 
 def _write_reasons(row: Judgement) -> str:
-    """The reason that decided, and what an expected entry adds to it."""
-    shown = [_find_decisive(row)] if row.reasons else []
-    shown += row.reasons[1:2] if shown and shown[0].kind in _SUMS else []
+    """Writes the reason that decided, and what an expected entry adds to it."""
+    if not row.reasons:
+        return ""
+    shown = [_find_decisive(row)]
+    shown += row.reasons[1:2] if shown[0].kind in _SUMS else []
     shown += [reason for reason in row.reasons[1:] if reason.kind in BESIDE]
     return " ".join(map(sentence, shown))
 
@@ -329,22 +304,20 @@ def _write_reasons(row: Judgement) -> str:
 def _make_single_row(row: Judgement) -> VerdictRow:
     seen, change = row.comparison, find_change(row)
     speedup = seen.speedup if seen else None
-    made = VerdictRow(
+    ends = [units.percent(end, signed=True) for end in (change.low, change.high)] if change else []
+    ratios = [write_ratio(end) for end in (speedup.low, speedup.high)] if speedup else []
+    return VerdictRow(
         verdict=row.verdict,
+        gate=row.gate,
         op=row.op,
         case=row.case,
         suite=row.suite,
         sentence=_write_reasons(row),
+        about=_describe_group([row]),
         change=units.percent(change.value if change else None, signed=True),
+        change_range=write_range(*ends) if ends else "",
         speedup=write_ratio(speedup.value if speedup else None),
+        speedup_range=write_range(*ratios) if ratios else "",
         kernel=units.time(seen.kernel_us if seen else None),
         reference=units.time(seen.reference_us if seen else None),
-        about=_describe_group([row]),
-        warns=row.warns,
     )
-    if change:
-        ends = (units.percent(end, signed=True) for end in (change.low, change.high))
-        made = replace(made, change_range=write_range(*ends))
-    if speedup:
-        made = replace(made, speedup_range=write_range(write_ratio(speedup.low), write_ratio(speedup.high)))
-    return made

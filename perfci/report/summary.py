@@ -1,13 +1,13 @@
-"""The executive summary: what a reader on a phone has to know, in at most a handful of lines of facts."""
+"""The summary: what a reader on a phone has to know, in a handful of lines."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from perfci.core import units
 from perfci.core.environment import UNTOLD
-from perfci.core.model import Fact, Gate, Judgement, Judgements, Run, Verdict
+from perfci.core.model import Gate, Judgement, Judgements, Run, Verdict
 from perfci.core.wording import say
 from perfci.measure.closeness import times_allowed
 from perfci.report import means, rows, words
@@ -18,153 +18,99 @@ ODD = frozenset({"thermal", "power_brake", "hw_slowdown"})
 """Reasons for a low clock that are no part of an ordinary run, as the power cap is."""
 
 OPS = 8
-"""Ops above which the means of the lowest and the highest stand for all."""
-
-_UNPROVEN = (Verdict.INCONCLUSIVE, Verdict.DRIFTED, Verdict.STALE, Verdict.SUSPECT)
-_RANKED = (Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.WRONG)
-"""Verdicts of which one case may be worse than another."""
+"""Most ops whose means are listed."""
 
 
 def summarise(run: Run, judgements: Judgements, clocks: Clocks) -> tuple[str, ...]:
-    """The bullets, each with its numbers."""
-    judged = judgements.rows
-    failing = [row for row in judged if row.gate is Gate.FAILS]
+    """Returns the items of the summary, each with its numbers."""
+    verdicts, speedup = _describe_verdicts(judgements), _describe_speedup(judgements.rows)
+    return (*verdicts, *speedup, *_describe_oddities(run, clocks))
+
+
+def _describe_verdicts(judgements: Judgements) -> Iterator[str]:
+    """Returns a line a group of verdicts: how many of each, and the worst of them, or the best of what is faster."""
     counts = rows.count_verdicts(rows.make_rows(judgements))
-    lines = []
-    if what := "; ".join(_describe_worst(verdict, counts[verdict], found) for verdict, found in _group(failing)):
-        lines.append(phrase("**Fails**: {what}.", what=what))
-    if what := _count(judged, _UNPROVEN):
-        lines.append(phrase("**Unproven**: {what}.", what=what))
-    if what := _count(judged, (Verdict.REMOVED,)):
-        lines.append(phrase("**Gone**: {what}.", what=what))
-    lines += filter(None, (_describe_faster(judged), _describe_accepted(judged), _describe_speedup(judged)))
-    if what := "; ".join(_find_oddities(run, clocks)):
-        lines.append(phrase("**Take care**: {what}.", what=what))
-    return tuple(lines)
-
-
-def _group(judged: Iterable[Judgement]) -> Iterator[tuple[Verdict, list[Judgement]]]:
-    groups: dict[Verdict, list[Judgement]] = {}
-    for row in judged:
-        groups.setdefault(row.verdict, []).append(row)
-    return ((verdict, groups[verdict]) for verdict in Verdict if verdict in groups)
-
-
-def _describe_worst(verdict: Verdict, count: int, found: Sequence[Judgement]) -> str:
-    where = _locate(max(found, key=_rate))
-    if len(found) == 1:
-        return say("1 {verdict}, {where}", verdict=verdict, where=where)
-    if verdict not in _RANKED:
-        return say("{count} {verdict}, the first {where}", count=count, verdict=verdict, where=where)
-    return say("{count} {verdict}, the worst {where}", count=count, verdict=verdict, where=where)
+    groups: dict[str, dict[Verdict, list[Judgement]]] = {}
+    for row in sorted(judgements.rows, key=lambda row: list(Verdict).index(row.verdict)):
+        expected = row.verdict is Verdict.EXPECTED and row.gate is Gate.OK
+        title = {Gate.FAILS: say("Fails"), Gate.WARNS: say("Warns"), Gate.OK: ""}[row.gate]
+        title = say("Slower as expected") if expected else say("Faster") if row.verdict is Verdict.IMPROVED else title
+        groups.setdefault(title, {}).setdefault(row.verdict, []).append(row)
+    for title in (say("Fails"), say("Warns"), say("Faster"), say("Slower as expected")):
+        found = groups.get(title, {})
+        said = [
+            say(
+                "{count} {verdict}: {where}",
+                count=counts[verdict],
+                verdict=verdict,
+                where=list_some([_locate(max(alike, key=_rate)), *[""] * (counts[verdict] - 1)], 1),
+            )
+            for verdict, alike in found.items()
+        ]
+        if said:
+            yield phrase("**{title}**: {what}.", title=title, what="; ".join(said))
 
 
 def _rate(row: Judgement) -> tuple[bool, float]:
-    """How bad a row is beside others of its verdict. A case ranks before its op as a whole."""
+    """Returns how much a row matters beside others of its verdict. A case ranks before its op as a whole."""
+    change, speedup = rows.find_change(row), row.comparison.speedup if row.comparison else None
     if row.verdict is Verdict.WRONG:
         return row.case is not None, times_allowed(row.reasons[0])
-    if row.verdict is Verdict.REGRESSED:
-        return True, _change(row)
     if row.verdict is Verdict.TOO_SLOW:
-        speedup = row.comparison.speedup if row.comparison else None
-        return True, -speedup.value if speedup else -math.inf
-    return row.case is not None, 0.0
-
-
-def _change(row: Judgement) -> float:
-    found = rows.find_change(row)
-    return found.value if found else -math.inf
+        return row.case is not None, -speedup.value if speedup else -math.inf
+    sign = -1 if row.verdict is Verdict.IMPROVED else 1
+    return row.case is not None, sign * change.value if change else -math.inf
 
 
 def _locate(row: Judgement) -> str:
-    """Op, target and case of a row, and the number that matters."""
-    about = say("compiled for {target}", target=plain(row.target)) if row.target else ""
-    return " ".join(part for part in (code(row.op), about, code(row.case or ""), _find_number(row)) if part)
-
-
-def _find_number(row: Judgement) -> str:
-    if row.verdict in {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.EXPECTED} and rows.find_change(row):
-        return units.percent(_change(row), signed=True)
+    """Returns op, target and case of a row, and the number that matters."""
+    number, change, speedup = "", rows.find_change(row), row.comparison.speedup if row.comparison else None
     if row.verdict is Verdict.WRONG and math.isfinite(times := times_allowed(row.reasons[0])):
-        return say("off by {times:n} times what is allowed", times=times)
-    if row.verdict is not Verdict.TOO_SLOW:
-        return ""
-    first = row.reasons[0]
-    if first.kind == "bandwidth_low":
-        return say("{share:%} of the copy", share=first.facts["share"])
-    if first.kind == "compile_too_slow":
-        return say("first call {seconds:n} s", seconds=first.facts["seconds"])
-    speedup = row.comparison.speedup if row.comparison else None
-    return words.write_ratio(speedup.value) if speedup else ""
+        number = say("off by {times:n} times what is allowed", times=times)
+    elif row.verdict is Verdict.TOO_SLOW and row.reasons[0].kind == "bandwidth_low":
+        number = say("{share:%} of the copy", share=row.reasons[0].facts["share"])
+    elif row.verdict is Verdict.TOO_SLOW and row.reasons[0].kind == "compile_too_slow":
+        number = say("first call {seconds:n} s", seconds=row.reasons[0].facts["seconds"])
+    elif row.verdict is Verdict.TOO_SLOW and speedup:
+        number = words.write_ratio(speedup.value)
+    elif row.verdict in {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.EXPECTED} and change:
+        number = units.percent(change.value, signed=True)
+    target = say("compiled for {target}", target=plain(row.target)) if row.target else ""
+    return " ".join(part for part in (code(row.op), target, code(row.case or ""), number) if part)
 
 
-def _count(judged: Sequence[Judgement], verdicts: Sequence[Verdict]) -> str:
-    """How many of each, and of which ops."""
-    shown = []
-    for verdict, found in _group(judged):
-        if verdict in verdicts:
-            where = list_some([code(op) for op in dict.fromkeys(row.op for row in found)], 2)
-            shown.append(say("{count} {verdict} ({where})", count=len(found), verdict=verdict, where=where))
-    return ", ".join(shown)
-
-
-def _describe_faster(judged: Sequence[Judgement]) -> str:
-    found = [row for row in judged if row.verdict is Verdict.IMPROVED]
-    if not found:
-        return ""
-    best = min(found, key=lambda row: change.value if (change := rows.find_change(row)) else math.inf)
-    if len(found) == 1:
-        return phrase("**Faster**: 1 case, {where}.", where=_locate(best))
-    return phrase("**Faster**: {count} cases, most of all {where}.", count=len(found), where=_locate(best))
-
-
-def _describe_accepted(judged: Sequence[Judgement]) -> str:
-    found = [row for row in judged if row.verdict is Verdict.EXPECTED]
-    if not found:
-        return ""
-    worst = _locate(max(found, key=_change))
-    return phrase("**Slower as expected**: {count}, the most {where}.", count=len(found), where=worst)
-
-
-def _describe_speedup(judged: Sequence[Judgement]) -> str:
-    """Over all cases, and op by op, or from the lowest to the highest."""
+def _describe_speedup(judged: Sequence[Judgement]) -> Iterator[str]:
+    """Returns the mean over all cases, and that of each op if there are few."""
     every = means.average_all(judged)
     if every is None:
-        return ""
+        return
+    mean = words.write_speedup(every.speedup)
     ranked = sorted(means.average_ops(judged).items(), key=lambda item: item[1].speedup.value)
-    ops = [f"{code(op)} {words.write_ratio(one.speedup.value)}" for op, one in ranked]
-    facts: dict[str, Fact] = {"speedup": words.write_speedup(every.speedup), "count": every.cases}
-    if every.cases == 1:
-        return phrase("**Speedup** over the reference: {speedup}.", **facts)
-    if len(ops) == 1:
-        return phrase("**Speedup** over the reference, geometric mean of {count} cases: {speedup}.", **facts)
-    if len(ops) <= OPS:
-        return phrase(
-            "**Speedup** over the reference, geometric mean of {count} cases: {speedup}; by op {ops}.",
-            ops=", ".join(ops), **facts,
-        )  # fmt: skip
-    return phrase(
-        "**Speedup** over the reference, geometric mean of {count} cases: {speedup}; by op from {lowest} to {highest}.",
-        lowest=ops[0], highest=ops[-1], **facts,
-    )  # fmt: skip
+    ops = ", ".join(f"{code(op)} {words.write_ratio(one.speedup.value)}" for op, one in ranked)
+    if 1 < len(ranked) <= OPS:
+        mean = say("{mean}; by op {ops}", mean=mean, ops=ops)
+    yield phrase(
+        "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}.", count=every.cases, mean=mean
+    )
 
 
-def _find_oddities(run: Run, clocks: Clocks) -> Iterator[str]:
-    """What makes this run unlike others."""
+def _describe_oddities(run: Run, clocks: Clocks) -> Iterator[str]:
+    """Returns a line on what makes this run unlike others."""
+    odd = []
     if run.stopped:
-        yield say("stopped early by {signal}", signal=plain(run.stopped))
+        odd.append(say("stopped early by {signal}", signal=plain(run.stopped)))
     if run.environment.dirty:
-        yield say("the work tree had uncommitted changes")
+        odd.append(say("the work tree had uncommitted changes"))
     if names := sorted(set(run.environment.variables) - set(UNTOLD)):
-        yield say("set in the environment: {names}", names=", ".join(map(code, names)))
+        odd.append(say("set in the environment: {names}", names=", ".join(map(code, names))))
     for why, count in clocks.throttle:
         if why in ODD:
-            facts: dict[str, Fact] = {"why": plain(why), "count": count, "blocks": clocks.blocks}
-            yield say("{why} held the clock down in {count} of {blocks:block|blocks}", **facts)
+            blocks = say("{count} of {blocks:block|blocks}", count=count, blocks=clocks.blocks)
+            odd.append(say("{why} held the clock down in {blocks}", why=plain(why), blocks=blocks))
     if clocks.foreign_processes and clocks.foreign_processes[1]:
-        yield say("up to {count} processes of others on the device", count=f"{clocks.foreign_processes[1]:.0f}")
+        odd.append(say("up to {count} processes of others on the device", count=f"{clocks.foreign_processes[1]:.0f}"))
     boards = {block.board for op in run.ops for case in op.performance for block in case.blocks} - {None}
-    if len(run.plan.boards) > 1:
-        yield say("measured on {count} boards side by side", count=len(run.plan.boards))
-    elif boards:
-        yield say("some blocks were measured on another board")
+    if len(run.plan.boards) > 1 or boards:
+        odd.append(say("measured on several boards"))
+    if odd:
+        yield phrase("**Take care**: {what}.", what="; ".join(odd))

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 
 from perfci.core import wording
-from perfci.core.model import Fact
+from perfci.core.model import Fact, Gate, Verdict
 from perfci.core.wording import say
 
 SENTENCE_LIMIT = 600
@@ -71,6 +71,11 @@ def code(text: str, limit: int = NAME_LIMIT) -> str:
 def strong(text: str) -> str:
     """Text of a view, marked as strong."""
     return f"{STRONG}{text}{STRONG}"
+
+
+def mark_verdict(verdict: Verdict) -> str:
+    """Returns a verdict, strong if it is not fine."""
+    return str(verdict) if verdict.gate is Gate.OK else strong(verdict)
 
 
 def phrase(english: str, **facts: Fact) -> str:

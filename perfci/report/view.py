@@ -1,6 +1,7 @@
-"""Everything that a report shows: plain text with the marks of `perfci.report.text`, which each format renders.
+"""What a report shows, whatever its format: sections of sentences, pictures and tables.
 
-`perfci.report.rows` is the view of the verdicts alone. The terminal's tables, the note and JUnit need no more.
+Texts are plain, with the marks of `perfci.report.text` that each format writes its own way. `perfci.report.rows` is the
+view of the verdicts alone.
 """
 
 from __future__ import annotations
@@ -11,59 +12,50 @@ from dataclasses import dataclass
 from perfci.core import wording
 
 FOLD_ROWS = 15
-"""Rows above which a table that reports no failure is folded."""
+"""Tables with more rows than this are folded if they report no failure."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table. `right` are the places of the columns that hold numbers."""
+    """A table. `right` has the places of the columns that hold numbers."""
 
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
     right: frozenset[int] = frozenset()
 
     @property
     def folded(self) -> bool:
-        """Whether it is too long to stand open."""
+        """Returns whether the table is too long to be shown open."""
         return len(self.rows) > FOLD_ROWS
-
-    def without_empty(self) -> Table:
-        """The table without columns that hold nothing but dashes."""
-        kept = [i for i in range(len(self.columns)) if i == 0 or any(row[i] != "-" for row in self.rows)]
-        rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
-        right = frozenset(place for place, i in enumerate(kept) if i in self.right)
-        return Table(tuple(self.columns[i] for i in kept), rows, right)
 
 
 def make_table(headings: str, rows: Iterable[tuple[str, ...]]) -> Table:
-    """A table with translated headings: "case | time:". A colon behind a heading puts its column to the right."""
-    names = headings.split(" | ")
-    right = frozenset(place for place, name in enumerate(names) if name.endswith(":"))
+    """Returns a table with translated headings, without columns that hold nothing but dashes.
+
+    headings: for example "case | time:". A colon behind a heading aligns its column to the right.
+    """
+    names, found = headings.split(" | "), tuple(rows)
+    kept = [at for at in range(len(names)) if at == 0 or not found or any(row[at] != "-" for row in found)]
     translated = wording.phrases(wording.spoken())
-    columns = (translated.get(name, name) for name in (name.rstrip(":") for name in names))
-    return Table(tuple(columns), tuple(rows), right)
+    plain = [names[at].rstrip(":") for at in kept]
+    return Table(
+        columns=tuple(translated.get(name, name) for name in plain),
+        rows=tuple(tuple(row[at] for at in kept) for row in found),
+        right=frozenset(place for place, at in enumerate(kept) if names[at].endswith(":")),
+    )
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG beside the report, and the same as SVG for the page."""
+    """A PNG beside the report, and the same picture as SVG for the page."""
 
     file: str
     alt: str
     shows: int = 0
-    """cases in it, if anything depends on that"""
+    """number of cases in it, if something depends on that"""
     case: str | None = None
-    """the one that it is about"""
+    """the case that it is about, if it is about one alone"""
     svg: str = ""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A titled table with what one must know to read it."""
-
-    title: str
-    note: str
-    table: Table
 
 
 @dataclass(frozen=True)
@@ -75,58 +67,30 @@ class Message:
 
 
 @dataclass(frozen=True)
-class PastSection:
-    """What the accepted runs of an op show beside this one."""
+class Section:
+    """A piece of the report. What it has is shown in the order of these fields."""
 
-    damage: str = ""
-    """a sentence. If there is one, there is nothing else"""
-    title: str = ""
+    title: str
+    texts: tuple[str, ...] = ()
+    """paragraphs"""
     lines: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    """sentences about creep, and steps that nothing explains"""
+    """items of a list"""
+    messages: tuple[Message, ...] = ()
     pictures: tuple[Picture, ...] = ()
     pictures_note: str = ""
-    table: Table = Table((), ())
-    """a row a case"""
-    marks: Table | None = None
-    """what moved the numbers"""
-    marks_note: str = ""
+    """what the pictures leave out"""
+    table: Table = Table()
+    parts: tuple[Section, ...] = ()
+    folded: bool = False
 
-
-@dataclass(frozen=True)
-class Section:
-    """One op."""
-
-    name: str
-    tally: str
-    speedup: str
-    """a sentence with the geometric mean, empty if there are fewer than two cases"""
-    changed: str
-    """a sentence with the files that a change touches, empty if none are known"""
-    problems: tuple[str, ...]
-    """sentences about what failed or could not be measured, then notes"""
-    messages: tuple[Message, ...]
-    pictures: tuple[Picture, ...]
-    """overviews, then those of single cases"""
-    pictures_note: str
-    """what is left out, empty if nothing is"""
-    parts: tuple[Part, ...]
-    facts: tuple[str, ...]
-    history: PastSection | None = None
-
-
-@dataclass(frozen=True)
-class SharedSection:
-    """A section about several ops: compiled kernels, peers."""
-
-    note: str
-    lines: tuple[str, ...]
-    parts: tuple[Part, ...]
+    def __bool__(self) -> bool:
+        """Returns whether it has anything to show. Texts alone only explain what is missing here."""
+        return bool(self.lines or self.messages or self.pictures or self.table.rows or self.parts)
 
 
 @dataclass(frozen=True)
 class NextStep:
-    """What to type next if a verdict is not what one hoped for."""
+    """What to type next if a verdict is not the one that was hoped for."""
 
     verdict: str
     advice: str
@@ -142,32 +106,26 @@ class Report:
     """what comes before everything: how a change alters its own judging"""
     headline: str
     summary: tuple[str, ...]
-    """the whole in a handful of lines"""
     ran: Table
     above: tuple[str, ...]
-    """what the verdicts are against"""
+    """what the verdicts are compared with"""
     verdicts: Table
     """what fails, what warns, and what is fine too if that is short"""
-    fine: Table | None
-    """what is fine, folded away"""
+    fine: Table
+    """what is fine, folded"""
     fine_title: str
-    notes: tuple[str, ...]
-    means: Part | None
-    """the ops' speedups beside each other"""
-    peers: SharedSection | None
-    roofline: Picture | None
-    """of all ops"""
-    roofline_note: str
+    overview: tuple[Section, ...]
+    """what is about all ops"""
     ops: tuple[Section, ...]
+    """one section an op. The first text counts its verdicts"""
     untouched: str
     """a sentence about ops without a section"""
-    compiled: SharedSection | None
-    thresholds: Part | None
-    """where thresholds in force come from that people did not simply write"""
+    details: tuple[Section, ...]
+    """compiled kernels, thresholds"""
     environment: Table
     clocks: Table
     repeat: str
     """the command that repeats the run"""
     reading: tuple[str, ...]
-    """what one must know to read this page"""
+    """how to read this page"""
     steps: tuple[NextStep, ...]

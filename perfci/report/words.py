@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfci.core import units
-from perfci.core.model import Interval, Suite
+from perfci.core.model import Interval
 from perfci.core.wording import say
 
 
@@ -16,14 +16,8 @@ def count_cases(count: int) -> str:
     return say("{count:case|cases}", count=count)
 
 
-def name_suite(suite: Suite) -> str:
-    """What a verdict about a whole suite is about."""
-    known = {Suite.ACCURACY: say("accuracy"), Suite.PERFORMANCE: say("performance"), Suite.COMPILED: say("compiled")}
-    return known[suite]
-
-
 def describe_age(seconds: float | None) -> str:
-    """How long before this run the last accepted one was. Empty if nobody knows.
+    """Returns how long before this run the last accepted one was. Empty if it is not known.
 
     >>> describe_age(7200), describe_age(3.2 * 86400), describe_age(None)
     ('the last one 2 hours before this run', 'the last one 3 days before this run', '')
@@ -32,12 +26,8 @@ def describe_age(seconds: float | None) -> str:
         return ""
     if seconds < 0:
         return say("the last one after this run, by its clock")
-    if seconds < 60:
-        return say("the last one within a minute before this run")
-    if seconds < 100 * 60:
-        return say("the last one {count:minute|minutes} before this run", count=round(seconds / 60))
     if seconds < 48 * 3600:
-        return say("the last one {count:hour|hours} before this run", count=round(seconds / 3600))
+        return say("the last one {count:hour|hours} before this run", count=max(1, round(seconds / 3600)))
     return say("the last one {count:day|days} before this run", count=round(seconds / 86400))
 
 

@@ -113,5 +113,4 @@ def _of_record(record: Earned, written: float | None) -> SetValue:
         why=record.why,
         runs=record.runs,
         date=record.date or "",
-        number=record.value,
     )

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -53,13 +51,6 @@ def test_several_runs_are_exported_one_behind_the_other(capfdbinary, reports, tm
     assert len(rows) == 288
 
 
-def test_the_same_run_twice_is_refused(capfdbinary, reports):
-    code, rows, err = exported(capfdbinary, reports, reports / "run.json")
-
-    assert (code, rows) == (1, [])
-    assert "given already" in err
-
-
 def test_verdicts_are_judged_by_the_project_around_the_run(capfdbinary, reports):
     code, rows, _ = exported(capfdbinary, reports, "--verdicts")
 
@@ -80,18 +71,6 @@ def test_a_file_is_written_whole_and_replaced(capfdbinary, reports, tmp_path):
     assert len(out.read_text(encoding="utf-8").splitlines()) == 145
 
 
-@pytest.mark.parametrize("name", ["run.json", "../static/run.json"])
-def test_a_stored_run_is_never_written_over(capfdbinary, reports, name):
-    path = reports / name
-    before = path.read_bytes()
-
-    code, _, err = exported(capfdbinary, reports, reports.parent / "static", "--out", path)
-
-    assert code == 1
-    assert "nothing writes over one" in err
-    assert path.read_bytes() == before
-
-
 def test_a_place_that_cannot_be_written_is_one_sentence(capfdbinary, reports):
     code, _, err = exported(capfdbinary, reports, "--out", reports / "run.json" / "table.csv")
 
@@ -110,13 +89,6 @@ def test_parquet_without_pyarrow_says_what_to_install_and_writes_nothing(capfdbi
     assert not (tmp_path / "table.parquet").exists()
 
 
-def test_parquet_is_not_written_to_a_terminal(capsys, reports, monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-
-    assert run(["report", str(reports), "--to", "parquet"]) == 1
-    assert "--out" in capsys.readouterr().err
-
-
 def test_parquet_goes_into_a_pipe_or_a_file(capfdbinary, reports, tmp_path):
     pytest.importorskip("pyarrow")
 
@@ -126,22 +98,6 @@ def test_parquet_goes_into_a_pipe_or_a_file(capfdbinary, reports, tmp_path):
 
     assert piped[:4] == piped[-4:] == b"PAR1"
     assert (tmp_path / "table.parquet").read_bytes() == piped
-
-
-@pytest.mark.skipif(os.name != "posix", reason="closes a pipe")
-def test_a_reader_that_closes_the_pipe_early_is_no_error(reports):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "perfci", "report", str(reports), "--to", "csv"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    process.stdout.close()  # before anything was written
-    err = process.stderr.read() if process.stderr else b""
-
-    assert process.wait(timeout=60) == 0
-    assert err == b""
-    process.stderr.close()
 
 
 def test_a_run_that_is_not_there_is_one_sentence(capfdbinary, tmp_path):

@@ -1,13 +1,9 @@
 import math
-import statistics
-from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Judgements, OpRun
 from perfci.report import against
 from perfci.report.text import spell
-from perfci.statistics import power
 
 SLOW = "rows=4096,cols=1024,dtype=float16"
 CLEARED = "rows=4096,cols=512,dtype=float16"
@@ -25,7 +21,7 @@ def tables(duelled):
     op = next(op for op in run.ops if op.op == "softmax")
     planned = next(op.base for op in run.plan.ops if op.op == "softmax")
     mine = [row for row in judgements.rows if row.op == "softmax"]
-    parts = against.make_parts(op, planned, mine, against.measure_noises(run, judgements))
+    parts = against.make_parts(op, planned, mine)
     return {part.title.partition(": ")[2]: part for part in parts}
 
 
@@ -53,18 +49,6 @@ def test_a_duel_is_told_with_its_numbers(duelled, tables):
     assert float(told["p slower (adjusted)"]) == pytest.approx(row.p_adjusted, rel=0.01)
 
 
-def test_the_spread_and_what_would_show_come_from_the_blocks(duelled, tables):
-    run, _ = duelled
-    case = next(case for op in run.ops if op.op == "softmax" for case in op.performance if case.case == SLOW)
-    d = [block.shifts["kernel/base"] for block in case.blocks]
-
-    told = line(tables["against the base"], SLOW)
-
-    assert told["spread"] == f"{100 * statistics.stdev(d):.1f} %"
-    smallest = power.noise(d, 0.015, 0.01, run.plan.duel_family).smallest
-    assert told["would show"] == f"{100 * smallest:.1f} %"
-
-
 def test_a_case_cleared_after_four_blocks_says_at_which_confidence_and_tests_nothing(tables):
     told = line(tables["against the base"], CLEARED)
 
@@ -77,10 +61,10 @@ def test_why_two_revisions_need_a_process_each_stands_above_the_duels(duelled):
     op = next(op for op in run.ops if op.op == "matmul")
     planned = next(op.base for op in run.plan.ops if op.op == "matmul")
 
-    duels, _ = against.make_parts(op, planned, judgements.rows, {})
+    duels, _ = against.make_parts(op, planned, judgements.rows)
 
-    assert duels.note.startswith("Kernel and base took turns block by block, each in a process of its own.")
-    assert "registers torch operators in the namespace kernels" in duels.note
+    assert duels.texts[0].startswith("Kernel and base took turns block by block, each in a process of its own.")
+    assert "registers torch operators in the namespace kernels" in duels.texts[0]
 
 
 def test_cases_that_changed_alike_share_a_line(tables):
@@ -95,40 +79,7 @@ def test_cases_that_changed_alike_share_a_line(tables):
 def test_without_a_base_there_is_nothing_to_tell(examples):
     run, judgements = examples.small()
 
-    parts = against.make_parts(run.ops[0], None, judgements.rows, against.measure_noises(run, judgements))
+    parts = against.make_parts(run.ops[0], None, judgements.rows)
 
     assert [part.table.rows for part in parts] == [(), ()]
     assert against.describe_files(None) == ""
-
-
-def test_noise_is_worked_out_for_the_gravest_cases_first(duelled, monkeypatch):
-    run, judgements = duelled
-    monkeypatch.setattr(against, "MOST_NOISE", 1)
-
-    assert list(against.measure_noises(run, judgements)) == [("softmax", SLOW)]
-
-
-def test_noise_rests_on_the_chance_of_a_false_alarm_that_the_run_was_judged_by(duelled, monkeypatch):
-    run, judgements = duelled
-    seen = []
-    monkeypatch.setattr(power, "noise", lambda shifts, tau, alpha, family: seen.append((alpha, family)))
-    notes = tuple(
-        replace(note, facts={**note.facts, "alpha": 0.002}) if note.kind == "how_duelled" else note
-        for note in judgements.notes
-    )
-
-    against.measure_noises(run, Judgements(judgements.rows, notes=notes))
-
-    assert set(seen) == {(0.002, run.plan.duel_family)}
-
-
-def test_noise_too_large_for_any_slow_down_to_show_says_beyond_what(examples):
-    case = examples.duelled_case("n=1", 16.0, 0.0, (12,), noise=0.5)
-    plan = examples.Plan(
-        (examples.PlannedOp("softmax", (), ("n=1",)),), 1, 1.0, "cuda", base=examples.BASE, duel_family=1
-    )
-    run, judgements = examples.judged(examples.run([OpRun("softmax", performance=(case,))], plan=plan))
-
-    duels, _ = against.make_parts(run.ops[0], None, judgements.rows, against.measure_noises(run, judgements))
-
-    assert line(duels, "n=1")["would show"] == "above 19.6 %"

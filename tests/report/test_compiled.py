@@ -31,25 +31,17 @@ def test_a_kernel_that_several_cases_launch_is_one_row():
     assert [(one.now.artefact, one.cases) for one in found] == [("aa", ("n=1", "n=2")), ("bb", ("n=3",))]
 
 
-def test_cases_whose_base_differs_are_rows_of_their_own():
-    now, once, twice = KernelBinary("k", "aa", 40), KernelBinary("k", "bb", 32), KernelBinary("k", "cc", 36)
-    before = op(case("n=1", once), case("n=2", twice))
+def test_a_figure_stands_beside_the_bases_if_both_are_known_and_differ():
+    now, once = KernelBinary("k", "aa", 40, instructions=100, warps=4), KernelBinary("k", "bb", 32, warps=4)
+    head, before = op(case("n=1", now), case("n=2", now)), op(case("n=1", once), case("n=2", now))
 
-    found = compiled.find_binaries(op(case("n=1", now), case("n=2", now)), before)
+    table = compiled.tabulate_kernels(Static(("sm_90",), "triton", (head,), base_ops=(before,)), head)
 
-    assert [compiled.write_figures(one)[0] for one in found] == ["32 -> 40", "36 -> 40"]
-
-
-def test_a_figure_that_did_not_change_or_that_only_one_side_knows_stands_alone():
-    now = KernelBinary("k", "aa", 40, instructions=100, warps=4, mix={"float": 20, "tensor": 0})
-    before = KernelBinary("k", "bb", 40, warps=8, mix={"float": 16, "integer": 3})
-
-    (found,) = compiled.find_binaries(op(case("n=1", now)), op(case("n=1", before)))
-
-    figures = dict(zip(compiled.FIGURES, compiled.write_figures(found), strict=True))
-    assert (figures["registers"], figures["instructions"], figures["warps"]) == ("40", "100", "8 -> 4")
-    assert figures["mix"] == "float 16 -> 20, integer 3 -> 0"
-    assert figures["spills"] == "-"
+    found = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [one["registers"] for one in found] == ["32 -> 40", "40"]
+    assert [one["instructions"] for one in found] == ["100", "100"]
+    assert [one["warps"] for one in found] == ["4", "4"]
+    assert "spills" not in table.columns
 
 
 def test_figures_that_no_tool_could_find_have_no_column_and_a_reason(section):

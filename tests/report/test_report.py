@@ -166,7 +166,7 @@ def test_an_op_that_nothing_was_run_for_has_a_row_and_no_section(page):
     assert "| `broadcast` | accuracy and 3 cases " in text
     assert "\n## broadcast\n" not in text
     assert "\n## layernorm\n" not in text
-    assert "Without a section, since nothing of it had to be run: `broadcast`." in text
+    assert "Without a section, since nothing had to be run: `broadcast`." in text
 
 
 def test_the_run_is_repeated_against_the_same_commit(page):

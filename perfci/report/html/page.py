@@ -94,7 +94,7 @@ def render(material: Material, report: Report) -> str:
     gates = {line.op: line.row.gate for line in reversed(lines)}  # the gravest lines come first
     remaining, ops = iter(named), []
     for section in report.ops:
-        op = plain(next(name for name in remaining if plain(name, 80) == section.name), 160)
+        op = plain(next(name for name in remaining if plain(name, 80) == section.title), 160)
         gate = gates.get(op, Gate.OK)
         ops.append((section, op, str(gate), len(report.ops) <= OPEN_OPS or gate is Gate.FAILS))
     page: str = load_template("page.html.j2").render(
